@@ -1,0 +1,240 @@
+"""Every error the broker answers with, and the one table that maps them to codes on the wire.
+
+Three kinds (STYLE.md 5): a *refusal* is expected and tells a client what to do, *corruption* means that stored or
+received bytes are wrong, and a bug is an `assert`. Texts that clients of the original depend on are written where the
+refusal is raised; codes live here.
+"""
+
+from enum import IntEnum
+from typing import ClassVar
+
+
+class GrpcStatus(IntEnum):
+    """Status codes of gRPC (grpc/doc/statuscodes.md)."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class LiftbridgeError(Exception):
+    """A refusal: expected, with a code for programs and a message for people.
+
+    Attributes:
+        code: Stable name of the kind of refusal, used in logs, metrics and `docs/reference/errors.md`.
+        status: gRPC status the refusal is answered with.
+        retriable: Whether the same request may succeed later without anybody acting.
+    """
+
+    code: ClassVar[str] = "INTERNAL"
+    status: ClassVar[GrpcStatus] = GrpcStatus.INTERNAL
+    retriable: ClassVar[bool] = False
+
+    @property
+    def text(self) -> str:
+        """Message for the client."""
+        return str(self)
+
+
+class InvalidRequestError(LiftbridgeError):
+    """A field of the request breaks a rule; the text names the value and the rule."""
+
+    code = "INVALID_REQUEST"
+    status = GrpcStatus.INVALID_ARGUMENT
+
+
+class NotFoundError(LiftbridgeError):
+    """A stream, partition or group does not exist, or was deleted while in use."""
+
+    code = "NOT_FOUND"
+    status = GrpcStatus.NOT_FOUND
+
+
+class AlreadyExistsError(LiftbridgeError):
+    """A stream of this name exists."""
+
+    code = "ALREADY_EXISTS"
+    status = GrpcStatus.ALREADY_EXISTS
+
+
+class FailedPreconditionError(LiftbridgeError):
+    """The state of the stream, partition or broker forbids the request."""
+
+    code = "FAILED_PRECONDITION"
+    status = GrpcStatus.FAILED_PRECONDITION
+
+
+class ReadonlyError(FailedPreconditionError):
+    """The partition is read-only."""
+
+    code = "READONLY"
+
+
+class PausedError(FailedPreconditionError):
+    """The partition is paused and the request does not resume it."""
+
+    code = "PAUSED"
+
+
+class NotLeaderError(FailedPreconditionError):
+    """This broker does not lead the partition; the client refreshes its metadata."""
+
+    code = "NOT_LEADER"
+    retriable = True
+
+
+class UnimplementedError(LiftbridgeError):
+    """The feature is not part of this version."""
+
+    code = "UNIMPLEMENTED"
+    status = GrpcStatus.UNIMPLEMENTED
+
+
+class EndOfStreamError(LiftbridgeError):
+    """A subscription reached its stop position or the end of a read-only partition."""
+
+    code = "END_OF_STREAM"
+    status = GrpcStatus.RESOURCE_EXHAUSTED
+
+
+class LimitError(LiftbridgeError):
+    """A stated limit is reached; the text names the limit and its setting."""
+
+    code = "LIMIT"
+    status = GrpcStatus.RESOURCE_EXHAUSTED
+
+
+class TooLargeError(LiftbridgeError):
+    """A record does not fit `clustering.replication.max.bytes`."""
+
+    code = "TOO_LARGE"
+    status = GrpcStatus.INVALID_ARGUMENT
+
+
+class IncorrectOffsetError(LiftbridgeError):
+    """Optimistic concurrency: the expected offset is not the next one. UNKNOWN as in the original."""
+
+    code = "INCORRECT_OFFSET"
+    status = GrpcStatus.UNKNOWN
+
+
+class NotAppendedError(LiftbridgeError):
+    """The record was definitely not stored; publishing it again is safe."""
+
+    code = "NOT_APPENDED"
+    status = GrpcStatus.UNAVAILABLE
+    retriable = True
+
+
+class StorageFullError(NotAppendedError):
+    """Free disk space is below the limit; reads and deletes go on."""
+
+    code = "STORAGE_FULL"
+
+
+class PartitionOfflineError(NotAppendedError):
+    """The partition's files failed or are damaged; an operator must act."""
+
+    code = "PARTITION_OFFLINE"
+    retriable = False
+
+
+class OutcomeUnknownError(LiftbridgeError):
+    """The record may or may not be stored; never a status that clients retry by themselves."""
+
+    code = "OUTCOME_UNKNOWN"
+    status = GrpcStatus.UNKNOWN
+
+
+class OutOfOrderError(LiftbridgeError):
+    """Idempotent publisher: the sequence leaves a gap to the last one stored."""
+
+    code = "OUT_OF_ORDER"
+    status = GrpcStatus.FAILED_PRECONDITION
+
+
+class FencedPublisherError(LiftbridgeError):
+    """Idempotent publisher: a newer epoch of this publisher exists."""
+
+    code = "FENCED_PUBLISHER"
+    status = GrpcStatus.FAILED_PRECONDITION
+
+
+class UnavailableError(LiftbridgeError):
+    """The broker is starting, stopping or cut off from NATS."""
+
+    code = "UNAVAILABLE"
+    status = GrpcStatus.UNAVAILABLE
+    retriable = True
+
+
+class InternalError(LiftbridgeError):
+    """The broker failed at something it should be able to do; the text names the cause."""
+
+    code = "INTERNAL"
+    status = GrpcStatus.INTERNAL
+
+
+class ConfigError(LiftbridgeError):
+    """A setting is unknown, malformed, contradicts another one, or asks for what is not built."""
+
+    code = "CONFIG"
+    status = GrpcStatus.INVALID_ARGUMENT
+
+
+class CorruptionError(LiftbridgeError):
+    """Bytes on disk or from a peer are wrong: fence the partition, keep the file, alert.
+
+    Attributes:
+        path: File the bytes came from, empty when they did not come from a file.
+        position: Byte position in the file where the damage was noticed.
+    """
+
+    code = "CORRUPTION"
+    status = GrpcStatus.DATA_LOSS
+
+    def __init__(self, message: str, *, path: str = "", position: int = 0) -> None:
+        where = f" ({path} at byte {position})" if path else ""
+        super().__init__(message + where)
+        self.path = path
+        self.position = position
+
+
+class FilesError(LiftbridgeError):
+    """The file system refused an operation; never retried (storage policies 7 and 8).
+
+    Attributes:
+        is_full: Whether the cause is a full disk or quota, which is survivable.
+    """
+
+    code = "FILES"
+    status = GrpcStatus.INTERNAL
+
+    def __init__(self, message: str, *, is_full: bool = False) -> None:
+        super().__init__(message)
+        self.is_full = is_full
+
+
+def error_classes() -> tuple[type[LiftbridgeError], ...]:
+    """All refusals, in order of definition: the table that documentation and tests walk."""
+    found: list[type[LiftbridgeError]] = []
+    queue: list[type[LiftbridgeError]] = [LiftbridgeError]
+    while queue:
+        current = queue.pop(0)
+        found.append(current)
+        queue.extend(current.__subclasses__())
+    return tuple(found)

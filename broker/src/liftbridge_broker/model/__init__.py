@@ -1,0 +1,1 @@
+"""Value types shared by all layers: identities, offsets, stream options. No behaviour, no I/O."""

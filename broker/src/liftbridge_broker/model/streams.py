@@ -1,0 +1,76 @@
+"""Settings of a stream: what a client asked for, and what is in force once the broker's defaults are filled in."""
+
+from dataclasses import dataclass, fields
+from enum import StrEnum
+
+MILLISECOND_NS = 1_000_000
+
+
+class FsyncPolicy(StrEnum):
+    """When appended data reaches the disk (storage policy 2)."""
+
+    NEVER = "never"
+    INTERVAL = "interval"
+    COMMIT = "commit"
+    AUTO = "auto"
+
+
+class UncleanMode(StrEnum):
+    """Who may elect a replica that might lack acknowledged records."""
+
+    MANUAL = "manual"
+    BALANCED = "balanced"
+    PROACTIVE = "proactive"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOverrides:
+    """Settings given for one stream; `None` takes the broker's default, also after that default changed.
+
+    Times are milliseconds, sizes bytes; 0 means no limit where a limit is meant.
+    """
+
+    retention_bytes_max: int | None = None
+    retention_messages_max: int | None = None
+    retention_age_ms_max: int | None = None
+    cleaner_interval_ms: int | None = None
+    segment_bytes_max: int | None = None
+    segment_age_ms_max: int | None = None
+    compact_goroutines_max: int | None = None
+    compact_enabled: bool | None = None
+    auto_pause_ms: int | None = None
+    auto_pause_disable_if_subscribers: bool | None = None
+    min_isr: int | None = None
+    optimistic_concurrency: bool | None = None
+    encryption: bool | None = None
+    fsync_policy: FsyncPolicy | None = None
+    tombstone_retention_ms: int | None = None
+    unclean_mode: UncleanMode | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOptions:
+    """Settings in force for one stream: defaults of the original, and of ours where it has none."""
+
+    retention_bytes_max: int = 0
+    retention_messages_max: int = 0
+    retention_age_ms_max: int = 168 * 3_600_000
+    cleaner_interval_ms: int = 300_000
+    segment_bytes_max: int = 268_435_456
+    segment_age_ms_max: int = 168 * 3_600_000
+    compact_goroutines_max: int = 10
+    compact_enabled: bool = False
+    auto_pause_ms: int = 0
+    auto_pause_disable_if_subscribers: bool = False
+    min_isr: int = 1
+    optimistic_concurrency: bool = False
+    encryption: bool = False
+    fsync_policy: FsyncPolicy = FsyncPolicy.INTERVAL
+    tombstone_retention_ms: int = 0
+    unclean_mode: UncleanMode = UncleanMode.BALANCED
+
+    def overridden(self, overrides: StreamOverrides) -> "StreamOptions":
+        """These settings with every value of `overrides` that is set put in its place."""
+        values = {f.name: getattr(overrides, f.name) for f in fields(overrides)}
+        given = {name: value for name, value in values.items() if value is not None}
+        return StreamOptions(**{f.name: given.get(f.name, getattr(self, f.name)) for f in fields(self)})
