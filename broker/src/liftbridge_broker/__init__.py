@@ -1,0 +1,1 @@
+"""The Liftbridge broker: durable, replicated message streams on top of NATS."""

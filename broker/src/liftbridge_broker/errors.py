@@ -1,8 +1,8 @@
 """Every error the broker answers with, and the one table that maps them to codes on the wire.
 
-Three kinds (STYLE.md 5): a *refusal* is expected and tells a client what to do, *corruption* means that stored or
-received bytes are wrong, and a bug is an `assert`. Texts that clients of the original depend on are written where the
-refusal is raised; codes live here.
+Three kinds (STYLE.md 5): a *refusal* is expected and tells a client what to do, *corruption* means
+that stored or received bytes are wrong, and a bug is an `assert`. Texts that clients of the
+original depend on are written where the refusal is raised; codes live here.
 """
 
 from enum import IntEnum
@@ -35,7 +35,8 @@ class LiftbridgeError(Exception):
     """A refusal: expected, with a code for programs and a message for people.
 
     Attributes:
-        code: Stable name of the kind of refusal, used in logs, metrics and `docs/reference/errors.md`.
+        code: Stable name of the kind of refusal, used in logs, metrics and
+            `docs/reference/errors.md`.
         status: gRPC status the refusal is answered with.
         retriable: Whether the same request may succeed later without anybody acting.
     """
@@ -126,7 +127,7 @@ class TooLargeError(LiftbridgeError):
 
 
 class IncorrectOffsetError(LiftbridgeError):
-    """Optimistic concurrency: the expected offset is not the next one. UNKNOWN as in the original."""
+    """Optimistic concurrency: the expected offset is not the next one (status of the original)."""
 
     code = "INCORRECT_OFFSET"
     status = GrpcStatus.UNKNOWN

@@ -1,0 +1,1 @@
+"""Client of Liftbridge brokers: asyncio first, with a synchronous facade over it."""

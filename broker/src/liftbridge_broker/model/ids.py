@@ -1,7 +1,7 @@
 """Identities and counters as distinct types, so that mypy tells an offset from an epoch.
 
-All of them are plain integers or strings at run time. Ends are exclusive everywhere inside the broker
-(`docs/adr/0001`): `log_end_offset` and `high_watermark` are the first offset *not* included.
+All of them are plain integers or strings at run time. Ends are exclusive everywhere inside the
+broker (`docs/adr/0001`): `log_end_offset` and `high_watermark` are the first offset *not* included.
 """
 
 from typing import Final, NewType
@@ -13,7 +13,10 @@ PartitionNumber = NewType("PartitionNumber", int)
 """Number of a partition within its stream, from 0."""
 
 StreamId = NewType("StreamId", int)
-"""Metadata index of the command that created the stream: unique in a cluster, never reused. 1 to 2**40 - 1."""
+"""Metadata index of the command that created the stream; 1 to 2**40 - 1.
+
+Unique in a cluster, never reused.
+"""
 
 PartitionId = NewType("PartitionId", int)
 """Stream id and partition number in one unsigned 64-bit integer (`partition_id`)."""
@@ -22,7 +25,10 @@ Offset = NewType("Offset", int)
 """Position of a record in a partition, from 0; signed 64-bit."""
 
 LeaderEpoch = NewType("LeaderEpoch", int)
-"""Metadata index of the last election of a partition; unsigned 64-bit, rises with every change of leadership."""
+"""Metadata index of the last election of a partition; unsigned 64-bit.
+
+Rises with every change of leadership.
+"""
 
 MetadataIndex = NewType("MetadataIndex", int)
 """Index of an entry in the metadata log, from 1."""

@@ -1,4 +1,7 @@
-"""Settings of a stream: what a client asked for, and what is in force once the broker's defaults are filled in."""
+"""Settings of a stream: what a client asked for, and what is in force.
+
+The broker's defaults fill in what the client left open.
+"""
 
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -25,9 +28,10 @@ class UncleanMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOverrides:
-    """Settings given for one stream; `None` takes the broker's default, also after that default changed.
+    """Settings given for one stream.
 
-    Times are milliseconds, sizes bytes; 0 means no limit where a limit is meant.
+    `None` takes the broker's default, also after that default changed. Times are milliseconds,
+    sizes bytes; 0 means no limit where a limit is meant.
     """
 
     retention_bytes_max: int | None = None
@@ -73,4 +77,6 @@ class StreamOptions:
         """These settings with every value of `overrides` that is set put in its place."""
         values = {f.name: getattr(overrides, f.name) for f in fields(overrides)}
         given = {name: value for name, value in values.items() if value is not None}
-        return StreamOptions(**{f.name: given.get(f.name, getattr(self, f.name)) for f in fields(self)})
+        return StreamOptions(
+            **{f.name: given.get(f.name, getattr(self, f.name)) for f in fields(self)}
+        )

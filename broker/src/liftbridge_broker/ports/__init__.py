@@ -1,1 +1,4 @@
-"""What the deterministic layers ask of the outside, as structural types; adapters and the test kit implement them."""
+"""What the deterministic layers ask of the outside, as structural types.
+
+Adapters and the test kit implement them.
+"""

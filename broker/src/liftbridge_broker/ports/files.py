@@ -1,16 +1,16 @@
 """The file system as storage sees it (architecture: port `Files`).
 
-Paths are relative to the data directory, `/`-separated, without `.` or `..`. Everything raises `FilesError`, with
-`is_full` for a full disk, and nothing is retried. Three kinds of call:
+Paths are relative to the data directory, `/`-separated, without `.` or `..`. Everything raises
+`FilesError`, with `is_full` for a full disk, and nothing is retried. Three kinds of call:
 
-- *At once*: `append` writes to the page cache on the calling thread (measured 0.8 us for one record, 14 us for 40 KB),
-  `try_read` returns only what memory already holds.
-- *By token*: `submit_*` return at once; the owner of the port delivers `FileEvent(token, ...)` to the node later, in
-  the order of submission for one file. These are the calls that wait for a device.
+- *At once*: `append` writes to the page cache on the calling thread (measured 0.8 us for one
+  record, 14 us for 40 KB), `try_read` returns only what memory already holds.
+- *By token*: `submit_*` return at once; the owner of the port delivers `FileEvent(token, ...)` to
+  the node later, in the order of submission for one file. These calls wait for a device.
 - *Blocking*: for start, recovery, roll and rare administration; bounded work each.
 
-Durability, which the simulated implementation enforces: appended bytes survive a crash only after a sync of the file;
-a created, renamed or removed name only after `sync_directory` of its folder.
+Durability, which the simulated implementation enforces: appended bytes survive a crash only after a
+sync of the file; a created, renamed or removed name only after `sync_directory` of its folder.
 """
 
 from collections.abc import Sequence
@@ -42,11 +42,11 @@ class Files(Protocol):
         ...
 
     def make_directory(self, path: str) -> None:
-        """Create a directory and its parents; nothing happens when it exists. Not durable by itself."""
+        """Create a directory and its parents unless it exists. Not durable by itself."""
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file, or a directory with all it holds; nothing happens when it does not exist."""
+        """Remove a file, or a directory with all it holds, if it exists."""
         ...
 
     def submit_remove(self, token: Token, path: str) -> None:
@@ -78,7 +78,7 @@ class Files(Protocol):
         ...
 
     def try_read(self, handle: FileHandle, position: int, length: int) -> bytes | None:
-        """As `read` when the bytes are in memory, else `None` at once (`preadv2` with `RWF_NOWAIT`)."""
+        """As `read` when the bytes are in memory, else `None` at once (`preadv2`, `RWF_NOWAIT`)."""
         ...
 
     def submit_read(self, token: Token, handle: FileHandle, position: int, length: int) -> None:
@@ -86,7 +86,10 @@ class Files(Protocol):
         ...
 
     def append(self, handle: FileHandle, data: bytes) -> None:
-        """Write all of `data` at the end. On an error the file is cut back to its former length before raising."""
+        """Write all of `data` at the end.
+
+        On an error the file is cut back to its former length before raising.
+        """
         ...
 
     def truncate(self, handle: FileHandle, length: int) -> None:
