@@ -1,0 +1,79 @@
+"""NATS as the node sees it: subscriptions deliver runs of messages, publishing takes protocol bytes.
+
+The port carries bytes of the NATS client protocol for publishing because formatting each message behind a call would
+double its cost (architecture 8); `wire.nats` builds and parses them, also for a simulated network.
+
+Two connections stand behind it. The *quiet* one has `no_echo` set: it carries subscriptions without a queue group and
+everything the broker publishes for partitions it appended to directly, so the broker never gets its own message back.
+The *echo* one carries queue-group subscriptions and whatever must reach this broker's own subscriptions too.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, NewType, Protocol
+
+SubscriptionId = NewType("SubscriptionId", int)
+
+
+class Arrival(NamedTuple):
+    """How a message arrived; equal arrivals of one chunk are the same object, so runs are told apart by `is`.
+
+    Attributes:
+        subject: Concrete subject the message was published to.
+        reply: Reply subject, empty for none.
+        headers: NATS header block (`NATS/1.0...`), empty for none.
+    """
+
+    subject: str
+    reply: str
+    headers: bytes
+
+
+class MessageSink(Protocol):
+    """Receives what subscriptions deliver; implemented by the node's shell."""
+
+    def on_messages(
+        self, subscription: SubscriptionId, arrivals: list[Arrival], payloads: list[bytes]
+    ) -> None:
+        """Messages of one subscription of one chunk of the socket, in order; both lists have one length.
+
+        Called once for each subscription and chunk; the lists belong to the receiver.
+        """
+        ...
+
+    def on_link(self, *, connected: bool, reason: str) -> None:
+        """The link went down or came back; subscriptions are restored before `connected` is told."""
+        ...
+
+
+class Messaging(Protocol):
+    """The link to NATS. Calls return at once; while the link is down publishing is refused."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether both connections stand."""
+        ...
+
+    @property
+    def payload_bytes_max(self) -> int:
+        """`max_payload` of the NATS server, 1 MiB until the first connection."""
+        ...
+
+    def subscribe(self, subscription: SubscriptionId, subject: str, queue: str) -> None:
+        """Begin delivery of a subject (wildcards allowed); `queue` names a queue group, empty for none."""
+        ...
+
+    def unsubscribe(self, subscription: SubscriptionId) -> None:
+        """End delivery; messages already read from the socket may still arrive and are dropped by the caller."""
+        ...
+
+    def publish_quiet(self, frames: Sequence[bytes]) -> None:
+        """Write `PUB`/`HPUB` frames on the quiet connection. Written once per loop turn.
+
+        Raises:
+            UnavailableError: The link is down; nothing was written.
+        """
+        ...
+
+    def publish_echo(self, frames: Sequence[bytes]) -> None:
+        """As `publish_quiet`, on the echo connection, so that this broker's own subscriptions get it too."""
+        ...
