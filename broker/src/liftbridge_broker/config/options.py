@@ -1,0 +1,340 @@
+"""What the broker is told to do: frozen values, complete and checked.
+
+`config.load.load` is the only maker in the shipped program; tests build what they need by hand,
+since every field has the shipped default. Times are nanoseconds (`_ns`), sizes bytes, as integers.
+Secrets stay out of every `repr`.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from liftbridge_broker.model.streams import StreamOptions
+
+SECOND_NS: Final = 1_000_000_000
+MINUTE_NS: Final = 60 * SECOND_NS
+HOUR_NS: Final = 60 * MINUTE_NS
+MIB: Final = 1 << 20
+
+NAMESPACE_DEFAULT: Final = "liftbridge-default"
+PORT_DEFAULT: Final = 9292
+
+
+class LogLevel(StrEnum):
+    """Least important events that are still written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARN = "warn"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """How a log event is written: for people, or as one JSON object a line."""
+
+    CONSOLE = "console"
+    JSON = "json"
+
+
+class TlsVersion(StrEnum):
+    """Lowest version of TLS that clients may speak."""
+
+    TLS_1_2 = "1.2"
+    TLS_1_3 = "1.3"
+
+
+class Origin(StrEnum):
+    """Where a value came from; later members win over earlier ones."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    FLAG = "flag"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectiveSetting:
+    """One setting as it is in force.
+
+    Attributes:
+        key: Dotted name.
+        text: Canonical text of the value; secrets are masked.
+        origin: Which source won.
+        source: Where exactly: `broker.yaml:12`, `LIFTBRIDGE_PORT`, `--port`; empty for defaults.
+        is_reloadable: Whether SIGHUP puts a new value into force.
+    """
+
+    key: str
+    text: str
+    origin: Origin = Origin.DEFAULT
+    source: str = ""
+    is_reloadable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenOptions:
+    """Where clients connect, and what they are told.
+
+    Attributes:
+        host: Address the gRPC port binds to.
+        port: Port it binds to; 0 lets the operating system choose.
+        advertised_host: Host that metadata answers name.
+        advertised_port: Port that metadata answers name; 0 means the port really bound.
+    """
+
+    host: str = "0.0.0.0"  # noqa: S104 - the original's default: brokers serve other machines
+    port: int = PORT_DEFAULT
+    advertised_host: str = "localhost"
+    advertised_port: int = PORT_DEFAULT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataOptions:
+    """The data directory.
+
+    Attributes:
+        directory: Path; holds everything that must survive a restart.
+        trash_grace_ns: How long deleted data stays in `trash/` before it is purged.
+        reserve_bytes: Size of the file given back to the system when the disk is full; 0 = none.
+        free_bytes_min: Publishes are refused while less than this is free; 0 = no limit.
+    """
+
+    directory: str = "/tmp/liftbridge/" + NAMESPACE_DEFAULT  # noqa: S108 - the original's default
+    trash_grace_ns: int = 24 * HOUR_NS
+    reserve_bytes: int = 64 * MIB
+    free_bytes_min: int = 256 * MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggingOptions:
+    """Log output.
+
+    Attributes:
+        level: Least important level written.
+        format: Console or JSON.
+        shows_nats: Whether the embedded NATS server's own lines are passed on.
+    """
+
+    level: LogLevel = LogLevel.INFO
+    format: LogFormat = LogFormat.CONSOLE
+    shows_nats: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsOptions:
+    """TLS of the gRPC port; on when `cert` is set (then `key` is too).
+
+    Attributes:
+        cert: PEM file with the server's certificate chain.
+        key: PEM file with its private key.
+        version_min: Lowest TLS version accepted.
+        requires_client_cert: Whether clients must show a certificate that verifies.
+        client_ca: PEM file with the authorities for client certificates; empty = the system's.
+    """
+
+    cert: str = ""
+    key: str = ""
+    version_min: TlsVersion = TlsVersion.TLS_1_2
+    requires_client_cert: bool = False
+    client_ca: str = ""
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether the gRPC port speaks TLS; there is no plaintext beside it."""
+        return self.cert != ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NatsOptions:
+    """The link to NATS. At most one way of authentication is set.
+
+    Attributes:
+        servers: URLs, tried in order.
+        user: User name, empty for none.
+        password: Its password, from the setting or from `password_file`.
+        password_file: File the password was read from; read again at each reload.
+        token: Authentication token, from the setting or from `token_file`.
+        token_file: File the token was read from; read again at each reload.
+        nkey_seed_file: File with an nkey seed.
+        credentials_file: File with a JWT and an nkey seed (`.creds`).
+        tls_cert: PEM certificate shown to NATS, with `tls_key`.
+        tls_key: PEM private key.
+        tls_ca: PEM authorities for the NATS server's certificate; empty = the system's.
+        is_embedded: Whether the broker runs its own nats-server as a child process.
+        embedded_config: Configuration file for it, empty for the built-in one.
+    """
+
+    servers: tuple[str, ...] = field(default=("nats://127.0.0.1:4222",), repr=False)
+    user: str = ""
+    password: str = field(default="", repr=False)
+    password_file: str = ""
+    token: str = field(default="", repr=False)
+    token_file: str = ""
+    nkey_seed_file: str = ""
+    credentials_file: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_ca: str = ""
+    is_embedded: bool = False
+    embedded_config: str = ""
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether the link must be TLS: a certificate or an authority is given, or a tls:// URL."""
+        return bool(self.tls_cert or self.tls_ca) or any(
+            server.startswith("tls://") for server in self.servers
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FsyncOptions:
+    """Bounds of fsync policy `interval`; the policy itself is `BrokerOptions.streams`.
+
+    Attributes:
+        interval_ns: Longest time appended records wait to be made durable.
+        bytes_max: Most bytes of a partition that wait to be made durable.
+    """
+
+    interval_ns: int = SECOND_NS
+    bytes_max: int = 8 * MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CursorsOptions:
+    """The stream that keeps cursors.
+
+    Attributes:
+        partitions: Partitions of `__cursors`, fixed when it is created; 0 = cursors are off.
+        replication_factor: Replicas of it; -1 = every broker.
+        auto_pause_ns: Idle time after which one of its partitions pauses; 0 = never.
+    """
+
+    partitions: int = 0
+    replication_factor: int = -1
+    auto_pause_ns: int = MINUTE_NS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusteringOptions:
+    """Identity and metadata.
+
+    Attributes:
+        server_id: Id of this broker; empty = the one stored in the data directory, or a new one.
+            A stored id wins over this one.
+        namespace: Prefix of all internal NATS subjects.
+        is_seed: Whether this broker may found a cluster.
+        snapshot_retain: Metadata snapshots kept.
+        snapshot_threshold: Metadata entries between two snapshots; 0 = the built-in 8192.
+        record_bytes_max: Largest stored record, and largest answer to a replica.
+    """
+
+    server_id: str = ""
+    namespace: str = NAMESPACE_DEFAULT
+    is_seed: bool = False
+    snapshot_retain: int = 2
+    snapshot_threshold: int = 8192
+    record_bytes_max: int = MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrpcOptions:
+    """Bounds of the gRPC port.
+
+    Attributes:
+        message_bytes_max: Largest request message; always holds a record of the largest size.
+        concurrent_streams_max: Open calls on one connection (SETTINGS_MAX_CONCURRENT_STREAMS).
+        connections_max: Open connections; further ones are closed at once.
+        header_bytes_max: Size of the header list of a request (SETTINGS_MAX_HEADER_LIST_SIZE).
+        pending_bytes_max: Bytes waiting to be sent on one connection before its calls pause.
+        idle_timeout_ns: A connection without calls is closed after this time; 0 = never.
+        keepalive_ns: A silent connection is pinged after this time; 0 = never.
+        keepalive_timeout_ns: A ping must be answered within this time.
+        has_reflection: Whether server reflection is served.
+    """
+
+    message_bytes_max: int = 4 * MIB
+    concurrent_streams_max: int = 10_000
+    connections_max: int = 10_000
+    header_bytes_max: int = 65_536
+    pending_bytes_max: int = 4 * MIB
+    idle_timeout_ns: int = 30 * MINUTE_NS
+    keepalive_ns: int = 2 * MINUTE_NS
+    keepalive_timeout_ns: int = 20 * SECOND_NS
+    has_reflection: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsOptions:
+    """The port for metrics and health.
+
+    Attributes:
+        is_enabled: Whether it is served at all.
+        host: Address it binds to; loopback by default, since it is not authenticated.
+        port: Port it binds to; 0 lets the operating system choose.
+        streams_max: Streams that get series of their own on `/metrics`; the others are summed.
+    """
+
+    is_enabled: bool = True
+    host: str = "127.0.0.1"
+    port: int = 9393
+    streams_max: int = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitOptions:
+    """Bounds that keep one client from taking the broker down.
+
+    Attributes:
+        streams_max: Streams of the cluster.
+        stream_partitions_max: Partitions of one stream.
+        subscriptions_max: Subscriptions open on this broker.
+        publish_pending_bytes_max: Bytes published and not yet answered, over all clients.
+        publishers_max: Idempotent publishers remembered in one partition; the longest silent goes.
+        publisher_ttl_ns: Silence after which an idempotent publisher is forgotten.
+    """
+
+    streams_max: int = 100_000
+    stream_partitions_max: int = 10_000
+    subscriptions_max: int = 10_000
+    publish_pending_bytes_max: int = 64 * MIB
+    publishers_max: int = 1_000
+    publisher_ttl_ns: int = 168 * HOUR_NS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerOptions:
+    """Everything the broker is told, frozen.
+
+    Attributes:
+        streams: Defaults of stream settings, for what a stream does not override.
+        shutdown_timeout_ns: Time for draining at SIGTERM and SIGINT before what is left is cut.
+        effective: Every setting with its origin, in order of the table; for `check-config`.
+        notices: What the operator should hear once at start (settings without effect and so on).
+    """
+
+    listen: ListenOptions = ListenOptions()
+    data: DataOptions = DataOptions()
+    logging: LoggingOptions = LoggingOptions()
+    tls: TlsOptions = TlsOptions()
+    nats: NatsOptions = NatsOptions()
+    streams: StreamOptions = field(default_factory=StreamOptions)
+    fsync: FsyncOptions = FsyncOptions()
+    cursors: CursorsOptions = CursorsOptions()
+    clustering: ClusteringOptions = ClusteringOptions()
+    grpc: GrpcOptions = GrpcOptions()
+    metrics: MetricsOptions = MetricsOptions()
+    limits: LimitOptions = LimitOptions()
+    shutdown_timeout_ns: int = 10 * SECOND_NS
+    effective: tuple[EffectiveSetting, ...] = field(default=(), repr=False, compare=False)
+    notices: tuple[str, ...] = field(default=(), repr=False, compare=False)
+
+    def fingerprint(self) -> str:
+        """Hash of what needs a restart to change, as 16 hexadecimal digits.
+
+        Two brokers with equal fingerprints need no restart to agree. Origins and reloadable
+        settings do not count; secrets are masked before hashing, since the hash is published.
+        """
+        static = [(s.key, s.text) for s in self.effective if not s.is_reloadable]
+        return hashlib.sha256(json.dumps(static).encode()).hexdigest()[:16]
