@@ -1,0 +1,153 @@
+"""Set up the development environment, or pin its dependencies anew.
+
+Runs on nothing but the standard library. pip, as it comes with Python, installs uv from
+`requirements/uv.txt`; uv makes the environment equal to `requirements/dev.txt`; both check every
+file's hash. The distributions of this repository are then installed editable, without dependencies
+and without a build environment of their own. No index is named anywhere: what pip is configured
+with (a mirror, a folder of wheels, a certificate) is handed on to uv.
+"""
+
+import argparse
+import os
+import subprocess  # pip and uv have no other interface
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+REQUIREMENTS = ROOT / "requirements"
+DISTRIBUTIONS = ("proto", "broker", "client", "tests/testkit")
+# Each file is pinned under the ones before it, so that all of them agree on versions.
+PINNED = ("uv", "broker", "client", "dev")
+PYTHON_MIN = (3, 11)
+# Option of pip -> variable of uv with the same meaning, and what stands between several values.
+HANDED_ON = {
+    "index-url": ("UV_DEFAULT_INDEX", " "),
+    "extra-index-url": ("UV_INDEX", " "),
+    "no-index": ("UV_NO_INDEX", " "),
+    "find-links": ("UV_FIND_LINKS", ","),
+    "trusted-host": ("UV_INSECURE_HOST", " "),
+    "timeout": ("UV_HTTP_TIMEOUT", " "),
+    "default-timeout": ("UV_HTTP_TIMEOUT", " "),
+    "cert": ("SSL_CERT_FILE", " "),
+}
+
+
+def main() -> None:
+    """Parse the command line and do one of the two jobs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("venv", nargs="?", default=ROOT / ".venv", type=Path)
+    parser.add_argument("--lock", action="store_true", help="pin requirements/*.in anew")
+    parser.add_argument("--upgrade", action="store_true", help="with --lock: take newer versions")
+    options = parser.parse_args()
+    try:
+        if options.lock:
+            lock(options.venv.resolve(), upgrade=options.upgrade)
+        else:
+            install(options.venv.resolve())
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"failed (status {error.returncode}): {' '.join(map(str, error.cmd))}")
+
+
+def install(venv: Path) -> None:
+    """Make `venv` hold exactly the pinned packages and this repository's own."""
+    check_prerequisites()
+    started = time.monotonic()
+    python = venv / "bin" / "python"
+    if not python.exists() or not works(python):
+        say(f"creating {venv}")
+        run(sys.executable, "-m", "venv", "--clear", venv)
+    say("installing uv")
+    pip = (python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet")
+    run(*pip, "--require-hashes", "--requirement", REQUIREMENTS / "uv.txt")
+    say("installing the pinned packages")
+    uv = venv / "bin" / "uv"
+    environment = uv_environment(python)
+    target = ("--python", python)
+    run(
+        *(uv, "pip", "sync", "--quiet", "--require-hashes", *target),
+        REQUIREMENTS / "dev.txt",
+        environment=environment,
+    )
+    editable = [part for name in DISTRIBUTIONS for part in ("--editable", ROOT / name)]
+    flags = ("--quiet", "--no-deps", "--no-build-isolation")
+    run(uv, "pip", "install", *flags, *target, *editable, environment=environment)
+    say(f"ready after {time.monotonic() - started:.0f} s")
+
+
+def lock(venv: Path, *, upgrade: bool) -> None:
+    """Write `requirements/*.txt` from `requirements/*.in`, for every platform and Python >= 3.11."""
+    flags = [
+        "--universal",
+        "--python-version",
+        "3.11",
+        "--generate-hashes",
+        "--no-header",
+        "--quiet",
+    ]
+    if upgrade:
+        flags.append("--upgrade")
+    environment = uv_environment(venv / "bin" / "python")
+    earlier: list[str] = []
+    for name in PINNED:
+        say(f"pinning requirements/{name}.txt")
+        run(
+            *(venv / "bin" / "uv", "pip", "compile", *flags, *earlier),
+            *("--output-file", f"requirements/{name}.txt", f"requirements/{name}.in"),
+            environment=environment,
+        )
+        earlier += ["--constraint", f"requirements/{name}.txt"]
+
+
+def check_prerequisites() -> None:
+    """End with a message that says what to install when this Python cannot do the job."""
+    found = ".".join(map(str, sys.version_info[:3]))
+    needed = ".".join(map(str, PYTHON_MIN))
+    if sys.version_info < PYTHON_MIN:
+        sys.exit(
+            f"Python {needed} or newer is needed; {sys.executable} is {found}.\n"
+            "Name another one: make PYTHON=/path/to/python3.11 install"
+        )
+    try:
+        import ensurepip  # noqa: F401, PLC0415 - only asks whether it is there
+        import venv  # noqa: F401, PLC0415 - the same
+    except ImportError:
+        sys.exit(
+            f"The venv module of {sys.executable} is missing; "
+            "on Debian and Ubuntu: apt install python3-venv"
+        )
+
+
+def works(python: Path) -> bool:
+    """Whether the environment's Python starts and has pip; not so after a system upgrade."""
+    check = "import sys, pip; sys.exit(sys.version_info < (3, 11))"
+    return subprocess.run([python, "-c", check], check=False, capture_output=True).returncode == 0
+
+
+def uv_environment(python: Path) -> dict[str, str]:
+    """Variables for uv: the caller's, completed by what pip is configured with."""
+    environment = dict(os.environ)
+    listing = subprocess.run(
+        [python, "-m", "pip", "config", "list"], check=True, capture_output=True, text=True
+    ).stdout
+    for line in listing.splitlines():
+        option, _, value = line.partition("=")
+        variable, separator = HANDED_ON.get(option.rpartition(".")[2], ("", ""))
+        values = value.strip("'\"").replace("\\n", " ").split()
+        if variable and values:
+            environment.setdefault(variable, separator.join(values))
+    return environment
+
+
+def run(*command: str | Path, environment: dict[str, str] | None = None) -> None:
+    """Run a command at the repository root; raises `CalledProcessError` when it fails."""
+    subprocess.run([*map(str, command)], check=True, cwd=ROOT, env=environment)
+
+
+def say(line: str) -> None:
+    """Show progress at once, also through a pipe."""
+    print(f"install: {line}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
