@@ -21,6 +21,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## Set up .venv with everything pinned, and nothing else
+	@:
 
 $(STAMP): requirements/bootstrap.py requirements/uv.txt requirements/dev.txt \
 		proto/pyproject.toml broker/pyproject.toml client/pyproject.toml tests/testkit/pyproject.toml
