@@ -1,0 +1,170 @@
+"""One RPC as the services see it: callbacks in, framed bytes out.
+
+There is no task and no coroutine per call. A service installs callbacks when it takes the call;
+they run on the event loop, inside the turn that received the bytes, and whatever they send leaves
+as one write with everything else of that turn.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from liftbridge_broker.http2.events import Metadata
+
+PeerCertificate = Mapping[str, object]
+
+
+class CallPort(Protocol):
+    """What a call needs of its connection; implemented by the transport."""
+
+    def queue(self, stream_id: int, frames: bytes | list[bytes]) -> bool:
+        """Queue framed bytes, the response headers before the first; whether to go on writing."""
+        ...
+
+    def finish(self, call: "Call", code: int, text: str) -> None:
+        """Queue the trailers and forget the call."""
+        ...
+
+    def set_reading(self, stream_id: int, *, is_reading: bool) -> None:
+        """Withhold or give the flow-control credit of a stream."""
+        ...
+
+    def peer_certificate(self) -> PeerCertificate | None:
+        """Certificate of the peer as `ssl.SSLSocket.getpeercert` gives it."""
+        ...
+
+
+def _ignore_messages(_messages: list[bytes]) -> None:
+    """Drop messages nobody asked for."""
+
+
+def _ignore() -> None:
+    """Take no notice."""
+
+
+class Call:
+    """One RPC, owned by the transport and used by a service; everything on one event loop.
+
+    After `finish`, and after `on_cancel`, no callback runs any more and everything sent is dropped
+    silently, because answers may come late from replication.
+
+    Attributes:
+        method: Path of the request, `/package.Service/Method`.
+        metadata: The caller's own header fields in order; values of `-bin` names are bytes.
+        user_agent: Value of `user-agent`, empty when absent.
+        peer: Address of the client, `host:port`.
+        deadline: Event loop time in seconds at which `grpc-timeout` ends, None without one. The
+            transport itself ends the call then with DEADLINE_EXCEEDED and calls `on_cancel`.
+        writable: False while more bytes are queued for the stream than the high mark, because the
+            client's flow-control window or the socket is full. Nothing is dropped; a producer of a
+            long stream stops reading its log until `on_writable`.
+        is_open: Whether neither `finish` nor `on_cancel` has happened.
+        on_messages: Takes all request messages of one loop turn, in order, without prefixes. The
+            list belongs to the receiver.
+        on_half_close: The client sends no more messages.
+        on_cancel: The client reset the stream, the connection is lost, the deadline is over or the
+            request was refused; called at most once, never after `finish`.
+        on_writable: Called when the queue fell below the low mark after `writable` was False.
+    """
+
+    __slots__ = (
+        "_port",
+        "_stream_id",
+        "deadline",
+        "is_open",
+        "metadata",
+        "method",
+        "on_cancel",
+        "on_half_close",
+        "on_messages",
+        "on_writable",
+        "peer",
+        "user_agent",
+        "writable",
+    )
+
+    def __init__(
+        self,
+        port: CallPort,
+        stream_id: int,
+        *,
+        method: str,
+        metadata: Metadata,
+        user_agent: str,
+        peer: str,
+        deadline: float | None,
+    ) -> None:
+        self._port = port
+        self._stream_id = stream_id
+        self.method = method
+        self.metadata = metadata
+        self.user_agent = user_agent
+        self.peer = peer
+        self.deadline = deadline
+        self.writable = True
+        self.is_open = True
+        self.on_messages: Callable[[list[bytes]], None] = _ignore_messages
+        self.on_half_close: Callable[[], None] = _ignore
+        self.on_cancel: Callable[[], None] = _ignore
+        self.on_writable: Callable[[], None] | None = None
+
+    @property
+    def stream_id(self) -> int:
+        """Number of the HTTP/2 stream, unique within its connection."""
+        return self._stream_id
+
+    @property
+    def peer_certificate(self) -> PeerCertificate | None:
+        """The client's verified certificate as `ssl.SSLSocket.getpeercert` gives it.
+
+        None without TLS and when the client showed none.
+        """
+        return self._port.peer_certificate()
+
+    def send(self, frames: bytes | list[bytes]) -> None:
+        """Queue bytes that are gRPC-framed already: any number of prefixed messages, in any cuts.
+
+        The response headers go out before the first. All bytes of one loop turn leave together, so
+        many small calls cost little. The bytes are not copied and must not change afterwards.
+
+        Args:
+            frames: Each message behind its 5-byte prefix (0, length as 4 bytes big-endian); a list
+                is joined without looking into it.
+        """
+        if self.is_open:
+            self.writable = self._port.queue(self._stream_id, frames)
+
+    def send_message(self, message: bytes) -> None:
+        """Queue one message; adds the 5-byte prefix."""
+        if self.is_open:
+            prefix = len(message).to_bytes(5, "big")  # the flag byte is 0 below 4 GiB
+            self.writable = self._port.queue(self._stream_id, [prefix, message])
+
+    def reply(self, message: bytes) -> None:
+        """Answer a unary call: send one message and finish with OK."""
+        self.send_message(message)
+        self.finish()
+
+    def finish(self, code: int = 0, text: str = "") -> None:
+        """End the call: trailers after everything queued, trailers-only when nothing was sent.
+
+        Args:
+            code: gRPC status, 0 for OK.
+            text: Becomes `grpc-message`, percent-encoded; any Unicode text.
+        """
+        if self.is_open:
+            self.is_open = False
+            self.writable = False
+            self._port.finish(self, code, text)
+
+    def pause_reading(self) -> None:
+        """Grant the client no further flow-control window on this stream.
+
+        Messages within the window already granted still arrive.
+        """
+        if self.is_open:
+            self._port.set_reading(self._stream_id, is_reading=False)
+
+    def resume_reading(self) -> None:
+        """Take back `pause_reading`."""
+        if self.is_open:
+            self._port.set_reading(self._stream_id, is_reading=True)

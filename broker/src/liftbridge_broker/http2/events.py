@@ -1,0 +1,123 @@
+"""What an HTTP/2 connection reports to its owner, in the order in which it happened.
+
+`Connection.receive` and `Connection.on_time` return lists of these. A stream is named by its
+HTTP/2 number. For each stream the order is: one `RequestReceived`, any number of
+`MessagesReceived`, at most one `RequestEnded`; then, unless the owner finished the stream first,
+at most one of `StreamCancelled`, `MessageRefused` and `DeadlineExpired`.
+"""
+
+from typing import NamedTuple
+
+Metadata = tuple[tuple[str, str | bytes], ...]
+
+
+class RequestHead(NamedTuple):
+    """A request's header list, checked and split; shared between requests with equal headers.
+
+    Attributes:
+        verb: Value of `:method`, `POST` for every gRPC call.
+        path: Value of `:path`; for gRPC `/package.Service/Method`.
+        content_type: Value of `content-type`, empty when absent.
+        is_grpc: Whether the content type is `application/grpc`, alone or with `+proto`.
+        metadata: The caller's own fields in order, names in lower case; the values of names that
+            end in `-bin` are decoded to bytes. Neither pseudo-header fields nor what belongs to the
+            protocol (`te`, `content-type`, `grpc-timeout`, `grpc-encoding`, ...) is included.
+        user_agent: Value of `user-agent`, empty when absent.
+        timeout_ns: Value of `grpc-timeout` in nanoseconds; None for no deadline.
+        encoding: Value of `grpc-encoding`, `identity` when absent.
+        content_length: Value of `content-length`, None when absent.
+        refusal: Why the call cannot be taken (bad timeout, bad binary metadata, header list too
+            large) as gRPC status and text; None for a good head.
+    """
+
+    verb: str
+    path: str
+    content_type: str
+    is_grpc: bool
+    metadata: Metadata
+    user_agent: str
+    timeout_ns: int | None
+    encoding: str
+    content_length: int | None
+    refusal: tuple[int, str] | None
+
+
+class RequestReceived(NamedTuple):
+    """A client opened a stream."""
+
+    stream_id: int
+    head: RequestHead
+
+
+class MessagesReceived(NamedTuple):
+    """All request messages of one stream that one call of `receive` completed, without prefixes."""
+
+    stream_id: int
+    messages: list[bytes]
+
+
+class RequestEnded(NamedTuple):
+    """The client half-closed the stream: no more messages."""
+
+    stream_id: int
+
+
+class StreamCancelled(NamedTuple):
+    """The stream is gone: the peer reset it, or broke a rule and it was reset here.
+
+    `code` is the HTTP/2 error code that was received or sent.
+    """
+
+    stream_id: int
+    code: int
+
+
+class MessageRefused(NamedTuple):
+    """A request message cannot be taken: too large, compressed, truncated or late.
+
+    The owner answers with `status` and `text`; until then further data of the stream is dropped.
+    """
+
+    stream_id: int
+    status: int
+    text: str
+
+
+class DeadlineExpired(NamedTuple):
+    """The time that `grpc-timeout` allowed is over; the owner answers DEADLINE_EXCEEDED."""
+
+    stream_id: int
+
+
+class StreamWritable(NamedTuple):
+    """A stream that had been over the high mark has fewer bytes than the low mark queued again."""
+
+    stream_id: int
+
+
+class ConnectionEnded(NamedTuple):
+    """No further event will follow; the owner sends what is queued and closes the socket.
+
+    Attributes:
+        code: HTTP/2 error code of the GOAWAY that was queued, or that the peer sent.
+        text: Debug text of that GOAWAY.
+        flood: Kind of abuse (`ping`, `settings`, `reset`, ...), empty when it was none.
+        is_abrupt: Whether the socket is to be torn down without waiting for queued bytes to leave.
+    """
+
+    code: int
+    text: str
+    flood: str = ""
+    is_abrupt: bool = False
+
+
+Event = (
+    RequestReceived
+    | MessagesReceived
+    | RequestEnded
+    | StreamCancelled
+    | MessageRefused
+    | DeadlineExpired
+    | StreamWritable
+    | ConnectionEnded
+)

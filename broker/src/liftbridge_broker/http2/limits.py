@@ -1,0 +1,53 @@
+"""Bounds of one HTTP/2 connection and the budgets that tell a busy peer from an abusive one."""
+
+from dataclasses import dataclass
+
+SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds of one connection. Sizes in bytes, times in nanoseconds; 0 turns a time bound off.
+
+    Attributes:
+        streams_max: Calls open at the same time (SETTINGS_MAX_CONCURRENT_STREAMS).
+        stream_window_bytes: Flow-control window granted to each stream.
+        connection_window_bytes: Flow-control window granted to the connection.
+        frame_bytes_max: Largest frame payload taken (SETTINGS_MAX_FRAME_SIZE).
+        header_list_bytes_max: Largest header list taken, counted as RFC 9113 6.5.2 does; one
+            twice as large ends the connection.
+        continuations_max: CONTINUATION frames behind one HEADERS frame.
+        message_bytes_max: Largest gRPC request message.
+        partial_bytes_max: Bytes of incomplete request messages of all streams together.
+        queued_bytes_max: Bytes of responses that wait for a window or the socket, of all streams.
+        high_mark_bytes: Queue of one stream above which its call stops being writable.
+        low_mark_bytes: Queue below which it is writable again.
+        handshake_ns: Time to receive the client's preface and first SETTINGS.
+        frame_ns: Time to complete a frame or header block once begun.
+        message_ns: Time to complete a request message once begun, and a unary request as a whole.
+        write_stall_ns: Time the socket may take nothing while bytes wait.
+        idle_ns: Time without any open call after which the connection is closed.
+        keepalive_ns: Silence after which a PING is sent.
+        keepalive_timeout_ns: Time that PING may stay without anything being received.
+        ping_interval_ns: Shortest mean time between a client's PINGs while it receives no data.
+    """
+
+    streams_max: int = 1000
+    stream_window_bytes: int = 4 << 20
+    connection_window_bytes: int = 16 << 20
+    frame_bytes_max: int = 64 << 10
+    header_list_bytes_max: int = 16 << 10
+    continuations_max: int = 8
+    message_bytes_max: int = 4 << 20
+    partial_bytes_max: int = 64 << 20
+    queued_bytes_max: int = 64 << 20
+    high_mark_bytes: int = 512 << 10
+    low_mark_bytes: int = 128 << 10
+    handshake_ns: int = 10 * SECOND_NS
+    frame_ns: int = 30 * SECOND_NS
+    message_ns: int = 60 * SECOND_NS
+    write_stall_ns: int = 60 * SECOND_NS
+    idle_ns: int = 0
+    keepalive_ns: int = 60 * SECOND_NS
+    keepalive_timeout_ns: int = 20 * SECOND_NS
+    ping_interval_ns: int = 5 * SECOND_NS
