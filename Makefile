@@ -76,7 +76,7 @@ format: install ## Format the sources and mend what the linter can mend by itsel
 	@$(PY) -m ruff format .
 
 proto: install ## Generate proto/src/liftbridge_proto from the .proto files
-	@$(PY) proto/generate.py
+	@$(PY) proto/generate.py $(if $(BREAKING),--breaking)
 
 lock: install ## Pin all dependencies anew from requirements/*.in (UPGRADE=1 takes newer versions)
 	@$(PY) requirements/bootstrap.py --lock $(if $(UPGRADE),--upgrade)

@@ -27,7 +27,8 @@ if _version_not_supported:
 
 
 class APIStub:
-    """Missing associated documentation comment in .proto file."""
+    """What clients of the original call; served by every broker.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -118,7 +119,8 @@ class APIStub:
 
 
 class APIServicer:
-    """Missing associated documentation comment in .proto file."""
+    """What clients of the original call; served by every broker.
+    """
 
     def CreateStream(self, request, context):
         """Creates a stream attached to a NATS subject. ALREADY_EXISTS when the name is taken.
@@ -324,7 +326,8 @@ def add_APIServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class API:
-    """Missing associated documentation comment in .proto file."""
+    """What clients of the original call; served by every broker.
+    """
 
     @staticmethod
     def CreateStream(request,

@@ -27,7 +27,8 @@ if _version_not_supported:
 
 
 class DataStub:
-    """Missing associated documentation comment in .proto file."""
+    """Offered beside proto.API; clients fall back to that one where this is missing.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -73,7 +74,8 @@ class DataStub:
 
 
 class DataServicer:
-    """Missing associated documentation comment in .proto file."""
+    """Offered beside proto.API; clients fall back to that one where this is missing.
+    """
 
     def CreateStream(self, request, context):
         """As proto.API/CreateStream, with the options of StreamOptions.
@@ -171,7 +173,8 @@ def add_DataServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Data:
-    """Missing associated documentation comment in .proto file."""
+    """Offered beside proto.API; clients fall back to that one where this is missing.
+    """
 
     @staticmethod
     def CreateStream(request,

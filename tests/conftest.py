@@ -1,0 +1,39 @@
+"""What every test shares: the profiles of hypothesis and the flag that rewrites expected files.
+
+`CI` in the environment makes runs repeatable; `HYPOTHESIS_PROFILE` names a profile itself. The
+header of a run prints the seed of pytest-randomly; `-p randomly -p "randomly_seed=N"` repeats its
+order and `-p no:randomly` keeps the order of the files.
+"""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# No deadline: two cores are shared by workers, servers and clients, so wall time proves nothing.
+settings.register_profile("dev", deadline=None, print_blob=True)
+settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
+settings.register_profile(
+    "night",
+    deadline=None,
+    print_blob=True,
+    max_examples=2_000,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile(
+    os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite",
+        action="store_true",
+        help="write what the code does now into the files of expected results; read the diff",
+    )
+
+
+@pytest.fixture(scope="session")
+def rewrite(request: pytest.FixtureRequest) -> bool:
+    """Whether expected files are to be written instead of compared."""
+    return bool(request.config.getoption("--rewrite"))
