@@ -153,10 +153,10 @@ class NatsOptions:
     Attributes:
         servers: URLs, tried in order.
         user: User name, empty for none.
-        password: Its password, from the setting or from `password_file`.
-        password_file: File the password was read from; read again at each reload.
-        token: Authentication token, from the setting or from `token_file`.
-        token_file: File the token was read from; read again at each reload.
+        password: Its password when given directly.
+        password_file: File with the password; `secrets.nats_password` reads it at each connection.
+        token: Authentication token when given directly.
+        token_file: File with the token; `secrets.nats_token` reads it at each connection.
         nkey_seed_file: File with an nkey seed.
         credentials_file: File with a JWT and an nkey seed (`.creds`).
         tls_cert: PEM certificate shown to NATS, with `tls_key`.
@@ -224,7 +224,6 @@ class ClusteringOptions:
         server_id: Id of this broker; empty = the one stored in the data directory, or a new one.
             A stored id wins over this one.
         namespace: Prefix of all internal NATS subjects.
-        is_seed: Whether this broker may found a cluster.
         snapshot_retain: Metadata snapshots kept.
         snapshot_threshold: Metadata entries between two snapshots; 0 = the built-in 8192.
         record_bytes_max: Largest stored record, and largest answer to a replica.
@@ -232,7 +231,6 @@ class ClusteringOptions:
 
     server_id: str = ""
     namespace: str = NAMESPACE_DEFAULT
-    is_seed: bool = False
     snapshot_retain: int = 2
     snapshot_threshold: int = 8192
     record_bytes_max: int = MIB

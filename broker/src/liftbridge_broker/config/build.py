@@ -1,0 +1,392 @@
+"""From single values to `BrokerOptions`: derived defaults, rules between settings, conversion."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+from urllib.parse import urlsplit
+
+from liftbridge_broker.config.options import (
+    BrokerOptions,
+    ClusteringOptions,
+    CursorsOptions,
+    DataOptions,
+    EffectiveSetting,
+    FsyncOptions,
+    GrpcOptions,
+    LimitOptions,
+    ListenOptions,
+    LogFormat,
+    LoggingOptions,
+    LogLevel,
+    MetricsOptions,
+    NatsOptions,
+    Origin,
+    TlsOptions,
+    TlsVersion,
+)
+from liftbridge_broker.config.settings import OFF, Kind, Value, mask_url
+from liftbridge_broker.config.table import SETTINGS
+from liftbridge_broker.config.values import Address
+from liftbridge_broker.errors import ConfigError
+from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy, StreamOptions
+
+_SECOND_NS: Final = 1_000_000_000
+_EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - the original's default
+_WILDCARDS: Final = frozenset({_EVERY_ADDRESS, "::"})
+_PORT_DEFAULT: Final = 9292
+_MESSAGE_BYTES_DEFAULT: Final = 4 << 20
+_MESSAGE_OVERHEAD_BYTES: Final = 64 << 10
+_SEGMENT_BYTES_OF_ZERO: Final = 1 << 30
+_SEGMENT_BYTES_MAX: Final = 2 << 30
+_SNAPSHOT_THRESHOLD_DEFAULT: Final = 8192
+
+# Part of subjects and of paths: tokens of NATS without wildcards, separators or spaces.
+_SUBJECT_SAFE: Final = re.compile(r"[!-)+\-0-;=?-\[\]-~]+(\.[!-)+\-0-;=?-\[\]-~]+)*")
+_NAME_LENGTH_MAX: Final = 128
+_NATS_SCHEMES: Final = frozenset({"nats", "tls"})
+
+
+class GivenValue(Protocol):
+    """A value with the place it came from (`load.Given`)."""
+
+    @property
+    def value(self) -> Value:
+        """The value."""
+
+    @property
+    def origin(self) -> Origin:
+        """Kind of source."""
+
+    @property
+    def source(self) -> str:
+        """Place, for messages."""
+
+
+def build_options(given: Mapping[str, GivenValue], notices: Sequence[str]) -> BrokerOptions:
+    """Complete what was given by defaults, check it, and freeze it.
+
+    Raises:
+        ConfigError: Settings contradict each other or a text breaks a rule of its setting.
+    """
+    values = _Values(given)
+    _derive(values)
+    _check_names(values)
+    _check_tls(values)
+    _check_nats(values)
+    return BrokerOptions(
+        listen=_listen(values),
+        data=DataOptions(
+            directory=values.text("data.dir"),
+            trash_grace_ns=values.number("data.trash.grace"),
+            reserve_bytes=values.number("data.reserve.bytes"),
+            free_bytes_min=values.number("data.free.min.bytes"),
+        ),
+        logging=LoggingOptions(
+            level=LogLevel(values.text("logging.level")),
+            format=LogFormat(values.text("logging.format")),
+            shows_nats=values.flag("logging.nats"),
+        ),
+        tls=_tls(values),
+        nats=_nats(values),
+        streams=_streams(values),
+        fsync=FsyncOptions(
+            interval_ns=values.number("streams.fsync.interval"),
+            bytes_max=values.number("streams.fsync.bytes"),
+        ),
+        cursors=CursorsOptions(
+            partitions=values.number("cursors.stream.partitions"),
+            replication_factor=values.number("cursors.stream.replication.factor"),
+            auto_pause_ns=values.number("cursors.stream.auto.pause.time"),
+        ),
+        clustering=_clustering(values),
+        grpc=_grpc(values),
+        metrics=_metrics(values),
+        limits=_limits(values),
+        shutdown_timeout_ns=values.number("shutdown.timeout"),
+        effective=values.effective(),
+        notices=tuple(notices),
+    )
+
+
+class _Values:
+    """Values by key, typed at the door, with their places."""
+
+    def __init__(self, given: Mapping[str, GivenValue]) -> None:
+        self._given = given
+        self._values = {key: given[key].value for key in given}
+        for key, setting in SETTINGS.items():
+            if setting.default and key not in self._values:
+                self._values[key] = setting.read(setting.default)
+
+    def is_given(self, key: str) -> bool:
+        return key in self._given and self._values[key] not in ("", ())
+
+    def fill(self, key: str, value: Value) -> None:
+        """Take a derived default unless somebody gave the setting."""
+        if not self.is_given(key):
+            self._values[key] = value
+
+    def put(self, key: str, value: Value) -> None:
+        """Replace a value by the one it stands for."""
+        self._values[key] = value
+
+    def number(self, key: str) -> int:
+        value = self._values[key]
+        assert isinstance(value, int)
+        return value
+
+    def flag(self, key: str) -> bool:
+        value = self._values[key]
+        assert isinstance(value, bool)
+        return value
+
+    def text(self, key: str) -> str:
+        value = self._values.get(key, "")
+        assert isinstance(value, str)
+        return value
+
+    def items(self, key: str) -> tuple[str, ...]:
+        value = self._values.get(key, ())
+        assert isinstance(value, tuple)
+        return value
+
+    def address(self, key: str) -> Address:
+        value = self._values[key]
+        assert isinstance(value, Address)
+        return value
+
+    def milliseconds(self, key: str) -> int:
+        """A duration that is kept in milliseconds; less than one would become 0 and mean "off"."""
+        duration_ns = self.number(key)
+        if 0 < duration_ns < MILLISECOND_NS:
+            raise self.refusal(key, "is shorter than 1ms")
+        return duration_ns // MILLISECOND_NS
+
+    def refusal(self, key: str, text: str) -> ConfigError:
+        """A refusal that begins with the place of the setting."""
+        place = f"{self._given[key].source}: " if key in self._given else ""
+        return ConfigError(f"{place}{key} {text}")
+
+    def effective(self) -> tuple[EffectiveSetting, ...]:
+        """Every setting as it is in force, in the order of the table."""
+        shown = []
+        for key, setting in SETTINGS.items():
+            given = self._given.get(key)
+            empty: Value = () if setting.kind is Kind.LIST else ""
+            shown.append(
+                EffectiveSetting(
+                    key=key,
+                    text=setting.show(self._values.get(key, empty)),
+                    origin=given.origin if given else Origin.DEFAULT,
+                    source=given.source if given else "",
+                    is_reloadable=setting.is_reloadable,
+                )
+            )
+        return tuple(shown)
+
+
+def _derive(values: _Values) -> None:
+    """Fill in the defaults that depend on other settings."""
+    host = values.text("host")
+    if values.is_given("listen"):
+        listen = values.address("listen")
+        values.fill("port", listen.port)
+        values.fill("host", "localhost" if listen.host in _WILDCARDS else listen.host)
+    else:
+        values.fill("port", _PORT_DEFAULT)
+        values.fill("listen", Address(host or _EVERY_ADDRESS, values.number("port")))
+        values.fill("host", "localhost")
+    values.fill("data.dir", "/tmp/liftbridge/" + values.text("clustering.namespace"))  # noqa: S108
+    values.fill("nats.embedded", values.is_given("nats.embedded.config"))
+    record_bytes_max = values.number("clustering.replication.max.bytes")
+    values.fill(
+        "grpc.max.message.bytes",
+        max(_MESSAGE_BYTES_DEFAULT, record_bytes_max + _MESSAGE_OVERHEAD_BYTES),
+    )
+    if values.number("grpc.max.message.bytes") < record_bytes_max + _MESSAGE_OVERHEAD_BYTES:
+        raise values.refusal(
+            "grpc.max.message.bytes", "is less than clustering.replication.max.bytes + 64KiB"
+        )
+    _derive_segments(values)
+    if values.number("clustering.raft.snapshot.threshold") == 0:
+        values.put("clustering.raft.snapshot.threshold", _SNAPSHOT_THRESHOLD_DEFAULT)
+
+
+def _derive_segments(values: _Values) -> None:
+    size = values.number("streams.segment.max.bytes") or _SEGMENT_BYTES_OF_ZERO
+    values.put("streams.segment.max.bytes", min(size, _SEGMENT_BYTES_MAX))
+    values.fill("streams.segment.max.age", 0)
+    age_ns = values.number("streams.segment.max.age")
+    age_ns = age_ns or values.number("streams.retention.max.age")
+    values.put("streams.segment.max.age", max(age_ns, _SECOND_NS) if age_ns else 0)
+
+
+def _check_names(values: _Values) -> None:
+    for key in ("clustering.namespace", "clustering.server.id"):
+        name = values.text(key)
+        if name == "" and key == "clustering.server.id":
+            continue
+        if len(name) > _NAME_LENGTH_MAX or not _SUBJECT_SAFE.fullmatch(name):
+            raise values.refusal(
+                key,
+                f"must be 1 to {_NAME_LENGTH_MAX} visible ASCII characters without "
+                "/, \\, *, > and empty parts between dots",
+            )
+
+
+def _check_tls(values: _Values) -> None:
+    """One half of a protection must not pass for the whole."""
+    _check_pair(values, "tls.cert", "tls.key")
+    _check_pair(values, "nats.tls.cert", "nats.tls.key")
+    if values.flag("tls.client.auth.enabled") and not values.is_given("tls.cert"):
+        raise values.refusal("tls.client.auth.enabled", "needs tls.cert and tls.key")
+
+
+def _check_pair(values: _Values, first: str, second: str) -> None:
+    if values.is_given(first) and not values.is_given(second):
+        raise values.refusal(first, f"needs {second}")
+    if values.is_given(second) and not values.is_given(first):
+        raise values.refusal(second, f"needs {first}")
+
+
+def _check_nats(values: _Values) -> None:
+    if not values.items("nats.servers"):
+        raise values.refusal("nats.servers", "is empty")
+    for server in values.items("nats.servers"):
+        if not _is_nats_url(_with_scheme(server)):
+            raise values.refusal("nats.servers", f"has no NATS address in {mask_url(server)!r}")
+    for direct in ("nats.password", "nats.token"):
+        if values.is_given(direct) and values.is_given(direct + ".file"):
+            raise values.refusal(direct, f"and {direct}.file exclude each other")
+    passwords = [key for key in ("nats.password", "nats.password.file") if values.is_given(key)]
+    if passwords and not values.is_given("nats.user"):
+        raise values.refusal(passwords[0], "needs nats.user")
+    ways = [
+        key
+        for key in (
+            "nats.user",
+            "nats.token",
+            "nats.token.file",
+            "nats.nkey.seed.file",
+            "nats.credentials.file",
+        )
+        if values.is_given(key)
+    ]
+    if len(ways) > 1:
+        raise values.refusal(ways[0], f"and {ways[1]} exclude each other")
+
+
+def _with_scheme(server: str) -> str:
+    return server if "://" in server else "nats://" + server
+
+
+def _is_nats_url(server: str) -> bool:
+    try:
+        url = urlsplit(server)
+        port = url.port
+    except ValueError:
+        return False
+    return url.scheme in _NATS_SCHEMES and bool(url.hostname) and port != 0
+
+
+def _listen(values: _Values) -> ListenOptions:
+    bound = values.address("listen")
+    return ListenOptions(
+        host=bound.host,
+        port=bound.port,
+        advertised_host=values.text("host"),
+        advertised_port=values.number("port"),
+    )
+
+
+def _tls(values: _Values) -> TlsOptions:
+    return TlsOptions(
+        cert=values.text("tls.cert"),
+        key=values.text("tls.key"),
+        version_min=TlsVersion(values.text("tls.min.version")),
+        requires_client_cert=values.flag("tls.client.auth.enabled"),
+        client_ca=values.text("tls.client.auth.ca"),
+    )
+
+
+def _nats(values: _Values) -> NatsOptions:
+    return NatsOptions(
+        servers=tuple(_with_scheme(server) for server in values.items("nats.servers")),
+        user=values.text("nats.user"),
+        password=values.text("nats.password"),
+        password_file=values.text("nats.password.file"),
+        token=values.text("nats.token"),
+        token_file=values.text("nats.token.file"),
+        nkey_seed_file=values.text("nats.nkey.seed.file"),
+        credentials_file=values.text("nats.credentials.file"),
+        tls_cert=values.text("nats.tls.cert"),
+        tls_key=values.text("nats.tls.key"),
+        tls_ca=values.text("nats.tls.ca"),
+        is_embedded=values.flag("nats.embedded"),
+        embedded_config=values.text("nats.embedded.config"),
+    )
+
+
+def _streams(values: _Values) -> StreamOptions:
+    return StreamOptions(
+        retention_bytes_max=values.number("streams.retention.max.bytes"),
+        retention_messages_max=values.number("streams.retention.max.messages"),
+        retention_age_ms_max=values.milliseconds("streams.retention.max.age"),
+        cleaner_interval_ms=values.milliseconds("streams.cleaner.interval"),
+        segment_bytes_max=values.number("streams.segment.max.bytes"),
+        segment_age_ms_max=values.milliseconds("streams.segment.max.age"),
+        compact_goroutines_max=values.number("streams.compact.max.goroutines"),
+        compact_enabled=values.flag("streams.compact.enabled"),
+        auto_pause_ms=values.milliseconds("streams.auto.pause.time"),
+        auto_pause_disable_if_subscribers=values.flag("streams.auto.pause.disable.if.subscribers"),
+        min_isr=values.number("clustering.min.insync.replicas"),
+        optimistic_concurrency=values.flag("streams.concurrency.control"),
+        encryption=values.flag("streams.encryption"),
+        fsync_policy=FsyncPolicy(values.text("streams.fsync.policy")),
+        tombstone_retention_ms=values.milliseconds("streams.tombstone.retention"),
+    )
+
+
+def _clustering(values: _Values) -> ClusteringOptions:
+    return ClusteringOptions(
+        server_id=values.text("clustering.server.id"),
+        namespace=values.text("clustering.namespace"),
+        snapshot_retain=values.number("clustering.raft.snapshot.retain"),
+        snapshot_threshold=values.number("clustering.raft.snapshot.threshold"),
+        record_bytes_max=values.number("clustering.replication.max.bytes"),
+    )
+
+
+def _grpc(values: _Values) -> GrpcOptions:
+    return GrpcOptions(
+        message_bytes_max=values.number("grpc.max.message.bytes"),
+        concurrent_streams_max=values.number("grpc.max.concurrent.streams"),
+        connections_max=values.number("grpc.max.connections"),
+        header_bytes_max=values.number("grpc.max.header.bytes"),
+        pending_bytes_max=values.number("grpc.max.pending.bytes"),
+        idle_timeout_ns=values.number("grpc.idle.timeout"),
+        keepalive_ns=values.number("grpc.keepalive.time"),
+        keepalive_timeout_ns=values.number("grpc.keepalive.timeout"),
+        has_reflection=values.flag("grpc.reflection"),
+    )
+
+
+def _metrics(values: _Values) -> MetricsOptions:
+    bound = values.address("metrics.listen")
+    return MetricsOptions(
+        is_enabled=bound != OFF,
+        host=bound.host,
+        port=bound.port,
+        streams_max=values.number("metrics.streams.max"),
+    )
+
+
+def _limits(values: _Values) -> LimitOptions:
+    return LimitOptions(
+        streams_max=values.number("streams.max.count"),
+        stream_partitions_max=values.number("streams.max.partitions"),
+        subscriptions_max=values.number("subscriptions.max"),
+        publish_pending_bytes_max=values.number("publish.pending.max.bytes"),
+        publishers_max=values.number("publishers.max"),
+        publisher_ttl_ns=values.number("publishers.ttl"),
+    )

@@ -1,0 +1,87 @@
+"""What a running broker takes over at SIGHUP, and what needs a restart."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from liftbridge_broker.config.options import BrokerOptions
+from liftbridge_broker.config.settings import MASK
+from liftbridge_broker.config.table import SETTINGS
+
+
+class Change(NamedTuple):
+    """A setting whose value differs; secrets are masked on both sides."""
+
+    key: str
+    before: str
+    after: str
+
+
+class ReloadDiff(NamedTuple):
+    """How a new configuration differs from the one in force.
+
+    Attributes:
+        applied: Changes that `reloaded` takes over.
+        restart_needed: Changes that wait for a restart.
+    """
+
+    applied: tuple[Change, ...]
+    restart_needed: tuple[Change, ...]
+
+
+def reloadable_diff(old: BrokerOptions, new: BrokerOptions) -> ReloadDiff:
+    """Sort the differences by whether a running broker may take them over.
+
+    Args:
+        old: Options in force, made by `load`.
+        new: Options just loaded.
+    """
+    before = {setting.key: setting.text for setting in old.effective}
+    after = {setting.key: setting.text for setting in new.effective}
+    changes = [
+        Change(key, before[key], after[key]) for key in SETTINGS if before[key] != after[key]
+    ]
+    changes += _secret_changes(old, new)
+    return ReloadDiff(
+        applied=tuple(change for change in changes if SETTINGS[change.key].is_reloadable),
+        restart_needed=tuple(
+            change for change in changes if not SETTINGS[change.key].is_reloadable
+        ),
+    )
+
+
+def reloaded(old: BrokerOptions, new: BrokerOptions) -> BrokerOptions:
+    """The options in force with the reloadable ones of `new` put in their place."""
+    fresh = {setting.key: setting for setting in new.effective}
+    return replace(
+        old,
+        data=replace(
+            old.data,
+            trash_grace_ns=new.data.trash_grace_ns,
+            free_bytes_min=new.data.free_bytes_min,
+        ),
+        logging=replace(old.logging, level=new.logging.level),
+        streams=new.streams,
+        fsync=new.fsync,
+        limits=new.limits,
+        metrics=replace(old.metrics, streams_max=new.metrics.streams_max),
+        shutdown_timeout_ns=new.shutdown_timeout_ns,
+        effective=tuple(
+            fresh[setting.key] if setting.is_reloadable else setting for setting in old.effective
+        ),
+    )
+
+
+def _secret_changes(old: BrokerOptions, new: BrokerOptions) -> list[Change]:
+    """Changes that masking hides: both texts are the mask, the values differ."""
+    pairs = (
+        ("nats.servers", ",".join(old.nats.servers), ",".join(new.nats.servers)),
+        ("nats.password", old.nats.password, new.nats.password),
+        ("nats.token", old.nats.token, new.nats.token),
+    )
+    shown = {setting.key: setting.text for setting in old.effective}
+    fresh = {setting.key: setting.text for setting in new.effective}
+    return [
+        Change(key, shown[key] or MASK, fresh[key] or MASK)
+        for key, before, after in pairs
+        if before != after and shown[key] == fresh[key]
+    ]

@@ -1,0 +1,27 @@
+"""The table of every setting, in the order of the reference.
+
+Names follow the original; where it has a key, ours has the same name, default and meaning, minus
+its defects. `docs/reference/configuration.md` is written from this table, and so are the flags of
+the command and the names of environment variables.
+"""
+
+from typing import Final
+
+from liftbridge_broker.config import process_settings, stream_settings
+from liftbridge_broker.config.settings import Setting
+
+SECTIONS: Final[dict[str, tuple[Setting, ...]]] = {
+    "Server": process_settings.SERVER,
+    "gRPC": process_settings.GRPC,
+    "TLS and authorization": process_settings.TLS,
+    "NATS": process_settings.NATS,
+    "Streams": stream_settings.STREAMS,
+    "Limits": stream_settings.LIMITS,
+    "Clustering": stream_settings.CLUSTERING,
+    "Activity, cursors, groups": stream_settings.FEATURES,
+    "Metrics": process_settings.METRICS,
+}
+
+SETTINGS: Final[dict[str, Setting]] = {
+    setting.key: setting for section in SECTIONS.values() for setting in section
+}
