@@ -156,8 +156,9 @@ func jsLatency(o *options) (result, error) {
 	})
 }
 
-// jsReplay reads count messages from the first. Of the ways a client can do it "push" (a consumer
-// without acks that pushes to a plain subscription) is the fastest and the default.
+// jsReplay reads count messages from the first: mode "ordered" by the ordered consumer of nats.go,
+// which notices gaps and repeats; "push" by a consumer without acks that pushes to a plain
+// subscription, which is faster and notices nothing; "pull" by a plain pull consumer.
 func jsReplay(o *options) (result, error) {
 	nc, js, err := jsConnect(o)
 	if err != nil {
@@ -214,7 +215,7 @@ func startReplay(o *options, nc *nats.Conn, js jetstream.JetStream, deliver func
 	ctx := context.Background()
 	nothing := func() {}
 	switch o.mode {
-	case "", "push":
+	case "push":
 		legacy, err := nc.JetStream()
 		if err != nil {
 			return nothing, err
@@ -232,7 +233,7 @@ func startReplay(o *options, nc *nats.Conn, js jetstream.JetStream, deliver func
 			InactiveThreshold: time.Minute, MemoryStorage: true,
 		})
 		return nothing, err
-	case "ordered", "pull":
+	case "", "ordered", "pull":
 		return startPull(ctx, o, js, deliver)
 	default:
 		return nothing, fmt.Errorf("unknown mode %q", o.mode)
@@ -245,7 +246,7 @@ func startPull(ctx context.Context, o *options, js jetstream.JetStream, deliver 
 		return nil, err
 	}
 	var consumer jetstream.Consumer
-	if o.mode == "ordered" {
+	if o.mode != "pull" {
 		consumer, err = stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
 	} else {
 		consumer, err = stream.CreateConsumer(ctx, jetstream.ConsumerConfig{

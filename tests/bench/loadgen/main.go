@@ -53,7 +53,7 @@ func commands() map[string]command {
 		"js-create":    {"create the JetStream stream (file storage, one replica)", jsCreate},
 		"js-publish":   {"asynchronous publish with -window in flight", jsPublish},
 		"js-latency":   {"one message at a time; -rate paces it", jsLatency},
-		"js-replay":    {"read from the beginning, -mode push|ordered|pull", jsReplay},
+		"js-replay":    {"read from the beginning, -mode ordered|push|pull", jsReplay},
 		"js-intake":    {"plain NATS publish into a stream, wait until stored", jsIntake},
 		"nats-publish": {"core publish", natsPublish},
 		"nats-count":   {"subscribe to SUBJECT, print ready, count until stdin closes", natsCount},

@@ -59,7 +59,7 @@ func intake(o *options, stored func() (int64, error)) (result, error) {
 	published := time.Since(start)
 	count, grown := int64(0), time.Now()
 	for count < int64(o.count) && time.Since(grown) < o.idle {
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond) // each look costs the broker a request
 		now, err := stored()
 		if err != nil {
 			return nil, err

@@ -1,0 +1,157 @@
+"""Measure this broker beside NATS JetStream and say how they compare (`make bench`).
+
+Runs the same work on both in turn, several rounds, alternating which comes first; prints a table
+with ratios and targets and writes `.bench/results.json`. With `BENCH_PEER=/path/to/liftbridge` an
+original server is measured the same way. Only one system runs at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from liftbridge_testkit.bench import report
+from liftbridge_testkit.bench.loadgen import LoadError, LoadGenerator, build
+from liftbridge_testkit.bench.rows import ROWS, Row, Samples, works_for
+from liftbridge_testkit.bench.streams import BOUNDS, StreamsResult, measure_streams
+from liftbridge_testkit.bench.systems import JetStream, Liftbridge, Sizes, System
+from liftbridge_testkit.processes import ProcessError
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICK = Sizes(count=200_000, singles=10_000)
+
+
+def main() -> int:
+    """Run the benchmark; 0 when everything could be measured, whatever the figures."""
+    options = parse()
+    sizes = QUICK if options.quick else Sizes()
+    if options.count:
+        sizes = Sizes(count=options.count, singles=max(options.count // 10, 1_000))
+    rows = [row for row in ROWS if not options.only or row.key in options.only]
+    say(f"load generator: {(load := build(ROOT / 'tests/bench/loadgen', options.cache)).title}")
+    samples: Samples = {}
+    failures = 0
+    with tempfile.TemporaryDirectory(prefix="liftbridge-bench-", dir=options.work_dir) as name:
+        work_dir = Path(name)
+        for number in range(options.rounds):
+            for system in systems(load, work_dir, sizes, options, first=number):
+                title = f"round {number + 1} of {options.rounds}"
+                failures += run_system(system, rows, samples, title)
+        streams = None
+        if not options.only or "streams" in options.only:
+            streams = run_streams(load, work_dir, options)
+    result = report.document(samples, sizes, options.rounds, load.title, streams)
+    report.write(options.output, result)
+    print_all(samples, streams, result, options.output)
+    return 1 if failures else 0
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    keys = [row.key for row in ROWS]
+    parser.add_argument("--quick", action="store_true", help="small counts, one round")
+    parser.add_argument("--rounds", type=int, help="rounds (3, or 1 with --quick)")
+    parser.add_argument("--count", type=int, help="messages of the bulk works (1,000,000)")
+    parser.add_argument("--only", nargs="+", choices=[*keys, "streams"], help="these rows only")
+    parser.add_argument("--systems", nargs="+", help="of jetstream, liftbridge, peer")
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / ".bench/results.json")
+    parser.add_argument("--work-dir", type=Path, help="where data is written (the system's /tmp)")
+    parser.add_argument("--cache", type=Path, default=ROOT / ".bench", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--peer",
+        type=Path,
+        default=os.environ.get("BENCH_PEER"),
+        help="an original liftbridge server to measure too (BENCH_PEER)",
+    )
+    options = parser.parse_args()
+    options.rounds = options.rounds or (1 if options.quick else 3)
+    options.peer = Path(options.peer) if options.peer else None
+    return options
+
+
+def systems(
+    load: LoadGenerator, work_dir: Path, sizes: Sizes, options: argparse.Namespace, *, first: int
+) -> list[System]:
+    """The systems of one round, in an order that rotates from round to round."""
+    found: list[System] = [
+        JetStream(load, work_dir, sizes),
+        Liftbridge(load, work_dir, sizes),
+    ]
+    if options.peer:
+        found.append(Liftbridge(load, work_dir, sizes, binary=options.peer))
+    if options.systems:
+        found = [system for system in found if system.name in options.systems]
+    turn = first % max(len(found), 1)
+    return found[turn:] + found[:turn]
+
+
+def run_system(system: System, rows: list[Row], samples: Samples, title: str) -> int:
+    """Do all works of one system that the rows need; returns how many failed."""
+    wanted = works_for(rows, system.name)
+    if len(rows) == len(ROWS):
+        wanted |= set(system.works())  # the full table shows every work
+    failures = 0
+    try:
+        with system:
+            for work, act in system.works().items():
+                if work not in wanted:
+                    continue
+                say(f"{title}: {system.name} {work} ...", end="")
+                try:
+                    sample = act()
+                except (LoadError, ProcessError) as error:
+                    say(f" FAILED: {error}")
+                    failures += 1
+                    continue
+                samples.setdefault((system.name, work), []).append(sample)
+                p50 = sample.value("p50_us")
+                latency = f", p50 {p50:,.0f} us" if p50 else ""
+                say(f" {sample.rate / 1e3:,.1f} k/s, {sample.cpu_us:.2f} us CPU{latency}")
+    except ProcessError as error:
+        say(f"{title}: {system.name} cannot run: {error}")
+        failures += 1
+    return failures
+
+
+def run_streams(
+    load: LoadGenerator, work_dir: Path, options: argparse.Namespace
+) -> StreamsResult | None:
+    """Measure a broker with many streams; None when it cannot run."""
+    count, idle = (100, 3.0) if options.quick else (1_000, 20.0)
+    if options.systems and "liftbridge" not in options.systems:
+        return None
+    say(f"{count:,} streams: creation, idle CPU, memory, start-up ...", end="")
+    try:
+        result = measure_streams(load, work_dir, count=count, idle_seconds=idle, rest=time.sleep)
+    except (LoadError, ProcessError) as error:
+        say(f" FAILED: {error}")
+        return None
+    say(f" created in {result.create_seconds:.1f} s")
+    return result
+
+
+def print_all(
+    samples: Samples, streams: StreamsResult | None, result: dict[str, object], output: Path
+) -> None:
+    """Print the tables, the notes and where the JSON is."""
+    say(f"\n{report.comparison(samples)}\n\n{report.everything(samples)}\n")
+    if streams is not None:
+        say(report.streams_table(streams, BOUNDS) + "\n")
+    for note in report.notes(samples):
+        say(f"- {note}")
+    say(f"\nmachine: {result['machine']}\n{report.FSYNC}\nwritten: {output}")
+
+
+def say(text: str, end: str = "\n") -> None:
+    """Show progress at once, also through a pipe."""
+    sys.stdout.write(text + end)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

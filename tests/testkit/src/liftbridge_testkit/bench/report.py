@@ -1,0 +1,192 @@
+"""What the benchmark shows: the tables for people and the JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from liftbridge_testkit.bench.rows import ROWS, Outcome, Samples, figures, outcome
+from liftbridge_testkit.processes import program
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from liftbridge_testkit.bench.streams import Bound, StreamsResult
+    from liftbridge_testkit.bench.systems import Sizes
+
+FSYNC = "shipped defaults: no system waits for fdatasync before an ack"
+
+
+def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A Markdown table whose columns also line up on a terminal."""
+    widths = [max(len(line[i]) for line in (header, *lines)) for i in range(len(header))]
+
+    def join(line: Sequence[str]) -> str:
+        cells = [line[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
+        return "| " + " | ".join(cells) + " |"
+
+    rule = "|" + "|".join("-" * (width + 1) + (":" if i else "-") for i, width in enumerate(widths))
+    return "\n".join([join(header), rule + "|", *(join(line) for line in lines)])
+
+
+def show(value: float, metric: str) -> str:
+    """A figure with its unit: rates in thousands a second, times in microseconds."""
+    if metric == "rate":
+        return f"{value / 1e3:,.1f} k/s"
+    return f"{value:,.2f} us" if value < 100 else f"{value:,.0f} us"
+
+
+def comparison(samples: Samples) -> str:
+    """The rows against their targets."""
+    systems = [s for s in ("liftbridge", "peer") if any(system == s for system, _ in samples)]
+    header = ["row", "JetStream"]
+    for system in systems:
+        header += [system, "ratio", "rounds"]
+    header += ["target", "original", "met"]
+    lines = []
+    for found in outcomes(samples):
+        row = found.row
+        line = [row.title, show(found.reference, row.metric)]
+        for system in systems:
+            line += _cells(found, system)
+        sign = ">=" if row.is_better == "more" else "<="
+        aim = f" (aim {row.aim})" if row.aim else ""
+        ratio = found.ratios.get("liftbridge")
+        line += [f"{sign} {row.limit}{aim}", str(row.original or "-")]
+        line.append("-" if ratio is None else "yes" if row.is_met(ratio) else "NO")
+        lines.append(line)
+    return table(header, lines)
+
+
+def _cells(found: Outcome, system: str) -> list[str]:
+    if system not in found.ratios:
+        return ["-", "-", "-"]
+    low, high = found.spread[system]
+    value = show(found.medians[system], found.row.metric)
+    return [value, f"{found.ratios[system]:.2f}", f"{low:.2f}-{high:.2f}"]
+
+
+def streams_table(result: StreamsResult, bounds: Sequence[Bound]) -> str:
+    """The figures of a broker with many streams against their limits."""
+    lines = []
+    for bound in bounds:
+        value = float(getattr(result, bound.name))
+        original = "-" if bound.original is None else f"{bound.original:g}"
+        met = "yes" if value <= bound.limit else "NO"
+        lines.append([bound.title, f"{value:.2f}", f"<= {bound.limit:g}", original, met])
+    return table([f"{result.streams:,} streams", "liftbridge", "target", "original", "met"], lines)
+
+
+def outcomes(samples: Samples) -> list[Outcome]:
+    """All rows that were measured."""
+    return [found for row in ROWS if (found := outcome(row, samples)) is not None]
+
+
+def everything(samples: Samples) -> str:
+    """Medians of every work of every system, with latencies."""
+    lines = []
+    for system, work in samples:
+        cells = [f"{system} {work}"]
+        for metric in ("rate", "cpu_us", "p50_us", "p99_us", "p999_us"):
+            values = figures(samples, system, work, metric)
+            cells.append(show(median(values), metric) if values else "-")
+        lines.append(cells)
+    return table(["work", "rate", "server CPU", "p50", "p99", "p99.9"], lines)
+
+
+def notes(samples: Samples) -> list[str]:
+    """Everything the runs want said, once."""
+    found: dict[str, None] = {}
+    for (system, work), runs in samples.items():
+        for run in runs:
+            for note in run.notes:
+                found[f"{system} {work}: {note}"] = None
+    return list(found)
+
+
+def machine() -> dict[str, str | float]:
+    """What the figures were measured on."""
+    return {
+        "time": datetime.now(tz=UTC).isoformat(timespec="seconds"),
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count() or 0,
+        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1),
+        "kernel": platform.release(),
+        "load_before": os.getloadavg()[0],
+        "python": platform.python_version(),
+        "nats_server": _output([str(program("nats-server")), "--version"]),
+        "broker": _version("liftbridge-broker"),
+        "uvloop": _version("uvloop"),
+        "protobuf": _version("protobuf"),
+    }
+
+
+def document(
+    samples: Samples, sizes: Sizes, rounds: int, load: str, streams: StreamsResult | None
+) -> dict[str, object]:
+    """All of it as plain values for a JSON file."""
+    return {
+        "machine": machine(),
+        "load_generator": load,
+        "sizes": vars(sizes),
+        "rounds": rounds,
+        "fsync": FSYNC,
+        "rows": [
+            {
+                "key": found.row.key,
+                "title": found.row.title,
+                "metric": found.row.metric,
+                "jetstream": found.reference,
+                "medians": dict(found.medians),
+                "ratios": dict(found.ratios),
+                "spread": dict(found.spread),
+                "target": found.row.limit,
+                "aim": found.row.aim,
+                "original": found.row.original,
+                "is_met": found.row.is_met(found.ratios.get("liftbridge", 0.0)),
+            }
+            for found in outcomes(samples)
+        ],
+        "streams": None if streams is None else vars(streams),
+        "samples": [
+            {
+                "system": system,
+                "work": work,
+                "rounds": [{"rate": run.rate, "cpu_us": run.cpu_us, **run.details} for run in runs],
+            }
+            for (system, work), runs in samples.items()
+        ],
+        "notes": notes(samples),
+    }
+
+
+def write(path: Path, content: dict[str, object]) -> None:
+    """Write the JSON file, its directory included."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _version(distribution: str) -> str:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _output(command: list[str]) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
