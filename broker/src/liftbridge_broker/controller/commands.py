@@ -6,9 +6,13 @@ command may therefore be wrong in any way its type allows.
 """
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from liftbridge_broker.model.ids import BrokerId, PartitionId, StreamName
 from liftbridge_broker.model.streams import StreamOverrides
+
+PARTITIONS_MAX_DEFAULT: Final = 10_000
+STREAMS_MAX_DEFAULT: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +53,8 @@ class CreateStream:
         overrides: Settings other than the broker's defaults.
         creation_timestamp: Wall clock of the broker that took the request, nanoseconds since 1970.
         is_internal: Whether the broker itself asks, who may create reserved streams.
+        partitions_max: Limit of partitions of one stream in the settings of that broker.
+        streams_max: Limit of streams of the cluster in the settings of that broker.
     """
 
     name: StreamName
@@ -59,6 +65,8 @@ class CreateStream:
     overrides: StreamOverrides = field(default_factory=StreamOverrides)
     creation_timestamp: int = 0
     is_internal: bool = False
+    partitions_max: int = PARTITIONS_MAX_DEFAULT
+    streams_max: int = STREAMS_MAX_DEFAULT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""Cores of what clients keep at the broker: cursors."""

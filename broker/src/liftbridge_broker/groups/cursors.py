@@ -1,0 +1,180 @@
+"""Cursors: where each consumer of a partition stands, kept in the stream `__cursors`.
+
+A cursor is a record whose key is `<cursorId>,<stream>,<partition>` and whose value tells the
+offset; compaction keeps the last record of each key (spec 1.11, 6.8). The broker that leads the
+responsible partition answers from a `CursorIndex`, which its owner feeds with the committed records
+of that partition in order: all of them once, at the first use, and then only what is new.
+"""
+
+from enum import Enum
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from liftbridge_broker.errors import InvalidRequestError
+from liftbridge_broker.model.ids import Offset, PartitionNumber
+
+CURSORS_MAX_DEFAULT: Final = 100_000
+"""Cursors kept in memory for one partition of `__cursors`, about 250 bytes each."""
+
+UNKNOWN_OFFSET: Final = -1
+"""What a client is told of a cursor that was never set."""
+
+CURSOR_ID_BYTES_MAX: Final = 1_024
+
+
+class Cursor(NamedTuple):
+    """Position of one consumer in one partition; it may go backwards.
+
+    Attributes:
+        stream: Stream the consumer reads; it need not exist.
+        partition: Number of the partition.
+        cursor_id: Name of the consumer.
+        offset: Whatever the consumer stored, usually the offset of the last record it handled.
+    """
+
+    stream: str
+    partition: int
+    cursor_id: str
+    offset: int
+
+    @property
+    def key(self) -> bytes:
+        """Key of the record that keeps it."""
+        return cursor_key(self.stream, self.partition, self.cursor_id)
+
+
+def check_cursor(stream: str, cursor_id: str) -> None:
+    """Refuse a request whose key would be empty, ambiguous or without bound.
+
+    Raises:
+        InvalidRequestError: `No stream provided` or `No cursorId provided`, as the original; or
+            the stream contains `,`, which no stream's name does, or the id is too long.
+    """
+    if not stream:
+        raise InvalidRequestError("No stream provided")
+    if not cursor_id:
+        raise InvalidRequestError("No cursorId provided")
+    if "," in stream:
+        raise InvalidRequestError("Invalid stream: it contains ','")
+    if max(len(stream.encode()), len(cursor_id.encode())) > CURSOR_ID_BYTES_MAX:
+        raise InvalidRequestError(
+            f"Invalid cursor: stream or cursorId is longer than {CURSOR_ID_BYTES_MAX} bytes"
+        )
+
+
+def cursor_key(stream: str, partition: int, cursor_id: str) -> bytes:
+    """Key of a cursor; distinct cursors have distinct keys because no stream contains `,`."""
+    return f"{cursor_id},{stream},{partition}".encode()
+
+
+def cursors_partition(key: bytes, partition_count: int) -> PartitionNumber:
+    """Partition of `__cursors` that keeps a key: CRC-32 (IEEE) modulo their number."""
+    assert partition_count > 0
+    return PartitionNumber(crc32(key) % partition_count)
+
+
+class IndexState(Enum):
+    """Whether an index can answer."""
+
+    LOADING = "loading"
+    """Committed records are still to be fed."""
+    READY = "ready"
+    """Every committed record was fed."""
+
+
+class Missing(Enum):
+    """Why a look-up found nothing."""
+
+    ABSENT = "absent"
+    """No such cursor is stored: answer `UNKNOWN_OFFSET`."""
+    FORGOTTEN = "forgotten"
+    """There are more cursors than memory for them: scan the partition with a `CursorScan`."""
+
+
+class CursorIndex:
+    """Latest offset of each cursor in one partition of `__cursors`, bounded in number.
+
+    The owner keeps it one leadership long, and before each look-up feeds it what was committed
+    since: records from `next_offset` up to the high watermark.
+
+    Attributes:
+        next_offset: First offset of the partition not fed yet.
+    """
+
+    __slots__ = ("_cursors", "_cursors_max", "_has_forgotten", "next_offset")
+
+    def __init__(self, log_start: Offset, *, cursors_max: int = CURSORS_MAX_DEFAULT) -> None:
+        """Make an empty index of a partition.
+
+        Args:
+            log_start: First offset of the partition, where feeding begins.
+            cursors_max: Cursors kept; beyond it the longest unused is forgotten.
+        """
+        assert cursors_max > 0
+        self.next_offset = log_start
+        self._cursors: dict[bytes, int] = {}
+        self._cursors_max = cursors_max
+        self._has_forgotten = False
+
+    def __len__(self) -> int:
+        """Cursors kept."""
+        return len(self._cursors)
+
+    def state(self, high_watermark: Offset) -> IndexState:
+        """Whether everything committed was fed; loading again is as quick as the news are few."""
+        return IndexState.READY if self.next_offset >= high_watermark else IndexState.LOADING
+
+    def feed(self, key: bytes, cursor_offset: int | None, offset: Offset) -> None:
+        """Take in a committed record; one that was fed before is skipped.
+
+        Args:
+            key: Key of the record.
+            cursor_offset: Offset in its value; `None` for an empty value, which removes it.
+            offset: Offset of the record in `__cursors`.
+        """
+        if offset < self.next_offset:
+            return
+        self.next_offset = Offset(offset + 1)
+        self._cursors.pop(key, None)
+        if cursor_offset is None:
+            return
+        self._cursors[key] = cursor_offset
+        if len(self._cursors) > self._cursors_max:
+            del self._cursors[next(iter(self._cursors))]
+            self._has_forgotten = True
+
+    def skip_to(self, offset: Offset) -> None:
+        """Tell that no record lies between `next_offset` and `offset` (compaction, retention)."""
+        self.next_offset = max(self.next_offset, offset)
+
+    def look_up(self, key: bytes) -> int | Missing:
+        """Latest offset of a cursor, or why there is none; only right in state `READY`."""
+        found = self._cursors.get(key)
+        if found is None:
+            return Missing.FORGOTTEN if self._has_forgotten else Missing.ABSENT
+        if self._has_forgotten:
+            # Order is use only once it decides who is forgotten; until then reads stay cheap.
+            self._cursors[key] = self._cursors.pop(key)
+        return found
+
+
+class CursorScan:
+    """Search of the partition for one cursor that the index has forgotten.
+
+    Attributes:
+        next_offset: First offset not looked at yet.
+        result: Latest offset found so far; `UNKNOWN_OFFSET` until then.
+    """
+
+    __slots__ = ("_key", "next_offset", "result")
+
+    def __init__(self, key: bytes, log_start: Offset) -> None:
+        self._key = key
+        self.next_offset = log_start
+        self.result = UNKNOWN_OFFSET
+
+    def feed(self, key: bytes, cursor_offset: int | None, offset: Offset) -> None:
+        """Look at a committed record; records come in order up to the high watermark."""
+        self.next_offset = Offset(offset + 1)
+        if key == self._key:
+            self.result = UNKNOWN_OFFSET if cursor_offset is None else cursor_offset

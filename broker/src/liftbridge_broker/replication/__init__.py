@@ -1,0 +1,1 @@
+"""Partition cores: state that every replica derives from the same log (replication protocol)."""

@@ -1,0 +1,351 @@
+"""Idempotent publishers of a partition: what each stored last, so that no retry is stored twice.
+
+Follows the replication protocol 1.9 and 1.15 (Kafka: KIP-98, KIP-360). A publisher numbers its
+records per partition without gaps; the batch header carries publisher id, epoch and first
+sequence. The state is a function of the headers in log order, so every replica that replays them
+has the same one; a snapshot of it lets a start scan only what follows. It is bounded by a number
+of publishers and by time measured in record timestamps, never in a clock.
+
+Instead of single batches *extents* are remembered: runs of batches whose sequences and offsets
+both follow one another. The last five of a publisher therefore cover at least its last five
+batches, and everything since another publisher came between when it is alone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from struct import Struct
+from struct import error as struct_error
+from typing import Final, NamedTuple, Protocol
+
+from liftbridge_broker.errors import (
+    CorruptionError,
+    FencedPublisherError,
+    InvalidRequestError,
+    OutOfOrderError,
+    UnavailableError,
+)
+from liftbridge_broker.model.ids import OFFSET_MAX, Offset, PublisherId
+
+HEADER_ID: Final = "Liftbridge-Publisher-Id"
+HEADER_EPOCH: Final = "Liftbridge-Publisher-Epoch"
+HEADER_SEQUENCE: Final = "Liftbridge-Sequence"
+
+EXTENTS_MAX: Final = 5
+PUBLISHERS_MAX_DEFAULT: Final = 1_000
+TTL_NS_DEFAULT: Final = 168 * 3_600 * 1_000_000_000
+
+_ID_MAX: Final = 2**64 - 1
+_EPOCH_MAX: Final = 2**32 - 1
+_DIGITS_MAX: Final = 20
+
+_MAGIC: Final = b"LBps"
+_VERSION: Final = 1
+_TABLE: Final = Struct(">4sHHqI")
+_PUBLISHER: Final = Struct(">QIqqI")
+_EXTENT: Final = Struct(">qqq")
+
+
+class PublisherStamp(NamedTuple):
+    """Place of a run of records in what one publisher sends to one partition."""
+
+    publisher_id: PublisherId
+    publisher_epoch: int
+    first_sequence: int
+
+
+class StampedBatch(Protocol):
+    """What replay reads of a batch header; a range may hold fewer records after compaction."""
+
+    @property
+    def publisher_id(self) -> int:
+        """Publisher of the whole batch, 0 for none."""
+        ...
+
+    @property
+    def publisher_epoch(self) -> int:
+        """Epoch of the publisher."""
+        ...
+
+    @property
+    def first_sequence(self) -> int:
+        """Sequence of the record at `base_offset`."""
+        ...
+
+    @property
+    def base_offset(self) -> int:
+        """First offset of the range."""
+        ...
+
+    @property
+    def last_offset(self) -> int:
+        """Last offset of the range."""
+        ...
+
+    @property
+    def largest_timestamp(self) -> int:
+        """Largest timestamp in the batch."""
+        ...
+
+
+class _Extent(NamedTuple):
+    """Sequences `first` to `last`, stored without gaps from `base_offset` on."""
+
+    first: int
+    last: int
+    base_offset: int
+
+
+@dataclass(slots=True)
+class _Publisher:
+    """What one publisher stored; extents oldest first, never more than `EXTENTS_MAX`."""
+
+    publisher_epoch: int
+    next_sequence: int
+    last_timestamp: int
+    extents: list[_Extent] = field(default_factory=list)
+
+
+class PublisherTable:
+    """Idempotent publishers of one partition, the longest silent first.
+
+    Attributes:
+        end_offset: Offset behind the last batch replayed; earlier batches are not replayed again.
+    """
+
+    __slots__ = ("_publishers", "_publishers_max", "_registered", "_ttl_ns", "end_offset")
+
+    def __init__(
+        self,
+        *,
+        publishers_max: int = PUBLISHERS_MAX_DEFAULT,
+        ttl_ns: int = TTL_NS_DEFAULT,
+        registered: Mapping[PublisherId, int] | None = None,
+    ) -> None:
+        """Make an empty table.
+
+        Args:
+            publishers_max: Publishers remembered; beyond it the longest silent is forgotten.
+            ttl_ns: Silence in record time after which a publisher is forgotten.
+            registered: Live view of the epochs in the metadata by publisher id; `None` does
+                without, and then only epochs seen in batches fence.
+        """
+        assert publishers_max > 0
+        assert ttl_ns > 0
+        self._publishers: dict[int, _Publisher] = {}
+        self._publishers_max = publishers_max
+        self._ttl_ns = ttl_ns
+        self._registered = registered
+        self.end_offset = Offset(0)
+
+    def __len__(self) -> int:
+        """Publishers remembered."""
+        return len(self._publishers)
+
+    def check(
+        self, publisher_id: int, publisher_epoch: int, first_sequence: int, count: int
+    ) -> Offset | None:
+        """Decide on a run before it is appended; changes nothing.
+
+        Args:
+            publisher_id: Id from `InitPublisher`.
+            publisher_epoch: Epoch from `InitPublisher`.
+            first_sequence: Sequence of the first record.
+            count: Records of the run.
+
+        Returns:
+            `None` to append, or the offset of the first record when the run was stored before. A
+            duplicate may be acknowledged only once that offset and those of the others are
+            committed.
+
+        Raises:
+            FencedPublisherError: A newer epoch exists, or the publisher is not registered.
+            OutOfOrderError: The sequence leaves a gap, overlaps the end of what is stored, or is
+                stored too long ago for its offset to be remembered.
+            UnavailableError: The metadata here do not know this epoch yet.
+            InvalidRequestError: A number is outside its range.
+        """
+        if not 0 <= first_sequence <= OFFSET_MAX - count or count < 1:
+            raise InvalidRequestError(
+                f"Invalid sequence {first_sequence} for {count} records, at least 0 and 1"
+            )
+        known = self._publishers.get(publisher_id)
+        self._check_epoch(publisher_id, publisher_epoch, known)
+        expected = 0 if known is None else known.next_sequence
+        if first_sequence == expected:
+            return None
+        if known is None or first_sequence > expected:
+            raise OutOfOrderError(
+                f"sequence {first_sequence} of publisher {publisher_id} is out of order, "
+                f"expected {expected}"
+            )
+        return _offset_of(known, publisher_id, first_sequence, count)
+
+    def _check_epoch(
+        self, publisher_id: int, publisher_epoch: int, known: _Publisher | None
+    ) -> None:
+        """Refuse a publisher that was replaced, by the metadata or by a batch in the log."""
+        current = 0 if known is None else known.publisher_epoch
+        if self._registered is not None:
+            registered = self._registered.get(PublisherId(publisher_id))
+            if registered is None:
+                raise FencedPublisherError(f"publisher {publisher_id} is not registered")
+            if publisher_epoch > registered:
+                raise UnavailableError(
+                    f"epoch {publisher_epoch} of publisher {publisher_id} is not known here yet"
+                )
+            current = max(current, registered)
+        if publisher_epoch < current:
+            raise FencedPublisherError(
+                f"epoch {publisher_epoch} of publisher {publisher_id} is fenced by epoch {current}"
+            )
+
+    def replay(self, batch: StampedBatch) -> None:
+        """Take in the header of a batch of the log, in order of offsets; others are skipped."""
+        if batch.base_offset < self.end_offset:
+            return
+        self.end_offset = Offset(batch.last_offset + 1)
+        self._expire(batch.largest_timestamp)
+        if batch.publisher_id == 0:
+            return
+        publisher = self._publishers.pop(batch.publisher_id, None)
+        if publisher is None:
+            publisher = _Publisher(batch.publisher_epoch, 0, batch.largest_timestamp)
+        # Back at the end: the order of the dict is the order of silence.
+        self._publishers[batch.publisher_id] = publisher
+        _note(publisher, batch)
+        if len(self._publishers) > self._publishers_max:
+            del self._publishers[next(iter(self._publishers))]
+
+    def _expire(self, timestamp: int) -> None:
+        """Forget publishers that were silent for longer than the bound, in record time."""
+        limit = timestamp - self._ttl_ns
+        while self._publishers:
+            oldest = next(iter(self._publishers))
+            if self._publishers[oldest].last_timestamp >= limit:
+                return
+            del self._publishers[oldest]
+
+    def next_sequence(self, publisher_id: int) -> int:
+        """Sequence expected next of a publisher; 0 when it is not remembered."""
+        known = self._publishers.get(publisher_id)
+        return 0 if known is None else known.next_sequence
+
+    def snapshot(self) -> bytes:
+        """State as bytes.
+
+        Big-endian: `LBps`, u16 version, u16 zero, i64 end offset, u32 number of publishers; for
+        each, the longest silent first, u64 id, u32 epoch, i64 next sequence, i64 last timestamp,
+        u32 number of extents; for each of these i64 first and last sequence, i64 base offset. The
+        file around them carries the checksum.
+        """
+        pieces = [_TABLE.pack(_MAGIC, _VERSION, 0, self.end_offset, len(self._publishers))]
+        for publisher_id, publisher in self._publishers.items():
+            pieces.append(
+                _PUBLISHER.pack(
+                    publisher_id,
+                    publisher.publisher_epoch,
+                    publisher.next_sequence,
+                    publisher.last_timestamp,
+                    len(publisher.extents),
+                )
+            )
+            pieces.extend(_EXTENT.pack(*extent) for extent in publisher.extents)
+        return b"".join(pieces)
+
+    def restore(self, data: bytes) -> None:
+        """Put the state of `snapshot` in place of the present one.
+
+        A snapshot of more publishers than this table may hold loses the longest silent ones.
+
+        Raises:
+            CorruptionError: The bytes are no snapshot; the table stays as it was.
+        """
+        try:
+            magic, version, _, end_offset, count = _TABLE.unpack_from(data)
+            if magic != _MAGIC or version != _VERSION or end_offset < 0:
+                raise CorruptionError("publisher snapshot: wrong header")
+            publishers, position = _read_publishers(data, _TABLE.size, count)
+        except struct_error as error:
+            raise CorruptionError("publisher snapshot: cut short") from error
+        if position != len(data):
+            raise CorruptionError("publisher snapshot: bytes behind the end")
+        for surplus in list(publishers)[: max(0, len(publishers) - self._publishers_max)]:
+            del publishers[surplus]
+        self._publishers = publishers
+        self.end_offset = Offset(end_offset)
+
+
+def _offset_of(known: _Publisher, publisher_id: int, first_sequence: int, count: int) -> Offset:
+    """Offset at which a run below the expected sequence is stored."""
+    last = first_sequence + count - 1
+    for extent in reversed(known.extents):
+        if extent.first <= first_sequence and last <= extent.last:
+            return Offset(extent.base_offset + first_sequence - extent.first)
+    raise OutOfOrderError(
+        f"sequences {first_sequence} to {last} of publisher {publisher_id} are out of order: "
+        f"expected {known.next_sequence}, earlier ones are stored but not remembered as one run"
+    )
+
+
+def _note(publisher: _Publisher, batch: StampedBatch) -> None:
+    """Enter a batch: lengthen the last extent when it continues it, else begin a new one."""
+    first = batch.first_sequence
+    # Bounded, because a header from a peer may hold any sequence and a snapshot must hold it too.
+    last = min(first + batch.last_offset - batch.base_offset, OFFSET_MAX - 1)
+    publisher.publisher_epoch = batch.publisher_epoch
+    publisher.next_sequence = last + 1
+    publisher.last_timestamp = max(publisher.last_timestamp, batch.largest_timestamp)
+    extents = publisher.extents
+    if extents:
+        before = extents[-1]
+        follows = before.last + 1 == first
+        if follows and before.base_offset + first - before.first == batch.base_offset:
+            extents[-1] = before._replace(last=last)
+            return
+    extents.append(_Extent(first, last, batch.base_offset))
+    del extents[:-EXTENTS_MAX]
+
+
+def _read_publishers(data: bytes, position: int, count: int) -> tuple[dict[int, _Publisher], int]:
+    """Publishers of a snapshot and the position behind them."""
+    publishers: dict[int, _Publisher] = {}
+    for _ in range(count):
+        if position + _PUBLISHER.size > len(data):
+            raise CorruptionError("publisher snapshot: cut short")
+        publisher_id, epoch, next_sequence, timestamp, extents = _PUBLISHER.unpack_from(
+            data, position
+        )
+        position += _PUBLISHER.size
+        end = position + extents * _EXTENT.size
+        if end > len(data) or extents > EXTENTS_MAX or publisher_id in publishers:
+            raise CorruptionError(f"publisher snapshot: wrong entry of publisher {publisher_id}")
+        found = [_Extent(*values) for values in _EXTENT.iter_unpack(data[position:end])]
+        publishers[publisher_id] = _Publisher(epoch, next_sequence, timestamp, found)
+        position = end
+    return publishers, position
+
+
+def parse_headers(headers: Mapping[str, bytes]) -> PublisherStamp | None:
+    """Stamp in the headers of a plain publish; `None` when there is none of the three headers.
+
+    Raises:
+        InvalidRequestError: A header is missing, no ASCII decimal number, or out of range.
+    """
+    if not (HEADER_ID in headers or HEADER_EPOCH in headers or HEADER_SEQUENCE in headers):
+        return None
+    return PublisherStamp(
+        PublisherId(_number(headers, HEADER_ID, 1, _ID_MAX)),
+        _number(headers, HEADER_EPOCH, 0, _EPOCH_MAX),
+        _number(headers, HEADER_SEQUENCE, 0, OFFSET_MAX),
+    )
+
+
+def _number(headers: Mapping[str, bytes], name: str, minimum: int, maximum: int) -> int:
+    """Value of a header that must be there and hold ASCII digits only."""
+    text = headers.get(name, b"")
+    # `bytes.isdigit` knows ASCII digits only; the length bounds the conversion.
+    if not text.isdigit() or len(text) > _DIGITS_MAX or not minimum <= int(text) <= maximum:
+        raise InvalidRequestError(
+            f"Invalid header {name}, must be a decimal number of {minimum} to {maximum}"
+        )
+    return int(text)
