@@ -6,7 +6,8 @@ Paths are relative to the data directory, `/`-separated, without `.` or `..`. Ev
 - *At once*: `append` writes to the page cache on the calling thread (measured 0.8 us for one
   record, 14 us for 40 KB), `try_read` returns only what memory already holds.
 - *By token*: `submit_*` return at once; the owner of the port delivers `FileEvent(token, ...)` to
-  the node later, in the order of submission for one file. These calls wait for a device.
+  the node later, for one file in the order of submission of calls of one kind (reads may overtake
+  syncs). These calls wait for a device.
 - *Blocking*: for start, recovery, roll and rare administration; bounded work each.
 
 Durability, which the simulated implementation enforces: appended bytes survive a crash only after a
@@ -66,7 +67,7 @@ class Files(Protocol):
         ...
 
     def close(self, handle: FileHandle) -> None:
-        """Close a handle; submitted calls on it have been delivered before."""
+        """Close a handle; calls submitted on it are still carried out and answered."""
         ...
 
     def size(self, handle: FileHandle) -> int:
