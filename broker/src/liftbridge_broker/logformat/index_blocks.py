@@ -1,0 +1,219 @@
+"""Index blocks: entries of a sparse index and the summary of a segment, as bytes.
+
+An index file is a sequence of blocks, only ever appended to. Each block, big-endian::
+
+     0  2 magic 0x4C49 "LI"      2  1 version 1      3  1 kind (1 entries, 2 summary)
+     4  4 length: bytes that follow byte 12
+     8  4 CRC-32C of the covered part
+    12  8 partition id          20  8 base offset of the segment
+
+A block of entries goes on with the state of the walk right before the last entry's batch, from
+which a rebuild resumes, and the entries::
+
+    28  8 records before that batch
+    36  8 largest timestamp before that batch (that batch's own for the first)
+    44  .. entries of 16 bytes: offset relative to the segment's base (4), position in the log file
+           (4), largest timestamp up to and with the batch that begins there (8)
+
+A summary describes a log file that nothing was appended to afterwards; it counts only as the last
+block of its file, and only while the log has the stated length and ends with the stated batch::
+
+    28  8 length of the log file  36  8 end offset        44  8 record count
+    52  8 first timestamp         60  8 largest timestamp 68  8 position of the last batch
+    76  4 CRC of the last batch   80  4 entries in the blocks before
+"""
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from liftbridge_broker.errors import CorruptionError
+from liftbridge_broker.logformat.checksum import crc32c
+from liftbridge_broker.model.ids import Offset, PartitionId
+
+ENTRY: Final = Struct(">IIq")
+ENTRIES_PER_BLOCK_MAX: Final = 256
+RELATIVE_MAX: Final = (1 << 32) - 1
+"""Bound of positions and relative offsets in entries; a segment rolls before it passes either."""
+
+_PREFIX: Final = Struct(">HBBII")
+_COMMON: Final = Struct(">QQ")
+_RESUME: Final = Struct(">qq")
+_SUMMARY: Final = Struct(">qqqqqqII")
+_MAGIC: Final = 0x4C49
+_VERSION: Final = 1
+_KIND_ENTRIES: Final = 1
+_KIND_SUMMARY: Final = 2
+_COVERED_START: Final = 12
+SUMMARY_SIZE: Final = _PREFIX.size + _COMMON.size + _SUMMARY.size
+_LENGTH_MAX: Final = _COMMON.size + _RESUME.size + ENTRIES_PER_BLOCK_MAX * ENTRY.size
+
+
+class IndexEntry(NamedTuple):
+    """One entry: where a batch begins.
+
+    Attributes:
+        offset: Base offset of the batch.
+        position: Where it begins in the log file.
+        timestamp: Largest timestamp of the segment up to and with this batch.
+    """
+
+    offset: Offset
+    position: int
+    timestamp: int
+
+
+class EntryBlock(NamedTuple):
+    """A block of entries, never empty.
+
+    Attributes:
+        records_before: Records of the segment before the last entry's batch.
+        timestamp_before: Largest timestamp of the segment before the last entry's batch.
+        entries: Entries in order.
+    """
+
+    records_before: int
+    timestamp_before: int
+    entries: tuple[IndexEntry, ...]
+
+
+class Summary(NamedTuple):
+    """What is known of a whole segment.
+
+    Attributes:
+        log_length: Bytes of the log file.
+        end_offset: First offset behind the segment.
+        record_count: Frames in it.
+        first_timestamp: Timestamp of its first batch.
+        largest_timestamp: Largest timestamp in it.
+        last_position: Where its last batch begins.
+        last_crc: Checksum field of that batch.
+        entry_count: Entries in the blocks before.
+    """
+
+    log_length: int
+    end_offset: Offset
+    record_count: int
+    first_timestamp: int
+    largest_timestamp: int
+    last_position: int
+    last_crc: int
+    entry_count: int
+
+
+def encode_entries(
+    *,
+    partition_id: PartitionId,
+    base_offset: Offset,
+    records_before: int,
+    timestamp_before: int,
+    entries: Sequence[IndexEntry],
+) -> bytes:
+    """A block of entries, 1 to `ENTRIES_PER_BLOCK_MAX`; layout in the docstring of the module."""
+    assert 0 < len(entries) <= ENTRIES_PER_BLOCK_MAX
+    pack = ENTRY.pack
+    covered = b"".join(
+        (
+            _COMMON.pack(partition_id, base_offset),
+            _RESUME.pack(records_before, timestamp_before),
+            *(pack(offset - base_offset, position, ts) for offset, position, ts in entries),
+        )
+    )
+    return _seal_block(_KIND_ENTRIES, covered)
+
+
+def encode_summary(*, partition_id: PartitionId, base_offset: Offset, summary: Summary) -> bytes:
+    """A summary block, `SUMMARY_SIZE` bytes; layout in the docstring of the module."""
+    covered = _COMMON.pack(partition_id, base_offset) + _SUMMARY.pack(*summary)
+    return _seal_block(_KIND_SUMMARY, covered)
+
+
+def decode_blocks(
+    data: bytes, *, partition_id: PartitionId, base_offset: Offset
+) -> Iterator[EntryBlock | Summary]:
+    """Blocks of an index file, in order.
+
+    Args:
+        data: The whole file.
+        partition_id: Partition it must be of.
+        base_offset: Base offset of the segment it must be of.
+
+    Raises:
+        CorruptionError: At the first block that is cut off, damaged, of another segment, or whose
+            entries do not rise; the blocks told before are good.
+    """
+    position = 0
+    before: IndexEntry | None = None
+    while position < len(data):
+        block, end = _decode_block(data, position, partition_id, base_offset)
+        if isinstance(block, EntryBlock):
+            for entry in block.entries:
+                if before is not None and not _rises(before, entry):
+                    raise CorruptionError("index entries do not rise", position=position)
+                before = entry
+        yield block
+        position = end
+
+
+def decode_summary(
+    data: bytes, *, partition_id: PartitionId, base_offset: Offset
+) -> Summary | None:
+    """The summary that fills `data`, `None` when these bytes are none of this segment."""
+    if len(data) != SUMMARY_SIZE:
+        return None
+    try:
+        block, _ = _decode_block(data, 0, partition_id, base_offset)
+    except CorruptionError:
+        return None
+    return block if isinstance(block, Summary) else None
+
+
+def _seal_block(kind: int, covered: bytes) -> bytes:
+    """Put the block header before its covered part."""
+    return _PREFIX.pack(_MAGIC, _VERSION, kind, len(covered), crc32c(covered)) + covered
+
+
+def _decode_block(
+    data: bytes, position: int, partition_id: PartitionId, base_offset: Offset
+) -> tuple[EntryBlock | Summary, int]:
+    """One block and the position behind it."""
+    if len(data) - position < _PREFIX.size + _COMMON.size:
+        raise CorruptionError("index block is cut off", position=position)
+    magic, version, kind, length, crc = _PREFIX.unpack_from(data, position)
+    start = position + _COVERED_START
+    end = start + length
+    if magic != _MAGIC or version != _VERSION or not _COMMON.size <= length <= _LENGTH_MAX:
+        raise CorruptionError("no index block begins here", position=position)
+    covered = data[start:end]
+    if len(covered) != length or crc32c(covered) != crc:
+        raise CorruptionError("index block is cut off or damaged", position=position)
+    if _COMMON.unpack_from(covered) != (partition_id, base_offset):
+        raise CorruptionError("index block is of another segment", position=position)
+    if kind == _KIND_ENTRIES:
+        return _decode_entries(covered, base_offset, position), end
+    if kind == _KIND_SUMMARY and length == _COMMON.size + _SUMMARY.size:
+        return Summary(*_SUMMARY.unpack_from(covered, _COMMON.size)), end
+    raise CorruptionError("index block is of no known kind", position=position)
+
+
+def _decode_entries(covered: bytes, base_offset: Offset, position: int) -> EntryBlock:
+    """Entries of a block whose checksum is right."""
+    start = _COMMON.size + _RESUME.size
+    size = len(covered) - start
+    if size <= 0 or size % ENTRY.size:
+        raise CorruptionError("index block holds no whole entries", position=position)
+    records_before, timestamp_before = _RESUME.unpack_from(covered, _COMMON.size)
+    entries = tuple(
+        IndexEntry(Offset(base_offset + relative), at, timestamp)
+        for relative, at, timestamp in ENTRY.iter_unpack(covered[start:])
+    )
+    return EntryBlock(records_before, timestamp_before, entries)
+
+
+def _rises(before: IndexEntry, entry: IndexEntry) -> bool:
+    """Whether `entry` may follow `before`."""
+    return (
+        entry.offset > before.offset
+        and entry.position > before.position
+        and entry.timestamp >= before.timestamp
+    )
