@@ -1,0 +1,1 @@
+"""Segments, journal, recovery, retention and compaction over the port `Files`; deterministic."""
