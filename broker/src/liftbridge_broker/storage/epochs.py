@@ -1,0 +1,131 @@
+"""The leader-epoch cache of one log (replication 1.7, "Epoch cache rules"; KIP-101, KIP-279).
+
+An entry says at which offset an epoch began. Entries rise strictly in both fields. Epochs without
+data are kept: forgetting them gives endless out-of-range answers (KAFKA-15608). Whoever owns the
+log makes changes durable through the journal before they matter to others.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from liftbridge_broker.model.ids import LeaderEpoch, Offset
+
+
+class LeaderEpochCache:
+    """Epochs of one log, owned by its `PartitionLog`."""
+
+    __slots__ = ("_epochs", "_starts", "version")
+
+    def __init__(self, entries: Sequence[tuple[LeaderEpoch, Offset]] = ()) -> None:
+        """Take entries as the journal kept them.
+
+        What does not rise is dropped with everything behind it: it can only come from damage, and
+        the scan of the log puts it right.
+        """
+        self._epochs: list[LeaderEpoch] = []
+        self._starts: list[Offset] = []
+        self.version = 0
+        for epoch, start in entries:
+            if self._epochs and (epoch <= self._epochs[-1] or start <= self._starts[-1]):
+                break
+            self._epochs.append(epoch)
+            self._starts.append(start)
+
+    @property
+    def entries(self) -> tuple[tuple[LeaderEpoch, Offset], ...]:
+        """All entries, oldest first; what the journal stores."""
+        return tuple(zip(self._epochs, self._starts, strict=True))
+
+    @property
+    def latest(self) -> LeaderEpoch | None:
+        """Newest epoch, `None` when none is known."""
+        return self._epochs[-1] if self._epochs else None
+
+    def assign(self, epoch: LeaderEpoch, start: Offset) -> bool:
+        """Note that an epoch begins at an offset.
+
+        Entries that the new one contradicts, with this epoch or a later one or starting there or
+        behind, are removed first. A known epoch keeps its start when the new one is not before it.
+
+        Returns:
+            Whether anything changed, so that the journal must be told.
+        """
+        if self._epochs and self._epochs[-1] == epoch and self._starts[-1] <= start:
+            return False
+        while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start):
+            self._epochs.pop()
+            self._starts.pop()
+        self._epochs.append(epoch)
+        self._starts.append(start)
+        self.version += 1
+        return True
+
+    def end_offset_for(
+        self, epoch: LeaderEpoch, log_end_offset: Offset
+    ) -> tuple[LeaderEpoch, Offset] | None:
+        """Where records of an epoch end (replication 1.6, "lookup(e) on the leader").
+
+        Args:
+            epoch: Epoch asked for.
+            log_end_offset: End of the log, at which the newest epoch ends.
+
+        Returns:
+            The largest known epoch not above `epoch` with the start of the next one, or `epoch`
+            with the start of the first entry when all are above; `None` when `epoch` is newer than
+            any known, or none is known.
+        """
+        if not self._epochs or epoch > self._epochs[-1]:
+            return None
+        behind = bisect_right(self._epochs, epoch)
+        if behind == 0:
+            return epoch, self._starts[0]
+        end = self._starts[behind] if behind < len(self._starts) else log_end_offset
+        return self._epochs[behind - 1], end
+
+    def epoch_at(self, offset: Offset) -> LeaderEpoch | None:
+        """Epoch of the record at `offset`, `None` below the first entry."""
+        behind = bisect_right(self._starts, offset)
+        return self._epochs[behind - 1] if behind else None
+
+    def truncate(self, end: Offset) -> bool:
+        """Remove entries that begin at `end` or behind; returns whether there were any.
+
+        An epoch may begin exactly at the end of the log while it has no data; cutting the log
+        there for divergence must forget it too (KAFKA-10706).
+        """
+        before = len(self._epochs)
+        while self._starts and self._starts[-1] >= end:
+            self._epochs.pop()
+            self._starts.pop()
+        return self._note(before)
+
+    def drop_beyond(self, end: Offset) -> bool:
+        """Remove entries that begin behind `end`, which a crash left without their records."""
+        before = len(self._epochs)
+        while self._starts and self._starts[-1] > end:
+            self._epochs.pop()
+            self._starts.pop()
+        return self._note(before)
+
+    def clamp(self, log_start: Offset) -> bool:
+        """Forget what ended at or below `log_start`; the epoch in force there begins at it."""
+        behind = bisect_right(self._starts, log_start)
+        if behind == 0 or (behind == 1 and self._starts[0] == log_start):
+            return False
+        del self._epochs[: behind - 1]
+        del self._starts[: behind - 1]
+        self._starts[0] = log_start
+        self.version += 1
+        return True
+
+    def clear(self) -> None:
+        """Forget everything: the log begins anew somewhere else."""
+        if self._epochs:
+            self._epochs.clear()
+            self._starts.clear()
+            self.version += 1
+
+    def _note(self, before: int) -> bool:
+        changed = len(self._epochs) != before
+        self.version += changed
+        return changed

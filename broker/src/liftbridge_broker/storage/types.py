@@ -1,0 +1,121 @@
+"""Values that pass between a partition's log, its readers and their owners."""
+
+from typing import Final, NamedTuple
+
+from liftbridge_broker.model.ids import LeaderEpoch, Offset
+from liftbridge_broker.ports.files import FileHandle
+
+READ_BLOCK_BYTES: Final = 256 * 1024
+"""Bytes asked for in one read; a longer batch is read whole."""
+
+NO_TIMESTAMP: Final = -(1 << 63)
+"""Largest timestamp of nothing."""
+
+
+class LogState(NamedTuple):
+    """What the journal of the data directory keeps of one partition's log.
+
+    Attributes:
+        log_start: First offset that readers may see; rises with retention.
+        recovery_point: All records below were synced.
+        high_watermark: First offset not known to be committed.
+        epochs: Leader epochs with the offset each began at, strictly increasing in both.
+    """
+
+    log_start: Offset
+    recovery_point: Offset
+    high_watermark: Offset
+    epochs: tuple[tuple[LeaderEpoch, Offset], ...]
+
+
+EMPTY_STATE: Final = LogState(Offset(0), Offset(0), Offset(0), ())
+"""State of a partition that was just created."""
+
+
+class LogLimits(NamedTuple):
+    """When the active segment is closed and a new one begun.
+
+    Attributes:
+        segment_bytes_max: A segment of this size or more is rolled before the next append; 0 is
+            off, and then the bound of the index (4 GiB) rolls.
+        segment_age_ns_max: A segment whose first append is this long ago is rolled; 0 is off.
+    """
+
+    segment_bytes_max: int
+    segment_age_ns_max: int
+
+
+class SegmentInfo(NamedTuple):
+    """One segment as retention, compaction and inspection see it.
+
+    Attributes:
+        base: Base offset, which names its files.
+        end: First offset behind it.
+        bytes: Length of its log file.
+        records: Frames in it, fewer than `end - base` after compaction.
+        first_timestamp: Timestamp of its first batch, `NO_TIMESTAMP` when it is empty.
+        largest_timestamp: Largest timestamp in it, `NO_TIMESTAMP` when it is empty.
+        sealed: Whether it is closed for appends.
+        path: Path of its log file.
+    """
+
+    base: Offset
+    end: Offset
+    bytes: int
+    records: int
+    first_timestamp: int
+    largest_timestamp: int
+    sealed: bool
+    path: str
+
+
+class RecoveryReport(NamedTuple):
+    """What opening a log found and did.
+
+    Attributes:
+        scanned_bytes: Bytes whose checksums were verified.
+        cut_bytes: Bytes removed from the end of the log (storage policy 4).
+        cut_offset: Log end offset after the cut, `None` when nothing was cut. A log that was cut
+            may lack records, so the replica counts as unclean.
+        cut_copies: Files that hold what was removed.
+        quarantined: Files with damage that must not be cut, or that are missing; when there is
+            any, the log was opened without changing a file and the partition must stay offline.
+        rebuilt_indexes: Index files that were missing or wrong and were made anew from the log.
+        removed: Left-over files of interrupted work that were completed or removed.
+        reason: What was found, for an operator; empty when there was nothing to tell.
+    """
+
+    scanned_bytes: int = 0
+    cut_bytes: int = 0
+    cut_offset: Offset | None = None
+    cut_copies: tuple[str, ...] = ()
+    quarantined: tuple[str, ...] = ()
+    rebuilt_indexes: int = 0
+    removed: tuple[str, ...] = ()
+    reason: str = ""
+
+
+class ReadNeed(NamedTuple):
+    """Bytes a reader needs that are not in memory.
+
+    The owner submits the read and gives the result to `feed`; until then the file stays open.
+    """
+
+    handle: FileHandle
+    position: int
+    length: int
+
+
+class ReadResult(NamedTuple):
+    """Outcome of one read.
+
+    Attributes:
+        slices: Bytes to be sent in order, each one or more whole frames (or batches). Views share
+            the block they were read into and never change.
+        count: Records in them.
+        need: What must be read from the device first; only when `slices` is empty.
+    """
+
+    slices: list[bytes | memoryview]
+    count: int  # type: ignore[assignment]  # hides `tuple.count`, which nobody needs here
+    need: ReadNeed | None = None
