@@ -1,0 +1,109 @@
+"""The import contracts of `pyproject.toml`: kept, and each one proven by a planted violation."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from liftbridge_testkit.repository import ROOT
+
+SOURCES = ("broker/src", "client/src", "proto/src", "tests/testkit/src")
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+CONTRACTS = {c["id"]: c for c in SETTINGS["tool"]["importlinter"]["contracts"]}
+BROKER = "broker/src/liftbridge_broker"
+CLIENT = "client/src/liftbridge_client"
+# The only parts of the broker that may know the clock, the event loop, files and sockets.
+SHELL = {"config", "api", "adapters", "server", "cli", "__main__"}
+# Contract -> files that break it, with their contents.
+PLANTED = [
+    ("broker-layers", {f"{BROKER}/model/planted.py": "import liftbridge_broker.ports.files\n"}),
+    ("broker-layers", {f"{BROKER}/wire/planted.py": "import liftbridge_broker.api.call\n"}),
+    ("broker-layers", {f"{BROKER}/api/planted.py": "import liftbridge_broker.adapters\n"}),
+    ("broker-layers", {f"{BROKER}/homeless/__init__.py": ""}),
+    ("deterministic", {f"{BROKER}/node/planted.py": "import time\n"}),
+    ("deterministic", {f"{BROKER}/logformat/planted.py": "from asyncio import sleep\n"}),
+    (
+        "deterministic",
+        {
+            f"{BROKER}/errors.py": "import liftbridge_proto.planted\n",
+            "proto/src/liftbridge_proto/planted.py": "import socket\n",
+        },
+    ),
+    ("deployables", {f"{BROKER}/api/planted.py": "import liftbridge_client\n"}),
+    ("deployables", {f"{CLIENT}/planted.py": "import liftbridge_broker.errors\n"}),
+    ("shipped", {f"{BROKER}/api/planted.py": "import liftbridge_testkit.processes\n"}),
+    ("shipped", {f"{CLIENT}/planted.py": "import hypothesis\n"}),
+    ("shipped", {f"{BROKER}/adapters/planted.py": "import pytest\n"}),
+    ("broker-without-grpcio", {f"{BROKER}/api/planted.py": "import grpc\n"}),
+    (
+        "broker-without-grpcio",
+        {f"{BROKER}/api/planted.py": "import liftbridge_proto.api_pb2_grpc\n"},
+    ),
+    (
+        "acyclic",
+        {
+            f"{BROKER}/api/planted_a.py": "import liftbridge_broker.api.planted_b\n",
+            f"{BROKER}/api/planted_b.py": "import liftbridge_broker.api.planted_a\n",
+        },
+    ),
+]
+
+
+def lint(tree: Path, contract: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Check a tree; its own sources come before the installed ones."""
+    chosen = ["--contract", contract] if contract else []
+    return subprocess.run(
+        [str(Path(sys.executable).with_name("lint-imports")), "--no-logo", "--no-cache", *chosen],
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(str(tree / name) for name in SOURCES)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A copy of all sources and of the contracts."""
+    for name in SOURCES:
+        shutil.copytree(
+            ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "bench")
+        )
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def test_all_contracts_are_kept():
+    done = lint(ROOT)
+    assert done.returncode == 0, done.stdout
+    assert f"Contracts: {len(CONTRACTS)} kept, 0 broken." in done.stdout
+
+
+def test_every_contract_has_a_planted_violation():
+    assert {contract for contract, _ in PLANTED} == set(CONTRACTS)
+
+
+@pytest.mark.parametrize(
+    ("contract", "planted"), PLANTED, ids=[f"{c}-{n}" for n, (c, _) in enumerate(PLANTED)]
+)
+def test_planted_violation_is_reported(tree, contract, planted):
+    for name, text in planted.items():
+        (tree / name).parent.mkdir(exist_ok=True)
+        (tree / name).write_text(text, encoding="utf-8")
+    done = lint(tree, contract)
+    assert done.returncode == 1
+    assert f"{CONTRACTS[contract]['name']} BROKEN" in done.stdout
+
+
+def test_every_part_below_the_shell_is_held_deterministic():
+    parts = {
+        path.stem
+        for path in (ROOT / BROKER).iterdir()
+        if (path.is_dir() or path.suffix == ".py") and not path.name.startswith("__")
+    }
+    held = CONTRACTS["deterministic"]["source_modules"]
+    assert {f"liftbridge_broker.{part}" for part in parts - SHELL} == set(held)

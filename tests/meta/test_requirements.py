@@ -1,0 +1,125 @@
+"""Dependencies: pinned with hashes, from anywhere, and the same in every place that names them."""
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from liftbridge_testkit.repository import ROOT, relative
+
+REQUIREMENTS = ROOT / "requirements"
+NAMES = ("uv", "broker", "client", "dev")
+OWN = {"liftbridge-proto", "liftbridge-broker", "liftbridge", "liftbridge-testkit"}
+PIN = re.compile(r"^([A-Za-z0-9._-]+)(\[[^]]*\])?==(\S+)")
+# Distribution -> its sources, the file that pins it, and packages it may import beyond that file.
+# `liftbridge_client.testing`, for users' own tests, runs the broker and offers a pytest fixture.
+SHIPPED = {
+    "broker": ("broker/src", "broker.in", {"liftbridge_proto"}),
+    "client": ("client/src", "client.in", {"liftbridge_proto", "liftbridge_broker", "pytest"}),
+}
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name.partition("[")[0]).lower()
+
+
+def entries(path: Path) -> Iterator[str]:
+    """Names asked for in an `.in` file, those of included files too."""
+    for raw in path.read_text(encoding="utf-8").splitlines():
+        line = raw.partition("#")[0].strip()
+        if line.startswith("-r"):
+            yield from entries(path.parent / line[2:].strip())
+        elif line:
+            yield normal(re.split(r"[<>=!~;\[ ]", line)[0])
+
+
+def pins(name: str) -> dict[str, list[str]]:
+    """Pinned name and version -> hashes, of a compiled file."""
+    found: dict[str, list[str]] = {}
+    current = ""
+    for line in (REQUIREMENTS / f"{name}.txt").read_text(encoding="utf-8").splitlines():
+        if match := PIN.match(line):
+            current = f"{normal(match[1])}=={match[3]}"
+            found[current] = []
+        elif "--hash=sha256:" in line:
+            found[current].append(line)
+    return found
+
+
+def imported_roots(folder: Path) -> dict[str, str]:
+    """First part of each absolute import below a folder -> a file that has it."""
+    found: dict[str, str] = {}
+    for path in sorted(folder.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                modules = [node.module or ""]
+            else:
+                continue
+            for module in modules:
+                found.setdefault(module.partition(".")[0], relative(path))
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_entry_is_pinned(name):
+    pinned = {pin.partition("==")[0] for pin in pins(name)}
+    assert set(entries(REQUIREMENTS / f"{name}.in")) - pinned == set()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_pin_has_hashes_and_nothing_but_hashes(name):
+    text = (REQUIREMENTS / f"{name}.txt").read_text(encoding="utf-8")
+    assert [pin for pin, hashes in pins(name).items() if not hashes] == []
+    # No option, no address, no path: only pins, hashes and comments.
+    allowed = re.compile(r"[A-Za-z0-9._-]+(\[[^]]*\])?==|    --hash=sha256:[0-9a-f]{64}|\s*#|$")
+    assert [line for line in text.splitlines() if not allowed.match(line)] == []
+    assert "://" not in text
+
+
+def test_all_files_agree_on_versions():
+    development = set(pins("dev"))
+    assert {name: set(pins(name)) - development for name in NAMES} == {
+        name: set() for name in NAMES
+    }
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_distribution_declares_what_its_requirements_pin(name):
+    project = tomllib.loads((ROOT / name / "pyproject.toml").read_text(encoding="utf-8"))
+    declared = {
+        normal(re.split(r"[<>=]", entry)[0]) for entry in project["project"]["dependencies"]
+    }
+    assert declared - OWN == set(entries(REQUIREMENTS / SHIPPED[name][1]))
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_code_imports_only_what_it_declares(name):
+    sources, requirements, extra = SHIPPED[name]
+    allowed = set(entries(REQUIREMENTS / requirements))
+    own = {path.name for path in (ROOT / sources).iterdir()} | extra
+    providers = packages_distributions()
+    undeclared = {
+        root: f"{where} imports {root}"
+        for root, where in imported_roots(ROOT / sources).items()
+        if root not in sys.stdlib_module_names
+        and root not in own
+        and not {normal(provider) for provider in providers.get(root, [])} & allowed
+    }
+    assert undeclared == {}
+
+
+def test_generated_code_runs_on_the_declared_protobuf():
+    """protoc writes its version into what it generates, and the runtime refuses to be older."""
+    source = (ROOT / "proto/src/liftbridge_proto/api_pb2.py").read_text(encoding="utf-8")
+    match = re.search(r"Domain\.PUBLIC,\s*(\d+),\s*(\d+),\s*(\d+)", source)
+    assert match is not None
+    for name in ("proto", "broker", "client"):
+        project = tomllib.loads((ROOT / name / "pyproject.toml").read_text(encoding="utf-8"))
+        assert "protobuf>=" + ".".join(match.groups()) in project["project"]["dependencies"]

@@ -1,0 +1,193 @@
+"""Every Python file written by hand: lengths, calls that are not made here, silenced findings.
+
+Lengths are a ratchet: `length_exceptions.txt` lists what is longer, with its present length; an
+entry may only shrink, and goes when it is no longer needed.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from liftbridge_testkit.repository import python_files, relative
+
+FILE_LINES_MAX = 600
+CORE_LINES_MAX = 800
+FUNCTION_LINES_MAX = 70
+CORES = ("logformat", "http2", "raft", "replication", "controller", "groups")
+EXCEPTIONS = Path(__file__).with_name("length_exceptions.txt")
+
+# Dotted name of a call -> what to do instead.
+BANNED_CALLS = {
+    "eval": "write the code down",
+    "exec": "write the code down",
+    "os.system": "subprocess.run with a list",
+    "os.popen": "subprocess.run with a list",
+    "yaml.load": "yaml.safe_load",
+    "pickle.loads": "a format that cannot run code",
+    "pickle.load": "a format that cannot run code",
+    "marshal.loads": "a format that cannot run code",
+}
+BANNED_MODULES = {"pickle", "marshal", "shelve"}
+NOQA = re.compile(r"#\s*(?:ruff:\s*)?noqa\b(?P<rest>.*)", re.IGNORECASE)
+NOQA_WITH_REASON = re.compile(r":\s*[A-Z]+[0-9]+(?:\s*,\s*[A-Z]+[0-9]+)*\s+(?:-|#)\s*\S.*")
+TYPE_IGNORE = re.compile(r"#\s*type:\s*ignore\b(?P<rest>.*)")
+TYPE_IGNORE_WITH_REASON = re.compile(r"\[[a-z-]+(?:\s*,\s*[a-z-]+)*\]\s+#\s*\S.*")
+
+
+def lengths(name: str, text: str) -> Iterator[tuple[str, int, int]]:
+    """Name, length and limit of a file and of each of its functions."""
+    core = any(f"liftbridge_broker/{package}/" in name for package in CORES)
+    yield name, text.count("\n"), CORE_LINES_MAX if core else FILE_LINES_MAX
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            yield f"{name}::{node.name}", length, FUNCTION_LINES_MAX
+
+
+def dotted(node: ast.expr) -> str:
+    """`a.b.c` of a name or attribute, empty for anything else."""
+    if isinstance(node, ast.Attribute):
+        prefix = dotted(node.value)
+        return f"{prefix}.{node.attr}" if prefix else ""
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def banned(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and reason of each call or import that is not made in this repository."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = dotted(node.func)
+            if name in BANNED_CALLS:
+                yield node.lineno, f"{name}: {BANNED_CALLS[name]}"
+            for keyword in node.keywords:
+                value = keyword.value
+                is_false = isinstance(value, ast.Constant) and value.value is False
+                if keyword.arg == "shell" and not is_false:
+                    yield node.lineno, "shell=True: pass a list"
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.partition(".")[0] in BANNED_MODULES:
+                    yield node.lineno, f"import {alias.name}"
+        elif isinstance(node, ast.ImportFrom) and node.module in BANNED_MODULES:
+            yield node.lineno, f"from {node.module} import"
+
+
+def silenced(line: str) -> str:
+    """What is wrong with the way a line silences a tool, empty when nothing is."""
+    noqa = NOQA.search(line)
+    if noqa and not NOQA_WITH_REASON.fullmatch(noqa["rest"]):
+        return "write `# noqa: CODE - reason`"
+    ignore = TYPE_IGNORE.search(line)
+    if ignore and not TYPE_IGNORE_WITH_REASON.fullmatch(ignore["rest"]):
+        return "write `# type: ignore[code]  # reason`"
+    return ""
+
+
+def comments(path: Path) -> Iterator[tuple[int, str]]:
+    """Lines of a file that hold a comment, with their numbers."""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if "#" in line:
+            yield number, line
+
+
+def test_no_file_and_no_function_grows_beyond_its_limit():
+    too_long = {
+        name: length
+        for path in python_files()
+        for name, length, limit in lengths(relative(path), path.read_text(encoding="utf-8"))
+        if length > limit
+    }
+    lines = EXCEPTIONS.read_text(encoding="utf-8").splitlines()
+    pairs = (line.rpartition(" ") for line in lines if line and not line.startswith("#"))
+    assert too_long == {name: int(length) for name, _, length in pairs}
+
+
+def test_nothing_calls_what_is_banned():
+    found = [
+        f"{relative(path)}:{line}: {reason}"
+        for path in python_files()
+        for line, reason in banned(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert found == []
+
+
+def test_every_silenced_finding_has_a_code_and_a_reason():
+    found = [
+        f"{relative(path)}:{number}: {problem}"
+        for path in python_files()
+        if path != Path(__file__)
+        for number, line in comments(path)
+        if (problem := silenced(line))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "eval('1')",
+        "exec('x = 1')",
+        "import os\nos.system('ls')",
+        "import yaml\nyaml.load(text)",
+        "import pickle",
+        "from pickle import loads",
+        "subprocess.run('ls', shell=True)",
+        "subprocess.run('ls', shell=flag)",
+    ],
+)
+def test_planted_call_is_found(source):
+    assert len(list(banned(ast.parse(source)))) == 1
+
+
+@pytest.mark.parametrize(
+    "source", ["yaml.safe_load(text)", "run(['ls'], shell=False)", "model.eval()", "evaluate()"]
+)
+def test_innocent_call_is_left_alone(source):
+    assert list(banned(ast.parse(source))) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x = 1  # noqa",
+        "x = 1  # noqa: E501",
+        "# ruff: noqa",
+        "x = 1  # noqa: reason without a code",
+        "x: int = f()  # type: ignore",
+        "x: int = f()  # type: ignore[misc]",
+        "x: int = f()  # type: ignore # no code",
+    ],
+)
+def test_planted_silence_without_code_or_reason_is_found(line):
+    assert silenced(line) != ""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x = 1  # noqa: E501 - a table row",
+        "x = 1  # noqa: E501, S101 - a table row",
+        "x: int = f()  # type: ignore[misc]  # the stub of f is wrong",
+    ],
+)
+def test_silence_with_code_and_reason_is_accepted(line):
+    assert silenced(line) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [
+        ("planted.py", FILE_LINES_MAX),
+        ("broker/src/liftbridge_broker/http2/planted.py", CORE_LINES_MAX),
+    ],
+)
+def test_lengths_of_a_planted_file_are_seen(name, limit):
+    text = "async def long():\n" + "    pass\n" * FUNCTION_LINES_MAX
+    length = FUNCTION_LINES_MAX + 1
+    assert list(lengths(name, text)) == [
+        (name, length, limit),
+        (f"{name}::long", length, FUNCTION_LINES_MAX),
+    ]

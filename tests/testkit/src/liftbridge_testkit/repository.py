@@ -1,0 +1,41 @@
+"""The files of this repository, for tests that read it; what git ignores is left out."""
+
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[4]
+GENERATED = ROOT / "proto" / "src" / "liftbridge_proto"
+_NEVER_ENTERED = {".git"}
+
+
+@cache
+def files(suffix: str = "") -> tuple[Path, ...]:
+    """Every file of the tree that git would not ignore, sorted; with `suffix`, only such names."""
+    ignored = _ignored_folders()
+    found: list[Path] = []
+    pending = [ROOT]
+    while pending:
+        for path in pending.pop().iterdir():
+            if path.is_dir():
+                if path.name not in ignored and path.relative_to(ROOT).as_posix() not in ignored:
+                    pending.append(path)
+            elif path.name.endswith(suffix) and path.suffix != ".pyc":
+                found.append(path)
+    return tuple(sorted(found))
+
+
+@cache
+def python_files() -> tuple[Path, ...]:
+    """Every Python file written by hand."""
+    return tuple(path for path in files(".py") if GENERATED not in path.parents)
+
+
+def relative(path: Path) -> str:
+    """Path from the root of the repository, `/`-separated, for messages."""
+    return path.relative_to(ROOT).as_posix()
+
+
+def _ignored_folders() -> set[str]:
+    """Folders named in `.gitignore`, by name or by path from the root."""
+    lines = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+    return _NEVER_ENTERED | {line.strip("/") for line in lines if line.endswith("/")}
