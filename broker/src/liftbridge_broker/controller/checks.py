@@ -1,0 +1,138 @@
+"""Guards of stream requests that need no more than the request and a number of brokers (spec 1.4).
+
+Values are checked on every node when the command is applied, so a broker with other rules or a
+forged command cannot bring a wrong value into the state.
+"""
+
+from typing import Final
+
+from liftbridge_broker.controller.commands import CreateStream
+from liftbridge_broker.controller.state import StreamState
+from liftbridge_broker.errors import (
+    FailedPreconditionError,
+    InvalidRequestError,
+    LimitError,
+    NotFoundError,
+)
+from liftbridge_broker.model.ids import PartitionNumber
+from liftbridge_broker.model.streams import StreamOverrides
+from liftbridge_broker.model.subjects import (
+    RESERVED_STREAMS,
+    check_group,
+    check_stream_name,
+    check_subject,
+)
+
+PUBLISHER_BYTES_MAX: Final = 255
+
+_REQUEST_NAMES: Final = (
+    ("retention_bytes_max", "retentionMaxBytes"),
+    ("retention_messages_max", "retentionMaxMessages"),
+    ("retention_age_ms_max", "retentionMaxAge"),
+    ("cleaner_interval_ms", "cleanerInterval"),
+    ("segment_bytes_max", "segmentMaxBytes"),
+    ("segment_age_ms_max", "segmentMaxAge"),
+    ("compact_goroutines_max", "compactMaxGoroutines"),
+    ("auto_pause_ms", "autoPauseTime"),
+    ("min_isr", "minIsr"),
+    ("tombstone_retention_ms", "tombstone_retention_ms"),
+)
+"""Settings that must not be negative: our field and the name a client knows it by."""
+
+
+def check_names(command: CreateStream, partition_count: int) -> None:
+    """Refuse names and subjects that break the grammar, and reserved names to clients."""
+    check_stream_name(command.name)
+    check_subject(command.subject)
+    check_not_reserved(command.name, is_internal=command.is_internal)
+    check_group(command.group)
+    if partition_count > 1 and command.subject.endswith(">"):
+        raise InvalidRequestError(
+            "Subject is invalid: '>' leaves no place for the numbers of several partitions"
+        )
+
+
+def check_not_reserved(name: str, *, is_internal: bool) -> None:
+    """Refuse a client that asks for a stream the broker itself keeps."""
+    if name in RESERVED_STREAMS and not is_internal:
+        raise InvalidRequestError("Stream is reserved")
+
+
+def check_partition_count(partitions: int, partitions_max: int) -> int:
+    """Number of partitions asked for, 0 meaning 1."""
+    if partitions < 0:
+        raise InvalidRequestError(f"Invalid partitions {partitions}")
+    if partitions > partitions_max:
+        raise InvalidRequestError(
+            f"Invalid partitions {partitions}, limit {partitions_max} (streams.max.partitions)"
+        )
+    return partitions or 1
+
+
+def check_replication_factor(replication_factor: int, broker_count: int) -> int:
+    """Number of replicas asked for, 0 meaning 1 and -1 every broker."""
+    resolved = broker_count if replication_factor == -1 else replication_factor or 1
+    if resolved <= 0:
+        raise InvalidRequestError(f"Invalid replicationFactor {replication_factor}")
+    if resolved > broker_count:
+        raise InvalidRequestError(
+            f"Invalid replicationFactor {resolved}, cluster size {broker_count}"
+        )
+    return resolved
+
+
+def check_encryption(overrides: StreamOverrides) -> None:
+    """Refuse a protection that this version cannot give, instead of storing plain text."""
+    if overrides.encryption:
+        raise FailedPreconditionError(
+            "Failed on preconditions for stream's encryption handler: "
+            "this version does not encrypt data at rest"
+        )
+
+
+def check_values(overrides: StreamOverrides) -> None:
+    """Refuse negative limits, times and counts."""
+    for ours, theirs in _REQUEST_NAMES:
+        value = getattr(overrides, ours)
+        if value is not None and value < 0:
+            raise InvalidRequestError(f"Invalid {theirs} {value}, must not be negative")
+
+
+def check_min_isr(overrides: StreamOverrides, replication_factor: int) -> None:
+    """Refuse a minimum that no in-sync set can reach (replication protocol 1.15)."""
+    min_isr = overrides.min_isr
+    if min_isr is not None and min_isr > replication_factor:
+        raise InvalidRequestError(
+            f"Invalid minIsr {min_isr}, must not exceed replicationFactor {replication_factor}"
+        )
+
+
+def check_stream_count(stream_count: int, streams_max: int) -> None:
+    """Refuse a stream beyond the limit."""
+    if stream_count >= streams_max:
+        raise LimitError(f"{stream_count} streams exist, limit {streams_max} (streams.max.count)")
+
+
+def check_publisher(publisher: str) -> None:
+    """Refuse a name of a publisher that is empty, too long or cannot be printed."""
+    if not 1 <= len(publisher.encode()) <= PUBLISHER_BYTES_MAX or not publisher.isprintable():
+        raise InvalidRequestError(
+            f"Invalid publisher, must be 1 to {PUBLISHER_BYTES_MAX} bytes of printable text"
+        )
+
+
+def check_partitions(
+    stream: StreamState | None, partitions: tuple[int, ...]
+) -> tuple[StreamState, tuple[PartitionNumber, ...]]:
+    """The stream and the partitions meant, each once and in order; none given means all.
+
+    The original has two texts for an unknown stream, depending on how it looked for it.
+    """
+    if stream is None:
+        raise NotFoundError("stream does not exist" if partitions else "stream not found")
+    if not partitions:
+        return stream, tuple(partition.number for partition in stream.partitions)
+    for number in partitions:
+        if stream.partition(number) is None:
+            raise NotFoundError("partition does not exist")
+    return stream, tuple(PartitionNumber(number) for number in sorted(set(partitions)))
