@@ -1,0 +1,106 @@
+"""The envelope around everything Liftbridge sends over NATS (Liftbridge documentation, "Envelope").
+
+Layout, big-endian::
+
+    0  4  magic B9 0E 43 B4
+    4  1  version, only 0
+    5  1  header length = offset of the payload: 8, or 12 with a CRC
+    6  1  flags; bit 0: a CRC is present
+    7  1  message type
+    8  4  CRC-32C of everything from the header length on, only with flag bit 0
+
+Any publisher can send anything to a stream's subject, so reading never raises: what is not a sound
+envelope is a plain message. The original's reader slices by the header length it was sent and dies
+on `B9 0E 43 B4 00 FF 00 00`; here a header length outside 8 to the size of the data is not sound.
+"""
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Final
+
+import google_crc32c
+from google.protobuf.message import DecodeError
+
+from liftbridge_proto import api_pb2
+
+MAGIC: Final = b"\xb9\x0eC\xb4"
+HEADER_SIZE: Final = 8
+CRC_HEADER_SIZE: Final = 12
+_FLAG_CRC: Final = 1
+_VERSION: Final = 0
+
+
+class EnvelopeType(IntEnum):
+    """Message types that clients exchange with a broker; the others are internal to a cluster."""
+
+    PUBLISH = 0
+    ACK = 1
+
+
+PUBLISH_HEADER: Final = MAGIC + bytes((_VERSION, HEADER_SIZE, 0, EnvelopeType.PUBLISH))
+ACK_HEADER: Final = MAGIC + bytes((_VERSION, HEADER_SIZE, 0, EnvelopeType.ACK))
+
+
+def encode(kind: EnvelopeType, payload: bytes) -> bytes:
+    """Envelope without CRC, as the original and its clients write it."""
+    return MAGIC + bytes((_VERSION, HEADER_SIZE, 0, kind)) + payload
+
+
+def encode_with_crc(kind: EnvelopeType, payload: bytes) -> bytes:
+    """Envelope with a CRC-32C of the payload."""
+    crc: int = google_crc32c.value(payload)
+    header = MAGIC + bytes((_VERSION, CRC_HEADER_SIZE, _FLAG_CRC, kind))
+    return header + crc.to_bytes(4, "big") + payload
+
+
+def decode(data: bytes, kind: EnvelopeType) -> bytes | None:
+    """Payload of an envelope of one type, or `None` when `data` is no sound envelope of it."""
+    if len(data) < HEADER_SIZE or not data.startswith(MAGIC):
+        return None
+    header_size, flags = data[5], data[6]
+    if data[4] != _VERSION or data[7] != kind or not HEADER_SIZE <= header_size <= len(data):
+        return None
+    payload = data[header_size:]
+    if flags & _FLAG_CRC:
+        if header_size != CRC_HEADER_SIZE:
+            return None
+        if google_crc32c.value(payload) != int.from_bytes(data[HEADER_SIZE:header_size], "big"):
+            return None
+    return payload
+
+
+def decode_publish(data: bytes) -> api_pb2.Message | None:
+    """Message that a client published in an envelope, or `None` for a plain NATS message.
+
+    Hot: once per message (benchmark `bench_nats.py::envelope`).
+    """
+    # Nearly every enveloped message has exactly this header, so one comparison decides.
+    if data.startswith(PUBLISH_HEADER):
+        payload: bytes | None = data[HEADER_SIZE:]
+    elif data.startswith(MAGIC):
+        payload = decode(data, EnvelopeType.PUBLISH)
+    else:
+        return None
+    if payload is None:
+        return None
+    try:
+        return api_pb2.Message.FromString(payload)
+    except DecodeError:
+        return None
+
+
+def decode_publishes(payloads: Iterable[bytes]) -> list[api_pb2.Message | None]:
+    """`decode_publish` of each payload of a run."""
+    decode_one = decode_publish
+    return [decode_one(data) if data.startswith(MAGIC) else None for data in payloads]
+
+
+def decode_ack(data: bytes) -> api_pb2.Ack | None:
+    """Ack that a broker sent to an inbox, or `None` when `data` is none."""
+    payload = decode(data, EnvelopeType.ACK)
+    if payload is None:
+        return None
+    try:
+        return api_pb2.Ack.FromString(payload)
+    except DecodeError:
+        return None

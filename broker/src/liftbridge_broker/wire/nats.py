@@ -1,0 +1,389 @@
+r"""The NATS client protocol as bytes: a parser without I/O, and builders of what a client sends.
+
+Messages arrive as ``MSG <subject> <sid> [reply] <size>\r\n<payload>\r\n`` or ``HMSG <subject> <sid>
+[reply] <header size> <total size>\r\n<headers><payload>\r\n`` (NATS documentation, "Client
+Protocol"). The parser reads a whole chunk of the socket in one loop and hands on, for each
+subscription, two lists; nothing is made per message but the payload itself.
+"""
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from liftbridge_broker.model.ids import PartitionId
+from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
+
+LINE_BYTES_MAX: Final = 4096
+INFO_BYTES_MAX: Final = 65536
+PAYLOAD_BYTES_MAX: Final = 64 * 1024 * 1024
+HEAD_CACHE_COUNT_MAX: Final = 8192
+CACHED_HEAD_BYTES_MAX: Final = 512
+
+CRLF: Final = b"\r\n"
+PING: Final = b"PING\r\n"
+PONG: Final = b"PONG\r\n"
+APPENDED_HEADER: Final = "Liftbridge-Appended"
+_HEADER_LINE: Final = b"NATS/1.0\r\n"
+_APPENDED_NAME: Final = APPENDED_HEADER.encode()
+_SEPARATORS: Final = frozenset(b" \t\r\n")
+_DIGITS_MAX: Final = 12
+_NO_ARRIVAL: Final = Arrival("", "", b"")
+
+
+class NatsProtocolError(Exception):
+    """The other side sent what is no NATS protocol; the connection is of no use any more."""
+
+
+class ProtocolHandler(Protocol):
+    """Receives what a parser reads, in the order in which it was sent.
+
+    Within one chunk, messages of different subscriptions are told one subscription after the other;
+    a control line is told after all messages before it.
+    """
+
+    def on_messages(
+        self, subscription: SubscriptionId, arrivals: list[Arrival], payloads: list[bytes]
+    ) -> None:
+        """Messages of one subscription; the lists have one length and belong to the receiver."""
+        ...
+
+    def on_ping(self) -> None:
+        """The server wants a `PONG`."""
+        ...
+
+    def on_pong(self) -> None:
+        """Answer to the earliest `PING` that was not answered yet."""
+        ...
+
+    def on_ok(self) -> None:
+        """`+OK`, only sent in verbose mode."""
+        ...
+
+    def on_error(self, text: str) -> None:
+        """`-ERR`; the text comes without its quotes."""
+        ...
+
+    def on_info(self, body: bytes) -> None:
+        """`INFO` with its JSON body, unparsed."""
+        ...
+
+
+class _Head:
+    """What stands before a payload, kept so that equal lines are read only once.
+
+    Attributes:
+        arrival: Shared by all messages that came the same way.
+        subscription: Whose message it is.
+        length: Bytes of the line with its end and of the headers.
+        headers_size: 0, or for the line of an `HMSG` the bytes of its headers; which headers they
+            are is known only from the bytes behind the line, so that such a head only leads to
+            another one, known by line and headers together.
+        size: Bytes of the payload.
+        follow: What ends a payload and begins another such message.
+    """
+
+    __slots__ = ("arrival", "follow", "headers_size", "length", "size", "subscription")
+
+    def __init__(
+        self, subscription: int, arrival: Arrival, head: bytes, size: int, headers_size: int = 0
+    ) -> None:
+        self.arrival = arrival
+        self.subscription = SubscriptionId(subscription)
+        self.length = len(head)
+        self.headers_size = headers_size
+        self.size = size
+        self.follow = CRLF + head
+
+
+class NatsParser:
+    """Reads a server's side of one connection, chunk by chunk.
+
+    Holds back an incomplete rest, joined once when the bytes it lacks have come. After an error the
+    parser must not be fed again.
+
+    Args:
+        handler: Told what was read; it must not feed this parser from within.
+        payload_bytes_max: Larger messages are an error; the server's own limit should be lower.
+    """
+
+    def __init__(
+        self, handler: ProtocolHandler, *, payload_bytes_max: int = PAYLOAD_BYTES_MAX
+    ) -> None:
+        self._handler = handler
+        self._payload_bytes_max = payload_bytes_max
+        # Keys begin with the end of the line before: looking one up checks that end as well.
+        self._heads: dict[bytes, _Head] = {}
+        self._arrivals: dict[tuple[int, Arrival], Arrival] = {}
+        self._latest = _NO_ARRIVAL
+        self._runs: dict[SubscriptionId, tuple[list[Arrival], list[bytes]]] = {}
+        self._rest: list[bytes] = []
+        self._rest_size = 0
+        # Bytes the rest must have before reading on makes sense; 0: until a line ends.
+        self._wanted = 0
+
+    def feed(self, chunk: bytes) -> None:
+        """Read what came from the socket and tell the handler.
+
+        Args:
+            chunk: Any part of the byte stream, of any length.
+
+        Raises:
+            NatsProtocolError: The bytes are no NATS protocol; messages before the fault were told.
+        """
+        if self._rest:
+            self._rest.append(chunk)
+            self._rest_size += len(chunk)
+            if self._rest_size < self._wanted:
+                return
+            if not self._wanted and b"\n" not in chunk and self._rest_size <= INFO_BYTES_MAX:
+                return
+            chunk = b"".join(self._rest)
+            self._rest = []
+        position = 0
+        try:
+            while position < len(chunk):
+                after = self._read_one(chunk, position)
+                if after == position:
+                    break
+                position = self._read_known(chunk, after)
+        finally:
+            self._deliver()
+        if position < len(chunk):
+            self._rest = [chunk[position:]]
+            self._rest_size = len(chunk) - position
+
+    def _read_known(self, data: bytes, position: int) -> int:
+        """Read messages as long as they are complete and their lines known.
+
+        Hot: the inner loop runs once per message with the same line as the one before, the outer
+        one once per message otherwise (benchmark `bench_nats.py::parse`). Comparing an expected
+        line in place costs a third of finding its end, slicing it and looking it up.
+
+        Args:
+            data: Bytes read so far.
+            position: Where a line begins; the two bytes before are the end of another one.
+
+        Returns:
+            Where the first line begins that was not read.
+        """
+        limit = len(data) - 2
+        find, startswith, known = data.find, data.startswith, self._heads.get
+        arrival = _NO_ARRIVAL
+        arrivals: list[Arrival] = []
+        payloads: list[bytes] = []
+        append = payloads.append
+        end = position - 2
+        while (line_end := find(CRLF, end + 2)) > 0:
+            head = known(data[end:line_end])
+            if head is not None and head.headers_size:
+                head = known(data[end : line_end + 2 + head.headers_size])
+            if head is None:
+                break
+            size = head.size
+            start = end + 2 + head.length
+            if start + size > limit:
+                break
+            end = start + size
+            if head.arrival is not arrival:
+                arrivals += [arrival] * (len(payloads) - len(arrivals))
+                arrival = head.arrival
+                arrivals, payloads = self._run(head.subscription)
+                append = payloads.append
+            append(data[start:end])
+            follow = head.follow
+            gap = len(follow)
+            while startswith(follow, end):
+                start = end + gap
+                if start + size > limit:
+                    break
+                end = start + size
+                append(data[start:end])
+        arrivals += [arrival] * (len(payloads) - len(arrivals))
+        if not startswith(CRLF, end):
+            raise NatsProtocolError("a message does not end where its size says")
+        return end + 2
+
+    def _read_one(self, data: bytes, position: int) -> int:
+        """Read a line that may be of any kind, and the message that belongs to it.
+
+        Returns:
+            Where the next line begins; `position` when bytes are missing, with `_wanted` set.
+        """
+        line_end = data.find(CRLF, position)
+        is_info = data.startswith(b"INFO ", position)
+        bound = INFO_BYTES_MAX if is_info else LINE_BYTES_MAX
+        if (line_end if line_end >= 0 else len(data)) - position > bound:
+            raise NatsProtocolError(f"line longer than {bound} bytes")
+        if line_end < 0:
+            self._wanted = 0
+            return position
+        line = data[position:line_end]
+        if not line.startswith((b"MSG ", b"HMSG ")):
+            self._control(line)
+            return line_end + 2
+        head = self._heads.get(CRLF + line) or self._read_line(line)
+        if head.headers_size:
+            headers_end = position + head.length + head.headers_size
+            if headers_end > len(data):
+                self._wanted = headers_end + head.size + 2 - position
+                return position
+            head = self._with_headers(head, line, data[line_end + 2 : headers_end])
+        start = position + head.length
+        end = start + head.size
+        if end + 2 > len(data):
+            self._wanted = end + 2 - position
+            return position
+        if not data.startswith(CRLF, end):
+            raise NatsProtocolError("a message does not end where its size says")
+        arrivals, payloads = self._run(head.subscription)
+        arrivals.append(head.arrival)
+        payloads.append(data[start:end])
+        return end + 2
+
+    def _run(self, subscription: SubscriptionId) -> tuple[list[Arrival], list[bytes]]:
+        """Lists that gather the messages of one subscription in this chunk."""
+        run = self._runs.get(subscription)
+        if run is None:
+            run = self._runs[subscription] = ([], [])
+        return run
+
+    def _read_line(self, line: bytes) -> _Head:
+        """Read the line of a message that is not in the cache."""
+        # The server puts exactly one space between; other whitespace may be part of a subject.
+        parts = line.split(b" ")
+        sizes = 1 if line.startswith(b"MSG") else 2
+        if not 3 <= len(parts) - sizes <= 4:
+            raise NatsProtocolError(f"{parts[0].decode()} with {len(parts) - 1} arguments")
+        subscription, size = _number(parts[2]), _number(parts[-1])
+        headers_size = _number(parts[-2]) if sizes == 2 else 0
+        if size > self._payload_bytes_max:
+            raise NatsProtocolError(f"message of {size} bytes exceeds {self._payload_bytes_max}")
+        if headers_size > size or (sizes == 2 and not headers_size):
+            raise NatsProtocolError(f"message of {size} bytes with {headers_size} of headers")
+        subject = parts[1].decode(errors="replace")
+        head_bytes, size = line + CRLF, size - headers_size
+        if len(parts) - sizes == 4:
+            # Replies rarely come twice: nothing is kept, but equal ones in a row stay one object.
+            arrival = Arrival(subject, parts[3].decode(errors="replace"), b"")
+            if arrival == self._latest:
+                arrival = self._latest
+            self._latest = arrival
+            return _Head(subscription, arrival, head_bytes, size, headers_size)
+        arrival = self._shared(subscription, Arrival(subject, "", b""))
+        return self._remember(_Head(subscription, arrival, head_bytes, size, headers_size))
+
+    def _with_headers(self, line_head: _Head, line: bytes, headers: bytes) -> _Head:
+        """Head of a message with these headers behind this line."""
+        key = CRLF.join((b"", line, headers))
+        head = self._heads.get(key)
+        if head is None:
+            arrival = line_head.arrival._replace(headers=headers)
+            subscription = line_head.subscription
+            if not arrival.reply:
+                arrival = self._shared(subscription, arrival)
+            head = _Head(subscription, arrival, key[2:], line_head.size)
+            if not arrival.reply:
+                self._remember(head)
+        return head
+
+    def _shared(self, subscription: int, arrival: Arrival) -> Arrival:
+        """The one object for equal arrivals, also when their messages differ in size."""
+        if len(arrival.headers) > CACHED_HEAD_BYTES_MAX:
+            return arrival
+        if len(self._arrivals) >= HEAD_CACHE_COUNT_MAX:
+            self._arrivals.clear()
+            self._heads.clear()
+        return self._arrivals.setdefault((subscription, arrival), arrival)
+
+    def _remember(self, head: _Head) -> _Head:
+        """Keep a head unless it is large; all are forgotten when there are too many."""
+        if len(head.follow) <= CACHED_HEAD_BYTES_MAX:
+            if len(self._heads) >= HEAD_CACHE_COUNT_MAX:
+                self._heads.clear()
+                self._arrivals.clear()
+            key = head.follow[:-2] if not head.arrival.headers else head.follow
+            self._heads[key] = head
+        return head
+
+    def _control(self, line: bytes) -> None:
+        """Tell a line that is no message, after the messages before it."""
+        self._deliver()
+        operation, _, argument = line.partition(b" ")
+        match operation.upper():
+            case b"PING":
+                self._handler.on_ping()
+            case b"PONG":
+                self._handler.on_pong()
+            case b"+OK":
+                self._handler.on_ok()
+            case b"-ERR":
+                self._handler.on_error(argument.decode(errors="replace").strip().strip("'"))
+            case b"INFO":
+                self._handler.on_info(argument.strip())
+            case _:
+                raise NatsProtocolError(f"unknown operation {bytes(operation[:32])!r}")
+
+    def _deliver(self) -> None:
+        """Hand over the messages read so far."""
+        runs = list(self._runs.items())
+        self._runs.clear()
+        for subscription, (arrivals, payloads) in runs:
+            self._handler.on_messages(subscription, arrivals, payloads)
+
+
+def _number(digits: bytes) -> int:
+    """Non-negative decimal number of bounded length."""
+    if not digits.isdigit() or len(digits) > _DIGITS_MAX:
+        raise NatsProtocolError(f"{bytes(digits[:32])!r} is no number")
+    return int(digits)
+
+
+def publish_head(subject: bytes, length: int, reply: bytes = b"", headers: bytes = b"") -> bytes:
+    """What stands before a payload of `length` bytes that is published; `CRLF` ends it.
+
+    Args:
+        subject: Valid subject (`wire.subjects`), as is `reply`; bytes that end a line or an
+            argument would inject protocol, so that they are asserted away.
+        length: Bytes of the payload without headers.
+        reply: Subject that answers go to, empty for none.
+        headers: Header block from `header_block`, empty for none.
+    """
+    assert subject
+    assert not set(subject + reply) & _SEPARATORS
+    to = subject + b" " + reply if reply else subject
+    if not headers:
+        return b"PUB %b %d\r\n" % (to, length)
+    return b"HPUB %b %d %d\r\n%b" % (to, len(headers), len(headers) + length, headers)
+
+
+def header_block(headers: Sequence[tuple[str, str]]) -> bytes:
+    """NATS headers as sent; names and values hold no line ends and no surrounding whitespace."""
+    lines = [f"{name}: {value}" for name, value in headers]
+    assert not any("\r" in line or "\n" in line for line in lines)
+    return b"".join((_HEADER_LINE, *(line.encode() + CRLF for line in lines), CRLF))
+
+
+def appended_header_block(partition: PartitionId) -> bytes:
+    """Header that keeps brokers from storing a message again in a partition that has it already."""
+    return header_block(((APPENDED_HEADER, str(partition)),))
+
+
+def appended_partition(headers: bytes) -> PartitionId | None:
+    """Partition named by `appended_header_block` in a header block, `None` without or when bad."""
+    for line in headers.split(CRLF)[1:]:
+        name, colon, value = line.partition(b":")
+        digits = value.strip()
+        if colon and name.strip() == _APPENDED_NAME and digits.isdigit() and len(digits) <= 20:
+            return PartitionId(int(digits))
+    return None
+
+
+def subscribe_line(subject: str, queue: str, subscription: SubscriptionId) -> bytes:
+    """`SUB` line for a valid subject and queue group, empty for none."""
+    to = f"{subject} {queue}" if queue else subject
+    assert not set(subject + queue) & set(" \t\r\n")
+    return f"SUB {to} {subscription}\r\n".encode()
+
+
+def unsubscribe_line(subscription: SubscriptionId) -> bytes:
+    """`UNSUB` line."""
+    return b"UNSUB %d\r\n" % subscription
