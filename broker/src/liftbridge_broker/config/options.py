@@ -245,7 +245,7 @@ class GrpcOptions:
         concurrent_streams_max: Open calls on one connection (SETTINGS_MAX_CONCURRENT_STREAMS).
         connections_max: Open connections; further ones are closed at once.
         header_bytes_max: Size of the header list of a request (SETTINGS_MAX_HEADER_LIST_SIZE).
-        pending_bytes_max: Bytes waiting to be sent on one connection before its calls pause.
+        pending_bytes_max: Bytes of answers waiting to be sent on one connection.
         idle_timeout_ns: A connection without calls is closed after this time; 0 = never.
         keepalive_ns: A silent connection is pinged after this time; 0 = never.
         keepalive_timeout_ns: A ping must be answered within this time.
@@ -255,10 +255,10 @@ class GrpcOptions:
     message_bytes_max: int = 4 * MIB
     concurrent_streams_max: int = 10_000
     connections_max: int = 10_000
-    header_bytes_max: int = 65_536
-    pending_bytes_max: int = 4 * MIB
+    header_bytes_max: int = 16_384
+    pending_bytes_max: int = 64 * MIB
     idle_timeout_ns: int = 30 * MINUTE_NS
-    keepalive_ns: int = 2 * MINUTE_NS
+    keepalive_ns: int = MINUTE_NS
     keepalive_timeout_ns: int = 20 * SECOND_NS
     has_reflection: bool = False
 

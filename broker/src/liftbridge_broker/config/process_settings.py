@@ -189,7 +189,7 @@ GRPC: Final = (
     Setting(
         "grpc.max.header.bytes",
         Kind.SIZE,
-        "64KiB",
+        "16KiB",
         "Size of the header list of one request.",
         is_original=False,
         minimum=4_096,
@@ -198,8 +198,8 @@ GRPC: Final = (
     Setting(
         "grpc.max.pending.bytes",
         Kind.SIZE,
-        "4MiB",
-        "Bytes that may wait to be sent on one connection before its subscriptions pause.",
+        "64MiB",
+        "Bytes of answers that may wait to be sent on one connection.",
         is_original=False,
         minimum=65_536,
         maximum=1 << 30,
@@ -214,7 +214,7 @@ GRPC: Final = (
     Setting(
         "grpc.keepalive.time",
         Kind.DURATION,
-        "2m",
+        "1m",
         "A connection that is silent for this time is pinged; 0 for never.",
         is_original=False,
     ),

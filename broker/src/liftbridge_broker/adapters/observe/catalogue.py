@@ -1,0 +1,167 @@
+"""The catalogue of metrics and transitions, read once from `catalogue.yaml`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+import yaml
+
+PREFIX: Final = "liftbridge_"
+
+
+class MetricType(StrEnum):
+    """Types of the exposition format."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Scope(StrEnum):
+    """What one sample of a metric belongs to."""
+
+    BROKER = "broker"
+    STREAM = "stream"
+    PARTITION = "partition"
+
+
+class Combine(StrEnum):
+    """How the samples of several streams become one."""
+
+    SUM = "sum"
+    MAX = "max"
+    MIN = "min"
+
+
+class Level(StrEnum):
+    """Level of a log event."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricSpec:
+    """One metric.
+
+    Attributes:
+        name: Without `liftbridge_`.
+        type: Counter, gauge or histogram.
+        doc: One sentence.
+        scope: What one sample belongs to; adds the labels `stream` and `partition`.
+        unit: Unit in the exposition, for the reference; empty for plain numbers.
+        divide: The source's integer divided by this is the value that is shown.
+        labels: Names of the labels of its own.
+        values: Closed lists of values of labels; what is not listed is counted as `_other`.
+        series_max: Most series of an open label set; 0 when every label has a closed list.
+        combine: How streams are joined in `_other`.
+    """
+
+    name: str
+    type: MetricType
+    doc: str
+    scope: Scope = Scope.BROKER
+    unit: str = ""
+    divide: int = 1
+    labels: tuple[str, ...] = ()
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    series_max: int = 0
+    combine: Combine = Combine.SUM
+
+    @property
+    def full_name(self) -> str:
+        """Name in the exposition."""
+        return PREFIX + self.name
+
+    @property
+    def all_labels(self) -> tuple[str, ...]:
+        """Names of all labels, the ones of the scope first."""
+        match self.scope:
+            case Scope.BROKER:
+                return self.labels
+            case Scope.STREAM:
+                return ("stream", *self.labels)
+            case Scope.PARTITION:
+                return ("stream", "partition", *self.labels)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransitionSpec:
+    """One transition.
+
+    Attributes:
+        kind: Name that the code tells and the log event has.
+        level: Level of the log event.
+        doc: One sentence.
+        fields: Names of the values that come with it.
+        metric: Counter without labels that counts it; empty for `transitions_total{kind}`.
+    """
+
+    kind: str
+    level: Level
+    doc: str
+    fields: tuple[str, ...] = ()
+    metric: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """Everything that is told, by name, in the order of the file."""
+
+    metrics: Mapping[str, MetricSpec]
+    transitions: Mapping[str, TransitionSpec]
+
+    def of_scope(self, scope: Scope) -> tuple[MetricSpec, ...]:
+        """Metrics of one scope."""
+        return tuple(spec for spec in self.metrics.values() if spec.scope is scope)
+
+
+@cache
+def load_catalogue() -> Catalogue:
+    """The shipped catalogue; a mistake in it is a bug and stops the process."""
+    text = resources.files(__package__).joinpath("catalogue.yaml").read_text(encoding="utf-8")
+    tree = yaml.safe_load(text)
+    metrics = [_metric(row) for row in tree["metrics"]]
+    transitions = [_transition(row) for row in tree["transitions"]]
+    catalogue = Catalogue(
+        {spec.name: spec for spec in metrics}, {spec.kind: spec for spec in transitions}
+    )
+    assert len(catalogue.metrics) == len(metrics), "a metric is listed twice"
+    assert len(catalogue.transitions) == len(transitions), "a transition is listed twice"
+    return catalogue
+
+
+def _metric(row: dict[str, Any]) -> MetricSpec:
+    values = {label: tuple(listed) for label, listed in row.pop("values", {}).items()}
+    spec = MetricSpec(
+        name=row.pop("name"),
+        type=MetricType(row.pop("type")),
+        doc=row.pop("doc"),
+        scope=Scope(row.pop("scope", Scope.BROKER)),
+        unit=row.pop("unit", ""),
+        divide=row.pop("divide", 1),
+        labels=tuple(row.pop("labels", ())),
+        values=values,
+        series_max=row.pop("series_max", 0),
+        combine=Combine(row.pop("combine", Combine.SUM)),
+    )
+    assert not row, f"unknown fields of metric {spec.name}: {sorted(row)}"
+    assert set(values) == set(spec.labels) or spec.series_max > 0, f"{spec.name} has no bound"
+    return spec
+
+
+def _transition(row: dict[str, Any]) -> TransitionSpec:
+    spec = TransitionSpec(
+        kind=row.pop("kind"),
+        level=Level(row.pop("level")),
+        doc=row.pop("doc"),
+        fields=tuple(row.pop("fields", ())),
+        metric=row.pop("metric", ""),
+    )
+    assert not row, f"unknown fields of transition {spec.kind}: {sorted(row)}"
+    return spec

@@ -1,0 +1,185 @@
+"""The port for metrics and health: `/metrics`, `/metrics/detailed`, `/healthz`, `/readyz`.
+
+It binds to loopback unless told otherwise, since nothing on it is authenticated; nothing on it is
+secret or changes anything. Samples are taken on the event loop, text is made in a thread.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from aiohttp import web
+
+from liftbridge_broker.adapters.observe.catalogue import Catalogue
+from liftbridge_broker.adapters.observe.exposition import CONTENT_TYPE, process_collector, render
+from liftbridge_broker.adapters.observe.loop import LoopMonitor
+from liftbridge_broker.adapters.observe.metrics import (
+    MetricsSource,
+    Sample,
+    Snapshot,
+    collect,
+    collect_detailed,
+)
+from liftbridge_broker.errors import ConfigError
+
+RENDERS_MAX: Final = 4
+"""Texts made at the same time; further requests are asked to come back."""
+
+_KEEPALIVE_SECONDS: Final = 15
+_SHUTDOWN_SECONDS: Final = 1.0
+_INDEX: Final = "liftbridge broker: /metrics /metrics/detailed?stream=NAME /healthz /readyz\n"
+
+
+class HealthSource(Protocol):
+    """Tells why the broker does not take requests."""
+
+    def not_ready_reasons(self) -> Sequence[str]:
+        """Reasons such as `nats: disconnected`; empty while the broker is ready."""
+        ...
+
+
+class ObserveServer:
+    """Serves metrics and health.
+
+    Attributes:
+        streams_max: Streams with series of their own; may be changed at any time.
+    """
+
+    def __init__(
+        self,
+        *,
+        source: MetricsSource,
+        health: HealthSource,
+        catalogue: Catalogue,
+        monitor: LoopMonitor,
+        samplers: Sequence[Callable[[], Mapping[str, Sample]]] = (),
+        streams_max: int = 100,
+    ) -> None:
+        """Prepare; `start` listens.
+
+        Args:
+            source: The node's integers.
+            health: Whether it takes requests.
+            catalogue: What is known.
+            monitor: Lag and load of the loop, running.
+            samplers: More samples of scope `broker`, such as `StructlogObserver.samples`.
+            streams_max: See the class.
+        """
+        self.streams_max = streams_max
+        self._source = _Joined(source, (monitor.samples, *samplers))
+        self._health = health
+        self._catalogue = catalogue
+        self._monitor = monitor
+        self._process = process_collector()
+        self._render_count = 0
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen.
+
+        Returns:
+            The port, also when 0 was asked for.
+
+        Raises:
+            ConfigError: The address cannot be bound.
+        """
+        assert self._runner is None
+        app = web.Application(client_max_size=0)
+        app.router.add_get("/", self._on_index)
+        app.router.add_get("/metrics", self._on_metrics)
+        app.router.add_get("/metrics/detailed", self._on_detailed)
+        app.router.add_get("/healthz", self._on_health)
+        app.router.add_get("/readyz", self._on_ready)
+        runner = web.AppRunner(
+            app,
+            access_log=None,
+            handle_signals=False,
+            keepalive_timeout=_KEEPALIVE_SECONDS,
+            shutdown_timeout=_SHUTDOWN_SECONDS,
+        )
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            await runner.cleanup()
+            reason = error.strerror or str(error)
+            raise ConfigError(f"metrics.listen: cannot bind {host}:{port}: {reason}") from error
+        self._runner = runner
+        bound: int = runner.addresses[0][1]
+        return bound
+
+    async def close(self) -> None:
+        """Stop listening; may be called twice."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
+
+    async def _on_index(self, request: web.Request) -> web.Response:
+        del request
+        return web.Response(text=_INDEX)
+
+    async def _on_metrics(self, request: web.Request) -> web.Response:
+        del request
+        return await self._rendered(
+            lambda: collect(self._source, self._catalogue, self.streams_max), with_process=True
+        )
+
+    async def _on_detailed(self, request: web.Request) -> web.Response:
+        stream = request.query.get("stream", "")
+        if not stream:
+            return web.Response(status=400, text="name one stream: /metrics/detailed?stream=NAME\n")
+        return await self._rendered(
+            lambda: collect_detailed(self._source, self._catalogue, stream), with_process=False
+        )
+
+    async def _rendered(
+        self, take: Callable[[], Snapshot | None], *, with_process: bool
+    ) -> web.Response:
+        if self._render_count >= RENDERS_MAX:
+            return web.Response(status=503, text="busy\n", headers={"Retry-After": "1"})
+        self._render_count += 1
+        try:
+            snapshot = take()
+            if snapshot is None:
+                return web.Response(status=404, text="no such stream\n")
+            process = self._process if with_process else None
+            body = await asyncio.to_thread(render, snapshot, process=process)
+        finally:
+            self._render_count -= 1
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+
+    async def _on_health(self, request: web.Request) -> web.Response:
+        """Alive: the loop turns, or nobody would answer."""
+        del request
+        lag_ms = self._monitor.last_lag_ns // 1_000_000
+        return web.json_response({"alive": True, "loop_lag_ms": lag_ms})
+
+    async def _on_ready(self, request: web.Request) -> web.Response:
+        del request
+        reasons = list(self._health.not_ready_reasons())
+        status = 503 if reasons else 200
+        return web.json_response({"ready": not reasons, "reasons": reasons}, status=status)
+
+
+class _Joined:
+    """A source with more samples of scope `broker`."""
+
+    def __init__(
+        self, source: MetricsSource, samplers: Sequence[Callable[[], Mapping[str, Sample]]]
+    ) -> None:
+        self._samplers = samplers
+        self._source = source
+        self.stream_samples = source.stream_samples
+        self.partition_samples = source.partition_samples
+
+    def broker_samples(self) -> dict[str, Sample]:
+        """Everybody's samples; a metric has one teller."""
+        joined: dict[str, Sample] = {}
+        for name, sample in itertools.chain(
+            self._source.broker_samples().items(),
+            *(sampler().items() for sampler in self._samplers),
+        ):
+            assert name not in joined, f"metric {name} is told twice"
+            joined[name] = sample
+        return joined

@@ -1,0 +1,77 @@
+"""How late the event loop is, and how busy: Python's own first sign of overload."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+from liftbridge_broker.adapters.observe.metrics import Sample
+from liftbridge_broker.model.histogram import Histogram
+
+INTERVAL_NS: Final = 100_000_000
+BUSY_WINDOW_NS: Final = 1_000_000_000
+_MILLION: Final = 1_000_000
+
+
+class LoopMonitor:
+    """Ten timers a second tell the lag; the processor time of the thread tells the load.
+
+    Attributes:
+        lag: How late the timers fired, nanoseconds.
+        last_lag_ns: Lag of the latest one.
+        busy_millionths: Part of the latest full second that the thread used the processor.
+    """
+
+    def __init__(
+        self,
+        *,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+        thread_time_ns: Callable[[], int] = time.thread_time_ns,
+    ) -> None:
+        """Prepare; `start` begins to measure.
+
+        Args:
+            monotonic_ns: Clock of the loop's timers.
+            thread_time_ns: Processor time of the calling thread.
+        """
+        self.lag = Histogram()
+        self.last_lag_ns = 0
+        self.busy_millionths = 0
+        self._now_ns = monotonic_ns
+        self._used_ns = thread_time_ns
+        self._handle: asyncio.TimerHandle | None = None
+        self._due_ns = 0
+        self._window: tuple[int, int] = (0, 0)
+
+    def start(self) -> None:
+        """Measure the running loop until `stop`."""
+        now_ns = self._now_ns()
+        self._window = (now_ns, self._used_ns())
+        self._arm(now_ns)
+
+    def stop(self) -> None:
+        """Stop measuring; may be called twice."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def tick(self) -> None:
+        """Take one measurement; the timer calls it."""
+        now_ns = self._now_ns()
+        self.last_lag_ns = max(0, now_ns - self._due_ns)
+        self.lag.observe(self.last_lag_ns)
+        start_ns, used_ns = self._window
+        if now_ns - start_ns >= BUSY_WINDOW_NS:
+            busy_ns = self._used_ns() - used_ns
+            self.busy_millionths = min(_MILLION, busy_ns * _MILLION // (now_ns - start_ns))
+            self._window = (now_ns, used_ns + busy_ns)
+        self._arm(now_ns)
+
+    def samples(self) -> dict[str, Sample]:
+        """The measurements as metrics."""
+        return {"loop_lag_seconds": self.lag, "loop_busy_ratio": self.busy_millionths}
+
+    def _arm(self, now_ns: int) -> None:
+        self._due_ns = now_ns + INTERVAL_NS
+        loop = asyncio.get_running_loop()
+        self._handle = loop.call_later(INTERVAL_NS / 1_000_000_000, self.tick)

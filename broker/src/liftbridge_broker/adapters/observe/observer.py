@@ -1,0 +1,86 @@
+"""One transition: one log event and one count."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import structlog
+
+from liftbridge_broker.adapters.observe.catalogue import Catalogue, Level, TransitionSpec
+from liftbridge_broker.adapters.observe.metrics import Sample
+
+LINES_MAX: Final = 200
+"""Log events of one kind in one window; further ones are counted only."""
+
+WINDOW_NS: Final = 10_000_000_000
+
+_UNLISTED: Final = TransitionSpec(kind="unlisted", level=Level.WARNING, doc="Not in the catalogue.")
+
+
+class StructlogObserver:
+    """The observer of the shipped broker (`ports.observe.Observer`).
+
+    Counts are exact. Log events of one kind are limited to `LINES_MAX` in `WINDOW_NS`, so that a
+    thousand partitions failing at once, or a hostile client, cannot drown the log; the next event
+    of that kind says how many were left out. A kind that the catalogue does not list is logged and
+    counted as `unlisted`; a test keeps the code from having any.
+    """
+
+    def __init__(
+        self, catalogue: Catalogue, *, monotonic_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        """Begin with all counts at 0.
+
+        Args:
+            catalogue: What is known.
+            monotonic_ns: Clock for the limit.
+        """
+        self._specs = catalogue.transitions
+        self._now_ns = monotonic_ns
+        self._log = structlog.stdlib.get_logger("liftbridge")
+        self._counts = dict.fromkeys(self._specs, 0)
+        self._windows: dict[str, tuple[int, int]] = {}
+
+    def transition(self, kind: str, fields: Mapping[str, object]) -> None:
+        """Count a transition and log it."""
+        spec = self._specs.get(kind, _UNLISTED)
+        self._counts[spec.kind] = self._counts.get(spec.kind, 0) + 1
+        suppressed = self._suppressed(spec.kind)
+        if suppressed is None:
+            return
+        values = dict(fields)
+        if spec is _UNLISTED:
+            values["kind"] = kind
+        if suppressed:
+            values["suppressed"] = suppressed
+        match spec.level:
+            case Level.DEBUG:
+                self._log.debug(spec.kind, **values)
+            case Level.INFO:
+                self._log.info(spec.kind, **values)
+            case Level.WARNING:
+                self._log.warning(spec.kind, **values)
+            case Level.ERROR:
+                self._log.error(spec.kind, **values)
+
+    def samples(self) -> dict[str, Sample]:
+        """Counts as metrics: the metric of its own of a kind, `transitions_total` for the rest."""
+        shared = {
+            kind: count
+            for kind, count in self._counts.items()
+            if kind not in self._specs or not self._specs[kind].metric
+        }
+        own: dict[str, Sample] = {
+            spec.metric: self._counts[spec.kind] for spec in self._specs.values() if spec.metric
+        }
+        return {**own, "transitions_total": shared}
+
+    def _suppressed(self, kind: str) -> int | None:
+        """How many events of this kind were left out before this one; None to leave it out too."""
+        now_ns = self._now_ns()
+        start_ns, lines = self._windows.get(kind, (now_ns, 0))
+        if now_ns - start_ns >= WINDOW_NS:
+            self._windows[kind] = (now_ns, 1)
+            return max(0, lines - LINES_MAX)
+        self._windows[kind] = (start_ns, lines + 1)
+        return 0 if lines < LINES_MAX else None

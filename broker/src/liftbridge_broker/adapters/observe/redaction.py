@@ -1,0 +1,63 @@
+"""Keep secrets out of the log, whoever writes it: by field name, by form, and by value."""
+
+import json
+import re
+from collections.abc import MutableMapping
+from typing import Any, Final
+
+MASK: Final = "***"
+SECRETS_MAX: Final = 64
+SECRET_LENGTH_MIN: Final = 4
+
+_SECRET_FIELD: Final = re.compile(
+    r"passw|passphrase|secret|seed|credential|authorization|nkey|jwt|auth_token|private_key",
+    re.IGNORECASE,
+)
+_FORMS: Final = (
+    (re.compile(r"(\w+://)[^/@\s'\"]+@"), r"\1" + MASK + "@"),
+    (re.compile(r"\bS[ACNOUX][A-Z2-7]{56}\b"), MASK),  # nkey seeds
+    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]+"), MASK),  # JSON web tokens
+    (
+        re.compile(r"-----BEGIN [A-Z ]*(?:PRIVATE KEY|SEED)-----.*?(?:-----END|$)", re.DOTALL),
+        MASK,
+    ),
+)
+
+
+class Redactor:
+    """Masks secrets in log events.
+
+    A file that holds a secret may be read again while the broker runs, so values are added as they
+    become known; the oldest go once there are `SECRETS_MAX`.
+    """
+
+    def __init__(self) -> None:
+        self._secrets: dict[str, None] = {}
+
+    def add(self, secret: str) -> None:
+        """Mask this value wherever it appears; very short ones would mask ordinary words."""
+        if len(secret) < SECRET_LENGTH_MIN:
+            return
+        for form in (secret, json.dumps(secret)[1:-1], repr(secret)[1:-1]):
+            self._secrets[form] = None
+        while len(self._secrets) > SECRETS_MAX:
+            del self._secrets[next(iter(self._secrets))]
+
+    def mask_fields(
+        self, logger: object, method: str, event: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
+        """Processor of structlog: mask fields whose name speaks of a secret."""
+        del logger, method
+        for name in event:
+            if _SECRET_FIELD.search(name):
+                event[name] = MASK
+        return event
+
+    def mask_text(self, text: str) -> str:
+        """A finished line, tracebacks included, with known values and forms masked."""
+        for secret in self._secrets:
+            if secret in text:
+                text = text.replace(secret, MASK)
+        for form, replacement in _FORMS:
+            text = form.sub(replacement, text)
+        return text
