@@ -53,6 +53,11 @@ def encode_with_crc(kind: EnvelopeType, payload: bytes) -> bytes:
     return header + crc.to_bytes(4, "big") + payload
 
 
+def encode_publish(message: api_pb2.Message) -> bytes:
+    """Envelope around one message; runs of them are built by `wire.publish`."""
+    return PUBLISH_HEADER + message.SerializeToString()
+
+
 def decode(data: bytes, kind: EnvelopeType) -> bytes | None:
     """Payload of an envelope of one type, or `None` when `data` is no sound envelope of it."""
     if len(data) < HEADER_SIZE or not data.startswith(MAGIC):
