@@ -23,6 +23,9 @@ from liftbridge_broker.model.subjects import (
     check_subject,
 )
 
+PARTITIONS_MAX: Final = 1_000_000
+"""Partitions of one stream whatever the settings say, so that no command takes all memory."""
+
 PUBLISHER_BYTES_MAX: Final = 255
 
 _REQUEST_NAMES: Final = (
@@ -62,9 +65,10 @@ def check_partition_count(partitions: int, partitions_max: int) -> int:
     """Number of partitions asked for, 0 meaning 1."""
     if partitions < 0:
         raise InvalidRequestError(f"Invalid partitions {partitions}")
-    if partitions > partitions_max:
+    limit = min(partitions_max, PARTITIONS_MAX)
+    if partitions > limit:
         raise InvalidRequestError(
-            f"Invalid partitions {partitions}, limit {partitions_max} (streams.max.partitions)"
+            f"Invalid partitions {partitions}, limit {limit} (streams.max.partitions)"
         )
     return partitions or 1
 
