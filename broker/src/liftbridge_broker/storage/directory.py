@@ -1,0 +1,276 @@
+"""The layout of a data directory: what lies where, under which name, and what is not ours.
+
+    identity            small file: id of this directory, id of the broker it belongs to
+    clean               small file, only while no broker runs after a clean shutdown
+    journal             small state of all partitions (journal.py)
+    reserve             space set aside for a full disk (reserve.py)
+    streams/<stream id, 10 hex digits>-<name for people>/<partition>/   one log (log.py)
+    trash/<partition id, 16 hex digits>-<wall clock ns, 20 digits>/     deleted logs
+
+A stream is found by its id; the name behind it is for people, and nothing from outside becomes a
+path without encoding. Whatever else lies here is left alone and reported (storage policy 9).
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Final, NamedTuple, Self
+
+from liftbridge_broker.model.ids import (
+    PARTITION_NUMBER_BITS,
+    BrokerId,
+    PartitionId,
+    PartitionNumber,
+    StreamId,
+    StreamName,
+    number_of,
+    partition_id,
+    stream_of,
+)
+from liftbridge_broker.ports.files import Files
+from liftbridge_broker.storage.journal import JournalStamp
+from liftbridge_broker.storage.smallfile import (
+    read_small_file,
+    remove_small_file,
+    write_small_file,
+)
+
+IDENTITY: Final = "identity"
+CLEAN: Final = "clean"
+JOURNAL: Final = "journal"
+RESERVE: Final = "reserve"
+STREAMS: Final = "streams"
+TRASH: Final = "trash"
+LOCK: Final = ".lock"
+_KNOWN: Final = frozenset((IDENTITY, CLEAN, JOURNAL, RESERVE, STREAMS, TRASH, LOCK))
+_SUFFIXES: Final = (".new", ".previous", ".damaged")
+_STREAM: Final = re.compile(r"([0-9a-f]{10})-[A-Za-z0-9_.-]*")
+_PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,7}")
+_TRASHED: Final = re.compile(r"([0-9a-f]{16})-([0-9]{20})")
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]")
+_READABLE_NAME_MAX: Final = 80
+
+
+class Identity(NamedTuple):
+    """Who a data directory is.
+
+    Attributes:
+        data_dir_id: Random, made once for the directory; another one means another disk.
+        broker_id: Broker the directory belongs to.
+    """
+
+    data_dir_id: str
+    broker_id: BrokerId
+
+
+class CleanMarker(NamedTuple):
+    """Written last in a clean shutdown.
+
+    Attributes:
+        broker_epoch: Epoch of the broker that stopped.
+        journal: Content the journal had then; a marker beside another journal is an old one.
+    """
+
+    broker_epoch: int
+    journal: JournalStamp
+
+
+class TrashedLog(NamedTuple):
+    """A deleted log that waits to be purged."""
+
+    path: str
+    partition: PartitionId
+    deleted_wall_ns: int
+
+
+class DataDirectory:
+    """Names and places in one data directory.
+
+    Attributes:
+        identity: What the directory says it is.
+        is_identity_new: Whether the identity was made by this start: the directory was empty, or
+            what it said was unreadable and it counts as another disk from now on.
+        unknown: Paths that nobody here made, sorted; they are left alone.
+    """
+
+    def __init__(
+        self, files: Files, identity: Identity, *, is_identity_new: bool, unknown: tuple[str, ...]
+    ) -> None:
+        self._files = files
+        self.identity = identity
+        self.is_identity_new = is_identity_new
+        self.unknown = unknown
+        self._streams: dict[StreamId, str] = {}
+        self._partitions: dict[PartitionId, str] = {}
+
+    @classmethod
+    def open(cls, files: Files, fresh: Identity, known: Iterable[str] = ()) -> Self:
+        """Read the layout, and make what is missing of it.
+
+        Args:
+            files: The data directory.
+            fresh: Identity to write where there is no readable one; the stored one wins.
+            known: Further names in the root that belong to the caller.
+
+        Raises:
+            FilesError: The disk refused; nothing is decided.
+        """
+        stored = _read_identity(files)
+        if stored is None:
+            write_small_file(files, IDENTITY, _encode_identity(fresh))
+        for name in (STREAMS, TRASH):
+            files.make_directory(name)
+        # A process that was killed may have left names that are visible and not durable.
+        files.sync_directory("")
+        files.sync_directory(STREAMS)
+        ours = _KNOWN.union(known)
+        unknown = [name for name in files.list("") if _base(name) not in ours]
+        directory = cls(files, stored or fresh, is_identity_new=stored is None, unknown=())
+        unknown += directory._find_logs()
+        unknown += [f"{TRASH}/{name}" for name in files.list(TRASH) if not _TRASHED.fullmatch(name)]
+        directory.unknown = tuple(sorted(unknown))
+        return directory
+
+    def logs(self) -> dict[PartitionId, str]:
+        """Paths of the logs that lie here."""
+        return dict(self._partitions)
+
+    def log_path(self, partition: PartitionId) -> str | None:
+        """Path of the log of a partition, `None` when there is none."""
+        return self._partitions.get(partition)
+
+    def make_log(self, partition: PartitionId, name: StreamName) -> str:
+        """Path of the log of a partition; its directory is made, durably, unless it exists.
+
+        Raises:
+            FilesError: The directory may exist or not.
+        """
+        found = self._partitions.get(partition)
+        if found is not None:
+            return found
+        stream = stream_of(partition)
+        stream_path = self._streams.get(stream)
+        if stream_path is None:
+            readable = _UNSAFE.sub("_", name)[:_READABLE_NAME_MAX]
+            stream_path = f"{STREAMS}/{stream:010x}-{readable}"
+            self._files.make_directory(stream_path)
+            self._files.sync_directory(STREAMS)
+            self._streams[stream] = stream_path
+        path = f"{stream_path}/{number_of(partition)}"
+        self._files.make_directory(path)
+        self._files.sync_directory(stream_path)
+        self._partitions[partition] = path
+        return path
+
+    def trash_log(self, partition: PartitionId, wall_ns: int) -> TrashedLog | None:
+        """Move the log of a partition to the trash, durably; `None` when there is none.
+
+        Its files must be closed.
+
+        Raises:
+            FilesError: The log is in one of the two places.
+        """
+        path = self._partitions.get(partition)
+        if path is None:
+            return None
+        while self._files.exists(target := f"{TRASH}/{partition:016x}-{wall_ns:020d}"):
+            wall_ns += 1
+        self._files.rename(path, target)
+        self._files.sync_directory(TRASH)
+        del self._partitions[partition]
+        stream_path = path.rpartition("/")[0]
+        self._files.sync_directory(stream_path)
+        if not self._files.list(stream_path):
+            self._files.remove(stream_path)
+            self._files.sync_directory(STREAMS)
+            self._streams.pop(stream_of(partition), None)
+        return TrashedLog(target, partition, wall_ns)
+
+    def trash(self) -> tuple[TrashedLog, ...]:
+        """Logs in the trash, the one deleted first in front."""
+        found = [
+            TrashedLog(f"{TRASH}/{name}", PartitionId(int(match[1], 16)), int(match[2]))
+            for name in self._files.list(TRASH)
+            if (match := _TRASHED.fullmatch(name))
+        ]
+        return tuple(sorted(found, key=lambda log: (log.deleted_wall_ns, log.path)))
+
+    def read_clean_marker(self) -> CleanMarker | None:
+        """The marker of a clean shutdown, `None` when there is none that can be believed."""
+        found = read_small_file(self._files, CLEAN)
+        # The marker has one version only; an older one was left by something that is not us.
+        return None if found is None or found.is_previous else _decode_marker(found.payload)
+
+    def write_clean_marker(self, marker: CleanMarker) -> None:
+        """State durably that everything is synced and closed; the last act of a shutdown."""
+        payload = {
+            "broker_epoch": marker.broker_epoch,
+            "journal_generation": marker.journal.generation,
+            "journal_length": marker.journal.length,
+        }
+        write_small_file(self._files, CLEAN, json.dumps(payload).encode())
+
+    def remove_clean_marker(self) -> None:
+        """Take the marker away durably; must return before the first append (replication C1)."""
+        remove_small_file(self._files, CLEAN)
+
+    def _find_logs(self) -> list[str]:
+        """Fill the tables of streams and partitions; returns what has no place in them."""
+        unknown = []
+        for name in self._files.list(STREAMS):
+            path = f"{STREAMS}/{name}"
+            match = _STREAM.fullmatch(name)
+            stream = StreamId(int(match[1], 16)) if match else StreamId(0)
+            if not stream or stream in self._streams:
+                unknown.append(path)
+                continue
+            self._streams[stream] = path
+            self._files.sync_directory(path)
+            for number in self._files.list(path):
+                place = f"{path}/{number}"
+                if _PARTITION.fullmatch(number) and int(number) < 1 << PARTITION_NUMBER_BITS:
+                    key = partition_id(stream, PartitionNumber(int(number)))
+                    self._partitions[key] = place
+                else:
+                    unknown.append(place)
+        return unknown
+
+
+def _base(name: str) -> str:
+    """Name without the suffix that versions of small files and of the journal have."""
+    for suffix in _SUFFIXES:
+        if name.endswith(suffix):
+            return name.removesuffix(suffix)
+    return name
+
+
+def _encode_identity(identity: Identity) -> bytes:
+    return json.dumps(identity._asdict()).encode()
+
+
+def _read_identity(files: Files) -> Identity | None:
+    found = read_small_file(files, IDENTITY)
+    values = _object(found.payload) if found else {}
+    data_dir_id, broker_id = values.get("data_dir_id"), values.get("broker_id")
+    if not isinstance(data_dir_id, str) or not isinstance(broker_id, str):
+        return None
+    return Identity(data_dir_id, BrokerId(broker_id))
+
+
+def _decode_marker(payload: bytes) -> CleanMarker | None:
+    values = _object(payload)
+    epoch, generation, length = (
+        values.get(key) for key in ("broker_epoch", "journal_generation", "journal_length")
+    )
+    if not isinstance(epoch, int) or not isinstance(generation, int) or not isinstance(length, int):
+        return None
+    return CleanMarker(epoch, JournalStamp(generation, length))
+
+
+def _object(payload: bytes) -> dict[str, object]:
+    """The JSON object in a payload, empty when it is none."""
+    try:
+        value = json.loads(payload)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
