@@ -21,7 +21,11 @@ class CallPort(Protocol):
         ...
 
     def finish(self, call: "Call", code: int, text: str) -> None:
-        """Queue the trailers and forget the call."""
+        """Queue the trailers and forget the call, which has just ceased to be open."""
+        ...
+
+    def expect_request(self, stream_id: int) -> None:
+        """Bound the time in which the whole request must arrive."""
         ...
 
     def set_reading(self, stream_id: int, *, is_reading: bool) -> None:
@@ -155,6 +159,21 @@ class Call:
             self.is_open = False
             self.writable = False
             self._port.finish(self, code, text)
+
+    def expect_request(self) -> None:
+        """Bound the time in which the whole request must arrive by `Limits.message_ns`.
+
+        Unary methods have it on; a method that streams answers to one request may call it.
+        """
+        if self.is_open:
+            self._port.expect_request(self._stream_id)
+
+    def cancel(self) -> None:
+        """Let the call end from outside; for the transport."""
+        if self.is_open:
+            self.is_open = False
+            self.writable = False
+            self.on_cancel()
 
     def pause_reading(self) -> None:
         """Grant the client no further flow-control window on this stream.

@@ -1,18 +1,28 @@
-"""The asyncio side of the gRPC server: sockets, timers and the table of methods.
+"""The gRPC server: the table of methods, listening, draining, counting.
 
-Bytes go through `liftbridge_broker.http2`; services register handlers and get `Call` objects.
+Bytes go through `liftbridge_broker.http2`, one `GrpcConnection` for each client; services register
+handlers and get `Call` objects.
 """
 
+import asyncio
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final
 
 from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.grpc_connection import GrpcConnection
+from liftbridge_broker.errors import GrpcStatus
+from liftbridge_broker.http2.events import ConnectionEnded
 from liftbridge_broker.http2.limits import Limits
+from liftbridge_broker.ports.observe import Observer
 
 UnaryHandler = Callable[[Call, bytes], None]
 StreamHandler = Callable[[Call], None]
+
+LISTEN_BACKLOG: Final = 1024
+TLS_HANDSHAKE_SECONDS: Final = 10.0
+CLOSE_SECONDS: Final = 2.0
 
 
 @dataclass(slots=True)
@@ -40,37 +50,186 @@ class ServerStats:
     floods: dict[str, int] = field(default_factory=dict)
 
 
-class GrpcServer(Protocol):
+class _UnaryRequest:
+    """Gathers the one request of a unary call."""
+
+    __slots__ = ("_call", "_handler", "_messages")
+
+    def __init__(self, call: Call, handler: UnaryHandler) -> None:
+        self._call = call
+        self._handler = handler
+        self._messages: list[bytes] = []
+
+    def on_messages(self, messages: list[bytes]) -> None:
+        """Keep the request; refuse a second one."""
+        self._messages += messages
+        if len(self._messages) > 1:
+            text = "more than one request message in a unary call"
+            self._call.finish(GrpcStatus.INTERNAL, text)
+
+    def on_half_close(self) -> None:
+        """Hand the request over."""
+        if not self._messages:
+            self._call.finish(GrpcStatus.INTERNAL, "no request message in a unary call")
+        else:
+            self._handler(self._call, self._messages[0])
+
+
+class GrpcServer:
     """Serves gRPC over HTTP/2 on one address; handlers run on the event loop and must not block.
 
-    Constructor: `GrpcServer(limits: Limits = Limits(), *, connections_max: int = 10_000)`.
+    A handler, or a callback of its call except `on_cancel`, may raise a `LiftbridgeError`: the call
+    then finishes with its status and text. Any other exception is a bug: it closes the connection
+    and reaches the loop's exception handler.
 
-    A handler, or a callback of its call, may raise a `LiftbridgeError`: the call then finishes with
-    its status and text. Any other exception is a bug: it reaches the loop's exception handler.
+    Attributes:
+        limits: Bounds of each connection.
+        stats: Counters.
     """
 
-    limits: Limits
-    stats: ServerStats
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        connections_max: int = 10_000,
+        observer: Observer | None = None,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.stats = ServerStats()
+        self._connections_max = connections_max
+        self._observer = observer
+        self._methods: dict[str, StreamHandler] = {}
+        self._connections: dict[GrpcConnection, None] = {}
+        self._server: asyncio.Server | None = None
+        self._emptied = asyncio.Event()
 
     def unary(self, path: str, handler: UnaryHandler) -> None:
         """Serve a unary method: `handler` gets the call and its one request.
 
         It answers then or later by `call.reply`, or `call.finish` with a code, exactly once.
         """
-        ...
+
+        def take(call: Call) -> None:
+            request = _UnaryRequest(call, handler)
+            call.on_messages = request.on_messages
+            call.on_half_close = request.on_half_close
+            call.expect_request()
+
+        self.streaming(path, take)
 
     def streaming(self, path: str, handler: StreamHandler) -> None:
         """Serve a method that streams in either direction; `handler` installs the callbacks."""
-        ...
+        assert path.startswith("/")
+        assert path not in self._methods
+        self._methods[path] = handler
+
+    @property
+    def services(self) -> list[str]:
+        """Full names of the services that have a method, sorted."""
+        return sorted({path[1:].rpartition("/")[0] for path in self._methods})
 
     async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> int:
-        """Listen; the port, also when 0 was asked for. May be called once."""
-        ...
+        """Listen; the port, also when 0 was asked for. May be called once.
+
+        Raises:
+            OSError: The address cannot be used.
+        """
+        assert self._server is None
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: GrpcConnection(self),
+            host,
+            port,
+            ssl=ssl_context,
+            backlog=LISTEN_BACKLOG,
+            ssl_handshake_timeout=TLS_HANDSHAKE_SECONDS if ssl_context else None,
+        )
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
 
     async def drain(self, grace: float) -> None:
-        """Take no new call, let running ones end for `grace` seconds, then close everything."""
-        ...
+        """Take no new connection, let running calls end for `grace` seconds, then close all."""
+        self._stop_listening()
+        for connection in list(self._connections):
+            connection.begin_drain()
+        await self._wait_until_empty(grace)
+        await self.close()
 
     async def close(self) -> None:
-        """Stop listening and cut every connection; calls are cancelled."""
-        ...
+        """Stop listening and end every connection; calls are cancelled."""
+        self._stop_listening()
+        for connection in list(self._connections):
+            connection.close()
+        await self._wait_until_empty(CLOSE_SECONDS)
+
+    def _stop_listening(self) -> None:
+        """Close the listening sockets."""
+        if self._server is not None:
+            self._server.close()
+
+    async def _wait_until_empty(self, seconds: float) -> None:
+        """Wait until no connection is left, for so long."""
+        if self._connections:
+            self._emptied.clear()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._emptied.wait()
+            except TimeoutError:
+                return
+
+    # Calls of connections.
+
+    def on_open(self, connection: GrpcConnection) -> bool:
+        """Count a connection; whether there is room for it."""
+        self._connections[connection] = None
+        self.stats.connections_open += 1
+        self.stats.connections_total += 1
+        return len(self._connections) <= self._connections_max
+
+    def on_closed(self, connection: GrpcConnection) -> None:
+        """Forget a connection."""
+        del self._connections[connection]
+        self.stats.connections_open -= 1
+        if not self._connections:
+            self._emptied.set()
+
+    def on_ended(self, peer: str, event: ConnectionEnded) -> None:
+        """Count why a connection ended, and tell it when that was the client's fault."""
+        if event.code:
+            errors = self.stats.protocol_errors
+            errors[event.code] = errors.get(event.code, 0) + 1
+        if event.flood:
+            floods = self.stats.floods
+            floods[event.flood] = floods.get(event.flood, 0) + 1
+        if self._observer is not None and (event.code or event.flood):
+            fields = {"peer": peer, "code": event.code, "text": event.text, "flood": event.flood}
+            self._observer.transition("grpc_connection_refused", fields)
+
+    def on_bytes(self, *, received: int = 0, sent: int = 0) -> None:
+        """Count bytes."""
+        self.stats.bytes_received += received
+        self.stats.bytes_sent += sent
+
+    def on_call_opened(self) -> None:
+        """Count a call."""
+        self.stats.streams_open += 1
+
+    def on_call_ended(self, method: str, code: int) -> None:
+        """Count the end of a call."""
+        stats = self.stats
+        stats.streams_open -= 1
+        key = (method, int(code))
+        stats.requests[key] = stats.requests.get(key, 0) + 1
+
+    def method(self, path: str) -> StreamHandler | None:
+        """Handler of a path."""
+        return self._methods.get(path)
+
+    def unknown_method_text(self, path: str) -> str:
+        """Why a path has no handler, in the words of other gRPC servers."""
+        service, separator, name = path[1:].rpartition("/")
+        if not path.startswith("/") or not separator:
+            return f"malformed method name: {path!r}"
+        if any(known.startswith(f"/{service}/") for known in self._methods):
+            return f"unknown method {name} for service {service}"
+        return f"unknown service {service}"

@@ -1,0 +1,391 @@
+"""One client connection of the gRPC server: an asyncio protocol around the HTTP/2 core.
+
+What a turn of the event loop sends leaves as one write: at the end of `data_received` for what is
+answered at once, otherwise by one `call_soon` for all that asked for it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol, cast
+
+from liftbridge_broker.api.call import Call, PeerCertificate
+from liftbridge_broker.errors import GrpcStatus, LiftbridgeError
+from liftbridge_broker.http2.connection import Connection
+from liftbridge_broker.http2.deadlines import NEVER
+from liftbridge_broker.http2.events import (
+    ConnectionEnded,
+    DeadlineExpired,
+    Event,
+    MessageRefused,
+    MessagesReceived,
+    RequestEnded,
+    RequestHead,
+    RequestReceived,
+    StreamCancelled,
+    StreamWritable,
+)
+from liftbridge_broker.http2.limits import SECOND_NS, Limits
+
+LINGER_SECONDS: Final = 1.0
+LINGER_BYTES_MAX: Final = 1 << 20
+WRITE_BUFFER_BYTES: Final = 256 << 10
+TIMER_SLACK_SECONDS: Final = 0.001
+UNKNOWN_METHOD: Final = "unknown"
+_ROOT_TEXT: Final = b"liftbridge: gRPC over HTTP/2\n"
+
+
+class ConnectionOwner(Protocol):
+    """What a connection needs of its server."""
+
+    limits: Limits
+
+    def on_open(self, connection: "GrpcConnection") -> bool:
+        """A connection was made; whether there is room for it."""
+        ...
+
+    def on_closed(self, connection: "GrpcConnection") -> None:
+        """A connection is gone."""
+        ...
+
+    def on_ended(self, peer: str, event: ConnectionEnded) -> None:
+        """A connection has ended for the reason in `event`."""
+        ...
+
+    def on_bytes(self, *, received: int = 0, sent: int = 0) -> None:
+        """Count bytes."""
+        ...
+
+    def on_call_opened(self) -> None:
+        """Count a call."""
+        ...
+
+    def on_call_ended(self, method: str, code: int) -> None:
+        """Count the end of a call."""
+        ...
+
+    def method(self, path: str) -> Callable[[Call], None] | None:
+        """Handler of a path."""
+        ...
+
+    def unknown_method_text(self, path: str) -> str:
+        """Why a path has no handler."""
+        ...
+
+
+class GrpcConnection(asyncio.Protocol):
+    """Protocol of one connection: sockets and timers in, calls of services out."""
+
+    def __init__(self, owner: ConnectionOwner) -> None:
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._core = Connection(owner.limits, self._now())
+        self._transport: asyncio.Transport | None = None
+        self._calls: dict[int, Call] = {}
+        self._peer = ""
+        self._is_in_turn = False
+        self._is_flush_due = False
+        self._is_closing = False
+        self._discarded = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_ns = NEVER
+        self._linger: asyncio.TimerHandle | None = None
+        self._handlers: dict[type[Event], Callable[..., None]] = {
+            RequestReceived: self._on_request,
+            MessagesReceived: self._on_messages,
+            RequestEnded: self._on_request_end,
+            StreamCancelled: self._on_stream_cancelled,
+            MessageRefused: self._on_refused,
+            DeadlineExpired: self._on_deadline,
+            StreamWritable: self._on_writable,
+            ConnectionEnded: self._on_ended,
+        }
+
+    # Calls of the event loop.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin: our settings leave before anything is received."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._peer = _peer_text(transport.get_extra_info("peername"))
+        if not self._owner.on_open(self):
+            self._core.end("too many connections")
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        """Hand received bytes to the core and its events to the services, then write once."""
+        if self._is_closing:
+            self._discard(len(data))
+            return
+        self._owner.on_bytes(received=len(data))
+        self._handle(self._core.receive(data, self._now()))
+        self._flush()
+
+    def pause_writing(self) -> None:
+        """The socket is full: answers wait in the core."""
+        self._core.on_write_paused(self._now())
+        self._arm()
+
+    def resume_writing(self) -> None:
+        """The socket takes bytes again."""
+        self._core.on_write_resumed()
+        self._schedule()
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        """Tell the services that their calls are gone."""
+        self._is_closing = True
+        for timer in (self._timer, self._linger):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._linger = None
+        self._cancel_calls()
+        self._transport = None
+        self._owner.on_closed(self)
+
+    # Calls of the server.
+
+    def begin_drain(self) -> None:
+        """Ask the client to leave; the connection ends with its last call."""
+        self._core.begin_drain(self._now())
+        self._flush()
+
+    def close(self) -> None:
+        """End the connection and cancel its calls."""
+        self._core.end("closing")
+        self._flush()
+
+    # Calls of `Call`.
+
+    def queue(self, stream_id: int, frames: bytes | list[bytes]) -> bool:
+        """Queue framed bytes; whether to go on writing."""
+        is_writable = self._core.send(stream_id, frames)
+        if not self._is_in_turn:
+            self._schedule()
+        return is_writable
+
+    def finish(self, call: Call, code: int, text: str) -> None:
+        """Queue the trailers and forget the call."""
+        del self._calls[call.stream_id]
+        self._owner.on_call_ended(self._label(call.method), code)
+        self._core.finish(call.stream_id, code, text)
+        if not self._is_in_turn:
+            self._schedule()
+
+    def expect_request(self, stream_id: int) -> None:
+        """Bound the time in which the whole request must arrive."""
+        self._core.expect_request(stream_id)
+
+    def set_reading(self, stream_id: int, *, is_reading: bool) -> None:
+        """Withhold or give the flow-control credit of a stream."""
+        self._core.set_reading(stream_id, is_reading=is_reading)
+        if not self._is_in_turn:
+            self._schedule()
+
+    def peer_certificate(self) -> PeerCertificate | None:
+        """Certificate that the client showed and that was verified."""
+        if self._transport is None:
+            return None
+        return cast("PeerCertificate | None", self._transport.get_extra_info("peercert")) or None
+
+    # Events of the core.
+
+    def _handle(self, events: Iterable[Event]) -> None:
+        """Hand events to their methods; what these send leaves with the next flush."""
+        handlers = self._handlers
+        self._is_in_turn = True
+        try:
+            for event in events:
+                handlers[type(event)](event)
+        finally:
+            self._is_in_turn = False
+
+    def _on_request(self, event: RequestReceived) -> None:
+        """Open a call, or answer what is not one."""
+        stream_id, head = event
+        if not head.is_grpc or head.verb != "POST":
+            self._answer_plain(stream_id, head)
+            return
+        deadline = None
+        if head.timeout_ns is not None:
+            deadline = self._loop.time() + head.timeout_ns / SECOND_NS
+        call = Call(
+            self,
+            stream_id,
+            method=head.path,
+            metadata=head.metadata,
+            user_agent=head.user_agent,
+            peer=self._peer,
+            deadline=deadline,
+        )
+        self._calls[stream_id] = call
+        self._owner.on_call_opened()
+        handler = self._owner.method(head.path)
+        if head.refusal is not None:
+            call.finish(*head.refusal)
+        elif handler is None:
+            call.finish(GrpcStatus.UNIMPLEMENTED, self._owner.unknown_method_text(head.path))
+        else:
+            try:
+                handler(call)
+            except LiftbridgeError as error:
+                call.finish(error.status, error.text)
+
+    def _answer_plain(self, stream_id: int, head: RequestHead) -> None:
+        """Answer HTTP that is not gRPC: the root with a short text, the rest with 405 or 415."""
+        if head.is_grpc:
+            self._core.respond_plain(stream_id, 405, b"gRPC calls are POST requests\n")
+        elif head.path != "/":
+            self._core.respond_plain(stream_id, 415, b"content-type must be application/grpc\n")
+        else:
+            self._core.respond_plain(stream_id, 200, b"" if head.verb == "HEAD" else _ROOT_TEXT)
+
+    def _on_messages(self, event: MessagesReceived) -> None:
+        """Hand over all messages of a turn."""
+        call = self._calls.get(event.stream_id)
+        if call is not None:
+            try:
+                call.on_messages(event.messages)
+            except LiftbridgeError as error:
+                call.finish(error.status, error.text)
+
+    def _on_request_end(self, event: RequestEnded) -> None:
+        """Tell that the client sends no more."""
+        call = self._calls.get(event.stream_id)
+        if call is not None:
+            try:
+                call.on_half_close()
+            except LiftbridgeError as error:
+                call.finish(error.status, error.text)
+
+    def _on_stream_cancelled(self, event: StreamCancelled) -> None:
+        """Tell that the stream is gone; nothing is sent."""
+        call = self._calls.pop(event.stream_id, None)
+        if call is not None:
+            self._owner.on_call_ended(self._label(call.method), GrpcStatus.CANCELLED)
+            call.cancel()
+
+    def _on_refused(self, event: MessageRefused) -> None:
+        """Answer a message that cannot be taken."""
+        self._end_call(event.stream_id, event.status, event.text)
+
+    def _on_deadline(self, event: DeadlineExpired) -> None:
+        """End a call whose time is over."""
+        self._end_call(event.stream_id, GrpcStatus.DEADLINE_EXCEEDED, "deadline exceeded")
+
+    def _on_writable(self, event: StreamWritable) -> None:
+        """Let the producer of a stream go on."""
+        call = self._calls.get(event.stream_id)
+        if call is not None:
+            call.writable = True
+            if call.on_writable is not None:
+                try:
+                    call.on_writable()
+                except LiftbridgeError as error:
+                    call.finish(error.status, error.text)
+
+    def _on_ended(self, event: ConnectionEnded) -> None:
+        """Send what is left, then close so that the peer can still read it."""
+        self._owner.on_ended(self._peer, event)
+        self._cancel_calls()
+        transport = self._transport
+        if self._is_closing or transport is None:
+            return
+        self._is_closing = True
+        if event.is_abrupt:
+            transport.abort()
+            return
+        self._write()
+        # Closing with unread input resets the connection, and the peer may lose the GOAWAY.
+        self._linger = self._loop.call_later(LINGER_SECONDS, transport.abort)
+        if transport.can_write_eof():
+            transport.write_eof()
+        else:
+            transport.close()
+
+    # Helpers.
+
+    def _end_call(self, stream_id: int, code: int, text: str) -> None:
+        """End a call from outside: trailers to the client, a cancellation to the service."""
+        call = self._calls.pop(stream_id, None)
+        if call is not None:
+            self._owner.on_call_ended(self._label(call.method), code)
+            self._core.finish(stream_id, code, text)
+            call.cancel()
+
+    def _cancel_calls(self) -> None:
+        """Cancel every call, in the order in which they came."""
+        calls = list(self._calls.values())
+        self._calls.clear()
+        for call in calls:
+            self._owner.on_call_ended(self._label(call.method), GrpcStatus.CANCELLED)
+            call.cancel()
+
+    def _label(self, path: str) -> str:
+        """Path as counted: made-up paths must not grow the counters."""
+        return UNKNOWN_METHOD if self._owner.method(path) is None else path
+
+    def _discard(self, size: int) -> None:
+        """Read past the end, so that the peer gets our last bytes, but not for ever."""
+        self._discarded += size
+        if self._discarded > LINGER_BYTES_MAX and self._transport is not None:
+            self._transport.abort()
+
+    def _now(self) -> int:
+        """Event loop time in nanoseconds."""
+        return int(self._loop.time() * SECOND_NS)
+
+    def _schedule(self) -> None:
+        """Flush at the end of this turn, once."""
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self._on_flush_due)
+
+    def _on_flush_due(self) -> None:
+        """Flush what was queued outside of `data_received`."""
+        self._is_flush_due = False
+        self._flush()
+
+    def _flush(self) -> None:
+        """Write what is queued, let producers refill, and arrange for what comes next."""
+        if self._is_closing:
+            return
+        self._write()
+        events = self._core.take_events()
+        if events:
+            self._handle(events)
+        if self._core.has_more_output():
+            self._schedule()
+        self._arm()
+
+    def _write(self) -> None:
+        """One write of everything that may be sent now."""
+        pieces = self._core.take_output()
+        if pieces and self._transport is not None:
+            data = b"".join(pieces)
+            self._owner.on_bytes(sent=len(data))
+            self._transport.write(data)
+
+    def _arm(self) -> None:
+        """Have the timer fire no later than the core's next deadline."""
+        wake = self._core.next_deadline()
+        if wake < self._armed_ns and not self._is_closing:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._armed_ns = wake
+            # Event loops round timers to a millisecond and may fire early.
+            at = wake / SECOND_NS + TIMER_SLACK_SECONDS
+            self._timer = self._loop.call_at(at, self._on_timer)
+
+    def _on_timer(self) -> None:
+        """Tell the core the time."""
+        self._timer = None
+        self._armed_ns = NEVER
+        self._handle(self._core.on_time(self._now()))
+        self._flush()
+
+
+def _peer_text(name: object) -> str:
+    """Address of a peer as `host:port`, with brackets around an IPv6 address."""
+    if isinstance(name, tuple) and len(name) >= 2:
+        host, port = name[0], name[1]
+        return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+    return str(name or "unknown")

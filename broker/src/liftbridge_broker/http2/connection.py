@@ -1,0 +1,551 @@
+"""One server-side HTTP/2 connection that carries gRPC, without I/O (RFC 9113).
+
+In: `receive` takes what the socket gave, `on_time` tells that time has passed, and the owner sends
+on streams. Out: events, and the bytes that `take_output` gives. The hot loop is in `messages`; all
+else takes a plain path.
+"""
+
+from typing import Final
+
+from liftbridge_broker.http2 import frames, grpc
+from liftbridge_broker.http2.control import ControlFrames
+from liftbridge_broker.http2.deadlines import Deadlines
+from liftbridge_broker.http2.events import (
+    ConnectionEnded,
+    DeadlineExpired,
+    Event,
+    StreamWritable,
+)
+from liftbridge_broker.http2.frames import ConnectionFaultError, Http2Code
+from liftbridge_broker.http2.guard import Guard
+from liftbridge_broker.http2.headers import HeaderBlock, HeaderDecoder
+from liftbridge_broker.http2.limits import SECOND_NS, Limits
+from liftbridge_broker.http2.messages import MessageReader
+from liftbridge_broker.http2.sender import Sender
+from liftbridge_broker.http2.stream import Buffer, Stream
+from liftbridge_broker.http2.table import StreamTable
+
+DRAIN_NOTICE_NS: Final = SECOND_NS
+UNREAD_CONTROL_BYTES_MAX: Final = 1 << 20
+_DRAIN_PING: Final = b"goodbye!"
+_KEEPALIVE_PING: Final = b"alive???"
+_DEADLINE_EXCEEDED: Final = 4
+_HTTP1_VERBS: Final = (
+    b"GET ",
+    b"HEAD",
+    b"POST",
+    b"PUT ",
+    b"DELE",
+    b"OPTI",
+    b"PATC",
+    b"CONN",
+    b"TRAC",
+)
+_HTTP1_TEXT: Final = b"this port speaks gRPC over HTTP/2\n"
+_HTTP1_REPLY: Final = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n"
+    b"Content-Length: %d\r\n\r\n%b" % (len(_HTTP1_TEXT), _HTTP1_TEXT)
+)
+
+
+class Connection:
+    """State of one connection; owned by one transport.
+
+    After a `ConnectionEnded` event nothing is received any more; what is queued may still be taken.
+    """
+
+    def __init__(self, limits: Limits, now: int) -> None:
+        self._limits = limits
+        self._sender = Sender(limits.low_mark_bytes)
+        self._guard = Guard(limits)
+        self._table = StreamTable(limits, self._sender, self._guard)
+        self._control = ControlFrames(self._table, self._sender, self._guard)
+        self._messages = MessageReader(limits, self._table, self._sender, self._guard)
+        self._decoder = HeaderDecoder(limits)
+        self._block = HeaderBlock(limits)
+        self._deadlines = Deadlines()
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._needed_bytes = len(frames.PREFACE)
+        self._has_preface = False
+        self._has_ended = False
+        self._is_blocked = False
+        self._is_draining = False
+        self._has_final_goaway = False
+        self._has_pinged = False
+        self._received_ns = now
+        self._idle_since_ns = now
+        self._was_busy = False
+        self._table.now = now
+        self._begin(now)
+
+    @property
+    def stream_count(self) -> int:
+        """Streams that are open, those included whose last bytes wait for a window."""
+        return len(self._table.streams)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether a `ConnectionEnded` event was made."""
+        return self._has_ended
+
+    @property
+    def queued_bytes(self) -> int:
+        """Message bytes that wait for a window or for the socket."""
+        return self._sender.queued_bytes
+
+    def next_deadline(self) -> int:
+        """Time of the next `on_time` that may matter, in nanoseconds; a lower bound."""
+        return self._deadlines.wake
+
+    def receive(self, data: bytes, now: int) -> list[Event]:
+        """Handle received bytes, cut anywhere; what happened."""
+        table = self._table
+        table.now = self._received_ns = now
+        self._has_pinged = False
+        if self._has_ended:
+            return []
+        if self._held:
+            self._held.append(data)
+            self._held_bytes += len(data)
+            if self._held_bytes < self._needed_bytes and self._has_preface:
+                return []
+            data = b"".join(self._held)
+            self._held.clear()
+            self._deadlines.clear("frame")
+        try:
+            position = self._read(data)
+            self._messages.settle()
+            self._after_frames()
+        except ConnectionFaultError as fault:
+            self._fail(fault)
+        else:
+            if position < len(data):
+                self._hold(data[position:])
+        return self.take_events()
+
+    def on_time(self, now: int) -> list[Event]:
+        """Handle what has become due; what happened."""
+        self._table.now = now
+        if self._has_ended:
+            return []
+        try:
+            for name in self._deadlines.take_due(now):
+                self._on_due(name, now)
+            self._after_frames()
+        except ConnectionFaultError as fault:
+            self._fail(fault)
+        return self.take_events()
+
+    def take_events(self) -> list[Event]:
+        """Events since the last call: after sending, what sending brought about."""
+        events = self._table.events
+        if events:
+            self._table.events = []
+        return events
+
+    def send(self, stream_id: int, chunks: bytes | list[bytes]) -> bool:
+        """Queue framed messages on a stream, the response headers before the first.
+
+        Returns:
+            Whether the owner may go on; otherwise a `StreamWritable` event follows.
+        """
+        stream = self._table.streams.get(stream_id)
+        if stream is None or stream.final is not None or self._has_ended:
+            return False
+        if not stream.has_headers:
+            stream.has_headers = True
+            self._sender.headers(stream_id, grpc.RESPONSE_BLOCK)
+        self._sender.queue(stream, chunks)
+        if stream.queued > self._limits.high_mark_bytes:
+            stream.is_throttled = True
+            if self._sender.queued_bytes > self._limits.queued_bytes_max:
+                text = "responses are not being read"
+                self._fail(ConnectionFaultError(Http2Code.ENHANCE_YOUR_CALM, text, flood="unread"))
+        return not stream.is_throttled
+
+    def finish(self, stream_id: int, status: int, text: str) -> None:
+        """End a call: trailers behind what is queued, one block with the headers if nothing was."""
+        stream = self._table.streams.get(stream_id)
+        if stream is None or stream.final is not None or self._has_ended:
+            return
+        block = grpc.trailers_block(status, text)
+        if not stream.has_headers:
+            stream.has_headers = True
+            block = grpc.RESPONSE_BLOCK + block
+        self._finish(stream, block)
+
+    def respond_plain(self, stream_id: int, status: int, body: bytes) -> None:
+        """Answer a request that is not gRPC with a short text."""
+        stream = self._table.streams.get(stream_id)
+        if stream is None or stream.final is not None or self._has_ended:
+            return
+        stream.has_headers = True
+        self._sender.headers(stream_id, grpc.plain_block(status, len(body)))
+        if body:
+            self._sender.queue(stream, body)
+        self._finish(stream, b"")
+
+    def set_reading(self, stream_id: int, *, is_reading: bool) -> None:
+        """Withhold or give flow-control credit for what a stream receives from now on."""
+        stream = self._table.streams.get(stream_id)
+        if stream is not None and not self._has_ended:
+            self._messages.set_reading(stream, is_reading=is_reading)
+
+    def expect_request(self, stream_id: int) -> None:
+        """Bound the time of a whole request by `Limits.message_ns`, as for a unary call."""
+        stream = self._table.streams.get(stream_id)
+        if stream is not None and not stream.is_remote_closed and self._limits.message_ns:
+            deadline = self._table.now + self._limits.message_ns
+            stream.message_deadline_ns = deadline
+            self._deadlines.bring_forward("streams", deadline)
+
+    def take_output(self) -> list[Buffer]:
+        """Pieces of the next write; empty while the socket takes nothing or nothing is to be sent.
+
+        A write is bounded, so there may be more: `has_more_output`.
+        """
+        sender = self._sender
+        if self._is_blocked and not self._has_ended:
+            return []
+        if not self._has_ended:
+            sender.pump()
+            self._after_sending()
+        pieces = sender.out
+        sender.out = []
+        sender.out_bytes = 0
+        return pieces
+
+    def has_more_output(self) -> bool:
+        """Whether `take_output` would give something now."""
+        sender = self._sender
+        return not self._is_blocked and (bool(sender.out) or sender.has_work)
+
+    def on_write_paused(self, now: int) -> None:
+        """The socket's buffer is full: keep what comes until it has emptied."""
+        self._is_blocked = True
+        if self._limits.write_stall_ns:
+            self._deadlines.set("stall", now + self._limits.write_stall_ns)
+
+    def on_write_resumed(self) -> None:
+        """The socket takes bytes again."""
+        self._is_blocked = False
+        self._deadlines.clear("stall")
+
+    def begin_drain(self, now: int, text: str = "draining") -> None:
+        """Ask the client to leave: GOAWAY in two steps, then the end when no stream is open.
+
+        The first names the largest stream number, so that calls under way are still taken; the
+        second, after an answered PING or a second, the last one taken (RFC 9113 6.8).
+        """
+        if self._is_draining or self._has_ended:
+            return
+        self._is_draining = True
+        goaway = frames.goaway_frame(frames.STREAM_ID_MAX, Http2Code.NO_ERROR, text)
+        self._sender.control(goaway)
+        self._sender.control(frames.ping_frame(_DRAIN_PING))
+        self._deadlines.set("drain", now + DRAIN_NOTICE_NS)
+
+    def end(self, text: str) -> None:
+        """Close at once: GOAWAY without waiting for streams."""
+        self._fail(ConnectionFaultError(Http2Code.NO_ERROR, text))
+
+    # Receiving.
+
+    def _begin(self, now: int) -> None:
+        """Queue our settings and start the clocks."""
+        limits = self._limits
+        settings = {
+            frames.SETTING_MAX_CONCURRENT_STREAMS: limits.streams_max,
+            frames.SETTING_INITIAL_WINDOW_SIZE: limits.stream_window_bytes,
+            frames.SETTING_MAX_FRAME_SIZE: limits.frame_bytes_max,
+            frames.SETTING_MAX_HEADER_LIST_SIZE: limits.header_list_bytes_max,
+        }
+        self._sender.control(frames.settings_frame(settings))
+        more = limits.connection_window_bytes - frames.WINDOW_DEFAULT
+        if more > 0:
+            self._sender.control(frames.window_update_frame(0, more))
+        if limits.handshake_ns:
+            self._deadlines.set("handshake", now + limits.handshake_ns)
+        if limits.keepalive_ns:
+            self._deadlines.set("keepalive", now + limits.keepalive_ns)
+        if limits.idle_ns:
+            self._deadlines.set("idle", now + limits.idle_ns)
+
+    def _read(self, data: bytes) -> int:
+        """Read preface and frames; position behind the last whole frame."""
+        position = 0
+        if not self._has_preface:
+            if not self._check_preface(data):
+                return 0
+            position = len(frames.PREFACE)
+        end = len(data)
+        read_run = self._messages.read_run
+        unpack = frames.FRAME_HEADER.unpack_from
+        frame_max = self._limits.frame_bytes_max
+        while True:
+            if self._block.stream_id == 0:
+                position = read_run(data, position)
+            start = position + frames.HEADER_BYTES
+            if start > end:
+                self._needed_bytes = frames.HEADER_BYTES
+                return position
+            word, flags, stream_id = unpack(data, position)
+            length = word >> 8
+            if length > frame_max:
+                text = f"frame of {length} bytes, allowed are {frame_max}"
+                raise ConnectionFaultError(Http2Code.FRAME_SIZE_ERROR, text)
+            if start + length > end:
+                self._needed_bytes = frames.HEADER_BYTES + length
+                return position
+            position = start + length
+            stream_id &= frames.STREAM_ID_MAX
+            self._on_frame(word & 0xFF, flags, stream_id, data, start, position)
+
+    def _check_preface(self, data: bytes) -> bool:
+        """Whether the whole preface is there (RFC 9113 3.4)."""
+        preface = frames.PREFACE
+        if data[: len(preface)] == preface:
+            self._has_preface = True
+            return True
+        if preface.startswith(data):
+            return False
+        if len(data) < 4 and any(verb.startswith(data) for verb in _HTTP1_VERBS):
+            return False
+        reply = _HTTP1_REPLY if data[:4] in _HTTP1_VERBS else b""
+        text = "HTTP/1 request" if reply else "no HTTP/2 preface"
+        raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text, reply=reply)
+
+    def _hold(self, rest: bytes) -> None:
+        """Keep the beginning of a frame until the rest of it has come."""
+        self._held.append(rest)
+        self._held_bytes = len(rest)
+        if self._limits.frame_ns:
+            self._deadlines.set("frame", self._table.now + self._limits.frame_ns)
+
+    def _on_frame(
+        self, kind: int, flags: int, stream_id: int, data: bytes, start: int, stop: int
+    ) -> None:
+        """Handle one whole frame whose payload is `data[start:stop]`."""
+        if not self._control.has_settings and (kind != frames.SETTINGS or flags & frames.FLAG_ACK):
+            text = "the first frame is not SETTINGS"
+            raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text)
+        open_block = self._block.stream_id
+        if open_block and (kind != frames.CONTINUATION or stream_id != open_block):
+            text = f"header block of stream {open_block} interrupted"
+            raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text)
+        if kind == frames.DATA:
+            self._messages.on_data(stream_id, flags, data, start, stop)
+        elif kind == frames.HEADERS:
+            self._on_headers(stream_id, flags, data[start:stop])
+        elif kind == frames.CONTINUATION:
+            self._on_continuation(stream_id, flags, data[start:stop])
+        else:
+            self._control.handle(kind, flags, stream_id, data[start:stop])
+
+    def _on_headers(self, stream_id: int, flags: int, payload: bytes) -> None:
+        """Begin a header block (RFC 9113 6.2)."""
+        if not stream_id & 1:
+            text = f"HEADERS on stream {stream_id}"
+            raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text)
+        start, stop = 0, len(payload)
+        if flags & frames.FLAG_PADDED:
+            start = 1
+            stop -= payload[0] if payload else 1
+        if flags & frames.FLAG_PRIORITY:
+            start += 5
+        if start > stop:
+            code = Http2Code.PROTOCOL_ERROR if start <= len(payload) else Http2Code.FRAME_SIZE_ERROR
+            raise ConnectionFaultError(code, "HEADERS with more padding than payload")
+        if flags & frames.FLAG_PRIORITY:
+            self._control.check_dependency(stream_id, payload[start - 5 : start])
+        self._block.begin(stream_id, flags, payload[start:stop])
+        if flags & frames.FLAG_END_HEADERS:
+            self._on_block()
+        elif self._limits.frame_ns:
+            self._deadlines.set("headers", self._table.now + self._limits.frame_ns)
+
+    def _on_continuation(self, stream_id: int, flags: int, payload: bytes) -> None:
+        """Extend the open header block (RFC 9113 6.10)."""
+        if not self._block.stream_id:
+            text = f"CONTINUATION on stream {stream_id} without HEADERS"
+            raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text)
+        self._block.extend(payload)
+        if flags & frames.FLAG_END_HEADERS:
+            self._deadlines.clear("headers")
+            self._on_block()
+
+    def _on_block(self) -> None:
+        """Handle a complete header block: a new request, or trailers."""
+        table = self._table
+        stream_id, flags = self._block.stream_id, self._block.flags
+        block = self._block.finish()
+        stream = table.streams.get(stream_id)
+        if stream is not None:
+            are_good = self._decoder.trailers_are_good(block)
+            if stream.is_remote_closed:
+                table.reset(stream, Http2Code.STREAM_CLOSED)
+            elif not are_good or not flags & frames.FLAG_END_STREAM:
+                table.reset(stream, Http2Code.PROTOCOL_ERROR)
+            else:
+                table.end_request(stream)
+        elif stream_id > table.last_id:
+            stream = table.open(stream_id, flags, self._decoder.head(block))
+            if stream is not None and stream.deadline_ns:
+                self._deadlines.bring_forward("streams", stream.deadline_ns)
+        elif table.was_closed(stream_id):
+            self._decoder.skip(block)
+            table.on_stray(stream_id)
+        else:
+            text = f"stream {stream_id} after stream {table.last_id}"
+            raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text)
+
+    def _after_frames(self) -> None:
+        """Draw the consequences of control frames and of streams that have gone."""
+        control = self._control
+        if control.has_settings:
+            self._deadlines.clear("handshake")
+        if self._messages.earliest_message_deadline_ns:
+            self._deadlines.bring_forward("streams", self._messages.earliest_message_deadline_ns)
+            self._messages.earliest_message_deadline_ns = 0
+        if control.pongs:
+            if _DRAIN_PING in control.pongs:
+                self._send_final_goaway()
+            control.pongs.clear()
+        if self._sender.out_bytes > UNREAD_CONTROL_BYTES_MAX and self._is_blocked:
+            text = "answers are not being read"
+            raise ConnectionFaultError(Http2Code.ENHANCE_YOUR_CALM, text, flood="unread")
+        self._after_streams()
+
+    # Sending.
+
+    def _finish(self, stream: Stream, final: bytes) -> None:
+        """Let a stream end behind what is queued; what the client still sends is dropped."""
+        stream.is_direct = False
+        stream.is_refused = True
+        stream.message_deadline_ns = 0
+        self._sender.finish(stream, final)
+        self._after_sending()
+
+    def _after_sending(self) -> None:
+        """Report streams that became writable and remove those that sent their last frame."""
+        sender = self._sender
+        if sender.writable:
+            for stream in sender.writable:
+                if stream.final is None:
+                    self._table.events.append(StreamWritable(stream.id))
+            sender.writable.clear()
+        if sender.ended:
+            for stream in sender.ended:
+                if not stream.is_remote_closed:
+                    # The answer is complete: the rest of the request is not needed (RFC 9113 8.1).
+                    sender.control(frames.rst_stream_frame(stream.id, Http2Code.NO_ERROR))
+                self._table.remove(stream, may_send=not stream.is_remote_closed)
+            sender.ended.clear()
+            self._after_streams()
+
+    def _after_streams(self) -> None:
+        """End a connection that was asked to leave, and start the idle clock, without streams."""
+        if self._table.streams:
+            self._was_busy = True
+            return
+        if self._has_final_goaway or self._control.peer_goaway is not None:
+            if not self._has_ended:
+                self._has_ended = True
+                ended = ConnectionEnded(Http2Code.NO_ERROR, "all streams have ended")
+                self._table.events.append(ended)
+        elif self._was_busy and self._limits.idle_ns:
+            self._was_busy = False
+            self._idle_since_ns = self._table.now
+            self._deadlines.bring_forward("idle", self._idle_since_ns + self._limits.idle_ns)
+
+    def _send_final_goaway(self) -> None:
+        """Second step of the drain: streams opened from now on are refused."""
+        if self._is_draining and not self._has_final_goaway:
+            self._has_final_goaway = True
+            self._table.is_refusing = True
+            self._deadlines.clear("drain")
+            last = self._table.last_id
+            self._sender.control(frames.goaway_frame(last, Http2Code.NO_ERROR, "draining"))
+
+    def _fail(self, fault: ConnectionFaultError) -> None:
+        """End the connection with a GOAWAY, or with what the peer understands instead."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        goaway = frames.goaway_frame(self._table.last_id, fault.code, fault.text)
+        self._sender.control(fault.reply or goaway)
+        self._table.events.append(ConnectionEnded(fault.code, fault.text, fault.flood))
+
+    # Time.
+
+    def _on_due(self, name: str, now: int) -> None:
+        """Handle one deadline."""
+        limits = self._limits
+        match name:
+            case "streams":
+                self._on_stream_deadlines(now)
+            case "keepalive":
+                self._on_keepalive(now)
+            case "idle":
+                self._on_idle(now)
+            case "drain":
+                self._send_final_goaway()
+            case "stall":
+                self._has_ended = True
+                text = f"socket took nothing for {limits.write_stall_ns // SECOND_NS} s"
+                code = Http2Code.ENHANCE_YOUR_CALM
+                self._table.events.append(
+                    ConnectionEnded(code, text, flood="unread", is_abrupt=True)
+                )
+            case "handshake":
+                text = f"no SETTINGS within {limits.handshake_ns // SECOND_NS} s"
+                raise ConnectionFaultError(Http2Code.SETTINGS_TIMEOUT, text, flood="slow")
+            case _:
+                text = f"{name} incomplete for {limits.frame_ns // SECOND_NS} s"
+                raise ConnectionFaultError(Http2Code.ENHANCE_YOUR_CALM, text, flood="slow")
+
+    def _on_stream_deadlines(self, now: int) -> None:
+        """End calls whose time is over, and find the next deadline of the rest."""
+        table = self._table
+        for stream in list(table.streams.values()):
+            if stream.deadline_ns and stream.deadline_ns <= now:
+                stream.deadline_ns = 0
+                if stream.queued:
+                    # Trailers would wait behind bytes that nobody takes.
+                    table.reset(stream, Http2Code.CANCEL)
+                    continue
+                table.events.append(DeadlineExpired(stream.id))
+            elif stream.message_deadline_ns and stream.message_deadline_ns <= now:
+                text = f"request incomplete after {self._limits.message_ns // SECOND_NS} s"
+                table.refuse_message(stream, _DEADLINE_EXCEEDED, text)
+        deadlines = [stream.next_deadline_ns() for stream in table.streams.values()]
+        pending = [deadline for deadline in deadlines if deadline]
+        if pending:
+            self._deadlines.set("streams", min(pending))
+
+    def _on_keepalive(self, now: int) -> None:
+        """Probe a silent peer, then give it up."""
+        limits = self._limits
+        if self._has_pinged:
+            self._has_ended = True
+            text = "keepalive PING was not answered"
+            ended = ConnectionEnded(Http2Code.NO_ERROR, text, is_abrupt=True)
+            self._table.events.append(ended)
+            return
+        silent_until = self._received_ns + limits.keepalive_ns
+        if silent_until <= now:
+            self._has_pinged = True
+            self._sender.control(frames.ping_frame(_KEEPALIVE_PING))
+            silent_until = now + limits.keepalive_timeout_ns
+        self._deadlines.set("keepalive", silent_until)
+
+    def _on_idle(self, now: int) -> None:
+        """Ask a client without calls to leave; it reconnects when it needs to."""
+        if self._table.streams:
+            return
+        due = self._idle_since_ns + self._limits.idle_ns
+        if due <= now:
+            self.begin_drain(now, "max_idle")
+        else:
+            self._deadlines.set("idle", due)

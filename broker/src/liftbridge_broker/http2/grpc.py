@@ -1,0 +1,119 @@
+"""What gRPC adds to HTTP/2 (grpc/doc/PROTOCOL-HTTP2.md): header values and response blocks.
+
+Response blocks are HPACK without the dynamic table and without Huffman codes, so that the frequent
+ones are constants (RFC 7541 6.2.2: 0x00, name, value, each behind its length).
+"""
+
+import base64
+import binascii
+import re
+from typing import Final
+
+_TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
+_TIMEOUT_UNIT_NS: Final = {
+    b"H": 3_600_000_000_000,
+    b"M": 60_000_000_000,
+    b"S": 1_000_000_000,
+    b"m": 1_000_000,
+    b"u": 1_000,
+    b"n": 1,
+}
+_MESSAGE_BYTES_MAX: Final = 4096
+_PLAIN: Final = frozenset(range(0x20, 0x7F)) - {0x25}
+_ESCAPES: Final = tuple(
+    bytes((octet,)) if octet in _PLAIN else b"%%%02X" % octet for octet in range(256)
+)
+_STATUS_INDEXED: Final = {200: b"\x88", 400: b"\x8c", 404: b"\x8d", 500: b"\x8e"}
+
+
+def parse_timeout(value: bytes) -> int | None:
+    """Nanoseconds of a `grpc-timeout` value; None when it is malformed."""
+    match = _TIMEOUT.fullmatch(value)
+    return int(match[1]) * _TIMEOUT_UNIT_NS[match[2]] if match else None
+
+
+def decode_binary(value: bytes) -> list[bytes] | None:
+    """Values of a `-bin` field: base64 with or without padding, commas between several.
+
+    None when one is malformed.
+    """
+    decoded = []
+    for part in value.split(b","):
+        stripped = part.strip().rstrip(b"=")
+        try:
+            decoded.append(base64.b64decode(stripped + b"=" * (-len(stripped) % 4), validate=True))
+        except binascii.Error:
+            return None
+    return decoded
+
+
+def percent_encode(text: str) -> bytes:
+    """`grpc-message` value: UTF-8 with everything but printable ASCII, and `%`, as `%XX`.
+
+    Cut to 4 KiB at a whole character, because clients bound the header list.
+    """
+    escapes = _ESCAPES
+    encoded = b"".join([escapes[octet] for octet in text.encode("utf-8", "replace")])
+    if len(encoded) <= _MESSAGE_BYTES_MAX:
+        return encoded
+    kept: list[bytes] = []
+    size = 0
+    for character in text:
+        piece = b"".join([escapes[octet] for octet in character.encode("utf-8", "replace")])
+        size += len(piece)
+        if size > _MESSAGE_BYTES_MAX:
+            break
+        kept.append(piece)
+    return b"".join(kept)
+
+
+def _integer(value: int) -> bytes:
+    """HPACK integer with a 7-bit prefix whose highest bit is 0 (RFC 7541 5.1)."""
+    if value < 127:
+        return bytes((value,))
+    encoded = bytearray((127,))
+    value -= 127
+    while value >= 128:
+        encoded.append(value & 127 | 128)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def literal(name: bytes, value: bytes) -> bytes:
+    """One header field, literal without indexing, with a new name."""
+    return b"".join((b"\x00", _integer(len(name)), name, _integer(len(value)), value))
+
+
+def status_field(status: int) -> bytes:
+    """The pseudo-header field `:status`."""
+    return _STATUS_INDEXED.get(status) or literal(b":status", b"%d" % status)
+
+
+RESPONSE_BLOCK: Final = status_field(200) + literal(b"content-type", b"application/grpc")
+"""Headers before the first message."""
+
+_OK_BLOCK: Final = literal(b"grpc-status", b"0")
+_ACCEPT_IDENTITY: Final = literal(b"grpc-accept-encoding", b"identity")
+_UNIMPLEMENTED: Final = 12
+
+
+def trailers_block(status: int, text: str) -> bytes:
+    """Trailers behind messages. With UNIMPLEMENTED goes the list of encodings that are taken."""
+    if status == 0 and not text:
+        return _OK_BLOCK
+    block = literal(b"grpc-status", b"%d" % status)
+    if text:
+        block += literal(b"grpc-message", percent_encode(text))
+    return block + _ACCEPT_IDENTITY if status == _UNIMPLEMENTED else block
+
+
+def plain_block(status: int, body_bytes: int) -> bytes:
+    """Headers of an answer that is not gRPC: a short text."""
+    return b"".join(
+        (
+            status_field(status),
+            literal(b"content-type", b"text/plain; charset=utf-8"),
+            literal(b"content-length", b"%d" % body_bytes),
+        )
+    )

@@ -1,0 +1,86 @@
+"""Budgets that tell a busy peer from an abusive one (RFC 9113 10.5).
+
+Each kind of frame that costs the receiver more than the sender has a budget: a burst, and a rate at
+which it refills. Spending more ends the connection with ENHANCE_YOUR_CALM and the kind as text.
+"""
+
+from typing import Final
+
+from liftbridge_broker.http2.frames import ConnectionFaultError, Http2Code
+from liftbridge_broker.http2.limits import Limits
+
+MILLISECOND_NS: Final = 1_000_000
+PINGS_BURST: Final = 10
+SETTINGS_BURST: Final = 100
+PRIORITIES_BURST: Final = 1000
+EMPTY_DATA_BURST: Final = 100
+STRAYS_BURST: Final = 200
+RESETS_PER_STREAM: Final = 2
+WINDOW_UPDATES_BURST: Final = 1000
+WINDOW_UPDATES_PER_FRAME: Final = 10
+
+
+class Budget:
+    """A bucket of `burst` tokens that gains one each `interval_ns`, kept as one point in time.
+
+    That point is when the bucket will be full again (generic cell rate algorithm), so nothing has
+    to be refilled.
+    """
+
+    __slots__ = ("_burst_ns", "_full_ns", "_interval_ns")
+
+    def __init__(self, burst: int, interval_ns: int) -> None:
+        assert burst > 0
+        self._interval_ns = interval_ns
+        self._burst_ns = burst * interval_ns
+        self._full_ns = 0
+
+    def spend(self, now: int) -> bool:
+        """Take one token; False when there was none, and then nothing is taken."""
+        full = max(self._full_ns, now) + self._interval_ns
+        if full - now > self._burst_ns:
+            return False
+        self._full_ns = full
+        return True
+
+
+class Guard:
+    """All budgets of one connection."""
+
+    __slots__ = ("_budgets", "_window_updates")
+
+    def __init__(self, limits: Limits) -> None:
+        resets = max(RESETS_PER_STREAM * limits.streams_max, 100)
+        self._budgets = {
+            "ping": Budget(PINGS_BURST, limits.ping_interval_ns),
+            "settings": Budget(SETTINGS_BURST, 100 * MILLISECOND_NS),
+            "reset": Budget(resets, 5 * MILLISECOND_NS),
+            "priority": Budget(PRIORITIES_BURST, 10 * MILLISECOND_NS),
+            "empty_data": Budget(EMPTY_DATA_BURST, 100 * MILLISECOND_NS),
+            "stray": Budget(STRAYS_BURST, 100 * MILLISECOND_NS),
+            "unknown_frame": Budget(PRIORITIES_BURST, 10 * MILLISECOND_NS),
+        }
+        self._window_updates = 0
+
+    def spend(self, kind: str, now: int) -> None:
+        """Count one frame of a kind.
+
+        Raises:
+            ConnectionFaultError: The budget is used up.
+        """
+        if not self._budgets[kind].spend(now):
+            # The text that gRPC clients know, so that they lengthen their keepalive interval.
+            text = "too_many_pings" if kind == "ping" else f"flood: {kind}"
+            raise ConnectionFaultError(Http2Code.ENHANCE_YOUR_CALM, text, flood=kind)
+
+    def on_window_update(self, data_frames_sent: int) -> None:
+        """Count a WINDOW_UPDATE against the DATA frames that may have caused it.
+
+        Raises:
+            ConnectionFaultError: There are far more updates than frames.
+        """
+        self._window_updates += 1
+        allowed = WINDOW_UPDATES_BURST + WINDOW_UPDATES_PER_FRAME * data_frames_sent
+        if self._window_updates > allowed:
+            text = "flood: window_update"
+            raise ConnectionFaultError(Http2Code.ENHANCE_YOUR_CALM, text, flood="window_update")

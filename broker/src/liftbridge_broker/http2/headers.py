@@ -1,0 +1,261 @@
+"""Request headers: HPACK, reassembly of blocks, and the rules of RFC 9113 8 and of gRPC."""
+
+import re
+from typing import Final
+
+from hpack import Decoder, HPACKError, OversizedHeaderListError
+
+from liftbridge_broker.http2.events import RequestHead
+from liftbridge_broker.http2.frames import ConnectionFaultError, Http2Code
+from liftbridge_broker.http2.grpc import decode_binary, parse_timeout
+from liftbridge_broker.http2.limits import Limits
+
+Fields = list[tuple[bytes, bytes]]
+
+_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
+_FORBIDDEN_IN_VALUE = re.compile(rb"[\x00\r\n]")
+_GRPC_TYPE = re.compile(r"application/grpc(\+proto)?\s*(;.*)?")
+_PSEUDO: Final = frozenset((b":method", b":scheme", b":path", b":authority"))
+_CONNECTION_SPECIFIC: Final = frozenset(
+    (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
+)
+_PROTOCOL: Final = frozenset(
+    (
+        b"te",
+        b"content-type",
+        b"content-length",
+        b"grpc-timeout",
+        b"grpc-encoding",
+        b"grpc-accept-encoding",
+        b"user-agent",
+    )
+)
+_FIELD_OVERHEAD_BYTES: Final = 32
+_CACHED_HEADS_MAX: Final = 64
+_CACHED_BLOCK_BYTES_MAX: Final = 512
+_RESOURCE_EXHAUSTED: Final = 8
+_INTERNAL: Final = 13
+
+
+def split_fields(fields: Fields) -> tuple[dict[bytes, bytes], Fields] | None:
+    """Pseudo-header fields and regular fields of a request or of its trailers.
+
+    None when the list is malformed (RFC 9113 8.2, 8.3): the stream is reset with PROTOCOL_ERROR.
+    Spaces around values are taken off, since gRPC lets callers send them.
+    """
+    pseudo: dict[bytes, bytes] = {}
+    regular: Fields = []
+    for name, value in fields:
+        if name[:1] == b":":
+            if regular or name in pseudo or name not in _PSEUDO:
+                return None
+            pseudo[name] = value
+        elif (
+            name in _CONNECTION_SPECIFIC
+            or not _NAME.fullmatch(name)
+            or _FORBIDDEN_IN_VALUE.search(value)
+            or (name == b"te" and value != b"trailers")
+        ):
+            return None
+        else:
+            regular.append((name, value.strip(b" \t")))
+    return pseudo, regular
+
+
+def parse_head(fields: Fields, header_list_bytes_max: int) -> RequestHead | None:
+    """Check a decoded header list; None when it is malformed.
+
+    What is well-formed HTTP but cannot be taken as gRPC has a `refusal`.
+    """
+    parts = split_fields(fields)
+    if parts is None:
+        return None
+    pseudo, regular = parts
+    path = pseudo.get(b":path")
+    if not path or b":method" not in pseudo or b":scheme" not in pseudo:
+        return None
+    own = dict(field for field in regular if field[0] in _PROTOCOL)
+    length = own.get(b"content-length")
+    if length is not None and (not length.isdigit() or len(length) > 18):
+        return None
+    refusal = _size_refusal(fields, header_list_bytes_max)
+    metadata: list[tuple[str, str | bytes]] = []
+    for name, value in regular:
+        if name not in _PROTOCOL and not _add_metadata(metadata, name, value):
+            refusal = refusal or (_INTERNAL, f"malformed binary metadata {name.decode()}")
+    timeout_ns = None
+    if b"grpc-timeout" in own:
+        timeout_ns = parse_timeout(own[b"grpc-timeout"])
+        if timeout_ns is None:
+            refusal = refusal or (_INTERNAL, "malformed grpc-timeout")
+    content_type = own.get(b"content-type", b"").decode("latin-1")
+    return RequestHead(
+        verb=pseudo[b":method"].decode("latin-1"),
+        path=path.decode("latin-1"),
+        content_type=content_type,
+        is_grpc=_GRPC_TYPE.fullmatch(content_type) is not None,
+        metadata=tuple(metadata),
+        user_agent=own.get(b"user-agent", b"").decode("latin-1"),
+        timeout_ns=timeout_ns,
+        encoding=own.get(b"grpc-encoding", b"identity").decode("latin-1"),
+        content_length=None if length is None else int(length),
+        refusal=refusal,
+    )
+
+
+def _size_refusal(fields: Fields, limit: int) -> tuple[int, str] | None:
+    """Refusal of a header list over the limit, counted as SETTINGS_MAX_HEADER_LIST_SIZE counts."""
+    size = sum(len(name) + len(value) + _FIELD_OVERHEAD_BYTES for name, value in fields)
+    if size <= limit:
+        return None
+    return _RESOURCE_EXHAUSTED, f"received metadata larger than max ({size} vs. {limit})"
+
+
+def _add_metadata(metadata: list[tuple[str, str | bytes]], name: bytes, value: bytes) -> bool:
+    """Append one field of the caller; whether it was well-formed."""
+    key = name.decode("ascii")
+    if not key.endswith("-bin"):
+        metadata.append((key, value.decode("latin-1")))
+        return True
+    values = decode_binary(value)
+    metadata.extend((key, each) for each in values or ())
+    return values is not None
+
+
+class HeaderDecoder:
+    """HPACK decoder of one connection.
+
+    A block that leaves the dynamic table as it was always decodes to the same list until some
+    other block changes the table. Such results are kept, because a client repeats its headers on
+    every call and decoding in Python takes some 40 us (`tests/bench/bench_http2.py`).
+    """
+
+    __slots__ = ("_decoder", "_heads", "_list_bytes_max")
+
+    def __init__(self, limits: Limits) -> None:
+        self._list_bytes_max = limits.header_list_bytes_max
+        self._decoder = Decoder(max_header_list_size=2 * limits.header_list_bytes_max)
+        self._heads: dict[bytes, RequestHead] = {}
+
+    def head(self, block: bytes) -> RequestHead | None:
+        """Decode and check the header block of a request; None when it is malformed.
+
+        Raises:
+            ConnectionFaultError: The block cannot be decoded, so the table is lost.
+        """
+        known = self._heads.get(block)
+        if known is not None:
+            return known
+        table = self._decoder.header_table
+        entries = table.dynamic_entries
+        before = (table.maxsize, len(entries), entries[0] if entries else None)
+        head = parse_head(self.fields(block), self._list_bytes_max)
+        after = (table.maxsize, len(entries), entries[0] if entries else None)
+        # An insertion puts a new tuple first, so identity of the first entry tells.
+        if before[:2] != after[:2] or before[2] is not after[2]:
+            self._heads.clear()
+        elif head is not None and len(block) <= _CACHED_BLOCK_BYTES_MAX:
+            if len(self._heads) >= _CACHED_HEADS_MAX:
+                self._heads.clear()
+            self._heads[block] = head
+        return head
+
+    def fields(self, block: bytes) -> Fields:
+        """Decode a header block without looking at its meaning.
+
+        Raises:
+            ConnectionFaultError: The block cannot be decoded, so the table is lost.
+        """
+        try:
+            return [(name, value) for name, value in self._decoder.decode(block, raw=True)]
+        except OversizedHeaderListError as error:
+            code = Http2Code.ENHANCE_YOUR_CALM
+            raise ConnectionFaultError(
+                code, "header list too large", flood="header_list"
+            ) from error
+        except HPACKError as error:
+            raise ConnectionFaultError(Http2Code.COMPRESSION_ERROR, str(error)) from error
+
+    def trailers_are_good(self, block: bytes) -> bool:
+        """Decode the trailers of a request, which nobody reads; whether they are well-formed.
+
+        Raises:
+            ConnectionFaultError: The block cannot be decoded, so the table is lost.
+        """
+        self._heads.clear()
+        parts = split_fields(self.fields(block))
+        return parts is not None and not parts[0]
+
+    def skip(self, block: bytes) -> None:
+        """Decode a block only to keep the table in step with the peer's.
+
+        Raises:
+            ConnectionFaultError: The block cannot be decoded, so the table is lost.
+        """
+        self._heads.clear()
+        self.fields(block)
+
+
+class HeaderBlock:
+    """A header block in pieces: HEADERS and the CONTINUATION frames behind it (RFC 9113 6.10).
+
+    Attributes:
+        stream_id: Stream of the block that is open, 0 while none is.
+        flags: Flags of its HEADERS frame.
+    """
+
+    __slots__ = (
+        "_bytes_max",
+        "_continuations",
+        "_continuations_max",
+        "_pieces",
+        "flags",
+        "stream_id",
+    )
+
+    def __init__(self, limits: Limits) -> None:
+        self._bytes_max = 2 * limits.header_list_bytes_max
+        self._continuations_max = limits.continuations_max
+        self._continuations = 0
+        self._pieces = bytearray()
+        self.stream_id = 0
+        self.flags = 0
+
+    def begin(self, stream_id: int, flags: int, piece: bytes) -> None:
+        """Open a block with the fragment of a HEADERS frame.
+
+        Raises:
+            ConnectionFaultError: It is too large.
+        """
+        assert self.stream_id == 0
+        self.stream_id = stream_id
+        self.flags = flags
+        self._continuations = 0
+        self._pieces = bytearray()
+        self._add(piece)
+
+    def extend(self, piece: bytes) -> None:
+        """Add the fragment of a CONTINUATION frame.
+
+        Raises:
+            ConnectionFaultError: There are too many, or the block is too large.
+        """
+        self._continuations += 1
+        if self._continuations > self._continuations_max:
+            code = Http2Code.ENHANCE_YOUR_CALM
+            raise ConnectionFaultError(code, "flood: continuation", flood="continuation")
+        self._add(piece)
+
+    def finish(self) -> bytes:
+        """Close the block and hand it out."""
+        block = bytes(self._pieces)
+        self._pieces = bytearray()
+        self.stream_id = 0
+        return block
+
+    def _add(self, piece: bytes) -> None:
+        """Append a fragment within the bound."""
+        if len(self._pieces) + len(piece) > self._bytes_max:
+            code = Http2Code.ENHANCE_YOUR_CALM
+            raise ConnectionFaultError(code, "header list too large", flood="header_list")
+        self._pieces += piece

@@ -1,0 +1,81 @@
+"""State of one HTTP/2 stream, receiving and sending half."""
+
+from collections import deque
+
+Buffer = bytes | memoryview
+
+
+class Stream:
+    """One open stream; plain attributes, because the hot loops work on them directly.
+
+    Attributes:
+        id: Number of the stream.
+        is_grpc: Whether its DATA carries gRPC messages; otherwise DATA is counted and dropped.
+        is_direct: Whether the next DATA frame may be read by the hot loop: gRPC, not ended, not
+            refused and no message begun.
+        is_remote_closed: The client sent END_STREAM.
+        is_refused: A message was refused; what follows is dropped.
+        is_reading: Whether credit is given back for received bytes.
+        unread: Bytes received since the last WINDOW_UPDATE for this stream.
+        partial: Beginning of a message whose end has not arrived, prefix included.
+        content_left: Bytes still due of a declared `content-length`, None without one.
+        encoding: Value of `grpc-encoding`.
+        deadline_ns: When `grpc-timeout` ends; 0 for never.
+        message_deadline_ns: When the message begun must be complete; 0 for none.
+        window: Bytes the client still takes on this stream; negative after it shrank its setting.
+        queue: Framed bytes that wait to be sent.
+        queued: Their size.
+        is_ready: Whether the stream stands in the sender's list of streams to serve.
+        has_headers: Whether the response headers were sent.
+        final: Block of the trailers to send behind the queue; empty for an empty DATA frame that
+            ends a plain answer; None while the owner has not finished.
+        is_throttled: Whether the queue rose over the high mark and has not fallen below the low.
+    """
+
+    __slots__ = (
+        "content_left",
+        "deadline_ns",
+        "encoding",
+        "final",
+        "has_headers",
+        "id",
+        "is_direct",
+        "is_grpc",
+        "is_reading",
+        "is_ready",
+        "is_refused",
+        "is_remote_closed",
+        "is_throttled",
+        "message_deadline_ns",
+        "partial",
+        "queue",
+        "queued",
+        "unread",
+        "window",
+    )
+
+    def __init__(self, stream_id: int, *, is_grpc: bool, window: int) -> None:
+        self.id = stream_id
+        self.is_grpc = is_grpc
+        self.is_direct = is_grpc
+        self.is_remote_closed = False
+        self.is_refused = False
+        self.is_reading = True
+        self.unread = 0
+        self.partial = bytearray()
+        self.content_left: int | None = None
+        self.encoding = "identity"
+        self.deadline_ns = 0
+        self.message_deadline_ns = 0
+        self.window = window
+        self.queue: deque[Buffer] = deque()
+        self.queued = 0
+        self.is_ready = False
+        self.has_headers = False
+        self.final: bytes | None = None
+        self.is_throttled = False
+
+    def next_deadline_ns(self) -> int:
+        """Earliest of the stream's deadlines, 0 for none."""
+        call, message = self.deadline_ns, self.message_deadline_ns
+        return min(call, message) if call and message else call or message

@@ -1,0 +1,191 @@
+"""The streams of one connection: opening, ending, resetting, what is known of closed ones."""
+
+from typing import Final
+
+from liftbridge_broker.http2.events import (
+    Event,
+    MessageRefused,
+    RequestEnded,
+    RequestHead,
+    RequestReceived,
+    StreamCancelled,
+)
+from liftbridge_broker.http2.frames import (
+    FLAG_END_STREAM,
+    ConnectionFaultError,
+    Http2Code,
+    rst_stream_frame,
+)
+from liftbridge_broker.http2.guard import Guard
+from liftbridge_broker.http2.limits import Limits
+from liftbridge_broker.http2.sender import Sender
+from liftbridge_broker.http2.stream import Stream
+
+CLOSED_REMEMBERED_MAX: Final = 1024
+_INTERNAL: Final = 13
+
+
+class StreamTable:
+    """Open streams, and whether the peer may still have frames under way on those just closed.
+
+    Attributes:
+        streams: Open streams by number.
+        last_id: Highest number the client has used.
+        is_refusing: Whether new streams are refused because the connection is being drained.
+        events: What happened since the owner last took it.
+        now: Time of the call being handled, nanoseconds.
+        partial_bytes: Bytes of incomplete messages of all streams.
+    """
+
+    __slots__ = (
+        "_closed",
+        "_guard",
+        "_limits",
+        "_sender",
+        "events",
+        "is_refusing",
+        "last_id",
+        "now",
+        "partial_bytes",
+        "streams",
+    )
+
+    def __init__(self, limits: Limits, sender: Sender, guard: Guard) -> None:
+        self._limits = limits
+        self._sender = sender
+        self._guard = guard
+        self._closed: dict[int, bool] = {}
+        self.streams: dict[int, Stream] = {}
+        self.last_id = 0
+        self.is_refusing = False
+        self.events: list[Event] = []
+        self.now = 0
+        self.partial_bytes = 0
+
+    def open(self, stream_id: int, flags: int, head: RequestHead | None) -> Stream | None:
+        """Take a new stream; None when it was malformed or too many and has been reset."""
+        assert stream_id > self.last_id
+        self.last_id = stream_id
+        if head is None:
+            self.refuse(stream_id, Http2Code.PROTOCOL_ERROR)
+            return None
+        if self.is_refusing or len(self.streams) >= self._limits.streams_max:
+            self.refuse(stream_id, Http2Code.REFUSED_STREAM)
+            return None
+        stream = Stream(stream_id, is_grpc=head.is_grpc, window=self._sender.stream_window)
+        stream.encoding = head.encoding
+        stream.content_left = head.content_length
+        stream.is_refused = head.refusal is not None
+        stream.is_direct = head.is_grpc and not stream.is_refused and head.content_length is None
+        if head.timeout_ns is not None:
+            stream.deadline_ns = self.now + head.timeout_ns
+        self.streams[stream_id] = stream
+        self.events.append(RequestReceived(stream_id, head))
+        if flags & FLAG_END_STREAM:
+            self.end_request(stream)
+        return stream
+
+    def end_request(self, stream: Stream) -> None:
+        """The client has sent END_STREAM."""
+        stream.is_remote_closed = True
+        stream.is_direct = False
+        stream.message_deadline_ns = 0
+        if stream.content_left:
+            self.reset(stream, Http2Code.PROTOCOL_ERROR)
+        elif stream.partial:
+            self.refuse_message(stream, _INTERNAL, "request ended inside a message")
+        else:
+            self.events.append(RequestEnded(stream.id))
+
+    def refuse_message(self, stream: Stream, status: int, text: str) -> None:
+        """Let the owner answer a request message that cannot be taken; drop what follows."""
+        self.drop_partial(stream)
+        stream.is_direct = False
+        stream.message_deadline_ns = 0
+        if not stream.is_refused:
+            stream.is_refused = True
+            self.events.append(MessageRefused(stream.id, status, text))
+
+    def drop_partial(self, stream: Stream) -> None:
+        """Forget the beginning of a message."""
+        self.partial_bytes -= len(stream.partial)
+        stream.partial = bytearray()
+
+    def refuse(self, stream_id: int, code: Http2Code) -> None:
+        """Reset a stream that was never opened.
+
+        Raises:
+            ConnectionFaultError: That happened too often.
+        """
+        self._sender.control(rst_stream_frame(stream_id, code))
+        self._remember(stream_id, may_send=True)
+        self._guard.spend("reset", self.now)
+
+    def reset(self, stream: Stream, code: Http2Code) -> None:
+        """Reset an open stream and tell the owner.
+
+        Raises:
+            ConnectionFaultError: The peer has caused too many resets.
+        """
+        self._sender.control(rst_stream_frame(stream.id, code))
+        self.events.append(StreamCancelled(stream.id, code))
+        self.remove(stream, may_send=not stream.is_remote_closed)
+        self._guard.spend("reset", self.now)
+
+    def remove(self, stream: Stream, *, may_send: bool) -> None:
+        """Forget an open stream; `may_send` when the peer may not know yet that it is closed."""
+        self._sender.forget(stream)
+        self.drop_partial(stream)
+        del self.streams[stream.id]
+        self._remember(stream.id, may_send=may_send)
+
+    def on_reset(self, stream_id: int, code: int) -> None:
+        """Handle RST_STREAM (RFC 9113 6.4).
+
+        Raises:
+            ConnectionFaultError: The stream was never open, or resets come too often.
+        """
+        stream = self.streams.get(stream_id)
+        if stream is not None:
+            self.events.append(StreamCancelled(stream_id, code))
+            self.remove(stream, may_send=False)
+        else:
+            self.require_opened(stream_id)
+            if self._closed.get(stream_id):
+                self._closed[stream_id] = False
+                return  # it crossed our own reset
+        # What costs the peer 13 bytes must not cost us a request each time (rapid reset).
+        self._guard.spend("reset", self.now)
+
+    def on_stray(self, stream_id: int) -> None:
+        """Handle DATA or HEADERS on a stream that is closed (RFC 9113 5.1).
+
+        Raises:
+            ConnectionFaultError: The stream was never open, or such frames come too often.
+        """
+        self.require_opened(stream_id)
+        if self._closed.get(stream_id):
+            return  # under way when we closed it
+        self._sender.control(rst_stream_frame(stream_id, Http2Code.STREAM_CLOSED))
+        self._guard.spend("stray", self.now)
+
+    def was_closed(self, stream_id: int) -> bool:
+        """Whether the stream was open and is among the last closed."""
+        return stream_id in self._closed
+
+    def require_opened(self, stream_id: int) -> None:
+        """Refuse a frame on a stream whose number the client has not used (RFC 9113 5.1).
+
+        Raises:
+            ConnectionFaultError: It is such a frame.
+        """
+        if stream_id > self.last_id or not stream_id & 1:
+            text = f"frame on idle stream {stream_id}"
+            raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text)
+
+    def _remember(self, stream_id: int, *, may_send: bool) -> None:
+        """Keep how a stream was closed, of the last ones only."""
+        closed = self._closed
+        closed[stream_id] = may_send
+        if len(closed) > CLOSED_REMEMBERED_MAX:
+            del closed[next(iter(closed))]
