@@ -416,7 +416,7 @@ class Broker(ServerProcess):
         path = self.work_dir / f"{self.name}.yaml"
         settings: dict[str, object] = {"host": "127.0.0.1"}
         if self._binary is None:
-            settings["metrics.port"] = self.metrics_port
+            settings["metrics.listen"] = f"127.0.0.1:{self.metrics_port}"
         # JSON is YAML.
         path.write_text(json.dumps({**settings, **self._config}))
         return path
