@@ -1,11 +1,13 @@
-"""NATS as the node sees it: subscriptions deliver runs of messages, publishing takes protocol bytes.
+"""NATS as the node sees it: subscriptions deliver runs of messages, publishing takes bytes.
 
-The port carries bytes of the NATS client protocol for publishing because formatting each message behind a call would
-double its cost (architecture 8); `wire.nats` builds and parses them, also for a simulated network.
+The port carries bytes of the NATS client protocol for publishing because formatting each message
+behind a call would double its cost (architecture 8); `wire.nats` builds and parses them, also for a
+simulated network.
 
-Two connections stand behind it. The *quiet* one has `no_echo` set: it carries subscriptions without a queue group and
-everything the broker publishes for partitions it appended to directly, so the broker never gets its own message back.
-The *echo* one carries queue-group subscriptions and whatever must reach this broker's own subscriptions too.
+Two connections stand behind it. The *quiet* one has `no_echo` set: it carries subscriptions without
+a queue group and everything the broker publishes for partitions it appended to directly, so the
+broker never gets its own message back. The *echo* one carries queue-group subscriptions and
+whatever must reach this broker's own subscriptions too.
 """
 
 from collections.abc import Sequence
@@ -15,7 +17,7 @@ SubscriptionId = NewType("SubscriptionId", int)
 
 
 class Arrival(NamedTuple):
-    """How a message arrived; equal arrivals of one chunk are the same object, so runs are told apart by `is`.
+    """How a message arrived; equal arrivals of one chunk are the same object (compare by `is`).
 
     Attributes:
         subject: Concrete subject the message was published to.
@@ -34,14 +36,15 @@ class MessageSink(Protocol):
     def on_messages(
         self, subscription: SubscriptionId, arrivals: list[Arrival], payloads: list[bytes]
     ) -> None:
-        """Messages of one subscription of one chunk of the socket, in order; both lists have one length.
+        """Messages of one subscription of one chunk of the socket, in order; both lists have one
+        length.
 
         Called once for each subscription and chunk; the lists belong to the receiver.
         """
         ...
 
     def on_link(self, *, connected: bool, reason: str) -> None:
-        """The link went down or came back; subscriptions are restored before `connected` is told."""
+        """The link went down or came back; subscriptions are restored first."""
         ...
 
 
@@ -59,11 +62,11 @@ class Messaging(Protocol):
         ...
 
     def subscribe(self, subscription: SubscriptionId, subject: str, queue: str) -> None:
-        """Begin delivery of a subject (wildcards allowed); `queue` names a queue group, empty for none."""
+        """Begin delivery of a subject (wildcards allowed); `queue` names a queue group, `""` for none."""
         ...
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
-        """End delivery; messages already read from the socket may still arrive and are dropped by the caller."""
+        """End delivery; messages already read from the socket may still arrive."""
         ...
 
     def publish_quiet(self, frames: Sequence[bytes]) -> None:
@@ -75,5 +78,5 @@ class Messaging(Protocol):
         ...
 
     def publish_echo(self, frames: Sequence[bytes]) -> None:
-        """As `publish_quiet`, on the echo connection, so that this broker's own subscriptions get it too."""
+        """As `publish_quiet`, on the echo connection, so that own subscriptions get it too."""
         ...

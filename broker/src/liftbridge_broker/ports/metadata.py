@@ -11,6 +11,7 @@ from typing import NamedTuple, NewType, Protocol
 
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import MetadataIndex
+from liftbridge_broker.ports.files import FileEvent
 
 ProposalToken = NewType("ProposalToken", int)
 """Names a proposal of this node, from 1; chosen by the proposer, rising."""
@@ -81,6 +82,10 @@ class MetadataConsensus(Protocol):
         """Ask for a place in the log; the outcome is an event, possibly at once."""
         ...
 
+    def on_file_event(self, event: FileEvent) -> None:
+        """Take the outcome of a file call that this log submitted."""
+        ...
+
     def take_events(self) -> Sequence[MetadataEvent]:
         """Events since the last call, oldest first; asked for after every call of the owner."""
         ...
@@ -88,7 +93,6 @@ class MetadataConsensus(Protocol):
     def snapshot(self, index: MetadataIndex, state: bytes) -> None:
         """Keep the state after entry `index`, which was told as committed; drop entries before it.
 
-        A failure to write it leaves the log as it is and is told by the event that follows the
-        next failing write; it never loses an entry.
+        A full disk leaves the log as it is, whole and longer; a broken one is told as `Failed`.
         """
         ...

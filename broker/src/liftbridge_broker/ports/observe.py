@@ -11,7 +11,8 @@ class Observer(Protocol):
         """Tell that something happened.
 
         Args:
-            kind: Name from the catalogue (`adapters/observe/catalogue.yaml`), such as `stream_created`.
+            kind: Name from the catalogue (`adapters/observe/catalogue.yaml`), such as
+                `stream_created`.
             fields: Values for the log event; never record contents or secrets.
         """
         ...

@@ -1,0 +1,263 @@
+"""`PublishBatch` and `FetchBatches`: many records a message (architecture 9, row 8).
+
+Both pay Python once a batch: values arrive as one repeated field that becomes a list in one step,
+and stored batches leave byte for byte.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from liftbridge_broker.api.arrow import encode_arrow
+from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.context import Context, refuse
+from liftbridge_broker.errors import (
+    FencedPublisherError,
+    GrpcStatus,
+    IncorrectOffsetError,
+    InvalidRequestError,
+    LiftbridgeError,
+    NotAppendedError,
+    NotFoundError,
+    NotLeaderError,
+    OutcomeUnknownError,
+    OutOfOrderError,
+    PausedError,
+    ReadonlyError,
+    TooLargeError,
+    UnavailableError,
+)
+from liftbridge_broker.model.ids import Offset, PublisherId
+from liftbridge_broker.node.bulk import BulkRead
+from liftbridge_broker.node.runs import PublishRun, Stored, Ticket
+from liftbridge_broker.replication.publishers import PublisherStamp
+from liftbridge_proto import api_pb2
+from liftbridge_proto.ext.v1 import data_pb2
+
+RECORD_COUNT_MAX: Final = 65_536
+CHUNK_BYTES: Final = 1024 * 1024
+IN_FLIGHT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes of one call that wait for their acks before it is read no further."""
+
+Error = data_pb2.PublishBatchResponse
+
+_CODES: Final[tuple[tuple[type[LiftbridgeError], int], ...]] = (
+    (OutcomeUnknownError, Error.UNKNOWN),
+    (TooLargeError, Error.TOO_LARGE),
+    (InvalidRequestError, Error.BAD_REQUEST),
+    (NotFoundError, Error.NOT_FOUND),
+    (ReadonlyError, Error.READONLY),
+    (NotLeaderError, Error.NOT_LEADER),
+    (PausedError, Error.PAUSED),
+    (OutOfOrderError, Error.OUT_OF_ORDER),
+    (FencedPublisherError, Error.FENCED_PUBLISHER),
+    (IncorrectOffsetError, Error.INCORRECT_OFFSET),
+    (NotAppendedError, Error.UNAVAILABLE),
+    (UnavailableError, Error.UNAVAILABLE),
+)
+
+
+def _code_of(error: LiftbridgeError) -> int:
+    return next((code for kind, code in _CODES if isinstance(error, kind)), Error.INTERNAL)
+
+
+class _BatchAck:
+    """Answers one `PublishBatchRequest`."""
+
+    __slots__ = ("owner", "policy", "request_id", "size")
+
+    def __init__(self, owner: "PublishBatchCall", request_id: int, policy: int, size: int) -> None:
+        self.owner = owner
+        self.request_id = request_id
+        self.policy = policy
+        self.size = size
+
+    def acked(self, stored: Stored) -> None:
+        response = data_pb2.PublishBatchResponse(
+            request_id=self.request_id,
+            base_offset=stored.base_offset,
+            timestamp=stored.timestamp,
+            duplicate=stored.is_duplicate,
+        )
+        self.owner.answer(response, self.size)
+
+    def refused(self, error: LiftbridgeError) -> None:
+        response = data_pb2.PublishBatchResponse(request_id=self.request_id, message=error.text)
+        response.error = _code_of(error)  # type: ignore[assignment] # enum values are integers
+        self.owner.answer(response, self.size)
+
+
+class PublishBatchCall:
+    """One `PublishBatch` call: requests in order, one response each."""
+
+    def __init__(self, context: Context, call: Call) -> None:
+        self._context = context
+        self._call = call
+        self._in_flight_bytes = 0
+        self._in_flight_count = 0
+        self._is_half_closed = False
+        call.on_messages = self._on_messages
+        call.on_half_close = self._on_half_close
+
+    def _on_messages(self, messages: list[bytes]) -> None:
+        for raw in messages:
+            try:
+                request = data_pb2.PublishBatchRequest.FromString(raw)
+            except DecodeError:
+                self._call.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
+                return
+            acks = _BatchAck(self, request.request_id, request.ack_policy, len(raw))
+            self._in_flight_bytes += len(raw)
+            self._in_flight_count += 1
+            try:
+                self._publish(request, acks)
+            except LiftbridgeError as error:
+                acks.refused(error)
+        if self._in_flight_bytes > IN_FLIGHT_BYTES_MAX:
+            self._call.pause_reading()
+
+    def _publish(self, request: data_pb2.PublishBatchRequest, acks: _BatchAck) -> None:
+        node = self._context.node
+        partition = node.find_for_publish(request.stream, request.partition)
+        values = list(request.values)
+        keys = list(request.keys)
+        headers: list[Mapping[str, bytes] | None] = [
+            dict(entry.headers) if entry.headers else None for entry in request.headers
+        ]
+        timestamps = list(request.timestamps)
+        self._check(partition.options.optimistic_concurrency, values, keys, headers, timestamps)
+        stamp = None
+        if request.publisher_id:
+            stamp = PublisherStamp(
+                PublisherId(request.publisher_id),
+                request.publisher_epoch,
+                request.first_sequence,
+            )
+        target = Offset(request.target_offset) if request.HasField("target_offset") else None
+        run = PublishRun(
+            values,
+            partition.subject,
+            "batch",
+            (Ticket(request.ack_policy, acks),),
+            keys or None,
+            headers or None,
+            policy=request.ack_policy,
+            publisher=stamp,
+            target_offset=target,
+            timestamps=timestamps or None,
+        )
+        clock = self._context.clock
+        node.publish(partition, run, clock.now(), clock.wall_ns())
+
+    def _check(
+        self,
+        has_concurrency_control: bool,  # noqa: FBT001 - one of five facts of a request
+        values: list[bytes],
+        keys: list[bytes],
+        headers: list[Mapping[str, bytes] | None],
+        timestamps: list[int],
+    ) -> None:
+        count = len(values)
+        if not 0 < count <= RECORD_COUNT_MAX:
+            raise InvalidRequestError(f"values: {count} records, must be 1 to {RECORD_COUNT_MAX}")
+        for name, column in (("keys", keys), ("headers", headers), ("timestamps", timestamps)):
+            if column and len(column) != count:
+                raise InvalidRequestError(f"{name}: {len(column)} entries for {count} values")
+        if timestamps and sorted(timestamps) != timestamps:
+            raise InvalidRequestError("timestamps: must not decrease")
+        limit = self._context.record_bytes_max
+        largest = max(map(len, values)) + (max(map(len, keys)) if keys else 0)
+        if largest > limit:
+            raise TooLargeError("message exceeds max replication size")
+        if has_concurrency_control:
+            raise InvalidRequestError(
+                "streams with optimistic concurrency control take single messages only"
+            )
+
+    def answer(self, response: data_pb2.PublishBatchResponse, size: int) -> None:
+        """Send one response and make room for more requests."""
+        self._in_flight_bytes -= size
+        self._in_flight_count -= 1
+        if self._call.is_open:
+            self._call.send_message(response.SerializeToString())
+            if self._in_flight_bytes <= IN_FLIGHT_BYTES_MAX // 2:
+                self._call.resume_reading()
+            self._end_if_done()
+
+    def _on_half_close(self) -> None:
+        self._is_half_closed = True
+        self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        if self._is_half_closed and self._in_flight_count == 0:
+            self._call.finish()
+
+
+class FetchBatchesCall:
+    """One `FetchBatches` call: a bounded range of committed records."""
+
+    def __init__(self, context: Context, call: Call) -> None:
+        self._context = context
+        self._call = call
+        self._read: BulkRead | None = None
+        self._format = 0
+        self._is_pumping = False
+        call.on_messages = self._on_messages
+        call.on_writable = self._pump
+        call.on_cancel = self._on_cancel
+
+    def _on_messages(self, messages: list[bytes]) -> None:
+        try:
+            request = data_pb2.FetchBatchesRequest.FromString(messages[0])
+        except DecodeError:
+            self._call.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
+            return
+        node = self._context.node
+        partition = node.find_for_publish(request.stream, request.partition)
+        self._format = request.format
+        self._read = BulkRead(
+            partition,
+            node,
+            self._pump,
+            start=Offset(request.start_offset),
+            end=Offset(request.end_offset),
+            bytes_max=request.max_bytes,
+        )
+        self._pump()
+
+    def _pump(self) -> None:
+        read, call = self._read, self._call
+        if read is None or self._is_pumping:
+            return
+        self._is_pumping = True
+        try:
+            while call.writable:
+                chunk = read.pull(CHUNK_BYTES)
+                if chunk is None:
+                    return
+                if not chunk.data:
+                    call.finish()
+                    return
+                self._send(chunk.data, chunk.first, chunk.next_offset, chunk.count)
+        except LiftbridgeError as error:
+            refuse(call, error)
+        finally:
+            self._is_pumping = False
+
+    def _send(self, data: bytes, first: Offset, next_offset: Offset, count: int) -> None:
+        assert self._read is not None
+        log = self._read.partition.log
+        if self._format == data_pb2.BATCH_FORMAT_ARROW:
+            data = encode_arrow(data, first, next_offset)
+        response = data_pb2.FetchBatchesResponse(
+            data=data,
+            next_offset=next_offset,
+            high_watermark=log.high_watermark,
+            log_start=log.log_start_offset,
+            count=count,
+        )
+        self._call.send_message(response.SerializeToString())
+
+    def _on_cancel(self) -> None:
+        self._read = None

@@ -1,0 +1,223 @@
+"""`liftbridge.ext.v1.Data`: stream options of our own, listing, bounds, idempotent publishers."""
+
+from google.protobuf.message import Message
+
+from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.context import Context, refuse
+from liftbridge_broker.api.streams import OVERRIDE_FIELDS, answer_with, decode, overrides_of
+from liftbridge_broker.controller.commands import AlterStream, CreateStream, InitPublisher
+from liftbridge_broker.controller.state import PublisherState, StreamState
+from liftbridge_broker.errors import InvalidRequestError, LiftbridgeError, NotFoundError
+from liftbridge_broker.model.ids import StreamName
+from liftbridge_broker.model.streams import (
+    FsyncPolicy,
+    StreamOptions,
+    StreamOverrides,
+    UncleanMode,
+)
+from liftbridge_broker.node.partition import Partition
+from liftbridge_proto import api_pb2
+from liftbridge_proto.ext.v1 import data_pb2
+
+PAGE_SIZE_DEFAULT = 100
+PAGE_SIZE_MAX = 1000
+
+_FSYNC = {
+    data_pb2.FSYNC_POLICY_NEVER: FsyncPolicy.NEVER,
+    data_pb2.FSYNC_POLICY_INTERVAL: FsyncPolicy.INTERVAL,
+    data_pb2.FSYNC_POLICY_COMMIT: FsyncPolicy.COMMIT,
+    data_pb2.FSYNC_POLICY_AUTO: FsyncPolicy.AUTO,
+}
+_UNCLEAN = {
+    data_pb2.UNCLEAN_MODE_MANUAL: UncleanMode.MANUAL,
+    data_pb2.UNCLEAN_MODE_BALANCED: UncleanMode.BALANCED,
+    data_pb2.UNCLEAN_MODE_PROACTIVE: UncleanMode.PROACTIVE,
+}
+
+
+def _overrides(
+    settings: api_pb2.CreateStreamRequest, options: data_pb2.StreamOptions
+) -> StreamOverrides:
+    """Everything a request sets, the original's settings and ours.
+
+    Raises:
+        InvalidRequestError: An enum has a value this version does not know.
+    """
+    if options.fsync_policy and options.fsync_policy not in _FSYNC:
+        raise InvalidRequestError(f"fsync_policy: unknown value {options.fsync_policy}")
+    if options.unclean_mode and options.unclean_mode not in _UNCLEAN:
+        raise InvalidRequestError(f"unclean_mode: unknown value {options.unclean_mode}")
+    has_retention = options.HasField("tombstone_retention_ms")
+    return StreamOverrides(
+        **overrides_of(settings),  # type: ignore[arg-type] # types agree by the table of fields
+        fsync_policy=_FSYNC.get(options.fsync_policy),
+        tombstone_retention_ms=options.tombstone_retention_ms if has_retention else None,
+        unclean_mode=_UNCLEAN.get(options.unclean_mode),
+    )
+
+
+class DataService:
+    """Stream options, listing, bounds and publishers; batches are in `api.batches`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def create(self, call: Call, raw: bytes) -> None:
+        """Serve `CreateStream`."""
+        request = decode(call, data_pb2.CreateStreamRequest, raw)
+        if request is None:
+            return
+        stream = request.stream
+        command = CreateStream(
+            name=StreamName(stream.name),
+            subject=stream.subject,
+            group=stream.group,
+            replication_factor=stream.replicationFactor,
+            partitions=stream.partitions,
+            overrides=_overrides(stream, request.options),
+            creation_timestamp=self._context.clock.wall_ns(),
+        )
+        node = self._context.node
+
+        def answered(outcome: object) -> None:
+            created = node.state.stream(stream.name)
+            if isinstance(outcome, LiftbridgeError):
+                refuse(call, outcome)
+            else:
+                stream_id = created.stream_id if created is not None else 0
+                _reply(call, data_pb2.CreateStreamResponse(stream_id=stream_id))
+
+        node.propose(command, self._context.clock.now(), answered)
+
+    def alter(self, call: Call, raw: bytes) -> None:
+        """Serve `AlterStream`; what cannot change is refused, not ignored."""
+        request = decode(call, data_pb2.AlterStreamRequest, raw)
+        if request is None:
+            return
+        fixed = ("subject", "group", "replicationFactor", "partitions", "encryption")
+        for name in fixed:
+            given = request.settings
+            if given.HasField(name) if name == "encryption" else getattr(given, name):
+                raise InvalidRequestError(f"settings.{name} cannot be changed")
+        if request.settings.name not in ("", request.name):
+            raise InvalidRequestError("settings.name cannot be changed")
+        command = AlterStream(
+            name=StreamName(request.name),
+            overrides=_overrides(request.settings, request.options),
+        )
+        answer = answer_with(call, data_pb2.AlterStreamResponse())
+        self._context.node.propose(command, self._context.clock.now(), answer)
+
+    def init_publisher(self, call: Call, raw: bytes) -> None:
+        """Serve `InitPublisher`."""
+        request = decode(call, data_pb2.InitPublisherRequest, raw)
+        if request is None:
+            return
+        node = self._context.node
+        command = InitPublisher(stream=StreamName(request.stream), publisher=request.publisher)
+
+        def answered(outcome: object) -> None:
+            if isinstance(outcome, LiftbridgeError):
+                refuse(call, outcome)
+                return
+            assert isinstance(outcome, PublisherState)
+            response = data_pb2.InitPublisherResponse(
+                publisher_id=outcome.publisher_id, publisher_epoch=outcome.publisher_epoch
+            )
+            stream = node.state.stream(request.stream)
+            for state in stream.partitions if stream is not None else ():
+                partition = node.partitions.get(state.partition_id)
+                if partition is not None:
+                    response.next_sequence[state.number] = partition.publishers.next_sequence(
+                        outcome.publisher_id
+                    )
+            _reply(call, response)
+
+        node.propose(command, self._context.clock.now(), answered)
+
+    def list_streams(self, call: Call, raw: bytes) -> None:
+        """Serve `ListStreams`; the token is the last name of the page before."""
+        request = decode(call, data_pb2.ListStreamsRequest, raw)
+        if request is None:
+            return
+        size = request.page_size or PAGE_SIZE_DEFAULT
+        if not 0 < size <= PAGE_SIZE_MAX:
+            raise InvalidRequestError(f"page_size {size}: must be 1 to {PAGE_SIZE_MAX}")
+        state = self._context.node.state
+        names = sorted(
+            name
+            for name in state.stream_ids
+            if name.startswith(request.prefix) and name > request.page_token
+        )
+        response = data_pb2.ListStreamsResponse()
+        for name in names[:size]:
+            stream = state.stream(name)
+            assert stream is not None
+            self._describe(stream, response.streams.add())
+        if len(names) > size:
+            response.next_page_token = names[size - 1]
+        _reply(call, response)
+
+    def _describe(self, stream: StreamState, target: data_pb2.StreamDescription) -> None:
+        target.stream_id = stream.stream_id
+        target.creation_timestamp = stream.creation_timestamp
+        target.partitions = len(stream.partitions)
+        options = self._context.node.options_of(stream)
+        settings = target.settings
+        settings.name = stream.name
+        settings.subject = stream.subject
+        settings.group = stream.group
+        settings.replicationFactor = stream.replication_factor
+        settings.partitions = len(stream.partitions)
+        for theirs, ours in OVERRIDE_FIELDS.items():
+            getattr(settings, theirs).value = getattr(options, ours)
+        _describe_options(options, target.options)
+
+    def bounds(self, call: Call, raw: bytes) -> None:
+        """Serve `PartitionBounds`."""
+        request = decode(call, data_pb2.PartitionBoundsRequest, raw)
+        if request is None:
+            return
+        node = self._context.node
+        stream = node.state.stream(request.stream)
+        if stream is None:
+            raise NotFoundError(f"no such stream: {request.stream}")
+        numbers = list(request.partitions) or [state.number for state in stream.partitions]
+        response = data_pb2.PartitionBoundsResponse()
+        timestamp = request.timestamp if request.HasField("timestamp") else None
+        for number in numbers:
+            partition = node.find_for_publish(request.stream, number)
+            _fill_bounds(partition, timestamp, response.partitions.add())
+        _reply(call, response)
+
+
+def _describe_options(options: StreamOptions, target: data_pb2.StreamOptions) -> None:
+    target.fsync_policy = next(
+        wire for wire, ours in _FSYNC.items() if ours is options.fsync_policy
+    )
+    target.tombstone_retention_ms = options.tombstone_retention_ms
+    target.unclean_mode = next(
+        wire for wire, ours in _UNCLEAN.items() if ours is options.unclean_mode
+    )
+
+
+def _fill_bounds(
+    partition: Partition, timestamp: int | None, target: data_pb2.PartitionBounds
+) -> None:
+    log = partition.log
+    target.partition = partition.number
+    target.log_start = log.log_start_offset
+    target.high_watermark = log.high_watermark
+    target.log_end = log.log_end_offset
+    target.bytes = log.size_bytes
+    target.segments = log.segment_count
+    for epoch, start in log.epochs.entries:
+        target.epochs.add(leader_epoch=epoch, start_offset=start)
+    if timestamp is not None:
+        target.timestamp_offset = log.offset_for_timestamp(timestamp)
+    target.first_timestamp = log.first_timestamp() or 0
+    target.last_timestamp = log.last_timestamp() or 0
+
+
+def _reply(call: Call, response: Message) -> None:
+    call.reply(response.SerializeToString())

@@ -1,0 +1,99 @@
+"""`FetchMetadata` and `FetchPartitionMetadata` (spec 1.10). Offsets become inclusive here."""
+
+from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.context import Context
+from liftbridge_broker.api.streams import decode
+from liftbridge_broker.controller.state import PartitionState, StreamState
+from liftbridge_broker.errors import FailedPreconditionError, NotFoundError
+from liftbridge_broker.node.partition import EventTimes, Partition
+from liftbridge_proto import api_pb2
+
+
+class MetadataService:
+    """Describes brokers, streams and partitions.
+
+    Args:
+        context: What every service works with.
+        host: Advertised host.
+        port: Advertised port.
+    """
+
+    def __init__(self, context: Context, *, host: str, port: int) -> None:
+        self._context = context
+        self._host = host
+        self._port = port
+
+    def fetch(self, call: Call, raw: bytes) -> None:
+        """Serve `FetchMetadata`; no names means all streams, in order of creation."""
+        request = decode(call, api_pb2.FetchMetadataRequest, raw)
+        if request is None:
+            return
+        node = self._context.node
+        state = node.state
+        response = api_pb2.FetchMetadataResponse()
+        led = node.partition_count
+        response.brokers.add(
+            id=node.broker, host=self._host, port=self._port, partitionCount=led, leaderCount=led
+        )
+        names = list(request.streams) or list(state.stream_ids)
+        for name in names:
+            stream = state.stream(name)
+            if stream is None:
+                response.streamMetadata.add(name=name, error=api_pb2.StreamMetadata.UNKNOWN_STREAM)
+            else:
+                self._describe(stream, response.streamMetadata.add())
+        for group in request.groups:
+            response.groupMetadata.add(
+                groupId=group, error=api_pb2.ConsumerGroupMetadata.UNKNOWN_GROUP
+            )
+        call.reply(response.SerializeToString())
+
+    def _describe(self, stream: StreamState, target: api_pb2.StreamMetadata) -> None:
+        target.name = stream.name
+        target.subject = stream.subject
+        target.creationTimestamp = stream.creation_timestamp
+        for state in stream.partitions:
+            self._fill(state, target.partitions[state.number])
+
+    def _fill(self, state: PartitionState, target: api_pb2.PartitionMetadata) -> None:
+        partition = self._context.node.partitions.get(state.partition_id)
+        target.id = state.number
+        target.leader = state.leader or ""
+        target.replicas.extend(state.replicas)
+        target.isr.extend(state.isr)
+        target.paused = state.paused
+        target.readonly = state.readonly
+        target.highWatermark = -1
+        target.newestOffset = -1
+        if partition is not None:
+            _fill_offsets(partition, target)
+
+    def fetch_partition(self, call: Call, raw: bytes) -> None:
+        """Serve `FetchPartitionMetadata`, which only the leader of the partition answers."""
+        request = decode(call, api_pb2.FetchPartitionMetadataRequest, raw)
+        if request is None:
+            return
+        node = self._context.node
+        stream = node.state.stream(request.stream)
+        state = stream.partition(request.partition) if stream is not None else None
+        if state is None:
+            raise NotFoundError("partition not found")
+        partition = node.partitions.get(state.partition_id)
+        if partition is None or partition.is_paused:
+            raise FailedPreconditionError("The request should be sent to partition leader")
+        response = api_pb2.FetchPartitionMetadataResponse()
+        self._fill(state, response.metadata)
+        call.reply(response.SerializeToString())
+
+
+def _fill_offsets(partition: Partition, target: api_pb2.PartitionMetadata) -> None:
+    target.highWatermark = partition.log.high_watermark - 1
+    target.newestOffset = partition.log.log_end_offset - 1
+    _fill_times(partition.messages_received, target.messagesReceivedTimestamps)
+    _fill_times(partition.pause_changed, target.pauseTimestamps)
+    _fill_times(partition.readonly_changed, target.readonlyTimestamps)
+
+
+def _fill_times(times: EventTimes, target: api_pb2.PartitionEventTimestamps) -> None:
+    target.firstTimestamp = times.first
+    target.latestTimestamp = times.latest

@@ -1,0 +1,144 @@
+"""`Publish` and `PublishToSubject`: one message, one answer (spec 1.6, 1.8)."""
+
+from google.protobuf.message import DecodeError
+
+from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.context import Context, refuse
+from liftbridge_broker.api.publish_async import check_concurrency
+from liftbridge_broker.errors import (
+    GrpcStatus,
+    InvalidRequestError,
+    LiftbridgeError,
+    ReadonlyError,
+    TooLargeError,
+)
+from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.runs import POLICY_NONE, PublishRun, Stored, Ticket
+from liftbridge_broker.node.subjects import SubjectPublish
+from liftbridge_proto import api_pb2
+
+NO_ACK = api_pb2.PublishResponse().SerializeToString()
+NO_SUBJECT_ACK = api_pb2.PublishToSubjectResponse().SerializeToString()
+
+
+class _UnaryAck:
+    """Answers a `Publish` call with its ack, or keeps silent for fire and forget."""
+
+    __slots__ = ("call", "error", "partition", "request", "waits")
+
+    def __init__(
+        self, call: Call, partition: Partition, request: api_pb2.PublishRequest, *, waits: bool
+    ) -> None:
+        self.call = call
+        self.partition = partition
+        self.request = request
+        self.waits = waits
+        self.error: LiftbridgeError | None = None
+
+    def acked(self, stored: Stored) -> None:
+        if self.waits:
+            request = self.request
+            framed = self.partition.acks.publish_responses(
+                stored.base_offset,
+                [request.correlationId.encode()],
+                policy=request.ackPolicy,
+                reception_ts=stored.timestamp,
+                commit_ts=stored.commit_ns,
+                msg_subject=self.partition.subject.encode(),
+                ack_inbox=request.ackInbox.encode(),
+            )
+            self.call.send(framed)
+            self.call.finish()
+
+    def refused(self, error: LiftbridgeError) -> None:
+        self.error = error
+        if self.waits:
+            refuse(self.call, error)
+
+
+class PublishService:
+    """Takes single messages."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def publish(self, call: Call, raw: bytes) -> None:
+        """Serve `Publish`; the checks stand in the order of the original."""
+        try:
+            request = api_pb2.PublishRequest.FromString(raw)
+        except DecodeError:
+            call.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
+            return
+        partition = self._find(request)
+        if len(raw) > self._context.record_bytes_max:
+            raise TooLargeError("message exceeds max replication size")
+        waits = request.ackPolicy != POLICY_NONE and call.deadline is not None
+        sink = _UnaryAck(call, partition, request, waits=waits)
+        tickets = [Ticket(request.ackPolicy, sink)]
+        node = self._context.node
+        if request.ackInbox and request.ackPolicy != POLICY_NONE:
+            inbox = partition.intake.acks_for(partition.subject)
+            inbox.entries.append(
+                (0, request.ackInbox, request.correlationId.encode(), request.ackPolicy)
+            )
+            tickets.append(Ticket(request.ackPolicy, inbox))
+        run = PublishRun(
+            [request.value],
+            partition.subject,
+            "grpc",
+            tickets,
+            [request.key] if request.key else None,
+            [dict(request.headers)] if request.headers else None,
+            policy=request.ackPolicy,
+            [request.correlationId.encode()],
+            ack_inbox=request.ackInbox,
+            expected_offsets=[request.expectedOffset],
+        )
+        clock = self._context.clock
+        node.publish(partition, run, clock.now(), clock.wall_ns())
+        if not waits:
+            if sink.error is not None:
+                raise sink.error
+            call.reply(NO_ACK)
+
+    def _find(self, request: api_pb2.PublishRequest) -> Partition:
+        if not request.stream:
+            raise InvalidRequestError("no stream provided")
+        partition = self._context.node.find_for_publish(request.stream, request.partition)
+        if partition.is_readonly:
+            raise ReadonlyError(f"readonly partition: {request.partition}")
+        error = check_concurrency(partition, request.ackPolicy)
+        if error is not None:
+            raise error
+        return partition
+
+    def publish_to_subject(self, call: Call, raw: bytes) -> None:
+        """Serve `PublishToSubject`: out over NATS, answered by the first ack that comes back."""
+        try:
+            request = api_pb2.PublishToSubjectRequest.FromString(raw)
+        except DecodeError:
+            call.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
+            return
+        waits = request.ackPolicy != POLICY_NONE and call.deadline is not None
+
+        def acked(ack: api_pb2.Ack) -> None:
+            ack.correlationId = request.correlationId
+            ack.ackInbox = request.ackInbox or ack.ackInbox
+            call.reply(api_pb2.PublishToSubjectResponse(ack=ack).SerializeToString())
+
+        publish = SubjectPublish(
+            subject=request.subject,
+            value=request.value,
+            key=request.key,
+            headers=dict(request.headers),
+            policy=request.ackPolicy,
+            correlation_id=request.correlationId,
+            ack_inbox=request.ackInbox,
+        )
+        forget = self._context.node.publish_to_subject(publish, acked if waits else None)
+        if waits:
+            call.on_cancel = forget
+        else:
+            call.reply(NO_SUBJECT_ACK)
+
+

@@ -1,0 +1,125 @@
+"""Stream management: requests become commands of the controller (spec 1.4)."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.context import Context, refuse
+from liftbridge_broker.controller.commands import (
+    Command,
+    CreateStream,
+    DeleteStream,
+    PauseStream,
+    SetReadonly,
+)
+from liftbridge_broker.errors import GrpcStatus, LiftbridgeError
+from liftbridge_broker.model.ids import StreamName
+from liftbridge_broker.model.streams import StreamOverrides
+from liftbridge_proto import api_pb2
+
+_Request = TypeVar("_Request", bound=Message)
+
+OVERRIDE_FIELDS = {
+    "retentionMaxBytes": "retention_bytes_max",
+    "retentionMaxMessages": "retention_messages_max",
+    "retentionMaxAge": "retention_age_ms_max",
+    "cleanerInterval": "cleaner_interval_ms",
+    "segmentMaxBytes": "segment_bytes_max",
+    "segmentMaxAge": "segment_age_ms_max",
+    "compactMaxGoroutines": "compact_goroutines_max",
+    "compactEnabled": "compact_enabled",
+    "autoPauseTime": "auto_pause_ms",
+    "autoPauseDisableIfSubscribers": "auto_pause_disable_if_subscribers",
+    "minIsr": "min_isr",
+    "optimisticConcurrencyControl": "optimistic_concurrency",
+    "encryption": "encryption",
+}
+"""Field of `proto.CreateStreamRequest` -> field of `StreamOverrides`; the same values and units."""
+
+
+def overrides_of(request: api_pb2.CreateStreamRequest) -> dict[str, int | bool]:
+    """Settings that a request gives, by field of `StreamOverrides`."""
+    return {
+        ours: getattr(request, theirs).value
+        for theirs, ours in OVERRIDE_FIELDS.items()
+        if request.HasField(theirs)
+    }
+
+
+def decode(call: Call, kind: type[_Request], raw: bytes) -> _Request | None:
+    """The request, or `None` after the call was ended for bytes that are none."""
+    try:
+        return kind.FromString(raw)
+    except DecodeError:
+        call.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
+        return None
+
+
+class StreamService:
+    """Creates, deletes, pauses streams and sets them read-only."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def create(self, call: Call, raw: bytes) -> None:
+        """Serve `CreateStream`."""
+        request = decode(call, api_pb2.CreateStreamRequest, raw)
+        if request is None:
+            return
+        command = CreateStream(
+            name=StreamName(request.name),
+            subject=request.subject,
+            group=request.group,
+            replication_factor=request.replicationFactor,
+            partitions=request.partitions,
+            overrides=StreamOverrides(**overrides_of(request)),  # type: ignore[arg-type] # by table
+            creation_timestamp=self._context.clock.wall_ns(),
+        )
+        self._propose(call, command, api_pb2.CreateStreamResponse())
+
+    def delete(self, call: Call, raw: bytes) -> None:
+        """Serve `DeleteStream`."""
+        request = decode(call, api_pb2.DeleteStreamRequest, raw)
+        if request is not None:
+            command = DeleteStream(name=StreamName(request.name))
+            self._propose(call, command, api_pb2.DeleteStreamResponse())
+
+    def pause(self, call: Call, raw: bytes) -> None:
+        """Serve `PauseStream`."""
+        request = decode(call, api_pb2.PauseStreamRequest, raw)
+        if request is not None:
+            command = PauseStream(
+                name=StreamName(request.name),
+                partitions=tuple(request.partitions),
+                resume_all=request.resumeAll,
+            )
+            self._propose(call, command, api_pb2.PauseStreamResponse())
+
+    def set_readonly(self, call: Call, raw: bytes) -> None:
+        """Serve `SetStreamReadonly`."""
+        request = decode(call, api_pb2.SetStreamReadonlyRequest, raw)
+        if request is not None:
+            command = SetReadonly(
+                name=StreamName(request.name),
+                partitions=tuple(request.partitions),
+                readonly=request.readonly,
+            )
+            self._propose(call, command, api_pb2.SetStreamReadonlyResponse())
+
+    def _propose(self, call: Call, command: Command, response: Message) -> None:
+        node = self._context.node
+        node.propose(command, self._context.clock.now(), answer_with(call, response))
+
+
+def answer_with(call: Call, response: Message) -> Callable[[object], None]:
+    """A callback that ends the call with `response`, or with the refusal it is given."""
+
+    def answered(outcome: object) -> None:
+        if isinstance(outcome, LiftbridgeError):
+            refuse(call, outcome)
+        else:
+            call.reply(response.SerializeToString())
+
+    return answered

@@ -1,0 +1,132 @@
+"""`Subscribe`: slices of stored bytes leave as they lie on disk (spec 1.5).
+
+The service pulls while the transport takes more, and is woken by the partition or the transport;
+it holds no bytes of its own. Each pull sends whole gRPC frames, hundreds of messages at a time.
+"""
+
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from liftbridge_broker.api.context import Context, refuse
+from liftbridge_broker.api.call import Call
+from liftbridge_broker.errors import (
+    GrpcStatus,
+    InvalidRequestError,
+    LiftbridgeError,
+    NotFoundError,
+    UnimplementedError,
+)
+from liftbridge_broker.node.subscription import Position, Subscription
+from liftbridge_proto import api_pb2
+
+PULL_BYTES: Final = 256 * 1024
+"""Bytes asked for at a time: large enough that a pull costs little a message, small enough that
+one subscriber does not hold the loop."""
+
+HANDSHAKE: Final = b"\0\0\0\0\0"
+"""The empty first message every client waits for."""
+
+
+class SubscribeCall:
+    """One subscription and the call it answers."""
+
+    def __init__(self, context: Context, call: Call) -> None:
+        self._context = context
+        self._call = call
+        self._subscription: Subscription | None = None
+        self._is_pumping = False
+        call.on_messages = self._on_messages
+        call.on_half_close = _ignore
+        call.on_cancel = self._close
+        call.on_writable = self._pump
+
+    def _on_messages(self, messages: list[bytes]) -> None:
+        if self._subscription is not None or len(messages) != 1:
+            self._end(InvalidRequestError("Subscribe takes one request"))
+            return
+        try:
+            request = api_pb2.SubscribeRequest.FromString(messages[0])
+        except DecodeError:
+            self._call.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
+            return
+        node = self._context.node
+        now, wall_ns = self._context.clock.now(), self._context.clock.wall_ns()
+        try:
+            _check_consumer(request.consumer)
+            partition = node.find_partition(request.stream, request.partition)
+        except NotFoundError:
+            self._end(NotFoundError("No such partition"))
+            return
+        except LiftbridgeError as error:
+            self._end(error)
+            return
+        if request.resume and partition.is_paused:
+            node.resume(partition, now, lambda error: self._resumed(request, error))
+            return
+        self._open(request)
+
+    def _resumed(self, request: api_pb2.SubscribeRequest, error: LiftbridgeError | None) -> None:
+        if error is not None:
+            self._call.finish(GrpcStatus.INTERNAL, f"Failed to resume stream: {error.text}")
+        else:
+            self._open(request)
+
+    def _open(self, request: api_pb2.SubscribeRequest) -> None:
+        node = self._context.node
+        try:
+            partition = node.find_partition(request.stream, request.partition)
+            self._subscription = Subscription.open(
+                partition,
+                node,
+                self._pump,
+                start=Position(request.startPosition, request.startOffset, request.startTimestamp),
+                stop=Position(request.stopPosition, request.stopOffset, request.stopTimestamp),
+                is_reverse=request.reverse,
+            )
+        except LiftbridgeError as error:
+            self._end(error)
+            return
+        self._call.send(HANDSHAKE)
+        self._pump()
+
+    def _pump(self) -> None:
+        """Send while there is data and the transport takes it."""
+        subscription = self._subscription
+        if subscription is None or self._is_pumping:
+            return
+        call = self._call
+        self._is_pumping = True
+        try:
+            while call.writable:
+                slices, end, waits = subscription.pull(PULL_BYTES)
+                if slices:
+                    call.send(slices)
+                if end is not None:
+                    self._end(end)
+                    return
+                if waits:
+                    return
+        finally:
+            self._is_pumping = False
+
+    def _end(self, error: LiftbridgeError) -> None:
+        self._close()
+        refuse(self._call, error)
+
+    def _close(self) -> None:
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            subscription.close(self._context.clock.now())
+
+
+def _check_consumer(consumer: api_pb2.Consumer) -> None:
+    if not consumer.groupId:
+        return
+    if not consumer.consumerId:
+        raise InvalidRequestError("Consumer id cannot be empty when group id is provided")
+    raise UnimplementedError("consumer groups are not available in this version")
+
+
+def _ignore() -> None:
+    """A subscription goes on when the client closes its side: it has nothing more to say."""

@@ -1,0 +1,125 @@
+"""Cursor look-ups on the leader of a `__cursors` partition (spec 1.11, 6.8).
+
+The index is fed from the log: everything once, at the first look-up, then only what is new. A
+record that is no cursor is skipped, because anyone may publish to the subject.
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from liftbridge_broker.errors import CorruptionError, LiftbridgeError
+from liftbridge_broker.groups.cursors import (
+    UNKNOWN_OFFSET,
+    CursorIndex,
+    CursorScan,
+    Missing,
+)
+from liftbridge_broker.logformat.records import FRAME_PREFIX, FRAME_PREFIX_SIZE
+from liftbridge_broker.model.ids import Offset
+from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.subscription import ReadHost
+from liftbridge_broker.storage.log import LogReader
+from liftbridge_broker.wire.cursors import decode_cursor
+from liftbridge_proto import api_pb2
+
+READ_BYTES: Final = 1024 * 1024
+
+LookUpDone = Callable[[int | LiftbridgeError], None]
+
+
+class _Fed(Protocol):
+    """What takes the records of a cursors partition in order."""
+
+    next_offset: Offset
+
+    def feed(self, key: bytes, cursor_offset: int | None, offset: Offset) -> None:
+        """Take one record."""
+        ...
+
+
+class CursorTable:
+    """Latest cursors of one partition of `__cursors`, as long as it is led here."""
+
+    def __init__(self, partition: Partition, host: ReadHost) -> None:
+        self._partition = partition
+        self._host = host
+        self._index = CursorIndex(partition.log.log_start_offset)
+        self._waiting: list[tuple[bytes, LookUpDone]] = []
+
+    def look_up(self, key: bytes, done: LookUpDone) -> None:
+        """Find a cursor; `done` gets its offset, -1 when it was never set, or the error."""
+        self._waiting.append((key, done))
+        if len(self._waiting) == 1:
+            self._feed(self._index, self._answer)
+
+    def _answer(self, error: LiftbridgeError | None) -> None:
+        waiting, self._waiting = self._waiting, []
+        for key, done in waiting:
+            if error is not None:
+                done(error)
+                continue
+            found = self._index.look_up(key)
+            match found:
+                case Missing.ABSENT:
+                    done(UNKNOWN_OFFSET)
+                case Missing.FORGOTTEN:
+                    self._scan(key, done)
+                case _:
+                    done(found)
+
+    def _scan(self, key: bytes, done: LookUpDone) -> None:
+        scan = CursorScan(key, self._partition.log.log_start_offset)
+        self._feed(scan, lambda error: done(scan.result if error is None else error))
+
+    def _feed(self, target: _Fed, done: Callable[[LiftbridgeError | None], None]) -> None:
+        reader = self._partition.log.reader(target.next_offset)
+        self._continue(reader, target, done)
+
+    def _continue(
+        self,
+        reader: LogReader,
+        target: _Fed,
+        done: Callable[[LiftbridgeError | None], None],
+    ) -> None:
+        """Read up to the high watermark; go on in a later turn when the disk must be asked."""
+        log = self._partition.log
+        while reader.next_offset < log.high_watermark:
+            try:
+                result = reader.read(READ_BYTES, log.high_watermark)
+            except CorruptionError as error:
+                self._partition.go_offline(error.text)
+                done(error)
+                return
+            if result.need is not None:
+
+                def read_done(outcome: bytes | LiftbridgeError) -> None:
+                    if isinstance(outcome, LiftbridgeError):
+                        done(outcome)
+                    else:
+                        reader.feed(outcome)
+                        self._continue(reader, target, done)
+
+                self._host.submit_read(result.need, read_done)
+                return
+            for piece in result.slices:
+                _feed_frames(bytes(piece), target)
+            if not result.slices:
+                break
+        done(None)
+
+
+def _feed_frames(frames: bytes, target: _Fed) -> None:
+    """Give every cursor record of a run of frames to `target`."""
+    position = 0
+    while position < len(frames):
+        _, length = FRAME_PREFIX.unpack_from(frames, position)
+        start = position + FRAME_PREFIX_SIZE
+        position = start + length
+        message = api_pb2.Message.FromString(frames[start:position])
+        if not message.key:
+            continue
+        try:
+            offset = decode_cursor(message.value).offset if message.value else None
+        except CorruptionError:
+            continue
+        target.feed(message.key, offset, Offset(message.offset))

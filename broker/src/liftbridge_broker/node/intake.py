@@ -1,0 +1,325 @@
+"""NATS messages to runs: envelopes are opened, everything else is stored as it came.
+
+The common case, a run of plain messages on one subject, costs one `startswith` a message. Acks of
+messages that name an inbox go back over NATS (spec of the envelope: `wire/envelope.py`).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from liftbridge_broker.errors import (
+    IncorrectOffsetError,
+    InternalError,
+    InvalidRequestError,
+    LiftbridgeError,
+    OutcomeUnknownError,
+    TooLargeError,
+)
+from liftbridge_broker.node.runs import (
+    POLICY_NONE,
+    PublishRun,
+    Stored,
+    Ticket,
+)
+from liftbridge_broker.ports.messaging import Arrival
+from liftbridge_broker.replication.publishers import PublisherStamp, parse_headers
+from liftbridge_broker.wire.acks import AckEncoder, AckError, inbox_frame
+from liftbridge_broker.wire.envelope import MAGIC, decode_publish
+from liftbridge_broker.wire.subjects import ReservedSubjects
+from liftbridge_proto import api_pb2
+
+APPENDED_HEADER: Final = b"Liftbridge-Appended:"
+
+
+class InboxAcks:
+    """Acks of one run that go to NATS inboxes.
+
+    Attributes:
+        entries: For each owed ack: index in the run, inbox, UTF-8 correlation id, policy.
+    """
+
+    __slots__ = ("_encoder", "_publish", "_subject", "entries")
+
+    def __init__(
+        self, encoder: AckEncoder, subject: str, publish: Callable[[list[bytes]], None]
+    ) -> None:
+        self._encoder = encoder
+        self._subject = subject.encode()
+        self._publish = publish
+        self.entries: list[tuple[int, str, bytes, int]] = []
+
+    def acked(self, stored: Stored) -> None:
+        """Publish one ack for each entry; neighbours with one inbox are built as a run."""
+        frames: list[bytes] = []
+        entries = self.entries
+        start = 0
+        while start < len(entries):
+            first, inbox, _, policy = entries[start]
+            end = start + 1
+            while end < len(entries) and entries[end][:2] == (first + end - start, inbox):
+                end += 1
+            frames += self._encoder.inbox_acks(
+                stored.base_offset + first,
+                [entry[2] for entry in entries[start:end]],
+                policy=policy,
+                reception_ts=stored.timestamp,
+                commit_ts=stored.commit_ns,
+                msg_subject=self._subject,
+                ack_inbox=inbox.encode(),
+            )
+            start = end
+        self._publish(frames)
+
+    def refused(self, error: LiftbridgeError) -> None:
+        """Publish one error ack for each entry."""
+        code = ack_error_of(error)
+        frames: list[bytes] = []
+        for _, inbox, correlation_id, policy in self.entries:
+            ack = self._encoder.ack(
+                offset=0,
+                correlation_id=correlation_id,
+                policy=policy,
+                reception_ts=0,
+                commit_ts=0,
+                msg_subject=self._subject,
+                ack_inbox=inbox.encode(),
+                error=code,
+            )
+            frames.append(inbox_frame(inbox.encode(), ack))
+        self._publish(frames)
+
+
+def ack_error_of(error: LiftbridgeError) -> AckError:
+    """Code of `proto.Ack.Error` that tells of a refusal; the original knows only these."""
+    if isinstance(error, IncorrectOffsetError):
+        return AckError.INCORRECT_OFFSET
+    if isinstance(error, TooLargeError):
+        return AckError.TOO_LARGE
+    return AckError.UNKNOWN
+
+
+def error_of_ack(code: int) -> LiftbridgeError:
+    """Refusal that an error ack of another broker tells of; texts of the original (spec 1.6)."""
+    match code:
+        case AckError.INCORRECT_OFFSET:
+            return IncorrectOffsetError("incorrect expected offset")
+        case AckError.TOO_LARGE:
+            return TooLargeError("message exceeds max replication size")
+        case AckError.ENCRYPTION:
+            return InternalError("encryption failed on partition")
+        case _:
+            return OutcomeUnknownError("unknown error")
+
+
+class Intake:
+    """Makes runs of what one partition's subscription delivers.
+
+    Args:
+        encoder: Builds the partition's acks.
+        publish: Sends NATS frames.
+        partition_id: Drops messages this broker appended itself (`Liftbridge-Appended`).
+        record_bytes_max: Payloads above are refused with `TOO_LARGE`.
+        takes_singles: Optimistic concurrency: every message is a run of its own.
+        reserved: Subjects kept out of the stream; `None` for a stream of the broker itself.
+
+    Attributes:
+        reserved_count: Messages dropped because their subject is reserved.
+    """
+
+    def __init__(
+        self,
+        encoder: AckEncoder,
+        publish: Callable[[list[bytes]], None],
+        *,
+        partition_id: int,
+        record_bytes_max: int,
+        takes_singles: bool,
+        reserved: ReservedSubjects | None,
+    ) -> None:
+        self._encoder = encoder
+        self._publish = publish
+        self._appended = APPENDED_HEADER + b" " + str(partition_id).encode() + b"\r\n"
+        self._record_bytes_max = record_bytes_max
+        self._takes_singles = takes_singles
+        self._reserved = reserved
+        self.reserved_count = 0
+
+    def runs_of(self, arrivals: list[Arrival], payloads: list[bytes]) -> list[PublishRun]:
+        """Runs in order of arrival; too large messages are answered here and left out."""
+        first = arrivals[0]
+        is_uniform = arrivals.count(first) == len(arrivals) and not first.headers
+        if (
+            is_uniform
+            and not self._is_reserved(first.subject)
+            and not self._takes_singles
+            and not any(map(_is_envelope, payloads))
+            and max(map(len, payloads)) <= self._record_bytes_max
+        ):
+            return [PublishRun(payloads, first.subject, "nats", reply=first.reply)]
+        runs: list[PublishRun] = []
+        start = 0
+        for end in self._run_ends(arrivals):
+            self._open(arrivals[start], payloads[start:end], runs)
+            start = end
+        return runs
+
+    def _run_ends(self, arrivals: list[Arrival]) -> list[int]:
+        """Exclusive ends of neighbours that arrived alike and need no treatment of their own."""
+        if self._takes_singles:
+            return list(range(1, len(arrivals) + 1))
+        ends: list[int] = []
+        for index in range(1, len(arrivals)):
+            here, before = arrivals[index], arrivals[index - 1]
+            if here is not before and (here != before or here.headers):
+                ends.append(index)
+            elif here.headers:
+                ends.append(index)
+        ends.append(len(arrivals))
+        return ends
+
+    def _open(self, arrival: Arrival, payloads: list[bytes], runs: list[PublishRun]) -> None:
+        """Decode one group of equal arrivals into `runs`."""
+        if self._is_reserved(arrival.subject):
+            self.reserved_count += len(payloads)
+            return
+        if arrival.headers and self._appended in arrival.headers:
+            return
+        stamp = _stamp_of_block(arrival.headers) if arrival.headers else None
+        draft = _Draft(self, arrival, stamp)
+        for payload in payloads:
+            message = decode_publish(payload) if payload.startswith(MAGIC) else None
+            if len(payload) > self._record_bytes_max:
+                self._refuse_too_large(arrival, message)
+                continue
+            if message is not None and message.headers:
+                own = _stamp_of(message.headers)
+                if own is not None:
+                    draft.finish(runs)
+                    draft = _Draft(self, arrival, own)
+                    draft.add(payload, message)
+                    draft.finish(runs)
+                    draft = _Draft(self, arrival, stamp)
+                    continue
+            draft.add(payload, message)
+        draft.finish(runs)
+
+    def _is_reserved(self, subject: str) -> bool:
+        return self._reserved is not None and self._reserved.is_reserved(subject)
+
+    def allows_inbox(self, inbox: str) -> bool:
+        """Whether acks may be sent to an inbox that a client named."""
+        return self._reserved is None or self._reserved.allows_ack_inbox(inbox)
+
+    def _refuse_too_large(self, arrival: Arrival, message: api_pb2.Message | None) -> None:
+        if message is None or not message.ackInbox or not self.allows_inbox(message.ackInbox):
+            return
+        acks = self.acks_for(arrival.subject)
+        acks.entries.append(
+            (0, message.ackInbox, message.correlationId.encode(), message.ackPolicy)
+        )
+        acks.refused(TooLargeError("message exceeds max replication size"))
+
+    def acks_for(self, subject: str) -> InboxAcks:
+        """A new sink for acks of messages on `subject`."""
+        return InboxAcks(self._encoder, subject, self._publish)
+
+
+class _Draft:
+    """A run being collected."""
+
+    __slots__ = (
+        "_arrival", "_expected", "_headers", "_intake", "_keys", "_sinks", "_stamp", "_values",
+    )
+
+    def __init__(self, intake: Intake, arrival: Arrival, stamp: PublisherStamp | None) -> None:
+        self._intake = intake
+        self._arrival = arrival
+        self._stamp = stamp
+        self._values: list[bytes] = []
+        self._keys: list[bytes] = []
+        self._headers: list[Mapping[str, bytes] | None] = []
+        self._expected: list[int] = []
+        self._sinks: dict[int, InboxAcks] = {}
+
+    def add(self, payload: bytes, message: api_pb2.Message | None) -> None:
+        """Take one message; `None` means that the whole payload is the value."""
+        if message is None:
+            self._values.append(payload)
+            self._keys.append(b"")
+            self._headers.append(None)
+            self._expected.append(0)
+            return
+        index = len(self._values)
+        self._values.append(message.value)
+        self._keys.append(message.key)
+        self._headers.append(dict(message.headers) if message.headers else None)
+        self._expected.append(message.offset)
+        inbox = message.ackInbox
+        if inbox and self._intake.allows_inbox(inbox):
+            policy = message.ackPolicy
+            sink = self._sinks.get(policy)
+            if sink is None:
+                sink = self._sinks[policy] = self._intake.acks_for(self._arrival.subject)
+            sink.entries.append((index, inbox, message.correlationId.encode(), policy))
+
+    def finish(self, runs: list[PublishRun]) -> None:
+        """Append the run, if anything was collected."""
+        if not self._values:
+            return
+        runs.append(
+            PublishRun(
+                self._values,
+                self._arrival.subject,
+                "nats",
+                tickets=tuple(
+                    Ticket(policy, sink if policy != POLICY_NONE else _OnlyErrors(sink))
+                    for policy, sink in self._sinks.items()
+                ),
+                keys=self._keys if any(self._keys) else None,
+                headers=self._headers if any(self._headers) else None,
+                reply=self._arrival.reply,
+                expected_offsets=self._expected,
+                publisher=self._stamp,
+            )
+        )
+
+
+class _OnlyErrors:
+    """Policy NONE with an inbox: silence on success, an error ack otherwise."""
+
+    __slots__ = ("_sink",)
+
+    def __init__(self, sink: InboxAcks) -> None:
+        self._sink = sink
+
+    def acked(self, stored: Stored) -> None:
+        """Say nothing."""
+
+    def refused(self, error: LiftbridgeError) -> None:
+        """Pass the refusal on."""
+        self._sink.refused(error)
+
+
+def _is_envelope(payload: bytes) -> bool:
+    return payload.startswith(MAGIC)
+
+
+def _stamp_of(headers: Mapping[str, bytes]) -> PublisherStamp | None:
+    """Stamp of an idempotent publisher in message headers; malformed ones count as absent."""
+    try:
+        found = parse_headers(headers)
+    except InvalidRequestError:
+        return None
+    return found
+
+
+def _stamp_of_block(block: bytes) -> PublisherStamp | None:
+    """As `_stamp_of`, from a NATS header block."""
+    fields: dict[str, bytes] = {}
+    for line in block.split(b"\r\n")[1:]:
+        name, colon, value = line.partition(b":")
+        if colon and name.lower().startswith(b"liftbridge-"):
+            fields[name.decode("latin-1")] = value.strip()
+    return _stamp_of(fields) if fields else None
+
+

@@ -1,0 +1,498 @@
+"""The broker without I/O: routes requests, messages and timers to partitions and metadata.
+
+Everything runs to its end on the caller's turn. Time is an argument; slow work is submitted to a
+port and comes back as an event. One deadline covers all timers of the node: the shell arms one
+timer with `next_deadline` (architecture 5).
+"""
+
+import heapq
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from liftbridge_broker.controller.commands import Command, PauseStream, ResumeStream
+from liftbridge_broker.controller.state import ClusterState, PartitionState, StreamState
+from liftbridge_broker.errors import (
+    LiftbridgeError,
+    NotFoundError,
+    UnavailableError,
+)
+from liftbridge_broker.model.ids import (
+    BrokerId,
+    Instant,
+    LeaderEpoch,
+    Offset,
+    PartitionId,
+    PartitionNumber,
+    StreamName,
+)
+from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOptions
+from liftbridge_broker.model.subjects import RESERVED_STREAMS, partition_subject
+from liftbridge_broker.node.applied import take_records
+from liftbridge_broker.node.cursors import CursorTable, LookUpDone
+from liftbridge_broker.node.intake import Intake, error_of_ack
+from liftbridge_broker.node.metadata import MetadataDriver
+from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.runs import POLICY_NONE, PublishRun, Stored, Ticket
+from liftbridge_broker.node.subjects import AckCallback, AckInbox, SubjectPublish, subject_frames
+from liftbridge_broker.ports.files import FileEvent, Files, Token
+from liftbridge_broker.ports.messaging import Arrival, Messaging, SubscriptionId
+from liftbridge_broker.ports.observe import Observer
+from liftbridge_broker.replication.publishers import PublisherTable
+from liftbridge_broker.storage.log import ReadNeed
+from liftbridge_broker.storage.store import LogStore
+from liftbridge_broker.wire.acks import AckEncoder
+from liftbridge_broker.wire.subjects import ReservedSubjects, SubjectTable
+from liftbridge_proto import api_pb2
+
+INBOX_SUBSCRIPTION: Final = SubscriptionId(0)
+"""Subscription of the broker's own ack inbox; partitions use their ids, which are above."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeOptions:
+    """What a node must know.
+
+    Attributes:
+        broker: Id of this broker.
+        namespace: Prefix of internal subjects.
+        inbox: Subject of this process's ack inbox, unique.
+        defaults: Settings of streams that do not override them.
+        record_bytes_max: Largest record.
+    """
+
+    broker: BrokerId
+    namespace: str
+    inbox: str
+    defaults: StreamOptions
+    record_bytes_max: int
+
+
+ReadDone = Callable[[bytes | LiftbridgeError], None]
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One broker.
+
+    Attributes:
+        partitions: Partitions led here, by id, in order of creation.
+        lost_ack_count: Acks that could not be published because NATS was away.
+        lost_copy_count: Messages that other listeners of a subject missed for the same reason.
+    """
+
+    options: NodeOptions
+    files: Files
+    store: LogStore
+    metadata: MetadataDriver
+    messaging: Messaging
+    observer: Observer
+    new_token: Callable[[], Token]
+    partitions: dict[PartitionId, Partition] = field(default_factory=dict)
+    _inbox: AckInbox = field(init=False)
+    _subjects: SubjectTable[Partition] = field(default_factory=SubjectTable)
+    _names: dict[tuple[str, int], Partition] = field(default_factory=dict)
+    _reads: dict[Token, ReadDone] = field(default_factory=dict)
+    _idle_checks: list[tuple[Instant, PartitionId]] = field(default_factory=list)
+    _cursors: dict[PartitionId, CursorTable] = field(default_factory=dict)
+    _is_stopping: bool = False
+    lost_ack_count: int = 0
+    lost_copy_count: int = 0
+
+    def __post_init__(self) -> None:
+        self._inbox = AckInbox(self.options.inbox)
+        self.metadata.on_applied = self._on_applied
+
+    # -- what the API asks --------------------------------------------------------------------
+
+    @property
+    def broker(self) -> BrokerId:
+        """Id of this broker."""
+        return self.options.broker
+
+    @property
+    def state(self) -> ClusterState:
+        """Applied metadata; readers change nothing."""
+        return self.metadata.state
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions led here that take messages; paused ones do not count, as in the original."""
+        return sum(not partition.is_paused for partition in self.partitions.values())
+
+    def find_partition(self, stream: str, number: int) -> Partition:
+        """Partition led by this broker.
+
+        Raises:
+            NotFoundError: There is no such stream or partition.
+        """
+        partition = self._names.get((stream, number))
+        if partition is None:
+            raise NotFoundError(f"no such partition: {stream}/{number}")
+        return partition
+
+    def find_for_publish(self, stream: str, number: int) -> Partition:
+        """As `find_partition`, with the texts of `Publish`.
+
+        Raises:
+            NotFoundError: `no such stream: <name>` or `no such partition: <n>`.
+        """
+        partition = self._names.get((stream, number))
+        if partition is not None:
+            return partition
+        if self.state.stream(stream) is None:
+            raise NotFoundError(f"no such stream: {stream}")
+        raise NotFoundError(f"no such partition: {number}")
+
+    def publish(self, partition: Partition, run: PublishRun, now: Instant, wall_ns: int) -> None:
+        """Store a run from a client: directly, or over NATS when a queue group decides who does."""
+        if partition.group and run.publisher is None and run.target_offset is None:
+            self._publish_for_group(partition, run)
+        else:
+            partition.publish(run, now, wall_ns)
+
+    def propose(
+        self, command: Command, now: Instant, reply: Callable[[object], None]
+    ) -> None:
+        """Give a command to the metadata; `reply` gets its answer or a `LiftbridgeError`."""
+        if self._is_stopping:
+            reply(UnavailableError("broker is stopping"))
+            return
+        self.metadata.propose(command, now, reply)
+
+    def resume(
+        self,
+        partition: Partition,
+        now: Instant,
+        reply: Callable[[LiftbridgeError | None], None],
+    ) -> None:
+        """Resume a paused partition (all of its stream after a pause with `resumeAll`)."""
+        command = ResumeStream(name=StreamName(partition.stream), partitions=(partition.number,))
+
+        def answered(outcome: object) -> None:
+            reply(outcome if isinstance(outcome, LiftbridgeError) else None)
+
+        self.propose(command, now, answered)
+
+    # -- publishing over NATS -----------------------------------------------------------------
+
+    def publish_to_subject(
+        self, publish: SubjectPublish, acked: AckCallback | None
+    ) -> Callable[[], None]:
+        """Publish an envelope to a subject; `acked` gets the first ack of any stream on it.
+
+        Returns:
+            What to call when the caller gives up.
+
+        Raises:
+            UnavailableError: The link to NATS is down.
+            LimitError: Too many acks are waited for.
+        """
+        if acked is None:
+            frames = subject_frames(
+                publish, inbox=publish.ack_inbox, correlation_id=publish.correlation_id
+            )
+            self.messaging.publish_echo(frames)
+            return _nothing
+        token = self._inbox.wait(acked)
+        frames = subject_frames(publish, inbox=self._inbox.inbox, correlation_id=token)
+        try:
+            self.messaging.publish_echo(frames)
+        except LiftbridgeError:
+            self._inbox.forget(token)
+            raise
+        return lambda: self._inbox.forget(token)
+
+    def _publish_for_group(self, partition: Partition, run: PublishRun) -> None:
+        """Send one message into the queue group; whichever member stores it acks it."""
+        assert len(run.values) == 1
+        message = SubjectPublish(
+            subject=partition.subject,
+            value=run.values[0],
+            key=run.keys[0] if run.keys is not None else b"",
+            headers=(run.headers[0] or {}) if run.headers is not None else {},
+            stream=partition.stream,
+            partition=partition.number,
+            policy=run.policy,
+            expected_offset=run.expected_offsets[0] if run.expected_offsets is not None else 0,
+        )
+
+        def acked(ack: api_pb2.Ack) -> None:
+            for ticket in run.tickets:
+                if ack.ackError:
+                    ticket.sink.refused(error_of_ack(ack.ackError))
+                else:
+                    ticket.sink.acked(
+                        Stored(
+                            Offset(ack.offset),
+                            ack.receptionTimestamp,
+                            ack.commitTimestamp,
+                            LeaderEpoch(0),
+                            is_duplicate=False,
+                        )
+                    )
+
+        try:
+            self.publish_to_subject(message, acked if run.policy != POLICY_NONE else None)
+        except LiftbridgeError as error:
+            run.refuse(error)
+
+    def send_acks(self, frames: list[bytes]) -> None:
+        """Publish acks; while the link is down they are lost, as acks over NATS may be."""
+        if self.messaging.is_connected:
+            try:
+                self.messaging.publish_echo(frames)
+            except UnavailableError:
+                self.lost_ack_count += 1
+        else:
+            self.lost_ack_count += 1
+
+    # -- host of the partitions ---------------------------------------------------------------
+
+    def note_append(self, partition: Partition, now: Instant) -> None:
+        """Tell the store that bytes wait for a sync."""
+        self.store.note_append(partition.partition_id, now)
+
+    def can_fan_out(self) -> bool:
+        """Whether the link to NATS takes messages."""
+        return self.messaging.is_connected
+
+    def is_full(self) -> bool:
+        """Whether the disk is too full to append."""
+        return self.store.is_full
+
+    def fan_out(self, partition: Partition, run: PublishRun, now: Instant, wall_ns: int) -> None:
+        """Copy a directly appended run to the partitions beside it and to NATS.
+
+        The quiet connection does not bring it back here, so the partitions of this broker on the
+        same subject, queue groups apart, get it at once (ADR 0005).
+        """
+        try:
+            self.messaging.publish_quiet(partition.envelopes_of(run))
+        except UnavailableError:
+            self.lost_copy_count += len(run.values)
+        neighbours = self._subjects.lookup(run.subject)
+        if len(neighbours) > 1:
+            for neighbour in neighbours:
+                if neighbour is not partition:
+                    self._copy(neighbour, run, now, wall_ns)
+
+    def _copy(self, neighbour: Partition, run: PublishRun, now: Instant, wall_ns: int) -> None:
+        tickets: tuple[Ticket, ...] = ()
+        if run.ack_inbox and run.correlation_ids is not None:
+            acks = neighbour.intake.acks_for(run.subject)
+            acks.entries += [
+                (index, run.ack_inbox, correlation_id, run.policy)
+                for index, correlation_id in enumerate(run.correlation_ids)
+            ]
+            tickets = (Ticket(run.policy, acks),)
+        singles = neighbour.options.optimistic_concurrency
+        copy = PublishRun(
+            run.values,
+            run.subject,
+            "nats",
+            tickets,
+            run.keys,
+            run.headers,
+            reply=run.reply,
+            expected_offsets=run.expected_offsets,
+        )
+        for part in copy.singles() if singles else (copy,):
+            neighbour.take_copy(part, now, wall_ns)
+
+    def request_resume(self, partition: Partition, now: Instant) -> None:
+        """Resume because a message came."""
+
+        def answered(error: LiftbridgeError | None) -> None:
+            if error is not None:
+                partition.resume_failed(error)
+
+        self.resume(partition, now, answered)
+
+    def transition(self, kind: str, fields: Mapping[str, object]) -> None:
+        """Tell the observer."""
+        self.observer.transition(kind, fields)
+
+    # -- events -------------------------------------------------------------------------------
+
+    def on_messages(
+        self,
+        subscription: SubscriptionId,
+        arrivals: list[Arrival],
+        payloads: list[bytes],
+        now: Instant,
+        wall_ns: int,
+    ) -> None:
+        """Messages of one subscription of one chunk."""
+        if subscription == INBOX_SUBSCRIPTION:
+            for payload in payloads:
+                self._inbox.on_message(payload)
+            return
+        partition = self.partitions.get(PartitionId(subscription))
+        if partition is None:
+            return  # deleted while its last messages were under way
+        for run in partition.intake.runs_of(arrivals, payloads):
+            partition.take_copy(run, now, wall_ns)
+
+    def submit_read(self, need: ReadNeed, done: ReadDone) -> None:
+        """Read what is not in memory; `done` follows in a later turn."""
+        token = self.new_token()
+        self._reads[token] = done
+        self.files.submit_read(token, need.handle, need.position, need.length)
+
+    def on_file_event(self, event: FileEvent, now: Instant, wall_ns: int) -> None:
+        """A submitted file operation ended."""
+        done = self._reads.pop(event.token, None)
+        if done is not None:
+            done(event.error if event.error is not None else event.data)
+            return
+        if self.metadata.on_file_event(event, now):
+            return
+        for flushed in self.store.on_file_event(event, now, wall_ns):
+            partition = self.partitions.get(flushed.partition_id)
+            if partition is not None:
+                partition.on_flushed(flushed.flushed_offset, wall_ns)
+
+    def on_timer(self, now: Instant, wall_ns: int) -> None:
+        """The deadline came."""
+        self.store.on_timer(now, wall_ns)
+        checks = self._idle_checks
+        while checks and checks[0][0] <= now:
+            _, partition_id = heapq.heappop(checks)
+            partition = self.partitions.get(partition_id)
+            if partition is not None:
+                self._check_idle(partition, now)
+
+    def next_deadline(self) -> Instant | None:
+        """When `on_timer` wants to be called, `None` for never."""
+        deadlines = [self.store.next_deadline()]
+        if self._idle_checks:
+            deadlines.append(self._idle_checks[0][0])
+        return min((at for at in deadlines if at is not None), default=None)
+
+    # -- partitions ---------------------------------------------------------------------------
+
+    def start(self, now: Instant) -> None:
+        """Open every partition led here and listen to its subject; called once, before messages."""
+        self.messaging.subscribe(INBOX_SUBSCRIPTION, self.options.inbox, "")
+        for stream, state in self.state.partitions():
+            if state.leader == self.broker:
+                self.open_partition(stream, state, now)
+
+    def options_of(self, stream: StreamState) -> StreamOptions:
+        """Settings in force of a stream."""
+        return self.options.defaults.overridden(stream.overrides)
+
+    def open_partition(self, stream: StreamState, state: PartitionState, now: Instant) -> None:
+        """Open the log of a partition led here and take its messages.
+
+        Raises:
+            FilesError: The files of a new partition cannot be made.
+        """
+        options = self.options_of(stream)
+        log, reason = self.store.open(state.partition_id, stream.name, options, now)
+        is_internal = stream.name in RESERVED_STREAMS
+        acks = AckEncoder(stream.name, stream.subject)
+        publishers = PublisherTable(registered=self.state.publisher_epochs)
+        partition = Partition(
+            host=self,
+            log=log,
+            partition_id=state.partition_id,
+            stream=stream.name,
+            number=state.number,
+            stream_subject=stream.subject,
+            subject=partition_subject(stream.subject, state.number),
+            group=stream.group,
+            options=options,
+            leader_epoch=state.leader_epoch,
+            is_replicated=len(state.replicas) > 1,
+            publishers=publishers,
+            acks=acks,
+            intake=Intake(
+                acks,
+                self.send_acks,
+                partition_id=state.partition_id,
+                record_bytes_max=self.options.record_bytes_max,
+                takes_singles=options.optimistic_concurrency,
+                reserved=None if is_internal else ReservedSubjects(self.options.namespace),
+            ),
+            is_paused=state.paused,
+            is_auto_paused=state.auto_paused,
+            is_readonly=state.readonly,
+            last_active=now,
+        )
+        self.partitions[state.partition_id] = partition
+        self._names[stream.name, state.number] = partition
+        log.epochs.assign(state.leader_epoch, log.log_end_offset)
+        if reason:
+            partition.go_offline(reason)
+        else:
+            self.messaging.subscribe(
+                SubscriptionId(state.partition_id), partition.subject, stream.group
+            )
+            if not stream.group:
+                self._subjects.add(partition.subject, partition)
+        self.watch_idle(partition, now)
+
+    def close_partition(self, partition_id: PartitionId, error: LiftbridgeError) -> None:
+        """Stop serving a partition; its log stays open until the store lets it go."""
+        partition = self.partitions.pop(partition_id, None)
+        if partition is None:
+            return
+        self.messaging.unsubscribe(SubscriptionId(partition_id))
+        self._subjects.remove(partition.subject, partition)
+        del self._names[partition.stream, partition.number]
+        self._cursors.pop(partition_id, None)
+        partition.close(error)
+
+    def look_up_cursor(self, partition: Partition, key: bytes, done: LookUpDone) -> None:
+        """Latest cursor stored under a key in a partition of `__cursors`."""
+        table = self._cursors.get(partition.partition_id)
+        if table is None:
+            table = self._cursors[partition.partition_id] = CursorTable(partition, self)
+        table.look_up(key, done)
+
+    def stop(self) -> None:
+        """Refuse new work and end every subscription; the store is closed by the owner after."""
+        self._is_stopping = True
+        for partition_id in list(self.partitions):
+            self.close_partition(partition_id, UnavailableError("commit log was closed"))
+
+    # -- auto-pause ---------------------------------------------------------------------------
+
+    def _check_idle(self, partition: Partition, now: Instant) -> None:
+        """Pause a partition that got nothing for its auto-pause time (spec 6.5)."""
+        idle_ns = partition.options.auto_pause_ms * MILLISECOND_NS
+        if not idle_ns or partition.is_paused:
+            return
+        is_held = (
+            partition.options.auto_pause_disable_if_subscribers and len(partition.subscribers) > 0
+        )
+        due = Instant(partition.last_active + idle_ns)
+        if is_held:
+            due = Instant(now + idle_ns)
+        if due > now:
+            heapq.heappush(self._idle_checks, (due, partition.partition_id))
+            return
+        command = PauseStream(
+            name=StreamName(partition.stream),
+            partitions=(partition.number,),
+            is_automatic=True,
+            is_internal=True,
+        )
+        self.propose(command, now, _ignore_outcome)
+
+    def watch_idle(self, partition: Partition, now: Instant) -> None:
+        """Look again when the partition may have been idle for its auto-pause time."""
+        idle_ns = partition.options.auto_pause_ms * MILLISECOND_NS
+        if idle_ns:
+            due = Instant(now + idle_ns)
+            heapq.heappush(self._idle_checks, (due, partition.partition_id))
+
+
+def _nothing() -> None:
+    """There is nothing to give up."""
+
+
+def _ignore_outcome(_outcome: object) -> None:
+    """Whether an automatic pause succeeded shows at the next check."""

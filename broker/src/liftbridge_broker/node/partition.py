@@ -1,0 +1,536 @@
+"""One partition on its leader: intake, commit, acks, readers, pause and read-only.
+
+Runs come in through `publish` (gRPC) and `on_messages` (NATS); bytes go to the log, copies to every
+other listener of the subject, acks to their tickets. Offsets are exclusive ends. With one replica a
+record is committed when it is appended, or, under fsync policy `commit`, when it is on disk
+(replication.md 1.9, 1.15); that point is `_commit_to`, the only place that moves the high
+watermark.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+
+from liftbridge_broker.errors import (
+    FailedPreconditionError,
+    FilesError,
+    IncorrectOffsetError,
+    InvalidRequestError,
+    LiftbridgeError,
+    LimitError,
+    NotAppendedError,
+    NotFoundError,
+    OutcomeUnknownError,
+    PartitionOfflineError,
+    ReadonlyError,
+    StorageFullError,
+    UnavailableError,
+)
+from liftbridge_broker.logformat.batch import (
+    ATTRIBUTE_IDEMPOTENT,
+    BatchHeader,
+    filler,
+    read_header,
+    seal,
+)
+from liftbridge_broker.logformat.records import RecordEncoder
+from liftbridge_broker.model.ids import Instant, LeaderEpoch, Offset, PartitionId, PartitionNumber, PublisherId
+from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
+from liftbridge_broker.node.intake import Intake
+from liftbridge_broker.node.runs import PublishRun, Stored, Ticket
+from liftbridge_broker.replication.publishers import PublisherTable
+from liftbridge_broker.storage.log import PartitionLog
+from liftbridge_broker.wire.acks import AckEncoder
+from liftbridge_broker.wire.publish import EnvelopeEncoder
+
+BATCH_BYTES_MAX: Final = 256 * 1024
+"""Bytes of values and keys sealed into one batch, or one record (replication.md 1.15)."""
+
+PARKED_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Bytes of runs that wait for a partition to resume; more are refused."""
+
+
+class PartitionHost(Protocol):
+    """What a partition asks of its node."""
+
+    def note_append(self, partition: "Partition", now: Instant) -> None:
+        """Tell that bytes were appended and wait for a sync by the stream's policy."""
+        ...
+
+    def fan_out(self, partition: "Partition", run: PublishRun, now: Instant, wall_ns: int) -> None:
+        """Give a directly appended run to every other listener of its subject."""
+        ...
+
+    def can_fan_out(self) -> bool:
+        """Whether the link to NATS takes messages at this moment."""
+        ...
+
+    def is_full(self) -> bool:
+        """Whether the disk is too full to append."""
+        ...
+
+    def request_resume(self, partition: "Partition", now: Instant) -> None:
+        """Ask for the partition to be resumed; `resumed` or `resume_failed` follows."""
+        ...
+
+    def transition(self, kind: str, fields: Mapping[str, object]) -> None:
+        """Tell the observer."""
+        ...
+
+
+@dataclass(slots=True)
+class EventTimes:
+    """First and latest Unix nanoseconds at which something happened since the broker started."""
+
+    first: int = 0
+    latest: int = 0
+
+    def mark(self, wall_ns: int) -> None:
+        """Note that it happened."""
+        if not self.first:
+            self.first = wall_ns
+        self.latest = wall_ns
+
+
+class Subscriber(Protocol):
+    """A subscription as its partition sees it."""
+
+    @property
+    def next_offset(self) -> Offset:
+        """First offset not delivered yet."""
+        ...
+
+    def on_closed(self, error: LiftbridgeError) -> None:
+        """The partition serves no longer."""
+        ...
+
+
+class _Owed(NamedTuple):
+    """Acks that wait until everything below `end` is committed."""
+
+    end: Offset
+    stored: Stored
+    tickets: Sequence[Ticket]
+
+
+@dataclass(slots=True, eq=False)
+class Partition:
+    """State of one partition led by this broker.
+
+    Invariants: `log.high_watermark <= log.log_end_offset`; `_owed` is ordered by `end`; nothing is
+    appended while paused, read-only, offline or closed.
+
+    Attributes:
+        host: The node.
+        log: Its log; owned by the store.
+        partition_id: Unique id.
+        stream: Name of the stream.
+        number: Number within the stream.
+        stream_subject: Subject of the stream.
+        subject: Subject of the partition (`stream_subject` with a suffix from number 1 on).
+        group: NATS queue group, empty for none.
+        options: Settings in force.
+        leader_epoch: Epoch of this leadership.
+        is_replicated: Whether other brokers hold replicas; then copies name the partition, so that
+            a new leader does not store them again.
+        publishers: State of idempotent publishers.
+        acks: Builds its acks.
+        intake: Makes runs of its NATS messages.
+    """
+
+    host: PartitionHost
+    log: PartitionLog
+    partition_id: PartitionId
+    stream: str
+    number: PartitionNumber
+    stream_subject: str
+    subject: str
+    group: str
+    options: StreamOptions
+    leader_epoch: LeaderEpoch
+    is_replicated: bool
+    publishers: PublisherTable
+    acks: AckEncoder
+    intake: Intake
+    is_paused: bool = False
+    is_auto_paused: bool = False
+    is_readonly: bool = False
+    offline_reason: str = ""
+    closed_error: LiftbridgeError | None = None
+    last_active: Instant = Instant(0)
+    messages_received: EventTimes = field(default_factory=EventTimes)
+    pause_changed: EventTimes = field(default_factory=EventTimes)
+    readonly_changed: EventTimes = field(default_factory=EventTimes)
+    received_counts: dict[str, int] = field(
+        default_factory=lambda: {"grpc": 0, "nats": 0, "batch": 0}
+    )
+    received_bytes: dict[str, int] = field(
+        default_factory=lambda: {"grpc": 0, "nats": 0, "batch": 0}
+    )
+    delivered_count: int = 0
+    delivered_bytes: int = 0
+    dropped_count: int = 0
+    subscribers: dict[Subscriber, None] = field(default_factory=dict)
+    _encoder: RecordEncoder = field(init=False)
+    _envelopes: EnvelopeEncoder = field(init=False)
+    _owed: deque[_Owed] = field(default_factory=deque)
+    _readers: dict[Callable[[], None], None] = field(default_factory=dict)
+    _parked: deque[PublishRun] = field(default_factory=deque)
+    _parked_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self._encoder = RecordEncoder(self.stream, self.number)
+        self._envelopes = EnvelopeEncoder(self.stream, self.subject, self.number)
+
+    # -- publishing ---------------------------------------------------------------------------
+
+    @property
+    def is_commit_mode(self) -> bool:
+        """Whether acks and reads wait for the disk; `auto` does with a single replica."""
+        policy = self.options.fsync_policy
+        return policy is FsyncPolicy.COMMIT or policy is FsyncPolicy.AUTO
+
+    def publish(self, run: PublishRun, now: Instant, wall_ns: int) -> None:
+        """Append a run that came in directly, and give it to the other listeners.
+
+        A paused partition is resumed first; the run waits for that. Every ticket of the run is
+        answered exactly once, now or later.
+        """
+        if self.is_paused and self.closed_error is None:
+            self._park(run, now)
+            return
+        if not self.host.can_fan_out():
+            run.refuse(UnavailableError("failed to publish to NATS: connection lost or too slow"))
+            return
+        if self._append(run, now, wall_ns):
+            self.host.fan_out(self, run, now, wall_ns)
+
+    def envelopes_of(self, run: PublishRun) -> list[bytes]:
+        """NATS frames that carry a run to every other listener of the subject."""
+        return self._envelopes.frames(
+            run.values,
+            keys=run.keys,
+            headers=run.headers,
+            correlation_ids=run.correlation_ids,
+            ack_inbox=run.ack_inbox.encode(),
+            ack_policy=run.policy,
+            expected_offsets=run.expected_offsets,
+            appended_partition_id=self.partition_id if self.is_replicated else None,
+        )
+
+    def take_copy(self, run: PublishRun, now: Instant, wall_ns: int) -> None:
+        """Append a run that arrived over NATS, or by direct dispatch from a partition beside it.
+
+        While paused by hand messages are counted and dropped, as the original does; an auto-paused
+        partition wakes up.
+        """
+        if self.is_paused:
+            if self.is_auto_paused and self.closed_error is None:
+                self._park(run, now)
+            else:
+                self.dropped_count += len(run.values)
+            return
+        self._append(run, now, wall_ns)
+
+    def _append(self, run: PublishRun, now: Instant, wall_ns: int) -> bool:
+        try:
+            self._check_open()
+            known = self._check_run(run)
+        except LiftbridgeError as error:
+            run.refuse(error)
+            return False
+        if known is not None:
+            self._acknowledge(run, known, wall_ns, is_duplicate=True)
+            return False
+        try:
+            base_offset, timestamp = self._write(run, wall_ns)
+        except LiftbridgeError as error:
+            run.refuse(error)
+            return False
+        count = len(run.values)
+        self.last_active = now
+        self.messages_received.mark(wall_ns)
+        self.received_counts[run.path] += count
+        self.received_bytes[run.path] += run.size_bytes
+        if not self.is_commit_mode:
+            self._commit_to(self.log.log_end_offset, wall_ns)
+        self.host.note_append(self, now)
+        stored = Stored(base_offset, timestamp, wall_ns, self.leader_epoch, is_duplicate=False)
+        self._owe(Offset(base_offset + count), stored, run.tickets)
+        return True
+
+    def _owe(self, end: Offset, stored: Stored, tickets: Sequence[Ticket]) -> None:
+        if not tickets:
+            return
+        if end <= self.log.high_watermark:
+            for ticket in tickets:
+                ticket.sink.acked(stored)
+        else:
+            self._owed.append(_Owed(end, stored, tickets))
+
+    def _acknowledge(
+        self, run: PublishRun, base_offset: Offset, wall_ns: int, *, is_duplicate: bool
+    ) -> None:
+        """Answer a duplicate with where the original is stored, once that is committed."""
+        stored = Stored(base_offset, wall_ns, wall_ns, self.leader_epoch, is_duplicate)
+        self._owe(Offset(base_offset + len(run.values)), stored, run.tickets)
+
+    def _check_open(self) -> None:
+        if self.closed_error is not None:
+            raise NotAppendedError(f"not appended: {self.closed_error.text}")
+        if self.offline_reason:
+            raise PartitionOfflineError(f"not appended: partition offline: {self.offline_reason}")
+        if self.is_readonly:
+            raise ReadonlyError(f"readonly partition: {self.number}")
+        if self.host.is_full():
+            raise StorageFullError("not appended: storage full")
+
+    def _check_run(self, run: PublishRun) -> Offset | None:
+        """Apply optimistic concurrency, restore and idempotence; an offset means a duplicate."""
+        end = self.log.log_end_offset
+        if self.options.optimistic_concurrency and run.target_offset is None:
+            expected = run.expected_offsets[0] if run.expected_offsets is not None else 0
+            if expected not in (-1, end) or len(run.values) > 1:
+                raise IncorrectOffsetError("incorrect expected offset")
+        if run.target_offset is not None and run.target_offset < end:
+            raise InvalidRequestError(
+                f"target_offset {run.target_offset} is below the log end offset {end}"
+            )
+        if run.publisher is None:
+            return None
+        return self.publishers.check(*run.publisher, len(run.values))
+
+    def _write(self, run: PublishRun, wall_ns: int) -> tuple[Offset, int]:
+        """Seal and append a run as one batch or, when it is large, several; offsets adjoin."""
+        timestamp = max(self.log.largest_timestamp, wall_ns)
+        if run.target_offset is not None and run.target_offset > self.log.log_end_offset:
+            self._write_filler(run.target_offset, timestamp, wall_ns)
+        base_offset = self.log.log_end_offset
+        start = 0
+        for end in _batch_ends(run):
+            try:
+                self._write_batch(run, start, end, timestamp, wall_ns)
+            except FilesError as error:
+                raise self._append_failed(error, is_partial=start > 0) from error
+            start = end
+        return base_offset, timestamp if run.timestamps is None else run.timestamps[0]
+
+    def _write_batch(
+        self, run: PublishRun, start: int, end: int, timestamp: int, wall_ns: int
+    ) -> None:
+        base_offset = self.log.log_end_offset
+        is_whole = start == 0 and end == len(run.values)
+        values = run.values if is_whole else run.values[start:end]
+        keys = run.keys if is_whole or run.keys is None else run.keys[start:end]
+        headers = run.headers if is_whole or run.headers is None else run.headers[start:end]
+        times = run.timestamps[start:end] if run.timestamps is not None else None
+        if times is None:
+            frames = self._encoder.encode(
+                base_offset=base_offset,
+                timestamp=timestamp,
+                subject=run.subject,
+                reply=run.reply,
+                values=values,
+                keys=keys,
+                headers=headers,
+            )
+        else:
+            frames = [
+                self._encoder.encode_record(
+                    offset=base_offset + index,
+                    timestamp=times[index],
+                    subject=run.subject,
+                    reply=run.reply,
+                    value=value,
+                    key=keys[index] if keys is not None else b"",
+                    headers=headers[index] if headers is not None else None,
+                )
+                for index, value in enumerate(values)
+            ]
+        publisher = run.publisher
+        batch = seal(
+            frames=frames,
+            partition_id=self.partition_id,
+            leader_epoch=self.leader_epoch,
+            base_offset=base_offset,
+            last_offset=Offset(base_offset + end - start - 1),
+            count=end - start,
+            first_timestamp=timestamp if times is None else times[0],
+            largest_timestamp=timestamp if times is None else times[-1],
+            attributes=ATTRIBUTE_IDEMPOTENT if publisher is not None else 0,
+            publisher_id=publisher.publisher_id if publisher is not None else PublisherId(0),
+            publisher_epoch=publisher.publisher_epoch if publisher is not None else 0,
+            first_sequence=publisher.first_sequence + start if publisher is not None else 0,
+        )
+        self._append_batch(batch, wall_ns)
+
+    def _append_batch(self, batch: bytes, wall_ns: int) -> None:
+        header: BatchHeader = read_header(batch, 0)
+        self.log.append(batch, header, wall_ns)
+        if header.publisher_id:
+            self.publishers.replay(header)
+
+    def _write_filler(self, target: Offset, timestamp: int, wall_ns: int) -> None:
+        """Cover the hole below a restored record, because ranges of batches must adjoin."""
+        empty = filler(
+            partition_id=self.partition_id,
+            leader_epoch=self.leader_epoch,
+            base_offset=self.log.log_end_offset,
+            last_offset=Offset(target - 1),
+            timestamp=timestamp,
+        )
+        try:
+            self._append_batch(empty, wall_ns)
+        except FilesError as error:
+            raise self._append_failed(error, is_partial=False) from error
+
+    def _append_failed(self, error: FilesError, *, is_partial: bool) -> LiftbridgeError:
+        """What a failed write means for the caller and for the partition."""
+        if not error.is_full:
+            self.go_offline(error.text)
+        if is_partial:
+            return OutcomeUnknownError(f"outcome unknown: part of the run was stored: {error}")
+        if error.is_full:
+            return StorageFullError("not appended: storage full")
+        return PartitionOfflineError(f"not appended: {error}")
+
+    # -- commit -------------------------------------------------------------------------------
+
+    def on_flushed(self, flushed_offset: Offset, wall_ns: int) -> None:
+        """Everything below `flushed_offset` is on disk."""
+        if self.is_commit_mode:
+            self._commit_to(flushed_offset, wall_ns)
+
+    def _commit_to(self, end: Offset, wall_ns: int) -> None:
+        """Move the high watermark, release acks, wake readers (I3)."""
+        log = self.log
+        if end <= log.high_watermark:
+            return
+        assert end <= log.log_end_offset
+        log.high_watermark = end
+        owed = self._owed
+        while owed and owed[0].end <= end:
+            _, stored, tickets = owed.popleft()
+            released = stored._replace(commit_ns=wall_ns)
+            for ticket in tickets:
+                ticket.sink.acked(released)
+        self._wake_readers()
+
+    def _wake_readers(self) -> None:
+        if self._readers:
+            waiting = list(self._readers)
+            self._readers.clear()
+            for wake in waiting:
+                wake()
+
+    # -- readers ------------------------------------------------------------------------------
+
+    def wait_for_data(self, wake: Callable[[], None]) -> None:
+        """Call `wake` once, when the high watermark moves or the flags change."""
+        self._readers[wake] = None
+
+    def stop_waiting(self, wake: Callable[[], None]) -> None:
+        """Forget a reader that waits; nothing happens when it does not."""
+        self._readers.pop(wake, None)
+
+    def attach(self, subscriber: Subscriber) -> None:
+        """Tell a subscription when the partition closes."""
+        self.subscribers[subscriber] = None
+
+    def detach(self, subscriber: Subscriber, now: Instant) -> None:
+        """Forget a subscription."""
+        del self.subscribers[subscriber]
+        self.last_active = now
+
+    # -- state --------------------------------------------------------------------------------
+
+    def set_readonly(self, *, is_readonly: bool, wall_ns: int) -> None:
+        """Refuse, or accept again, new messages; readers at the end learn of it."""
+        self.is_readonly = is_readonly
+        self.readonly_changed.mark(wall_ns)
+        self._wake_readers()
+
+    def set_paused(
+        self, *, is_paused: bool, is_auto: bool, now: Instant, wall_ns: int
+    ) -> None:
+        """Stop intake and end subscriptions, or go on with the runs that waited."""
+        self.pause_changed.mark(wall_ns)
+        self.is_paused = is_paused
+        self.is_auto_paused = is_paused and is_auto
+        if is_paused:
+            self._end_subscriptions(FailedPreconditionError("commit log was closed"))
+            return
+        self.last_active = now
+        parked, self._parked, self._parked_bytes = self._parked, deque(), 0
+        for run in parked:
+            if run.path == "nats":
+                self.take_copy(run, now, wall_ns)
+            else:
+                self.publish(run, now, wall_ns)
+
+    def resume_failed(self, error: LiftbridgeError) -> None:
+        """Refuse the runs that waited for a resume that did not happen."""
+        parked, self._parked, self._parked_bytes = self._parked, deque(), 0
+        for run in parked:
+            run.refuse(error)
+
+    def _park(self, run: PublishRun, now: Instant) -> None:
+        size = run.size_bytes
+        if self._parked_bytes + size > PARKED_BYTES_MAX:
+            run.refuse(LimitError(f"more than {PARKED_BYTES_MAX} bytes wait for the resume"))
+            return
+        self._parked.append(run)
+        self._parked_bytes += size
+        if len(self._parked) == 1:
+            self.host.request_resume(self, now)
+
+    def go_offline(self, reason: str) -> None:
+        """Stop serving: the files failed or are damaged. Kept as it is for an operator."""
+        if self.offline_reason:
+            return
+        self.offline_reason = reason
+        self.host.transition(
+            "partition_offline",
+            {"stream": self.stream, "partition": self.number, "reason": reason},
+        )
+        self._fail_owed(OutcomeUnknownError(f"outcome unknown: {reason}"))
+
+    def close(self, error: LiftbridgeError) -> None:
+        """End everything: the stream was deleted, or the broker stops.
+
+        Acks that are owed get an unknown outcome when the broker stops, because their records may
+        be on disk; with the stream gone there is nothing left to know.
+        """
+        self.closed_error = error
+        self._end_subscriptions(error)
+        is_deleted = isinstance(error, NotFoundError)
+        self._fail_owed(error if is_deleted else OutcomeUnknownError(f"outcome unknown: {error}"))
+        self.resume_failed(NotAppendedError(f"not appended: {error}"))
+
+    def _fail_owed(self, error: LiftbridgeError) -> None:
+        owed, self._owed = self._owed, deque()
+        for entry in owed:
+            for ticket in entry.tickets:
+                ticket.sink.refused(error)
+
+    def _end_subscriptions(self, error: LiftbridgeError) -> None:
+        for subscriber in list(self.subscribers):
+            subscriber.on_closed(error)
+
+
+def _batch_ends(run: PublishRun) -> list[int]:
+    """Exclusive ends of the slices of a run that become one batch each."""
+    values, keys = run.values, run.keys
+    if run.size_bytes <= BATCH_BYTES_MAX:
+        return [len(values)]
+    ends: list[int] = []
+    size = 0
+    for index, value in enumerate(values):
+        length = len(value) + (len(keys[index]) if keys is not None else 0)
+        if size and size + length > BATCH_BYTES_MAX:
+            ends.append(index)
+            size = 0
+        size += length
+    ends.append(len(values))
+    return ends

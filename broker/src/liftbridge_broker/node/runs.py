@@ -1,0 +1,118 @@
+"""What travels from the edge of the broker into a partition: runs of messages, and where their acks go.
+
+A run is all that one loop turn brought for one partition from one caller, so objects are made for
+each run, never for each message (architecture 9).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple, Protocol
+
+from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.model.ids import LeaderEpoch, Offset
+from liftbridge_broker.replication.publishers import PublisherStamp
+
+POLICY_LEADER: Final = 0
+POLICY_ALL: Final = 1
+POLICY_NONE: Final = 2
+
+
+class Stored(NamedTuple):
+    """Where a run was stored.
+
+    Attributes:
+        base_offset: Offset of its first record; the others follow without gaps.
+        timestamp: Timestamp of its records, Unix nanoseconds.
+        commit_ns: Wall clock when the ack was released.
+        leader_epoch: Epoch under which it was appended.
+        is_duplicate: Whether an earlier run of the same idempotent publisher stored it.
+    """
+
+    base_offset: Offset
+    timestamp: int
+    commit_ns: int
+    leader_epoch: LeaderEpoch
+    is_duplicate: bool
+
+
+class AckSink(Protocol):
+    """Receives the outcome of a run exactly once."""
+
+    def acked(self, stored: Stored) -> None:
+        """Every record of the run is stored as its ack policy asks for."""
+        ...
+
+    def refused(self, error: LiftbridgeError) -> None:
+        """No record of the run is stored, or, for `OutcomeUnknownError`, nobody knows."""
+        ...
+
+
+class Ticket(NamedTuple):
+    """An ack that is owed: to whom, and when. Never made for policy NONE."""
+
+    policy: int
+    sink: AckSink
+
+
+@dataclass(slots=True)
+class PublishRun:
+    """Messages of one caller for one partition, in order; all lists have the length of `values`.
+
+    Attributes:
+        values: Values of the messages.
+        subject: Concrete NATS subject they were, or are, published to.
+        path: Where they came in, for metrics: `grpc`, `batch` or `nats`.
+        tickets: Acks owed once the run is stored.
+        keys: Keys, empty for none; `None` when no message has one.
+        headers: User headers; `None` when no message has any.
+        reply: NATS reply subject, empty for none.
+        policy: Ack policy written into the envelope for other listeners.
+        correlation_ids: UTF-8 correlation ids for the envelope; `None` when there are none.
+        ack_inbox: The caller's own inbox for the envelope, empty for none.
+        expected_offsets: Optimistic concurrency: offsets asked for, -1 for any; `None` means 0.
+        publisher: Stamp of an idempotent publisher; such a run is a batch of its own.
+        target_offset: Restore: offset the first record must get.
+        timestamps: Restore: timestamps of the records, not decreasing.
+    """
+
+    values: list[bytes]
+    subject: str
+    path: str
+    tickets: Sequence[Ticket] = ()
+    keys: list[bytes] | None = None
+    headers: list[Mapping[str, bytes] | None] | None = None
+    reply: str = ""
+    policy: int = POLICY_LEADER
+    correlation_ids: list[bytes] | None = None
+    ack_inbox: str = ""
+    expected_offsets: list[int] | None = None
+    publisher: PublisherStamp | None = None
+    target_offset: Offset | None = None
+    timestamps: list[int] | None = None
+
+    def refuse(self, error: LiftbridgeError) -> None:
+        """Tell every waiting caller that nothing of this run is stored."""
+        for ticket in self.tickets:
+            ticket.sink.refused(error)
+
+    def singles(self) -> list["PublishRun"]:
+        """The same messages as runs of one, for partitions that decide on each by itself."""
+        return [
+            replace(
+                self,
+                values=[value],
+                keys=[self.keys[index]] if self.keys is not None else None,
+                headers=[self.headers[index]] if self.headers is not None else None,
+                expected_offsets=(
+                    [self.expected_offsets[index]] if self.expected_offsets is not None else None
+                ),
+                tickets=(),
+            )
+            for index, value in enumerate(self.values)
+        ]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes held by the run while it waits: values and keys."""
+        keys = sum(map(len, self.keys)) if self.keys is not None else 0
+        return sum(map(len, self.values)) + keys

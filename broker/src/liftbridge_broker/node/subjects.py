@@ -1,0 +1,97 @@
+"""Messages that go out over NATS and come back as acks: `PublishToSubject`, and queue groups.
+
+A message for a stream with a queue group is appended by whichever member NATS picks, so its broker
+is not known beforehand. Such messages carry an inbox of this broker and a token as correlation id;
+the first ack with the token answers the caller (spec 1.8).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from liftbridge_broker.errors import LimitError
+from liftbridge_broker.wire.envelope import decode_ack, encode_publish
+from liftbridge_broker.wire.nats import publish_head
+from liftbridge_proto import api_pb2
+
+WAITING_COUNT_MAX: Final = 65_536
+"""Acks waited for at a time; a caller that gives up makes room."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectPublish:
+    """A message for a subject; `ack_inbox` is the caller's own and stays in the envelope."""
+
+    subject: str
+    value: bytes
+    key: bytes = b""
+    headers: Mapping[str, bytes] = field(default_factory=dict)
+    stream: str = ""
+    partition: int = 0
+    policy: int = 0
+    correlation_id: str = ""
+    ack_inbox: str = ""
+    expected_offset: int = 0
+
+
+AckCallback = Callable[[api_pb2.Ack], None]
+
+
+class AckInbox:
+    """Acks this broker waits for on its own inbox.
+
+    Args:
+        inbox: Subject of the inbox, subscribed to by the owner.
+    """
+
+    def __init__(self, inbox: str) -> None:
+        self.inbox = inbox
+        self._next = 0
+        self._waiting: dict[str, AckCallback] = {}
+
+    def wait(self, callback: AckCallback) -> str:
+        """Register a caller; the token goes into the envelope as correlation id.
+
+        Raises:
+            LimitError: Too many acks are waited for.
+        """
+        if len(self._waiting) >= WAITING_COUNT_MAX:
+            raise LimitError(f"more than {WAITING_COUNT_MAX} acks are waited for")
+        self._next += 1
+        token = str(self._next)
+        self._waiting[token] = callback
+        return token
+
+    def forget(self, token: str) -> None:
+        """The caller gave up."""
+        self._waiting.pop(token, None)
+
+    def on_message(self, payload: bytes) -> None:
+        """Answer the caller an ack belongs to; anything else is dropped."""
+        try:
+            ack = decode_ack(payload)
+        except DecodeError:
+            return
+        callback = self._waiting.pop(ack.correlationId, None) if ack is not None else None
+        if callback is not None and ack is not None:
+            callback(ack)
+
+
+def subject_frames(publish: SubjectPublish, *, inbox: str, correlation_id: str) -> list[bytes]:
+    """NATS frames of one message with the given inbox and correlation id."""
+    message = api_pb2.Message(
+        offset=publish.expected_offset,
+        key=publish.key,
+        value=publish.value,
+        stream=publish.stream,
+        partition=publish.partition,
+        subject=publish.subject,
+        headers=publish.headers,
+        ackInbox=inbox,
+        correlationId=correlation_id,
+        ackPolicy=api_pb2.AckPolicy.Name(publish.policy),
+    )
+    payload = encode_publish(message)
+    return [publish_head(publish.subject.encode(), len(payload)), payload, b"\r\n"]

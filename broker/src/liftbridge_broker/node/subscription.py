@@ -1,0 +1,314 @@
+"""One subscription: where it starts and stops, and the frames it reads (spec 1.5).
+
+A subscription is pulled: the edge asks for frames while its peer takes them, and is woken when
+there is more. Frames are slices of stored bytes, ready to be sent.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, NamedTuple, Protocol
+
+from liftbridge_broker.errors import (
+    CorruptionError,
+    EndOfStreamError,
+    FailedPreconditionError,
+    InternalError,
+    InvalidRequestError,
+    LiftbridgeError,
+)
+from liftbridge_broker.model.ids import Instant, Offset
+from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.storage.log import LogReader, ReadNeed
+from liftbridge_broker.storage.reverse import ReverseReader
+
+Buffer = bytes | memoryview
+
+
+class StartPosition(IntEnum):
+    """Where a subscription begins; values of `proto.StartPosition`."""
+
+    NEW_ONLY = 0
+    OFFSET = 1
+    EARLIEST = 2
+    LATEST = 3
+    TIMESTAMP = 4
+
+
+class StopPosition(IntEnum):
+    """Where a subscription ends; values of `proto.StopPosition`."""
+
+    ON_CANCEL = 0
+    OFFSET = 1
+    LATEST = 2
+    TIMESTAMP = 3
+
+
+class Position(NamedTuple):
+    """A start or stop as the client gave it; `offset` and `timestamp` matter for their kind only."""
+
+    kind: int
+    offset: int
+    timestamp: int
+
+
+class Pulled(NamedTuple):
+    """What a pull gave.
+
+    Attributes:
+        slices: gRPC frames of whole messages, in order.
+        end: Why the subscription is over, `None` while it goes on.
+        waits: Whether nothing more is to be had until `wake` is called.
+    """
+
+    slices: Sequence[Buffer]
+    end: LiftbridgeError | None
+    waits: bool
+
+
+NOTHING: Final[Sequence[Buffer]] = ()
+
+
+class ReadHost(Protocol):
+    """What a subscription asks of its node: reads that had to wait for the disk."""
+
+    def submit_read(self, need: ReadNeed, done: Callable[[bytes | LiftbridgeError], None]) -> None:
+        """Read off the loop; `done` is called with the bytes or the error."""
+        ...
+
+
+def start_offset(partition: Partition, start: Position) -> int:
+    """First offset asked for, before it is held against what is there (spec 1.5.1).
+
+    Raises:
+        InvalidRequestError: The kind of position is unknown.
+    """
+    log = partition.log
+    match start.kind:
+        case StartPosition.NEW_ONLY:
+            offset = int(log.log_end_offset)
+        case StartPosition.OFFSET:
+            offset = start.offset
+        case StartPosition.EARLIEST:
+            offset = int(log.log_start_offset)
+        case StartPosition.LATEST:
+            offset = log.log_end_offset - 1
+        case StartPosition.TIMESTAMP:
+            offset = int(log.offset_for_timestamp(start.timestamp))
+        case _:
+            raise InvalidRequestError(f"Unknown StartPosition {start.kind}")
+    return max(offset, 0)
+
+
+def stop_end(partition: Partition, stop: Position) -> int | None:
+    """Exclusive end of the subscription, `None` for never (spec 1.5.2).
+
+    Raises:
+        InvalidRequestError: The kind of position is unknown.
+        EndOfStreamError: STOP_LATEST on an empty log.
+        InternalError: STOP_TIMESTAMP before the first record.
+    """
+    log = partition.log
+    match stop.kind:
+        case StopPosition.ON_CANCEL:
+            return int(log.log_end_offset) if partition.is_readonly else None
+        case StopPosition.OFFSET:
+            return None if stop.offset == -1 else stop.offset + 1
+        case StopPosition.LATEST:
+            if log.log_end_offset == log.log_start_offset:
+                raise EndOfStreamError("Stream is empty")
+            return int(log.log_end_offset)
+        case StopPosition.TIMESTAMP:
+            last = log.last_offset_at_or_before(stop.timestamp)
+            if last is None:
+                raise InternalError(
+                    "Failed to lookup offset for timestamp: no message at or before it"
+                )
+            return last + 1
+        case _:
+            raise InvalidRequestError(f"Unknown StopPosition {stop.kind}")
+
+
+@dataclass(slots=True, eq=False)
+class Subscription:
+    """An open subscription.
+
+    Invariant: at most one of {waiting for data, waiting for a read, ready} holds.
+
+    Attributes:
+        partition: What is read.
+        wake: Called, with nothing held, when `pull` may give more.
+    """
+
+    partition: Partition
+    host: ReadHost
+    wake: Callable[[], None]
+    _reader: LogReader | ReverseReader
+    _stop_end: int | None
+    _is_reverse: bool
+    _end: LiftbridgeError | None = None
+    _is_reading: bool = False
+    _is_open: bool = True
+
+    def __post_init__(self) -> None:
+        self.partition.attach(self)
+
+    @property
+    def next_offset(self) -> Offset:
+        """First offset not delivered yet; a reverse subscription lags behind nothing."""
+        if isinstance(self._reader, LogReader):
+            return self._reader.next_offset
+        return self.partition.log.high_watermark
+
+    @classmethod
+    def open(
+        cls,
+        partition: Partition,
+        host: ReadHost,
+        wake: Callable[[], None],
+        *,
+        start: Position,
+        stop: Position,
+        is_reverse: bool,
+    ) -> "Subscription":
+        """Resolve the positions and attach to the partition.
+
+        Raises:
+            LiftbridgeError: As `start_offset` and `stop_end`, or the stop lies before the start.
+        """
+        first = start_offset(partition, start)
+        end = stop_end(partition, stop)
+        log = partition.log
+        committed = log.high_watermark
+        if is_reverse:
+            return cls._open_reverse(partition, host, wake, first, end)
+        if end is not None and end - 1 < first and not _is_empty_readonly(partition, end):
+            raise InvalidRequestError(f"Stop offset is before start offset: {end - 1} < {first}")
+        begin = Offset(max(min(first, committed), log.log_start_offset))
+        if partition.is_readonly and end == log.log_end_offset == begin:
+            end = None  # nothing to deliver: ends as a read-only partition does
+        return cls(partition, host, wake, log.reader(begin), end, _is_reverse=False)
+
+    @classmethod
+    def _open_reverse(
+        cls,
+        partition: Partition,
+        host: ReadHost,
+        wake: Callable[[], None],
+        first: int,
+        end: int | None,
+    ) -> "Subscription":
+        log = partition.log
+        if log.high_watermark == log.log_start_offset:
+            raise InternalError("segment not found")
+        newest = Offset(min(first, log.high_watermark - 1))
+        has_stop = end is not None and not partition.is_readonly
+        oldest = end - 1 if has_stop and end is not None else int(log.log_start_offset)
+        if oldest > newest:
+            raise InvalidRequestError(
+                f"Stop offset is after start offset of a reverse subscription: {oldest} > {newest}"
+            )
+        reader = ReverseReader(log, newest)
+        return cls(partition, host, wake, reader, oldest if has_stop else None, _is_reverse=True)
+
+    def pull(self, bytes_max: int) -> Pulled:
+        """Up to about `bytes_max` bytes of frames; never blocks.
+
+        After a pull with `waits` or an `end` nothing comes until `wake`, or ever.
+        """
+        if self._end is not None:
+            return Pulled(NOTHING, self._end, waits=False)
+        if self._is_reading:
+            return Pulled(NOTHING, None, waits=True)
+        if self.partition.is_paused:
+            self._end = FailedPreconditionError("commit log was closed")
+            return Pulled(NOTHING, self._end, waits=False)
+        try:
+            return self._pull_reverse(bytes_max) if self._is_reverse else self._pull(bytes_max)
+        except CorruptionError as error:
+            self.partition.go_offline(error.text)
+            self._end = error
+            return Pulled(NOTHING, error, waits=False)
+
+    def _pull(self, bytes_max: int) -> Pulled:
+        partition, reader = self.partition, self._reader
+        assert isinstance(reader, LogReader)
+        log = partition.log
+        stop = self._stop_end
+        end = log.high_watermark
+        if stop is not None and stop < end:
+            end = Offset(stop)
+        if reader.next_offset < end:
+            result = reader.read(bytes_max, end)
+            if result.need is not None:
+                return self._read_later(result.need)
+            partition.delivered_count += result.count
+            partition.delivered_bytes += sum(map(len, result.slices))
+            if reader.next_offset < end or result.slices:
+                return Pulled(result.slices, None, waits=False)
+        if stop is not None and reader.next_offset >= stop:
+            self._end = EndOfStreamError("Stop offset reached")
+        elif partition.is_readonly and reader.next_offset >= log.log_end_offset:
+            self._end = EndOfStreamError("End of readonly partition")
+        else:
+            partition.wait_for_data(self.wake)
+            return Pulled(NOTHING, None, waits=True)
+        return Pulled(NOTHING, self._end, waits=False)
+
+    def _pull_reverse(self, bytes_max: int) -> Pulled:
+        reader = self._reader
+        assert isinstance(reader, ReverseReader)
+        result = reader.read(bytes_max, self._stop_end)
+        if result.need is not None:
+            return self._read_later(result.need)
+        if result.slices:
+            self.partition.delivered_count += result.count
+            self.partition.delivered_bytes += sum(map(len, result.slices))
+            return Pulled(result.slices, None, waits=False)
+        if self._stop_end is not None:
+            self._end = EndOfStreamError("Stop offset reached")
+        else:
+            self._end = ReverseEndError("EOF")
+        return Pulled(NOTHING, self._end, waits=False)
+
+    def _read_later(self, need: ReadNeed) -> Pulled:
+        self._is_reading = True
+        self.host.submit_read(need, self._read_done)
+        return Pulled(NOTHING, None, waits=True)
+
+    def _read_done(self, outcome: bytes | LiftbridgeError) -> None:
+        self._is_reading = False
+        if not self._is_open:
+            return
+        if isinstance(outcome, LiftbridgeError):
+            self.partition.go_offline(outcome.text)
+            self._end = outcome
+        else:
+            self._reader.feed(outcome)
+        self.wake()
+
+    def on_closed(self, error: LiftbridgeError) -> None:
+        """End with the partition's reason, once what was read is delivered."""
+        if self._end is None:
+            self._end = error
+            self.wake()
+
+    def close(self, now: Instant) -> None:
+        """Detach; nothing is called afterwards."""
+        if self._is_open:
+            self._is_open = False
+            self.partition.stop_waiting(self.wake)
+            self.partition.detach(self, now)
+
+
+class ReverseEndError(EndOfStreamError):
+    """A reverse subscription gave its oldest message; UNKNOWN as in the original."""
+
+    code = "REVERSE_END"
+    status = FailedPreconditionError.status.__class__.UNKNOWN
+
+
+def _is_empty_readonly(partition: Partition, end: int) -> bool:
+    """An empty read-only partition opens and ends at once, whatever the positions say."""
+    log = partition.log
+    return partition.is_readonly and end == log.log_end_offset == log.log_start_offset

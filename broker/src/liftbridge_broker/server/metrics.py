@@ -1,0 +1,155 @@
+"""Where `/metrics` gets its integers: the node's and its links' counters, read at a scrape."""
+
+import platform
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from liftbridge_broker.adapters.nats.link import NatsLink
+from liftbridge_broker.adapters.observe.metrics import Sample
+from liftbridge_broker.api.transport import GrpcServer
+from liftbridge_broker.node.node import Node
+from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.ports.clock import Clock
+from liftbridge_broker.ports.files import Files
+
+API_VERSION: Final = "2.0.0"
+
+
+@dataclass(slots=True)
+class BrokerMetrics:
+    """Implements `MetricsSource` for one broker.
+
+    Attributes:
+        version: Version of the broker.
+        started_ns: Wall clock of the start.
+        is_ready: Whether requests are taken.
+    """
+
+    node: Node
+    grpc: GrpcServer
+    link: NatsLink
+    files: Files
+    clock: Clock
+    version: str
+    started_ns: int
+    is_ready: Callable[[], bool]
+
+    def broker_samples(self) -> Mapping[str, Sample]:
+        """Samples of the whole broker."""
+        partitions = self.node.partitions.values()
+        stats = self.grpc.stats
+        return {
+            "build_info": {(self.version, API_VERSION, platform.python_version()): 1},
+            "broker_start_time_seconds": self.started_ns,
+            "broker_ready": int(self.is_ready()),
+            "metadata_applied_index": self.node.state.applied_index,
+            "streams": len(self.node.state.streams),
+            "partitions": len(partitions),
+            "partitions_offline": sum(bool(p.offline_reason) for p in partitions),
+            "partitions_paused": sum(p.is_paused for p in partitions),
+            "partitions_readonly": sum(p.is_readonly for p in partitions),
+            "publishers": sum(len(p.publishers) for p in partitions),
+            "subscriptions": sum(len(p.subscribers) for p in partitions),
+            "log_segments": sum(p.log.segment_count for p in partitions),
+            "log_bytes": sum(p.log.size_bytes for p in partitions),
+            "disk_total_bytes": self.files.total_bytes(),
+            "disk_free_bytes": self.files.free_bytes(),
+            "disk_full": int(self.node.is_full()),
+            "grpc_requests_total": {
+                (method, str(code)): count for (method, code), count in stats.requests.items()
+            },
+            "connections": stats.connections_open,
+            "connections_total": stats.connections_total,
+            "streams_open": stats.streams_open,
+            "grpc_received_bytes_total": stats.bytes_received,
+            "grpc_sent_bytes_total": stats.bytes_sent,
+            "grpc_protocol_errors_total": {
+                str(code): count for code, count in stats.protocol_errors.items()
+            },
+            "grpc_floods_total": dict(stats.floods),
+            "nats_connected": int(self.link.is_connected),
+            "nats_dropped_messages_total": {
+                "paused": sum(p.dropped_count for p in partitions),
+                "reserved": sum(p.intake.reserved_count for p in partitions),
+                "ack": self.node.lost_ack_count,
+                "copy": self.node.lost_copy_count,
+            },
+        }
+
+    def stream_samples(self) -> Iterable[tuple[str, Mapping[str, Sample]]]:
+        """Samples of every stream, over the partitions led here."""
+        by_stream: dict[str, list[Partition]] = {}
+        for partition in self.node.partitions.values():
+            by_stream.setdefault(partition.stream, []).append(partition)
+        now = self.clock.wall_ns()
+        for stream, partitions in by_stream.items():
+            yield stream, _stream_sample(partitions, now)
+
+    def partition_samples(self, stream: str) -> Iterable[tuple[int, Mapping[str, int]]] | None:
+        """Samples of every partition of a stream led here."""
+        if self.node.state.stream(stream) is None:
+            return None
+        now = self.clock.wall_ns()
+        return [
+            (partition.number, _partition_sample(partition, now))
+            for partition in self.node.partitions.values()
+            if partition.stream == stream
+        ]
+
+
+def _stream_sample(partitions: Sequence[Partition], now_ns: int) -> Mapping[str, Sample]:
+    oldest = [first for p in partitions if (first := p.log.first_timestamp()) is not None]
+    sample: dict[str, Sample] = {
+        "published_messages_total": {
+            path: sum(p.received_counts[path] for p in partitions)
+            for path in partitions[0].received_counts
+        },
+        "published_bytes_total": {
+            path: sum(p.received_bytes[path] for p in partitions)
+            for path in partitions[0].received_bytes
+        },
+        "delivered_messages_total": sum(p.delivered_count for p in partitions),
+        "delivered_bytes_total": sum(p.delivered_bytes for p in partitions),
+        "stream_bytes": sum(p.log.size_bytes for p in partitions),
+        "stream_messages": sum(p.log.log_end_offset - p.log.log_start_offset for p in partitions),
+        "subscription_lag_messages_max": max(_lag(p) for p in partitions),
+        "subscription_lag_seconds_max": max(_lag_ns(p, now_ns) for p in partitions),
+    }
+    if oldest:
+        sample["stream_oldest_timestamp_seconds"] = min(oldest)
+    return sample
+
+
+def _partition_sample(partition: Partition, now_ns: int) -> Mapping[str, int]:
+    log = partition.log
+    return {
+        "partition_log_start_offset": log.log_start_offset,
+        "partition_log_end_offset": log.log_end_offset,
+        "partition_high_watermark": log.high_watermark,
+        "partition_recovery_point": log.recovery_point,
+        "partition_leader_epoch": partition.leader_epoch,
+        "partition_bytes": log.size_bytes,
+        "partition_segments": log.segment_count,
+        "partition_paused": int(partition.is_paused),
+        "partition_readonly": int(partition.is_readonly),
+        "partition_offline": int(bool(partition.offline_reason)),
+        "partition_subscriptions": len(partition.subscribers),
+        "partition_subscription_lag_messages_max": _lag(partition),
+        "partition_subscription_lag_seconds_max": _lag_ns(partition, now_ns),
+        "partition_last_timestamp_seconds": log.last_timestamp() or 0,
+    }
+
+
+def _lag(partition: Partition) -> int:
+    """Committed records the slowest subscription has not been given yet."""
+    committed = partition.log.high_watermark
+    return max((committed - s.next_offset for s in partition.subscribers), default=0)
+
+
+def _lag_ns(partition: Partition, now_ns: int) -> int:
+    """Age of the oldest record the slowest subscription has not been given yet."""
+    if not partition.subscribers or _lag(partition) <= 0:
+        return 0
+    slowest = min(s.next_offset for s in partition.subscribers)
+    return max(0, now_ns - partition.log.timestamp_of(slowest))
