@@ -1,0 +1,266 @@
+"""The command `liftbridge-broker`.
+
+Without a subcommand it runs the broker and takes the flags of the original; subcommands work
+without a running broker. Data goes to standard output, talk to standard error; an
+error is one line.
+
+Exit codes: 0 success, 1 refused, 2 wrong usage, 3 unhealthy, 4 timed out.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from importlib import metadata
+from typing import Final
+
+import click
+
+from liftbridge_broker.config.load import load
+from liftbridge_broker.config.options import BrokerOptions
+from liftbridge_broker.config.settings import Kind
+from liftbridge_broker.config.table import SETTINGS
+from liftbridge_broker.errors import LiftbridgeError
+
+COMMAND: Final = "liftbridge-broker"
+
+_PARAMETERS: Final = {
+    "setting_" + key.replace(".", "_"): key for key, setting in SETTINGS.items() if setting.flags
+}
+
+
+class ExitCode(IntEnum):
+    """What the exit code of every command means."""
+
+    OK = 0
+    REFUSED = 1
+    USAGE = 2
+    UNHEALTHY = 3
+    TIMED_OUT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSources:
+    """Where the configuration comes from; can be read again while the broker runs.
+
+    Attributes:
+        flags: Values from the command line by dotted key.
+        path: Configuration file, None for none.
+    """
+
+    flags: Mapping[str, str | Sequence[str]]
+    path: str | None
+
+    def load(self) -> BrokerOptions:
+        """The options as flags, environment and file say now.
+
+        Raises:
+            ConfigError: As `config.load.load`.
+        """
+        return load(flags=self.flags, environ=os.environ, path=self.path)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Args:
+        arguments: What follows the command's name; None takes the process's own.
+
+    Returns:
+        The exit code.
+    """
+    if not __debug__:
+        click.echo(f"{COMMAND}: assertions are off; run Python without -O", err=True)
+        return ExitCode.REFUSED
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = broker.main(_spelled_out(given), prog_name=COMMAND, standalone_mode=False)
+    except click.exceptions.UsageError as error:
+        click.echo(f"{COMMAND}: {error.format_message()} (see --help)", err=True)
+        return ExitCode.USAGE
+    except click.exceptions.Abort:
+        return ExitCode.REFUSED
+    except LiftbridgeError as error:
+        click.echo(f"{COMMAND}: {error.text}", err=True)
+        return ExitCode.REFUSED
+    return int(code or ExitCode.OK)
+
+
+def _spelled_out(arguments: Sequence[str]) -> list[str]:
+    """Turn `--embedded-nats=false` into a `--set`, as the original's boolean flags allow it."""
+    switches = {
+        flag: key
+        for key, setting in SETTINGS.items()
+        if setting.kind is Kind.BOOLEAN
+        for flag in setting.flags
+    }
+    spelled = []
+    for argument in arguments:
+        flag, separator, value = argument.partition("=")
+        if separator and flag in switches:
+            spelled += ["--set", f"{switches[flag]}={value}"]
+        else:
+            spelled.append(argument)
+    return spelled
+
+
+def _config_parameters() -> list[click.Parameter]:
+    """The options that say where the configuration comes from, one per flag of the table."""
+    parameters: list[click.Parameter] = [
+        click.Option(["--config", "-c", "config"], metavar="FILE", help="Configuration file."),
+        click.Option(
+            ["--set", "assignments"],
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Any setting by its dotted name; may be repeated.",
+        ),
+    ]
+    for name, key in _PARAMETERS.items():
+        setting = SETTINGS[key]
+        is_switch = setting.kind is Kind.BOOLEAN
+        parameters.append(
+            click.Option(
+                [*setting.flags, name],
+                is_flag=is_switch,
+                flag_value="true" if is_switch else None,
+                type=str,
+                default=None,
+                multiple=setting.kind is Kind.LIST,
+                metavar=None if is_switch else setting.kind.upper(),
+                help=f"{setting.doc.rstrip('.')} [{key}].",
+            )
+        )
+    return parameters
+
+
+def _sources(context: click.Context) -> ConfigSources:
+    """What the command line says, of the subcommand and of what stands before it."""
+    flags: dict[str, str | Sequence[str]] = {}
+    path: str | None = None
+    chain = [context] if context.parent is None else [context.parent, context]
+    for level in chain:
+        path = level.params.get("config") or path
+        for name, key in _PARAMETERS.items():
+            value = level.params.get(name)
+            if value:
+                flags[key] = value
+        for assignment in level.params.get("assignments", ()):
+            key, separator, value = assignment.partition("=")
+            if not separator:
+                raise click.UsageError(f"--set needs KEY=VALUE, not {assignment!r}")
+            flags[key.strip().lower()] = value
+    return ConfigSources(flags, path)
+
+
+def _show_version(context: click.Context, parameter: click.Parameter, value: object) -> None:
+    del parameter
+    if value and not context.resilient_parsing:
+        click.echo(f"{COMMAND} version {metadata.version('liftbridge-broker')}")
+        context.exit()
+
+
+@click.pass_context
+def _broker(context: click.Context, /, **values: object) -> int:
+    """Run a Liftbridge broker, or a subcommand that needs none."""
+    del values
+    if context.invoked_subcommand is not None:
+        return ExitCode.OK
+    sources = _sources(context)
+    options = sources.load()
+    # Imported here: the subcommands need neither the network nor its start-up time.
+    from liftbridge_broker.server import run  # noqa: PLC0415
+
+    return run(options, sources.load)
+
+
+broker: Final = click.Group(
+    "broker",
+    callback=_broker,
+    invoke_without_command=True,
+    help=_broker.__doc__,
+    params=[
+        *_config_parameters(),
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            expose_value=False,
+            is_eager=True,
+            callback=_show_version,
+            help="Show the version and exit.",
+        ),
+    ],
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+@click.pass_context
+def _check_config(context: click.Context, /, output: str, **values: object) -> int:
+    """Check the configuration and show every setting with where it came from."""
+    del values
+    options = _sources(context).load()
+    if output == "json":
+        click.echo(json.dumps(_as_json(options), indent=2))
+        return ExitCode.OK
+    for notice in options.notices:
+        click.echo(f"{COMMAND}: {notice}", err=True)
+    rows = [("SETTING", "VALUE", "ORIGIN", "RELOAD")]
+    rows += [
+        (
+            setting.key,
+            setting.text,
+            setting.source or setting.origin.value,
+            "yes" if setting.is_reloadable else "no",
+        )
+        for setting in options.effective
+    ]
+    for line in table(rows):
+        click.echo(line)
+    click.echo(f"fingerprint {options.fingerprint()}", err=True)
+    return ExitCode.OK
+
+
+def _as_json(options: BrokerOptions) -> dict[str, object]:
+    return {
+        "settings": [
+            {
+                "key": setting.key,
+                "value": setting.text,
+                "origin": setting.origin.value,
+                "source": setting.source,
+                "reloadable": setting.is_reloadable,
+            }
+            for setting in options.effective
+        ],
+        "notices": list(options.notices),
+        "fingerprint": options.fingerprint(),
+    }
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as lines with aligned columns; the first row is the heading."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+broker.add_command(
+    click.Command(
+        "check-config",
+        callback=_check_config,
+        help=_check_config.__doc__,
+        params=[
+            *_config_parameters(),
+            click.Option(
+                ["--output", "-o", "output"],
+                type=click.Choice(["table", "json"]),
+                default="table",
+                show_default=True,
+                help="How to show the settings.",
+            ),
+        ],
+    )
+)
