@@ -233,6 +233,9 @@ class GrpcConnection(asyncio.Protocol):
         """Answer HTTP that is not gRPC: the root with a short text, the rest with 405 or 415."""
         if head.is_grpc:
             self._core.respond_plain(stream_id, 405, b"gRPC calls are POST requests\n")
+        elif head.refusal is not None:
+            status = 431 if head.refusal[0] == GrpcStatus.RESOURCE_EXHAUSTED else 400
+            self._core.respond_plain(stream_id, status, head.refusal[1].encode() + b"\n")
         elif head.path != "/":
             self._core.respond_plain(stream_id, 415, b"content-type must be application/grpc\n")
         else:

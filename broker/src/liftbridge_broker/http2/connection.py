@@ -393,12 +393,9 @@ class Connection:
             stream = table.open(stream_id, flags, self._decoder.head(block))
             if stream is not None and stream.deadline_ns:
                 self._deadlines.bring_forward("streams", stream.deadline_ns)
-        elif table.was_closed(stream_id):
-            self._decoder.skip(block)
-            table.on_stray(stream_id)
         else:
-            text = f"stream {stream_id} after stream {table.last_id}"
-            raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text)
+            self._decoder.skip(block)
+            table.on_stray_headers(stream_id)
 
     def _after_frames(self) -> None:
         """Draw the consequences of control frames and of streams that have gone."""

@@ -35,7 +35,7 @@ class Limits:
     streams_max: int = 1000
     stream_window_bytes: int = 4 << 20
     connection_window_bytes: int = 16 << 20
-    frame_bytes_max: int = 64 << 10
+    frame_bytes_max: int = 16 << 10
     header_list_bytes_max: int = 16 << 10
     continuations_max: int = 8
     message_bytes_max: int = 4 << 20

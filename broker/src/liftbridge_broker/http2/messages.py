@@ -120,7 +120,7 @@ class MessageReader:
             start, stop = _unpad(data, start, stop)
         stream = self._table.streams.get(stream_id)
         if stream is None:
-            self._table.on_stray(stream_id)
+            self._table.on_stray_data(stream_id)
             return
         if stream.is_remote_closed:
             self._table.reset(stream, Http2Code.STREAM_CLOSED)

@@ -157,8 +157,8 @@ class StreamTable:
         # What costs the peer 13 bytes must not cost us a request each time (rapid reset).
         self._guard.spend("reset", self.now)
 
-    def on_stray(self, stream_id: int) -> None:
-        """Handle DATA or HEADERS on a stream that is closed (RFC 9113 5.1).
+    def on_stray_data(self, stream_id: int) -> None:
+        """Handle DATA on a stream that is not open (RFC 9113 5.1).
 
         Raises:
             ConnectionFaultError: The stream was never open, or such frames come too often.
@@ -169,9 +169,19 @@ class StreamTable:
         self._sender.control(rst_stream_frame(stream_id, Http2Code.STREAM_CLOSED))
         self._guard.spend("stray", self.now)
 
-    def was_closed(self, stream_id: int) -> bool:
-        """Whether the stream was open and is among the last closed."""
-        return stream_id in self._closed
+    def on_stray_headers(self, stream_id: int) -> None:
+        """Handle HEADERS on a stream that is not open and not new (RFC 9113 5.1, 5.1.1).
+
+        Raises:
+            ConnectionFaultError: They were not under way when the stream was closed here.
+        """
+        may_send = self._closed.get(stream_id)
+        if may_send is None:
+            text = f"stream {stream_id} after stream {self.last_id}"
+            raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text)
+        if not may_send:
+            text = f"HEADERS on closed stream {stream_id}"
+            raise ConnectionFaultError(Http2Code.STREAM_CLOSED, text)
 
     def require_opened(self, stream_id: int) -> None:
         """Refuse a frame on a stream whose number the client has not used (RFC 9113 5.1).
