@@ -1,0 +1,221 @@
+"""The node's hold on the metadata: proposals in, state and answers out.
+
+Commands are answered with what `decide` says when they are committed, never before they are
+durable (architecture 5). Refusing early, by `decide` on the present state, only saves the log an
+entry that would change nothing. Whoever reacts to changes gets the records in the order of the log,
+before the proposer hears of it.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from liftbridge_broker.controller.commands import (
+    AlterStream,
+    Command,
+    CreateStream,
+    DeleteStream,
+    InitPublisher,
+    PauseStream,
+    RegisterBroker,
+    ResumeStream,
+    SetReadonly,
+)
+from liftbridge_broker.controller.decide import decide
+from liftbridge_broker.controller.records import Answer, Record
+from liftbridge_broker.controller.replay import apply
+from liftbridge_broker.controller.state import ClusterState
+from liftbridge_broker.errors import CorruptionError, InternalError, LiftbridgeError
+from liftbridge_broker.model.ids import Instant, MetadataIndex
+from liftbridge_broker.ports.files import FileEvent
+from liftbridge_broker.ports.metadata import (
+    Committed,
+    Failed,
+    MetadataConsensus,
+    MetadataEvent,
+    ProposalToken,
+    RecoveredMetadata,
+    Refused,
+    Urgency,
+)
+from liftbridge_broker.wire.metadata import decode_command, encode_command
+from liftbridge_broker.wire.snapshots import decode_state, encode_state
+
+SNAPSHOT_ENTRIES_DEFAULT: Final = 8_192
+PROPOSAL_TIMEOUT_NS_DEFAULT: Final = 5_000_000_000
+
+Reply = Callable[[Answer | LiftbridgeError], None]
+"""Gets the outcome of one proposal, once."""
+
+_FAILURES: Final[dict[type[Command], str]] = {
+    RegisterBroker: "Failed to register broker",
+    CreateStream: "Failed to replicate partition",
+    DeleteStream: "Failed to delete stream",
+    AlterStream: "Failed to alter stream",
+    PauseStream: "Failed to pause stream",
+    ResumeStream: "Failed to resume stream",
+    SetReadonly: "Failed to set stream readonly flag",
+    InitPublisher: "Failed to initialise publisher",
+}
+"""What a client is told when the log fails a command (spec 1.4), before the cause."""
+
+_ESSENTIAL: Final = (RegisterBroker, DeleteStream)
+
+
+class _Pending(NamedTuple):
+    """A proposal whose outcome is awaited."""
+
+    command: Command
+    reply: Reply
+    deadline: Instant
+
+
+class MetadataDriver:
+    """Owns the cluster state of this node and the log it comes from.
+
+    Attributes:
+        state: The state after `state.applied_index`; read only for everyone else.
+    """
+
+    def __init__(
+        self,
+        consensus: MetadataConsensus,
+        recovered: RecoveredMetadata,
+        *,
+        on_change: Callable[[MetadataIndex, tuple[Record, ...]], None],
+        on_failed: Callable[[LiftbridgeError], None],
+        snapshot_entries: int = SNAPSHOT_ENTRIES_DEFAULT,
+        proposal_timeout_ns: int = PROPOSAL_TIMEOUT_NS_DEFAULT,
+    ) -> None:
+        """Restore the state of a log that was opened; no change is told for what it held.
+
+        Args:
+            consensus: The log.
+            recovered: What it held.
+            on_change: Told the records of every command applied from now on that changed
+                something, with its index.
+            on_failed: Told once when the log cannot be written any more: the process must end.
+            snapshot_entries: Commands between two snapshots.
+            proposal_timeout_ns: Time after which a proposal is answered without its outcome.
+
+        Raises:
+            CorruptionError: The log holds what this version does not know.
+        """
+        assert snapshot_entries > 0
+        self._consensus = consensus
+        self._on_change = on_change
+        self._on_failed = on_failed
+        self._snapshot_entries = snapshot_entries
+        self._proposal_timeout_ns = proposal_timeout_ns
+        self._token_last = ProposalToken(0)
+        self._pending: dict[ProposalToken, _Pending] = {}
+        self._events: deque[MetadataEvent] = deque()
+        self._is_draining = False
+        self._snapshot_index = recovered.snapshot_index
+        self.state = _restored(recovered)
+
+    @property
+    def pending_count(self) -> int:
+        """Proposals that wait for their outcome."""
+        return len(self._pending)
+
+    def propose(self, command: Command, now: Instant, reply: Reply) -> None:
+        """Ask for a change.
+
+        Args:
+            command: The change.
+            now: Time of the request.
+            reply: Called once: at once with an early refusal, else with the answer or refusal of
+                the moment the command was applied, or with an `InternalError` when the log failed
+                or did not answer in time, which leaves the outcome open.
+        """
+        early = decide(self.state, MetadataIndex(self.state.applied_index + 1), command)
+        if isinstance(early.answer, LiftbridgeError):
+            reply(early.answer)
+            return
+        self._token_last = ProposalToken(self._token_last + 1)
+        deadline = Instant(now + self._proposal_timeout_ns)
+        self._pending[self._token_last] = _Pending(command, reply, deadline)
+        urgency = Urgency.ESSENTIAL if isinstance(command, _ESSENTIAL) else Urgency.ORDINARY
+        self._consensus.propose(self._token_last, encode_command(command), urgency)
+        self._drain()
+
+    def on_file_event(self, event: FileEvent) -> None:
+        """Take the outcome of a file call of the log."""
+        self._consensus.on_file_event(event)
+        self._drain()
+
+    def next_deadline(self) -> Instant | None:
+        """When the oldest proposal runs out of time; `None` when none waits."""
+        return next((pending.deadline for pending in self._pending.values()), None)
+
+    def on_timer(self, now: Instant) -> None:
+        """Answer proposals whose time is over; they may be applied all the same."""
+        # Every proposal waits equally long, so the order of arrival is that of the deadlines.
+        while self._pending:
+            token = next(iter(self._pending))
+            if self._pending[token].deadline > now:
+                return
+            self._settle(token, InternalError("raft operation timed out"))
+
+    def _drain(self) -> None:
+        """Handle events in order, also those that a callback brings about by proposing."""
+        self._events.extend(self._consensus.take_events())
+        if self._is_draining:
+            return
+        self._is_draining = True
+        try:
+            while self._events:
+                self._handle(self._events.popleft())
+                self._events.extend(self._consensus.take_events())
+        finally:
+            self._is_draining = False
+        self._snapshot_if_due()
+
+    def _handle(self, event: MetadataEvent) -> None:
+        match event:
+            case Committed():
+                self._apply(event)
+            case Refused(token, error):
+                self._settle(token, error)
+            case Failed(error):
+                self._on_failed(error)
+
+    def _apply(self, event: Committed) -> None:
+        pending = self._pending.pop(event.token, None)
+        command = decode_command(event.command) if pending is None else pending.command
+        decision = apply(self.state, event.entry_index, command)
+        if decision.records:
+            self._on_change(event.entry_index, decision.records)
+        if pending is not None:
+            pending.reply(decision.answer)
+
+    def _settle(self, token: ProposalToken, error: LiftbridgeError) -> None:
+        """Answer a proposal that the log failed, in the words of the original."""
+        pending = self._pending.pop(token, None)
+        if pending is None:
+            return
+        failure = InternalError(f"{_FAILURES[type(pending.command)]}: {error.text}")
+        failure.__cause__ = error
+        pending.reply(failure)
+
+    def _snapshot_if_due(self) -> None:
+        index = self.state.applied_index
+        if index - self._snapshot_index >= self._snapshot_entries:
+            # Counted even when a full disk refuses it: the next attempt is a threshold away.
+            self._snapshot_index = index
+            self._consensus.snapshot(index, encode_state(self.state))
+            self._drain()
+
+
+def _restored(recovered: RecoveredMetadata) -> ClusterState:
+    """State after everything a log holds."""
+    state = decode_state(recovered.snapshot) if recovered.snapshot_index else ClusterState()
+    if state.applied_index != recovered.snapshot_index:
+        raise CorruptionError(
+            f"metadata snapshot: index {state.applied_index} in the file of index "
+            f"{recovered.snapshot_index}"
+        )
+    for entry in recovered.entries:
+        apply(state, entry.entry_index, decode_command(entry.command))
+    return state

@@ -1,0 +1,189 @@
+"""Bytes of one file of the metadata log, and what of them can be believed.
+
+Layout, big-endian. File header of 24 bytes: magic `LBML`, version u16 = 1, reserved u16, index of
+the first entry u64, chain u32 (CRC of the last entry of the file before, 0 in the very first),
+CRC-32C u32 of the 20 bytes before it. Then entries, each with a header of 40 bytes:
+
+```
+ 0  4 magic `LBME` of an entry, `LBMK` of a mark
+ 4  4 length of the command, 0 for a mark
+ 8  4 CRC-32C of everything from byte 12 to the end of the command
+12  4 chain: CRC of the entry before, of the file header for the first
+16  8 index; of a mark that of the entry before
+24  8 term
+32  8 index of the last entry known to be synced when this was written
+40    command
+```
+
+Every entry can be verified by itself, and the chain tells that none is missing between two. What
+an entry says of syncs is what tells a torn tail from rot: a bad entry that a good one behind it
+calls synced was whole once, so it may have been answered and is never cut (storage policy 1). A
+mark says the same of the entries before it when no other entry follows soon.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+from liftbridge_broker.errors import CorruptionError
+from liftbridge_broker.logformat.checksum import crc32c
+from liftbridge_broker.model.ids import MetadataIndex
+
+_FILE: Final = Struct(">4sHHQI")
+_CRC: Final = Struct(">I")
+_FILE_MAGIC: Final = b"LBML"
+_VERSION: Final = 1
+FILE_HEADER_SIZE: Final = _FILE.size + _CRC.size
+
+_ENTRY: Final = Struct(">4sIIIQQQ")
+_COVERED: Final = Struct(">IQQQ")
+_ENTRY_MAGIC: Final = b"LBME"
+_MARK_MAGIC: Final = b"LBMK"
+_COVERED_FROM: Final = 12
+ENTRY_HEADER_SIZE: Final = _ENTRY.size
+
+
+class Entry(NamedTuple):
+    """One verified entry or mark.
+
+    Attributes:
+        entry_index: Its index; of a mark that of the entry before it.
+        term: Term of the leader that wrote it.
+        synced_index: Index up to which everything was synced when it was written.
+        chain: CRC of the entry before.
+        crc: Its own CRC, the chain of the next one.
+        command: Its bytes; empty for a mark.
+        is_mark: Whether it only tells `synced_index`.
+        end: Position behind it.
+    """
+
+    entry_index: MetadataIndex
+    term: int
+    synced_index: MetadataIndex
+    chain: int
+    crc: int
+    command: bytes
+    is_mark: bool
+    end: int
+
+
+class Scan(NamedTuple):
+    """What a file holds from its beginning up to the first doubt.
+
+    Attributes:
+        entries: Entries without the marks, contiguous.
+        chain: CRC of the last entry or mark.
+        synced_index: Greatest index that anything in the file calls synced, also behind the doubt.
+        end: Position behind the last good entry; the size of the file when there is no doubt.
+    """
+
+    entries: tuple[Entry, ...]
+    chain: int
+    synced_index: MetadataIndex
+    end: int
+
+
+def encode_file_header(first_index: MetadataIndex, chain: int) -> bytes:
+    """Header of a new file."""
+    body = _FILE.pack(_FILE_MAGIC, _VERSION, 0, first_index, chain)
+    return body + _CRC.pack(crc32c(body))
+
+
+def read_file_header(data: bytes, path: str) -> tuple[MetadataIndex, int]:
+    """First index and chain of a file.
+
+    Raises:
+        CorruptionError: The header is damaged. It was durable before the file got its name, so no
+            crash explains that.
+    """
+    body = data[: _FILE.size]
+    if len(data) < FILE_HEADER_SIZE or _CRC.unpack_from(data, _FILE.size) != (crc32c(body),):
+        raise CorruptionError("metadata log: damaged header", path=path, position=0)
+    magic, version, _, first_index, chain = _FILE.unpack(body)
+    if magic != _FILE_MAGIC or version != _VERSION:
+        raise CorruptionError("metadata log: header of another version", path=path, position=0)
+    return MetadataIndex(first_index), chain
+
+
+def encode_entry(
+    entry_index: MetadataIndex,
+    term: int,
+    command: bytes,
+    *,
+    synced_index: MetadataIndex,
+    chain: int,
+) -> tuple[bytes, int]:
+    """Bytes of an entry, and its CRC for the chain."""
+    return _encode(_ENTRY_MAGIC, command, _COVERED.pack(chain, entry_index, term, synced_index))
+
+
+def encode_mark(synced_index: MetadataIndex, term: int, chain: int) -> tuple[bytes, int]:
+    """Bytes of a mark behind entry `synced_index`, and its CRC for the chain."""
+    return _encode(_MARK_MAGIC, b"", _COVERED.pack(chain, synced_index, term, synced_index))
+
+
+def _encode(magic: bytes, command: bytes, covered: bytes) -> tuple[bytes, int]:
+    crc = crc32c(covered + command)
+    return b"".join((magic, _CRC.pack(len(command)), _CRC.pack(crc), covered, command)), crc
+
+
+def entry_at(data: bytes, position: int) -> Entry | None:
+    """The entry or mark at a position if it is intact by itself."""
+    if position + ENTRY_HEADER_SIZE > len(data):
+        return None
+    magic, length, crc, chain, index, term, synced = _ENTRY.unpack_from(data, position)
+    end = position + ENTRY_HEADER_SIZE + length
+    is_mark = magic == _MARK_MAGIC
+    if end > len(data) or not (magic == _ENTRY_MAGIC or (is_mark and length == 0)):
+        return None
+    if crc != crc32c(data[position + _COVERED_FROM : end]):
+        return None
+    return Entry(
+        entry_index=MetadataIndex(index),
+        term=term,
+        synced_index=MetadataIndex(synced),
+        chain=chain,
+        crc=crc,
+        command=data[position + ENTRY_HEADER_SIZE : end],
+        is_mark=is_mark,
+        end=end,
+    )
+
+
+def scan(data: bytes, first_index: MetadataIndex) -> Scan:
+    """Read a file whose header is good up to its end or the first doubt.
+
+    Args:
+        data: The whole file.
+        first_index: Index of its first entry, from the header.
+    """
+    entries: list[Entry] = []
+    expected = first_index
+    (chain,) = _CRC.unpack_from(data, _FILE.size)
+    synced = MetadataIndex(first_index - 1)
+    position = FILE_HEADER_SIZE
+    while position < len(data):
+        entry = entry_at(data, position)
+        if entry is None or entry.chain != chain:
+            break
+        if entry.entry_index != (expected - 1 if entry.is_mark else expected):
+            break
+        if not entry.is_mark:
+            entries.append(entry)
+            expected = MetadataIndex(expected + 1)
+        position, chain = entry.end, entry.crc
+        synced = max(synced, entry.synced_index)
+    for later in _entries_behind(data, position):
+        synced = max(synced, later.synced_index)
+    return Scan(tuple(entries), chain, synced, position)
+
+
+def _entries_behind(data: bytes, position: int) -> Iterator[Entry]:
+    """Entries and marks that are intact by themselves anywhere from a position on."""
+    for magic in (_ENTRY_MAGIC, _MARK_MAGIC):
+        found = data.find(magic, position)
+        while found >= 0:
+            entry = entry_at(data, found)
+            if entry is not None:
+                yield entry
+            found = data.find(magic, found + 1)
