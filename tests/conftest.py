@@ -1,8 +1,8 @@
 """What every test shares: the profiles of hypothesis and the flag that rewrites expected files.
 
 `CI` in the environment makes runs repeatable; `HYPOTHESIS_PROFILE` names a profile itself. The
-header of a run prints the seed of pytest-randomly; `-p randomly -p "randomly_seed=N"` repeats its
-order and `-p no:randomly` keeps the order of the files.
+header of a run prints the seed of pytest-randomly; `--randomly-seed=N` repeats its order and
+`-p no:randomly` keeps the order of the files.
 """
 
 import os

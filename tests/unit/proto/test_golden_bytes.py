@@ -23,8 +23,12 @@ INTEGERS = {
     FieldDescriptor.TYPE_INT64,
     FieldDescriptor.TYPE_UINT32,
     FieldDescriptor.TYPE_UINT64,
+    FieldDescriptor.TYPE_SINT32,
+    FieldDescriptor.TYPE_SINT64,
     FieldDescriptor.TYPE_FIXED32,
     FieldDescriptor.TYPE_FIXED64,
+    FieldDescriptor.TYPE_SFIXED32,
+    FieldDescriptor.TYPE_SFIXED64,
 }
 
 
