@@ -2,9 +2,10 @@ module liftbridge/goclient
 
 go 1.25.3
 
+require github.com/liftbridge-io/go-liftbridge/v2 v2.4.0
+
 require (
 	github.com/golang/protobuf v1.5.4 // indirect
-	github.com/liftbridge-io/go-liftbridge/v2 v2.4.0 // indirect
 	github.com/liftbridge-io/liftbridge-api/v2 v2.0.0 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/serialx/hashring v0.0.0-20200727003509-22c0c7ab6b1b // indirect

@@ -1,0 +1,52 @@
+"""The Go client (go-liftbridge v2.4.0) works against the broker.
+
+Where no Go toolchain is there is nothing to run and so no test; `test_grpcio_stubs.py` makes the
+same calls then and always.
+"""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from liftbridge_testkit.processes import Broker
+
+SOURCE = Path(__file__).parent / "goclient"
+GO = shutil.which("go")
+
+# The checks that the program must report, so that one that vanishes is noticed.
+CHECKS_MIN = 35
+
+
+def build(target: Path) -> Path:
+    assert GO is not None
+    made = subprocess.run(
+        [GO, "build", "-o", str(target), "."],
+        check=False,
+        cwd=SOURCE,
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 0, made.stderr
+    return target
+
+
+if GO is not None:
+
+    @pytest.mark.timeout(300)
+    def test_every_check_of_the_go_client_passes(broker: Broker, tmp_path: Path) -> None:
+        program = build(tmp_path / "goclient")
+        done = subprocess.run(
+            [program, broker.address], check=False, capture_output=True, text=True, timeout=240
+        )
+        lines = done.stdout.splitlines()
+        assert [line for line in lines if not line.startswith("ok ")] == [], done.stderr
+        assert done.returncode == 0
+        assert len(lines) >= CHECKS_MIN
+
+
+def test_go_client_is_pinned() -> None:
+    text = (SOURCE / "go.mod").read_text()
+    assert "github.com/liftbridge-io/go-liftbridge/v2 v2.4.0" in text
+    assert "h1:" in (SOURCE / "go.sum").read_text()
