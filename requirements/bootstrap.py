@@ -76,26 +76,17 @@ def install(venv: Path) -> None:
 
 
 def lock(venv: Path, *, upgrade: bool) -> None:
-    """Write `requirements/*.txt` from `requirements/*.in`, for every platform and Python >= 3.11."""
-    flags = [
-        "--universal",
-        "--python-version",
-        "3.11",
-        "--generate-hashes",
-        "--no-header",
-        "--quiet",
-    ]
+    """Write `requirements/*.txt` from `*.in`, for every platform and Python from 3.11 on."""
+    flags = ["--universal", "--python-version", "3.11", "--generate-hashes", "--no-header", "-q"]
     if upgrade:
         flags.append("--upgrade")
     environment = uv_environment(venv / "bin" / "python")
     earlier: list[str] = []
     for name in PINNED:
         say(f"pinning requirements/{name}.txt")
-        run(
-            *(venv / "bin" / "uv", "pip", "compile", *flags, *earlier),
-            *("--output-file", f"requirements/{name}.txt", f"requirements/{name}.in"),
-            environment=environment,
-        )
+        files = ["--output-file", f"requirements/{name}.txt", f"requirements/{name}.in"]
+        compile_pins = [str(venv / "bin" / "uv"), "pip", "compile", *flags, *earlier, *files]
+        run(*compile_pins, environment=environment)
         earlier += ["--constraint", f"requirements/{name}.txt"]
 
 
