@@ -108,7 +108,7 @@ def _replay_flags(
 
 
 def _replay_pause(stream: StreamState, record: PartitionsPaused) -> None:
-    stream.resume_all = False
+    stream.resume_all = record.resume_all
     for numbers, auto_paused in ((record.explicit, False), (record.automatic, True)):
         for number in numbers:
             stream.partitions[number] = replace(

@@ -160,17 +160,28 @@ class MetadataDriver:
 
     def _drain(self) -> None:
         """Handle events in order, also those that a callback brings about by proposing."""
-        self._events.extend(self._consensus.take_events())
         if self._is_draining:
             return
         self._is_draining = True
         try:
-            while self._events:
-                self._handle(self._events.popleft())
-                self._events.extend(self._consensus.take_events())
+            while self._advance():
+                pass
         finally:
             self._is_draining = False
-        self._snapshot_if_due()
+
+    def _advance(self) -> bool:
+        """Handle one event, or make a snapshot when no event is left; false when none is due."""
+        self._events.extend(self._consensus.take_events())
+        if self._events:
+            self._handle(self._events.popleft())
+            return True
+        index = self.state.applied_index
+        if index - self._snapshot_index < self._snapshot_entries:
+            return False
+        # Counted even when a full disk refuses it: the next attempt is a threshold away.
+        self._snapshot_index = index
+        self._consensus.snapshot(index, encode_state(self.state))
+        return True
 
     def _handle(self, event: MetadataEvent) -> None:
         match event:
@@ -198,14 +209,6 @@ class MetadataDriver:
         failure = InternalError(f"{_FAILURES[type(pending.command)]}: {error.text}")
         failure.__cause__ = error
         pending.reply(failure)
-
-    def _snapshot_if_due(self) -> None:
-        index = self.state.applied_index
-        if index - self._snapshot_index >= self._snapshot_entries:
-            # Counted even when a full disk refuses it: the next attempt is a threshold away.
-            self._snapshot_index = index
-            self._consensus.snapshot(index, encode_state(self.state))
-            self._drain()
 
 
 def _restored(recovered: RecoveredMetadata) -> ClusterState:
