@@ -1,0 +1,208 @@
+"""A gRPC service for tests and benchmarks of the HTTP/2 server, without a broker behind it.
+
+All messages are plain bytes, so a client needs no generated code. Methods of `/test.Echo/`:
+
+- `Unary`: answers with the request.
+- `Metadata`: answers with the caller's metadata as text, one `name=value` a line.
+- `Fail`: finishes with the status named by the request's first byte and the rest as UTF-8 text.
+- `Refuse`: raises a refusal, whose text is the request.
+- `Hang`: never answers.
+- `Bidi`: answers each message with itself, all answers of a turn joined.
+- `Ack`: answers each message with 60 constant bytes, as publish acks would be.
+- `Stream`: one request of 8 + 4 bytes (count of messages, size of each; big-endian); answers with
+  that many messages, 64 to 256 KiB at a time, as a subscription is served from the log.
+- `Flood`: one request as of `Stream`; the same, but without looking at `writable`.
+- `Paused`: like `Bidi`, but does not grant credit until the message `go` has come.
+
+Run as a program it prints its port, serves until its standard input ends, and prints the CPU
+seconds that serving took.
+"""
+
+import asyncio
+import resource
+import sys
+from dataclasses import dataclass, field
+from typing import Final
+
+from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.transport import GrpcServer
+from liftbridge_broker.errors import InvalidRequestError
+
+SERVICE: Final = "/test.Echo/"
+ACK: Final = b"\x00" + (60).to_bytes(4, "big") + b"a" * 60
+SLICE_BYTES: Final = 256 << 10
+
+
+@dataclass(slots=True)
+class EchoLog:
+    """What happened to calls, for tests that look behind the wire.
+
+    Attributes:
+        opened: Methods of calls in the order in which handlers took them.
+        cancelled: Methods of calls whose `on_cancel` ran.
+        messages: Messages that `Hang` received.
+        certificates: What `Call.peer_certificate` gave for each `Metadata` call.
+        hanging: Calls of `Hang` that are open.
+    """
+
+    opened: list[str] = field(default_factory=list)
+    cancelled: list[str] = field(default_factory=list)
+    messages: list[bytes] = field(default_factory=list)
+    certificates: list[object] = field(default_factory=list)
+    hanging: list[Call] = field(default_factory=list)
+
+
+def frame(message: bytes) -> bytes:
+    """A message behind its gRPC prefix."""
+    return len(message).to_bytes(5, "big") + message
+
+
+def add_echo(server: GrpcServer) -> EchoLog:
+    """Register the service; the log of its calls."""
+    log = EchoLog()
+
+    def unary(call: Call, request: bytes) -> None:
+        log.opened.append(call.method)
+        call.reply(request)
+
+    def metadata(call: Call, _request: bytes) -> None:
+        log.certificates.append(call.peer_certificate)
+        lines = [f"{name}={value!r}" for name, value in call.metadata]
+        call.reply("\n".join(lines).encode())
+
+    def fail(call: Call, request: bytes) -> None:
+        call.finish(request[0], request[1:].decode())
+
+    def refuse(_call: Call, request: bytes) -> None:
+        raise InvalidRequestError(request.decode())
+
+    def hang(call: Call) -> None:
+        log.opened.append(call.method)
+        log.hanging.append(call)
+
+        def on_cancel() -> None:
+            log.cancelled.append(call.method)
+            log.hanging.remove(call)
+
+        call.on_messages = log.messages.extend
+        call.on_cancel = on_cancel
+
+    server.unary(SERVICE + "Unary", unary)
+    server.unary(SERVICE + "Metadata", metadata)
+    server.unary(SERVICE + "Fail", fail)
+    server.unary(SERVICE + "Refuse", refuse)
+    server.streaming(SERVICE + "Hang", hang)
+    server.streaming(SERVICE + "Bidi", _bidi)
+    server.streaming(SERVICE + "Ack", _ack)
+    server.streaming(SERVICE + "Stream", _stream)
+    server.streaming(SERVICE + "Flood", _flood)
+    server.streaming(SERVICE + "Paused", _paused)
+    return log
+
+
+def _bidi(call: Call) -> None:
+    """Answer each message with itself."""
+
+    def on_messages(messages: list[bytes]) -> None:
+        call.send(b"".join([frame(message) for message in messages]))
+
+    call.on_messages = on_messages
+    call.on_half_close = call.finish
+
+
+def _ack(call: Call) -> None:
+    """Answer each message with a constant."""
+
+    def on_messages(messages: list[bytes]) -> None:
+        call.send(ACK * len(messages))
+
+    call.on_messages = on_messages
+    call.on_half_close = call.finish
+
+
+def _stream(call: Call) -> None:
+    """Send slices of prepared frames while the call is writable."""
+    left = 0
+    stored = b""
+    stored_count = 0
+
+    def push() -> None:
+        nonlocal left
+        while left and call.writable:
+            count = min(left, stored_count)
+            size = len(stored) // stored_count * count
+            call.send(stored if count == stored_count else stored[:size])
+            left -= count
+        if not left:
+            call.finish()
+
+    def on_messages(messages: list[bytes]) -> None:
+        nonlocal left, stored, stored_count
+        left = int.from_bytes(messages[0][:8], "big")
+        one = frame(b"s" * int.from_bytes(messages[0][8:12], "big"))
+        stored_count = max(SLICE_BYTES // len(one), 1)
+        stored = one * stored_count
+        push()
+
+    call.on_messages = on_messages
+    call.on_writable = push
+
+
+def _flood(call: Call) -> None:
+    """Send everything at once, whatever the client takes."""
+
+    def on_messages(messages: list[bytes]) -> None:
+        count = int.from_bytes(messages[0][:8], "big")
+        one = frame(b"f" * int.from_bytes(messages[0][8:12], "big"))
+        for _ in range(count):
+            call.send(one)
+        call.finish()
+
+    call.on_messages = on_messages
+
+
+def _paused(call: Call) -> None:
+    """Echo, without credit for the client until it asks."""
+    call.pause_reading()
+
+    def on_messages(messages: list[bytes]) -> None:
+        call.send(b"".join([frame(message) for message in messages]))
+        if b"go" in messages:
+            call.resume_reading()
+
+    call.on_messages = on_messages
+    call.on_half_close = call.finish
+
+
+async def _serve(port: int) -> None:
+    """Serve until standard input ends."""
+    server = GrpcServer()
+    add_echo(server)
+    bound = await server.start("127.0.0.1", port)
+    begin = _cpu_seconds()
+    _say(str(bound))
+    loop = asyncio.get_running_loop()
+    await loop.run_in_executor(None, sys.stdin.read)
+    _say(f"{_cpu_seconds() - begin:.6f}")
+    await server.close()
+
+
+def _say(text: str) -> None:
+    """Print one line at once."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _cpu_seconds() -> float:
+    """CPU time of this process so far, user and system."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+if __name__ == "__main__":
+    if "--uvloop" in sys.argv:
+        import uvloop
+
+        uvloop.run(_serve(0))
+    else:
+        asyncio.run(_serve(0))
