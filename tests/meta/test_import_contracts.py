@@ -43,6 +43,8 @@ PLANTED = [
         "broker-without-grpcio",
         {f"{BROKER}/api/planted.py": "import liftbridge_proto.api_pb2_grpc\n"},
     ),
+    ("nats-adapter", {f"{BROKER}/server/planted.py": "import nats\n"}),
+    ("nats-adapter", {f"{CLIENT}/planted.py": "from nats.aio.client import Client\n"}),
     (
         "acyclic",
         {
