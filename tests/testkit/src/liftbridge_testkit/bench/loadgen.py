@@ -144,6 +144,14 @@ def parse(text: str) -> Measurement:
     )
 
 
+def python_generator() -> LoadGenerator:
+    """The program in Python, which also knows the batch commands."""
+    version = sys.version.split()[0]
+    return LoadGenerator(
+        (sys.executable, "-m", "liftbridge_testkit.bench.pyload"), f"Python {version}"
+    )
+
+
 def build(source: Path, cache: Path) -> LoadGenerator:
     """Compile the Go program into `cache`, or fall back to the Python one.
 
@@ -156,8 +164,7 @@ def build(source: Path, cache: Path) -> LoadGenerator:
     """
     go = shutil.which("go")
     if go is None:
-        python = (sys.executable, "-m", "liftbridge_testkit.bench.pyload")
-        return LoadGenerator(python, f"Python {sys.version.split()[0]} (no Go toolchain found)")
+        return python_generator()
     cache.mkdir(parents=True, exist_ok=True)
     target = cache / "loadgen"
     made = subprocess.run(

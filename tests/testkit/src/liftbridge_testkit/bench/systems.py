@@ -11,6 +11,7 @@ import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, Self
 
+from liftbridge_testkit.bench.loadgen import python_generator
 from liftbridge_testkit.processes import Broker, NatsServer
 
 if TYPE_CHECKING:
@@ -179,11 +180,6 @@ class Liftbridge:
         self._nats.kill()
         shutil.rmtree(self._dir, ignore_errors=True)
 
-    @property
-    def address(self) -> str:
-        """gRPC address, for works of other programs."""
-        return self._broker.address
-
     def works(self) -> Mapping[str, Callable[[], Sample]]:
         """The works it can do, in the order they must run."""
         return {
@@ -194,7 +190,34 @@ class Liftbridge:
             "latency-unary": lambda: self._latency("unary", "unary"),
             "replay-singles": lambda: self._replay("latency", self._sizes.singles),
             "intake": self._intake,
-        }
+        } | self._batch_works()
+
+    def _batch_works(self) -> dict[str, Callable[[], Sample]]:
+        """Works of our own API, which no other broker has."""
+        if self.name == "peer":
+            return {}
+        return {"batch-publish": self._batch_publish, "batch-read": self._batch_read}
+
+    def _batch_publish(self) -> Sample:
+        self.create("batches")
+        with self._load.bystander(self._nats.url, "batches") as bystander:
+            sample = self._measure_batches("batch-publish")
+        return witnessed(sample, bystander.count, self._sizes.count)
+
+    def _batch_read(self) -> Sample:
+        return self._measure_batches("batch-read")
+
+    def _measure_batches(self, command: str) -> Sample:
+        def run() -> Measurement:
+            return python_generator().run(
+                command,
+                server=self._broker.address,
+                stream="batches",
+                count=self._sizes.count,
+                size=self._sizes.value_bytes,
+            )
+
+        return measured(run, self.cpu_seconds)
 
     def cpu_seconds(self) -> float:
         """CPU time of the broker and its nats-server."""
