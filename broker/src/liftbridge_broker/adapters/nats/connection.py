@@ -1,0 +1,352 @@
+"""One TCP or TLS connection to a NATS server, from the first byte to the last.
+
+While hands are shaken it gives lines to nats-py; from `begin` on, each chunk goes from the socket
+straight into the parser of `wire.nats` and on to the handler, without a task, queue or callback for
+each message. What is published in one turn of the loop leaves as one write.
+"""
+
+import asyncio
+import ssl
+from collections import deque
+from typing import Final, Protocol
+
+from liftbridge_broker.errors import UnavailableError
+from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
+from liftbridge_broker.wire.nats import INFO_BYTES_MAX, PING, PONG, NatsParser, NatsProtocolError
+
+SILENT_PINGS_MAX: Final = 2
+BACKLOG_READ_BYTES: Final = 65_536
+ERROR_SECONDS: Final = 1.0
+CLOSED_SILENTLY: Final = "closed by the server"
+
+
+class ConnectionHandler(Protocol):
+    """Owner of a connection."""
+
+    def on_messages(
+        self, subscription: SubscriptionId, arrivals: list[Arrival], payloads: list[bytes]
+    ) -> None:
+        """Messages of one subscription of one chunk."""
+        ...
+
+    def on_info(self, body: bytes) -> None:
+        """`INFO` that came after the handshake, as JSON."""
+        ...
+
+    def on_server_error(self, text: str) -> None:
+        """`-ERR`; most errors are followed by the end of the connection."""
+        ...
+
+    def on_fault(self, error: Exception) -> None:
+        """The owner itself failed at a message: a bug, which a callback would swallow."""
+        ...
+
+    def on_lost(self, connection: "Connection", reason: str) -> None:
+        """The connection ended, for whatever reason; told once, after `begin` only."""
+        ...
+
+
+class Connection(asyncio.Protocol):
+    """See the module.
+
+    Args:
+        handler: Told what arrives.
+        loop: The running event loop.
+        pending_bytes_max: Bytes not yet taken by the socket above which `send` refuses.
+        ping_interval_s: How often the server is asked whether it lives; without a byte from it
+            after `SILENT_PINGS_MAX` times the connection is given up.
+
+    Attributes:
+        bytes_in: Bytes received.
+        bytes_out: Bytes handed to the socket.
+        behind_at: Loop time of the latest read of `BACKLOG_READ_BYTES` or more, after which more
+            was probably waiting; 0 for none.
+        is_secure: Whether TLS is spoken.
+    """
+
+    def __init__(
+        self,
+        handler: ConnectionHandler,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        pending_bytes_max: int,
+        ping_interval_s: float,
+    ) -> None:
+        self._handler = handler
+        self._loop = loop
+        self._pending_bytes_max = pending_bytes_max
+        self._ping_interval_s = ping_interval_s
+        self._transport: asyncio.Transport | None = None
+        self._lost: asyncio.Future[None] = loop.create_future()
+        self._is_lost = False
+        self._reason = ""
+        self._error_text, self._error_at = "", -ERROR_SECONDS
+
+        self._greeting = bytearray()
+        self._deferred = b""
+        self._is_greeted = False
+        self._more: asyncio.Future[None] | None = None
+        self._parser: NatsParser | None = None
+
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._is_paused = False
+        self._pongs: deque[asyncio.Future[None] | None] = deque()
+        self._silent_count = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.behind_at = 0.0
+        self.is_secure = False
+
+    # What asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is connected."""
+        assert isinstance(transport, asyncio.Transport)
+        self._use(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """A chunk of the socket."""
+        self.bytes_in += len(data)
+        self._silent_count = 0
+        if len(data) >= BACKLOG_READ_BYTES:
+            self.behind_at = self._loop.time()
+        if self._parser is not None:
+            self._feed(data)
+            return
+        self._greeting += data
+        if len(self._greeting) > INFO_BYTES_MAX:
+            self._fail(f"more than {INFO_BYTES_MAX} bytes before the handshake was over")
+        self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is closed."""
+        if self._is_lost:
+            return
+        self._is_lost = True
+        if not self._reason:
+            is_recent = self._loop.time() - self._error_at < ERROR_SECONDS
+            self._reason = self._error_text if is_recent else f"{exc}" if exc else CLOSED_SILENTLY
+        reason = self._reason
+        if self._timer is not None:
+            self._timer.cancel()
+        for pong in self._pongs:
+            if pong is not None and not pong.done():
+                pong.set_exception(ConnectionResetError(reason))
+        self._pongs.clear()
+        self._pending.clear()
+        self._lost.set_result(None)
+        self._wake()
+        if self._parser is not None:
+            self._handler.on_lost(self, reason)
+
+    def pause_writing(self) -> None:
+        """The socket takes less than is written: `pending_bytes_max` are waiting."""
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        """Half of it has been taken."""
+        self._is_paused = False
+
+    # The handshake
+
+    async def read_line(self) -> bytes:
+        """Next line with its end, empty when the connection ended.
+
+        After the first line, `INFO` and `PING` are kept for the parser: nats-py expects nothing but
+        the answer to its own `PING` there.
+        """
+        while True:
+            end = self._greeting.find(b"\r\n")
+            if end < 0:
+                if self._is_lost:
+                    return b""
+                self._more = self._loop.create_future()
+                await self._more
+                continue
+            line = bytes(self._greeting[: end + 2])
+            del self._greeting[: end + 2]
+            if self._is_greeted and line.startswith((b"INFO ", b"PING")):
+                self._deferred += line
+                continue
+            self._is_greeted = True
+            return line
+
+    async def start_tls(self, context: ssl.SSLContext, host: str, timeout_s: float) -> None:
+        """Speak TLS from here on.
+
+        Raises:
+            OSError: The handshake failed, or bytes came in clear that only an attacker could want
+                to be read as if they had come through TLS.
+        """
+        if self._greeting:
+            raise ConnectionAbortedError("the server sent data between INFO and TLS")
+        transport = self._transport
+        assert transport is not None
+        secured = await self._loop.start_tls(
+            transport, self, context, server_hostname=host, ssl_handshake_timeout=timeout_s
+        )
+        if secured is None:
+            raise ConnectionAbortedError("the connection ended during the TLS handshake")
+        self.is_secure = True
+        self._use(secured)
+
+    def begin(self) -> None:
+        """The handshake is over: parse, watch, and tell the handler from now on."""
+        assert self._parser is None
+        self._parser = NatsParser(self)
+        if self._is_lost:
+            self._handler.on_lost(self, self._reason)
+            return
+        self._timer = self._loop.call_later(self._ping_interval_s, self._ping)
+        rest = self._deferred + bytes(self._greeting)
+        self._greeting.clear()
+        if rest:
+            self._feed(rest)
+
+    # Writing
+
+    def write(self, data: bytes) -> None:
+        """Write behind everything sent before; for protocol lines, which no bound holds back."""
+        self._flush()
+        if self._transport is not None and not self._is_lost:
+            self.bytes_out += len(data)
+            self._transport.write(data)
+
+    def send(self, data: bytes) -> None:
+        """Write with whatever else is sent in this turn of the loop.
+
+        Raises:
+            UnavailableError: The connection ended, or too much is waiting; nothing was written.
+        """
+        if self._is_lost:
+            raise UnavailableError("NATS connection is down")
+        if self._is_paused or self._pending_bytes > self._pending_bytes_max:
+            raise UnavailableError("NATS connection busy")
+        if not self._pending:
+            self._loop.call_soon(self._flush)
+        self._pending.append(data)
+        self._pending_bytes += len(data)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes published and not yet taken by the socket."""
+        waiting = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return self._pending_bytes + waiting
+
+    async def flushed(self) -> None:
+        """Wait until the server has read all that was written, and its answers so far were told.
+
+        Raises:
+            OSError: The connection ended before.
+        """
+        if self._is_lost:
+            raise ConnectionResetError(self._reason)
+        pong: asyncio.Future[None] = self._loop.create_future()
+        self._pongs.append(pong)
+        self.write(PING)
+        await pong
+
+    # The end
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection ended."""
+        return self._is_lost
+
+    def close(self) -> None:
+        """End the connection after what was written has left."""
+        self._flush()
+        self._reason = self._reason or "closed by the broker"
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """End the connection now; `reason` is told unless another one was known before."""
+        self._reason = self._reason or reason
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def wait_lost(self) -> None:
+        """Wait until the connection ended."""
+        await asyncio.shield(self._lost)
+
+    # What the parser calls
+
+    def on_messages(
+        self, subscription: SubscriptionId, arrivals: list[Arrival], payloads: list[bytes]
+    ) -> None:
+        """Hand messages on."""
+        self._handler.on_messages(subscription, arrivals, payloads)
+
+    def on_ping(self) -> None:
+        """Answer the server."""
+        self.write(PONG)
+
+    def on_pong(self) -> None:
+        """The server answered the earliest ping."""
+        pong = self._pongs.popleft() if self._pongs else None
+        if pong is not None and not pong.done():
+            pong.set_result(None)
+
+    def on_ok(self) -> None:
+        """Only sent in verbose mode, which is off."""
+
+    def on_error(self, text: str) -> None:
+        """Keep the text as reason, should the connection end now."""
+        self._error_text, self._error_at = text, self._loop.time()
+        self._handler.on_server_error(text)
+
+    def on_info(self, body: bytes) -> None:
+        """Hand the server's news on."""
+        self._handler.on_info(body)
+
+    # Inside
+
+    def _use(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        bound = self._pending_bytes_max
+        transport.set_write_buffer_limits(high=bound, low=bound // 2)
+
+    def _feed(self, data: bytes) -> None:
+        if self._is_lost or self._parser is None:
+            return
+        try:
+            self._parser.feed(data)
+        except NatsProtocolError as error:
+            self._fail(f"NATS protocol: {error}")
+        except Exception as error:  # noqa: BLE001 - asyncio would log it and carry on without data
+            self._handler.on_fault(error)
+            self._fail("the broker failed at a message")
+
+    def _flush(self) -> None:
+        """Write what was sent in this turn."""
+        if not self._pending:
+            return
+        data = self._pending[0] if len(self._pending) == 1 else b"".join(self._pending)
+        self._pending.clear()
+        self._pending_bytes = 0
+        if self._transport is not None and not self._is_lost:
+            self.bytes_out += len(data)
+            self._transport.write(data)
+
+    def _ping(self) -> None:
+        """Ask for a sign of life, and give up without one."""
+        if self._silent_count >= SILENT_PINGS_MAX:
+            self._fail("the server does not answer")
+            return
+        self._silent_count += 1
+        self._pongs.append(None)
+        self.write(PING)
+        self._timer = self._loop.call_later(self._ping_interval_s, self._ping)
+
+    def _fail(self, reason: str) -> None:
+        """The connection is of no use any more; asyncio tells of the end in the next turn."""
+        self.abort(reason)
+
+    def _wake(self) -> None:
+        """Let a waiting `read_line` look again."""
+        if self._more is not None and not self._more.done():
+            self._more.set_result(None)

@@ -1,0 +1,117 @@
+"""What is shown to a NATS server at each connection, read anew each time so that it can rotate.
+
+The texts of errors name files and settings, never what stands in them.
+"""
+
+import re
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from liftbridge_broker.adapters.nats.options import NatsOptions
+
+SECRET_BYTES_MAX: Final = 65_536
+
+_JWT: Final = re.compile(r"-+BEGIN NATS USER JWT-+\s+([A-Za-z0-9_.\-]+)\s+-+END NATS USER JWT-+")
+_SEED: Final = re.compile(r"-+BEGIN USER NKEY SEED-+\s+(S[A-Z2-7]+)\s+-+END USER NKEY SEED-+")
+_SEED_ALONE: Final = re.compile(r"^(SU[A-Z2-7]+)\s*$", re.MULTILINE)
+
+
+class CredentialsError(Exception):
+    """A file with credentials or certificates cannot be used; it may be repaired at any time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What one connection shows; empty texts are unset.
+
+    Attributes:
+        user: User name, with `password`.
+        password: Password.
+        token: Token.
+        seed: Seed of a user nkey.
+        jwt: JWT of the user, with `seed`.
+    """
+
+    user: str = ""
+    password: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+    seed: str = field(default="", repr=False)
+    jwt: str = field(default="", repr=False)
+
+
+def read_credentials(options: NatsOptions) -> Credentials:
+    """Read what the options name.
+
+    Raises:
+        CredentialsError: A file cannot be read or holds something else.
+    """
+    if options.credentials_file:
+        text = _read(options.credentials_file, "nats.credentials.file")
+        jwt, seed = _JWT.search(text), _SEED.search(text)
+        if jwt is None or seed is None:
+            raise CredentialsError(
+                f"nats.credentials.file: {options.credentials_file} lacks a user JWT or a seed"
+            )
+        return Credentials(jwt=jwt.group(1), seed=seed.group(1))
+    if options.nkey_seed_file:
+        text = _read(options.nkey_seed_file, "nats.nkey.seed.file")
+        alone = _SEED_ALONE.search(text)
+        if alone is None:
+            raise CredentialsError(
+                f"nats.nkey.seed.file: {options.nkey_seed_file} holds no user seed"
+            )
+        return Credentials(seed=alone.group(1))
+    if options.token or options.token_file:
+        token = options.token
+        if options.token_file:
+            token = _read(options.token_file, "nats.token.file").rstrip("\r\n")
+        return Credentials(token=token)
+    password = options.password
+    if options.password_file:
+        password = _read(options.password_file, "nats.password.file").rstrip("\r\n")
+    return Credentials(user=options.user, password=password)
+
+
+def tls_context(options: NatsOptions, *, is_demanded: bool) -> ssl.SSLContext | None:
+    """Settings of TLS for one connection, `None` when nothing asks for it.
+
+    Args:
+        options: Files.
+        is_demanded: The URL asks for TLS.
+
+    Raises:
+        CredentialsError: A file cannot be read or does not fit.
+    """
+    if not is_demanded and not options.has_tls_files:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=options.tls_ca or None)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if options.tls_cert:
+            # The empty password keeps OpenSSL from asking for one on the terminal.
+            context.load_cert_chain(options.tls_cert, options.tls_key, password=bytes)
+    except (OSError, ValueError) as error:
+        files = ", ".join(filter(None, (options.tls_ca, options.tls_cert, options.tls_key)))
+        raise CredentialsError(f"nats.tls: cannot use {files}: {error}") from error
+    return context
+
+
+def _read(path: str, key: str) -> str:
+    """Text of a small file."""
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(SECRET_BYTES_MAX + 1)
+    except OSError as error:
+        raise CredentialsError(f"{key}: cannot read {path}: {error.strerror}") from error
+    if len(data) > SECRET_BYTES_MAX:
+        raise CredentialsError(f"{key}: {path} is larger than {SECRET_BYTES_MAX} bytes")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        # Not chained: the error object carries the bytes of the secret.
+        raise CredentialsError(f"{key}: {path} is not UTF-8") from None
+    if not text.strip():
+        raise CredentialsError(f"{key}: {path} is empty")
+    return text

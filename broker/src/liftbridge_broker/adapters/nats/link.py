@@ -1,0 +1,477 @@
+"""One connection to NATS that is always wanted: made, watched, made again.
+
+State: the subscriptions that should exist, and the connection that carries them, if any. A
+connection counts as up when the server has confirmed that all subscriptions are back. Reconnecting
+never ends; credentials and certificates are read anew for each attempt.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+from liftbridge_broker.adapters.nats.connection import CLOSED_SILENTLY, Connection
+from liftbridge_broker.adapters.nats.credentials import (
+    CredentialsError,
+    read_credentials,
+    tls_context,
+)
+from liftbridge_broker.adapters.nats.natspy import Handshake, HandshakeError, Session, shake_hands
+from liftbridge_broker.adapters.nats.options import NatsOptions
+from liftbridge_broker.errors import ConfigError, UnavailableError
+from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
+from liftbridge_broker.ports.observe import Observer
+from liftbridge_broker.wire.nats import subscribe_line, unsubscribe_line
+
+DISCOVERED_COUNT_MAX: Final = 64
+CLOSE_SECONDS_MAX: Final = 2.0
+BEHIND_SECONDS: Final = 5.0
+_MILLISECONDS: Final = 1000
+_PORT: Final = 4222
+
+Deliver = Callable[[SubscriptionId, list[Arrival], list[bytes]], None]
+
+
+@dataclass(slots=True)
+class LinkCounts:
+    """What happened on one link since the start; plain integers, added once per chunk or event.
+
+    Attributes:
+        messages_in: Messages delivered.
+        messages_dropped: Messages of subscriptions that had ended.
+        bytes_in: Bytes received on connections that have ended.
+        bytes_out: Bytes sent on connections that have ended.
+        publishes_refused: Calls of `publish` refused because the link was down or busy.
+        connects: Connections that came up.
+        attempts_failed: Connections that did not.
+        slow_consumers: Times the server dropped the link because it was behind.
+        server_errors: `-ERR` lines.
+    """
+
+    messages_in: int = 0
+    messages_dropped: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    publishes_refused: int = 0
+    connects: int = 0
+    attempts_failed: int = 0
+    slow_consumers: int = 0
+    server_errors: int = 0
+
+
+class _AttemptError(Exception):
+    """One attempt to connect failed; the next may succeed."""
+
+
+class Link:
+    """See the module.
+
+    Args:
+        options: Where to, and how.
+        kind: Last part of the connection's name.
+        no_echo: Whether messages published here are kept from subscriptions here.
+        deliver: Takes messages of subscriptions that exist.
+        on_change: Called after `is_up` changed, with a reason when it went down.
+        observer: Told of transitions.
+
+    Attributes:
+        counts: See `LinkCounts`.
+        is_up: Whether the connection stands with all its subscriptions.
+        payload_bytes_max: `max_payload` of the server, 1 MiB before the first connection.
+    """
+
+    def __init__(
+        self,
+        options: NatsOptions,
+        kind: str,
+        *,
+        no_echo: bool,
+        deliver: Deliver,
+        on_change: Callable[[str], None],
+        observer: Observer,
+    ) -> None:
+        self._options = options
+        self._kind = kind
+        self._name = f"LIFT.{options.namespace}.{options.server_id}.{kind}"
+        self._no_echo = no_echo
+        self._deliver = deliver
+        self._on_change = on_change
+        self._observer = observer
+        self._servers = _ServerPool(options.servers)
+        self._subscriptions: dict[SubscriptionId, bytes] = {}
+        self._connection: Connection | None = None
+        self._session: Session | None = None
+        self._is_closing = False
+        self._changed = asyncio.Event()
+        self._fault: Exception | None = None
+        self._behind_at = ""
+        self._last_failure = ""
+        self.counts = LinkCounts()
+        self.is_up = False
+        self.payload_bytes_max = 1 << 20
+
+    # Life
+
+    async def start(self) -> None:
+        """Make the first connection.
+
+        Raises:
+            UnavailableError: No server could be reached in `connect_attempts_max` attempts.
+        """
+        attempts = self._options.connect_attempts_max
+        for attempt in range(1, attempts + 1):
+            try:
+                await self._connect()
+            except _AttemptError as error:
+                if attempt == attempts:
+                    raise UnavailableError(
+                        f"cannot connect to NATS after {attempts} attempts: {error}"
+                    ) from error
+                await self._pause()
+            else:
+                break
+        session = self._session
+        if session is not None:
+            self._tell(
+                "nats_connected",
+                server=self._servers.current_text,
+                client_id=session.facts.client_id,
+            )
+
+    async def run(self) -> None:
+        """Watch the connection and make it again, until `close`; to be run in a task group.
+
+        Raises:
+            Exception: What the receiver of messages raised: a bug of ours.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if self._fault is not None:
+                raise self._fault
+            if self._is_closing:
+                return
+            if self.is_up:
+                continue
+            lost_at = loop.time()
+            await self._end_session()
+            if await self._reconnect():
+                outage_ms = int((loop.time() - lost_at) * _MILLISECONDS)
+                self._tell(
+                    "nats_reconnected", server=self._servers.current_text, outage_ms=outage_ms
+                )
+
+    async def drain(self) -> None:
+        """End all subscriptions, and wait until what the server had sent for them was delivered."""
+        connection = self._connection
+        if connection is not None and self._subscriptions:
+            lines = b"".join(map(unsubscribe_line, self._subscriptions))
+            connection.write(lines)
+            try:
+                async with asyncio.timeout(CLOSE_SECONDS_MAX):
+                    await connection.flushed()
+            except OSError:
+                pass  # the link went down: there is nothing left to come (TimeoutError is one too)
+        self._subscriptions.clear()
+
+    async def close(self) -> None:
+        """Send what waits, end the connection and `run`. Never fails; bounded by deadlines."""
+        self._is_closing = True
+        connection = self._connection
+        if connection is not None and self.is_up:
+            try:
+                async with asyncio.timeout(CLOSE_SECONDS_MAX):
+                    await connection.flushed()
+            except OSError:
+                pass  # as in `drain`
+        self.is_up = False
+        self._connection = None
+        await self._end_session()
+        self._changed.set()
+
+    # Traffic
+
+    def subscribe(self, subscription: SubscriptionId, subject: str, queue: str) -> None:
+        """Want a subscription from now on; `subject` and `queue` are valid."""
+        line = subscribe_line(subject, queue, subscription)
+        self._subscriptions[subscription] = line
+        if self._connection is not None:
+            self._connection.write(line)
+
+    def unsubscribe(self, subscription: SubscriptionId) -> None:
+        """Want it no more; messages that are on their way are dropped."""
+        if self._subscriptions.pop(subscription, None) is not None and self._connection is not None:
+            self._connection.write(unsubscribe_line(subscription))
+
+    def publish(self, frames: Sequence[bytes]) -> None:
+        """Write frames with whatever else is published in this turn of the loop.
+
+        Raises:
+            UnavailableError: The link is down, or the server does not read fast enough.
+        """
+        connection = self._connection
+        if connection is None or not self.is_up:
+            self.counts.publishes_refused += 1
+            raise UnavailableError("NATS connection is down")
+        try:
+            connection.send(b"".join(frames))
+        except UnavailableError:
+            self.counts.publishes_refused += 1
+            raise
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes published and not yet taken by the socket."""
+        return 0 if self._connection is None else self._connection.pending_bytes
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes received since the start."""
+        live = 0 if self._connection is None else self._connection.bytes_in
+        return self.counts.bytes_in + live
+
+    @property
+    def bytes_out(self) -> int:
+        """Bytes sent since the start."""
+        live = 0 if self._connection is None else self._connection.bytes_out
+        return self.counts.bytes_out + live
+
+    # What a connection calls
+
+    def on_messages(
+        self, subscription: SubscriptionId, arrivals: list[Arrival], payloads: list[bytes]
+    ) -> None:
+        """Deliver, unless the subscription has ended."""
+        if subscription in self._subscriptions:
+            self.counts.messages_in += len(payloads)
+            self._deliver(subscription, arrivals, payloads)
+        else:
+            self.counts.messages_dropped += len(payloads)
+
+    def on_info(self, body: bytes) -> None:
+        """Learn of other servers and limits."""
+        try:
+            info = json.loads(body)
+        except ValueError:
+            info = None
+        if not isinstance(info, dict):
+            self._tell("nats_error", reason="INFO that is no JSON object")
+            return
+        limit = info.get("max_payload")
+        if isinstance(limit, int) and limit > 0:
+            self.payload_bytes_max = limit
+        urls = info.get("connect_urls")
+        if isinstance(urls, list):
+            self._servers.discover([f"nats://{url}" for url in urls if isinstance(url, str)])
+        if info.get("ldm") is True:
+            self._tell("nats_error", reason="the server is about to stop (lame duck mode)")
+
+    def on_server_error(self, text: str) -> None:
+        """Count and tell; what ends the connection is seen when it ends."""
+        self.counts.server_errors += 1
+        if "slow consumer" in text.lower():
+            self._tell_slow(text)
+        else:
+            self._tell("nats_error", reason=text)
+
+    def on_fault(self, error: Exception) -> None:
+        """Let `run` fail with what the receiver raised."""
+        self._fault = self._fault or error
+        self._changed.set()
+
+    def on_lost(self, connection: Connection, reason: str) -> None:
+        """The connection ended."""
+        self.counts.bytes_in += connection.bytes_in
+        self.counts.bytes_out += connection.bytes_out
+        if connection is not self._connection:
+            return
+        self._connection = None
+        if not self.is_up:
+            return
+        self.is_up = False
+        # A server drops a slow consumer without a word, in the middle of what it sends; that it is
+        # the same server after reconnecting tells this from a server that stopped.
+        age_s = asyncio.get_running_loop().time() - connection.behind_at
+        is_behind = age_s < BEHIND_SECONDS and (reason == CLOSED_SILENTLY or "reset" in reason)
+        self._behind_at = self._session.facts.server_id if is_behind and self._session else ""
+        self._tell("nats_disconnected", reason=reason)
+        self._changed.set()
+        self._on_change(reason)
+
+    # Inside
+
+    async def _reconnect(self) -> bool:
+        """Try until it succeeds or the link is closed; whether it succeeded."""
+        while not self._is_closing and self._fault is None:
+            try:
+                await self._connect()
+            except _AttemptError as error:
+                failure = f"{error}"
+                if failure != self._last_failure:
+                    self._tell("nats_error", reason=failure)
+                self._last_failure = failure
+                await self._pause()
+            else:
+                self._last_failure = ""
+                return True
+        return False
+
+    async def _connect(self) -> None:
+        """One attempt on the next server.
+
+        Raises:
+            _AttemptError: With the server and the reason.
+        """
+        url = self._servers.next()
+        try:
+            async with asyncio.timeout(self._options.connect_timeout_ms / _MILLISECONDS):
+                session = await self._open(url)
+        except (OSError, HandshakeError, CredentialsError) as error:
+            self.counts.attempts_failed += 1
+            reason = "no answer in time" if isinstance(error, TimeoutError) else f"{error}"
+            raise _AttemptError(f"{self._servers.current_text}: {reason}") from error
+        self._session = session
+        self.payload_bytes_max = session.facts.payload_bytes_max
+        self._servers.discover(session.facts.discovered)
+        self.counts.connects += 1
+        self.is_up = True
+        if self._behind_at and self._behind_at == session.facts.server_id:
+            self._tell_slow("the server dropped the connection while the broker was behind")
+        self._behind_at = ""
+        self._on_change("")
+
+    async def _open(self, url: SplitResult) -> Session:
+        """Connect, introduce the broker, restore the subscriptions."""
+        options, loop = self._options, asyncio.get_running_loop()
+        credentials = read_credentials(options)
+        tls = tls_context(options, is_demanded=url.scheme == "tls")
+        connection = Connection(
+            self,
+            loop,
+            pending_bytes_max=options.pending_bytes_max,
+            ping_interval_s=options.ping_interval_ms / _MILLISECONDS,
+        )
+        handshake = Handshake(
+            url=url.geturl(),
+            tls_host=self._servers.tls_host(url),
+            tls=tls,
+            credentials=credentials,
+            name=self._name,
+            no_echo=self._no_echo,
+            timeout_s=options.connect_timeout_ms / _MILLISECONDS,
+        )
+        is_open = False
+        try:
+            await loop.create_connection(lambda: connection, url.hostname or "", url.port or _PORT)
+            session = await shake_hands(connection, handshake)
+            # From here on `subscribe` writes to this connection; what was wanted before is in it.
+            self._connection = connection
+            connection.write(b"".join(self._subscriptions.values()))
+            connection.begin()
+            await connection.flushed()
+            is_open = True
+        finally:
+            if not is_open:
+                if self._connection is connection:
+                    self._connection = None
+                connection.abort("given up")
+        return session
+
+    async def _end_session(self) -> None:
+        """End nats-py's part of a connection."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close(CLOSE_SECONDS_MAX)
+
+    async def _pause(self) -> None:
+        """Wait between attempts; `close` and faults end it early."""
+        try:
+            async with asyncio.timeout(self._options.reconnect_wait_ms / _MILLISECONDS):
+                while not self._is_closing and self._fault is None:
+                    await self._changed.wait()
+                    self._changed.clear()
+        except TimeoutError:
+            return
+        self._changed.set()
+
+    def _tell_slow(self, reason: str) -> None:
+        self.counts.slow_consumers += 1
+        self._tell("nats_slow_consumer", reason=reason, pending_bytes=self.pending_bytes)
+
+    def _tell(self, kind: str, **fields: object) -> None:
+        self._observer.transition(kind, {"connection": self._kind, **fields})
+
+
+class _ServerPool:
+    """Servers to try, in turn: those configured, then those a cluster told of.
+
+    Attributes:
+        current_text: Host and port of the latest one, without credentials.
+    """
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self._configured = [_parse(url) for url in urls]
+        self._discovered: list[SplitResult] = []
+        self._position = -1
+        self.current_text = ""
+
+    def next(self) -> SplitResult:
+        """The server to try now."""
+        servers = self._configured + self._discovered
+        self._position = (self._position + 1) % len(servers)
+        url = servers[self._position]
+        self.current_text = _address(url)
+        return url
+
+    def discover(self, urls: Sequence[str]) -> None:
+        """Replace what was told of by a server; malformed and known ones are left out."""
+        known = {_address(url) for url in self._configured}
+        found: dict[str, SplitResult] = {}
+        first = self._configured[0]
+        for text in urls[:DISCOVERED_COUNT_MAX]:
+            try:
+                url = _parse(text)
+            except ConfigError:
+                continue
+            # A server that is told of takes the same scheme and credentials as the first one.
+            user, at, _ = first.netloc.rpartition("@")
+            url = url._replace(scheme=first.scheme, netloc=user + at + url.netloc)
+            if _address(url) not in known:
+                found[_address(url)] = url
+        self._discovered = list(found.values())
+
+    def tls_host(self, url: SplitResult) -> str:
+        """Name that the server's certificate must have.
+
+        Clusters tell addresses, while certificates hold names: those that are told of must show the
+        name that was configured first.
+        """
+        is_told = url in self._discovered
+        return (self._configured[0] if is_told else url).hostname or ""
+
+
+def _parse(text: str) -> SplitResult:
+    """Parts of a server's URL; a missing scheme is `nats`.
+
+    Raises:
+        ConfigError: It names no server.
+    """
+    # The text is not repeated: it may hold a password.
+    refusal = ConfigError("nats.servers: not of the form nats://host:port or tls://host:port")
+    try:
+        url = urlsplit(text if "://" in text else f"nats://{text}")
+        is_server = url.scheme in ("nats", "tls") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        raise refusal from None
+    if not is_server:
+        raise refusal
+    return url
+
+
+def _address(url: SplitResult) -> str:
+    """Host and port for people."""
+    host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
+    return f"{host}:{url.port or _PORT}"

@@ -1,0 +1,130 @@
+"""The port `Messaging` on two links: a quiet one (`no_echo`) and one that echoes."""
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+
+from liftbridge_broker.adapters.nats.link import Link
+from liftbridge_broker.adapters.nats.options import NatsOptions
+from liftbridge_broker.ports.messaging import MessageSink, SubscriptionId
+from liftbridge_broker.ports.observe import Observer
+
+
+class NatsMessaging:
+    """NATS as the node sees it (`ports.messaging.Messaging`).
+
+    The owner calls `start`, runs `run` in a task group, and at the end `drain` and `close`. The
+    sink is told of the link after the first connection as well. Subscription ids are not used
+    twice, or late messages of the first would be taken for the second.
+
+    Args:
+        options: Checked here.
+        sink: Receives messages, and the state of both links as one.
+        observer: Told of transitions of each link.
+
+    Attributes:
+        inbox_prefix: Below it, with a dot, lie subjects that nobody else knows.
+
+    Raises:
+        ConfigError: The options contradict each other.
+    """
+
+    def __init__(self, options: NatsOptions, sink: MessageSink, observer: Observer) -> None:
+        options.check()
+        self._sink = sink
+        self._is_connected = False
+        self._is_closing = False
+        self.inbox_prefix = f"{options.inbox_prefix}.{secrets.token_hex(11)}"
+        self.quiet = Link(
+            options,
+            "quiet",
+            no_echo=True,
+            deliver=sink.on_messages,
+            on_change=self._on_change,
+            observer=observer,
+        )
+        self.echo = Link(
+            options,
+            "echo",
+            no_echo=False,
+            deliver=sink.on_messages,
+            on_change=self._on_change,
+            observer=observer,
+        )
+
+    async def start(self) -> None:
+        """Make both connections.
+
+        Raises:
+            UnavailableError: NATS cannot be reached; no connection is left open.
+        """
+        try:
+            await self.quiet.start()
+            await self.echo.start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def run(self) -> None:
+        """Keep both connections up until `close`.
+
+        Raises:
+            ExceptionGroup: The sink raised: a bug, after which nothing may go on.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.quiet.run())
+            tasks.create_task(self.echo.run())
+
+    async def drain(self) -> None:
+        """End all subscriptions; what the server had sent for them is delivered before."""
+        await self.quiet.drain()
+        await self.echo.drain()
+
+    async def close(self) -> None:
+        """Send what waits and end both connections and `run`; bounded by deadlines."""
+        self._is_closing = True
+        await self.quiet.close()
+        await self.echo.close()
+        self._is_connected = False
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether both connections stand."""
+        return self._is_connected
+
+    @property
+    def payload_bytes_max(self) -> int:
+        """`max_payload` of the NATS server, 1 MiB until the first connection."""
+        return min(self.quiet.payload_bytes_max, self.echo.payload_bytes_max)
+
+    def subscribe(self, subscription: SubscriptionId, subject: str, queue: str) -> None:
+        """Begin delivery of a subject; one with a queue group comes over the echoing link."""
+        (self.echo if queue else self.quiet).subscribe(subscription, subject, queue)
+
+    def unsubscribe(self, subscription: SubscriptionId) -> None:
+        """End delivery."""
+        self.quiet.unsubscribe(subscription)
+        self.echo.unsubscribe(subscription)
+
+    def publish_quiet(self, frames: Sequence[bytes]) -> None:
+        """Write frames on the quiet link.
+
+        Raises:
+            UnavailableError: The link is down or busy; nothing was written.
+        """
+        self.quiet.publish(frames)
+
+    def publish_echo(self, frames: Sequence[bytes]) -> None:
+        """Write frames on the echoing link.
+
+        Raises:
+            UnavailableError: The link is down or busy; nothing was written.
+        """
+        self.echo.publish(frames)
+
+    def _on_change(self, reason: str) -> None:
+        """Tell the sink when both links stand, and when the first of them falls."""
+        is_connected = self.quiet.is_up and self.echo.is_up
+        if is_connected != self._is_connected and not self._is_closing:
+            self._is_connected = is_connected
+            self._sink.on_link(connected=is_connected, reason=reason)

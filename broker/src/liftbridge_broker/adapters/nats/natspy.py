@@ -1,0 +1,216 @@
+"""Everything that depends on how nats-py works inside; pinned by `test_natspy_pins.py`.
+
+nats-py 2.16 knows the handshake: INFO, CONNECT with password, token, nkey or JWT, the upgrade to
+TLS, and the first PING. It is given a transport of ours, so that it reads lines from our
+connection and never sees a message; afterwards its tasks only wait for the end. Reconnecting is
+ours as well: nats-py gives up for ever after most `-ERR` lines, and when a callback for credentials
+fails.
+
+Relied on:
+
+- `Client._transport`, set before `connect`, is used as it is when it is true.
+- `connect` with `allow_reconnect=False` tries one server once when `Transport.connect` is a no-op.
+- After the handshake `_read_loop` awaits `Transport.read` and ends at `at_eof`.
+"""
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+from math import ceil
+from typing import Final
+from urllib.parse import ParseResult
+
+import nkeys  # type: ignore[import-untyped]  # it has none
+from nats.aio.client import Client, RawCredentials
+from nats.aio.transport import Transport
+from nats.errors import Error as NatsError
+
+from liftbridge_broker.adapters.nats.connection import Connection
+from liftbridge_broker.adapters.nats.credentials import Credentials
+
+# nats-py's own pings are never due; the connection has its own.
+_NEVER_S: Final = 10**8
+
+
+class HandshakeError(Exception):
+    """The server refused, or what answered is no NATS server."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handshake:
+    """What to say to a server.
+
+    Attributes:
+        url: Its URL.
+        tls_host: Name its certificate must have.
+        tls: Settings of TLS; with them nothing but TLS is spoken.
+        credentials: What to show.
+        name: Name of the connection.
+        no_echo: Whether messages published here are kept from subscriptions here.
+        timeout_s: Longest wait for one answer.
+    """
+
+    url: str
+    tls_host: str
+    tls: ssl.SSLContext | None
+    credentials: Credentials
+    name: str
+    no_echo: bool
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What the server said of itself.
+
+    Attributes:
+        client_id: Number it gave to the connection.
+        payload_bytes_max: Its `max_payload`.
+        server_id: Changes with each start of the server.
+        discovered: URLs of other servers of its cluster.
+    """
+
+    client_id: int
+    payload_bytes_max: int
+    server_id: str
+    discovered: tuple[str, ...]
+
+
+class Session:
+    """A connection whose hands are shaken, and the nats-py client that did it."""
+
+    def __init__(self, client: Client, connection: Connection, facts: ServerFacts) -> None:
+        self._client = client
+        self.connection = connection
+        self.facts = facts
+
+    async def close(self, timeout_s: float) -> None:
+        """Let everything written leave, then end the connection and nats-py's tasks."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._client.close()
+        except TimeoutError:
+            self.connection.abort("closed by the broker")
+        await self.connection.wait_lost()
+
+
+async def shake_hands(connection: Connection, handshake: Handshake) -> Session:
+    """Introduce the broker on a connected socket.
+
+    Raises:
+        HandshakeError: With the reason; the caller ends the connection.
+    """
+    credentials = handshake.credentials
+    client = Client()
+    client._transport = _LineTransport(connection, is_tls_demanded=handshake.tls is not None)  # noqa: SLF001
+    has_jwt = bool(credentials.jwt)
+    try:
+        await client.connect(
+            [handshake.url],
+            name=handshake.name,
+            no_echo=handshake.no_echo,
+            allow_reconnect=False,
+            max_reconnect_attempts=1,
+            reconnect_time_wait=0,
+            connect_timeout=ceil(handshake.timeout_s),
+            ping_interval=_NEVER_S,
+            tls=handshake.tls,
+            tls_hostname=handshake.tls_host,
+            user=credentials.user or None,
+            password=credentials.password if credentials.user else None,
+            token=credentials.token or None,
+            error_cb=_ignore,
+            user_credentials=RawCredentials(_creds_text(credentials)) if has_jwt else None,
+            nkeys_seed_str=None if has_jwt else credentials.seed or None,
+        )
+    except (OSError, NatsError, nkeys.NkeysError, ValueError) as error:
+        raise HandshakeError(_text(error)) from error
+    if not client.is_connected:
+        raise HandshakeError("the server ended the connection during the handshake")
+    info = client._server_info  # noqa: SLF001 - no public way to the server's id
+    facts = ServerFacts(
+        client_id=client.client_id or 0,
+        payload_bytes_max=client.max_payload,
+        server_id=str(info.get("server_id", "")),
+        discovered=tuple(url.geturl() for url in client.discovered_servers),
+    )
+    return Session(client, connection, facts)
+
+
+class _LineTransport(Transport):
+    """A connection as nats-py wants to see it."""
+
+    def __init__(self, connection: Connection, *, is_tls_demanded: bool) -> None:
+        self._connection = connection
+        self._is_tls_demanded = is_tls_demanded
+
+    def __bool__(self) -> bool:
+        return True
+
+    async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
+        """Nothing to do: the socket is connected."""
+
+    async def connect_tls(
+        self,
+        uri: str | ParseResult,
+        ssl_context: ssl.SSLContext,
+        buffer_size: int,  # noqa: ARG002 - part of the interface
+        connect_timeout: int,
+    ) -> None:
+        """Upgrade the socket."""
+        host = uri if isinstance(uri, str) else uri.hostname or ""
+        await self._connection.start_tls(ssl_context, host, connect_timeout)
+
+    def write(self, payload: bytes) -> None:
+        """Write; the first write holds credentials and is refused in clear when TLS is demanded."""
+        if self._is_tls_demanded and not self._connection.is_secure:
+            raise ConnectionRefusedError("the server does not ask for TLS, which is configured")
+        self._connection.write(payload)
+
+    def writelines(self, payload: list[bytes]) -> None:
+        """Write."""
+        self.write(b"".join(payload))
+
+    async def read(self, buffer_size: int) -> bytes:  # noqa: ARG002 - part of the interface
+        """Wait for the end: what comes after the handshake is none of nats-py's business."""
+        await self._connection.wait_lost()
+        return b""
+
+    async def readline(self) -> bytes:
+        """Next line of the handshake."""
+        return await self._connection.read_line()
+
+    async def drain(self) -> None:
+        """Nothing to wait for: the connection bounds what it takes."""
+
+    async def wait_closed(self) -> None:
+        """Wait for the end."""
+        await self._connection.wait_lost()
+
+    def close(self) -> None:
+        """End the connection after what was written has left."""
+        self._connection.close()
+
+    def at_eof(self) -> bool:
+        """Whether the connection ended."""
+        return self._connection.is_lost
+
+
+async def _ignore(_error: Exception) -> None:
+    """What nats-py tells here it raises as well."""
+
+
+def _creds_text(credentials: Credentials) -> str:
+    """A `.creds` file in the one form that nats-py reads safely."""
+    return (
+        f"-----BEGIN NATS USER JWT-----\n{credentials.jwt}\n------END NATS USER JWT------\n\n"
+        f"-----BEGIN USER NKEY SEED-----\n{credentials.seed}\n------END USER NKEY SEED------\n"
+    )
+
+
+def _text(error: Exception) -> str:
+    """Reason in a line; nats-py's errors repeat its name and some have no text of their own."""
+    if isinstance(error, TimeoutError):
+        return "the server did not answer in time"
+    text = f"{error}".removeprefix("nats: ").strip("'")
+    return text or type(error).__name__
