@@ -19,7 +19,7 @@ from typing import Final
 import click
 
 from liftbridge_broker.config.load import load
-from liftbridge_broker.config.options import BrokerOptions
+from liftbridge_broker.config.options import BrokerOptions, EffectiveSetting
 from liftbridge_broker.config.settings import Kind
 from liftbridge_broker.config.table import SETTINGS
 from liftbridge_broker.errors import LiftbridgeError
@@ -128,7 +128,7 @@ def _config_parameters() -> list[click.Parameter]:
                 type=str,
                 default=None,
                 multiple=setting.kind is Kind.LIST,
-                metavar=None if is_switch else setting.kind.upper(),
+                metavar=None if is_switch else "|".join(setting.choices) or setting.kind.upper(),
                 help=f"{setting.doc.rstrip('.')} [{key}].",
             )
         )
@@ -211,7 +211,7 @@ def _check_config(context: click.Context, /, output: str, **values: object) -> i
             setting.key,
             setting.text,
             setting.source or setting.origin.value,
-            "yes" if setting.is_reloadable else "no",
+            _reload_text(setting),
         )
         for setting in options.effective
     ]
@@ -219,6 +219,12 @@ def _check_config(context: click.Context, /, output: str, **values: object) -> i
         click.echo(line)
     click.echo(f"fingerprint {options.fingerprint()}", err=True)
     return ExitCode.OK
+
+
+def _reload_text(setting: EffectiveSetting) -> str:
+    if not setting.has_effect:
+        return "no effect"
+    return "yes" if setting.is_reloadable else "no"
 
 
 def _as_json(options: BrokerOptions) -> dict[str, object]:
@@ -230,6 +236,7 @@ def _as_json(options: BrokerOptions) -> dict[str, object]:
                 "origin": setting.origin.value,
                 "source": setting.source,
                 "reloadable": setting.is_reloadable,
+                "effective": setting.has_effect,
             }
             for setting in options.effective
         ],

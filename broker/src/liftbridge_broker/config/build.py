@@ -24,7 +24,7 @@ from liftbridge_broker.config.options import (
     TlsOptions,
     TlsVersion,
 )
-from liftbridge_broker.config.settings import OFF, Kind, Value, mask_url
+from liftbridge_broker.config.settings import OFF, Kind, Status, Value, mask_url
 from liftbridge_broker.config.table import SETTINGS
 from liftbridge_broker.config.values import Address
 from liftbridge_broker.errors import ConfigError
@@ -180,6 +180,7 @@ class _Values:
                     origin=given.origin if given else Origin.DEFAULT,
                     source=given.source if given else "",
                     is_reloadable=setting.is_reloadable,
+                    has_effect=setting.status is not Status.NO_EFFECT,
                 )
             )
         return tuple(shown)

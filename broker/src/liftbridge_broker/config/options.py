@@ -64,6 +64,7 @@ class EffectiveSetting:
         origin: Which source won.
         source: Where exactly: `broker.yaml:12`, `LIFTBRIDGE_PORT`, `--port`; empty for defaults.
         is_reloadable: Whether SIGHUP puts a new value into force.
+        has_effect: Whether the value does anything at all.
     """
 
     key: str
@@ -71,6 +72,7 @@ class EffectiveSetting:
     origin: Origin = Origin.DEFAULT
     source: str = ""
     is_reloadable: bool = False
+    has_effect: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,8 +333,9 @@ class BrokerOptions:
     def fingerprint(self) -> str:
         """Hash of what needs a restart to change, as 16 hexadecimal digits.
 
-        Two brokers with equal fingerprints need no restart to agree. Origins and reloadable
-        settings do not count; secrets are masked before hashing, since the hash is published.
+        Two brokers with equal fingerprints need no restart to agree. Origins, reloadable settings
+        and those without effect do not count; secrets are masked before hashing, since the hash
+        is published.
         """
-        static = [(s.key, s.text) for s in self.effective if not s.is_reloadable]
+        static = [(s.key, s.text) for s in self.effective if s.has_effect and not s.is_reloadable]
         return hashlib.sha256(json.dumps(static).encode()).hexdigest()[:16]

@@ -35,10 +35,10 @@ def reloadable_diff(old: BrokerOptions, new: BrokerOptions) -> ReloadDiff:
         old: Options in force, made by `load`.
         new: Options just loaded.
     """
-    before = {setting.key: setting.text for setting in old.effective}
-    after = {setting.key: setting.text for setting in new.effective}
     changes = [
-        Change(key, before[key], after[key]) for key in SETTINGS if before[key] != after[key]
+        Change(before.key, before.text, after.text)
+        for before, after in zip(old.effective, new.effective, strict=True)
+        if before.has_effect and before.text != after.text
     ]
     changes += _secret_changes(old, new)
     return ReloadDiff(

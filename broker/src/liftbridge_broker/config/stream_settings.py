@@ -46,8 +46,7 @@ STREAMS: Final = (
         "streams.segment.max.bytes",
         Kind.SIZE,
         "256MiB",
-        "Size at which a new segment begins; 0 for 1GiB.",
-        maximum=2 << 30,
+        "Size at which a new segment begins; 0 for 1GiB, more than 2GiB counts as 2GiB.",
         is_reloadable=True,
     ),
     Setting(
