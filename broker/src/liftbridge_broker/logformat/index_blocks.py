@@ -20,10 +20,10 @@ block of its file, and only while the log has the stated length and ends with th
 
     28  8 length of the log file  36  8 end offset        44  8 record count
     52  8 first timestamp         60  8 largest timestamp 68  8 position of the last batch
-    76  4 CRC of the last batch   80  4 entries in the blocks before
+    76  4 CRC of the last batch
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -39,7 +39,7 @@ RELATIVE_MAX: Final = (1 << 32) - 1
 _PREFIX: Final = Struct(">HBBII")
 _COMMON: Final = Struct(">QQ")
 _RESUME: Final = Struct(">qq")
-_SUMMARY: Final = Struct(">qqqqqqII")
+_SUMMARY: Final = Struct(">qqqqqqI")
 _MAGIC: Final = 0x4C49
 _VERSION: Final = 1
 _KIND_ENTRIES: Final = 1
@@ -49,32 +49,20 @@ SUMMARY_SIZE: Final = _PREFIX.size + _COMMON.size + _SUMMARY.size
 _LENGTH_MAX: Final = _COMMON.size + _RESUME.size + ENTRIES_PER_BLOCK_MAX * ENTRY.size
 
 
-class IndexEntry(NamedTuple):
-    """One entry: where a batch begins.
-
-    Attributes:
-        offset: Base offset of the batch.
-        position: Where it begins in the log file.
-        timestamp: Largest timestamp of the segment up to and with this batch.
-    """
-
-    offset: Offset
-    position: int
-    timestamp: int
-
-
 class EntryBlock(NamedTuple):
     """A block of entries, never empty.
 
     Attributes:
-        records_before: Records of the segment before the last entry's batch.
+        records_before: Records of the segment before the last entry's batch, negative when that
+            was not known and the walk cannot be resumed there.
         timestamp_before: Largest timestamp of the segment before the last entry's batch.
-        entries: Entries in order.
+        entries: Entries as stored, 16 bytes each; a segment may have 65,536 of them, so they are
+            decoded one by one when they are looked at.
     """
 
     records_before: int
     timestamp_before: int
-    entries: tuple[IndexEntry, ...]
+    entries: bytes
 
 
 class Summary(NamedTuple):
@@ -88,7 +76,6 @@ class Summary(NamedTuple):
         largest_timestamp: Largest timestamp in it.
         last_position: Where its last batch begins.
         last_crc: Checksum field of that batch.
-        entry_count: Entries in the blocks before.
     """
 
     log_length: int
@@ -98,7 +85,6 @@ class Summary(NamedTuple):
     largest_timestamp: int
     last_position: int
     last_crc: int
-    entry_count: int
 
 
 def encode_entries(
@@ -107,16 +93,16 @@ def encode_entries(
     base_offset: Offset,
     records_before: int,
     timestamp_before: int,
-    entries: Sequence[IndexEntry],
+    entries: bytes,
 ) -> bytes:
     """A block of entries, 1 to `ENTRIES_PER_BLOCK_MAX`; layout in the docstring of the module."""
-    assert 0 < len(entries) <= ENTRIES_PER_BLOCK_MAX
-    pack = ENTRY.pack
+    assert 0 < len(entries) <= ENTRIES_PER_BLOCK_MAX * ENTRY.size
+    assert len(entries) % ENTRY.size == 0
     covered = b"".join(
         (
             _COMMON.pack(partition_id, base_offset),
             _RESUME.pack(records_before, timestamp_before),
-            *(pack(offset - base_offset, position, ts) for offset, position, ts in entries),
+            entries,
         )
     )
     return _seal_block(_KIND_ENTRIES, covered)
@@ -143,14 +129,15 @@ def decode_blocks(
             entries do not rise; the blocks told before are good.
     """
     position = 0
-    before: IndexEntry | None = None
+    before = (-1, -1)
     while position < len(data):
         block, end = _decode_block(data, position, partition_id, base_offset)
         if isinstance(block, EntryBlock):
-            for entry in block.entries:
-                if before is not None and not _rises(before, entry):
-                    raise CorruptionError("index entries do not rise", position=position)
-                before = entry
+            # Entries within one block were written together and share its checksum.
+            first = ENTRY.unpack_from(block.entries)[:2]
+            if first[0] <= before[0] or first[1] <= before[1]:
+                raise CorruptionError("index entries do not rise", position=position)
+            before = ENTRY.unpack_from(block.entries, len(block.entries) - ENTRY.size)[:2]
         yield block
         position = end
 
@@ -190,30 +177,17 @@ def _decode_block(
     if _COMMON.unpack_from(covered) != (partition_id, base_offset):
         raise CorruptionError("index block is of another segment", position=position)
     if kind == _KIND_ENTRIES:
-        return _decode_entries(covered, base_offset, position), end
+        return _decode_entries(covered, position), end
     if kind == _KIND_SUMMARY and length == _COMMON.size + _SUMMARY.size:
         return Summary(*_SUMMARY.unpack_from(covered, _COMMON.size)), end
     raise CorruptionError("index block is of no known kind", position=position)
 
 
-def _decode_entries(covered: bytes, base_offset: Offset, position: int) -> EntryBlock:
+def _decode_entries(covered: bytes, position: int) -> EntryBlock:
     """Entries of a block whose checksum is right."""
     start = _COMMON.size + _RESUME.size
     size = len(covered) - start
     if size <= 0 or size % ENTRY.size:
         raise CorruptionError("index block holds no whole entries", position=position)
     records_before, timestamp_before = _RESUME.unpack_from(covered, _COMMON.size)
-    entries = tuple(
-        IndexEntry(Offset(base_offset + relative), at, timestamp)
-        for relative, at, timestamp in ENTRY.iter_unpack(covered[start:])
-    )
-    return EntryBlock(records_before, timestamp_before, entries)
-
-
-def _rises(before: IndexEntry, entry: IndexEntry) -> bool:
-    """Whether `entry` may follow `before`."""
-    return (
-        entry.offset > before.offset
-        and entry.position > before.position
-        and entry.timestamp >= before.timestamp
-    )
+    return EntryBlock(records_before, timestamp_before, covered[start:])

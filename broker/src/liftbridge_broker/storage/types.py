@@ -2,30 +2,15 @@
 
 from typing import Final, NamedTuple
 
-from liftbridge_broker.model.ids import LeaderEpoch, Offset
+from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.ports.files import FileHandle
+from liftbridge_broker.storage.state import LogState
 
 READ_BLOCK_BYTES: Final = 256 * 1024
 """Bytes asked for in one read; a longer batch is read whole."""
 
 NO_TIMESTAMP: Final = -(1 << 63)
 """Largest timestamp of nothing."""
-
-
-class LogState(NamedTuple):
-    """What the journal of the data directory keeps of one partition's log.
-
-    Attributes:
-        log_start: First offset that readers may see; rises with retention.
-        recovery_point: All records below were synced.
-        high_watermark: First offset not known to be committed.
-        epochs: Leader epochs with the offset each began at, strictly increasing in both.
-    """
-
-    log_start: Offset
-    recovery_point: Offset
-    high_watermark: Offset
-    epochs: tuple[tuple[LeaderEpoch, Offset], ...]
 
 
 EMPTY_STATE: Final = LogState(Offset(0), Offset(0), Offset(0), ())

@@ -1,0 +1,562 @@
+"""The commit log of one partition: segments in order, the newest of them open for appends.
+
+Holds bytes, offsets and epochs; knows nothing of leaders, ISR or acks. The owner decides what is
+committed and when to sync; recovery, readers, truncation and look-ups stand in modules of their
+own. Rules: what is stored is what is sent (architecture 7), storage policies 3 and 4.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Self
+
+from liftbridge_broker.logformat.batch import BatchHeader
+from liftbridge_broker.model.ids import OFFSET_MAX, Offset, PartitionId
+from liftbridge_broker.ports.files import FileHandle, Files
+from liftbridge_broker.storage import lookup, rewrite
+from liftbridge_broker.storage.epochs import LeaderEpochCache
+from liftbridge_broker.storage.reader import BatchReader, LogReader
+from liftbridge_broker.storage.recovery import recover
+from liftbridge_broker.storage.segment import CLEANED_SUFFIX, Segment
+from liftbridge_broker.storage.state import LogState
+from liftbridge_broker.storage.types import (
+    LogLimits,
+    RecoveryReport,
+    SegmentInfo,
+)
+
+
+class PartitionLog:
+    """Log of one partition, owned by one `LogStore` and used from one thread.
+
+    Attributes:
+        partition_id: Partition the batches belong to.
+        directory: Folder of its files.
+        log_start_offset: First offset readers may see.
+        log_end_offset: Offset the next record will get.
+        high_watermark: First offset not known to be committed; set by the owner.
+        recovery_point: All records below were synced.
+        epochs: Leader epochs; batches of a new epoch enter it by themselves.
+        commit: Whether the fsync policy in force is `commit`; set by the owner.
+        largest_timestamp: Largest timestamp ever appended, `NO_TIMESTAMP` for none.
+        generation: Changes when segments are cut, dropped or replaced; readers then look for
+            their place again.
+        is_offline: Whether recovery found damage that must not be cut; nothing may be appended.
+        index_failures: Index writes the file system refused; such indexes are made anew later.
+    """
+
+    __slots__ = (
+        "_active",
+        "_bases",
+        "_files",
+        "_index_handles",
+        "_segments",
+        "_sync_limit",
+        "_syncing",
+        "_syncing_indexes",
+        "commit",
+        "directory",
+        "epochs",
+        "generation",
+        "high_watermark",
+        "index_failures",
+        "is_offline",
+        "largest_timestamp",
+        "limits",
+        "log_end_offset",
+        "log_start_offset",
+        "partition_id",
+        "recovery_point",
+    )
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        partition_id: PartitionId,
+        limits: LogLimits,
+        segments: Sequence[Segment],
+        state: LogState,
+    ) -> None:
+        """Take over what recovery found; use `open`.
+
+        Args:
+            files: Port to the data directory.
+            directory: Folder of the log's files.
+            partition_id: Partition of the log.
+            limits: When to roll.
+            segments: At least one, adjoining, all but the last sealed.
+            state: Small state, consistent with the segments.
+        """
+        assert segments
+        self._files = files
+        self.directory = directory
+        self.partition_id = partition_id
+        self.limits = limits
+        self._segments = list(segments)
+        self._bases = [segment.base_offset for segment in segments]
+        self._active = segments[-1]
+        self.log_start_offset = state.log_start
+        self.log_end_offset = self._active.end_offset
+        self.high_watermark = state.high_watermark
+        self.recovery_point = state.recovery_point
+        self.epochs = LeaderEpochCache(state.epochs)
+        self.commit = False
+        self.generation = 0
+        self.is_offline = False
+        self.index_failures = 0
+        self.largest_timestamp = max(segment.largest_timestamp for segment in segments)
+        self._sync_limit = Offset(OFFSET_MAX)
+        self._syncing: list[Segment] = []
+        self._index_handles: list[FileHandle] = []
+        self._syncing_indexes: list[FileHandle] = []
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        directory: str,
+        partition_id: PartitionId,
+        limits: LogLimits,
+        state: LogState | None,
+        *,
+        clean: bool,
+        commit: bool,
+    ) -> tuple[Self, RecoveryReport]:
+        """Open a log, recovering it as storage policy 4 says.
+
+        Args:
+            files: Port to the data directory.
+            directory: Folder of the log's files; made when it is not there.
+            partition_id: Partition that the batches must be of.
+            limits: When to roll.
+            state: What the journal knows; `None` when it lost it: then all is scanned, and damage
+                before a valid batch is never cut.
+            clean: Whether the broker stopped in order after the last append.
+            commit: Whether the fsync policy in force was `commit`: damage above the recovery point
+                is rot too, if valid batches stand behind it.
+
+        Returns:
+            The log, and what was found. With anything quarantined `is_offline` is set, no file was
+            changed, and the owner takes the partition offline.
+
+        Raises:
+            FilesError: The file system failed; nothing was lost.
+        """
+        found = recover(files, directory, partition_id, state, clean=clean, commit=commit)
+        log = cls(files, directory, partition_id, limits, found.segments, found.state)
+        log.commit = commit
+        log.is_offline = bool(found.report.quarantined)
+        return log, found.report
+
+    # Appending.
+
+    def append(self, batch: bytes, header: BatchHeader, wall_ns: int) -> None:
+        """Append one sealed batch at the end; rolls before when the limits say so.
+
+        Args:
+            batch: The whole batch, verified by whoever it came from.
+            header: Its header.
+            wall_ns: Wall clock, for the age of segments.
+
+        Raises:
+            FilesError: The file system refused; the log is as before.
+        """
+        self.append_batches(batch, (header,), wall_ns)
+
+    def append_batches(self, data: bytes, headers: Sequence[BatchHeader], wall_ns: int) -> None:
+        """Append joined batches with one write; arguments and errors as for `append`.
+
+        Measured by tests/bench/bench_log.py.
+        """
+        first = headers[0]
+        assert not self.is_offline
+        assert first.base_offset == self.log_end_offset
+        assert first.partition_id == self.partition_id
+        segment = self._active
+        if segment.size and (self.needs_roll(wall_ns) or not segment.fits(headers[-1], len(data))):
+            self.roll()
+            segment = self._active
+        handle = segment.handle
+        if handle is None:
+            handle = segment.open()
+        if not segment.size:
+            segment.first_append_ns = wall_ns
+        self._files.append(handle, data)
+        latest = self.epochs.latest
+        for header in headers:
+            assert header.base_offset == segment.end_offset
+            if header.leader_epoch != latest:
+                assert latest is None or header.leader_epoch > latest
+                latest = header.leader_epoch
+                self.epochs.assign(latest, header.base_offset)
+            segment.note_batch(header)
+        self.log_end_offset = segment.end_offset
+        self.largest_timestamp = max(self.largest_timestamp, segment.largest_timestamp)
+        self.index_failures += segment.write_index_block()
+
+    def needs_roll(self, wall_ns: int) -> bool:
+        """Whether the active segment has come to its size or age; never when it is empty."""
+        size = self._active.size
+        if not size:
+            return False
+        bytes_max, age_max = self.limits
+        if bytes_max and size >= bytes_max:
+            return True
+        return bool(age_max) and wall_ns - self._active.first_append_ns >= age_max
+
+    def roll(self) -> None:
+        """Seal the active segment and begin a new one; nothing when it is empty.
+
+        In commit mode what is sealed is synced first: a batch in the new segment must never be
+        durable before those in front of it.
+
+        Raises:
+            FilesError: The sync failed; the log is as before and its disk is not to be trusted.
+        """
+        segment = self._active
+        if not segment.size:
+            return
+        if self.commit and self.is_dirty:
+            self._files.sync(segment.open())
+        self._write_index(segment)
+        segment.is_sealed = True
+        self._start_segment(self.log_end_offset)
+
+    # Syncing.
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether anything was appended that is not known to be durable."""
+        return self.recovery_point < self.log_end_offset
+
+    def unsynced(self) -> tuple[FileHandle, ...]:
+        """Handles to be synced now for `mark_synced(log_end_offset)` to be true afterwards.
+
+        Begins a sync: at most one is in flight for a log, and until `mark_synced` its handles stay
+        open. Also names index files of sealed segments, whose loss would only cost a rebuild.
+
+        Raises:
+            FilesError: A file cannot be opened.
+        """
+        handles: list[FileHandle] = []
+        for segment in reversed(self._segments):
+            if segment.end_offset <= self.recovery_point:
+                break
+            if segment.size:
+                handles.append(segment.open())
+                if not segment.is_syncing:
+                    segment.is_syncing = True
+                    self._syncing.append(segment)
+        self._syncing_indexes += self._index_handles
+        self._index_handles.clear()
+        self._sync_limit = Offset(OFFSET_MAX)
+        return (*reversed(handles), *self._syncing_indexes)
+
+    def mark_synced(self, log_end_offset: Offset) -> None:
+        """The sync that `unsynced` began succeeded.
+
+        Args:
+            log_end_offset: End of the log when the sync was submitted. Records that a truncation
+                removed meanwhile do not count, nor those that took their places.
+        """
+        limit = min(log_end_offset, self._sync_limit)
+        self.recovery_point = max(self.recovery_point, limit)
+        assert self.recovery_point <= self.log_end_offset
+        self._end_sync()
+
+    def _end_sync(self) -> None:
+        """Let go of the handles of a sync that is no longer in flight."""
+        for segment in self._syncing:
+            segment.end_sync()
+        self._syncing.clear()
+        for handle in self._syncing_indexes:
+            self._files.close(handle)
+        self._syncing_indexes.clear()
+
+    # Reading.
+
+    def reader(self, offset: Offset) -> LogReader:
+        """A reader of record frames from an offset on; below the log start it begins there."""
+        return LogReader(self, offset)
+
+    def batch_reader(self, offset: Offset) -> BatchReader:
+        """A reader of stored batches from an offset on, as replicas and bulk readers get them."""
+        return BatchReader(self, offset)
+
+    def read_batches(self, offset: Offset, max_bytes: int, end: Offset) -> bytes:
+        """Stored batches of [offset, end), verified; blocking, else use `batch_reader`.
+
+        Batches that `offset` or `end` fall into are re-cut, so that what is returned covers
+        exactly a range that begins at `offset`.
+
+        Args:
+            offset: First offset, at least the log start.
+            max_bytes: Bound of the result; one batch is returned even when it is larger.
+            end: First offset not to be returned.
+
+        Raises:
+            CorruptionError: A batch on the way is damaged.
+            FilesError: The file cannot be read.
+        """
+        assert offset >= self.log_start_offset
+        reader = BatchReader(self, offset)
+        result = reader.read(max_bytes, end)
+        while result.need is not None:
+            handle, position, length = result.need
+            reader.feed(self._files.read(handle, position, length))
+            result = reader.read(max_bytes, end)
+        reader.close()
+        return b"".join(result.slices)
+
+    def segment_at(self, offset: Offset) -> Segment | None:
+        """The segment whose range holds an offset, `None` outside of the log."""
+        number = bisect_right(self._bases, offset) - 1
+        if number < 0 or offset >= self.log_end_offset:
+            return None
+        return self._segments[number]
+
+    def live_segments(self) -> tuple[Segment, ...]:
+        """All segments, oldest first; for look-ups and readers of this package."""
+        return tuple(self._segments)
+
+    @property
+    def files(self) -> Files:
+        """Port the log reads by; for readers of this package."""
+        return self._files
+
+    def offset_for_timestamp(self, timestamp: int) -> Offset:
+        """First offset with a timestamp >= `timestamp`, the log end offset when there is none.
+
+        Blocking: reads an index and about 4 KiB or one batch of log.
+
+        Raises:
+            CorruptionError: What was read is damaged.
+            FilesError: A file cannot be read.
+        """
+        return lookup.offset_for_timestamp(self, timestamp)
+
+    def last_offset_at_or_before(self, timestamp: int) -> Offset | None:
+        """The last offset before the first record that is later than `timestamp`.
+
+        With timestamps that never fall, as a leader writes them, this is the last record with a
+        timestamp <= `timestamp`. `None` when the log is empty or its first record is later.
+        Blocking and errors as for `offset_for_timestamp`.
+        """
+        return lookup.last_offset_at_or_before(self, timestamp)
+
+    def first_timestamp(self) -> int | None:
+        """Timestamp of the first record readers may see, `None` without records; blocking."""
+        return lookup.first_timestamp(self)
+
+    def last_timestamp(self) -> int | None:
+        """Timestamp of the last record, `None` without records; blocking."""
+        return lookup.last_timestamp(self)
+
+    # Segments.
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all log files."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def segment_count(self) -> int:
+        """Number of segments, the active one included, even when it is empty."""
+        return len(self._segments)
+
+    @property
+    def state(self) -> LogState:
+        """What the journal is to keep."""
+        return LogState(
+            self.log_start_offset, self.recovery_point, self.high_watermark, self.epochs.entries
+        )
+
+    def segments(self) -> tuple[SegmentInfo, ...]:
+        """All segments, oldest first; the last one is active and may be empty."""
+        return tuple(segment.info for segment in self._segments)
+
+    def set_log_start(self, offset: Offset) -> None:
+        """Hide everything below an offset; whole segments go with `drop_segments_below`.
+
+        Args:
+            offset: New log start, at most the log end; one below the present one changes nothing.
+        """
+        assert offset <= self.log_end_offset
+        if offset <= self.log_start_offset:
+            return
+        self.log_start_offset = offset
+        self.epochs.clamp(offset)
+
+    def drop_segments_below(self, offset: Offset) -> list[str]:
+        """Take sealed segments that end at or below an offset out of the log.
+
+        Args:
+            offset: At most the log start, which the owner has journaled durably: after that the
+                files mean nothing, and what a crash leaves of them is removed at the next start.
+
+        Returns:
+            Paths for the owner to remove.
+        """
+        assert offset <= self.log_start_offset
+        paths: list[str] = []
+        while len(self._segments) > 1 and self._segments[0].end_offset <= offset:
+            paths += self._take_out(0)
+        return paths
+
+    def restart_at(self, offset: Offset) -> None:
+        """Drop everything and go on at an offset: the leader has nothing older any more.
+
+        Args:
+            offset: New log start and end, which the owner has journaled durably as log start.
+
+        Raises:
+            FilesError: A file could not be removed.
+        """
+        assert offset >= self.log_start_offset
+        paths: list[str] = []
+        while self._segments:
+            paths += self._take_out(len(self._segments) - 1)
+        self._start_segment(offset)
+        self.log_start_offset = self.log_end_offset = self.high_watermark = offset
+        self.recovery_point = offset
+        self._sync_limit = min(self._sync_limit, offset)
+        self.epochs.clear()
+        for path in paths:
+            self._files.remove(path)
+        self._files.sync_directory(self.directory)
+
+    def truncate(self, end: Offset) -> None:
+        """Remove everything at and behind an offset; a batch that it falls into is re-cut.
+
+        The owner has journaled a recovery point of at most `end` durably before. What remains is
+        durable afterwards as far as it was before; readers find their places again.
+
+        Args:
+            end: New log end offset, at least the log start.
+
+        Raises:
+            FilesError: The file system failed half-way; the next start completes it.
+            CorruptionError: The batch at `end` is damaged.
+        """
+        assert end >= self.log_start_offset
+        self.epochs.truncate(end)
+        if end >= self.log_end_offset:
+            return
+        self.generation += 1
+        self.recovery_point = min(self.recovery_point, end)
+        self._sync_limit = min(self._sync_limit, end)
+        while self._active.base_offset >= end and len(self._segments) > 1:
+            # Newest first, each removal durable, so that no crash leaves a hole.
+            self._remove_files(self._take_out(len(self._segments) - 1))
+            self._active = self._segments[-1]
+        if self._active.base_offset >= end:
+            self._remove_files(self._take_out(0))
+            self._start_segment(end)
+        else:
+            rewrite.truncate_segment(self._active, end)
+            self._active.is_sealed = False
+        self.log_end_offset = end
+        self.high_watermark = min(self.high_watermark, end)
+        self.largest_timestamp = max(segment.largest_timestamp for segment in self._segments)
+
+    def replace_segments(self, bases: Sequence[Offset], cleaned: str) -> list[str]:
+        """Put a compacted file in the place of sealed segments that follow each other.
+
+        Args:
+            bases: Base offsets of the segments; the first names the file that stays.
+            cleaned: Path of the compacted file, `<log file of the first>.cleaned`, synced. It
+                covers the same range; its index may lie beside it as `<index file>.cleaned`.
+
+        Returns:
+            Paths for the owner to remove.
+
+        Raises:
+            CorruptionError: The compacted file does not cover the range; nothing was changed.
+            FilesError: The file system failed; the next start finds a whole log.
+        """
+        first = self._bases.index(bases[0])
+        old = self._segments[first : first + len(bases)]
+        assert [segment.base_offset for segment in old] == list(bases)
+        assert all(segment.is_sealed for segment in old)
+        assert cleaned == old[0].path + CLEANED_SUFFIX
+        made = rewrite.swap_in(old[0], end=old[-1].end_offset)
+        self.generation += 1
+        paths = [path for segment in old[1:] for path in (segment.path, segment.index_path)]
+        for segment in old:
+            segment.bury()
+        self._segments[first : first + len(old)] = [made]
+        self._bases[first : first + len(old)] = [made.base_offset]
+        return paths
+
+    def _start_segment(self, base_offset: Offset) -> None:
+        """Make a new, empty segment the active one; its files come with the first append."""
+        self._active = Segment(self._files, self.directory, self.partition_id, base_offset)
+        self._segments.append(self._active)
+        self._bases.append(base_offset)
+
+    def _take_out(self, number: int) -> list[str]:
+        """Take a segment out of the log; the paths of its files."""
+        segment = self._segments.pop(number)
+        del self._bases[number]
+        self.generation += 1
+        segment.bury()
+        return [segment.path, segment.index_path] if segment.has_files else []
+
+    def _remove_files(self, paths: Sequence[str]) -> None:
+        """Remove files of the log durably."""
+        for path in paths:
+            self._files.remove(path)
+        self._files.sync_directory(self.directory)
+
+    def _write_index(self, segment: Segment) -> None:
+        """Complete the index file of a segment; it is synced with the log by and by."""
+        handle = segment.write_index()
+        if handle is not None:
+            self._index_handles.append(handle)
+        elif not segment.is_index_written:
+            self.index_failures += 1
+
+    # Closing.
+
+    def close_idle(self) -> int:
+        """Close handles that nothing in flight needs and forget idle indexes.
+
+        Files with unsynced data stay open, so that an error of their write-back is not missed.
+
+        Returns:
+            Number of handles closed.
+        """
+        closed = 0
+        for segment in self._segments:
+            if segment.end_offset <= self.recovery_point:
+                closed += segment.close()
+            segment.drop_index()
+        return closed
+
+    def close(self) -> None:
+        """Make everything durable, complete the index, close all handles.
+
+        Afterwards `recovery_point` is the log end offset, for the journal of a clean stop.
+
+        Raises:
+            FilesError: A sync failed: the stop is not clean.
+        """
+        end = self.log_end_offset
+        if self.is_dirty and not self.is_offline:
+            for handle in self.unsynced():
+                self._files.sync(handle)
+            self.mark_synced(end)
+        if not self.is_offline:
+            self._write_index(self._active)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close all handles and nothing else; for a log whose disk failed. No call in flight."""
+        self._end_sync()
+        for handle in self._index_handles:
+            self._files.close(handle)
+        self._index_handles.clear()
+        for segment in self._segments:
+            segment.pins = 0
+            segment.bury()
+        self.generation += 1

@@ -1,0 +1,428 @@
+"""Opening a log: what a stop or a crash left is judged by storage policy 4.
+
+Every batch above the recovery point is verified; below it only headers are looked at, and only
+where an index is missing. The first thing that is not a whole batch which adjoins the one before
+is *damage*, and what it means depends on where it is:
+
+- below the recovery point it is rot: those records were durable. Nothing is changed.
+- above it, with no valid batch behind, it is the torn or lost tail of a crash: cut, with a copy.
+- above it, with a valid batch behind: in commit mode rot, because each write waited for the one
+  before; otherwise the system wrote pages out of order, and it is cut, with a copy. When the
+  journal was lost the recovery point is unknown, so it is taken for rot too.
+"""
+
+from typing import Final, NamedTuple
+
+from liftbridge_broker.errors import CorruptionError, FilesError
+from liftbridge_broker.logformat.batch import HEADER_SIZE, read_header
+from liftbridge_broker.logformat.index_blocks import Summary
+from liftbridge_broker.model.ids import Offset, PartitionId
+from liftbridge_broker.ports.files import Files
+from liftbridge_broker.storage.epochs import LeaderEpochCache
+from liftbridge_broker.storage.index import LoadedIndex, Resume, keep_below, load_index
+from liftbridge_broker.storage.rewrite import complete_truncation, is_summary_of, shrink
+from liftbridge_broker.storage.scan import LogFile, find_batch_behind, scan_batches
+from liftbridge_broker.storage.segment import (
+    CLEANED_SUFFIX,
+    CUT_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TRUNCATED_SUFFIX,
+    Segment,
+    base_of,
+    index_name,
+    log_name,
+    read_file,
+    read_summary,
+)
+from liftbridge_broker.storage.state import LogState
+from liftbridge_broker.storage.types import EMPTY_STATE, RecoveryReport
+
+CUT_COPIES_MAX: Final = 8
+_COPY_BLOCK_BYTES: Final = 1 << 20
+
+
+class Recovered(NamedTuple):
+    """What a log is made of after opening.
+
+    Attributes:
+        segments: At least one, adjoining, all but the last sealed.
+        state: Small state that fits them.
+        report: What was found and done.
+    """
+
+    segments: tuple[Segment, ...]
+    state: LogState
+    report: RecoveryReport
+
+
+class _Damage(NamedTuple):
+    """The first thing that is wrong.
+
+    Attributes:
+        number: Which of the log files, from 0.
+        position: Where in it; -1 when the file itself does not adjoin the one before.
+        offset: Offset that should begin there.
+        message: What was found.
+    """
+
+    number: int
+    position: int
+    offset: Offset
+    message: str
+
+
+def recover(
+    files: Files,
+    directory: str,
+    partition_id: PartitionId,
+    state: LogState | None,
+    *,
+    clean: bool,
+    commit: bool,
+) -> Recovered:
+    """Open what lies in a directory; see `PartitionLog.open` for arguments and errors."""
+    files.make_directory(directory)
+    run = _Recovery(files, directory, partition_id, state, clean=clean, commit=commit)
+    try:
+        return _judge(run)
+    except FilesError:
+        run.abandon()
+        raise
+
+
+def _judge(run: "_Recovery") -> Recovered:
+    """Look at everything, then decide and act."""
+    run.settle_leftovers()
+    damage = run.look_at_segments()
+    quarantined: tuple[str, ...] = ()
+    if damage is not None and run.is_rot(damage):
+        quarantined = (run.path(damage.offset if damage.position < 0 else run.base(damage)),)
+    elif damage is not None:
+        run.cut(damage)
+    reason = damage.message if damage is not None else ""
+    end = max(run.log_end_offset, run.log_start)
+    if not quarantined and end < run.recovery_point:
+        quarantined = (run.path(run.bases[-1] if run.bases else run.log_start),)
+        reason = f"log ends at offset {end}, below the recovery point {run.recovery_point}"
+    if not quarantined:
+        run.finish()
+    return run.result(quarantined, reason, run.log_end_offset if run.is_cut else None)
+
+
+class _Recovery:
+    """One opening of a log.
+
+    Attributes:
+        bases: Base offsets of the log files, ascending.
+        segments: Those that are good, the last one perhaps only up to damage.
+        recovery_point: Below it everything was durable; 0 when unknown.
+        is_cut: Whether anything was cut.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        partition_id: PartitionId,
+        state: LogState | None,
+        *,
+        clean: bool,
+        commit: bool,
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._partition_id = partition_id
+        self._is_known = state is not None
+        self._is_clean = clean
+        self._is_strict = commit or state is None
+        self._state = state or EMPTY_STATE
+        self.recovery_point = self._state.recovery_point
+        self.log_start = self._state.log_start
+        self._epochs = LeaderEpochCache(self._state.epochs)
+        self.bases: list[Offset] = []
+        self.segments: list[Segment] = []
+        self.is_cut = False
+        self._scanned_bytes = 0
+        self._cut_bytes = 0
+        self._rebuilt_indexes = 0
+        self._cut_copies: list[str] = []
+        self._removed: list[str] = []
+        self._covered: list[Offset] = []
+
+    @property
+    def log_end_offset(self) -> Offset:
+        """End of what is good."""
+        return self.segments[-1].end_offset if self.segments else self.log_start
+
+    def path(self, base_offset: Offset) -> str:
+        """Path of the log file of a segment."""
+        return f"{self._directory}/{log_name(base_offset)}"
+
+    def base(self, damage: _Damage) -> Offset:
+        """Base offset of the damaged file."""
+        return self.bases[damage.number]
+
+    # Looking.
+
+    def settle_leftovers(self) -> None:
+        """Complete or remove what interrupted work left, and find the log files."""
+        for name in self._files.list(self._directory):
+            path = f"{self._directory}/{name}"
+            if name.endswith(CLEANED_SUFFIX):
+                self._remove(path)
+            elif name.endswith(LOG_SUFFIX + TRUNCATED_SUFFIX):
+                log_path = path.removesuffix(TRUNCATED_SUFFIX)
+                complete_truncation(self._files, log_path, self._partition_id)
+                self._removed.append(path)
+            base_offset = base_of(name, LOG_SUFFIX)
+            if base_offset is not None:
+                self.bases.append(base_offset)
+        self.bases.sort()
+        if not self._is_known and self.bases:
+            self.log_start = self.bases[0]
+        while len(self.bases) > 1 and self.bases[1] <= self.log_start:
+            # The journal holds the log start that made these files meaningless.
+            base_offset = self.bases.pop(0)
+            self._remove(self.path(base_offset))
+            self._remove(f"{self._directory}/{index_name(base_offset)}")
+
+    def look_at_segments(self) -> _Damage | None:
+        """Take the segments in order as far as they are good; the first damage."""
+        expected = min(self.bases[0], self.log_start) if self.bases else self.log_start
+        for number, base_offset in enumerate(self.bases):
+            behind = self.bases[number + 1] if number + 1 < len(self.bases) else None
+            if base_offset < expected and behind is not None and behind <= expected:
+                # Merged by compaction into the one before; the crash came before its removal.
+                self._covered.append(base_offset)
+                continue
+            if base_offset != expected:
+                message = f"a segment begins at offset {base_offset}, not at {expected}"
+                return _Damage(number, -1, expected, message)
+            segment, damage = self._look_at(number, base_offset, behind)
+            self.segments.append(segment)
+            if damage is not None:
+                return damage
+            expected = segment.end_offset
+        return None
+
+    def _look_at(
+        self, number: int, base_offset: Offset, behind: Offset | None
+    ) -> tuple[Segment, _Damage | None]:
+        """Take one segment, by its index if that may be trusted, else by walking the log."""
+        segment = Segment(self._files, self._directory, self._partition_id, base_offset)
+        segment.has_files = True
+        segment.is_sealed = behind is not None
+        handle = segment.open()
+        file = LogFile(
+            self._files, handle, segment.path, self._partition_id, self._files.size(handle)
+        )
+        summary = read_summary(self._files, segment.index_path, self._partition_id, base_offset)
+        if summary is not None and self._is_believed(summary, file, behind):
+            segment.adopt_summary(summary)
+            segment.close()
+            return segment, None
+        is_below = behind is not None and self._is_durable(behind)
+        damage = self._walk(segment, file, number, verified=not (is_below or self._is_clean))
+        if segment.is_sealed or self._is_clean:
+            self._rebuilt_indexes += 1
+        if damage is None:
+            segment.close()
+        return segment, damage
+
+    def _is_believed(self, summary: Summary, file: LogFile, behind: Offset | None) -> bool:
+        """Whether a summary spares the walk over its log file."""
+        is_adjoining = behind is None or summary.end_offset >= behind
+        is_durable = self._is_durable(summary.end_offset)
+        return is_adjoining and is_durable and is_summary_of(file, summary)
+
+    def _is_durable(self, end_offset: Offset) -> bool:
+        """Whether everything below an offset is known to have been durable."""
+        return self._is_known and (self._is_clean or end_offset <= self.recovery_point)
+
+    def _walk(
+        self, segment: Segment, file: LogFile, number: int, *, verified: bool
+    ) -> _Damage | None:
+        """Count the batches of a segment, from where the index allows to begin."""
+        loaded = load_index(
+            read_file(self._files, segment.index_path),
+            partition_id=self._partition_id,
+            base_offset=segment.base_offset,
+        )
+        resume = self._resume(loaded, file)
+        if resume is not None:
+            segment.adopt_resume(keep_below(loaded, resume), resume)
+            segment.first_timestamp = read_header(file.read(0, HEADER_SIZE), 0).first_timestamp
+        start = segment.size
+        walk = scan_batches(file, start=start, base_offset=segment.end_offset, verified=verified)
+        damage = None
+        try:
+            for _, header in walk:
+                segment.note_batch(header)
+                if self._epochs.epoch_at(header.base_offset) != header.leader_epoch:
+                    self._epochs.assign(header.leader_epoch, header.base_offset)
+        except CorruptionError as error:
+            damage = _Damage(number, error.position, segment.end_offset, str(error))
+        segment.first_append_ns = segment.first_timestamp
+        if verified:
+            segment.verified.add(start, segment.size)
+            self._scanned_bytes += segment.size - start
+        return damage
+
+    def _resume(self, loaded: LoadedIndex, file: LogFile) -> Resume | None:
+        """The last place at or below the recovery point that the index knows and the log has."""
+        if not self._is_known:
+            return None
+        for resume in reversed(loaded.resumes):
+            entry = resume.entry
+            if entry.offset > self.recovery_point or entry.position >= file.size:
+                continue
+            try:
+                header = read_header(file.read(entry.position, HEADER_SIZE), 0)
+                first = read_header(file.read(0, HEADER_SIZE), 0)
+            except CorruptionError:
+                return None
+            is_there = header.base_offset == entry.offset
+            is_ours = header.partition_id == first.partition_id == file.partition_id
+            return resume if is_there and is_ours else None
+        return None
+
+    # Judging and acting.
+
+    def is_rot(self, damage: _Damage) -> bool:
+        """Whether damage concerns records that were durable, so that nothing may be cut."""
+        if damage.offset < self.recovery_point:
+            return True
+        return self._is_strict and self._has_batch_behind(damage)
+
+    def _has_batch_behind(self, damage: _Damage) -> bool:
+        """Whether a valid batch stands behind damage, in its file or in a later one."""
+        for number in range(damage.number, len(self.bases)):
+            path = self.path(self.bases[number])
+            handle = self._files.open(path)
+            try:
+                size = self._files.size(handle)
+                file = LogFile(self._files, handle, path, self._partition_id, size)
+                start = damage.position if number == damage.number else -1
+                if find_batch_behind(file, start, damage.offset):
+                    return True
+            finally:
+                self._files.close(handle)
+        return False
+
+    def cut(self, damage: _Damage) -> None:
+        """Remove damage and what is behind it from the log, and keep copies."""
+        self.is_cut = True
+        first = damage.number + (damage.position >= 0)
+        for base_offset in reversed(self.bases[first:]):
+            path = self.path(base_offset)
+            handle = self._files.open(path)
+            size = self._files.size(handle)
+            self._files.close(handle)
+            if size:
+                self._cut_bytes += size
+                self._cut_copies.append(self._free_cut_path(path))
+                self._files.rename(path, self._cut_copies[-1])
+            else:
+                self._remove(path)
+            self._remove(f"{self._directory}/{index_name(base_offset)}")
+        del self.bases[first:]
+        self._files.sync_directory(self._directory)
+        if damage.position >= 0:
+            self._cut_file(self.segments[-1], damage.position)
+
+    def _cut_file(self, segment: Segment, position: int) -> None:
+        """Cut the damaged file after its tail was copied durably."""
+        handle = segment.open()
+        size = self._files.size(handle)
+        target = self._free_cut_path(segment.path)
+        copy = self._files.open(target, create=True)
+        try:
+            self._files.truncate(copy, 0)
+            at = position
+            while at < size:
+                block = self._files.read(handle, at, min(_COPY_BLOCK_BYTES, size - at))
+                self._files.append(copy, block)
+                at += len(block)
+            self._files.sync(copy)
+        finally:
+            self._files.close(copy)
+        self._files.sync_directory(self._directory)
+        self._cut_copies.append(target)
+        self._cut_bytes += size - position
+        segment.reset_index_file()
+        segment.index.forget_file()
+        shrink(segment, position)
+
+    def _free_cut_path(self, path: str) -> str:
+        """Name for a copy; after `CUT_COPIES_MAX` of them the last one is replaced."""
+        for number in range(1, CUT_COPIES_MAX):
+            target = f"{path}.{number}{CUT_SUFFIX}"
+            if not self._files.exists(target):
+                return target
+        return f"{path}.{CUT_COPIES_MAX}{CUT_SUFFIX}"
+
+    def finish(self) -> None:
+        """Remove what no longer belongs to the log, write indexes, make the last one active."""
+        if self.log_end_offset < self.log_start:
+            # The crash took records that retention had hidden already.
+            for base_offset in self.bases:
+                self._covered.append(base_offset)
+            for segment in self.segments:
+                segment.bury()
+            self.segments.clear()
+        for base_offset in self._covered:
+            self._remove(self.path(base_offset))
+            self._remove(f"{self._directory}/{index_name(base_offset)}")
+        kept = {segment.base_offset for segment in self.segments}
+        for name in self._files.list(self._directory):
+            base = base_of(name, INDEX_SUFFIX)
+            if base is not None and base not in kept:
+                self._remove(f"{self._directory}/{name}")
+        for segment in self.segments[:-1]:
+            handle = segment.write_index()
+            if handle is not None:
+                self._files.close(handle)
+        if self.segments:
+            self.segments[-1].is_sealed = False
+
+    def result(
+        self, quarantined: tuple[str, ...], reason: str, cut_offset: Offset | None
+    ) -> Recovered:
+        """Everything together."""
+        if not self.segments:
+            self.segments.append(
+                Segment(self._files, self._directory, self._partition_id, self.log_start)
+            )
+        end = self.log_end_offset
+        log_start = min(self.log_start, end)
+        self._epochs.drop_beyond(end)
+        self._epochs.clamp(log_start)
+        state = LogState(
+            log_start,
+            Offset(min(max(self.recovery_point, log_start), end)),
+            Offset(min(max(self._state.high_watermark, log_start), end)),
+            self._epochs.entries,
+        )
+        report = RecoveryReport(
+            self._scanned_bytes,
+            self._cut_bytes,
+            cut_offset,
+            tuple(self._cut_copies),
+            quarantined,
+            self._rebuilt_indexes,
+            tuple(self._removed),
+            reason,
+        )
+        return Recovered(tuple(self.segments), state, report)
+
+    def abandon(self) -> None:
+        """Close what was opened."""
+        for segment in self.segments:
+            segment.bury()
+
+    def _remove(self, path: str) -> None:
+        """Remove a file if it is there, and tell."""
+        if self._files.exists(path):
+            self._files.remove(path)
+            self._removed.append(path)

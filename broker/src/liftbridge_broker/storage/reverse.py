@@ -1,0 +1,179 @@
+"""Reading a log from newest to oldest, as reverse subscriptions do.
+
+Batches can only be walked forwards, so a stretch of the log between two index entries is read,
+verified and walked, and its frames are given out from the last to the first.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from liftbridge_broker.errors import CorruptionError
+from liftbridge_broker.logformat.batch import HEADER_SIZE, walk_verified
+from liftbridge_broker.logformat.frames import iter_frames
+from liftbridge_broker.model.ids import Offset
+from liftbridge_broker.storage.segment import Segment
+from liftbridge_broker.storage.types import ReadNeed, ReadResult
+from liftbridge_broker.storage.view import LogView
+
+STRETCH_BYTES: Final = 64 * 1024
+
+
+class _Stretch(NamedTuple):
+    """A part of a log file that begins and ends with whole batches.
+
+    Attributes:
+        segment: Segment it is part of.
+        base_offset: Offset its first batch begins at.
+        position: Where it begins.
+        length: Its bytes.
+    """
+
+    segment: Segment
+    base_offset: Offset
+    position: int
+    length: int
+
+
+class ReverseReader:
+    """Reads record frames backwards. Belongs to one subscription.
+
+    Attributes:
+        next_offset: Newest offset not yet given out; below the log start at the end.
+    """
+
+    __slots__ = ("_frames", "_generation", "_log", "_need", "_stretch", "next_offset")
+
+    def __init__(self, log: LogView, start: Offset) -> None:
+        """Begin at an offset.
+
+        Args:
+            log: Log to read.
+            start: Newest offset to be given, for instance the last committed one.
+        """
+        self._log = log
+        self.next_offset = start
+        self._frames: list[tuple[Offset, memoryview]] = []
+        self._stretch: _Stretch | None = None
+        self._generation = log.generation
+        self._need: ReadNeed | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing older any more."""
+        return self.next_offset < self._log.log_start_offset
+
+    def read(self, max_bytes: int) -> ReadResult:
+        """Frames from `next_offset` down, as many as fit.
+
+        Args:
+            max_bytes: Bound of the sum of the slices; one record is given even when it is larger.
+
+        Returns:
+            One slice per record, newest first. Empty without `need`: nothing is left. With `need`
+            the bytes are not in memory: read them, `feed` them, and call again.
+
+        Raises:
+            CorruptionError: A batch on the way is damaged.
+            FilesError: The file cannot be read.
+        """
+        if self._need is not None:
+            return ReadResult([], 0, self._need)
+        slices: list[bytes | memoryview] = []
+        budget = max_bytes
+        while not self.is_done:
+            if not self._frames and not self._load():
+                break
+            while self._frames:
+                offset, frame = self._frames[-1]
+                if offset < self._log.log_start_offset:
+                    self._frames.clear()
+                    break
+                if slices and len(frame) > budget:
+                    return ReadResult(slices, len(slices))
+                self._frames.pop()
+                slices.append(frame)
+                budget -= len(frame)
+                self.next_offset = Offset(offset - 1)
+            stretch = self._stretch
+            if stretch is not None and not self._frames:
+                self.next_offset = min(self.next_offset, Offset(stretch.base_offset - 1))
+        return ReadResult(slices, len(slices), None if slices else self._need)
+
+    def feed(self, data: bytes) -> None:
+        """Give what was asked for by `need`; dropped when the log changed there meanwhile."""
+        stretch = self._stretch
+        assert self._need is not None
+        assert stretch is not None
+        self._need = None
+        stretch.segment.unpin()
+        if self._generation == self._log.generation:
+            self._take(stretch, data)
+
+    def close(self) -> None:
+        """End of use; a read in flight may still be delivered to nobody."""
+        if self._need is not None and self._stretch is not None:
+            self._stretch.segment.unpin()
+        self._need = self._stretch = None
+        self._frames.clear()
+
+    def _load(self) -> bool:
+        """Get the frames of the stretch that ends at `next_offset`; whether they are in memory."""
+        log = self._log
+        self.next_offset = min(self.next_offset, Offset(log.log_end_offset - 1))
+        segment = log.segment_at(self.next_offset)
+        if segment is None or self.is_done:
+            return False
+        stretch = self._find(segment)
+        self._stretch = stretch
+        self._generation = log.generation
+        handle = segment.open()
+        data = segment.files.try_read(handle, stretch.position, stretch.length)
+        if data is None:
+            self._need = ReadNeed(handle, stretch.position, stretch.length)
+            segment.pins += 1
+            return False
+        self._take(stretch, data)
+        return True
+
+    def _find(self, segment: Segment) -> _Stretch:
+        """The stretch that ends with the batch of `next_offset` or a little behind it."""
+        entry = segment.entry_for(self.next_offset)
+        index = segment.index
+        number = index.floor_offset(entry.offset)
+        end = index.entry(number + 1).position if number + 1 < len(index) else segment.size
+        first = max(0, index.floor_position(end - STRETCH_BYTES) + 1)
+        if first < number:
+            # Farther back only when the index fits the log there as well.
+            entry = segment.entry_for(index.entry(first).offset)
+        return _Stretch(segment, entry.offset, entry.position, end - entry.position)
+
+    def _take(self, stretch: _Stretch, data: bytes) -> None:
+        """Verify a stretch and keep the frames that are wanted of it."""
+        log_start, newest = self._log.log_start_offset, self.next_offset
+        view = memoryview(data)
+        try:
+            for start, end in _verified_frames(stretch, data):
+                for at, behind, offset in iter_frames(data, start, end):
+                    if log_start <= offset <= newest:
+                        self._frames.append((offset, view[at:behind]))
+        except CorruptionError as error:
+            self._frames.clear()
+            place = stretch.position + error.position
+            raise CorruptionError(str(error), path=stretch.segment.path, position=place) from error
+
+
+def _verified_frames(stretch: _Stretch, data: bytes) -> Iterator[tuple[int, int]]:
+    """Where the frames of each batch of a stretch begin and end, after it was verified.
+
+    Raises:
+        CorruptionError: The bytes are not the batches that belong there.
+    """
+    if len(data) < stretch.length:
+        raise CorruptionError("file is shorter than its log", position=len(data))
+    expected = stretch.base_offset
+    for position, header in walk_verified(data, 0, len(data)):
+        is_ours = header.partition_id == stretch.segment.partition_id
+        if header.base_offset != expected or not is_ours:
+            raise CorruptionError("batch does not belong here", position=position)
+        expected = header.end_offset
+        yield position + HEADER_SIZE, position + header.size

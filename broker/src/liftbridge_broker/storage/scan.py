@@ -1,0 +1,169 @@
+"""Walking the batches of a log file in blocks, with or without verifying checksums."""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from liftbridge_broker.errors import CorruptionError
+from liftbridge_broker.logformat.batch import (
+    BATCH_BYTES_MAX,
+    COVERED_START,
+    HEADER_SIZE,
+    PROLOGUE,
+    BatchHeader,
+    read_header,
+    verify,
+)
+from liftbridge_broker.model.ids import LeaderEpoch, Offset, PartitionId
+from liftbridge_broker.ports.files import FileHandle, Files
+from liftbridge_broker.storage.types import READ_BLOCK_BYTES
+
+_PROLOGUE_BYTES: Final = PROLOGUE.to_bytes(4, "big")
+_SEARCH_BLOCK_BYTES: Final = 1 << 20
+_HEADER_BLOCK_BYTES: Final = 4096
+_LARGE_BATCH_BYTES: Final = 32 * 1024
+
+
+class LogFile(NamedTuple):
+    """A log file to be walked.
+
+    Attributes:
+        files: Port to read by.
+        handle: The open file.
+        path: Its path, for errors.
+        partition_id: Partition its batches must be of.
+        size: Bytes of it that count.
+    """
+
+    files: Files
+    handle: FileHandle
+    path: str
+    partition_id: PartitionId
+    size: int
+
+    def read(self, position: int, length: int) -> bytes:
+        """Bytes at a position, blocking; fewer only at the end of what counts."""
+        length = min(length, self.size - position)
+        return self.files.read(self.handle, position, length)
+
+    def damage(self, message: str, position: int) -> CorruptionError:
+        """The error that names this file."""
+        return CorruptionError(message, path=self.path, position=position)
+
+
+def scan_batches(
+    file: LogFile, *, start: int, base_offset: Offset, verified: bool
+) -> Iterator[tuple[int, BatchHeader]]:
+    """Headers from a position to the end of a file, with their positions.
+
+    Args:
+        file: File to walk.
+        start: Position of a batch.
+        base_offset: Offset that batch must begin at.
+        verified: Whether checksums are verified; else only headers are read.
+
+    Raises:
+        CorruptionError: What comes next is no whole batch of the partition that adjoins the one
+            before. `position` is where it begins, `path` the file.
+    """
+    position = start
+    expected = base_offset
+    epoch = LeaderEpoch(0)
+    block, block_start = b"", start
+    while position < file.size:
+        at = position - block_start
+        if at + HEADER_SIZE > len(block):
+            length = READ_BLOCK_BYTES if verified else _header_block_bytes(at, len(block))
+            block, block_start, at = file.read(position, length), position, 0
+        header = _read_header(file, block, at, position)
+        if verified:
+            if at + header.size > len(block):
+                block = file.read(position, max(header.size, READ_BLOCK_BYTES))
+                block_start, at = position, 0
+            try:
+                verify(block, at, header)
+            except CorruptionError as error:
+                raise file.damage("checksum of the batch is wrong", position) from error
+        if header.base_offset != expected:
+            message = f"batch begins at offset {header.base_offset}, not at {expected}"
+            raise file.damage(message, position)
+        if header.leader_epoch < epoch:
+            raise file.damage(f"leader epoch falls to {header.leader_epoch}", position)
+        yield position, header
+        expected, epoch = header.end_offset, header.leader_epoch
+        position += header.size
+
+
+def read_batch(file: LogFile, position: int) -> tuple[BatchHeader, bytes]:
+    """The batch at a position, verified.
+
+    Raises:
+        CorruptionError: There is no whole batch of the partition.
+    """
+    head = file.read(position, HEADER_SIZE)
+    header = _read_header(file, head, 0, position)
+    batch = file.read(position, header.size)
+    try:
+        verify(batch, 0, header)
+    except CorruptionError as error:
+        raise file.damage("checksum of the batch is wrong", position) from error
+    return header, batch
+
+
+def find_batch_behind(file: LogFile, position: int, offset: Offset) -> bool:
+    """Whether a valid batch stands behind damage, which tells rot from a torn tail.
+
+    Args:
+        file: File with damage at `position`.
+        position: Where the damaged batch begins, -1 to look at the whole file.
+        offset: Offset it was to begin at; a valid batch behind it has a later one.
+    """
+    start = position + 1
+    try:
+        head = file.read(position, HEADER_SIZE) if position >= 0 else b""
+        header = _read_header(file, head, 0, position)
+        if header.base_offset == offset:
+            # The header survived: what lies within the batch may be a publisher's bytes.
+            start = position + header.size
+    except CorruptionError:
+        pass
+    while start + HEADER_SIZE <= file.size:
+        block = file.read(start, _SEARCH_BLOCK_BYTES)
+        found = block.find(_PROLOGUE_BYTES)
+        while found >= 0:
+            if _is_batch(file, start + found, offset):
+                return True
+            found = block.find(_PROLOGUE_BYTES, found + 1)
+        if len(block) < HEADER_SIZE:
+            return False
+        start += len(block) - len(_PROLOGUE_BYTES) + 1
+    return False
+
+
+def _is_batch(file: LogFile, position: int, offset: Offset) -> bool:
+    """Whether a valid batch of a later offset begins at a position."""
+    try:
+        header, _ = read_batch(file, position)
+    except CorruptionError:
+        return False
+    return header.base_offset > offset
+
+
+def _read_header(file: LogFile, block: bytes, at: int, position: int) -> BatchHeader:
+    """Header at `block[at]`, which is at `position` of the file."""
+    try:
+        header = read_header(block, at)
+    except CorruptionError as error:
+        raise file.damage("no batch begins here", position) from error
+    if header.partition_id != file.partition_id:
+        raise file.damage(f"batch of partition {header.partition_id}", position)
+    if position + header.size > file.size:
+        raise file.damage("batch is cut off", position)
+    return header
+
+
+def _header_block_bytes(at: int, block_length: int) -> int:
+    """How much to read when only headers are wanted: little where batches are large."""
+    return _HEADER_BLOCK_BYTES if at - block_length > _LARGE_BATCH_BYTES else READ_BLOCK_BYTES
+
+
+assert COVERED_START < HEADER_SIZE <= BATCH_BYTES_MAX

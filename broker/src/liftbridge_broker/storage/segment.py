@@ -1,0 +1,462 @@
+"""One segment: a log file, its index file, and what is known of both.
+
+Files are named by the base offset, 20 digits: `<base>.log`, `<base>.index`. They are created by the
+first append, together, and their names made durable then; handles are opened on demand.
+"""
+
+from typing import Final
+
+from liftbridge_broker.errors import CorruptionError, FilesError
+from liftbridge_broker.logformat.batch import HEADER_SIZE, BatchHeader, read_header
+from liftbridge_broker.logformat.index_blocks import (
+    RELATIVE_MAX,
+    SUMMARY_SIZE,
+    Summary,
+    decode_summary,
+    encode_summary,
+)
+from liftbridge_broker.model.ids import Offset, PartitionId
+from liftbridge_broker.ports.files import FileHandle, Files
+from liftbridge_broker.storage.index import (
+    INDEX_INTERVAL_BYTES,
+    IndexEntry,
+    Resume,
+    SparseIndex,
+    load_index,
+)
+from liftbridge_broker.storage.ranges import Ranges
+from liftbridge_broker.storage.scan import LogFile, scan_batches
+from liftbridge_broker.storage.types import NO_TIMESTAMP, SegmentInfo
+
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+CLEANED_SUFFIX: Final = ".cleaned"
+TRUNCATED_SUFFIX: Final = ".truncated"
+CUT_SUFFIX: Final = ".cut"
+BASE_DIGITS: Final = 20
+
+
+def log_name(base_offset: Offset) -> str:
+    """Name of the log file of a segment."""
+    return f"{base_offset:0{BASE_DIGITS}d}{LOG_SUFFIX}"
+
+
+def index_name(base_offset: Offset) -> str:
+    """Name of the index file of a segment."""
+    return f"{base_offset:0{BASE_DIGITS}d}{INDEX_SUFFIX}"
+
+
+def base_of(name: str, suffix: str) -> Offset | None:
+    """Base offset in the name of a segment's file, `None` when it is no such name."""
+    digits = name.removesuffix(suffix)
+    if len(digits) != BASE_DIGITS or name == digits or not digits.isdecimal():
+        return None
+    return Offset(int(digits)) if digits.isascii() else None
+
+
+class Segment:
+    """One segment, owned by its `PartitionLog`.
+
+    Attributes:
+        base_offset: First offset of its range.
+        end_offset: First offset behind its range.
+        size: Bytes of the log file that count.
+        record_count: Frames in it.
+        first_timestamp: Timestamp of the first batch, `NO_TIMESTAMP` when empty.
+        largest_timestamp: Largest timestamp, `NO_TIMESTAMP` when empty.
+        last_position: Where the last batch begins.
+        last_crc: Checksum field of the last batch.
+        first_append_ns: Wall clock of the first append, which its age counts from.
+        is_sealed: Whether it is closed for appends.
+        is_dead: Whether it was taken out of the log; readers look for their place again.
+        pins: Reads in flight on its handle, which must stay open for them.
+        is_syncing: Whether a submitted sync uses its handle.
+        verified: Positions whose batches were verified since the file changed there.
+        is_index_written: Whether the index file ends with a summary of the log as it is.
+        has_files: Whether the files exist.
+    """
+
+    __slots__ = (
+        "_index",
+        "base_offset",
+        "directory",
+        "end_offset",
+        "files",
+        "first_append_ns",
+        "first_timestamp",
+        "handle",
+        "has_files",
+        "is_dead",
+        "is_index_written",
+        "is_sealed",
+        "is_syncing",
+        "largest_timestamp",
+        "last_crc",
+        "last_position",
+        "partition_id",
+        "pins",
+        "record_count",
+        "size",
+        "verified",
+    )
+
+    def __init__(
+        self, files: Files, directory: str, partition_id: PartitionId, base_offset: Offset
+    ) -> None:
+        """An empty segment; nothing is touched on disk."""
+        self.files = files
+        self.directory = directory
+        self.partition_id = partition_id
+        self.base_offset = base_offset
+        self.end_offset = base_offset
+        self.size = 0
+        self.record_count = 0
+        self.first_timestamp = NO_TIMESTAMP
+        self.largest_timestamp = NO_TIMESTAMP
+        self.last_position = 0
+        self.last_crc = 0
+        self.first_append_ns = 0
+        self.is_sealed = False
+        self.is_dead = False
+        self.pins = 0
+        self.is_syncing = False
+        self.verified = Ranges()
+        self.is_index_written = False
+        self.has_files = False
+        self.handle: FileHandle | None = None
+        self._index: SparseIndex | None = SparseIndex(base_offset)
+
+    @property
+    def path(self) -> str:
+        """Path of the log file."""
+        return f"{self.directory}/{log_name(self.base_offset)}"
+
+    @property
+    def index_path(self) -> str:
+        """Path of the index file."""
+        return f"{self.directory}/{index_name(self.base_offset)}"
+
+    @property
+    def info(self) -> SegmentInfo:
+        """The segment as retention and inspection see it."""
+        return SegmentInfo(
+            self.base_offset,
+            self.end_offset,
+            self.size,
+            self.record_count,
+            self.first_timestamp,
+            self.largest_timestamp,
+            self.is_sealed,
+            self.path,
+        )
+
+    def open(self) -> FileHandle:
+        """Handle of the log file, opened when it is not; creates both files durably when new.
+
+        Raises:
+            FilesError: The file system refused; nothing is remembered of the attempt.
+        """
+        if self.handle is not None:
+            return self.handle
+        handle = self.files.open(self.path, create=not self.has_files)
+        if not self.has_files:
+            try:
+                self.files.close(self.files.open(self.index_path, create=True))
+                self.files.sync_directory(self.directory)
+            except FilesError:
+                self.files.close(handle)
+                raise
+            self.has_files = True
+        self.handle = handle
+        return handle
+
+    def close(self) -> bool:
+        """Close the handle unless something submitted uses it; returns whether it was closed."""
+        if self.handle is None or self.pins or self.is_syncing:
+            return False
+        self.files.close(self.handle)
+        self.handle = None
+        return True
+
+    def bury(self) -> None:
+        """Take it out of use: readers notice, the handle is closed as soon as nothing uses it."""
+        self.is_dead = True
+        self.close()
+
+    def unpin(self) -> None:
+        """End of a read in flight."""
+        assert self.pins > 0
+        self.pins -= 1
+        if self.is_dead:
+            self.close()
+
+    def end_sync(self) -> None:
+        """End of a submitted sync."""
+        self.is_syncing = False
+        if self.is_dead:
+            self.close()
+
+    @property
+    def log_file(self) -> LogFile:
+        """The log file for walking."""
+        return LogFile(self.files, self.open(), self.path, self.partition_id, self.size)
+
+    def fits(self, header: BatchHeader, length: int) -> bool:
+        """Whether a batch may be appended without passing what index entries can express."""
+        return (
+            header.base_offset - self.base_offset <= RELATIVE_MAX
+            and self.size + length <= RELATIVE_MAX
+        )
+
+    def note_batch(self, header: BatchHeader) -> None:
+        """Count a batch that lies at the end of the file.
+
+        Once per batch on append (tests/bench/bench_log.py), so plain statements only.
+        """
+        index = self._index
+        if index is None:
+            index = self.index
+        position = self.size
+        timestamp_before = self.largest_timestamp
+        if position == 0:
+            self.first_timestamp = header.first_timestamp
+        if header.largest_timestamp > timestamp_before:
+            self.largest_timestamp = header.largest_timestamp
+        if position - index.last_position >= INDEX_INTERVAL_BYTES:
+            index.add(
+                header.base_offset,
+                position,
+                self.largest_timestamp,
+                records_before=self.record_count,
+                timestamp_before=timestamp_before,
+            )
+        self.record_count += header.count
+        self.last_position = position
+        self.last_crc = header.crc
+        self.size = position + 12 + header.length
+        self.end_offset = Offset(header.last_offset + 1)
+        self.is_index_written = False
+
+    @property
+    def index(self) -> SparseIndex:
+        """Index, loaded from its file, or made anew from the log when that does not fit.
+
+        Raises:
+            CorruptionError: It had to be made anew and the log is damaged.
+            FilesError: A file cannot be read.
+        """
+        if self._index is not None:
+            return self._index
+        loaded = load_index(
+            read_file(self.files, self.index_path),
+            partition_id=self.partition_id,
+            base_offset=self.base_offset,
+        )
+        if not (loaded.is_whole and loaded.summary == self.summary):
+            return self.rebuild_index()
+        self._index = loaded.entries
+        return self._index
+
+    @property
+    def summary(self) -> Summary:
+        """Summary block of the segment as it is."""
+        return Summary(
+            self.size,
+            self.end_offset,
+            self.record_count,
+            self.first_timestamp,
+            self.largest_timestamp,
+            self.last_position,
+            self.last_crc,
+        )
+
+    @property
+    def summary_bytes(self) -> bytes:
+        """The summary as a block."""
+        return encode_summary(
+            partition_id=self.partition_id, base_offset=self.base_offset, summary=self.summary
+        )
+
+    def adopt_summary(self, summary: Summary) -> None:
+        """Take over what a valid summary tells; the index is loaded when it is needed."""
+        self.size = summary.log_length
+        self.end_offset = summary.end_offset
+        self.record_count = summary.record_count
+        self.first_timestamp = summary.first_timestamp
+        self.largest_timestamp = summary.largest_timestamp
+        self.last_position = summary.last_position
+        self.last_crc = summary.last_crc
+        self.first_append_ns = summary.first_timestamp
+        self.is_index_written = True
+        self.has_files = True
+        self._index = None
+
+    def adopt_resume(self, index: SparseIndex, resume: Resume) -> None:
+        """Take over what an index knows of the batches before a place of resumption."""
+        self.size = resume.entry.position
+        self.end_offset = resume.entry.offset
+        self.record_count = resume.records
+        self.largest_timestamp = resume.largest_timestamp
+        self._index = index
+
+    def rebuild_index(self) -> SparseIndex:
+        """Make the index anew from the headers in the log; blocking, rare.
+
+        Raises:
+            CorruptionError: The log is damaged.
+        """
+        made = Segment(self.files, self.directory, self.partition_id, self.base_offset)
+        walk = scan_batches(self.log_file, start=0, base_offset=self.base_offset, verified=False)
+        for _, header in walk:
+            made.note_batch(header)
+        self._index = made.index
+        self.is_index_written = False
+        self.record_count = made.record_count
+        self.first_timestamp = made.first_timestamp
+        self.largest_timestamp = made.largest_timestamp
+        self.last_position = made.last_position
+        self.last_crc = made.last_crc
+        return self._index
+
+    def drop_index(self) -> None:
+        """Forget the loaded index of an idle sealed segment; it is loaded again when needed."""
+        if self.is_sealed and self.is_index_written:
+            self._index = None
+
+    def entry_for(self, offset: Offset) -> IndexEntry:
+        """Where to begin to look for an offset of this segment; checked against the log.
+
+        An index that does not fit is made anew first, so a wrong index costs time, not answers.
+
+        Raises:
+            CorruptionError: The log is damaged there.
+        """
+        entry = self._checked_entry(self.index, self.index.floor_offset(offset))
+        if entry is None:
+            index = self.rebuild_index()
+            entry = self._checked_entry(index, index.floor_offset(offset))
+        if entry is None:
+            raise CorruptionError(
+                f"no batch with offset {offset} or before", path=self.path, position=0
+            )
+        return entry
+
+    def entry_for_timestamp(self, timestamp: int) -> IndexEntry:
+        """Where to begin to look for the first record with a timestamp; as `entry_for`."""
+        entry = self._checked_entry(self.index, self.index.before_timestamp(timestamp))
+        if entry is None:
+            index = self.rebuild_index()
+            entry = self._checked_entry(index, index.before_timestamp(timestamp))
+        if entry is None:
+            raise CorruptionError("segment has no batch", path=self.path, position=0)
+        return entry
+
+    def _checked_entry(self, index: SparseIndex, number: int) -> IndexEntry | None:
+        """Entry by number, `None` when the log has no such batch there."""
+        if not 0 <= number < len(index):
+            return None
+        entry = index.entry(number)
+        if entry.position >= self.size:
+            return None
+        try:
+            header = read_header(self.files.read(self.open(), entry.position, HEADER_SIZE), 0)
+        except CorruptionError:
+            return None
+        fits = header.base_offset == entry.offset and header.partition_id == self.partition_id
+        return entry if fits and header.largest_timestamp <= entry.timestamp else None
+
+    def write_index_block(self) -> bool:
+        """Append what is unwritten of the index once a block is full; returns whether it failed.
+
+        A failure is not the log's: the index is made anew at the next start.
+        """
+        index = self._index
+        if index is None or not index.has_full_block:
+            return False
+        handle = self._append_index(index, b"")
+        if handle is not None:
+            self.files.close(handle)
+        return handle is None
+
+    def write_index(self) -> FileHandle | None:
+        """Append the rest of the index and a summary; for a roll and a clean close.
+
+        Returns:
+            The open index file for a later sync, `None` when there was nothing to write or the
+            file system refused.
+        """
+        if self.is_index_written or not self.size:
+            return None
+        handle = self._append_index(self.index, self.summary_bytes)
+        self.is_index_written = handle is not None
+        return handle
+
+    def reset_index_file(self) -> None:
+        """Empty the index file durably, before the log it describes is cut.
+
+        Else a crash could bring back entries of records that others have replaced by then.
+        """
+        if not self.has_files:
+            return
+        handle = self.files.open(self.index_path, create=True)
+        try:
+            self.files.truncate(handle, 0)
+            self.files.sync(handle)
+        finally:
+            self.files.close(handle)
+        self.is_index_written = False
+
+    def _append_index(self, index: SparseIndex, behind: bytes) -> FileHandle | None:
+        """Append new blocks and `behind` to the index file; its handle, `None` if refused."""
+        is_continued = index.is_in_file
+        data = index.take_blocks(self.partition_id) + behind
+        try:
+            handle = self.files.open(self.index_path, create=True)
+        except FilesError:
+            return None
+        try:
+            if not is_continued and self.files.size(handle):
+                self.files.truncate(handle, 0)
+            self.files.append(handle, data)
+        except FilesError:
+            self.files.close(handle)
+            return None
+        return handle
+
+
+def read_file(files: Files, path: str) -> bytes:
+    """Contents of a file, empty when there is none or it cannot be opened or read."""
+    if not files.exists(path):
+        return b""
+    try:
+        handle = files.open(path)
+    except FilesError:
+        return b""
+    try:
+        return files.read(handle, 0, files.size(handle))
+    except FilesError:
+        return b""
+    finally:
+        files.close(handle)
+
+
+def read_summary(
+    files: Files, path: str, partition_id: PartitionId, base_offset: Offset
+) -> Summary | None:
+    """The summary at the end of an index file, `None` when there is none of this segment."""
+    if not files.exists(path):
+        return None
+    try:
+        handle = files.open(path)
+    except FilesError:
+        return None
+    try:
+        size = files.size(handle)
+        if size < SUMMARY_SIZE:
+            return None
+        data = files.read(handle, size - SUMMARY_SIZE, SUMMARY_SIZE)
+    except FilesError:
+        return None
+    finally:
+        files.close(handle)
+    return decode_summary(data, partition_id=partition_id, base_offset=base_offset)
