@@ -47,6 +47,13 @@ def test_empty_file_has_no_entries(text):
     assert entries(text) == []
 
 
+def test_setting_may_also_be_the_beginning_of_another_ones_name():
+    assert entries("nats: {embedded: true, embedded.config: a}") == [
+        Entry("nats.embedded", "true", 1),
+        Entry("nats.embedded.config", "a", 1),
+    ]
+
+
 def test_quoted_null_is_text_and_bare_null_is_nothing():
     assert entries("a: 'null'\nb: null\nc: ~\nd:") == [
         Entry("a", "null", 1),
