@@ -149,7 +149,9 @@ class GrpcConnection(asyncio.Protocol):
         self._flush()
 
     def close(self) -> None:
-        """End the connection and cancel its calls."""
+        """End the connection and, with UNAVAILABLE, its calls."""
+        for stream_id in list(self._calls):
+            self._end_call(stream_id, GrpcStatus.UNAVAILABLE, "server is shutting down")
         self._core.end("closing")
         self._flush()
 

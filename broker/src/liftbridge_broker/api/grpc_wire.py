@@ -1,0 +1,66 @@
+"""The few protobuf messages of gRPC's own services, read without generated code.
+
+Generated modules of `grpc.health.v1` and `grpc.reflection.v1` register their names in the pool of
+descriptors that a process shares, where another copy of them (such as grpcio's) is an error.
+"""
+
+from typing import Final
+
+from liftbridge_broker.errors import CorruptionError, InvalidRequestError
+from liftbridge_broker.logformat.varint import decode_varint
+
+_VARINT: Final = 0
+_FIXED64: Final = 1
+_BYTES: Final = 2
+_FIXED32: Final = 5
+
+
+def read_fields(message: bytes) -> list[tuple[int, int | bytes]]:
+    """Fields of a protobuf message in order: number, and an integer or bytes.
+
+    Raises:
+        InvalidRequestError: The bytes are no protobuf message.
+    """
+    fields: list[tuple[int, int | bytes]] = []
+    position, end = 0, len(message)
+    try:
+        while position < end:
+            tag, position = decode_varint(message, position, end)
+            value: int | bytes
+            value, position = _read_value(message, position, tag & 7)
+            fields.append((tag >> 3, value))
+    except CorruptionError as error:
+        raise InvalidRequestError(f"malformed request: {error}") from error
+    return fields
+
+
+def _read_value(message: bytes, position: int, wire_type: int) -> tuple[int | bytes, int]:
+    """One value and the position behind it."""
+    if wire_type == _VARINT:
+        return decode_varint(message, position, len(message))
+    if wire_type == _BYTES:
+        size, position = decode_varint(message, position, len(message))
+    elif wire_type in (_FIXED32, _FIXED64):
+        size = 4 if wire_type == _FIXED32 else 8
+    else:
+        raise InvalidRequestError(f"malformed request: wire type {wire_type}")
+    end = position + size
+    if end > len(message):
+        raise InvalidRequestError("malformed request: a field ends outside of it")
+    return message[position:end], end
+
+
+def text_field(fields: list[tuple[int, int | bytes]], number: int) -> str:
+    """Value of a string field, the last one counts; empty when absent.
+
+    Raises:
+        InvalidRequestError: It is no UTF-8 text.
+    """
+    found = b""
+    for each, value in fields:
+        if each == number and isinstance(value, bytes):
+            found = value
+    try:
+        return found.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRequestError(f"malformed request: {error}") from error

@@ -1,0 +1,115 @@
+"""Health checking as load balancers and Kubernetes ask for it: `grpc.health.v1.Health`.
+
+Follows grpc/doc/health-checking.md and health.proto. The empty service name stands for the whole
+server.
+"""
+
+from enum import IntEnum
+from typing import Final
+
+from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.grpc_wire import read_fields, text_field
+from liftbridge_broker.api.transport import GrpcServer
+from liftbridge_broker.errors import NotFoundError
+from liftbridge_broker.wire.fields import bytes_field, varint_field
+
+HEALTH_SERVICE: Final = "grpc.health.v1.Health"
+WHOLE_SERVER: Final = ""
+PUBLIC_API: Final = "proto.API"
+
+
+class ServingStatus(IntEnum):
+    """Values of `HealthCheckResponse.ServingStatus`."""
+
+    UNKNOWN = 0
+    SERVING = 1
+    NOT_SERVING = 2
+    SERVICE_UNKNOWN = 3
+
+
+class Health:
+    """Serving status of each service, told to whoever asks or watches.
+
+    Starts with the whole server and the public API as NOT_SERVING.
+    """
+
+    def __init__(self) -> None:
+        self._statuses = {
+            WHOLE_SERVER: ServingStatus.NOT_SERVING,
+            PUBLIC_API: ServingStatus.NOT_SERVING,
+        }
+        self._watchers: dict[str, dict[Call, None]] = {}
+
+    def register(self, server: GrpcServer) -> None:
+        """Serve Check, List and Watch."""
+        server.unary(f"/{HEALTH_SERVICE}/Check", self._check)
+        server.unary(f"/{HEALTH_SERVICE}/List", self._list)
+        server.streaming(f"/{HEALTH_SERVICE}/Watch", self._watch)
+
+    def status(self, service: str) -> ServingStatus:
+        """Status of a service, SERVICE_UNKNOWN for one that has none."""
+        return self._statuses.get(service, ServingStatus.SERVICE_UNKNOWN)
+
+    def set_serving(self, *, is_serving: bool) -> None:
+        """Set every service to SERVING or NOT_SERVING."""
+        status = ServingStatus.SERVING if is_serving else ServingStatus.NOT_SERVING
+        for service in self._statuses:
+            self.set_status(service, status)
+
+    def set_status(self, service: str, status: ServingStatus) -> None:
+        """Set the status of one service and tell its watchers if it changed."""
+        if self._statuses.get(service) == status:
+            return
+        self._statuses[service] = status
+        for call in list(self._watchers.get(service, ())):
+            call.send_message(_response(status))
+
+    def _check(self, call: Call, request: bytes) -> None:
+        """Answer with the status now; NOT_FOUND for an unknown service."""
+        service = text_field(read_fields(request), 1)
+        if service not in self._statuses:
+            raise NotFoundError(f"unknown service {service!r}")
+        call.reply(_response(self._statuses[service]))
+
+    def _list(self, call: Call, _request: bytes) -> None:
+        """Answer with all statuses (`map<string, HealthCheckResponse>` in field 1)."""
+        entries = [
+            bytes_field(1, b"\x0a" + _sized(name.encode()) + b"\x12" + _sized(_response(status)))
+            for name, status in sorted(self._statuses.items())
+        ]
+        call.reply(b"".join(entries))
+
+    def _watch(self, call: Call) -> None:
+        """Answer with the status now and whenever it changes, until the client leaves."""
+
+        def on_messages(messages: list[bytes]) -> None:
+            call.on_messages = _ignore
+            service = text_field(read_fields(messages[0]), 1)
+            watchers = self._watchers.setdefault(service, {})
+            watchers[call] = None
+
+            def on_cancel() -> None:
+                del watchers[call]
+                if not watchers:
+                    self._watchers.pop(service, None)
+
+            call.on_cancel = on_cancel
+            call.send_message(_response(self.status(service)))
+
+        call.on_messages = on_messages
+        call.expect_request()
+
+
+def _ignore(_messages: list[bytes]) -> None:
+    """Drop what a client sends behind its one request."""
+
+
+def _sized(value: bytes) -> bytes:
+    """A short value behind its length."""
+    assert len(value) < 128
+    return bytes((len(value),)) + value
+
+
+def _response(status: ServingStatus) -> bytes:
+    """`HealthCheckResponse`: the status in field 1."""
+    return varint_field(1, status)

@@ -1,0 +1,78 @@
+"""TLS of the gRPC port: server certificate, client certificates, both replaceable while running."""
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+# The suites of TLS 1.2 that RFC 9113 9.2.2 allows; those of TLS 1.3 are all fine.
+_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """Where keys and certificates are read from, in PEM form.
+
+    Attributes:
+        certificate: The server's certificate, its chain behind it.
+        key: Its private key, without a passphrase.
+        client_ca: Certificates that client certificates must be signed by; None to ask for none.
+        needs_client_certificate: Whether a client without a certificate is turned away.
+    """
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+    needs_client_certificate: bool = False
+
+
+class ServerTls:
+    """A TLS context whose certificates can be read anew without closing the port.
+
+    Connections that exist keep what they were made with; each new handshake takes what was read
+    last. TLS 1.2 at least, ALPN `h2` only.
+
+    Attributes:
+        context: What to listen with.
+    """
+
+    def __init__(self, files: TlsFiles) -> None:
+        """Read the files.
+
+        Raises:
+            OSError: A file cannot be read, or does not hold what it should (`ssl.SSLError`).
+        """
+        self._files = files
+        self.context = _read(files)
+        self._current = self.context
+        self.context.sni_callback = self._on_client_hello
+
+    def reload(self) -> None:
+        """Read the files anew; after an error the old certificates stay in use.
+
+        Raises:
+            OSError: A file cannot be read, or does not hold what it should (`ssl.SSLError`).
+        """
+        self._current = _read(self._files)
+
+    def _on_client_hello(
+        self, tls: ssl.SSLObject, _server_name: str | None, _context: ssl.SSLContext
+    ) -> None:
+        """Continue a handshake, whether it names a server or not, with what was read last."""
+        tls.context = self._current
+
+
+def _read(files: TlsFiles) -> ssl.SSLContext:
+    """A context from the files."""
+    assert files.client_ca is not None or not files.needs_client_certificate
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    context.set_ciphers(_CIPHERS)
+    context.set_alpn_protocols(["h2"])
+    context.load_cert_chain(files.certificate, files.key)
+    if files.client_ca is not None:
+        context.load_verify_locations(files.client_ca)
+        needs = files.needs_client_certificate
+        context.verify_mode = ssl.CERT_REQUIRED if needs else ssl.CERT_OPTIONAL
+    return context
