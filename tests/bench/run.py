@@ -15,9 +15,12 @@ import time
 from pathlib import Path
 
 from liftbridge_testkit.bench import report
+from liftbridge_testkit.bench.biglog import BOUNDS as BIG_LOG_BOUNDS
+from liftbridge_testkit.bench.biglog import BigLogResult, measure_big_log
 from liftbridge_testkit.bench.loadgen import LoadError, LoadGenerator, build
 from liftbridge_testkit.bench.rows import ROWS, Row, Samples, works_for
-from liftbridge_testkit.bench.streams import BOUNDS, StreamsResult, measure_streams
+from liftbridge_testkit.bench.streams import BOUNDS as STREAMS_BOUNDS
+from liftbridge_testkit.bench.streams import StreamsResult, measure_streams
 from liftbridge_testkit.bench.systems import JetStream, Liftbridge, Sizes, System
 from liftbridge_testkit.processes import ProcessError
 
@@ -41,12 +44,12 @@ def main() -> int:
             for system in systems(load, work_dir, sizes, options, first=number):
                 title = f"round {number + 1} of {options.rounds}"
                 failures += run_system(system, rows, samples, title)
-        streams = None
-        if not options.only or "streams" in options.only:
-            streams = run_streams(load, work_dir, options)
-    result = report.document(samples, sizes, options.rounds, load.title, streams)
+        streams = run_streams(load, work_dir, options)
+        big_log = run_big_log(load, work_dir, options)
+    result = report.document(samples, sizes, options.rounds, load.title, streams, big_log)
     report.write(options.output, result)
-    print_all(samples, streams, result, options.output)
+    print_all(samples, streams, big_log, result)
+    say(f"written: {options.output}")
     return 1 if failures else 0
 
 
@@ -57,7 +60,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="small counts, one round")
     parser.add_argument("--rounds", type=int, help="rounds (3, or 1 with --quick)")
     parser.add_argument("--count", type=int, help="messages of the bulk works (1,000,000)")
-    parser.add_argument("--only", nargs="+", choices=[*keys, "streams"], help="these rows only")
+    parser.add_argument(
+        "--only", nargs="+", choices=[*keys, "streams", "big-log"], help="these rows only"
+    )
     parser.add_argument("--systems", nargs="+", help="of jetstream, liftbridge, peer")
     parser.add_argument("-o", "--output", type=Path, default=ROOT / ".bench/results.json")
     parser.add_argument("--work-dir", type=Path, help="where data is written (the system's /tmp)")
@@ -123,7 +128,7 @@ def run_streams(
 ) -> StreamsResult | None:
     """Measure a broker with many streams; None when it cannot run."""
     count, idle = (100, 3.0) if options.quick else (1_000, 20.0)
-    if options.systems and "liftbridge" not in options.systems:
+    if not wants(options, "streams"):
         return None
     say(f"{count:,} streams: creation, idle CPU, memory, start-up ...", end="")
     try:
@@ -135,16 +140,47 @@ def run_streams(
     return result
 
 
+def run_big_log(
+    load: LoadGenerator, work_dir: Path, options: argparse.Namespace
+) -> BigLogResult | None:
+    """Measure start-up with a large log; None when it cannot run."""
+    if not wants(options, "big-log"):
+        return None
+    gigabytes = 1.0 if options.quick else 10.0
+    say(f"start-up with a log of {gigabytes:g} GB ...", end="")
+    try:
+        result = measure_big_log(load, work_dir, gigabytes=gigabytes)
+    except (LoadError, ProcessError) as error:
+        say(f" FAILED: {error}")
+        return None
+    say(f" written in {result.write_seconds:.0f} s")
+    return result
+
+
+def wants(options: argparse.Namespace, part: str) -> bool:
+    """Whether a part that only our broker does is asked for."""
+    if options.systems and "liftbridge" not in options.systems:
+        return False
+    return not options.only or part in options.only
+
+
 def print_all(
-    samples: Samples, streams: StreamsResult | None, result: dict[str, object], output: Path
+    samples: Samples,
+    streams: StreamsResult | None,
+    big_log: BigLogResult | None,
+    result: dict[str, object],
 ) -> None:
-    """Print the tables, the notes and where the JSON is."""
+    """Print the tables and the notes."""
     say(f"\n{report.comparison(samples)}\n\n{report.everything(samples)}\n")
     if streams is not None:
-        say(report.streams_table(streams, BOUNDS) + "\n")
+        title = f"{streams.streams:,} streams"
+        say(report.bounds_table(title, streams, STREAMS_BOUNDS) + "\n")
+    if big_log is not None:
+        title = f"log of {big_log.log_bytes / 1e9:.1f} GB"
+        say(report.bounds_table(title, big_log, BIG_LOG_BOUNDS) + "\n")
     for note in report.notes(samples):
         say(f"- {note}")
-    say(f"\nmachine: {result['machine']}\n{report.FSYNC}\nwritten: {output}")
+    say(f"\nmachine: {result['machine']}\n{report.FSYNC}")
 
 
 def say(text: str, end: str = "\n") -> None:

@@ -18,6 +18,7 @@ from liftbridge_testkit.processes import program
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from liftbridge_testkit.bench.biglog import BigLogResult
     from liftbridge_testkit.bench.streams import Bound, StreamsResult
     from liftbridge_testkit.bench.systems import Sizes
 
@@ -74,15 +75,15 @@ def _cells(found: Outcome, system: str) -> list[str]:
     return [value, f"{found.ratios[system]:.2f}", f"{low:.2f}-{high:.2f}"]
 
 
-def streams_table(result: StreamsResult, bounds: Sequence[Bound]) -> str:
-    """The figures of a broker with many streams against their limits."""
+def bounds_table(title: str, result: object, bounds: Sequence[Bound]) -> str:
+    """Figures of one broker against their limits."""
     lines = []
     for bound in bounds:
         value = float(getattr(result, bound.name))
         original = "-" if bound.original is None else f"{bound.original:g}"
         met = "yes" if value <= bound.limit else "NO"
         lines.append([bound.title, f"{value:.2f}", f"<= {bound.limit:g}", original, met])
-    return table([f"{result.streams:,} streams", "liftbridge", "target", "original", "met"], lines)
+    return table([title, "liftbridge", "target", "original", "met"], lines)
 
 
 def outcomes(samples: Samples) -> list[Outcome]:
@@ -130,7 +131,12 @@ def machine() -> dict[str, str | float]:
 
 
 def document(
-    samples: Samples, sizes: Sizes, rounds: int, load: str, streams: StreamsResult | None
+    samples: Samples,
+    sizes: Sizes,
+    rounds: int,
+    load: str,
+    streams: StreamsResult | None,
+    big_log: BigLogResult | None,
 ) -> dict[str, object]:
     """All of it as plain values for a JSON file."""
     return {
@@ -156,6 +162,7 @@ def document(
             for found in outcomes(samples)
         ],
         "streams": None if streams is None else vars(streams),
+        "big_log": None if big_log is None else vars(big_log),
         "samples": [
             {
                 "system": system,
