@@ -89,6 +89,11 @@ def test_every_configuration_in_the_documents_is_accepted(refusal):
     assert faults == []
 
 
+def test_program_in_the_readme_is_the_one_among_the_examples():
+    program = (ROOT / "examples" / "first.py").read_text(encoding="utf-8")
+    assert list(blocks(ROOT / "README.md", "python")) == [program]
+
+
 @pytest.mark.parametrize(
     "line", ["liftbridge-broker --no-such-flag", "liftbridge-broker no-such-command"]
 )
