@@ -1,0 +1,93 @@
+"""Which segments a stream no longer needs: the choice alone, without side effects.
+
+The rules and their order are the original's (liftbridge 4.7): age, then messages, then bytes; whole
+segments; the active one always stays. Beyond it nothing is removed at or above the high watermark,
+because only committed records may go (replication 1.15).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from liftbridge_broker.model.ids import Offset
+from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOptions
+from liftbridge_broker.storage.types import SegmentInfo
+
+
+class RetentionLimits(NamedTuple):
+    """What a partition may keep; 0 is no limit.
+
+    Attributes:
+        age_ns_max: A segment whose newest record is older goes.
+        records_max: Records kept, counted from the newest segment back.
+        bytes_max: Bytes kept, counted likewise.
+    """
+
+    age_ns_max: int
+    records_max: int
+    bytes_max: int
+
+
+def limits_of(options: StreamOptions) -> RetentionLimits:
+    """The limits in the settings of a stream."""
+    return RetentionLimits(
+        options.retention_age_ms_max * MILLISECOND_NS,
+        options.retention_messages_max,
+        options.retention_bytes_max,
+    )
+
+
+def choose_log_start(
+    segments: Sequence[SegmentInfo],
+    *,
+    log_start: Offset,
+    high_watermark: Offset,
+    limits: RetentionLimits,
+    wall_ns: int,
+) -> Offset:
+    """First offset to keep; equal to `log_start` when everything stays.
+
+    Args:
+        segments: All segments, oldest first; the last is the active one.
+        log_start: Present log start.
+        high_watermark: First offset not known to be committed.
+        limits: What may be kept.
+        wall_ns: Time now, Unix nanoseconds.
+    """
+    removable = 0
+    for segment in segments[:-1]:
+        if segment.end > high_watermark:
+            break
+        removable += 1
+    wanted = max(
+        _expired_count(segments, limits.age_ns_max, wall_ns),
+        _surplus_count(segments, limits.records_max, lambda segment: segment.records),
+        _surplus_count(segments, limits.bytes_max, lambda segment: segment.bytes),
+    )
+    count = min(removable, wanted)
+    return Offset(max(log_start, segments[count].base)) if count else log_start
+
+
+def _expired_count(segments: Sequence[SegmentInfo], age_ns_max: int, wall_ns: int) -> int:
+    """How many leading segments hold nothing newer than the allowed age."""
+    if not age_ns_max:
+        return 0
+    count = 0
+    for segment in segments:
+        if segment.largest_timestamp >= wall_ns - age_ns_max:
+            break
+        count += 1
+    return count
+
+
+def _surplus_count(
+    segments: Sequence[SegmentInfo], limit: int, size: Callable[[SegmentInfo], int]
+) -> int:
+    """How many leading segments lie beyond a limit, counted from the newest back."""
+    if not limit:
+        return 0
+    total = 0
+    for index in range(len(segments) - 1, -1, -1):
+        total += size(segments[index])
+        if total > limit:
+            return index + 1
+    return 0

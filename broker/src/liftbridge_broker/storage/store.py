@@ -1,0 +1,588 @@
+"""The store: all logs of a data directory, their journal, flushing, cleaning and end.
+
+Start: `open_store`, then `LogStore.open` for every partition that the metadata names, then `begin`,
+which makes what recovery found durable and takes the clean marker away; appends come after that.
+Life: appends go to the logs themselves, `note_append` tells of them, events and the timer come in,
+`Flushed` goes out. End: `close`, which leaves a clean marker, or `abandon` after a failure.
+
+Once the device failed nothing of the directory is called durable, written or retried any more
+(storage policy 7): `failure` says why, `on_failed` tells the node.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from liftbridge_broker.errors import FilesError
+from liftbridge_broker.model.ids import Instant, Offset, PartitionId, StreamName, number_of
+from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy, StreamOptions
+from liftbridge_broker.ports.files import FileEvent, Files, Token
+from liftbridge_broker.ports.observe import Observer
+from liftbridge_broker.storage.cleaner import Cleaner
+from liftbridge_broker.storage.directory import (
+    JOURNAL,
+    RESERVE,
+    CleanMarker,
+    DataDirectory,
+    Identity,
+)
+from liftbridge_broker.storage.flush import FlushDriver, Flushed, FlushLimits, StoredLog
+from liftbridge_broker.storage.journal import Journal, LoadedJournal, open_journal
+from liftbridge_broker.storage.log import PartitionLog
+from liftbridge_broker.storage.reserve import SpaceGuard, SpaceLimits
+from liftbridge_broker.storage.smallfile import read_small_file, write_small_file
+from liftbridge_broker.storage.trash import TrashBin
+from liftbridge_broker.storage.types import EMPTY_STATE, LogLimits, RecoveryReport
+
+PUBLISHERS: Final = "publishers"
+SPACE_CHECK_NS: Final = 250 * MILLISECOND_NS
+"""Time between two looks at the free space while records are appended."""
+SPACE_RETRY_NS: Final = 1_000 * MILLISECOND_NS
+"""Time between two looks while the disk is full."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOptions:
+    """Settings of a store.
+
+    Attributes:
+        label: Path of the data directory, for messages only.
+        flush: Bounds of what waits for a sync.
+        space: When the disk counts as full.
+        trash_grace_ns: How long deleted logs are kept.
+        known_names: Names in the data directory that belong to others, such as the metadata log.
+        rewrite_bytes_min: Size below which the journal only grows.
+    """
+
+    label: str = ""
+    flush: FlushLimits = field(default_factory=FlushLimits)
+    space: SpaceLimits = field(default_factory=SpaceLimits)
+    trash_grace_ns: int = 24 * 3_600_000 * MILLISECOND_NS
+    known_names: tuple[str, ...] = ()
+    rewrite_bytes_min: int = 4 * 1024 * 1024
+
+
+class OpenedLog(NamedTuple):
+    """A log and why it cannot be used: `reason` is empty when it can."""
+
+    log: PartitionLog
+    reason: str
+
+
+class LogStore:
+    """All logs of one data directory; owned by the node, made by `open_store`.
+
+    Attributes:
+        identity: Who the directory says it is.
+        is_identity_new: Whether that was made by this start.
+        was_clean: Whether the last broker here stopped in order and nothing was touched since.
+        clean_broker_epoch: Epoch that broker had; `None` when the stop was not clean.
+        failure: Why the directory is offline, empty while it is not.
+        on_failed: Told the reason when the directory goes offline.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        directory: DataDirectory,
+        journal: Journal,
+        loaded: LoadedJournal,
+        options: StoreOptions,
+        *,
+        observer: Observer,
+        new_token: Callable[[], Token],
+        now: Instant,
+    ) -> None:
+        """Take over what `open_store` read."""
+        self._files = files
+        self._directory = directory
+        self._journal = journal
+        self._states = loaded.states
+        self._options = options
+        self._observer = observer
+        self._new_token = new_token
+        self._opened_at = now
+        self._space = SpaceGuard(files, RESERVE, options.space)
+        self._space_due = now
+        self._trash = TrashBin(files, options.trash_grace_ns, new_token)
+        self._flush = FlushDriver(files, journal, options.flush, new_token, self._on_full)
+        self._cleaner = Cleaner(self)
+        self._logs: dict[PartitionId, StoredLog] = {}
+        self._snapshots: dict[PartitionId, Callable[[], bytes]] = {}
+        self._stamp = None if loaded.damaged_count or loaded.torn_bytes else loaded.stamp
+        self._removals: dict[Token, str] = {}
+        self._scanned_bytes = 0
+        self._has_begun = False
+        self.identity = directory.identity
+        self.is_identity_new = directory.is_identity_new
+        self.was_clean = False
+        self.clean_broker_epoch: int | None = None
+        self.failure = ""
+        self.on_failed: Callable[[str], None] = _ignore
+
+    # Start.
+
+    def start(self, wall_ns: int) -> None:
+        """Find out whether the stop was clean, look at the disk and into the trash; once.
+
+        Raises:
+            FilesError: The disk refused.
+        """
+        marker = self._directory.read_clean_marker()
+        # A marker beside another journal was brought back by something that is not us.
+        if marker is not None and marker.journal == self._stamp:
+            self.was_clean = True
+            self.clean_broker_epoch = marker.broker_epoch
+        self._space.open()
+        for trashed in self._directory.trash():
+            self._trash.add(trashed, self._opened_at, wall_ns)
+
+    def open(
+        self, partition: PartitionId, name: StreamName, options: StreamOptions, now: Instant
+    ) -> OpenedLog:
+        """Open the log of a partition, or make it when it has none; recovers it when needed.
+
+        Args:
+            partition: Which one; not open yet.
+            name: Name of its stream.
+            options: Settings in force; fsync policy `auto` counts as `commit`, as it is right for a
+                single replica (see `set_policy`).
+            now: Time now.
+
+        Raises:
+            FilesError: The files cannot be read or made; nothing was lost.
+        """
+        assert partition not in self._logs
+        state = self._states.pop(partition, None)
+        if self._directory.log_path(partition) is None:
+            state = EMPTY_STATE
+        path = self._directory.make_log(partition, name)
+        policy = effective_policy(options.fsync_policy)
+        log, report = PartitionLog.open(
+            self._files,
+            path,
+            partition,
+            limits_of_log(options),
+            state,
+            clean=self.was_clean,
+            commit=policy is FsyncPolicy.COMMIT,
+        )
+        stored = StoredLog(partition, name, log, options, policy, counted_bytes=log.size_bytes)
+        self._logs[partition] = stored
+        self._tell_recovery(stored, report)
+        if log.is_offline:
+            return OpenedLog(log, report.reason or "damaged: " + ", ".join(report.quarantined))
+        self._journal.put(partition, log.state)
+        self._cleaner.add(stored, now)
+        if self._has_begun:
+            self._flush.note_journal(now)
+        if log.is_dirty:
+            # A process that was killed leaves bytes that are visible and not durable.
+            self.note_append(partition, now)
+        return OpenedLog(log, "")
+
+    def begin(self, now: Instant) -> None:
+        """All partitions are open: make the state durable and take the clean marker away.
+
+        Must return before the first append. Blocks for a few syncs.
+
+        Raises:
+            FilesError: The disk failed.
+        """
+        assert not self._has_begun
+        self._has_begun = True
+        kept = self._directory.logs()
+        for partition in list(self._states):
+            if partition not in kept:
+                del self._states[partition]
+                self._journal.forget(partition)
+        unopened = [path for partition, path in kept.items() if partition not in self._logs]
+        for path in (*self._directory.unknown, *sorted(unopened)):
+            self._tell("unknown_directory_kept", path=path)
+        self._flush_journal_now(now)
+        self._directory.remove_clean_marker()
+        self._tell(
+            "data_directory_opened",
+            path=self._options.label,
+            partitions=len(self._logs),
+            is_clean=self.was_clean,
+            scanned_bytes=self._scanned_bytes,
+            duration_ms=(now - self._opened_at) // MILLISECOND_NS,
+        )
+
+    # Settings.
+
+    def log(self, partition: PartitionId) -> PartitionLog | None:
+        """The open log of a partition."""
+        stored = self._logs.get(partition)
+        return None if stored is None else stored.log
+
+    def set_options(self, partition: PartitionId, options: StreamOptions, now: Instant) -> None:
+        """Put settings of a stream into force."""
+        stored = self._logs[partition]
+        stored.options = options
+        stored.log.limits = limits_of_log(options)
+        self.set_policy(partition, effective_policy(options.fsync_policy), now)
+
+    def set_policy(self, partition: PartitionId, policy: FsyncPolicy, now: Instant) -> None:
+        """Put an fsync policy into force; `auto` is resolved by whoever knows the ISR."""
+        self._guarded(lambda: self._flush.set_policy(self._logs[partition], policy, now), now)
+
+    def set_leader(self, partition: PartitionId, *, is_leader: bool) -> None:
+        """Whether this broker moves the log start of a partition."""
+        self._logs[partition].is_leader = is_leader
+
+    def set_snapshot_source(self, partition: PartitionId, source: Callable[[], bytes]) -> None:
+        """Where state of idempotent publishers comes from before the log loses headers."""
+        self._snapshots[partition] = source
+
+    def read_snapshot(self, partition: PartitionId) -> bytes | None:
+        """State of idempotent publishers as it was stored last, `None` when there is none.
+
+        Raises:
+            FilesError: The disk refused to read.
+        """
+        found = read_small_file(self._files, f"{self._logs[partition].log.directory}/{PUBLISHERS}")
+        return None if found is None else found.payload
+
+    # Life.
+
+    @property
+    def is_full(self) -> bool:
+        """Whether publishes are to be refused for want of space."""
+        return self._space.is_full
+
+    def note_append(self, partition: PartitionId, now: Instant) -> None:
+        """Bytes were appended to a log: they wait for a sync by its policy."""
+        if self.failure:
+            return
+        try:
+            self._flush.note_append(self._logs[partition], now)
+        except FilesError as error:
+            self._met(error, now)
+        if now >= self._space_due:
+            self._check_space(now)
+
+    def note_append_failed(self, error: FilesError, now: Instant) -> None:
+        """An append raised `error`: a full disk is survived, anything else is the end."""
+        self._met(error, now)
+
+    def journal_state(self, partition: PartitionId, done: Callable[[], None], now: Instant) -> None:
+        """Journal what a log knows now, epochs above all; `done` is called when it is durable.
+
+        Never called when the device fails first.
+        """
+        stored = self._logs[partition]
+        self._journal.put(partition, stored.log.state)
+        self._guarded(lambda: self._flush.require_journal(done, now), now)
+
+    def truncate(self, cuts: Sequence[tuple[PartitionId, Offset]], now: Instant) -> None:
+        """Cut logs at an offset each, with one sync of the journal for all of them.
+
+        Raises:
+            FilesError: The disk failed; the next start finds each log cut or not.
+        """
+        for partition, end in cuts:
+            state = self._logs[partition].log.state
+            point = min(state.recovery_point, end)
+            self._journal.put(partition, state._replace(recovery_point=point))
+        try:
+            if self._journal.has_pending:
+                self._journal.flush()
+            for partition, end in cuts:
+                stored = self._logs[partition]
+                removed = stored.log.log_end_offset - end
+                stored.log.truncate(end)
+                stored.counted_bytes = min(stored.counted_bytes, stored.log.size_bytes)
+                self._journal.put(partition, stored.log.state)
+                self._tell_of(stored, "log_truncated", log_end_offset=end, removed_messages=removed)
+        except FilesError as error:
+            self._fail(error)
+            raise
+        self._flush.note_journal(now)
+
+    def delete(self, partition: PartitionId, now: Instant, wall_ns: int) -> None:
+        """Move the log of a partition to the trash; only on a committed command (policy 9)."""
+        stored = self._logs.pop(partition, None)
+        self._snapshots.pop(partition, None)
+        if stored is not None:
+            stored.is_closed = True
+            stored.log.abandon()
+        self._journal.forget(partition)
+        self._guarded(lambda: self._trash_log(partition, now, wall_ns), now)
+
+    def next_deadline(self) -> Instant | None:
+        """When `on_timer` wants to be called, `None` for never."""
+        if self.failure:
+            return None
+        deadlines = [
+            self._flush.next_deadline(),
+            self._cleaner.next_deadline(),
+            self._trash.next_deadline(),
+        ]
+        if self._space.is_full:
+            deadlines.append(self._space_due)
+        return min((at for at in deadlines if at is not None), default=None)
+
+    def on_timer(self, now: Instant, wall_ns: int) -> None:
+        """The deadline came."""
+        self._guarded(lambda: self._on_timer(now, wall_ns), now)
+
+    def owns(self, token: Token) -> bool:
+        """Whether an event belongs to the store."""
+        return token in self._removals or self._flush.owns(token) or self._trash.owns(token)
+
+    def on_file_event(self, event: FileEvent, now: Instant, wall_ns: int) -> Sequence[Flushed]:
+        """A call of the store ended; what became durable by it, in the order of submission."""
+        if self.failure:
+            return ()
+        if self._trash.owns(event.token):
+            self._on_purged(event, now, wall_ns)
+            return ()
+        if event.token in self._removals:
+            del self._removals[event.token]
+            if event.error is not None:
+                self._fail(event.error)
+            return ()
+        try:
+            return self._flush.on_event(event, now)
+        except FilesError as error:
+            self._fail(error)
+            return ()
+
+    # End.
+
+    def close(self, broker_epoch: int) -> None:
+        """Sync and close everything and leave the clean marker; blocks for as long as that takes.
+
+        Raises:
+            FilesError: The disk failed, so the stop is not clean and there is no marker.
+        """
+        if self.failure:
+            self.abandon()
+            return
+        try:
+            for stored in self._logs.values():
+                stored.is_closed = True
+                self._write_snapshot(stored)
+                stored.log.close()
+                if not stored.log.is_offline:
+                    self._journal.put(stored.partition_id, stored.log.state)
+            self._journal.flush()
+            self._journal.close()
+            self._directory.write_clean_marker(CleanMarker(broker_epoch, self._journal.stamp))
+        except FilesError as error:
+            self._fail(error)
+            raise
+
+    def abandon(self) -> None:
+        """Close all files and nothing else; the next start recovers."""
+        for stored in self._logs.values():
+            stored.is_closed = True
+            stored.log.abandon()
+        self._journal.close()
+
+    # What the cleaner asks.
+
+    def roll(self, stored: StoredLog, now: Instant) -> None:
+        """Begin a new segment in a log."""
+        del now
+        stored.log.roll()
+        self._tell_of(stored, "segment_rolled", base_offset=stored.log.log_end_offset)
+
+    def raise_log_start(self, stored: StoredLog, offset: Offset, now: Instant) -> None:
+        """Move the log start durably, then remove the segments below it."""
+        self._write_snapshot(stored)
+        stored.log.set_log_start(offset)
+        self._journal.put(stored.partition_id, stored.log.state)
+        self._flush.require_journal(lambda: self._drop_segments(stored, offset), now)
+
+    def compact(self, stored: StoredLog, now: Instant, wall_ns: int) -> None:
+        """Begin to compact a log."""
+
+    # Inside.
+
+    def _on_timer(self, now: Instant, wall_ns: int) -> None:
+        self._flush.on_timer(now)
+        self._cleaner.on_timer(now, wall_ns)
+        self._trash.on_timer(now)
+        if self._space.is_full and now >= self._space_due:
+            self._check_space(now)
+
+    def _drop_segments(self, stored: StoredLog, offset: Offset) -> None:
+        """The log start is durable: the files below it mean nothing any more."""
+        if stored.is_closed:
+            return
+        before = stored.log.size_bytes
+        count = stored.log.segment_count
+        for path in stored.log.drop_segments_below(offset):
+            token = self._new_token()
+            self._removals[token] = path
+            self._files.submit_remove(token, path)
+        freed = before - stored.log.size_bytes
+        stored.counted_bytes = max(0, stored.counted_bytes - freed)
+        self._tell_of(
+            stored,
+            "segments_deleted",
+            segments=count - stored.log.segment_count,
+            bytes=freed,
+            reason="retention",
+            log_start_offset=offset,
+        )
+
+    def _trash_log(self, partition: PartitionId, now: Instant, wall_ns: int) -> None:
+        trashed = self._directory.trash_log(partition, wall_ns)
+        if trashed is not None:
+            self._trash.add(trashed, now, wall_ns)
+        self._flush.note_journal(now)
+
+    def _on_purged(self, event: FileEvent, now: Instant, wall_ns: int) -> None:
+        self._trash.on_event(event, now, wall_ns)
+        if event.error is not None:
+            self._fail(event.error)
+            return
+        self._tell("trash_purged", entries=1, bytes=0)
+        if self._space.is_full:
+            self._trash.on_pressure()
+
+    def _write_snapshot(self, stored: StoredLog) -> None:
+        source = self._snapshots.get(stored.partition_id)
+        if source is not None:
+            write_small_file(self._files, f"{stored.log.directory}/{PUBLISHERS}", source())
+
+    def _check_space(self, now: Instant) -> None:
+        was_full = self._space.is_full
+        self._guarded(self._space.check, now)
+        self._after_space(now, was_full=was_full)
+
+    def _on_full(self, now: Instant) -> None:
+        was_full = self._space.is_full
+        self._guarded(self._space.on_full, now)
+        self._after_space(now, was_full=was_full)
+
+    def _after_space(self, now: Instant, *, was_full: bool) -> None:
+        is_full = self._space.is_full
+        self._space_due = Instant(now + (SPACE_RETRY_NS if is_full else SPACE_CHECK_NS))
+        if is_full:
+            self._guarded(self._trash.on_pressure, now)
+        if is_full == was_full:
+            return
+        free = self._files.free_bytes()
+        if is_full:
+            limit = self._options.space.free_bytes_min
+            self._tell("disk_full", free_bytes=free, limit_bytes=limit)
+        else:
+            self._tell("disk_space_regained", free_bytes=free)
+
+    def _flush_journal_now(self, now: Instant) -> None:
+        """Flush the journal, blocking; a full disk gives its reserve for it."""
+        if not self._journal.has_pending:
+            return
+        try:
+            self._journal.flush()
+        except FilesError as error:
+            if not error.is_full:
+                raise
+            self._on_full(now)
+            self._flush.note_journal(now)
+
+    def _guarded(self, act: Callable[[], None], now: Instant) -> None:
+        """Do something on the disk unless the directory is offline."""
+        if self.failure:
+            return
+        try:
+            act()
+        except FilesError as error:
+            self._met(error, now)
+
+    def _met(self, error: FilesError, now: Instant) -> None:
+        """A full disk is survived; any other failure takes the directory offline."""
+        if error.is_full:
+            self._on_full(now)
+        else:
+            self._fail(error)
+
+    def _fail(self, error: FilesError) -> None:
+        if self.failure:
+            return
+        self.failure = error.text
+        self._tell("data_directory_offline", path=self._options.label, reason=error.text)
+        self.on_failed(error.text)
+
+    def _tell_recovery(self, stored: StoredLog, report: RecoveryReport) -> None:
+        self._scanned_bytes += report.scanned_bytes
+        for path in report.quarantined:
+            self._tell_of(stored, "segment_quarantined", path=path, position=0)
+        if report.cut_bytes or report.rebuilt_indexes:
+            self._tell_of(
+                stored,
+                "log_recovered",
+                scanned_bytes=report.scanned_bytes,
+                cut_bytes=report.cut_bytes,
+                cut_copy=", ".join(report.cut_copies),
+                rebuilt_indexes=report.rebuilt_indexes,
+            )
+
+    def _tell_of(self, stored: StoredLog, kind: str, **values: object) -> None:
+        self._tell(kind, stream=stored.stream, partition=number_of(stored.partition_id), **values)
+
+    def _tell(self, kind: str, **values: object) -> None:
+        self._observer.transition(kind, values)
+
+
+def open_store(
+    files: Files,
+    fresh: Identity,
+    options: StoreOptions,
+    *,
+    observer: Observer,
+    new_token: Callable[[], Token],
+    now: Instant,
+    wall_ns: int,
+) -> LogStore:
+    """Read what a data directory says of itself; `LogStore.open` and `LogStore.begin` follow.
+
+    Args:
+        files: The data directory, locked.
+        fresh: Identity for an empty directory.
+        options: Settings.
+        observer: Is told of transitions.
+        new_token: Gives tokens that nobody else uses.
+        now: Time now.
+        wall_ns: Unix nanoseconds now.
+
+    Raises:
+        FilesError: The disk refused to read or write; nothing is decided.
+    """
+    directory = DataDirectory.open(files, fresh, options.known_names)
+    journal, loaded = open_journal(files, JOURNAL, options.rewrite_bytes_min)
+    if loaded.damaged_count or loaded.torn_bytes:
+        reason = f"{loaded.damaged_count} damaged places, {loaded.torn_bytes} torn bytes"
+        observer.transition("journal_repaired", {"path": JOURNAL, "reason": reason})
+    store = LogStore(
+        files,
+        directory,
+        journal,
+        loaded,
+        options,
+        observer=observer,
+        new_token=new_token,
+        now=now,
+    )
+    store.start(wall_ns)
+    return store
+
+
+def effective_policy(policy: FsyncPolicy) -> FsyncPolicy:
+    """The policy in force for a single replica: `auto` waits for the disk."""
+    return FsyncPolicy.COMMIT if policy is FsyncPolicy.AUTO else policy
+
+
+def limits_of_log(options: StreamOptions) -> LogLimits:
+    """When a log rolls, by the settings of its stream."""
+    return LogLimits(options.segment_bytes_max, options.segment_age_ms_max * MILLISECOND_NS)
+
+
+def _ignore(reason: str) -> None:
+    """Nobody wants to know."""
+    del reason
