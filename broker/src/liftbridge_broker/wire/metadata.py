@@ -135,12 +135,15 @@ def overrides_message(overrides: StreamOverrides) -> pb.StreamOverrides:
     return message
 
 
-def overrides_of(message: pb.StreamOverrides) -> StreamOverrides:
-    """Settings of a stream from a message.
+def overrides_of(holder: pb.CreateStream | pb.AlterStream | pb.Stream) -> StreamOverrides:
+    """Settings of a stream from the message that holds them, which always has them.
 
     Raises:
-        CorruptionError: An enum value is not known to this version.
+        CorruptionError: They are missing, or an enum value is not known to this version.
     """
+    if not holder.HasField("overrides"):
+        raise CorruptionError("metadata: a stream without settings")
+    message = holder.overrides
     fsync_policy, unclean_mode = message.fsync_policy, message.unclean_mode
     if not 0 <= fsync_policy < len(_FSYNC_POLICIES):
         raise CorruptionError(f"metadata: fsync policy {fsync_policy} is not known")
@@ -181,7 +184,7 @@ def _change(message: pb.Command) -> Command:
         case "alter_stream":
             return AlterStream(
                 name=StreamName(message.alter_stream.name),
-                overrides=overrides_of(message.alter_stream.overrides),
+                overrides=overrides_of(message.alter_stream),
                 is_internal=message.alter_stream.is_internal,
             )
         case "pause_stream":
@@ -225,7 +228,7 @@ def _creation(message: pb.CreateStream) -> CreateStream:
         group=message.group,
         replication_factor=message.replication_factor,
         partitions=message.partitions,
-        overrides=overrides_of(message.overrides),
+        overrides=overrides_of(message),
         creation_timestamp=message.creation_timestamp,
         is_internal=message.is_internal,
         partitions_max=message.partitions_max,

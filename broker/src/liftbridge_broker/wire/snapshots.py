@@ -138,7 +138,7 @@ def _stream(message: pb.Stream, brokers: tuple[BrokerId, ...], applied_index: in
         subject=message.subject,
         group=message.group,
         creation_timestamp=message.creation_timestamp,
-        overrides=overrides_of(message.overrides),
+        overrides=overrides_of(message),
         resume_all=message.resume_all,
     )
     for number, found in enumerate(message.partitions):

@@ -1,0 +1,142 @@
+"""Cursors: keys, the partition that keeps them, and the bounded index of the latest offsets."""
+
+import pytest
+
+from liftbridge_broker.errors import CorruptionError, InvalidRequestError
+from liftbridge_broker.groups.cursors import (
+    CURSOR_ID_BYTES_MAX,
+    UNKNOWN_OFFSET,
+    Cursor,
+    CursorIndex,
+    CursorScan,
+    IndexState,
+    Missing,
+    check_cursor,
+    cursor_key,
+    cursors_partition,
+)
+from liftbridge_broker.model.ids import Offset
+from liftbridge_broker.wire.cursors import decode_cursor, encode_cursor
+
+
+def test_the_key_is_that_of_the_original() -> None:
+    assert cursor_key("foo", 3, "me") == b"me,foo,3"
+    assert Cursor("foo", 3, "me", 9).key == b"me,foo,3"
+
+
+def test_the_partition_is_crc_32_of_the_key() -> None:
+    """0xCBF43926 is the check value of CRC-32 (IEEE) for these digits."""
+    assert cursors_partition(b"123456789", 2**32) == 0xCBF43926
+    assert cursors_partition(b"123456789", 10) == 0xCBF43926 % 10
+    assert cursors_partition(b"me,foo,3", 1) == 0
+
+
+@pytest.mark.parametrize(
+    ("stream", "cursor_id", "text"),
+    [
+        ("", "", "No stream provided"),
+        ("", "me", "No stream provided"),
+        ("foo", "", "No cursorId provided"),
+        ("a,b", "me", "Invalid stream: it contains ','"),
+        ("foo", "x" * (CURSOR_ID_BYTES_MAX + 1),
+         "Invalid cursor: stream or cursorId is longer than 1024 bytes"),
+        ("x" * (CURSOR_ID_BYTES_MAX + 1), "me",
+         "Invalid cursor: stream or cursorId is longer than 1024 bytes"),
+    ],
+)  # fmt: skip
+def test_requests_are_refused_in_the_words_of_the_original(
+    stream: str, cursor_id: str, text: str
+) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        check_cursor(stream, cursor_id)
+    assert caught.value.text == text
+
+
+def test_ids_with_commas_stay_apart() -> None:
+    check_cursor("b", "a,b")
+    assert cursor_key("b", 0, "a,b") != cursor_key("b", 0, "a")
+
+
+def test_values_are_those_of_the_original() -> None:
+    cursor = Cursor("foo", 3, "me", -1)
+
+    assert encode_cursor(cursor) == b"\x0a\x03foo\x10\x03\x1a\x02me\x20" + b"\xff" * 9 + b"\x01"
+    assert decode_cursor(encode_cursor(cursor)) == cursor
+    assert encode_cursor(Cursor("foo", 0, "me", 0)) == b"\x0a\x03foo\x1a\x02me"
+
+
+def test_what_is_no_cursor_is_corrupt() -> None:
+    with pytest.raises(CorruptionError, match="value of a cursor"):
+        decode_cursor(b"\x0a\xff")
+
+
+def fed(index: CursorIndex, *cursors: tuple[bytes, int | None]) -> CursorIndex:
+    for key, offset in cursors:
+        index.feed(key, offset, index.next_offset)
+    return index
+
+
+def test_the_latest_offset_counts_also_when_it_goes_back() -> None:
+    index = fed(CursorIndex(Offset(0)), (b"a", 5), (b"b", 6), (b"a", 3))
+
+    assert index.look_up(b"a") == 3
+    assert index.look_up(b"b") == 6
+    assert index.look_up(b"c") is Missing.ABSENT
+    assert len(index) == 2
+
+
+def test_an_index_is_ready_when_everything_committed_was_fed() -> None:
+    index = CursorIndex(Offset(2))
+    assert index.state(Offset(2)) is IndexState.READY
+    assert index.state(Offset(4)) is IndexState.LOADING
+
+    fed(index, (b"a", 1))
+    assert index.state(Offset(4)) is IndexState.LOADING
+    index.skip_to(Offset(4))
+    assert index.state(Offset(4)) is IndexState.READY
+
+
+def test_records_that_were_fed_are_skipped() -> None:
+    index = fed(CursorIndex(Offset(0)), (b"a", 1), (b"a", 2))
+    index.feed(b"a", 1, Offset(0))
+
+    assert index.look_up(b"a") == 2
+    assert index.next_offset == 2
+
+
+def test_skipping_never_goes_back() -> None:
+    index = fed(CursorIndex(Offset(0)), (b"a", 1), (b"a", 2))
+    index.skip_to(Offset(1))
+
+    assert index.next_offset == 2
+
+
+def test_an_empty_value_removes_a_cursor() -> None:
+    index = fed(CursorIndex(Offset(0)), (b"a", 1), (b"a", None), (b"b", None))
+
+    assert index.look_up(b"a") is Missing.ABSENT
+    assert len(index) == 0
+
+
+def test_beyond_the_bound_the_longest_unused_is_forgotten_and_that_is_told() -> None:
+    index = fed(CursorIndex(Offset(0), cursors_max=2), (b"a", 1), (b"b", 2))
+    assert index.look_up(b"x") is Missing.ABSENT
+    fed(index, (b"c", 3))
+
+    assert len(index) == 2
+    assert index.look_up(b"a") is Missing.FORGOTTEN
+    assert index.look_up(b"b") == 2
+    fed(index, (b"d", 4))
+    assert index.look_up(b"c") is Missing.FORGOTTEN
+    assert index.look_up(b"b") == 2
+
+
+def test_a_scan_finds_what_was_forgotten() -> None:
+    scan = CursorScan(b"a", Offset(3))
+    assert (scan.next_offset, scan.result) == (3, UNKNOWN_OFFSET)
+    for offset, (key, value) in enumerate([(b"a", 1), (b"b", 9), (b"a", 2)], start=3):
+        scan.feed(key, value, Offset(offset))
+
+    assert (scan.next_offset, scan.result) == (6, 2)
+    scan.feed(b"a", None, Offset(6))
+    assert scan.result == UNKNOWN_OFFSET
