@@ -146,29 +146,25 @@ def seal(
     assert 0 <= base_offset <= last_offset < OFFSET_MAX
     assert count <= last_offset - base_offset + 1
     assert (count == 0) == bool(attributes & ATTRIBUTE_FILLER)
-    body = frames if isinstance(frames, bytes) else b"".join(frames)
-    assert (count == 0) == (not body)
-    length = LENGTH_MIN + len(body)
-    assert COVERED_START + length <= BATCH_BYTES_MAX
-    covered = b"".join(
-        (
-            _COVERED.pack(
-                attributes,
-                0,
-                partition_id,
-                leader_epoch,
-                base_offset,
-                last_offset,
-                count,
-                publisher_epoch,
-                first_timestamp,
-                largest_timestamp,
-                publisher_id,
-                first_sequence,
-            ),
-            body,
-        )
+    header = _COVERED.pack(
+        attributes,
+        0,
+        partition_id,
+        leader_epoch,
+        base_offset,
+        last_offset,
+        count,
+        publisher_epoch,
+        first_timestamp,
+        largest_timestamp,
+        publisher_id,
+        first_sequence,
     )
+    # Two copies of the frames and no more: fresh memory of this size costs as much as filling it.
+    covered = header + frames if isinstance(frames, bytes) else b"".join((header, *frames))
+    length = len(covered)
+    assert (count == 0) == (length == LENGTH_MIN)
+    assert length <= BATCH_BYTES_MAX - COVERED_START
     return _PREFIX.pack(PROLOGUE, length, crc32c(covered)) + covered
 
 

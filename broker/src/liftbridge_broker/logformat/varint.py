@@ -10,12 +10,14 @@ from liftbridge_broker.errors import CorruptionError
 UINT64_MASK: Final = (1 << 64) - 1
 VARINT_BYTES_MAX: Final = 10
 
+_SINGLE: Final = [bytes((value,)) for value in range(0x80)]
+
 
 def encode_varint(value: int) -> bytes:
     """Shortest varint of an unsigned 64-bit integer; signed ones are given modulo 2**64."""
     assert 0 <= value <= UINT64_MASK
     if value < 0x80:
-        return bytes((value,))
+        return _SINGLE[value]
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)

@@ -192,7 +192,8 @@ class PartitionLog:
             segment.note_batch(header)
         self.log_end_offset = segment.end_offset
         self.largest_timestamp = max(self.largest_timestamp, segment.largest_timestamp)
-        self.index_failures += segment.write_index_block()
+        if segment.has_index_block:
+            self.index_failures += segment.write_index_block()
 
     def needs_roll(self, wall_ns: int) -> bool:
         """Whether the active segment has come to its size or age; never when it is empty."""

@@ -365,15 +365,17 @@ class Segment:
         fits = header.base_offset == entry.offset and header.partition_id == self.partition_id
         return entry if fits and header.largest_timestamp <= entry.timestamp else None
 
-    def write_index_block(self) -> bool:
-        """Append what is unwritten of the index once a block is full; returns whether it failed.
+    @property
+    def has_index_block(self) -> bool:
+        """Whether a block of the index is full and can be written."""
+        return self._index is not None and self._index.has_full_block
 
-        A failure is not the log's: the index is made anew at the next start.
+    def write_index_block(self) -> bool:
+        """Append what is unwritten of the index; returns whether the file system refused.
+
+        A refusal is not the log's: the index is made anew at the next start.
         """
-        index = self._index
-        if index is None or not index.has_full_block:
-            return False
-        handle = self._append_index(index, b"")
+        handle = self._append_index(self.index, b"")
         if handle is not None:
             self.files.close(handle)
         return handle is None
