@@ -1,0 +1,105 @@
+"""Idempotent publishers against a model that remembers everything."""
+
+from typing import NamedTuple
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from liftbridge_broker.errors import OutOfOrderError
+from liftbridge_broker.replication.publishers import EXTENTS_MAX, PublisherTable
+
+
+class Header(NamedTuple):
+    publisher_id: int
+    publisher_epoch: int
+    first_sequence: int
+    base_offset: int
+    last_offset: int
+    largest_timestamp: int
+
+
+class Attempt(NamedTuple):
+    """A publish: `back` is how far before the next sequence it begins, as a retry does."""
+
+    publisher: int
+    back: int
+    record_count: int
+
+
+ATTEMPTS = st.lists(
+    st.builds(
+        Attempt,
+        publisher=st.integers(1, 3),
+        back=st.integers(-2, 12),
+        record_count=st.integers(1, 6),
+    ),
+    max_size=60,
+)
+
+
+@given(ATTEMPTS)
+def test_nothing_is_stored_twice_and_duplicates_point_to_the_original(
+    attempts: list[Attempt],
+) -> None:
+    table = PublisherTable()
+    offsets: dict[int, list[int]] = {1: [], 2: [], 3: []}
+    log: list[Header] = []
+    log_end = 0
+    for publisher, back, count in attempts:
+        stored = offsets[publisher]
+        first = max(0, len(stored) - back)
+        try:
+            known = table.check(publisher, 0, first, count)
+        except OutOfOrderError:
+            assert first > len(stored) or _may_be_forgotten(stored, first, count)
+            continue
+        if known is None:
+            assert first == len(stored)
+            stored += range(log_end, log_end + count)
+            log.append(Header(publisher, 0, first, log_end, log_end + count - 1, log_end))
+            table.replay(log[-1])
+            log_end += count
+        else:
+            assert stored[first : first + count] == list(range(known, known + count))
+    assert [table.next_sequence(one) for one in offsets] == [len(one) for one in offsets.values()]
+    rebuilt = PublisherTable()
+    for header in log:
+        rebuilt.replay(header)
+    assert rebuilt.snapshot() == table.snapshot()
+
+
+def _may_be_forgotten(stored: list[int], first: int, count: int) -> bool:
+    """Whether a run below the end is not one remembered piece of the log."""
+    run = stored[first : first + count]
+    is_one_piece = len(run) == count and run[-1] - run[0] == count - 1
+    pieces_behind = sum(
+        1 for one, two in zip(stored[first:], stored[first + 1 :], strict=False) if two != one + 1
+    )
+    return not is_one_piece or pieces_behind >= EXTENTS_MAX
+
+
+@given(ATTEMPTS, st.integers(0, 60), st.integers(1, 3), st.integers(1, 30))
+def test_a_snapshot_anywhere_and_the_rest_of_the_log_give_the_same(
+    attempts: list[Attempt], cut: int, publishers_max: int, ttl_ns: int
+) -> None:
+    log: list[Header] = []
+    nexts = {1: 0, 2: 0, 3: 0}
+    for at, (publisher, _, count) in enumerate(attempts):
+        base = log[-1].last_offset + 1 if log else 0
+        log.append(Header(publisher, 0, nexts[publisher], base, base + count - 1, at * 3))
+        nexts[publisher] += count
+
+    def table() -> PublisherTable:
+        return PublisherTable(publishers_max=publishers_max, ttl_ns=ttl_ns)
+
+    whole, before, after = table(), table(), table()
+    for header in log:
+        whole.replay(header)
+    for header in log[:cut]:
+        before.replay(header)
+    after.restore(before.snapshot())
+    for header in log:
+        after.replay(header)
+
+    assert after.snapshot() == whole.snapshot()
+    assert len(whole) <= publishers_max
