@@ -94,7 +94,7 @@ CREATE = [
 MANAGE = [
     *(
         Case(f"delete {name}",
-             lambda w, name=name: w.api.DeleteStream(  # type: ignore[misc]
+             lambda w, name=name: w.api.DeleteStream(  # type: ignore[misc]  # typed by the table
                  api_pb2.DeleteStreamRequest(name=name), timeout=DEADLINE_SECONDS),
              StatusCode.INVALID_ARGUMENT, "Stream is reserved")
         for name in ("__activity", "__cursors")
@@ -191,14 +191,14 @@ METADATA = [
 
 def set_cursor(**fields: object) -> Callable[[World], object]:
     return lambda world: world.api.SetCursor(
-        api_pb2.SetCursorRequest(**fields),  # type: ignore[arg-type]
+        api_pb2.SetCursorRequest(**fields),  # type: ignore[arg-type]  # by name
         timeout=DEADLINE_SECONDS,
     )
 
 
 def fetch_cursor(**fields: object) -> Callable[[World], object]:
     return lambda world: world.api.FetchCursor(
-        api_pb2.FetchCursorRequest(**fields),  # type: ignore[arg-type]
+        api_pb2.FetchCursorRequest(**fields),  # type: ignore[arg-type]  # by name
         timeout=DEADLINE_SECONDS,
     )
 
@@ -302,7 +302,7 @@ def assert_ends(call: Iterator[api_pb2.Message], code: StatusCode, text: str) ->
 
 def request(world: World, **fields: object) -> api_pb2.PublishRequest:
     values = {"stream": world.name, "value": b"v", "expectedOffset": -1, "correlationId": "id"}
-    return api_pb2.PublishRequest(**{**values, **fields})  # type: ignore[arg-type]
+    return api_pb2.PublishRequest(**{**values, **fields})  # type: ignore[arg-type]  # by name
 
 
 class AsyncCase(NamedTuple):

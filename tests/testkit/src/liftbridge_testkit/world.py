@@ -38,7 +38,7 @@ class World:
         """Create the stream of this test and return its name."""
         request = {"name": self.name, "subject": self.name, **fields}
         self.api.CreateStream(
-            api_pb2.CreateStreamRequest(**request),  # type: ignore[arg-type] # by name
+            api_pb2.CreateStreamRequest(**request),  # type: ignore[arg-type]  # by name
             timeout=DEADLINE_SECONDS,
         )
         return self.name
@@ -47,7 +47,7 @@ class World:
         """Publish one message with a deadline and return its ack."""
         request = {"stream": self.name, "value": b"v", "expectedOffset": -1, **fields}
         response: api_pb2.PublishResponse = self.api.Publish(
-            api_pb2.PublishRequest(**request),  # type: ignore[arg-type] # by name
+            api_pb2.PublishRequest(**request),  # type: ignore[arg-type]  # by name
             timeout=DEADLINE_SECONDS,
         )
         return response.ack
@@ -68,7 +68,7 @@ class World:
         """
         request = {"stream": self.name, **fields}
         call: Iterator[api_pb2.Message] = self.api.Subscribe(
-            api_pb2.SubscribeRequest(**request),  # type: ignore[arg-type] # by name
+            api_pb2.SubscribeRequest(**request),  # type: ignore[arg-type]  # by name
             timeout=DEADLINE_SECONDS,
         )
         handshake = next(call)
@@ -99,7 +99,7 @@ class World:
     def pause(self, **fields: object) -> None:
         """Pause the stream of this test."""
         self.api.PauseStream(
-            api_pb2.PauseStreamRequest(name=self.name, **fields),  # type: ignore[arg-type]
+            api_pb2.PauseStreamRequest(name=self.name, **fields),  # type: ignore[arg-type]  # by name
             timeout=DEADLINE_SECONDS,
         )
 
@@ -109,7 +109,7 @@ class World:
             api_pb2.SetStreamReadonlyRequest(
                 name=self.name,
                 readonly=readonly,
-                **fields,  # type: ignore[arg-type] # by name
+                **fields,  # type: ignore[arg-type]  # by name
             ),
             timeout=DEADLINE_SECONDS,
         )
