@@ -29,10 +29,9 @@ from liftbridge_broker.errors import (
     UnavailableError,
 )
 from liftbridge_broker.model.ids import Offset, PublisherId
-from liftbridge_broker.node.bulk import BulkRead
+from liftbridge_broker.node.bulk import BulkRead, Chunk
 from liftbridge_broker.node.runs import PublishRun, Stored, Ticket
 from liftbridge_broker.replication.publishers import PublisherStamp
-from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2
 
 RECORD_COUNT_MAX: Final = 65_536
@@ -152,7 +151,7 @@ class PublishBatchCall:
 
     def _check(
         self,
-        has_concurrency_control: bool,  # noqa: FBT001 - one of five facts of a request
+        has_concurrency_control: bool,
         values: list[bytes],
         keys: list[bytes],
         headers: list[Mapping[str, bytes] | None],
@@ -237,27 +236,31 @@ class FetchBatchesCall:
                 if chunk is None:
                     return
                 if not chunk.data:
+                    self._on_cancel()
                     call.finish()
                     return
-                self._send(chunk.data, chunk.first, chunk.next_offset, chunk.count)
+                self._send(chunk)
         except LiftbridgeError as error:
             refuse(call, error)
         finally:
             self._is_pumping = False
 
-    def _send(self, data: bytes, first: Offset, next_offset: Offset, count: int) -> None:
+    def _send(self, chunk: Chunk) -> None:
         assert self._read is not None
         log = self._read.partition.log
+        data = chunk.data
         if self._format == data_pb2.BATCH_FORMAT_ARROW:
-            data = encode_arrow(data, first, next_offset)
+            data = encode_arrow(chunk.data)
         response = data_pb2.FetchBatchesResponse(
             data=data,
-            next_offset=next_offset,
+            next_offset=chunk.next_offset,
             high_watermark=log.high_watermark,
             log_start=log.log_start_offset,
-            count=count,
+            count=chunk.count,
         )
         self._call.send_message(response.SerializeToString())
 
     def _on_cancel(self) -> None:
-        self._read = None
+        if self._read is not None:
+            self._read.close()
+            self._read = None

@@ -363,7 +363,7 @@ class GrpcConnection(asyncio.Protocol):
 
     def _write(self) -> None:
         """One write of everything that may be sent now."""
-        pieces = self._core.take_output()
+        pieces = self._core.take_output(self._now())
         if pieces and self._transport is not None:
             data = b"".join(pieces)
             self._owner.on_bytes(sent=len(data))

@@ -15,13 +15,15 @@ class MetadataService:
     Args:
         context: What every service works with.
         host: Advertised host.
-        port: Advertised port.
+
+    Attributes:
+        port: Advertised port, known once the server listens.
     """
 
-    def __init__(self, context: Context, *, host: str, port: int) -> None:
+    def __init__(self, context: Context, *, host: str) -> None:
         self._context = context
         self._host = host
-        self._port = port
+        self.port = 0
 
     def fetch(self, call: Call, raw: bytes) -> None:
         """Serve `FetchMetadata`; no names means all streams, in order of creation."""
@@ -33,7 +35,7 @@ class MetadataService:
         response = api_pb2.FetchMetadataResponse()
         led = node.partition_count
         response.brokers.add(
-            id=node.broker, host=self._host, port=self._port, partitionCount=led, leaderCount=led
+            id=node.broker, host=self._host, port=self.port, partitionCount=led, leaderCount=led
         )
         names = list(request.streams) or list(state.stream_ids)
         for name in names:

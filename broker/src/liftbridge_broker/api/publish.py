@@ -4,12 +4,11 @@ from google.protobuf.message import DecodeError
 
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
-from liftbridge_broker.api.publish_async import check_concurrency
+from liftbridge_broker.api.publish_async import check_publish
 from liftbridge_broker.errors import (
     GrpcStatus,
     InvalidRequestError,
     LiftbridgeError,
-    ReadonlyError,
     TooLargeError,
 )
 from liftbridge_broker.node.partition import Partition
@@ -90,7 +89,7 @@ class PublishService:
             [request.key] if request.key else None,
             [dict(request.headers)] if request.headers else None,
             policy=request.ackPolicy,
-            [request.correlationId.encode()],
+            correlation_ids=[request.correlationId.encode()],
             ack_inbox=request.ackInbox,
             expected_offsets=[request.expectedOffset],
         )
@@ -105,11 +104,7 @@ class PublishService:
         if not request.stream:
             raise InvalidRequestError("no stream provided")
         partition = self._context.node.find_for_publish(request.stream, request.partition)
-        if partition.is_readonly:
-            raise ReadonlyError(f"readonly partition: {request.partition}")
-        error = check_concurrency(partition, request.ackPolicy)
-        if error is not None:
-            raise error
+        check_publish(partition, request.ackPolicy)
         return partition
 
     def publish_to_subject(self, call: Call, raw: bytes) -> None:
@@ -140,5 +135,3 @@ class PublishService:
             call.on_cancel = forget
         else:
             call.reply(NO_SUBJECT_ACK)
-
-

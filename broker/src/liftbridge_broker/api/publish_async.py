@@ -6,14 +6,14 @@ append, fan-out and acks are paid once a run (bench: `tests/bench/run.py`, row P
 """
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.context import Context
 from liftbridge_broker.errors import (
     GrpcStatus,
     IncorrectOffsetError,
@@ -24,6 +24,7 @@ from liftbridge_broker.errors import (
     ReadonlyError,
     TooLargeError,
 )
+from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import POLICY_NONE, PublishRun, Stored, Ticket
 from liftbridge_proto import api_pb2
@@ -51,18 +52,8 @@ def async_code(error: LiftbridgeError) -> "AsyncError.Code":
             return AsyncError.INTERNAL
 
 
-@dataclass(slots=True)
-class _Route:
-    """Where messages for one stream and partition go; looked up again at every turn.
-
-    Attributes:
-        partition: The partition, or `None` when `error` says why there is none.
-        is_bulk: Whether neighbours may share a run (no optimistic concurrency, no queue group).
-    """
-
-    partition: Partition | None
-    error: LiftbridgeError | None
-    is_bulk: bool
+_PARSE: Final = api_pb2.PublishRequest.FromString
+_ROUTE: Final = attrgetter("stream", "partition", "ackPolicy")
 
 
 class _RunAcks:
@@ -119,7 +110,6 @@ class PublishAsyncCall:
         self.is_open = True
         self.in_flight = 0
         self._context = context
-        self._routes: dict[tuple[str, int], _Route] = {}
         self._is_half_closed = False
         self._drain_timer: asyncio.TimerHandle | None = None
         call.on_messages = self.on_messages
@@ -130,78 +120,80 @@ class PublishAsyncCall:
 
     def on_messages(self, messages: list[bytes]) -> None:
         """Decode one turn's requests and publish them in order."""
-        context = self._context
-        now, wall_ns = context.clock.now(), context.clock.wall_ns()
-        self._routes.clear()
-        parse = api_pb2.PublishRequest.FromString
-        large = max(map(len, messages)) > context.record_bytes_max
-        run: _RunDraft | None = None
-        try:
-            for raw in messages:
-                request = parse(raw)
-                stream = request.stream
-                number = request.partition
-                policy = request.ackPolicy
-                if (
-                    run is None
-                    or stream != run.stream
-                    or number != run.number
-                    or policy != run.policy
-                ):
-                    if run is not None:
-                        run.publish(self, now, wall_ns)
-                    run = self._draft(request, stream, number, policy)
-                    if run is None:
-                        continue
-                if large and len(raw) > context.record_bytes_max:
-                    self._refuse(request, TooLargeError("message exceeds max replication size"))
-                    continue
-                run.values.append(request.value)
-                run.correlation_ids.append(request.correlationId.encode())
-                run.keys.append(request.key)
-                if request.headers:
-                    run.add_headers(dict(request.headers))
-                if not run.is_bulk:
-                    run.expected_offset = request.expectedOffset
-                    run.publish(self, now, wall_ns)
-                    run = None
-        except DecodeError:
-            if run is not None:
-                run.publish(self, now, wall_ns)
+        clock = self._context.clock
+        now, wall_ns = clock.now(), clock.wall_ns()
+        requests, is_damaged = _decode(messages)
+        if max(map(len, messages)) > self._context.record_bytes_max:
+            requests = self._without_large(requests)
+        for (stream, number, policy), group in groupby(requests, _ROUTE):
+            self._publish(stream, number, policy, list(group), now, wall_ns)
+        if is_damaged:
             self.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
-            return
-        if run is not None:
-            run.publish(self, now, wall_ns)
 
-    def _draft(
-        self, request: api_pb2.PublishRequest, stream: str, number: int, policy: int
-    ) -> "_RunDraft | None":
-        route = self._routes.get((stream, number))
-        if route is None:
-            route = self._routes[stream, number] = self._route(stream, number)
-        partition = route.partition
-        error = route.error
-        if partition is not None and not route.is_bulk and error is None:
-            error = check_concurrency(partition, policy)
-        if partition is None or error is not None:
-            self._refuse(request, error)
-            return None
-        return _RunDraft(partition, stream, number, policy, is_bulk=route.is_bulk)
-
-    def _route(self, stream: str, number: int) -> _Route:
+    def _publish(
+        self,
+        stream: str,
+        number: int,
+        policy: int,
+        requests: list[api_pb2.PublishRequest],
+        now: Instant,
+        wall_ns: int,
+    ) -> None:
+        """Publish neighbours for one partition and policy: as one run where that is allowed."""
         try:
             partition = self._context.node.find_for_publish(stream, number)
+            check_publish(partition, policy)
         except LiftbridgeError as error:
-            return _Route(None, error, is_bulk=False)
-        is_bulk = not partition.options.optimistic_concurrency and not partition.group
-        error = ReadonlyError(f"readonly partition: {number}") if partition.is_readonly else None
-        return _Route(partition, error, is_bulk=is_bulk)
+            for request in requests:
+                self.send_error(request.correlationId, error)
+            return
+        if partition.takes_runs:
+            self._publish_run(partition, policy, requests, now, wall_ns)
+        else:
+            for request in requests:
+                self._publish_run(partition, policy, [request], now, wall_ns)
+
+    def _publish_run(
+        self,
+        partition: Partition,
+        policy: int,
+        requests: list[api_pb2.PublishRequest],
+        now: Instant,
+        wall_ns: int,
+    ) -> None:
+        keys = [request.key for request in requests]
+        headers = [request.headers for request in requests]
+        correlation_ids = [request.correlationId.encode() for request in requests]
+        self.in_flight += len(requests)
+        acks = _RunAcks(self, partition, policy, correlation_ids)
+        run = PublishRun(
+            [request.value for request in requests],
+            partition.subject,
+            "grpc",
+            (Ticket(policy, acks),),
+            keys if any(keys) else None,
+            [dict(entry) if entry else None for entry in headers] if any(headers) else None,
+            policy=policy,
+            correlation_ids=correlation_ids,
+            expected_offsets=None if partition.takes_runs else [requests[0].expectedOffset],
+        )
+        self._context.node.publish(partition, run, now, wall_ns)
+
+    def _without_large(
+        self, requests: list[api_pb2.PublishRequest]
+    ) -> list[api_pb2.PublishRequest]:
+        """Answer the requests that are too large for a record, and give back the others."""
+        limit = self._context.record_bytes_max
+        kept: list[api_pb2.PublishRequest] = []
+        for request in requests:
+            if request.ByteSize() > limit:
+                error = TooLargeError("message exceeds max replication size")
+                self.send_error(request.correlationId, error)
+            else:
+                kept.append(request)
+        return kept
 
     # -- responses ----------------------------------------------------------------------------
-
-    def _refuse(self, request: api_pb2.PublishRequest, error: LiftbridgeError | None) -> None:
-        assert error is not None
-        self.send_error(request.correlationId, error)
 
     def send_error(self, correlation_id: str, error: LiftbridgeError) -> None:
         """Answer one message with an error; the ack beside it is empty, as in the original."""
@@ -248,69 +240,29 @@ class PublishAsyncCall:
             self._drain_timer = None
 
 
-class _RunDraft:
-    """A run being collected from neighbouring requests."""
-
-    __slots__ = (
-        "correlation_ids",
-        "expected_offset",
-        "headers",
-        "is_bulk",
-        "keys",
-        "number",
-        "partition",
-        "policy",
-        "stream",
-        "values",
-    )
-
-    def __init__(
-        self, partition: Partition, stream: str, number: int, policy: int, *, is_bulk: bool
-    ) -> None:
-        self.partition = partition
-        self.stream = stream
-        self.number = number
-        self.policy = policy
-        self.is_bulk = is_bulk
-        self.values: list[bytes] = []
-        self.keys: list[bytes] = []
-        self.correlation_ids: list[bytes] = []
-        self.headers: list[Mapping[str, bytes] | None] | None = None
-        self.expected_offset = 0
-
-    def add_headers(self, headers: Mapping[str, bytes]) -> None:
-        """Give the message added last its headers."""
-        if self.headers is None:
-            self.headers = [None] * len(self.values)
-        missing = len(self.values) - len(self.headers)
-        self.headers += [None] * missing
-        self.headers[-1] = headers
-
-    def publish(self, owner: PublishAsyncCall, now: int, wall_ns: int) -> None:
-        """Give the run to its partition."""
-        values = self.values
-        if not values:
-            return
-        if self.headers is not None:
-            self.headers += [None] * (len(values) - len(self.headers))
-        acks = _RunAcks(owner, self.partition, self.policy, self.correlation_ids)
-        owner.in_flight += len(values)
-        run = PublishRun(
-            values,
-            self.partition.subject,
-            "grpc",
-            (Ticket(self.policy, acks),),
-            self.keys if any(self.keys) else None,
-            self.headers,
-            policy=self.policy,
-            correlation_ids=self.correlation_ids,
-            expected_offsets=None if self.is_bulk else [self.expected_offset],
-        )
-        owner._context.node.publish(self.partition, run, now, wall_ns)  # noqa: SLF001
+def _decode(messages: list[bytes]) -> tuple[list[api_pb2.PublishRequest], bool]:
+    """Requests up to the first that is none, and whether there was one."""
+    try:
+        return list(map(_PARSE, messages)), False
+    except DecodeError:
+        pass
+    requests: list[api_pb2.PublishRequest] = []
+    for raw in messages:
+        try:
+            requests.append(_PARSE(raw))
+        except DecodeError:
+            break
+    return requests, True
 
 
-def check_concurrency(partition: Partition, policy: int) -> LiftbridgeError | None:
-    """Optimistic concurrency needs an ack to tell the outcome (spec 1.6)."""
+def check_publish(partition: Partition, policy: int) -> None:
+    """Refuse what no message of this policy may do to the partition (order of spec 1.6).
+
+    Raises:
+        ReadonlyError: The partition is read-only.
+        InvalidRequestError: Optimistic concurrency needs an ack to tell the outcome.
+    """
+    if partition.is_readonly:
+        raise ReadonlyError(f"readonly partition: {partition.number}")
     if partition.options.optimistic_concurrency and policy == POLICY_NONE:
-        return InvalidRequestError("stream with concurrency control must have AckPolicy set")
-    return None
+        raise InvalidRequestError("stream with concurrency control must have AckPolicy set")

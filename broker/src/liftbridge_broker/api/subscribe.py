@@ -8,8 +8,8 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from liftbridge_broker.api.context import Context, refuse
 from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.context import Context, refuse
 from liftbridge_broker.errors import (
     GrpcStatus,
     InvalidRequestError,
@@ -51,7 +51,6 @@ class SubscribeCall:
             self._call.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
             return
         node = self._context.node
-        now, wall_ns = self._context.clock.now(), self._context.clock.wall_ns()
         try:
             _check_consumer(request.consumer)
             partition = node.find_partition(request.stream, request.partition)
@@ -62,6 +61,7 @@ class SubscribeCall:
             self._end(error)
             return
         if request.resume and partition.is_paused:
+            now = self._context.clock.now()
             node.resume(partition, now, lambda error: self._resumed(request, error))
             return
         self._open(request)

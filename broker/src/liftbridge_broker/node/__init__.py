@@ -1,1 +1,1 @@
-"""The broker without I/O: partitions, metadata and subscriptions over ports, plain synchronous code."""
+"""The broker without I/O: partitions, metadata and subscriptions over ports, synchronous code."""

@@ -12,6 +12,7 @@ from liftbridge_broker.controller.records import (
     LeaderElected,
     PartitionsPaused,
     PartitionsResumed,
+    PublisherInitialised,
     ReadonlySet,
     Record,
     StreamAltered,
@@ -38,7 +39,7 @@ def take_records(node: "Node", records: Sequence[Record], now: Instant, wall_ns:
             case StreamCreated():
                 _create(node, record, now)
             case StreamDeleted():
-                _delete(node, record, now)
+                _delete(node, record, now, wall_ns)
             case StreamAltered():
                 _alter(node, record, now)
             case LeaderElected():
@@ -47,10 +48,12 @@ def take_records(node: "Node", records: Sequence[Record], now: Instant, wall_ns:
                 _pause(node, record, now, wall_ns)
             case PartitionsResumed():
                 _resume(node, record, now, wall_ns)
+            case PublisherInitialised():
+                _watch_publishers(node, record)
             case ReadonlySet():
                 _set_readonly(node, record, wall_ns)
             case _:
-                pass  # brokers and publishers: read from the state where they matter
+                pass  # brokers: read from the state where they matter
 
 
 def _ids(stream_id: StreamId, numbers: Sequence[PartitionNumber]) -> list[PartitionId]:
@@ -77,10 +80,10 @@ def _create(node: "Node", record: StreamCreated, now: Instant) -> None:
     )
 
 
-def _delete(node: "Node", record: StreamDeleted, now: Instant) -> None:
+def _delete(node: "Node", record: StreamDeleted, now: Instant, wall_ns: int) -> None:
     for number in record.partition_ids:
         node.close_partition(number, NotFoundError("commit log was deleted"))
-        node.store.delete(number, now)
+        node.store.delete(number, now, wall_ns)
     node.transition("stream_deleted", {"stream": record.name})
 
 
@@ -93,7 +96,8 @@ def _alter(node: "Node", record: StreamAltered, now: Instant) -> None:
             partition.options = options
             node.store.set_options(state.partition_id, options, now)
             node.watch_idle(partition, now)
-    changed = [f.name for f in fields(record.overrides) if getattr(record.overrides, f.name) is not None]
+    overrides = record.overrides
+    changed = [f.name for f in fields(overrides) if getattr(overrides, f.name) is not None]
     node.transition("stream_altered", {"stream": record.name, "changes": changed})
 
 
@@ -102,6 +106,14 @@ def _lead(node: "Node", record: LeaderElected) -> None:
     if partition is not None and record.leader == node.broker:
         partition.leader_epoch = record.leader_epoch
         partition.log.epochs.assign(record.leader_epoch, partition.log.log_end_offset)
+
+
+def _watch_publishers(node: "Node", record: PublisherInitialised) -> None:
+    """From the first publisher on, the store keeps snapshots of their state."""
+    for state in node.state.streams[record.stream_id].partitions:
+        partition = node.partitions.get(state.partition_id)
+        if partition is not None and not partition.offline_reason:
+            node.store.set_snapshot_source(state.partition_id, partition.publishers.snapshot)
 
 
 def _pause(node: "Node", record: PartitionsPaused, now: Instant, wall_ns: int) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from liftbridge_broker.errors import InvalidRequestError, LiftbridgeError
-from liftbridge_broker.logformat.batch import walk
 from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.subscription import ReadHost
@@ -13,7 +12,7 @@ from liftbridge_broker.node.subscription import ReadHost
 class Chunk(NamedTuple):
     """Whole batches; empty `data` means that the range is done.
 
-    `first` and `next_offset` bound what the caller asked for; the batches may reach beyond both.
+    Its records are exactly those of `[first, next_offset)` that compaction left.
     """
 
     data: bytes
@@ -60,6 +59,8 @@ class BulkRead:
         self._end = Offset(min(end, committed)) if end else committed
         self._bytes_left = bytes_max or None
         self._failed: LiftbridgeError | None = None
+        self._reader = log.batch_reader(self._next)
+        self._is_reading = False
 
     def pull(self, bytes_max: int) -> Chunk | None:
         """The next whole batches; `None` while a read is under way.
@@ -69,17 +70,32 @@ class BulkRead:
         """
         if self._failed is not None:
             raise self._failed
+        if self._is_reading:
+            return None
         first = self._next
         if first >= self._end or self._bytes_left == 0:
             return Chunk(b"", first, first, 0)
         wanted = bytes_max if self._bytes_left is None else min(bytes_max, self._bytes_left)
-        data = self.partition.log.read_batches(first, wanted, self._end)
-        next_offset, count = first, 0
-        for _, header in walk(data, 0, len(data)):
-            next_offset = Offset(header.last_offset + 1)
-            count += header.count
-        next_offset = Offset(min(next_offset, self._end))
+        result = self._reader.read(wanted, self._end)
+        if result.need is not None:
+            self._is_reading = True
+            self._host.submit_read(result.need, self._read_done)
+            return None
+        data = b"".join(result.slices)
+        next_offset = self._reader.next_offset
         self._next = next_offset
         if self._bytes_left is not None:
             self._bytes_left = max(0, self._bytes_left - len(data))
-        return Chunk(data, first, next_offset, count)
+        return Chunk(data, first, next_offset, result.count)
+
+    def _read_done(self, outcome: bytes | LiftbridgeError) -> None:
+        self._is_reading = False
+        if isinstance(outcome, LiftbridgeError):
+            self._failed = outcome
+        else:
+            self._reader.feed(outcome)
+        self._wake()
+
+    def close(self) -> None:
+        """Let the files go."""
+        self._reader.close()

@@ -18,7 +18,7 @@ from liftbridge_broker.logformat.records import FRAME_PREFIX, FRAME_PREFIX_SIZE
 from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.subscription import ReadHost
-from liftbridge_broker.storage.log import LogReader
+from liftbridge_broker.storage.reader import LogReader
 from liftbridge_broker.wire.cursors import decode_cursor
 from liftbridge_proto import api_pb2
 
@@ -105,6 +105,7 @@ class CursorTable:
                 _feed_frames(bytes(piece), target)
             if not result.slices:
                 break
+        reader.close()
         done(None)
 
 

@@ -170,9 +170,7 @@ class Intake:
         ends: list[int] = []
         for index in range(1, len(arrivals)):
             here, before = arrivals[index], arrivals[index - 1]
-            if here is not before and (here != before or here.headers):
-                ends.append(index)
-            elif here.headers:
+            if here.headers or (here is not before and here != before):
                 ends.append(index)
         ends.append(len(arrivals))
         return ends
@@ -228,7 +226,14 @@ class _Draft:
     """A run being collected."""
 
     __slots__ = (
-        "_arrival", "_expected", "_headers", "_intake", "_keys", "_sinks", "_stamp", "_values",
+        "_arrival",
+        "_expected",
+        "_headers",
+        "_intake",
+        "_keys",
+        "_sinks",
+        "_stamp",
+        "_values",
     )
 
     def __init__(self, intake: Intake, arrival: Arrival, stamp: PublisherStamp | None) -> None:
@@ -321,5 +326,3 @@ def _stamp_of_block(block: bytes) -> PublisherStamp | None:
         if colon and name.lower().startswith(b"liftbridge-"):
             fields[name.decode("latin-1")] = value.strip()
     return _stamp_of(fields) if fields else None
-
-

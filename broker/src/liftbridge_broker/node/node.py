@@ -6,13 +6,15 @@ timer with `next_deadline` (architecture 5).
 """
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from liftbridge_broker.controller.commands import Command, PauseStream, ResumeStream
+from liftbridge_broker.controller.records import Record
 from liftbridge_broker.controller.state import ClusterState, PartitionState, StreamState
 from liftbridge_broker.errors import (
+    FilesError,
     LiftbridgeError,
     NotFoundError,
     UnavailableError,
@@ -23,7 +25,6 @@ from liftbridge_broker.model.ids import (
     LeaderEpoch,
     Offset,
     PartitionId,
-    PartitionNumber,
     StreamName,
 )
 from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOptions
@@ -32,15 +33,17 @@ from liftbridge_broker.node.applied import take_records
 from liftbridge_broker.node.cursors import CursorTable, LookUpDone
 from liftbridge_broker.node.intake import Intake, error_of_ack
 from liftbridge_broker.node.metadata import MetadataDriver
-from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.partition import BEGINNING, Partition
+from liftbridge_broker.node.publishers import restored_publishers
 from liftbridge_broker.node.runs import POLICY_NONE, PublishRun, Stored, Ticket
 from liftbridge_broker.node.subjects import AckCallback, AckInbox, SubjectPublish, subject_frames
 from liftbridge_broker.ports.files import FileEvent, Files, Token
 from liftbridge_broker.ports.messaging import Arrival, Messaging, SubscriptionId
 from liftbridge_broker.ports.observe import Observer
+from liftbridge_broker.ports.timer import Timer
 from liftbridge_broker.replication.publishers import PublisherTable
-from liftbridge_broker.storage.log import ReadNeed
 from liftbridge_broker.storage.store import LogStore
+from liftbridge_broker.storage.types import ReadNeed
 from liftbridge_broker.wire.acks import AckEncoder
 from liftbridge_broker.wire.subjects import ReservedSubjects, SubjectTable
 from liftbridge_proto import api_pb2
@@ -87,6 +90,8 @@ class Node:
     metadata: MetadataDriver
     messaging: Messaging
     observer: Observer
+    timer: Timer
+    metadata_token: Token
     new_token: Callable[[], Token]
     partitions: dict[PartitionId, Partition] = field(default_factory=dict)
     _inbox: AckInbox = field(init=False)
@@ -96,12 +101,15 @@ class Node:
     _idle_checks: list[tuple[Instant, PartitionId]] = field(default_factory=list)
     _cursors: dict[PartitionId, CursorTable] = field(default_factory=dict)
     _is_stopping: bool = False
+    _is_listening: bool = False
+    _armed: Instant | None = None
+    _now: Instant = BEGINNING
+    _wall_ns: int = 0
     lost_ack_count: int = 0
     lost_copy_count: int = 0
 
     def __post_init__(self) -> None:
         self._inbox = AckInbox(self.options.inbox)
-        self.metadata.on_applied = self._on_applied
 
     # -- what the API asks --------------------------------------------------------------------
 
@@ -151,14 +159,14 @@ class Node:
         else:
             partition.publish(run, now, wall_ns)
 
-    def propose(
-        self, command: Command, now: Instant, reply: Callable[[object], None]
-    ) -> None:
+    def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
         """Give a command to the metadata; `reply` gets its answer or a `LiftbridgeError`."""
         if self._is_stopping:
             reply(UnavailableError("broker is stopping"))
             return
+        self._now = now
         self.metadata.propose(command, now, reply)
+        self._arm()
 
     def resume(
         self,
@@ -252,10 +260,23 @@ class Node:
     def note_append(self, partition: Partition, now: Instant) -> None:
         """Tell the store that bytes wait for a sync."""
         self.store.note_append(partition.partition_id, now)
+        deadline = self.store.next_deadline()
+        if deadline is not None and (self._armed is None or deadline < self._armed):
+            self._armed = deadline
+            self.timer.arm(deadline)
 
     def can_fan_out(self) -> bool:
         """Whether the link to NATS takes messages."""
         return self.messaging.is_connected
+
+    def note_append_failed(self, error: FilesError, now: Instant) -> None:
+        """An append failed: the store decides between a full disk and the end."""
+        self.store.note_append_failed(error, now)
+        self._arm()
+
+    def note_roll(self, partition: Partition) -> None:
+        """A segment was sealed: the next start need not scan it for idempotent publishers."""
+        self.store.write_snapshot(partition.partition_id, self._now)
 
     def is_full(self) -> bool:
         """Whether the disk is too full to append."""
@@ -346,38 +367,68 @@ class Node:
         if done is not None:
             done(event.error if event.error is not None else event.data)
             return
-        if self.metadata.on_file_event(event, now):
+        if event.token == self.metadata_token:
+            self._now, self._wall_ns = now, wall_ns
+            self.metadata.on_file_event(event)
+            self._arm()
             return
         for flushed in self.store.on_file_event(event, now, wall_ns):
             partition = self.partitions.get(flushed.partition_id)
             if partition is not None:
                 partition.on_flushed(flushed.flushed_offset, wall_ns)
+        self._arm()
+
+    def on_change(self, records: Sequence[Record]) -> None:
+        """Metadata was applied; called from within `on_file_event` or `propose`."""
+        take_records(self, records, self._now, self._wall_ns)
 
     def on_timer(self, now: Instant, wall_ns: int) -> None:
         """The deadline came."""
+        self._armed = None
+        self._now, self._wall_ns = now, wall_ns
         self.store.on_timer(now, wall_ns)
+        self.metadata.on_timer(now)
         checks = self._idle_checks
         while checks and checks[0][0] <= now:
             _, partition_id = heapq.heappop(checks)
             partition = self.partitions.get(partition_id)
             if partition is not None:
                 self._check_idle(partition, now)
+        self._arm()
+
+    def _arm(self) -> None:
+        deadline = self.next_deadline()
+        if deadline is not None and (self._armed is None or deadline < self._armed):
+            self._armed = deadline
+            self.timer.arm(deadline)
 
     def next_deadline(self) -> Instant | None:
         """When `on_timer` wants to be called, `None` for never."""
-        deadlines = [self.store.next_deadline()]
+        deadlines = [self.store.next_deadline(), self.metadata.next_deadline()]
         if self._idle_checks:
             deadlines.append(self._idle_checks[0][0])
         return min((at for at in deadlines if at is not None), default=None)
 
     # -- partitions ---------------------------------------------------------------------------
 
-    def start(self, now: Instant) -> None:
-        """Open every partition led here and listen to its subject; called once, before messages."""
-        self.messaging.subscribe(INBOX_SUBSCRIPTION, self.options.inbox, "")
+    def open_partitions(self, now: Instant) -> None:
+        """Open and recover the log of every partition led here; called once, at start."""
         for stream, state in self.state.partitions():
             if state.leader == self.broker:
                 self.open_partition(stream, state, now)
+
+    def listen(self) -> None:
+        """Take messages from NATS from now on; called once, after the broker is registered."""
+        self._is_listening = True
+        self.messaging.subscribe(INBOX_SUBSCRIPTION, self.options.inbox, "")
+        for partition in self.partitions.values():
+            self._listen_to(partition)
+
+    def _listen_to(self, partition: Partition) -> None:
+        if self._is_listening and not partition.offline_reason:
+            self.messaging.subscribe(
+                SubscriptionId(partition.partition_id), partition.subject, partition.group
+            )
 
     def options_of(self, stream: StreamState) -> StreamOptions:
         """Settings in force of a stream."""
@@ -390,10 +441,15 @@ class Node:
             FilesError: The files of a new partition cannot be made.
         """
         options = self.options_of(stream)
-        log, reason = self.store.open(state.partition_id, stream.name, options, now)
+        number = state.partition_id
+        log, reason = self.store.open(number, stream.name, options, now)
         is_internal = stream.name in RESERVED_STREAMS
         acks = AckEncoder(stream.name, stream.subject)
         publishers = PublisherTable(registered=self.state.publisher_epochs)
+        if stream.publishers and not reason:
+            snapshot = self.store.read_snapshot(number)
+            publishers = restored_publishers(self.state.publisher_epochs, log, snapshot)
+            self.store.set_snapshot_source(number, publishers.snapshot)
         partition = Partition(
             host=self,
             log=log,
@@ -423,15 +479,13 @@ class Node:
         )
         self.partitions[state.partition_id] = partition
         self._names[stream.name, state.number] = partition
-        log.epochs.assign(state.leader_epoch, log.log_end_offset)
         if reason:
             partition.go_offline(reason)
         else:
-            self.messaging.subscribe(
-                SubscriptionId(state.partition_id), partition.subject, stream.group
-            )
-            if not stream.group:
-                self._subjects.add(partition.subject, partition)
+            log.epochs.assign(state.leader_epoch, log.log_end_offset)
+        if not stream.group:
+            self._subjects.add(partition.subject, partition)
+        self._listen_to(partition)
         self.watch_idle(partition, now)
 
     def close_partition(self, partition_id: PartitionId, error: LiftbridgeError) -> None:

@@ -35,7 +35,14 @@ from liftbridge_broker.logformat.batch import (
     seal,
 )
 from liftbridge_broker.logformat.records import RecordEncoder
-from liftbridge_broker.model.ids import Instant, LeaderEpoch, Offset, PartitionId, PartitionNumber, PublisherId
+from liftbridge_broker.model.ids import (
+    Instant,
+    LeaderEpoch,
+    Offset,
+    PartitionId,
+    PartitionNumber,
+    PublisherId,
+)
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.node.intake import Intake
 from liftbridge_broker.node.runs import PublishRun, Stored, Ticket
@@ -47,12 +54,22 @@ from liftbridge_broker.wire.publish import EnvelopeEncoder
 BATCH_BYTES_MAX: Final = 256 * 1024
 """Bytes of values and keys sealed into one batch, or one record (replication.md 1.15)."""
 
+BEGINNING: Final = Instant(0)
+
 PARKED_BYTES_MAX: Final = 8 * 1024 * 1024
 """Bytes of runs that wait for a partition to resume; more are refused."""
 
 
 class PartitionHost(Protocol):
     """What a partition asks of its node."""
+
+    def note_append_failed(self, error: FilesError, now: Instant) -> None:
+        """Tell that the files refused an append."""
+        ...
+
+    def note_roll(self, partition: "Partition") -> None:
+        """Tell that the log of a partition with idempotent publishers began a new segment."""
+        ...
 
     def note_append(self, partition: "Partition", now: Instant) -> None:
         """Tell that bytes were appended and wait for a sync by the stream's policy."""
@@ -158,7 +175,7 @@ class Partition:
     is_readonly: bool = False
     offline_reason: str = ""
     closed_error: LiftbridgeError | None = None
-    last_active: Instant = Instant(0)
+    last_active: Instant = BEGINNING
     messages_received: EventTimes = field(default_factory=EventTimes)
     pause_changed: EventTimes = field(default_factory=EventTimes)
     readonly_changed: EventTimes = field(default_factory=EventTimes)
@@ -178,6 +195,7 @@ class Partition:
     _readers: dict[Callable[[], None], None] = field(default_factory=dict)
     _parked: deque[PublishRun] = field(default_factory=deque)
     _parked_bytes: int = 0
+    _segment_count: int = 0
 
     def __post_init__(self) -> None:
         self._encoder = RecordEncoder(self.stream, self.number)
@@ -190,6 +208,14 @@ class Partition:
         """Whether acks and reads wait for the disk; `auto` does with a single replica."""
         policy = self.options.fsync_policy
         return policy is FsyncPolicy.COMMIT or policy is FsyncPolicy.AUTO
+
+    @property
+    def takes_runs(self) -> bool:
+        """Whether neighbouring messages may share a run.
+
+        Optimistic concurrency decides on each message, a queue group sends each its own way.
+        """
+        return not self.options.optimistic_concurrency and not self.group
 
     def publish(self, run: PublishRun, now: Instant, wall_ns: int) -> None:
         """Append a run that came in directly, and give it to the other listeners.
@@ -244,7 +270,7 @@ class Partition:
             self._acknowledge(run, known, wall_ns, is_duplicate=True)
             return False
         try:
-            base_offset, timestamp = self._write(run, wall_ns)
+            base_offset, timestamp = self._write(run, now, wall_ns)
         except LiftbridgeError as error:
             run.refuse(error)
             return False
@@ -301,19 +327,22 @@ class Partition:
             return None
         return self.publishers.check(*run.publisher, len(run.values))
 
-    def _write(self, run: PublishRun, wall_ns: int) -> tuple[Offset, int]:
+    def _write(self, run: PublishRun, now: Instant, wall_ns: int) -> tuple[Offset, int]:
         """Seal and append a run as one batch or, when it is large, several; offsets adjoin."""
         timestamp = max(self.log.largest_timestamp, wall_ns)
         if run.target_offset is not None and run.target_offset > self.log.log_end_offset:
-            self._write_filler(run.target_offset, timestamp, wall_ns)
+            self._write_filler(run.target_offset, timestamp, now, wall_ns)
         base_offset = self.log.log_end_offset
         start = 0
         for end in _batch_ends(run):
             try:
                 self._write_batch(run, start, end, timestamp, wall_ns)
             except FilesError as error:
-                raise self._append_failed(error, is_partial=start > 0) from error
+                raise self._append_failed(error, now, is_partial=start > 0) from error
             start = end
+        if len(self.publishers) and self.log.segment_count != self._segment_count:
+            self._segment_count = self.log.segment_count
+            self.host.note_roll(self)
         return base_offset, timestamp if run.timestamps is None else run.timestamps[0]
 
     def _write_batch(
@@ -371,7 +400,7 @@ class Partition:
         if header.publisher_id:
             self.publishers.replay(header)
 
-    def _write_filler(self, target: Offset, timestamp: int, wall_ns: int) -> None:
+    def _write_filler(self, target: Offset, timestamp: int, now: Instant, wall_ns: int) -> None:
         """Cover the hole below a restored record, because ranges of batches must adjoin."""
         empty = filler(
             partition_id=self.partition_id,
@@ -383,10 +412,13 @@ class Partition:
         try:
             self._append_batch(empty, wall_ns)
         except FilesError as error:
-            raise self._append_failed(error, is_partial=False) from error
+            raise self._append_failed(error, now, is_partial=False) from error
 
-    def _append_failed(self, error: FilesError, *, is_partial: bool) -> LiftbridgeError:
+    def _append_failed(
+        self, error: FilesError, now: Instant, *, is_partial: bool
+    ) -> LiftbridgeError:
         """What a failed write means for the caller and for the partition."""
+        self.host.note_append_failed(error, now)
         if not error.is_full:
             self.go_offline(error.text)
         if is_partial:
@@ -451,9 +483,7 @@ class Partition:
         self.readonly_changed.mark(wall_ns)
         self._wake_readers()
 
-    def set_paused(
-        self, *, is_paused: bool, is_auto: bool, now: Instant, wall_ns: int
-    ) -> None:
+    def set_paused(self, *, is_paused: bool, is_auto: bool, now: Instant, wall_ns: int) -> None:
         """Stop intake and end subscriptions, or go on with the runs that waited."""
         self.pause_changed.mark(wall_ns)
         self.is_paused = is_paused

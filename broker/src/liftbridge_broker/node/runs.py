@@ -1,4 +1,4 @@
-"""What travels from the edge of the broker into a partition: runs of messages, and where their acks go.
+"""What travels from the edge into a partition: runs of messages, and where their acks go.
 
 A run is all that one loop turn brought for one partition from one caller, so objects are made for
 each run, never for each message (architecture 9).

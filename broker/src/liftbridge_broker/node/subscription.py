@@ -19,8 +19,9 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.model.ids import Instant, Offset
 from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.storage.log import LogReader, ReadNeed
+from liftbridge_broker.storage.reader import LogReader
 from liftbridge_broker.storage.reverse import ReverseReader
+from liftbridge_broker.storage.types import ReadNeed
 
 Buffer = bytes | memoryview
 
@@ -45,7 +46,7 @@ class StopPosition(IntEnum):
 
 
 class Position(NamedTuple):
-    """A start or stop as the client gave it; `offset` and `timestamp` matter for their kind only."""
+    """A start or stop as the client gave it; `offset` and `timestamp` matter to their kind."""
 
     kind: int
     offset: int
@@ -299,6 +300,7 @@ class Subscription:
             self._is_open = False
             self.partition.stop_waiting(self.wake)
             self.partition.detach(self, now)
+            self._reader.close()
 
 
 class ReverseEndError(EndOfStreamError):

@@ -36,8 +36,7 @@ class MessageSink(Protocol):
     def on_messages(
         self, subscription: SubscriptionId, arrivals: list[Arrival], payloads: list[bytes]
     ) -> None:
-        """Messages of one subscription of one chunk of the socket, in order; both lists have one
-        length.
+        """Take messages of one subscription in order; both lists have one length.
 
         Called once for each subscription and chunk; the lists belong to the receiver.
         """
@@ -62,7 +61,7 @@ class Messaging(Protocol):
         ...
 
     def subscribe(self, subscription: SubscriptionId, subject: str, queue: str) -> None:
-        """Begin delivery of a subject (wildcards allowed); `queue` names a queue group, `""` for none."""
+        """Begin delivery of a subject, wildcards allowed; `queue` is empty for no queue group."""
         ...
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:

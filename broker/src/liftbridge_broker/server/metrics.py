@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from liftbridge_broker.adapters.nats.link import NatsLink
+from liftbridge_broker.adapters.nats.messaging import NatsMessaging
 from liftbridge_broker.adapters.observe.metrics import Sample
 from liftbridge_broker.api.transport import GrpcServer
 from liftbridge_broker.node.node import Node
@@ -28,7 +28,7 @@ class BrokerMetrics:
 
     node: Node
     grpc: GrpcServer
-    link: NatsLink
+    nats: NatsMessaging
     files: Files
     clock: Clock
     version: str
@@ -68,7 +68,7 @@ class BrokerMetrics:
                 str(code): count for code, count in stats.protocol_errors.items()
             },
             "grpc_floods_total": dict(stats.floods),
-            "nats_connected": int(self.link.is_connected),
+            "nats_connected": int(self.nats.is_connected),
             "nats_dropped_messages_total": {
                 "paused": sum(p.dropped_count for p in partitions),
                 "reserved": sum(p.intake.reserved_count for p in partitions),

@@ -8,7 +8,7 @@ each message. What is published in one turn of the loop leaves as one write.
 import asyncio
 import ssl
 from collections import deque
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from liftbridge_broker.errors import UnavailableError
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
@@ -104,7 +104,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is connected."""
-        assert isinstance(transport, asyncio.Transport)
+        # uvloop's transports are no subclasses of asyncio's.
+        transport = cast("asyncio.Transport", transport)
         self._use(transport)
 
     def data_received(self, data: bytes) -> None:

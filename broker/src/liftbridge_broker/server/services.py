@@ -1,0 +1,88 @@
+"""Which method of the API is served by what."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from liftbridge_broker.api.batches import FetchBatchesCall, PublishBatchCall
+from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.context import Context
+from liftbridge_broker.api.cursors import CursorService
+from liftbridge_broker.api.data import DataService
+from liftbridge_broker.api.metadata import MetadataService
+from liftbridge_broker.api.publish import PublishService
+from liftbridge_broker.api.publish_async import PublishAsyncCall
+from liftbridge_broker.api.streams import StreamService
+from liftbridge_broker.api.subscribe import SubscribeCall
+from liftbridge_broker.api.transport import GrpcServer
+from liftbridge_broker.errors import GrpcStatus
+
+API: Final = "/proto.API/"
+DATA: Final = "/liftbridge.ext.v1.Data/"
+
+UNBUILT: Final[Sequence[str]] = (
+    "JoinConsumerGroup",
+    "LeaveConsumerGroup",
+    "FetchConsumerGroupAssignments",
+    "ReportConsumerGroupCoordinator",
+)
+"""Methods of the API that this version refuses: consumer groups come with clusters."""
+
+
+class Services:
+    """Every service, entered into the server's table.
+
+    Attributes:
+        metadata: Its `port` is set once the server listens.
+    """
+
+    def __init__(self, server: GrpcServer, context: Context, *, host: str) -> None:
+        """Enter every method.
+
+        Args:
+            server: The server, not started.
+            context: What every service works with.
+            host: Advertised host.
+        """
+        self.metadata = MetadataService(context, host=host)
+        _register_api(server, context, self.metadata)
+        _register_data(server, context)
+
+
+def _register_api(server: GrpcServer, context: Context, metadata: MetadataService) -> None:
+    streams = StreamService(context)
+    server.unary(API + "CreateStream", streams.create)
+    server.unary(API + "DeleteStream", streams.delete)
+    server.unary(API + "PauseStream", streams.pause)
+    server.unary(API + "SetStreamReadonly", streams.set_readonly)
+    server.unary(API + "FetchMetadata", metadata.fetch)
+    server.unary(API + "FetchPartitionMetadata", metadata.fetch_partition)
+    publish = PublishService(context)
+    server.unary(API + "Publish", publish.publish)
+    server.unary(API + "PublishToSubject", publish.publish_to_subject)
+    server.streaming(API + "PublishAsync", lambda call: _take(PublishAsyncCall(context, call)))
+    server.streaming(API + "Subscribe", lambda call: _take(SubscribeCall(context, call)))
+    cursors = CursorService(context)
+    server.unary(API + "SetCursor", cursors.set)
+    server.unary(API + "FetchCursor", cursors.fetch)
+    for name in UNBUILT:
+        server.unary(API + name, _unbuilt)
+
+
+def _register_data(server: GrpcServer, context: Context) -> None:
+    data = DataService(context)
+    server.unary(DATA + "CreateStream", data.create)
+    server.unary(DATA + "AlterStream", data.alter)
+    server.unary(DATA + "InitPublisher", data.init_publisher)
+    server.unary(DATA + "ListStreams", data.list_streams)
+    server.unary(DATA + "PartitionBounds", data.bounds)
+    server.streaming(DATA + "PublishBatch", lambda call: _take(PublishBatchCall(context, call)))
+    server.streaming(DATA + "FetchBatches", lambda call: _take(FetchBatchesCall(context, call)))
+
+
+def _take(_owner: object) -> None:
+    """The call holds its owner by the callbacks it installed."""
+
+
+def _unbuilt(call: Call, _request: bytes) -> None:
+    name = call.method.rpartition("/")[2]
+    call.finish(GrpcStatus.UNIMPLEMENTED, f"{name} is not available in this version")
