@@ -13,8 +13,9 @@ from liftbridge_broker.logformat.batch import BatchHeader
 from liftbridge_broker.model.ids import OFFSET_MAX, Offset, PartitionId
 from liftbridge_broker.ports.files import FileHandle, Files
 from liftbridge_broker.storage import lookup, rewrite
+from liftbridge_broker.storage.batch_reader import BatchReader
 from liftbridge_broker.storage.epochs import LeaderEpochCache
-from liftbridge_broker.storage.reader import BatchReader, LogReader
+from liftbridge_broker.storage.reader import LogReader
 from liftbridge_broker.storage.recovery import recover
 from liftbridge_broker.storage.segment import CLEANED_SUFFIX, Segment
 from liftbridge_broker.storage.state import LogState
