@@ -250,7 +250,7 @@ def assert_text(seen: str | None, wanted: str) -> None:
         assert seen == wanted
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", list(cases()))
 def test_refusal_has_code_and_text(world: World, case: Case) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         case.act(world)
@@ -258,7 +258,7 @@ def test_refusal_has_code_and_text(world: World, case: Case) -> None:
     assert_text(caught.value.details(), case.text.replace("{name}", world.name))
 
 
-@pytest.mark.parametrize("rpc", GROUPS)
+@pytest.mark.parametrize("rpc", list(GROUPS))
 def test_consumer_group_call_is_unimplemented(world: World, rpc: str) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         getattr(world.api, rpc)(GROUPS[rpc], timeout=DEADLINE_SECONDS)

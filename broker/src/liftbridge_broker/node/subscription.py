@@ -209,7 +209,7 @@ class Subscription:
             raise InvalidRequestError(
                 f"Stop offset is after start offset of a reverse subscription: {oldest} > {newest}"
             )
-        reader = ReverseReader(log, newest)
+        reader = ReverseReader(log, newest, Offset(oldest))
         return cls(partition, host, wake, reader, oldest if has_stop else None, _is_reverse=True)
 
     def pull(self, bytes_max: int) -> Pulled:
@@ -259,7 +259,7 @@ class Subscription:
     def _pull_reverse(self, bytes_max: int) -> Pulled:
         reader = self._reader
         assert isinstance(reader, ReverseReader)
-        result = reader.read(bytes_max, self._stop_end)
+        result = reader.read(bytes_max)
         if result.need is not None:
             return self._read_later(result.need)
         if result.slices:

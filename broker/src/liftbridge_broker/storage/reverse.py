@@ -15,6 +15,7 @@ from liftbridge_broker.storage.segment import Segment
 from liftbridge_broker.storage.types import ReadNeed, ReadResult
 from liftbridge_broker.storage.view import LogView
 
+BEGINNING: Final = Offset(0)
 STRETCH_BYTES: Final = 64 * 1024
 
 
@@ -41,16 +42,18 @@ class ReverseReader:
         next_offset: Newest offset not yet given out; below the log start at the end.
     """
 
-    __slots__ = ("_frames", "_generation", "_log", "_need", "_stretch", "next_offset")
+    __slots__ = ("_frames", "_generation", "_log", "_need", "_oldest", "_stretch", "next_offset")
 
-    def __init__(self, log: LogView, start: Offset) -> None:
+    def __init__(self, log: LogView, start: Offset, oldest: Offset = BEGINNING) -> None:
         """Begin at an offset.
 
         Args:
             log: Log to read.
             start: Newest offset to be given, for instance the last committed one.
+            oldest: Oldest offset to be given.
         """
         self._log = log
+        self._oldest = oldest
         self.next_offset = start
         self._frames: list[tuple[Offset, memoryview]] = []
         self._stretch: _Stretch | None = None
@@ -60,7 +63,11 @@ class ReverseReader:
     @property
     def is_done(self) -> bool:
         """Whether there is nothing older any more."""
-        return self.next_offset < self._log.log_start_offset
+        return self.next_offset < self._floor
+
+    @property
+    def _floor(self) -> Offset:
+        return max(self._oldest, self._log.log_start_offset)
 
     def read(self, max_bytes: int) -> ReadResult:
         """Frames from `next_offset` down, as many as fit.
@@ -85,8 +92,9 @@ class ReverseReader:
                 break
             while self._frames:
                 offset, frame = self._frames[-1]
-                if offset < self._log.log_start_offset:
+                if offset < self._floor:
                     self._frames.clear()
+                    self.next_offset = offset
                     break
                 if slices and len(frame) > budget:
                     return ReadResult(slices, len(slices))
