@@ -54,7 +54,7 @@ def opened(stream_count: int) -> Connection:
         frames.frame(1, 4, 2 * number + 1, encoder.encode(head())) for number in range(stream_count)
     ]
     connection.receive(b"".join(hello), 0)
-    connection.take_output()
+    connection.take_output(1)
     return connection
 
 
@@ -93,7 +93,7 @@ def time_publish(stream_count: int) -> float:
             if type(event) is MessagesReceived:
                 seen += len(event.messages)
                 connection.send(event.stream_id, ACK * len(event.messages))
-        b"".join(connection.take_output())
+        b"".join(connection.take_output(1))
     elapsed = time.perf_counter() - begin
     assert seen == count
     return elapsed / count * 1e9
@@ -108,7 +108,7 @@ def time_subscribe() -> float:
     for _ in range(rounds):
         connection.send(1, stored)
         while connection.has_more_output():
-            b"".join(connection.take_output())
+            b"".join(connection.take_output(1))
         update = frames.window_update_frame(0, len(stored))
         connection.receive(update + frames.window_update_frame(1, len(stored)), 1)
     elapsed = time.perf_counter() - begin
@@ -129,7 +129,7 @@ def time_unary() -> float:
     begin = time.perf_counter()
     for call in calls:
         answer(connection, connection.receive(call, 1))
-        b"".join(connection.take_output())
+        b"".join(connection.take_output(1))
     return (time.perf_counter() - begin) / count * 1e9
 
 

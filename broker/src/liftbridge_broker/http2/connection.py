@@ -112,7 +112,6 @@ class Connection:
                 return []
             data = b"".join(self._held)
             self._held.clear()
-            self._deadlines.clear("frame")
         try:
             position = self._read(data)
             self._messages.settle()
@@ -120,6 +119,8 @@ class Connection:
         except ConnectionFaultError as fault:
             self._fail(fault)
         else:
+            if position:
+                self._deadlines.clear("frame")
             if position < len(data):
                 self._hold(data[position:])
         return self.take_events()
@@ -140,8 +141,9 @@ class Connection:
     def take_events(self) -> list[Event]:
         """Events since the last call: after sending, what sending brought about."""
         events = self._table.events
-        if events:
-            self._table.events = []
+        if not events:
+            return []
+        self._table.events = []
         return events
 
     def send(self, stream_id: int, chunks: bytes | list[bytes]) -> bool:
@@ -200,17 +202,19 @@ class Connection:
             stream.message_deadline_ns = deadline
             self._deadlines.bring_forward("streams", deadline)
 
-    def take_output(self) -> list[Buffer]:
+    def take_output(self, now: int) -> list[Buffer]:
         """Pieces of the next write; empty while the socket takes nothing or nothing is to be sent.
 
         A write is bounded, so there may be more: `has_more_output`.
         """
         sender = self._sender
+        self._table.now = now
         if self._is_blocked and not self._has_ended:
             return []
         if not self._has_ended:
             sender.pump()
             self._after_sending()
+            self._watch_idleness()
         pieces = sender.out
         sender.out = []
         sender.out_bytes = 0
@@ -317,11 +321,11 @@ class Connection:
         raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text, reply=reply)
 
     def _hold(self, rest: bytes) -> None:
-        """Keep the beginning of a frame until the rest of it has come."""
+        """Keep the beginning of a frame until the rest of it has come, but not for ever."""
         self._held.append(rest)
         self._held_bytes = len(rest)
         if self._limits.frame_ns:
-            self._deadlines.set("frame", self._table.now + self._limits.frame_ns)
+            self._deadlines.bring_forward("frame", self._table.now + self._limits.frame_ns)
 
     def _on_frame(
         self, kind: int, flags: int, stream_id: int, data: bytes, start: int, stop: int
@@ -412,6 +416,7 @@ class Connection:
         if self._sender.out_bytes > UNREAD_CONTROL_BYTES_MAX and self._is_blocked:
             text = "answers are not being read"
             raise ConnectionFaultError(Http2Code.ENHANCE_YOUR_CALM, text, flood="unread")
+        self._watch_idleness()
         self._after_streams()
 
     # Sending.
@@ -442,15 +447,20 @@ class Connection:
             self._after_streams()
 
     def _after_streams(self) -> None:
-        """End a connection that was asked to leave, and start the idle clock, without streams."""
+        """End a connection that was asked to leave when it has no stream any more."""
+        is_leaving = self._has_final_goaway or self._control.peer_goaway is not None
+        if is_leaving and not self._table.streams and not self._has_ended:
+            self._has_ended = True
+            ended = ConnectionEnded(Http2Code.NO_ERROR, "all streams have ended")
+            self._table.events.append(ended)
+
+    def _watch_idleness(self) -> None:
+        """Start the idle clock when the last stream has gone.
+
+        Called where the time is known; calls that finish a stream do not tell it.
+        """
         if self._table.streams:
             self._was_busy = True
-            return
-        if self._has_final_goaway or self._control.peer_goaway is not None:
-            if not self._has_ended:
-                self._has_ended = True
-                ended = ConnectionEnded(Http2Code.NO_ERROR, "all streams have ended")
-                self._table.events.append(ended)
         elif self._was_busy and self._limits.idle_ns:
             self._was_busy = False
             self._idle_since_ns = self._table.now

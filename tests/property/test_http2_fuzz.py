@@ -1,0 +1,169 @@
+"""100,000 broken inputs to the HTTP/2 core: no exception, bounded memory, a clear end."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from liftbridge_broker.http2 import frames
+from liftbridge_broker.http2.connection import Connection
+from liftbridge_broker.http2.events import (
+    ConnectionEnded,
+    MessageRefused,
+    MessagesReceived,
+    RequestEnded,
+    RequestReceived,
+)
+from liftbridge_broker.http2.limits import SECOND_NS, Limits
+from liftbridge_testkit.http2_peer import Http2Peer, prefixed
+
+LIMITS = Limits(
+    streams_max=4,
+    message_bytes_max=300,
+    partial_bytes_max=700,
+    queued_bytes_max=4000,
+    high_mark_bytes=500,
+    low_mark_bytes=100,
+    header_list_bytes_max=500,
+    stream_window_bytes=1000,
+    connection_window_bytes=70_000,
+)
+INPUTS_PER_SEED = 12_500
+HELD_BYTES_MAX = 20_000
+
+
+def session(rng: random.Random) -> list[bytes]:
+    """Frames of an ordinary client."""
+    peer = Http2Peer()
+    pieces = [peer.hello({4: rng.choice((0, 10, 65_535))})]
+    for stream_id in range(1, 2 * rng.randint(1, 5), 2):
+        more = (("content-type", "application/grpc"), ("x", "y" * rng.randint(0, 40)))
+        pieces.append(peer.request(stream_id, more=more if rng.random() < 0.9 else ()))
+        pieces += [
+            peer.message(stream_id, bytes(rng.randint(0, 60)), ends=rng.random() < 0.3)
+            for _ in range(rng.randint(0, 3))
+        ]
+        pieces.append(frames.window_update_frame(stream_id, rng.randint(1, 100)))
+    pieces.append(peer.data(1, prefixed(bytes(20))[: rng.randint(1, 24)]))
+    return pieces
+
+
+def corpus(rng: random.Random) -> list[bytes]:
+    """Some sessions in one piece, to be mutated; made once since HPACK is slow to encode."""
+    return [b"".join(session(rng)) for _ in range(200)]
+
+
+def mutated(rng: random.Random, known: list[bytes]) -> bytes:
+    """A session with bytes flipped, cut out, doubled or put in."""
+    data = bytearray(rng.choice(known))
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(24, len(data)) if rng.random() < 0.95 else rng.randrange(24)
+        match rng.randrange(4):
+            case 0:
+                data[at] ^= 1 << rng.randrange(8)
+            case 1:
+                del data[at : at + rng.randint(1, 20)]
+            case 2:
+                data[at:at] = data[at : at + rng.randint(1, 60)]
+            case _:
+                data[at:at] = rng.randbytes(rng.randint(1, 20))
+    return bytes(data)
+
+
+def random_frames(rng: random.Random, hello: bytes, request: bytes) -> bytes:
+    """Well-formed frames with random contents."""
+    pieces = [hello, request]
+    for _ in range(rng.randint(1, 12)):
+        payload = rng.randbytes(rng.choice((0, 4, 5, 6, 8, 8, 9, rng.randint(0, 60))))
+        stream_id = rng.choice((0, 0, 1, 1, 1, 2, 3, 5, 2**31 - 1, 2**32 - 1))
+        flags = rng.choice((0, 1, 4, 5, 8, 0x20, 0x2D, 255))
+        kind = rng.choice((0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 9, 10, 255))
+        pieces.append(frames.frame(kind, flags, stream_id, payload))
+    return b"".join(pieces)
+
+
+def inputs(rng: random.Random) -> Iterator[bytes]:
+    """Endless broken inputs of each sort."""
+    known = corpus(rng)
+    peer = Http2Peer()
+    hello, request = peer.hello(), peer.request(1)
+    while True:
+        yield mutated(rng, known)
+        yield mutated(rng, known)
+        yield random_frames(rng, hello, request)
+        yield hello + rng.randbytes(rng.randint(1, 100))
+
+
+def answer(core: Connection, data: bytes, now: int, rng: random.Random) -> bool:
+    """Feed one chunk and behave as a service would; whether the connection has ended."""
+    for event in core.receive(data, now):
+        match event:
+            case RequestReceived() if not event.head.is_grpc:
+                core.respond_plain(event.stream_id, 200, b"text")
+            case RequestReceived() if event.head.refusal is not None:
+                core.finish(event.stream_id, *event.head.refusal)
+            case MessagesReceived():
+                assert all(len(message) <= 300 for message in event.messages)
+                core.send(event.stream_id, b"".join(map(prefixed, event.messages)))
+            case RequestEnded() if rng.random() < 0.7:
+                core.finish(event.stream_id, 0, "")
+            case MessageRefused():
+                core.finish(event.stream_id, event.status, event.text)
+            case ConnectionEnded():
+                return True
+            case _:
+                pass
+    return False
+
+
+def check_bounds(core: Connection) -> None:
+    """What one connection holds stays within its limits."""
+    assert core.stream_count <= LIMITS.streams_max
+    assert core.queued_bytes <= LIMITS.queued_bytes_max + 500
+    table = core._table
+    assert table.partial_bytes == sum(len(each.partial) for each in table.streams.values())
+    assert table.partial_bytes <= LIMITS.partial_bytes_max + 300
+    assert core.queued_bytes == sum(each.queued for each in table.streams.values())
+    assert sum(map(len, core._held)) <= HELD_BYTES_MAX
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_input_breaks_the_core(seed: int) -> None:
+    rng = random.Random(seed)
+    broken = inputs(rng)
+    ended = alive = 0
+    for _ in range(INPUTS_PER_SEED):
+        data = next(broken)
+        core = Connection(LIMITS, 0)
+        cut = rng.randrange(len(data))
+        sent = []
+        has_ended = False
+        for chunk in (data[:cut], data[cut:]):
+            has_ended = has_ended or answer(core, chunk, 1, rng)
+            check_bounds(core)
+            sent += core.take_output(1)
+        if not has_ended and rng.random() < 0.1:
+            core.on_time(3600 * SECOND_NS)
+            has_ended = core.has_ended
+            sent += core.take_output(1)
+        ended += has_ended
+        alive += not has_ended
+        check_end(b"".join(sent), has_ended=has_ended)
+    assert ended > INPUTS_PER_SEED // 4
+    assert alive > INPUTS_PER_SEED // 20
+
+
+def check_end(sent: bytes, *, has_ended: bool) -> None:
+    """Output is whole frames, and an end is said with a code and a text."""
+    at = 0
+    kind = -1
+    payload = b""
+    while at < len(sent):
+        word, _flags, _stream_id = frames.FRAME_HEADER.unpack_from(sent, at)
+        kind = word & 0xFF
+        payload = sent[at + 9 : at + 9 + (word >> 8)]
+        at += 9 + (word >> 8)
+    assert at == len(sent)
+    if has_ended and kind == frames.GOAWAY:
+        assert int.from_bytes(payload[4:8], "big") <= frames.Http2Code.HTTP_1_1_REQUIRED
+        assert len(payload) > 8

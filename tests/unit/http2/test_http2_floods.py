@@ -1,0 +1,159 @@
+"""Abuse that costs the sender less than the receiver: each kind has a bound, a code and a name."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from liftbridge_broker.http2 import frames
+from liftbridge_broker.http2.events import ConnectionEnded, Event
+from liftbridge_broker.http2.frames import Http2Code
+from liftbridge_broker.http2.guard import Budget
+from liftbridge_broker.http2.limits import SECOND_NS, Limits
+from liftbridge_testkit.http2_peer import Duel
+
+CALM = Http2Code.ENHANCE_YOUR_CALM
+FRAMES_MAX = 20_000
+
+
+def drown(duel: Duel, pieces: Iterator[bytes]) -> tuple[int, ConnectionEnded]:
+    """Feed pieces until the connection ends; how many were taken, and the end."""
+    for taken, piece in enumerate(pieces):
+        events: list[Event] = duel.receive(piece)
+        duel.sent()
+        if events and isinstance(events[-1], ConnectionEnded):
+            return taken, events[-1]
+    pytest.fail("the connection took everything")
+
+
+def repeated(frame: bytes) -> Iterator[bytes]:
+    """The same bytes many times."""
+    return iter([frame] * FRAMES_MAX)
+
+
+@pytest.mark.parametrize(
+    ("frame", "taken", "flood", "text"),
+    [
+        (frames.ping_frame(b"12345678"), 10, "ping", "too_many_pings"),
+        (frames.settings_frame({}), 99, "settings", "flood: settings"),
+        (frames.SETTINGS_ACK, 99, "settings", "flood: settings"),
+        (frames.frame(frames.PRIORITY, 0, 5, bytes(5)), 1000, "priority", "flood: priority"),
+        (frames.frame(0xFA, 0, 0, b""), 1000, "unknown_frame", "flood: unknown_frame"),
+        (frames.frame(frames.DATA, 0, 1, b""), 100, "empty_data", "flood: empty_data"),
+        (frames.window_update_frame(0, 1), 1000, "window_update", "flood: window_update"),
+        (frames.window_update_frame(1, 1), 1000, "window_update", "flood: window_update"),
+    ],
+)
+def test_flood_of_one_frame_ends_the_connection(
+    frame: bytes, taken: int, flood: str, text: str
+) -> None:
+    duel = Duel()
+    duel.open(1)
+    assert drown(duel, repeated(frame)) == (taken, ConnectionEnded(CALM, text, flood))
+
+
+def test_rapid_reset_ends_the_connection() -> None:
+    duel = Duel(Limits(streams_max=100))
+    pairs = (
+        duel.peer.request(stream_id) + frames.rst_stream_frame(stream_id, Http2Code.CANCEL)
+        for stream_id in range(1, FRAMES_MAX, 2)
+    )
+    assert drown(duel, pairs) == (200, ConnectionEnded(CALM, "flood: reset", "reset"))
+
+
+def test_making_the_server_reset_streams_counts_as_much() -> None:
+    duel = Duel(Limits(streams_max=100))
+    zero = bytes(4)
+    pairs = (
+        duel.peer.request(stream_id) + frames.frame(frames.WINDOW_UPDATE, 0, stream_id, zero)
+        for stream_id in range(1, FRAMES_MAX, 2)
+    )
+    assert drown(duel, pairs) == (200, ConnectionEnded(CALM, "flood: reset", "reset"))
+
+
+def test_opening_streams_over_the_limit_again_and_again_ends_the_connection() -> None:
+    duel = Duel(Limits(streams_max=1))
+    requests = (duel.peer.request(stream_id) for stream_id in range(1, FRAMES_MAX, 2))
+    assert drown(duel, requests) == (101, ConnectionEnded(CALM, "flood: reset", "reset"))
+
+
+def test_malformed_requests_count_as_resets() -> None:
+    duel = Duel(Limits(streams_max=1))
+    requests = (duel.peer.request(stream_id, "") for stream_id in range(1, FRAMES_MAX, 2))
+    assert drown(duel, requests) == (100, ConnectionEnded(CALM, "flood: reset", "reset"))
+
+
+def test_data_on_closed_streams_ends_the_connection() -> None:
+    duel = Duel()
+    duel.open(1, ends=True)
+    duel.core.finish(1, 0, "")
+    late = duel.peer.message(1, b"late")
+    assert drown(duel, repeated(late)) == (200, ConnectionEnded(CALM, "flood: stray", "stray"))
+
+
+def test_continuation_flood_ends_the_connection() -> None:
+    duel = Duel()
+    begun = frames.frame(frames.HEADERS, 0, 1, b"")
+    pieces = iter([begun, *[frames.frame(frames.CONTINUATION, 0, 1, b"")] * 100])
+    ended = ConnectionEnded(CALM, "flood: continuation", "continuation")
+    assert drown(duel, pieces) == (9, ended)
+
+
+def test_endless_header_block_ends_the_connection() -> None:
+    duel = Duel(Limits(continuations_max=1000))
+    begun = frames.frame(frames.HEADERS, 0, 1, b"")
+    piece = frames.frame(frames.CONTINUATION, 0, 1, b"\x00\x01a\x7f\xff\xff\x03" + bytes(8000))
+    ended = ConnectionEnded(CALM, "header list too large", "header_list")
+    assert drown(duel, iter([begun, *[piece] * 1000])) == (5, ended)
+
+
+def test_pings_that_follow_data_are_free() -> None:
+    duel = Duel()
+    duel.open(1)
+    for _ in range(500):
+        duel.core.send(1, b"data")
+        duel.sent()
+        assert duel.receive(frames.ping_frame(b"12345678")) == []
+
+
+def test_keepalive_pings_every_30_seconds_are_free() -> None:
+    duel = Duel(Limits(keepalive_ns=0))
+    for _ in range(500):
+        duel.wait(30 * SECOND_NS)
+        assert duel.receive(frames.ping_frame(b"12345678")) == []
+
+
+def test_window_updates_that_follow_data_are_free() -> None:
+    duel = Duel(settings={frames.SETTING_INITIAL_WINDOW_SIZE: 1})
+    duel.open(1)
+    duel.core.send(1, bytes(5000))
+    for _ in range(4000):
+        update = frames.window_update_frame(1, 1) + frames.window_update_frame(0, 1)
+        assert duel.receive(update) == []
+        duel.sent()
+
+
+def test_cancelling_calls_at_an_ordinary_rate_is_free() -> None:
+    duel = Duel(Limits(streams_max=10))
+    for number in range(2000):
+        duel.now += SECOND_NS // 100
+        stream_id = 2 * number + 1
+        assert len(duel.open(stream_id)) == 1
+        duel.receive(frames.rst_stream_frame(stream_id, Http2Code.CANCEL))
+        assert not duel.core.has_ended
+
+
+def test_what_is_remembered_of_closed_streams_is_bounded() -> None:
+    duel = Duel()
+    for number in range(3000):
+        stream_id = 2 * number + 1
+        duel.open(stream_id, ends=True)
+        duel.core.finish(stream_id, 0, "")
+        duel.sent()
+    assert len(duel.core._table._closed) == 1024
+
+
+def test_budget_gives_its_burst_and_then_its_rate() -> None:
+    budget = Budget(3, 10)
+    assert [budget.spend(100) for _ in range(5)] == [True, True, True, False, False]
+    assert [budget.spend(110), budget.spend(110)] == [True, False]
+    assert [budget.spend(10_000) for _ in range(4)] == [True, True, True, False]

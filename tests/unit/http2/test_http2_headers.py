@@ -1,0 +1,303 @@
+"""Request headers: what becomes a call, what is malformed, HPACK state, and bounds."""
+
+from base64 import b64encode
+
+import pytest
+
+from liftbridge_broker.http2 import frames
+from liftbridge_broker.http2.events import (
+    ConnectionEnded,
+    Event,
+    RequestEnded,
+    RequestHead,
+    RequestReceived,
+    StreamCancelled,
+)
+from liftbridge_broker.http2.frames import Http2Code
+from liftbridge_broker.http2.headers import HeaderDecoder
+from liftbridge_broker.http2.limits import Limits
+from liftbridge_testkit.http2_peer import GRPC_FIELDS, Duel, Http2Peer, of_kind
+
+PSEUDO = [(":method", "POST"), (":scheme", "http"), (":path", "/a.B/C")]
+END_HEADERS = frames.FLAG_END_HEADERS
+
+
+def headers(duel: Duel, fields: list[tuple[str, str]], stream_id: int = 1) -> list[Event]:
+    """Feed one HEADERS frame with exactly these fields."""
+    block = duel.peer.block(fields)
+    return duel.receive(frames.frame(frames.HEADERS, END_HEADERS, stream_id, block))
+
+
+def head_of(*more: tuple[str, str], limits: Limits | None = None) -> RequestHead:
+    """Head of a gRPC request with these fields behind the usual ones."""
+    (event,) = headers(Duel(limits), [*PSEUDO, *GRPC_FIELDS, *more])
+    assert isinstance(event, RequestReceived)
+    return event.head
+
+
+def test_grpc_request_is_split_into_its_parts() -> None:
+    head = head_of(
+        ("user-agent", "grpc-go/1.85"),
+        ("grpc-timeout", "5S"),
+        ("grpc-encoding", "gzip"),
+        ("grpc-accept-encoding", "identity"),
+        ("x-one", " 1 "),
+        ("x-two-bin", b64encode(b"\x00\xff").decode()),
+        ("x-one", "2"),
+    )
+    assert head == RequestHead(
+        verb="POST",
+        path="/a.B/C",
+        content_type="application/grpc",
+        is_grpc=True,
+        metadata=(("x-one", "1"), ("x-two-bin", b"\x00\xff"), ("x-one", "2")),
+        user_agent="grpc-go/1.85",
+        timeout_ns=5_000_000_000,
+        encoding="gzip",
+        content_length=None,
+        refusal=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("content_type", "is_grpc"),
+    [
+        ("application/grpc", True),
+        ("application/grpc+proto", True),
+        ("application/grpc;charset=utf-8", True),
+        ("application/grpc-web", False),
+        ("application/grpc+json", False),
+        ("text/plain", False),
+        ("", False),
+    ],
+)
+def test_content_type_tells_whether_a_request_is_a_call(content_type: str, is_grpc: bool) -> None:
+    (event, *_) = headers(Duel(), [*PSEUDO, ("content-type", content_type)])
+    assert isinstance(event, RequestReceived)
+    assert event.head.is_grpc is is_grpc
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        (("grpc-timeout", "5x"), "malformed grpc-timeout"),
+        (("grpc-timeout", "123456789S"), "malformed grpc-timeout"),
+        (("x-bin", "***"), "malformed binary metadata x-bin"),
+        (("x-bin", "A"), "malformed binary metadata x-bin"),
+    ],
+)
+def test_bad_metadata_is_refused_with_internal(field: tuple[str, str], text: str) -> None:
+    assert head_of(field).refusal == (13, text)
+
+
+def test_binary_metadata_may_hold_several_values_without_padding() -> None:
+    assert head_of(("x-bin", "AAE,/w")).metadata == (("x-bin", b"\x00\x01"), ("x-bin", b"\xff"))
+
+
+def test_header_list_over_the_limit_is_refused_and_its_double_ends_the_connection() -> None:
+    limits = Limits(header_list_bytes_max=1000)
+    refusal = head_of(("x", "y" * 900), limits=limits).refusal
+    assert refusal == (8, "received metadata larger than max (1164 vs. 1000)")
+    (ended,) = headers(Duel(limits), [*PSEUDO, ("x", "y" * 2000)])
+    assert ended == ConnectionEnded(11, "header list too large", "header_list")
+
+
+def test_small_block_that_expands_to_a_large_list_ends_the_connection() -> None:
+    limits = Limits(header_list_bytes_max=1000)
+    duel = Duel(limits)
+    headers(duel, [*PSEUDO, ("x", "y" * 500)])
+    repeated = duel.peer.block([("x", "y" * 500)]) * 10
+    assert len(repeated) == 10
+    (ended,) = duel.receive(frames.frame(frames.HEADERS, END_HEADERS, 3, repeated))
+    assert ended == ConnectionEnded(11, "header list too large", "header_list")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [*PSEUDO, ("Upper", "x")],
+        [*PSEUDO, ("sp ace", "x")],
+        [*PSEUDO, ("", "x")],
+        [*PSEUDO, ("a:b", "x")],
+        [*PSEUDO, ("x", "a\r\nb")],
+        [*PSEUDO, ("x", "a\x00b")],
+        [*PSEUDO, ("connection", "close")],
+        [*PSEUDO, ("keep-alive", "1")],
+        [*PSEUDO, ("proxy-connection", "1")],
+        [*PSEUDO, ("transfer-encoding", "chunked")],
+        [*PSEUDO, ("upgrade", "h2c")],
+        [*PSEUDO, ("te", "gzip")],
+        [*PSEUDO, (":path", "/again")],
+        [*PSEUDO, (":status", "200")],
+        [*PSEUDO, (":unknown", "x")],
+        [*PSEUDO, ("x", "1"), (":authority", "late")],
+        [*PSEUDO, ("content-length", "-1")],
+        [*PSEUDO, ("content-length", "1" * 19)],
+        PSEUDO[:2],
+        PSEUDO[1:],
+        [PSEUDO[0], PSEUDO[2]],
+        [*PSEUDO[:2], (":path", "")],
+        [],
+    ],
+)
+def test_malformed_header_list_resets_the_stream(fields: list[tuple[str, str]]) -> None:
+    duel = Duel()
+    assert headers(duel, fields) == []
+    (reset,) = duel.sent()
+    assert (reset.kind, reset.stream_id, reset.error_code) == (frames.RST_STREAM, 1, 1)
+    assert isinstance(duel.open(3)[0], RequestReceived)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [b"\x80", b"\xff\xff\xff\xff\xff\xff\x7f", b"\x40", b"\x40\x03abc", b"\xbe", b"\x3f\xe2\x1f"],
+)
+def test_block_that_cannot_be_decoded_ends_the_connection(block: bytes) -> None:
+    (ended,) = Duel().receive(frames.frame(frames.HEADERS, END_HEADERS, 1, block))
+    assert isinstance(ended, ConnectionEnded)
+    assert ended.code == Http2Code.COMPRESSION_ERROR
+
+
+def test_headers_may_be_padded_and_carry_a_priority() -> None:
+    duel = Duel()
+    block = duel.peer.block([*PSEUDO, *GRPC_FIELDS])
+    payload = b"\x03" + b"\x80\x00\x00\x05\x10" + block + bytes(3)
+    flags = END_HEADERS | frames.FLAG_PADDED | frames.FLAG_PRIORITY
+    (event,) = duel.receive(frames.frame(frames.HEADERS, flags, 1, payload))
+    assert isinstance(event, RequestReceived)
+
+
+def test_block_may_be_cut_into_continuations() -> None:
+    duel = Duel()
+    block = duel.peer.block([*PSEUDO, *GRPC_FIELDS])
+    events = duel.receive(
+        frames.frame(frames.HEADERS, frames.FLAG_END_STREAM, 1, block[:5]),
+        frames.frame(frames.CONTINUATION, 0, 1, b""),
+        frames.frame(frames.CONTINUATION, END_HEADERS, 1, block[5:]),
+    )
+    assert [type(event) for event in events] == [RequestReceived, RequestEnded]
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        frames.ping_frame(b"12345678"),
+        frames.frame(frames.DATA, 0, 1, b""),
+        frames.frame(frames.CONTINUATION, END_HEADERS, 3, b""),
+        frames.frame(0xFA, 0, 0, b""),
+        frames.frame(frames.DATA, 0, 5, b"\x00\x00\x00\x00\x01x"),
+    ],
+)
+def test_nothing_may_come_between_the_pieces_of_a_block(between: bytes) -> None:
+    duel = Duel()
+    duel.open(5)
+    begun = frames.frame(frames.HEADERS, 0, 7, b"")
+    (ended,) = duel.receive(begun, between)
+    assert ended == ConnectionEnded(1, "header block of stream 7 interrupted")
+
+
+def test_trailers_end_the_request() -> None:
+    duel = Duel()
+    duel.open(1)
+    trailers = duel.peer.block([("x-check", "1")])
+    flags = END_HEADERS | frames.FLAG_END_STREAM
+    assert duel.receive(frames.frame(frames.HEADERS, flags, 1, trailers)) == [RequestEnded(1)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "flags"),
+    [
+        ([("x", "1")], END_HEADERS),
+        ([(":path", "/")], END_HEADERS | frames.FLAG_END_STREAM),
+        ([("X", "1")], END_HEADERS | frames.FLAG_END_STREAM),
+    ],
+)
+def test_bad_trailers_reset_the_stream(fields: list[tuple[str, str]], flags: int) -> None:
+    duel = Duel()
+    duel.open(1)
+    block = duel.peer.block(fields)
+    events = duel.receive(frames.frame(frames.HEADERS, flags, 1, block))
+    assert events == [StreamCancelled(1, Http2Code.PROTOCOL_ERROR)]
+
+
+def test_headers_behind_the_end_of_a_request_reset_the_stream() -> None:
+    duel = Duel()
+    duel.open(1, ends=True)
+    assert headers(duel, PSEUDO) == [StreamCancelled(1, Http2Code.STREAM_CLOSED)]
+
+
+def test_streams_over_the_limit_are_refused_and_the_table_stays_in_step() -> None:
+    duel = Duel(Limits(streams_max=2))
+    duel.open(1)
+    duel.open(3)
+    assert headers(duel, [*PSEUDO, *GRPC_FIELDS, ("x-new", "value")], 5) == []
+    (refused,) = duel.sent()
+    assert (refused.stream_id, refused.error_code) == (5, Http2Code.REFUSED_STREAM)
+    duel.receive(frames.rst_stream_frame(1, 0))
+    (event,) = headers(duel, [*PSEUDO, *GRPC_FIELDS, ("x-new", "value")], 7)
+    assert isinstance(event, RequestReceived)
+    assert event.head.metadata == (("x-new", "value"),)
+
+
+def test_content_length_must_match_the_data() -> None:
+    duel = Duel()
+    fields = [*PSEUDO, ("content-length", "4")]
+    headers(duel, fields, 1)
+    headers(duel, fields, 3)
+    headers(duel, fields, 5)
+    short = duel.receive(duel.peer.data(1, b"abc", ends=True))
+    long = duel.receive(duel.peer.data(3, b"abcde"))
+    right = duel.receive(duel.peer.data(5, b"abcd", ends=True))
+    assert short == [StreamCancelled(1, Http2Code.PROTOCOL_ERROR)]
+    assert long == [StreamCancelled(3, Http2Code.PROTOCOL_ERROR)]
+    assert right == [RequestEnded(5)]
+
+
+class TestDecodedHeadsAreKept:
+    """A cached head is only used while the dynamic table is as it was."""
+
+    FIELDS = (*PSEUDO, *GRPC_FIELDS)
+
+    def test_repeated_block_gives_the_same_object(self) -> None:
+        decoder, peer = HeaderDecoder(Limits()), Http2Peer()
+        decoder.head(peer.block([*self.FIELDS]))
+        repeated = peer.block([*self.FIELDS])
+        assert decoder.head(repeated) is decoder.head(repeated)
+
+    def test_block_is_decoded_anew_after_the_table_has_changed(self) -> None:
+        decoder, peer = HeaderDecoder(Limits()), Http2Peer()
+        for value in ("1", "2"):
+            decoder.head(peer.block([*self.FIELDS, ("x", value)]))
+        indexed = peer.block([*self.FIELDS, ("x", "2")])
+        first = decoder.head(indexed)
+        decoder.head(peer.block([*self.FIELDS, ("x", "3")]))
+        # The same bytes now mean another entry of the table.
+        second = decoder.head(indexed)
+        assert first is not None
+        assert second is None or first.metadata != second.metadata
+
+    def test_evicted_entries_are_not_remembered(self) -> None:
+        decoder, peer = HeaderDecoder(Limits()), Http2Peer()
+        decoder.head(peer.block([*self.FIELDS]))
+        indexed = peer.block([*self.FIELDS])
+        decoder.head(indexed)
+        decoder.skip(b"\x20\x3f\xe1\x1f")  # table size to 0 and back to 4096
+        with pytest.raises(frames.ConnectionFaultError):
+            decoder.head(indexed)
+
+    def test_kept_heads_are_bounded(self) -> None:
+        decoder = HeaderDecoder(Limits())
+        prefix = b"\x83\x86\x84"  # POST, http, /
+        for number in range(1000):
+            decoder.head(prefix + b"\x00\x01x\x04%04d" % number)
+        assert len(decoder._heads) <= 64
+
+
+def test_answer_uses_no_table_and_says_so_when_the_client_shrinks_it() -> None:
+    duel = Duel(settings={frames.SETTING_HEADER_TABLE_SIZE: 0})
+    duel.open(1)
+    duel.open(3)
+    duel.core.finish(1, 0, "")
+    duel.core.finish(3, 0, "")
+    first, second = of_kind(duel.sent(), frames.HEADERS)
+    assert first.payload == b"\x20" + second.payload
