@@ -4,7 +4,7 @@ The service pulls while the transport takes more, and is woken by the partition 
 it holds no bytes of its own. Each pull sends whole gRPC frames, hundreds of messages at a time.
 """
 
-from typing import Final
+from typing import Final, cast
 
 from google.protobuf.message import DecodeError
 
@@ -101,7 +101,7 @@ class SubscribeCall:
             while call.writable:
                 slices, end, waits = subscription.pull(PULL_BYTES)
                 if slices:
-                    call.send(slices)
+                    call.send(cast("list[bytes]", slices))  # views are joined like bytes
                 if end is not None:
                     self._end(end)
                     return

@@ -18,12 +18,14 @@ class TlsFiles:
         key: Its private key, without a passphrase.
         client_ca: Certificates that client certificates must be signed by; None to ask for none.
         needs_client_certificate: Whether a client without a certificate is turned away.
+        version_min: Oldest TLS version spoken.
     """
 
     certificate: Path
     key: Path
     client_ca: Path | None = None
     needs_client_certificate: bool = False
+    version_min: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
 
 
 class ServerTls:
@@ -66,7 +68,7 @@ def _read(files: TlsFiles) -> ssl.SSLContext:
     """A context from the files."""
     assert files.client_ca is not None or not files.needs_client_certificate
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.minimum_version = files.version_min
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     context.set_ciphers(_CIPHERS)
     context.set_alpn_protocols(["h2"])

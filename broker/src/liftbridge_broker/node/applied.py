@@ -93,9 +93,7 @@ def _alter(node: "Node", record: StreamAltered, now: Instant) -> None:
     for state in stream.partitions:
         partition = node.partitions.get(state.partition_id)
         if partition is not None:
-            partition.options = options
-            node.store.set_options(state.partition_id, options, now)
-            node.watch_idle(partition, now)
+            node.set_options(partition, options, now)
     overrides = record.overrides
     changed = [f.name for f in fields(overrides) if getattr(overrides, f.name) is not None]
     node.transition("stream_altered", {"stream": record.name, "changes": changed})

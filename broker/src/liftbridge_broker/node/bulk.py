@@ -18,7 +18,7 @@ class Chunk(NamedTuple):
     data: bytes
     first: Offset
     next_offset: Offset
-    count: int
+    count: int  # type: ignore[assignment]  # hides `tuple.count`, which nobody needs here
 
 
 class BulkRead:

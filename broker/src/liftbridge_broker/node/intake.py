@@ -123,6 +123,7 @@ class Intake:
         reserved: Subjects kept out of the stream; `None` for a stream of the broker itself.
 
     Attributes:
+        takes_singles: As given; changes with the settings of the stream.
         reserved_count: Messages dropped because their subject is reserved.
     """
 
@@ -140,7 +141,7 @@ class Intake:
         self._publish = publish
         self._appended = APPENDED_HEADER + b" " + str(partition_id).encode() + b"\r\n"
         self._record_bytes_max = record_bytes_max
-        self._takes_singles = takes_singles
+        self.takes_singles = takes_singles
         self._reserved = reserved
         self.reserved_count = 0
 
@@ -151,7 +152,7 @@ class Intake:
         if (
             is_uniform
             and not self._is_reserved(first.subject)
-            and not self._takes_singles
+            and not self.takes_singles
             and not any(map(_is_envelope, payloads))
             and max(map(len, payloads)) <= self._record_bytes_max
         ):
@@ -165,7 +166,7 @@ class Intake:
 
     def _run_ends(self, arrivals: list[Arrival]) -> list[int]:
         """Exclusive ends of neighbours that arrived alike and need no treatment of their own."""
-        if self._takes_singles:
+        if self.takes_singles:
             return list(range(1, len(arrivals) + 1))
         ends: list[int] = []
         for index in range(1, len(arrivals)):

@@ -7,7 +7,7 @@ timer with `next_deadline` (architecture 5).
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from liftbridge_broker.controller.commands import Command, PauseStream, ResumeStream
@@ -429,6 +429,22 @@ class Node:
             self.messaging.subscribe(
                 SubscriptionId(partition.partition_id), partition.subject, partition.group
             )
+
+    def set_defaults(self, defaults: StreamOptions, now: Instant) -> None:
+        """Take over new defaults for what streams do not override."""
+        self.options = replace(self.options, defaults=defaults)
+        for stream, state in self.state.partitions():
+            partition = self.partitions.get(state.partition_id)
+            if partition is not None:
+                self.set_options(partition, self.options_of(stream), now)
+        self._arm()
+
+    def set_options(self, partition: Partition, options: StreamOptions, now: Instant) -> None:
+        """Put settings of a stream into force for one of its partitions."""
+        partition.options = options
+        partition.intake.takes_singles = options.optimistic_concurrency
+        self.store.set_options(partition.partition_id, options, now)
+        self.watch_idle(partition, now)
 
     def options_of(self, stream: StreamState) -> StreamOptions:
         """Settings in force of a stream."""

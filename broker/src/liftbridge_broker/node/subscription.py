@@ -4,10 +4,10 @@ A subscription is pulled: the edge asks for frames while its peer takes them, an
 there is more. Frames are slices of stored bytes, ready to be sent.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from liftbridge_broker.errors import (
     CorruptionError,
@@ -62,12 +62,9 @@ class Pulled(NamedTuple):
         waits: Whether nothing more is to be had until `wake` is called.
     """
 
-    slices: Sequence[Buffer]
+    slices: list[Buffer]
     end: LiftbridgeError | None
     waits: bool
-
-
-NOTHING: Final[Sequence[Buffer]] = ()
 
 
 class ReadHost(Protocol):
@@ -218,18 +215,18 @@ class Subscription:
         After a pull with `waits` or an `end` nothing comes until `wake`, or ever.
         """
         if self._end is not None:
-            return Pulled(NOTHING, self._end, waits=False)
+            return Pulled([], self._end, waits=False)
         if self._is_reading:
-            return Pulled(NOTHING, None, waits=True)
+            return Pulled([], None, waits=True)
         if self.partition.is_paused:
             self._end = FailedPreconditionError("commit log was closed")
-            return Pulled(NOTHING, self._end, waits=False)
+            return Pulled([], self._end, waits=False)
         try:
             return self._pull_reverse(bytes_max) if self._is_reverse else self._pull(bytes_max)
         except CorruptionError as error:
             self.partition.go_offline(error.text)
             self._end = error
-            return Pulled(NOTHING, error, waits=False)
+            return Pulled([], error, waits=False)
 
     def _pull(self, bytes_max: int) -> Pulled:
         partition, reader = self.partition, self._reader
@@ -253,8 +250,8 @@ class Subscription:
             self._end = EndOfStreamError("End of readonly partition")
         else:
             partition.wait_for_data(self.wake)
-            return Pulled(NOTHING, None, waits=True)
-        return Pulled(NOTHING, self._end, waits=False)
+            return Pulled([], None, waits=True)
+        return Pulled([], self._end, waits=False)
 
     def _pull_reverse(self, bytes_max: int) -> Pulled:
         reader = self._reader
@@ -270,12 +267,12 @@ class Subscription:
             self._end = EndOfStreamError("Stop offset reached")
         else:
             self._end = ReverseEndError("EOF")
-        return Pulled(NOTHING, self._end, waits=False)
+        return Pulled([], self._end, waits=False)
 
     def _read_later(self, need: ReadNeed) -> Pulled:
         self._is_reading = True
         self.host.submit_read(need, self._read_done)
-        return Pulled(NOTHING, None, waits=True)
+        return Pulled([], None, waits=True)
 
     def _read_done(self, outcome: bytes | LiftbridgeError) -> None:
         self._is_reading = False

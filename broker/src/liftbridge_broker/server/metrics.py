@@ -8,10 +8,13 @@ from typing import Final
 from liftbridge_broker.adapters.nats.messaging import NatsMessaging
 from liftbridge_broker.adapters.observe.metrics import Sample
 from liftbridge_broker.api.transport import GrpcServer
+from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.ports.files import Files
+from liftbridge_broker.storage.lookup import last_record_before
+from liftbridge_broker.storage.types import NO_TIMESTAMP
 
 API_VERSION: Final = "2.0.0"
 
@@ -40,7 +43,7 @@ class BrokerMetrics:
         partitions = self.node.partitions.values()
         stats = self.grpc.stats
         return {
-            "build_info": {(self.version, API_VERSION, platform.python_version()): 1},
+            "build_info": self._build_info(),
             "broker_start_time_seconds": self.started_ns,
             "broker_ready": int(self.is_ready()),
             "metadata_applied_index": self.node.state.applied_index,
@@ -56,9 +59,7 @@ class BrokerMetrics:
             "disk_total_bytes": self.files.total_bytes(),
             "disk_free_bytes": self.files.free_bytes(),
             "disk_full": int(self.node.is_full()),
-            "grpc_requests_total": {
-                (method, str(code)): count for (method, code), count in stats.requests.items()
-            },
+            "grpc_requests_total": self._requests(),
             "connections": stats.connections_open,
             "connections_total": stats.connections_total,
             "streams_open": stats.streams_open,
@@ -76,6 +77,13 @@ class BrokerMetrics:
                 "copy": self.node.lost_copy_count,
             },
         }
+
+    def _build_info(self) -> Mapping[tuple[str, ...], int]:
+        return {(self.version, API_VERSION, platform.python_version()): 1}
+
+    def _requests(self) -> Mapping[tuple[str, ...], int]:
+        requests = self.grpc.stats.requests
+        return {(method, str(code)): count for (method, code), count in requests.items()}
 
     def stream_samples(self) -> Iterable[tuple[str, Mapping[str, Sample]]]:
         """Samples of every stream, over the partitions led here."""
@@ -99,7 +107,7 @@ class BrokerMetrics:
 
 
 def _stream_sample(partitions: Sequence[Partition], now_ns: int) -> Mapping[str, Sample]:
-    oldest = [first for p in partitions if (first := p.log.first_timestamp()) is not None]
+    oldest = [first for p in partitions if (first := _oldest(p)) is not None]
     sample: dict[str, Sample] = {
         "published_messages_total": {
             path: sum(p.received_counts[path] for p in partitions)
@@ -137,7 +145,7 @@ def _partition_sample(partition: Partition, now_ns: int) -> Mapping[str, int]:
         "partition_subscriptions": len(partition.subscribers),
         "partition_subscription_lag_messages_max": _lag(partition),
         "partition_subscription_lag_seconds_max": _lag_ns(partition, now_ns),
-        "partition_last_timestamp_seconds": log.last_timestamp() or 0,
+        "partition_last_timestamp_seconds": max(0, log.largest_timestamp),
     }
 
 
@@ -152,4 +160,12 @@ def _lag_ns(partition: Partition, now_ns: int) -> int:
     if not partition.subscribers or _lag(partition) <= 0:
         return 0
     slowest = min(s.next_offset for s in partition.subscribers)
-    return max(0, now_ns - partition.log.timestamp_of(slowest))
+    record = last_record_before(partition.log, Offset(slowest + 1))
+    return max(0, now_ns - record[1]) if record is not None else 0
+
+
+def _oldest(partition: Partition) -> int | None:
+    """Timestamp of the first record kept, by what is in memory; `None` for an empty log."""
+    segments = partition.log.segments()
+    first = segments[0].first_timestamp if segments else NO_TIMESTAMP
+    return None if first == NO_TIMESTAMP else first

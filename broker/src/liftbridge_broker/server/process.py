@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import gc
 import secrets
+import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata as packages
@@ -22,6 +23,7 @@ from liftbridge_broker.adapters.nats.messaging import NatsMessaging
 from liftbridge_broker.adapters.nats.options import NatsOptions
 from liftbridge_broker.adapters.observe.catalogue import Catalogue
 from liftbridge_broker.adapters.observe.http import ObserveServer
+from liftbridge_broker.adapters.observe.logs import set_level
 from liftbridge_broker.adapters.observe.loop import LoopMonitor
 from liftbridge_broker.adapters.observe.observer import StructlogObserver
 from liftbridge_broker.api.context import Context
@@ -29,7 +31,8 @@ from liftbridge_broker.api.health import Health
 from liftbridge_broker.api.reflection import Reflection
 from liftbridge_broker.api.tls import ServerTls, TlsFiles
 from liftbridge_broker.api.transport import GrpcServer
-from liftbridge_broker.config.options import BrokerOptions
+from liftbridge_broker.config.options import BrokerOptions, TlsVersion
+from liftbridge_broker.config.reload import reloadable_diff, reloaded
 from liftbridge_broker.controller.commands import Command, CreateStream, RegisterBroker
 from liftbridge_broker.errors import (
     AlreadyExistsError,
@@ -58,6 +61,10 @@ METADATA_TOKEN: Final = Token(1)
 METADATA_DIRECTORY: Final = "metadata"
 PACKAGE: Final = "liftbridge-broker"
 GC_THRESHOLD: Final = 100_000
+TLS_VERSIONS: Final = {
+    TlsVersion.TLS_1_2: ssl.TLSVersion.TLSv1_2,
+    TlsVersion.TLS_1_3: ssl.TLSVersion.TLSv1_3,
+}
 
 
 class _Tokens:
@@ -351,11 +358,11 @@ class Broker:
         if options.tls.is_enabled:
             self._tls = ServerTls(
                 TlsFiles(
-                    cert=options.tls.cert,
-                    key=options.tls.key,
-                    client_ca=options.tls.client_ca,
-                    requires_client_cert=options.tls.requires_client_cert,
-                    version_min=options.tls.version_min,
+                    certificate=Path(options.tls.cert),
+                    key=Path(options.tls.key),
+                    client_ca=Path(options.tls.client_ca) if options.tls.client_ca else None,
+                    needs_client_certificate=options.tls.requires_client_cert,
+                    version_min=TLS_VERSIONS[options.tls.version_min],
                 )
             )
         listen = options.listen
@@ -426,10 +433,30 @@ class Broker:
                 reloading.cancel()
                 if reload.is_set():
                     reload.clear()
-                    if self._tls is not None:
-                        self._tls.reload()
+                    self._reload()
         finally:
             stopping.cancel()
+
+    def _reload(self) -> None:
+        """Put into force what a running broker may take over; the rest waits for a restart."""
+        try:
+            fresh = self.reload_options()
+            if self._tls is not None:
+                self._tls.reload()
+        except (LiftbridgeError, OSError) as error:
+            self.observer.transition("configuration_reload_refused", {"reason": str(error)})
+            return
+        diff = reloadable_diff(self.options, fresh)
+        self.options = reloaded(self.options, fresh)
+        set_level(self.options.logging.level)
+        self.node.set_defaults(self.options.streams, self._clock.now())
+        if self._observe is not None:
+            self._observe.streams_max = self.options.metrics.streams_max
+        applied = [change.key for change in diff.applied]
+        self.observer.transition("configuration_reloaded", {"applied": applied})
+        if diff.restart_needed:
+            waiting = [change.key for change in diff.restart_needed]
+            self.observer.transition("configuration_restart_needed", {"settings": waiting})
 
     async def _drain(self) -> None:
         """Stop in order: readiness, subscriptions, calls, NATS, disk."""
