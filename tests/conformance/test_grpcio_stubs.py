@@ -2,7 +2,6 @@
 one broker serves, every start and stop position, and what messages carry.
 """
 
-import asyncio
 import itertools
 from time import monotonic
 
@@ -401,46 +400,46 @@ def test_cursor_keeps_the_last_value_also_backwards(world: World) -> None:
 # Plain NATS
 
 
-def over_nats(url: str, subject: str, *payloads: bytes, reply: str = "") -> None:
-    async def publish() -> None:
-        client = await nats.connect(url)
-        for payload in payloads:
-            await client.publish(subject, payload, reply=reply)
-        await client.flush()
-        await client.close()
-
-    asyncio.run(publish())
+# gRPC calls of these tests block the loop; nothing on it has to run meanwhile.
 
 
-def test_plain_nats_message_is_stored(world: World, broker: Broker) -> None:
+async def over_nats(url: str, subject: str, *payloads: bytes, reply: str = "") -> None:
+    client = await nats.connect(url)
+    for payload in payloads:
+        await client.publish(subject, payload, reply=reply)
+    await client.flush()
+    await client.close()
+
+
+async def test_plain_nats_message_is_stored(world: World, broker: Broker) -> None:
     world.create()
     call = world.subscribe()
-    over_nats(broker.nats_url, world.name, b"plain", reply="answer.here")
+    await over_nats(broker.nats_url, world.name, b"plain", reply="answer.here")
     message = next(call)
     assert (message.offset, message.key, message.value) == (0, b"", b"plain")
     assert (message.subject, message.replySubject) == (world.name, "answer.here")
     assert message.headers["reply"] == b"answer.here"
 
 
-def test_wildcard_stream_collects_and_shows_the_subject(world: World, broker: Broker) -> None:
+async def test_wildcard_stream_collects_and_shows_the_subject(world: World, broker: Broker) -> None:
     world.create(subject=f"{world.name}.*")
     call = world.subscribe()
-    over_nats(broker.nats_url, f"{world.name}.a", b"1")
-    over_nats(broker.nats_url, f"{world.name}.b", b"2")
+    await over_nats(broker.nats_url, f"{world.name}.a", b"1")
+    await over_nats(broker.nats_url, f"{world.name}.b", b"2")
     assert {next(call).subject, next(call).subject} == {f"{world.name}.a", f"{world.name}.b"}
 
 
-def test_two_streams_on_a_subject_both_store(world: World, broker: Broker) -> None:
+async def test_two_streams_on_a_subject_both_store(world: World, broker: Broker) -> None:
     with broker.channel() as channel:
         other = World(channel)
         world.create(subject=f"{world.name}.both")
         other.create(subject=f"{world.name}.both")
         calls = [world.subscribe(), other.subscribe()]
-        over_nats(broker.nats_url, f"{world.name}.both", b"v")
+        await over_nats(broker.nats_url, f"{world.name}.both", b"v")
         assert [next(call).value for call in calls] == [b"v", b"v"]
 
 
-def test_broken_envelopes_are_stored_as_plain_messages(world: World, broker: Broker) -> None:
+async def test_broken_envelopes_are_stored_as_plain_messages(world: World, broker: Broker) -> None:
     world.create()
     call = world.subscribe()
     broken = [
@@ -449,24 +448,21 @@ def test_broken_envelopes_are_stored_as_plain_messages(world: World, broker: Bro
         ENVELOPE[:4] + b"\x01" + ENVELOPE[5:] + b"x",  # unknown version
         ENVELOPE + b"\xff\xff\xff",  # no protobuf
     ]
-    over_nats(broker.nats_url, world.name, *broken)
+    await over_nats(broker.nats_url, world.name, *broken)
     assert [next(call).value for _ in broken] == broken
 
 
-def test_enveloped_message_is_acked_to_its_inbox(world: World, broker: Broker) -> None:
+async def test_enveloped_message_is_acked_to_its_inbox(world: World, broker: Broker) -> None:
     world.create()
 
-    async def publish() -> bytes:
-        client = await nats.connect(broker.nats_url)
-        inbox = client.new_inbox()
-        answers = await client.subscribe(inbox)
-        message = api_pb2.Message(value=b"v", key=b"k", ackInbox=inbox, correlationId="c")
-        await client.publish(world.name, ENVELOPE + message.SerializeToString())
-        answer = await answers.next_msg(timeout=DEADLINE_SECONDS)
-        await client.close()
-        return answer.data
+    client = await nats.connect(broker.nats_url)
+    inbox = client.new_inbox()
+    answers = await client.subscribe(inbox)
+    published = api_pb2.Message(value=b"v", key=b"k", ackInbox=inbox, correlationId="c")
+    await client.publish(world.name, ENVELOPE + published.SerializeToString())
+    data = (await answers.next_msg(timeout=DEADLINE_SECONDS)).data
+    await client.close()
 
-    data = asyncio.run(publish())
     assert data[:4] == ENVELOPE[:4]
     assert data[7] == 1, "message type: ack"
     ack = api_pb2.Ack.FromString(data[data[5] :])
@@ -475,36 +471,34 @@ def test_enveloped_message_is_acked_to_its_inbox(world: World, broker: Broker) -
     assert (message.key, message.value, message.ackInbox) == (b"k", b"v", "")
 
 
-def test_grpc_publish_reaches_plain_nats_subscribers_once(world: World, broker: Broker) -> None:
+async def test_grpc_publish_reaches_plain_nats_subscribers_once(
+    world: World, broker: Broker
+) -> None:
     world.create()
 
-    async def watch() -> list[bytes]:
-        client = await nats.connect(broker.nats_url)
-        seen = await client.subscribe(world.name)
-        await client.flush()
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, world.publish_many, [b"1", b"2"])
-        values = []
-        for _ in range(2):
-            data = (await seen.next_msg(timeout=DEADLINE_SECONDS)).data
-            values.append(api_pb2.Message.FromString(data[data[5] :]).value)
-        # A third one would have arrived before this marker.
-        await client.publish(world.name, b"marker")
-        values.append((await seen.next_msg(timeout=DEADLINE_SECONDS)).data)
-        await client.close()
-        return values
-
-    assert asyncio.run(watch()) == [b"1", b"2", b"marker"]
+    client = await nats.connect(broker.nats_url)
+    seen = await client.subscribe(world.name)
+    await client.flush()
+    world.publish_many([b"1", b"2"])
+    values = []
+    for _ in range(2):
+        data = (await seen.next_msg(timeout=DEADLINE_SECONDS)).data
+        values.append(api_pb2.Message.FromString(data[data[5] :]).value)
+    # A third one would have arrived before this marker.
+    await client.publish(world.name, b"marker")
+    values.append((await seen.next_msg(timeout=DEADLINE_SECONDS)).data)
+    await client.close()
+    assert values == [b"1", b"2", b"marker"]
     assert [m.value for m in world.take(3, startPosition=EARLIEST)] == [b"1", b"2", b"marker"]
 
 
-def test_queue_group_shares_messages_between_streams(world: World, broker: Broker) -> None:
+async def test_queue_group_shares_messages_between_streams(world: World, broker: Broker) -> None:
     with broker.channel() as channel:
         other = World(channel)
         subject = f"{world.name}.shared"
         world.create(subject=subject, group="g")
         other.create(subject=subject, group="g")
-        over_nats(broker.nats_url, subject, *[b"v"] * 200)
+        await over_nats(broker.nats_url, subject, *[b"v"] * 200)
         deadline = monotonic() + DEADLINE_SECONDS
         counts = [0, 0]
         while sum(counts) < 200 and monotonic() < deadline:

@@ -102,7 +102,7 @@ func natsCount(o *options) (result, error) {
 	seen := int64(-1)
 	for seen != count.Load() {
 		seen = count.Load()
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(time.Second)
 	}
 	return result{"count": seen, "bytes": bytes.Load()}, nil
 }

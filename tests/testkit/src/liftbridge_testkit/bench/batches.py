@@ -130,7 +130,7 @@ class _Columns:
         for name in ("offset", "timestamp", "key", "value"):
             for buffer in batch.column(name).buffers():
                 if buffer is not None:
-                    self.crc = google_crc32c.extend(self.crc, memoryview(buffer))
+                    self.crc = google_crc32c.extend(self.crc, buffer.to_pybytes())
                     self.bytes += buffer.size
         self.count += rows
 

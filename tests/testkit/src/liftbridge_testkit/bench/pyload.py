@@ -42,6 +42,7 @@ _SEQUENCE: Final = struct.Struct("<Q")
 _WARM_UP_MAX: Final = 1_000
 _DEADLINE_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.02
+_QUIET_SECONDS: Final = 1.0
 
 
 class WrongAnswerError(Exception):
@@ -310,7 +311,7 @@ async def nats_count(options: argparse.Namespace) -> Result:
     seen = -1
     while seen != count:  # what was sent before may still be on its way
         seen = count
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(_QUIET_SECONDS)
     await client.close()
     return {"count": count}
 
