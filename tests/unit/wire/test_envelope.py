@@ -79,6 +79,7 @@ def test_unknown_flag_bits_are_ignored():
         ("header length beyond the data", bytes.fromhex("B90E43B400FF0000")),
         ("header length below eight", MAGIC + bytes((0, 7, 0, 0)) + b"\x1a\x01v"),
         ("header length zero", MAGIC + bytes((0, 0, 0, 0)) + b"\x1a\x01v"),
+        ("header length zero, the whole being protobuf", MAGIC + bytes(4) + b"zz\x1a\x01v"),
         ("seven bytes", MAGIC + bytes((0, 8, 0))),
         ("magic alone", MAGIC),
         ("nothing", b""),
@@ -89,6 +90,13 @@ def test_unknown_flag_bits_are_ignored():
         (
             "crc flag with a header of sixteen",
             MAGIC + bytes((0, 16, 1, 0)) + bytes(8) + b"\x1a\x01v",
+        ),
+        ("crc flag with a header of eight, empty", MAGIC + bytes((0, 8, 1, 0))),
+        (
+            "crc flag with a header of sixteen that fits",
+            MAGIC
+            + bytes((0, 16, 1, 0, 0, 0, 0, 0))
+            + encode_with_crc(EnvelopeType.PUBLISH, b"\x1a\x01v")[8:],
         ),
         ("crc flag and no room for it", MAGIC + bytes((0, 12, 1, 0))),
         ("wrong crc", encode_with_crc(EnvelopeType.PUBLISH, b"\x1a\x01v")[:-1] + b"w"),

@@ -108,7 +108,8 @@ def test_an_encoder_keeps_nothing_of_one_run_for_the_next():
     encoder = EnvelopeEncoder("s", "foo", 0)
     for inbox, policy, ids, appended in [
         (b"", 0, None, None), (b"in", 2, [b"a", b"b"], 5), (b"", 2, [b"cc", b"dd"], None),
-        (b"in", 0, [b"", b""], 5), (b"", 0, None, None),
+        (b"in", 0, [b"", b""], 5), (b"", 0, None, None), (b"", 0, None, 6), (b"", 0, None, 7),
+        (b"", 0, [b"a", b"bb"], None), (b"", 0, [b"", b"bb"], None), (b"", 0, [b"bb", b""], None),
     ]:  # fmt: skip
         frames = encoder.frames(
             [b"1", b"22"], correlation_ids=ids, ack_inbox=inbox, ack_policy=policy,

@@ -125,6 +125,17 @@ def test_table_forgets_patterns_that_are_gone():
     assert table._root.is_empty
 
 
+def test_every_change_is_seen_by_the_next_lookup():
+    table = SubjectTable()
+    assert table.lookup("a.b") == ()
+    table.add("a.*", 1)
+    assert table.lookup("a.b") == (1,)
+    table.add("a.b", 2)
+    assert set(table.lookup("a.b")) == {1, 2}
+    table.remove("a.*", 1)
+    assert table.lookup("a.b") == (2,)
+
+
 def test_table_cache_is_bounded():
     table = SubjectTable()
     table.add(">", 1)

@@ -197,9 +197,11 @@ class NatsParser:
                     break
                 end = start + size
                 append(data[start:end])
-        arrivals += [arrival] * (len(payloads) - len(arrivals))
         if not startswith(CRLF, end):
+            del payloads[-1:]
+            arrivals += [arrival] * (len(payloads) - len(arrivals))
             raise NatsProtocolError("a message does not end where its size says")
+        arrivals += [arrival] * (len(payloads) - len(arrivals))
         return end + 2
 
     def _read_one(self, data: bytes, position: int) -> int:
@@ -327,7 +329,8 @@ class NatsParser:
         runs = list(self._runs.items())
         self._runs.clear()
         for subscription, (arrivals, payloads) in runs:
-            self._handler.on_messages(subscription, arrivals, payloads)
+            if payloads:
+                self._handler.on_messages(subscription, arrivals, payloads)
 
 
 def _number(digits: bytes) -> int:
