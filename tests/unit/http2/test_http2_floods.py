@@ -39,6 +39,7 @@ def repeated(frame: bytes) -> Iterator[bytes]:
         (frames.frame(frames.PRIORITY, 0, 5, bytes(5)), 1000, "priority", "flood: priority"),
         (frames.frame(0xFA, 0, 0, b""), 1000, "unknown_frame", "flood: unknown_frame"),
         (frames.frame(frames.DATA, 0, 1, b""), 100, "empty_data", "flood: empty_data"),
+        (frames.rst_stream_frame(1, 8), 2000, "reset", "flood: reset"),
         (frames.window_update_frame(0, 1), 1000, "window_update", "flood: window_update"),
         (frames.window_update_frame(1, 1), 1000, "window_update", "flood: window_update"),
     ],

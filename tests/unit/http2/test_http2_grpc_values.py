@@ -56,6 +56,10 @@ def test_status_field_is_read_by_hpack(status: int) -> None:
     assert list(decoded) == [(b":status", b"%d" % status)]
 
 
+def test_trailers_may_go_without_a_message() -> None:
+    assert list(Decoder().decode(grpc.trailers_block(5, ""), raw=True)) == [(b"grpc-status", b"5")]
+
+
 def test_trailers_of_success_are_one_constant() -> None:
     assert grpc.trailers_block(0, "") is grpc.trailers_block(0, "")
     assert list(Decoder().decode(grpc.trailers_block(0, "fine"), raw=True)) == [

@@ -24,6 +24,11 @@ def test_server_announces_its_limits_before_it_has_received_anything() -> None:
     assert update == (frames.WINDOW_UPDATE, 0, 0, ((1 << 21) - 65_535).to_bytes(4, "big"), {})
 
 
+def test_connection_window_is_not_announced_where_it_is_the_default() -> None:
+    core = Connection(Limits(connection_window_bytes=65_535), 0)
+    assert [frame.kind for frame in Http2Peer().read(b"".join(core.take_output(0)))] == [4]
+
+
 def test_settings_of_the_client_are_acknowledged() -> None:
     acks = [frame for frame in Duel().greeting if frame.kind == frames.SETTINGS and frame.flags]
     assert [(ack.flags, ack.payload) for ack in acks] == [(frames.FLAG_ACK, b"")]

@@ -204,6 +204,17 @@ def test_trailers_end_the_request() -> None:
     assert duel.receive(frames.frame(frames.HEADERS, flags, 1, trailers)) == [RequestEnded(1)]
 
 
+def test_trailers_under_way_when_the_call_was_finished_are_ignored() -> None:
+    duel = Duel()
+    duel.open(1)
+    duel.core.finish(1, 9, "no")
+    duel.sent()
+    trailers = duel.peer.block([("x-check", "1")])
+    flags = END_HEADERS | frames.FLAG_END_STREAM
+    assert duel.receive(frames.frame(frames.HEADERS, flags, 1, trailers)) == []
+    assert duel.sent() == []
+
+
 @pytest.mark.parametrize(
     ("fields", "flags"),
     [

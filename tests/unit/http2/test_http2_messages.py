@@ -152,6 +152,22 @@ def test_incomplete_messages_of_all_streams_are_bounded_together() -> None:
     assert duel.receive(duel.peer.data(5, half)) == []
 
 
+def test_bound_of_incomplete_messages_may_be_reached_within_a_prefix() -> None:
+    duel = Duel(Limits(message_bytes_max=1000, partial_bytes_max=3))
+    duel.open(1)
+    assert duel.receive(duel.peer.data(1, b"\x00\x00")) == []
+    assert isinstance(duel.receive(duel.peer.data(1, b"\x00\x00\x01z"))[0], MessageRefused)
+    assert duel.core._table.partial_bytes == 0
+
+
+def test_message_may_be_followed_by_a_reset_in_one_chunk() -> None:
+    duel = Duel()
+    events = duel.receive(
+        duel.peer.request(1), duel.peer.message(1, b"m"), frames.rst_stream_frame(1, 8)
+    )
+    assert events[1:] == [MessagesReceived(1, [b"m"]), StreamCancelled(1, 8)]
+
+
 def test_bytes_of_a_cancelled_stream_no_longer_count() -> None:
     duel = Duel(SMALL)
     half = prefixed(b"x" * 1000)[:800]

@@ -82,6 +82,22 @@ def test_large_bytes_are_cut_at_the_largest_frame_the_peer_takes() -> None:
     assert b"".join(cut) == body
 
 
+def test_frame_may_end_with_a_queued_piece() -> None:
+    duel = Duel(settings={WINDOW: 6})
+    duel.open(1)
+    duel.core.send(1, [b"abc", b"def", b"ghi"])
+    assert bodies(duel.sent(), 1) == [b"abcdef"]
+
+
+def test_stream_in_line_may_be_reset() -> None:
+    duel = Duel()
+    duel.open(1)
+    duel.core.send(1, b"never sent")
+    duel.receive(frames.rst_stream_frame(1, Http2Code.CANCEL))
+    assert of_kind(duel.sent(), frames.DATA) == []
+    assert duel.core.queued_bytes == 0
+
+
 def test_no_byte_is_sent_beyond_the_window_of_the_stream() -> None:
     duel = Duel(settings={WINDOW: 10})
     duel.open(1, ends=True)
@@ -242,6 +258,14 @@ def test_plain_answer_ends_with_an_empty_frame() -> None:
         "content-length": "5",
     }
     assert (data.payload, end.payload, end.flags) == (b"hello", b"", END)
+
+
+def test_plain_answer_may_be_empty() -> None:
+    duel = Duel()
+    duel.receive(duel.peer.request(1, "/", verb="HEAD", more=(), ends=True))
+    duel.core.respond_plain(1, 200, b"")
+    headers, end = duel.sent()
+    assert (headers.fields["content-length"], end.flags) == ("0", END)
 
 
 @pytest.mark.parametrize("act", ["send", "finish", "respond_plain", "set_reading", "expect"])

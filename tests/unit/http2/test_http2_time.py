@@ -126,6 +126,14 @@ def test_expected_request_that_does_not_come_is_refused() -> None:
     assert duel.wait(100 * SECOND_NS) == [refused]
 
 
+def test_refused_request_is_not_refused_again_for_being_late() -> None:
+    duel = Duel(Limits(message_ns=9 * SECOND_NS, message_bytes_max=10, keepalive_ns=0))
+    duel.open(1)
+    assert len(duel.receive(duel.peer.message(1, bytes(11)))) == 1
+    duel.core.expect_request(1)
+    assert duel.wait(100 * SECOND_NS) == []
+
+
 def test_socket_that_takes_nothing_is_torn_down() -> None:
     duel = Duel(Limits(write_stall_ns=7 * SECOND_NS, keepalive_ns=0))
     duel.core.on_write_paused(duel.now)
@@ -173,6 +181,19 @@ def test_connection_without_calls_is_asked_to_leave() -> None:
     assert events == [ConnectionEnded(0, "all streams have ended")]
 
 
+def test_idle_clock_starts_anew_after_each_call() -> None:
+    duel = Duel(Limits(idle_ns=60 * SECOND_NS, keepalive_ns=0))
+    duel.wait(20 * SECOND_NS)
+    duel.open(1, ends=True)
+    duel.wait(10 * SECOND_NS)
+    duel.core.finish(1, 0, "")
+    duel.sent()
+    duel.wait(59 * SECOND_NS)
+    assert of_kind(duel.sent(), frames.GOAWAY) == []
+    duel.wait(SECOND_NS)
+    assert len(of_kind(duel.sent(), frames.GOAWAY)) == 1
+
+
 class TestDrain:
     """GOAWAY in two steps, then the end with the last call."""
 
@@ -211,7 +232,16 @@ class TestDrain:
         duel.core.end("closing")
         assert duel.core.take_events() == [ConnectionEnded(0, "closing")]
         assert duel.sent()[-1].debug_text == "closing"
-        assert duel.wait(1000 * SECOND_NS) == []
+        assert duel.core.on_time(duel.now + 1000 * SECOND_NS) == []
+        duel.core.end("again")
+        assert duel.core.take_events() == []
+
+    def test_answer_to_a_ping_that_was_not_sent_drains_nothing(self) -> None:
+        duel = Duel()
+        pong = frames.ping_frame(b"goodbye!", flags=frames.FLAG_ACK)
+        duel.receive(pong, pong, pong)
+        assert duel.sent() == []
+        assert isinstance(duel.open(1)[0], RequestReceived)
 
 
 def test_no_time_bound_is_needed() -> None:
@@ -219,7 +249,8 @@ def test_no_time_bound_is_needed() -> None:
     core = Connection(limits, 0)
     assert core.next_deadline() == NEVER
     core.receive(Http2Peer.hello(), 0)
-    core.receive(Http2Peer().request(1) + Http2Peer.data(1, b"\x00\x00") + b"\x00", 0)
+    core.receive(Http2Peer().request(1) + Http2Peer.data(1, b"\x00\x00"), 0)
+    core.receive(frames.frame(frames.HEADERS, 0, 3, b"") + b"\x00", 0)
     core.expect_request(1)
     core.on_write_paused(0)
     assert core.next_deadline() == NEVER

@@ -7,6 +7,8 @@ ones are constants (RFC 7541 6.2.2: 0x00, name, value, each behind its length).
 import base64
 import binascii
 import re
+from bisect import bisect_right
+from itertools import accumulate
 from typing import Final
 
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
@@ -52,19 +54,13 @@ def percent_encode(text: str) -> bytes:
 
     Cut to 4 KiB at a whole character, because clients bound the header list.
     """
-    escapes = _ESCAPES
-    encoded = b"".join([escapes[octet] for octet in text.encode("utf-8", "replace")])
-    if len(encoded) <= _MESSAGE_BYTES_MAX:
-        return encoded
-    kept: list[bytes] = []
-    size = 0
-    for character in text:
-        piece = b"".join([escapes[octet] for octet in character.encode("utf-8", "replace")])
-        size += len(piece)
-        if size > _MESSAGE_BYTES_MAX:
-            break
-        kept.append(piece)
-    return b"".join(kept)
+    octets = text.encode("utf-8", "replace")
+    pieces = [_ESCAPES[octet] for octet in octets]
+    sizes = list(accumulate(map(len, pieces)))
+    end = bisect_right(sizes, _MESSAGE_BYTES_MAX)
+    while end < len(octets) and octets[end] & 0xC0 == 0x80:
+        end -= 1
+    return b"".join(pieces[:end])
 
 
 def _integer(value: int) -> bytes:

@@ -233,7 +233,7 @@ class MessageReader:
             taken = min(_PREFIX_BYTES - len(partial), stop - start)
             self._keep(stream, data, start, start + taken)
             start += taken
-            if len(partial) < _PREFIX_BYTES:
+            if len(partial) < _PREFIX_BYTES or stream.is_refused:
                 return start
             compressed, size = PREFIX.unpack_from(partial)
             if compressed or size > self._limits.message_bytes_max:
@@ -257,11 +257,8 @@ class MessageReader:
             deadline = table.now + self._limits.message_ns
             stream.message_deadline_ns = deadline
             self.earliest_message_deadline_ns = self.earliest_message_deadline_ns or deadline
-        if stop - start == len(data):
-            stream.partial += data
-        else:
-            with memoryview(data) as view:
-                stream.partial += view[start:stop]
+        with memoryview(data) as view:
+            stream.partial += view[start:stop]
         table.partial_bytes += stop - start
         if table.partial_bytes > self._limits.partial_bytes_max:
             text = "too many bytes in incomplete messages on this connection"
