@@ -1,0 +1,132 @@
+"""Sealed batches for tests of the log, and what is in the bytes that readers give out."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from liftbridge_broker.logformat.batch import BatchHeader, filler, read_header, seal
+from liftbridge_broker.logformat.frames import Frame, decode_frame, iter_frames
+from liftbridge_broker.logformat.records import RecordEncoder
+from liftbridge_broker.model.ids import LeaderEpoch, Offset, PartitionId, PublisherId
+
+PARTITION = PartitionId(7 << 24 | 3)
+
+
+class Batches:
+    """Makes batches of one partition; times are seconds in nanoseconds.
+
+    Attributes:
+        partition_id: Partition of the batches.
+        subject: NATS subject of all records.
+    """
+
+    def __init__(self, partition_id: PartitionId = PARTITION, subject: str = "foo") -> None:
+        self.partition_id = partition_id
+        self.subject = subject
+        self._encoder = RecordEncoder("foo", partition_id & 0xFFFFFF)
+
+    def make(
+        self,
+        base: int,
+        values: Sequence[bytes],
+        *,
+        keys: Sequence[bytes] | None = None,
+        headers: Sequence[Mapping[str, bytes] | None] | None = None,
+        timestamp: int = 1,
+        epoch: int = 1,
+        publisher: tuple[int, int, int] = (0, 0, 0),
+    ) -> bytes:
+        """A batch of records with offsets that follow each other.
+
+        Args:
+            base: Offset of the first record.
+            values: Values of the records, at least one.
+            keys: Their keys.
+            headers: Their headers.
+            timestamp: Timestamp of all.
+            epoch: Leader epoch.
+            publisher: Publisher id, epoch, first sequence.
+        """
+        pieces = self._encoder.encode(
+            base_offset=base,
+            timestamp=timestamp,
+            subject=self.subject,
+            reply="",
+            values=values,
+            keys=keys,
+            headers=headers,
+        )
+        return seal(
+            frames=pieces,
+            partition_id=self.partition_id,
+            leader_epoch=LeaderEpoch(epoch),
+            base_offset=Offset(base),
+            last_offset=Offset(base + len(values) - 1),
+            count=len(values),
+            first_timestamp=timestamp,
+            largest_timestamp=timestamp,
+            publisher_id=PublisherId(publisher[0]),
+            publisher_epoch=publisher[1],
+            first_sequence=publisher[2],
+        )
+
+    def sparse(
+        self, base: int, end: int, kept: Mapping[int, bytes], *, timestamp: int = 1, epoch: int = 1
+    ) -> bytes:
+        """A batch as compaction leaves it: the range [base, end) with some records of it.
+
+        Args:
+            base: First offset of the range.
+            end: First offset behind it.
+            kept: Values of what is kept, by offset; none makes a filler.
+            timestamp: Timestamp of all.
+            epoch: Leader epoch.
+        """
+        if not kept:
+            return self.filler(base, end, timestamp=timestamp, epoch=epoch)
+        pieces = [
+            self._encoder.encode_record(
+                offset=offset,
+                timestamp=timestamp,
+                subject=self.subject,
+                reply="",
+                value=kept[offset],
+            )
+            for offset in sorted(kept)
+        ]
+        return seal(
+            frames=pieces,
+            partition_id=self.partition_id,
+            leader_epoch=LeaderEpoch(epoch),
+            base_offset=Offset(base),
+            last_offset=Offset(end - 1),
+            count=len(pieces),
+            first_timestamp=timestamp,
+            largest_timestamp=timestamp,
+            attributes=1,
+        )
+
+    def filler(self, base: int, end: int, *, timestamp: int = 1, epoch: int = 1) -> bytes:
+        """A batch without records that keeps the range [base, end)."""
+        return filler(
+            partition_id=self.partition_id,
+            leader_epoch=LeaderEpoch(epoch),
+            base_offset=Offset(base),
+            last_offset=Offset(end - 1),
+            timestamp=timestamp,
+        )
+
+
+def header_of(batch: bytes) -> BatchHeader:
+    """Header of a batch."""
+    return read_header(batch, 0)
+
+
+def frames_of(slices: Iterable[bytes | memoryview]) -> list[Frame]:
+    """Records in what a reader gave out."""
+    data = b"".join(slices)
+    return [decode_frame(data, start, end) for start, end, _ in iter_frames(data, 0, len(data))]
+
+
+def offsets_of(slices: Iterable[bytes | memoryview]) -> list[Offset]:
+    """Offsets in what a reader gave out."""
+    data = b"".join(slices)
+    return [offset for _, _, offset in iter_frames(data, 0, len(data))]
