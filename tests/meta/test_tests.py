@@ -12,10 +12,11 @@ TEST_FILES = [
     for path in python_files()
     if ROOT / "tests" in path.parents and path.name.startswith("test_")
 ]
-SKIPS = {"skip", "skipif", "xfail", "importorskip", "skipTest", "skipIf", "expectedFailure"}
+SKIPS = {"skipif", "xfail", "importorskip", "skipTest", "skipIf", "skipUnless", "expectedFailure"}
+SKIPPERS = {"pytest", "mark", "unittest"}  # whose `skip` it is; others may skip bytes
 # A helper with such a name asserts; its own body is a matter of review.
 ASSERTING = ("assert_", "check_", "expect_", "verify_", "run_state_machine")
-CONTEXTS = {"raises", "warns", "assertRaises"}
+CONTEXTS = {"raises", "warns", "fail", "assertRaises"}
 
 
 def last_name(node: ast.expr) -> str:
@@ -28,7 +29,9 @@ def last_name(node: ast.expr) -> str:
 def skips(tree: ast.AST) -> Iterator[int]:
     """Lines that skip a test or expect it to fail."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and node.attr in SKIPS:
+        if isinstance(node, ast.Attribute) and (
+            node.attr in SKIPS or (node.attr == "skip" and last_name(node.value) in SKIPPERS)
+        ):
             yield node.lineno
 
 
@@ -95,6 +98,7 @@ def test_no_package_among_the_test_folders():
     "source",
     [
         "pytest.skip('no server')",
+        "@pytest.mark.skip\ndef test(): ...",
         "@pytest.mark.xfail\ndef test(): ...",
         "@pytest.mark.skipif(True, reason='x')\ndef test(): ...",
         "grpc = pytest.importorskip('grpc')",
@@ -102,6 +106,10 @@ def test_no_package_among_the_test_folders():
 )
 def test_planted_skip_is_found(source):
     assert len(list(skips(ast.parse(source)))) == 1
+
+
+def test_skipping_something_else_is_left_alone():
+    assert list(skips(ast.parse("decoder.skip(block)"))) == []
 
 
 @pytest.mark.parametrize(

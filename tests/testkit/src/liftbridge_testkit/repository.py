@@ -11,7 +11,7 @@ _NEVER_ENTERED = {".git"}
 @cache
 def files(suffix: str = "") -> tuple[Path, ...]:
     """Every file of the tree that git would not ignore, sorted; with `suffix`, only such names."""
-    ignored = _ignored_folders()
+    ignored, patterns = _ignored()
     found: list[Path] = []
     pending = [ROOT]
     while pending:
@@ -19,7 +19,7 @@ def files(suffix: str = "") -> tuple[Path, ...]:
             if path.is_dir():
                 if path.name not in ignored and path.relative_to(ROOT).as_posix() not in ignored:
                     pending.append(path)
-            elif path.name.endswith(suffix) and path.suffix != ".pyc":
+            elif path.name.endswith(suffix) and not any(path.match(each) for each in patterns):
                 found.append(path)
     return tuple(sorted(found))
 
@@ -35,7 +35,8 @@ def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def _ignored_folders() -> set[str]:
-    """Folders named in `.gitignore`, by name or by path from the root."""
+def _ignored() -> tuple[set[str], list[str]]:
+    """Folders and patterns of files named in `.gitignore`, by name or by path from the root."""
     lines = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
-    return _NEVER_ENTERED | {line.strip("/") for line in lines if line.endswith("/")}
+    folders = {line.strip("/") for line in lines if line.endswith("/")}
+    return _NEVER_ENTERED | folders, [line for line in lines if line and not line.endswith("/")]
