@@ -312,6 +312,10 @@ def test_power_cut_at_every_write_and_sync_keeps_what_was_flushed() -> None:
                 newer = [known, *(state(n) for n in range(known[1], 4))]
                 found = loaded.states.get(partition)
                 gone = partition == C and len(acknowledged) == 4
-                assert found in newer or found in map(weak, newer) or (gone and found is None)
+                assert (
+                    found in newer
+                    or found in [weak(one) for one in newer]
+                    or (gone and found is None)
+                )
             cuts += 1
     assert cuts == points * 20

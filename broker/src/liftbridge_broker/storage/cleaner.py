@@ -1,4 +1,4 @@
-"""The cleaner: rolls by age, applies retention and starts compaction, a log at a time.
+"""The cleaner: rolls by age, applies retention and asks for compaction, a log at a time.
 
 One heap of deadlines for all logs, because a timer for each would cost an idle broker with a
 thousand streams more than the work itself. As in the original a tick that rolled does nothing
@@ -6,11 +6,14 @@ else, and retention comes before compaction (liftbridge 4.4, 4.7, 4.8).
 """
 
 import heapq
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from liftbridge_broker.model.ids import Instant, Offset
 from liftbridge_broker.model.streams import MILLISECOND_NS
-from liftbridge_broker.storage.flush import StoredLog
+from liftbridge_broker.ports.files import FileEvent, Files, Token
+from liftbridge_broker.storage.flush import FlushDriver, StoredLog
+from liftbridge_broker.storage.journal import Journal
 from liftbridge_broker.storage.retention import choose_log_start, limits_of
 
 TICKS_MAX: Final = 16
@@ -19,20 +22,42 @@ _SPREAD: Final = 0x9E37_79B9_7F4A_7C15
 _SPREAD_BITS: Final = 64
 
 
-class CleanerHost(Protocol):
-    """What the cleaner asks of the store."""
+class Tell(Protocol):
+    """Tells the observer of something that happened to a log."""
 
-    def roll(self, stored: StoredLog, now: Instant) -> None:
-        """Begin a new segment."""
+    def __call__(self, stored: StoredLog, kind: str, **values: object) -> None:
+        """Tell it, with the stream and the partition added."""
         ...
 
-    def raise_log_start(self, stored: StoredLog, offset: Offset, now: Instant) -> None:
-        """Move the log start durably, then remove the segments below it."""
-        ...
 
-    def compact(self, stored: StoredLog, now: Instant, wall_ns: int) -> None:
-        """Begin to compact, or do nothing when nothing can be gained."""
-        ...
+class Removals:
+    """Files on their way out; the loop does not wait for them."""
+
+    def __init__(self, files: Files, new_token: Callable[[], Token]) -> None:
+        self._files = files
+        self._new_token = new_token
+        self._tokens: set[Token] = set()
+
+    def submit(self, paths: Sequence[str]) -> None:
+        """Begin to remove files that nothing refers to."""
+        for path in paths:
+            token = self._new_token()
+            self._tokens.add(token)
+            self._files.submit_remove(token, path)
+
+    def owns(self, token: Token) -> bool:
+        """Whether an event belongs here."""
+        return token in self._tokens
+
+    def on_event(self, event: FileEvent) -> None:
+        """A removal ended.
+
+        Raises:
+            FilesError: It failed.
+        """
+        self._tokens.remove(event.token)
+        if event.error is not None:
+            raise event.error
 
 
 class _Tick(NamedTuple):
@@ -44,10 +69,37 @@ class _Tick(NamedTuple):
 
 
 class Cleaner:
-    """Deadlines of all logs of a store."""
+    """Deadlines of all logs of a store, and what is done when they come.
 
-    def __init__(self, host: CleanerHost) -> None:
-        self._host = host
+    Errors of the device are raised to the store.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        flush: FlushDriver,
+        removals: Removals,
+        *,
+        save: Callable[[StoredLog], None],
+        compact: Callable[[StoredLog, Instant, int], None],
+        tell: Tell,
+    ) -> None:
+        """Begin without logs.
+
+        Args:
+            journal: The journal that knows the log starts.
+            flush: Makes it durable.
+            removals: Takes files away.
+            save: Saves what else the batches of a log tell before some of them go.
+            compact: Asks for compaction.
+            tell: Tells the observer.
+        """
+        self._journal = journal
+        self._flush = flush
+        self._removals = removals
+        self._save = save
+        self._compact = compact
+        self._tell = tell
         self._ticks: list[_Tick] = []
         self._sequence = 0
 
@@ -62,11 +114,7 @@ class Cleaner:
         return self._ticks[0].deadline if self._ticks else None
 
     def on_timer(self, now: Instant, wall_ns: int) -> None:
-        """Look after the logs that are due.
-
-        Raises:
-            FilesError: The disk failed.
-        """
+        """Look after the logs that are due."""
         for _ in range(TICKS_MAX):
             if not self._ticks or self._ticks[0].deadline > now:
                 return
@@ -76,14 +124,22 @@ class Cleaner:
             self._push(stored, Instant(now + _interval_ns(stored)))
             self._tick(stored, now, wall_ns)
 
+    def raise_log_start(self, stored: StoredLog, offset: Offset, reason: str, now: Instant) -> None:
+        """Move the log start durably, then remove the segments below it."""
+        if offset <= stored.log.log_start_offset:
+            return
+        self._save(stored)
+        stored.log.set_log_start(offset)
+        self._journal.put(stored.partition_id, stored.log.state)
+        self._flush.require_journal(lambda: self._drop_segments(stored, offset, reason), now)
+
     def _tick(self, stored: StoredLog, now: Instant, wall_ns: int) -> None:
         log = stored.log
-        if log.is_offline:
-            return
         if not log.is_dirty:
             log.close_idle()
         if log.needs_roll(wall_ns):
-            self._host.roll(stored, now)
+            log.roll()
+            self._tell(stored, "segment_rolled", base_offset=log.log_end_offset)
             return
         if stored.is_leader:
             log_start = choose_log_start(
@@ -93,10 +149,27 @@ class Cleaner:
                 limits=limits_of(stored.options),
                 wall_ns=wall_ns,
             )
-            if log_start > log.log_start_offset:
-                self._host.raise_log_start(stored, log_start, now)
+            self.raise_log_start(stored, log_start, "retention", now)
         if stored.options.compact_enabled:
-            self._host.compact(stored, now, wall_ns)
+            self._compact(stored, now, wall_ns)
+
+    def _drop_segments(self, stored: StoredLog, offset: Offset, reason: str) -> None:
+        """The log start is durable: the files below it mean nothing any more."""
+        if stored.is_closed:
+            return
+        log = stored.log
+        bytes_before, count_before = log.size_bytes, log.segment_count
+        self._removals.submit(log.drop_segments_below(offset))
+        freed = bytes_before - log.size_bytes
+        stored.counted_bytes = max(0, stored.counted_bytes - freed)
+        self._tell(
+            stored,
+            "segments_deleted",
+            segments=count_before - log.segment_count,
+            bytes=freed,
+            reason=reason,
+            log_start_offset=offset,
+        )
 
     def _push(self, stored: StoredLog, deadline: Instant) -> None:
         self._sequence += 1
@@ -104,5 +177,5 @@ class Cleaner:
 
 
 def _interval_ns(stored: StoredLog) -> int:
-    # The original takes 0 as its default; a cleaner that never rests is nobody's wish.
+    # A cleaner that never rests is nobody's wish.
     return max(1, stored.options.cleaner_interval_ms) * MILLISECOND_NS

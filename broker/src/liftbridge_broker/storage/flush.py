@@ -27,6 +27,7 @@ from liftbridge_broker.storage.log import PartitionLog
 
 _SECOND_NS: Final = 1_000_000_000
 _MIB: Final = 1 << 20
+_NOTHING: Final = Offset(0)
 UNHURRIED_COUNT_MAX: Final = 32
 """Partitions not under `commit` that one flight takes along."""
 SIZE_CHECK_APPENDS: Final = 8
@@ -75,6 +76,10 @@ class StoredLog:
         is_closed: Whether it left the store.
         counted_bytes: Size of the log when it was last taken into a flight.
         append_count: Appends since it began to wait.
+        is_compacting: Whether it waits to be compacted or is being compacted.
+        compacted_end: End of the segments that the last pass over all keys rewrote.
+        compacted_bytes: Size of the log after the last pass.
+        map_start: Where the next pass begins to collect keys; 0 after one that held them all.
     """
 
     partition_id: PartitionId
@@ -87,6 +92,10 @@ class StoredLog:
     is_closed: bool = False
     counted_bytes: int = 0
     append_count: int = 0
+    is_compacting: bool = False
+    compacted_end: Offset = _NOTHING
+    compacted_bytes: int = 0
+    map_start: Offset = _NOTHING
 
 
 @dataclass(slots=True)
@@ -180,7 +189,7 @@ class FlushDriver:
         stored.policy = policy
         stored.log.commit = policy is FsyncPolicy.COMMIT
         if stored.is_waiting:
-            # Its place in the old queue is skipped when its turn comes.
+            # Its place in the old queue may still take it along, earlier than it need be.
             stored.is_waiting = False
             self.note_append(stored, now)
 

@@ -18,7 +18,9 @@ from liftbridge_broker.model.ids import Instant, Offset, PartitionId, StreamName
 from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy, StreamOptions
 from liftbridge_broker.ports.files import FileEvent, Files, Token
 from liftbridge_broker.ports.observe import Observer
-from liftbridge_broker.storage.cleaner import Cleaner
+from liftbridge_broker.storage.cleaner import Cleaner, Removals
+from liftbridge_broker.storage.compaction import CompactionRunner
+from liftbridge_broker.storage.compactions import Compactions
 from liftbridge_broker.storage.directory import (
     JOURNAL,
     RESERVE,
@@ -91,6 +93,7 @@ class LogStore:
         *,
         observer: Observer,
         new_token: Callable[[], Token],
+        runner: CompactionRunner | None,
         now: Instant,
     ) -> None:
         """Take over what `open_store` read."""
@@ -106,11 +109,21 @@ class LogStore:
         self._space_due = now
         self._trash = TrashBin(files, options.trash_grace_ns, new_token)
         self._flush = FlushDriver(files, journal, options.flush, new_token, self._on_full)
-        self._cleaner = Cleaner(self)
+        self._removals = Removals(files, new_token)
+        self._compactions = Compactions(
+            files, runner, self._removals, new_token, save=self._write_snapshot, tell=self._tell_of
+        )
+        self._cleaner = Cleaner(
+            journal,
+            self._flush,
+            self._removals,
+            save=self._write_snapshot,
+            compact=self._compactions.request,
+            tell=self._tell_of,
+        )
         self._logs: dict[PartitionId, StoredLog] = {}
         self._snapshots: dict[PartitionId, Callable[[], bytes]] = {}
         self._stamp = None if loaded.damaged_count or loaded.torn_bytes else loaded.stamp
-        self._removals: dict[Token, str] = {}
         self._scanned_bytes = 0
         self._has_begun = False
         self.identity = directory.identity
@@ -236,6 +249,10 @@ class LogStore:
         """Where state of idempotent publishers comes from before the log loses headers."""
         self._snapshots[partition] = source
 
+    def write_snapshot(self, partition: PartitionId, now: Instant) -> None:
+        """Store the state of idempotent publishers now, so that the next start scans less."""
+        self._guarded(lambda: self._write_snapshot(self._logs[partition]), now)
+
     def read_snapshot(self, partition: PartitionId) -> bytes | None:
         """State of idempotent publishers as it was stored last, `None` when there is none.
 
@@ -301,6 +318,11 @@ class LogStore:
             raise
         self._flush.note_journal(now)
 
+    def raise_log_start(self, partition: PartitionId, offset: Offset, now: Instant) -> None:
+        """Hide records below an offset, durably; whole segments below it are removed."""
+        stored = self._logs[partition]
+        self._guarded(lambda: self._cleaner.raise_log_start(stored, offset, "request", now), now)
+
     def delete(self, partition: PartitionId, now: Instant, wall_ns: int) -> None:
         """Move the log of a partition to the trash; only on a committed command (policy 9)."""
         stored = self._logs.pop(partition, None)
@@ -319,6 +341,7 @@ class LogStore:
             self._flush.next_deadline(),
             self._cleaner.next_deadline(),
             self._trash.next_deadline(),
+            self._compactions.next_deadline(),
         ]
         if self._space.is_full:
             deadlines.append(self._space_due)
@@ -330,25 +353,25 @@ class LogStore:
 
     def owns(self, token: Token) -> bool:
         """Whether an event belongs to the store."""
-        return token in self._removals or self._flush.owns(token) or self._trash.owns(token)
+        owners = (self._flush, self._removals, self._trash, self._compactions)
+        return any(owner.owns(token) for owner in owners)
 
     def on_file_event(self, event: FileEvent, now: Instant, wall_ns: int) -> Sequence[Flushed]:
         """A call of the store ended; what became durable by it, in the order of submission."""
         if self.failure:
             return ()
-        if self._trash.owns(event.token):
-            self._on_purged(event, now, wall_ns)
-            return ()
-        if event.token in self._removals:
-            del self._removals[event.token]
-            if event.error is not None:
-                self._fail(event.error)
-            return ()
         try:
-            return self._flush.on_event(event, now)
+            if self._flush.owns(event.token):
+                return self._flush.on_event(event, now)
+            if self._trash.owns(event.token):
+                self._on_purged(event, now, wall_ns)
+            elif self._removals.owns(event.token):
+                self._removals.on_event(event)
+            else:
+                self._compactions.on_event(event, now)
         except FilesError as error:
-            self._fail(error)
-            return ()
+            self._met(error, now)
+        return ()
 
     # End.
 
@@ -358,6 +381,7 @@ class LogStore:
         Raises:
             FilesError: The disk failed, so the stop is not clean and there is no marker.
         """
+        self._compactions.stop()
         if self.failure:
             self.abandon()
             return
@@ -377,28 +401,11 @@ class LogStore:
 
     def abandon(self) -> None:
         """Close all files and nothing else; the next start recovers."""
+        self._compactions.stop()
         for stored in self._logs.values():
             stored.is_closed = True
             stored.log.abandon()
         self._journal.close()
-
-    # What the cleaner asks.
-
-    def roll(self, stored: StoredLog, now: Instant) -> None:
-        """Begin a new segment in a log."""
-        del now
-        stored.log.roll()
-        self._tell_of(stored, "segment_rolled", base_offset=stored.log.log_end_offset)
-
-    def raise_log_start(self, stored: StoredLog, offset: Offset, now: Instant) -> None:
-        """Move the log start durably, then remove the segments below it."""
-        self._write_snapshot(stored)
-        stored.log.set_log_start(offset)
-        self._journal.put(stored.partition_id, stored.log.state)
-        self._flush.require_journal(lambda: self._drop_segments(stored, offset), now)
-
-    def compact(self, stored: StoredLog, now: Instant, wall_ns: int) -> None:
-        """Begin to compact a log."""
 
     # Inside.
 
@@ -406,29 +413,9 @@ class LogStore:
         self._flush.on_timer(now)
         self._cleaner.on_timer(now, wall_ns)
         self._trash.on_timer(now)
+        self._compactions.on_timer(now)
         if self._space.is_full and now >= self._space_due:
             self._check_space(now)
-
-    def _drop_segments(self, stored: StoredLog, offset: Offset) -> None:
-        """The log start is durable: the files below it mean nothing any more."""
-        if stored.is_closed:
-            return
-        before = stored.log.size_bytes
-        count = stored.log.segment_count
-        for path in stored.log.drop_segments_below(offset):
-            token = self._new_token()
-            self._removals[token] = path
-            self._files.submit_remove(token, path)
-        freed = before - stored.log.size_bytes
-        stored.counted_bytes = max(0, stored.counted_bytes - freed)
-        self._tell_of(
-            stored,
-            "segments_deleted",
-            segments=count - stored.log.segment_count,
-            bytes=freed,
-            reason="retention",
-            log_start_offset=offset,
-        )
 
     def _trash_log(self, partition: PartitionId, now: Instant, wall_ns: int) -> None:
         trashed = self._directory.trash_log(partition, wall_ns)
@@ -439,8 +426,7 @@ class LogStore:
     def _on_purged(self, event: FileEvent, now: Instant, wall_ns: int) -> None:
         self._trash.on_event(event, now, wall_ns)
         if event.error is not None:
-            self._fail(event.error)
-            return
+            raise event.error
         self._tell("trash_purged", entries=1, bytes=0)
         if self._space.is_full:
             self._trash.on_pressure()
@@ -513,7 +499,7 @@ class LogStore:
         self._scanned_bytes += report.scanned_bytes
         for path in report.quarantined:
             self._tell_of(stored, "segment_quarantined", path=path, position=0)
-        if report.cut_bytes or report.rebuilt_indexes:
+        if report.cut_bytes:
             self._tell_of(
                 stored,
                 "log_recovered",
@@ -522,6 +508,8 @@ class LogStore:
                 cut_copy=", ".join(report.cut_copies),
                 rebuilt_indexes=report.rebuilt_indexes,
             )
+        elif report.rebuilt_indexes:
+            self._tell_of(stored, "index_rebuilt", path=stored.log.directory)
 
     def _tell_of(self, stored: StoredLog, kind: str, **values: object) -> None:
         self._tell(kind, stream=stored.stream, partition=number_of(stored.partition_id), **values)
@@ -539,6 +527,7 @@ def open_store(
     new_token: Callable[[], Token],
     now: Instant,
     wall_ns: int,
+    runner: CompactionRunner | None = None,
 ) -> LogStore:
     """Read what a data directory says of itself; `LogStore.open` and `LogStore.begin` follow.
 
@@ -550,6 +539,7 @@ def open_store(
         new_token: Gives tokens that nobody else uses.
         now: Time now.
         wall_ns: Unix nanoseconds now.
+        runner: Compacts logs elsewhere; `None` has it done here, in steps.
 
     Raises:
         FilesError: The disk refused to read or write; nothing is decided.
@@ -567,6 +557,7 @@ def open_store(
         options,
         observer=observer,
         new_token=new_token,
+        runner=runner,
         now=now,
     )
     store.start(wall_ns)

@@ -1,0 +1,460 @@
+"""Compaction by key: of the records with one key only the last one below a bound stays.
+
+Follows the original's rules (liftbridge 4.8) where they are not its defects: sealed segments only,
+records without a key stay, and the last record of the log stays always. Ranges of offsets stay
+too: batches that lost all their records become header-only *fillers*, neighbours of one leader
+epoch become one, never across epochs (replication 1.15). Segments that have become small are
+merged.
+
+The bound is what is both committed and synced. A record must not be dropped because of a newer one
+that a power cut may still take back.
+
+Reads and writes files and nothing else, in bounded steps, so that it runs in a helper process
+(`adapters.disk.compactor`) or, in simulations and tests, between the events of a node. Results are
+files `<log>.cleaned` that the owner swaps in, oldest first; a crash before that leaves files which
+the next start removes.
+"""
+
+import json
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
+from typing import Final, NamedTuple, Protocol
+
+from liftbridge_broker.errors import CorruptionError, FilesError
+from liftbridge_broker.logformat.batch import (
+    ATTRIBUTE_COMPACTED,
+    HEADER_SIZE,
+    BatchHeader,
+    filler,
+    seal,
+)
+from liftbridge_broker.logformat.frames import (
+    decode_frame,
+    frame_key,
+    frame_timestamp,
+    iter_frames,
+)
+from liftbridge_broker.model.ids import Offset, PartitionId
+from liftbridge_broker.ports.files import FileHandle, Files, Token
+from liftbridge_broker.storage.rewrite import write_index_file
+from liftbridge_broker.storage.scan import LogFile, scan_batches
+from liftbridge_broker.storage.segment import CLEANED_SUFFIX, index_name, log_name
+
+STEP_BYTES: Final = 1 << 20
+"""Bytes of log read in one step, unless one batch is larger."""
+KEY_COUNT_MAX: Final = 1_000_000
+"""Keys held in one pass, about 130 bytes each; a log with more takes several passes."""
+NOTHING: Final = Offset(0)
+"""No offset is below it."""
+_SHORT_KEY_BYTES: Final = 24
+_DIGEST_BYTES: Final = 16
+_WRITE_BYTES: Final = 1 << 20
+_RELATIVE_MAX: Final = (1 << 32) - 1
+
+
+class SegmentRef(NamedTuple):
+    """One segment as it was when the job was made; `size` is what of its file counts."""
+
+    base: Offset
+    end: Offset
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionJob:
+    """What is to be compacted.
+
+    Attributes:
+        directory: Folder of the log.
+        partition_id: Its partition.
+        segments: All its segments, oldest first, adjoining.
+        sealed_count: How many of them, from the first, may be rewritten.
+        until: Records at and behind it neither go nor make others go.
+        map_start: Where to begin to collect keys.
+        segment_bytes_max: Size up to which small segments are merged, 0 for never.
+        key_count_max: Keys to hold.
+        tombstones_before_ns: Tombstones with an older timestamp may go; 0 keeps them all.
+        tombstones_until: Offset up to which every replica was compacted cleanly.
+    """
+
+    directory: str
+    partition_id: PartitionId
+    segments: tuple[SegmentRef, ...]
+    sealed_count: int
+    until: Offset
+    map_start: Offset
+    segment_bytes_max: int
+    key_count_max: int = KEY_COUNT_MAX
+    tombstones_before_ns: int = 0
+    tombstones_until: Offset = NOTHING
+
+
+class Replacement(NamedTuple):
+    """A file `<log of the first>.cleaned` that takes the place of segments."""
+
+    segments: tuple[SegmentRef, ...]
+
+
+class CompactionResult(NamedTuple):
+    """Outcome of a job.
+
+    Attributes:
+        replacements: What is to be swapped in, in this order.
+        removed_count: Records dropped.
+        before_bytes: Bytes of the segments that were rewritten.
+        after_bytes: Bytes of what takes their place.
+        map_end: Offset up to which keys were collected; `until` when all fitted.
+    """
+
+    replacements: tuple[Replacement, ...]
+    removed_count: int
+    before_bytes: int
+    after_bytes: int
+    map_end: Offset
+
+
+class CompactionRunner(Protocol):
+    """Compacts elsewhere, one job after the other."""
+
+    def submit(self, token: Token, job: CompactionJob) -> None:
+        """Begin a job; a `FileEvent` with `encode_result` of its outcome, or an error, follows."""
+        ...
+
+
+Steps = Generator[None, None, CompactionResult]
+
+
+def compact(files: Files, job: CompactionJob) -> Steps:
+    """Compact a log in steps; the generator's value is the result.
+
+    Raises:
+        CorruptionError: A batch is damaged; nothing takes effect.
+        FilesError: The file system failed or is full; nothing takes effect.
+    """
+    made: list[str] = []
+    try:
+        return (yield from _compact(files, job, made))
+    except (CorruptionError, FilesError):
+        for path in made:
+            files.remove(path)
+        raise
+
+
+@dataclass(slots=True)
+class _Sieve:
+    """Decides which records stay.
+
+    Attributes:
+        job: What is to be done.
+        map_end: First offset whose key was not collected.
+        latest: Last offset of every key collected.
+    """
+
+    job: CompactionJob
+    map_end: Offset
+    latest: dict[bytes, int] = field(default_factory=dict)
+
+    def collect(self, batch: bytes) -> bool:
+        """Note the keys of a batch; false when there is no room for more."""
+        latest = self.latest
+        for position, _, offset in iter_frames(batch, HEADER_SIZE, len(batch)):
+            if offset >= self.job.until:
+                break
+            key = frame_key(batch, position)
+            if not key:
+                continue
+            name = _name(key)
+            if name not in latest and len(latest) >= self.job.key_count_max:
+                self.map_end = offset
+                return False
+            latest[name] = offset
+        return True
+
+    def kept(self, batch: bytes) -> list[tuple[int, int]]:
+        """Where the records of a batch that stay begin and end."""
+        return [
+            (position, end)
+            for position, end, offset in iter_frames(batch, HEADER_SIZE, len(batch))
+            if self._stays(batch, position, end, offset)
+        ]
+
+    def _stays(self, batch: bytes, position: int, end: int, offset: Offset) -> bool:
+        job = self.job
+        # The last committed record stays even as a tombstone, so that a log never ends in a hole.
+        if offset >= self.map_end or offset >= job.until - 1:
+            return True
+        key = frame_key(batch, position)
+        if not key:
+            return True
+        if self.latest.get(_name(key), -1) > offset:
+            return False
+        if not job.tombstones_before_ns or offset >= job.tombstones_until:
+            return True
+        is_old = frame_timestamp(batch, position) < job.tombstones_before_ns
+        return not (is_old and not decode_frame(batch, position, end).value)
+
+
+@dataclass(slots=True)
+class _Pace:
+    """Tells when a step is long enough."""
+
+    bytes_read: int = 0
+
+    def is_over(self, size: int) -> bool:
+        """Count bytes; whether it is time to let others do something."""
+        self.bytes_read += size
+        if self.bytes_read < STEP_BYTES:
+            return False
+        self.bytes_read = 0
+        return True
+
+
+def _compact(files: Files, job: CompactionJob, made: list[str]) -> Steps:
+    sieve = _Sieve(job, job.until)
+    pace = _Pace()
+    yield from _collect_keys(files, job, sieve, pace)
+    kept: list[int] = []
+    removed: list[int] = []
+    for segment in job.segments[: job.sealed_count]:
+        size, count = yield from _weigh(files, job, segment, sieve, pace)
+        kept.append(size)
+        removed.append(count)
+    replacements = []
+    before_bytes = after_bytes = removed_count = 0
+    for first, end in _groups(job, kept, removed):
+        group = job.segments[first:end]
+        after_bytes += yield from _rewrite(files, job, group, sieve, pace, made)
+        before_bytes += sum(segment.size for segment in group)
+        removed_count += sum(removed[first:end])
+        replacements.append(Replacement(group))
+    return CompactionResult(
+        tuple(replacements), removed_count, before_bytes, after_bytes, sieve.map_end
+    )
+
+
+def _collect_keys(
+    files: Files, job: CompactionJob, sieve: _Sieve, pace: _Pace
+) -> Generator[None, None, None]:
+    for segment in job.segments:
+        if segment.end <= job.map_start:
+            continue
+        for batch, header in _batches(files, job, segment):
+            if header.base_offset >= job.until:
+                return
+            if header.end_offset > job.map_start and not sieve.collect(batch):
+                return
+            if pace.is_over(header.size):
+                yield
+
+
+def _weigh(
+    files: Files, job: CompactionJob, segment: SegmentRef, sieve: _Sieve, pace: _Pace
+) -> Generator[None, None, tuple[int, int]]:
+    """Bytes that stay of a segment, about, and records that go."""
+    kept_bytes = removed = 0
+    for batch, header in _batches(files, job, segment):
+        kept = sieve.kept(batch)
+        kept_bytes += HEADER_SIZE + sum(end - position for position, end in kept)
+        removed += header.count - len(kept)
+        if pace.is_over(header.size):
+            yield
+    return kept_bytes, removed
+
+
+def _groups(
+    job: CompactionJob, kept: Sequence[int], removed: Sequence[int]
+) -> Iterator[tuple[int, int]]:
+    """Runs of segments to be written as one each: those that lose records, and small neighbours."""
+    first = 0
+    while first < len(kept):
+        end = first + 1
+        total = kept[first]
+        while end < len(kept) and total + kept[end] <= job.segment_bytes_max:
+            if job.segments[end].end - job.segments[first].base > _RELATIVE_MAX:
+                break
+            total += kept[end]
+            end += 1
+        if end - first > 1 or removed[first]:
+            yield first, end
+        first = end
+
+
+def _rewrite(
+    files: Files,
+    job: CompactionJob,
+    group: Sequence[SegmentRef],
+    sieve: _Sieve,
+    pace: _Pace,
+    made: list[str],
+) -> Generator[None, None, int]:
+    """Write what stays of a group into one file with its index; the size of the file."""
+    base = group[0].base
+    path = cleaned_path(job.directory, base)
+    index_path = f"{job.directory}/{index_name(base)}{CLEANED_SUFFIX}"
+    for left_over in (path, index_path):
+        made.append(left_over)
+        files.remove(left_over)
+    handle = files.open(path, create=True)
+    try:
+        output = _Output(files, handle, job.partition_id)
+        for segment in group:
+            for batch, header in _batches(files, job, segment):
+                _sift(batch, header, sieve, output)
+                if pace.is_over(header.size):
+                    yield
+        output.finish()
+        files.sync(handle)
+        size = files.size(handle)
+    finally:
+        files.close(handle)
+    write_index_file(files, path, index_path, job.partition_id, base)
+    return size
+
+
+def _sift(batch: bytes, header: BatchHeader, sieve: _Sieve, output: "_Output") -> None:
+    """Put what stays of one batch into the output."""
+    kept = sieve.kept(batch)
+    if not kept:
+        output.put_empty(header)
+        return
+    if len(kept) == header.count:
+        output.put(batch)
+        return
+    timestamps = [frame_timestamp(batch, position) for position, _ in kept]
+    output.put(
+        seal(
+            frames=[batch[position:end] for position, end in kept],
+            partition_id=header.partition_id,
+            leader_epoch=header.leader_epoch,
+            base_offset=header.base_offset,
+            last_offset=header.last_offset,
+            count=len(kept),
+            first_timestamp=timestamps[0],
+            largest_timestamp=max(timestamps),
+            attributes=header.attributes | ATTRIBUTE_COMPACTED,
+            publisher_id=header.publisher_id,
+            publisher_epoch=header.publisher_epoch,
+            first_sequence=header.first_sequence,
+        )
+    )
+
+
+class _Output:
+    """A file that batches are put into; neighbouring empty ones of an epoch become one."""
+
+    def __init__(self, files: Files, handle: FileHandle, partition_id: PartitionId) -> None:
+        self._files = files
+        self._handle = handle
+        self._partition_id = partition_id
+        self._pieces: list[bytes] = []
+        self._bytes = 0
+        self._empty: BatchHeader | None = None
+
+    def put(self, batch: bytes) -> None:
+        """Add a batch with records."""
+        self._settle()
+        self._add(batch)
+
+    def put_empty(self, header: BatchHeader) -> None:
+        """Add the range of a batch without records."""
+        before = self._empty
+        if before is not None and before.leader_epoch == header.leader_epoch:
+            timestamp = max(before.largest_timestamp, header.largest_timestamp)
+            self._empty = before._replace(
+                last_offset=header.last_offset, largest_timestamp=timestamp
+            )
+            return
+        self._settle()
+        self._empty = header
+
+    def finish(self) -> None:
+        """Write what is left."""
+        self._settle()
+        self._write()
+
+    def _settle(self) -> None:
+        """Write the range of empty batches before anything else."""
+        empty = self._empty
+        if empty is None:
+            return
+        self._empty = None
+        self._add(
+            filler(
+                partition_id=self._partition_id,
+                leader_epoch=empty.leader_epoch,
+                base_offset=empty.base_offset,
+                last_offset=empty.last_offset,
+                timestamp=empty.largest_timestamp,
+                attributes=ATTRIBUTE_COMPACTED,
+            )
+        )
+
+    def _add(self, batch: bytes) -> None:
+        self._pieces.append(batch)
+        self._bytes += len(batch)
+        if self._bytes >= _WRITE_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        if self._pieces:
+            self._files.append(self._handle, b"".join(self._pieces))
+            self._pieces.clear()
+            self._bytes = 0
+
+
+def cleaned_path(directory: str, base: Offset) -> str:
+    """Path of the file that takes the place of a segment and of those merged into it."""
+    return f"{directory}/{log_name(base)}{CLEANED_SUFFIX}"
+
+
+def encode_job(job: CompactionJob) -> bytes:
+    """A job as one line of JSON, for the helper process."""
+    return json.dumps(asdict(job)).encode()
+
+
+def decode_job(data: bytes) -> CompactionJob:
+    """A job from its line."""
+    values = json.loads(data)
+    values["segments"] = tuple(SegmentRef(*segment) for segment in values["segments"])
+    return CompactionJob(**values)
+
+
+def encode_result(result: CompactionResult) -> bytes:
+    """A result as one line of JSON."""
+    return json.dumps(result).encode()
+
+
+def decode_result(data: bytes) -> CompactionResult:
+    """A result from its line."""
+    replacements, *numbers = json.loads(data)
+    groups = tuple(
+        Replacement(tuple(SegmentRef(*segment) for segment in group)) for (group,) in replacements
+    )
+    return CompactionResult(groups, *numbers)
+
+
+def _batches(
+    files: Files, job: CompactionJob, segment: SegmentRef
+) -> Iterator[tuple[bytes, BatchHeader]]:
+    """Batches of a segment, verified."""
+    path = f"{job.directory}/{log_name(segment.base)}"
+    handle = files.open(path)
+    try:
+        file = LogFile(files, handle, path, job.partition_id, segment.size)
+        walk = scan_batches(file, start=0, base_offset=segment.base, verified=True)
+        for position, header in walk:
+            yield file.read(position, header.size), header
+    finally:
+        files.close(handle)
+
+
+def _name(key: bytes) -> bytes:
+    """What stands for a key in memory: itself, or a digest that no two keys share in practice."""
+    if len(key) < _SHORT_KEY_BYTES:
+        return key
+    # Made longer than any short key, so that the two are never taken for each other.
+    return (
+        b"\0" * (_SHORT_KEY_BYTES - _DIGEST_BYTES)
+        + blake2b(key, digest_size=_DIGEST_BYTES).digest()
+    )

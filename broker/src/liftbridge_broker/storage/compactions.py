@@ -1,0 +1,224 @@
+"""Compactions of a store: which log comes next, where it is compacted, and putting it in place.
+
+One log at a time. With a runner the work happens in another process; without one it is done here,
+a step at a time, between the events of the node.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from liftbridge_broker.errors import CorruptionError, FilesError
+from liftbridge_broker.model.ids import Instant, Offset
+from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.ports.files import FileEvent, Files, Token
+from liftbridge_broker.storage.cleaner import Removals, Tell
+from liftbridge_broker.storage.compaction import (
+    CompactionJob,
+    CompactionResult,
+    CompactionRunner,
+    SegmentRef,
+    Steps,
+    cleaned_path,
+    compact,
+    decode_result,
+)
+from liftbridge_broker.storage.flush import StoredLog
+from liftbridge_broker.storage.types import SegmentInfo
+
+STEP_PAUSE_NS: Final = 10 * MILLISECOND_NS
+"""Time between two steps here, so that the node has most of it."""
+_WORTHWHILE_PART: Final = 10
+"""A log is compacted again when a tenth of it is new, or when a segment was sealed."""
+
+
+@dataclass(slots=True)
+class _Work:
+    """The compaction under way; `steps` when it happens here, `token` when elsewhere."""
+
+    stored: StoredLog
+    job: CompactionJob
+    begun: Instant
+    steps: Steps | None = None
+    token: Token | None = None
+    step_at: Instant | None = None
+
+
+class Compactions:
+    """Logs that wait to be compacted and the one that is. Errors of writing are raised."""
+
+    def __init__(
+        self,
+        files: Files,
+        runner: CompactionRunner | None,
+        removals: Removals,
+        new_token: Callable[[], Token],
+        *,
+        save: Callable[[StoredLog], None],
+        tell: Tell,
+    ) -> None:
+        """Begin with nothing to do; see `Cleaner` for the arguments."""
+        self._files = files
+        self._runner = runner
+        self._removals = removals
+        self._new_token = new_token
+        self._save = save
+        self._tell = tell
+        self._waiting: deque[tuple[StoredLog, int]] = deque()
+        self._work: _Work | None = None
+
+    def request(self, stored: StoredLog, now: Instant, wall_ns: int) -> None:
+        """Compact a log as soon as those before it are done, if that can gain anything."""
+        if not stored.is_compacting and _is_worthwhile(stored):
+            stored.is_compacting = True
+            self._waiting.append((stored, wall_ns))
+            self._begin_next(now)
+
+    def next_deadline(self) -> Instant | None:
+        """When `on_timer` wants to be called, `None` for never."""
+        return None if self._work is None else self._work.step_at
+
+    def on_timer(self, now: Instant) -> None:
+        """Make a step if it is time for one."""
+        work = self._work
+        if work is None or work.steps is None or work.step_at is None or work.step_at > now:
+            return
+        if work.stored.is_closed:
+            work.steps.close()
+            self._end(now)
+            return
+        work.step_at = Instant(now + STEP_PAUSE_NS)
+        try:
+            next(work.steps)
+        except StopIteration as stop:
+            self._put_in_place(work, stop.value, now)
+        except (CorruptionError, FilesError) as error:
+            self._fail(work, error.text, now)
+
+    def owns(self, token: Token) -> bool:
+        """Whether an event belongs here."""
+        return self._work is not None and self._work.token == token
+
+    def on_event(self, event: FileEvent, now: Instant) -> None:
+        """The runner is done."""
+        work = self._work
+        assert work is not None
+        if event.error is not None:
+            self._fail(work, event.error.text, now)
+        else:
+            self._put_in_place(work, decode_result(event.data), now)
+
+    def stop(self) -> None:
+        """Give up what is under way; the next start removes what it left."""
+        if self._work is not None and self._work.steps is not None:
+            self._work.steps.close()
+        self._work = None
+        self._waiting.clear()
+
+    def _begin_next(self, now: Instant) -> None:
+        while self._work is None and self._waiting:
+            stored, wall_ns = self._waiting.popleft()
+            if stored.is_closed:
+                continue
+            job = _job_of(stored, wall_ns)
+            self._work = work = _Work(stored, job, now)
+            if self._runner is not None:
+                work.token = self._new_token()
+                self._runner.submit(work.token, job)
+            else:
+                work.steps = compact(self._files, job)
+                work.step_at = now
+
+    def _put_in_place(self, work: _Work, result: CompactionResult, now: Instant) -> None:
+        """Swap in what was made, oldest first, unless the log has changed there meanwhile."""
+        stored, job = work.stored, work.job
+        is_whole = not stored.is_closed
+        try:
+            if result.removed_count and not stored.is_closed:
+                self._save(stored)
+            for replacement in result.replacements:
+                is_whole = self._swap(stored, replacement.segments) and is_whole
+        except CorruptionError as error:
+            self._fail(work, error.text, now)
+            return
+        if is_whole:
+            is_complete = result.map_end >= job.until
+            if is_complete and not job.map_start:
+                stored.compacted_end = job.segments[job.sealed_count - 1].end
+            stored.map_start = Offset(0) if is_complete else result.map_end
+            stored.compacted_bytes = stored.log.size_bytes
+            self._tell(
+                stored,
+                "log_compacted",
+                removed_messages=result.removed_count,
+                before_bytes=result.before_bytes,
+                after_bytes=result.after_bytes,
+                duration_ms=(now - work.begun) // MILLISECOND_NS,
+            )
+        self._end(now)
+
+    def _swap(self, stored: StoredLog, group: Sequence[SegmentRef]) -> bool:
+        """Put one compacted file in place; false when the log is not as it was."""
+        if stored.is_closed:
+            return False
+        log = stored.log
+        path = cleaned_path(log.directory, group[0].base)
+        present = {info.base: info for info in log.segments() if info.sealed}
+        for segment in group:
+            info = present.get(segment.base)
+            if info is None or (info.end, info.bytes) != (segment.end, segment.size):
+                self._removals.submit([path])
+                return False
+        before = log.size_bytes
+        self._removals.submit(log.replace_segments([segment.base for segment in group], path))
+        stored.counted_bytes = max(0, stored.counted_bytes - (before - log.size_bytes))
+        return True
+
+    def _fail(self, work: _Work, reason: str, now: Instant) -> None:
+        if not work.stored.is_closed:
+            self._tell(work.stored, "compaction_failed", reason=reason)
+        self._end(now)
+
+    def _end(self, now: Instant) -> None:
+        assert self._work is not None
+        self._work.stored.is_compacting = False
+        self._work = None
+        self._begin_next(now)
+
+
+def _bound(stored: StoredLog) -> Offset:
+    """First offset that may neither go nor make others go."""
+    return Offset(min(stored.log.high_watermark, stored.log.recovery_point))
+
+
+def _sealed(stored: StoredLog) -> list[SegmentInfo]:
+    """Segments that may be rewritten, oldest first."""
+    bound = _bound(stored)
+    return [info for info in stored.log.segments() if info.sealed and info.end <= bound]
+
+
+def _is_worthwhile(stored: StoredLog) -> bool:
+    sealed = _sealed(stored)
+    if not sealed:
+        return False
+    size = stored.log.size_bytes
+    is_new = sealed[-1].end > stored.compacted_end or stored.map_start > 0
+    return is_new or (size - stored.compacted_bytes) * _WORTHWHILE_PART >= size
+
+
+def _job_of(stored: StoredLog, wall_ns: int) -> CompactionJob:
+    options = stored.options
+    infos = [info for info in stored.log.segments() if info.bytes]
+    keeps_ns = options.tombstone_retention_ms * MILLISECOND_NS
+    return CompactionJob(
+        directory=stored.log.directory,
+        partition_id=stored.partition_id,
+        segments=tuple(SegmentRef(info.base, info.end, info.bytes) for info in infos),
+        sealed_count=len(_sealed(stored)),
+        until=_bound(stored),
+        map_start=stored.map_start,
+        segment_bytes_max=options.segment_bytes_max,
+        tombstones_before_ns=wall_ns - keeps_ns if keeps_ns else 0,
+        tombstones_until=stored.compacted_end,
+    )
