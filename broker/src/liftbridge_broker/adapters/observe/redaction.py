@@ -46,18 +46,28 @@ class Redactor:
     def mask_fields(
         self, logger: object, method: str, event: MutableMapping[str, Any]
     ) -> MutableMapping[str, Any]:
-        """Processor of structlog: mask fields whose name speaks of a secret."""
+        """Processor of structlog: mask fields whose name speaks of a secret, and known values.
+
+        Values are masked before rendering, since each rendering escapes once more, and again in
+        the finished line, which has tracebacks and what stands inside of lists.
+        """
         del logger, method
-        for name in event:
+        for name, value in event.items():
             if _SECRET_FIELD.search(name):
                 event[name] = MASK
+            elif isinstance(value, str):
+                event[name] = self._without_secrets(value)
         return event
 
     def mask_text(self, text: str) -> str:
         """A finished line, tracebacks included, with known values and forms masked."""
+        text = self._without_secrets(text)
+        for form, replacement in _FORMS:
+            text = form.sub(replacement, text)
+        return text
+
+    def _without_secrets(self, text: str) -> str:
         for secret in self._secrets:
             if secret in text:
                 text = text.replace(secret, MASK)
-        for form, replacement in _FORMS:
-            text = form.sub(replacement, text)
         return text
