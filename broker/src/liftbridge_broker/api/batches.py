@@ -29,7 +29,7 @@ from liftbridge_broker.errors import (
     UnavailableError,
 )
 from liftbridge_broker.model.ids import Offset, PublisherId
-from liftbridge_broker.node.bulk import BulkRead, Chunk
+from liftbridge_broker.node.bulk import BulkRange, BulkRead, Chunk
 from liftbridge_broker.node.runs import PublishRun, Stored, Ticket
 from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_proto.ext.v1 import data_pb2
@@ -194,7 +194,7 @@ class PublishBatchCall:
 
 
 class FetchBatchesCall:
-    """One `FetchBatches` call: a bounded range of committed records."""
+    """One `FetchBatches` call: a range of committed records."""
 
     def __init__(self, context: Context, call: Call) -> None:
         self._context = context
@@ -204,9 +204,11 @@ class FetchBatchesCall:
         self._is_pumping = False
         call.on_messages = self._on_messages
         call.on_writable = self._pump
-        call.on_cancel = self._on_cancel
+        call.on_cancel = self._close
 
     def _on_messages(self, messages: list[bytes]) -> None:
+        if self._read is not None or len(messages) != 1:
+            raise InvalidRequestError("FetchBatches takes one request")
         try:
             request = data_pb2.FetchBatchesRequest.FromString(messages[0])
         except DecodeError:
@@ -214,18 +216,19 @@ class FetchBatchesCall:
             return
         node = self._context.node
         partition = node.find_for_publish(request.stream, request.partition)
-        self._format = request.format
-        self._read = BulkRead(
-            partition,
-            node,
-            self._pump,
-            start=Offset(request.start_offset),
-            end=Offset(request.end_offset),
-            bytes_max=request.max_bytes,
+        wanted = BulkRange(
+            Offset(request.start_offset),
+            Offset(request.end_offset),
+            request.max_bytes,
+            request.follow,
         )
+        wanted.check()
+        self._format = request.format
+        self._read = BulkRead(partition, node, self._pump, wanted)
         self._pump()
 
     def _pump(self) -> None:
+        """Send while there is data and the transport takes it."""
         read, call = self._read, self._call
         if read is None or self._is_pumping:
             return
@@ -236,31 +239,28 @@ class FetchBatchesCall:
                 if chunk is None:
                     return
                 if not chunk.data:
-                    self._on_cancel()
+                    self._close()
                     call.finish()
                     return
-                self._send(chunk)
+                call.send_message(self._response(read, chunk))
         except LiftbridgeError as error:
+            self._close()
             refuse(call, error)
         finally:
             self._is_pumping = False
 
-    def _send(self, chunk: Chunk) -> None:
-        assert self._read is not None
-        log = self._read.partition.log
-        data = chunk.data
-        if self._format == data_pb2.BATCH_FORMAT_ARROW:
-            data = encode_arrow(chunk.data)
-        response = data_pb2.FetchBatchesResponse(
-            data=data,
+    def _response(self, read: BulkRead, chunk: Chunk) -> bytes:
+        log = read.partition.log
+        is_arrow = self._format == data_pb2.BATCH_FORMAT_ARROW
+        return data_pb2.FetchBatchesResponse(
+            data=encode_arrow(chunk.data) if is_arrow else chunk.data,
             next_offset=chunk.next_offset,
             high_watermark=log.high_watermark,
             log_start=log.log_start_offset,
             count=chunk.count,
-        )
-        self._call.send_message(response.SerializeToString())
+        ).SerializeToString()
 
-    def _on_cancel(self) -> None:
-        if self._read is not None:
-            self._read.close()
-            self._read = None
+    def _close(self) -> None:
+        read, self._read = self._read, None
+        if read is not None:
+            read.close(self._context.clock.now())

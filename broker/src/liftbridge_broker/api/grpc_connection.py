@@ -301,10 +301,13 @@ class GrpcConnection(asyncio.Protocol):
         self._write()
         # Closing with unread input resets the connection, and the peer may lose the GOAWAY.
         self._linger = self._loop.call_later(LINGER_SECONDS, transport.abort)
-        if transport.can_write_eof():
-            transport.write_eof()
-        else:
+        if not transport.can_write_eof():
             transport.close()
+            return
+        try:
+            transport.write_eof()
+        except OSError:  # the peer has gone already
+            transport.abort()
 
     # Helpers.
 

@@ -127,10 +127,12 @@ def _add_method(
     streams: tuple[bool, bool] = (False, False),
 ) -> None:
     """Add a method that takes `<stem>Request` and gives `<stem>Response`."""
-    service.method.add(
+    method = service.method.add(
         name=name,
         input_type=f".{package}.{stem}Request",
         output_type=f".{package}.{stem}Response",
-        client_streaming=streams[0],
-        server_streaming=streams[1],
     )
+    if streams[0]:
+        method.client_streaming = True
+    if streams[1]:
+        method.server_streaming = True

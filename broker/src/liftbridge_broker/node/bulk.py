@@ -1,10 +1,17 @@
-"""A bounded read of whole stored batches, for bulk readers (`FetchBatches`)."""
+"""A read of whole stored batches, for bulk readers (`FetchBatches`): bounded, or following."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from liftbridge_broker.errors import InvalidRequestError, LiftbridgeError
-from liftbridge_broker.model.ids import Offset
+from liftbridge_broker.errors import (
+    CorruptionError,
+    EndOfStreamError,
+    FailedPreconditionError,
+    InvalidRequestError,
+    LiftbridgeError,
+)
+from liftbridge_broker.model.ids import Instant, Offset
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.subscription import ReadHost
 
@@ -16,86 +23,134 @@ class Chunk(NamedTuple):
     """
 
     data: bytes
-    first: Offset
     next_offset: Offset
     count: int  # type: ignore[assignment]  # hides `tuple.count`, which nobody needs here
 
 
+@dataclass(frozen=True, slots=True)
+class BulkRange:
+    """What is asked for.
+
+    Attributes:
+        start: First offset wanted; raised to the log start.
+        end: First offset not wanted; 0 means the high watermark at the time of the call.
+        bytes_max: Bytes after which the read is done, at least one batch; 0 means no limit.
+        follows: Whether the read goes on behind the high watermark.
+    """
+
+    start: Offset
+    end: Offset
+    bytes_max: int
+    follows: bool
+
+    def check(self) -> None:
+        """Refuse what makes no sense.
+
+        Raises:
+            InvalidRequestError: Names the field and the rule.
+        """
+        if self.start < 0 or self.end < 0 or self.bytes_max < 0:
+            raise InvalidRequestError("start_offset, end_offset and max_bytes must not be negative")
+        if self.end and self.end < self.start:
+            raise InvalidRequestError(f"end_offset {self.end} is before start_offset {self.start}")
+        if self.follows and (self.end or self.bytes_max):
+            raise InvalidRequestError("follow goes with neither end_offset nor max_bytes")
+
+
 class BulkRead:
-    """Reads `[start, end)` of committed records, at least one batch, up to `bytes_max` bytes.
+    """One bulk read; pulled like a `Subscription`.
 
     Args:
         partition: What is read.
         host: Where reads that must wait are submitted.
         wake: Called when `pull` may give more after it gave `None`.
-        start: First offset wanted; raised to the log start.
-        end: First offset not wanted; 0 means the high watermark at this moment.
-        bytes_max: Bytes after which the read is done; 0 means no limit.
-
-    Raises:
-        InvalidRequestError: A bound is negative or `end` lies before `start`.
+        wanted: What is asked for, checked.
     """
 
     def __init__(
-        self,
-        partition: Partition,
-        host: ReadHost,
-        wake: Callable[[], None],
-        *,
-        start: Offset,
-        end: Offset,
-        bytes_max: int,
+        self, partition: Partition, host: ReadHost, wake: Callable[[], None], wanted: BulkRange
     ) -> None:
-        if start < 0 or end < 0 or bytes_max < 0:
-            raise InvalidRequestError("start_offset, end_offset and max_bytes must not be negative")
-        if end and end < start:
-            raise InvalidRequestError(f"end_offset {end} is before start_offset {start}")
         log = partition.log
         committed = log.high_watermark
         self.partition = partition
         self._host = host
         self._wake = wake
-        self._next = Offset(max(start, log.log_start_offset))
-        self._end = Offset(min(end, committed)) if end else committed
-        self._bytes_left = bytes_max or None
+        self._follows = wanted.follows
+        self._end = Offset(min(wanted.end, committed)) if wanted.end else committed
+        self._bytes_left = wanted.bytes_max or None
         self._failed: LiftbridgeError | None = None
-        self._reader = log.batch_reader(self._next)
+        self._reader = log.batch_reader(
+            Offset(max(wanted.start, log.log_start_offset))
+        )
         self._is_reading = False
+        self._is_open = True
+        partition.attach(self)
+
+    @property
+    def next_offset(self) -> Offset:
+        """First offset not delivered yet."""
+        return self._reader.next_offset
 
     def pull(self, bytes_max: int) -> Chunk | None:
-        """The next whole batches; `None` while a read is under way.
+        """The next whole batches; `None` while there is nothing yet.
 
         Raises:
-            LiftbridgeError: The read failed or met damaged bytes.
+            LiftbridgeError: The read failed, met damaged bytes, or the partition closed.
         """
         if self._failed is not None:
             raise self._failed
+        if self.partition.is_paused and self._follows:
+            raise FailedPreconditionError("commit log was closed")
         if self._is_reading:
             return None
-        first = self._next
-        if first >= self._end or self._bytes_left == 0:
-            return Chunk(b"", first, first, 0)
+        if self._follows:
+            self._end = self.partition.log.high_watermark
+        if self.next_offset >= self._end or self._bytes_left == 0:
+            return self._at_end()
         wanted = bytes_max if self._bytes_left is None else min(bytes_max, self._bytes_left)
-        result = self._reader.read(wanted, self._end)
+        try:
+            result = self._reader.read(wanted, self._end)
+        except CorruptionError as error:
+            self.partition.go_offline(error.text)
+            raise
         if result.need is not None:
             self._is_reading = True
             self._host.submit_read(result.need, self._read_done)
             return None
         data = b"".join(result.slices)
-        next_offset = self._reader.next_offset
-        self._next = next_offset
         if self._bytes_left is not None:
             self._bytes_left = max(0, self._bytes_left - len(data))
-        return Chunk(data, first, next_offset, result.count)
+        self.partition.delivered_count += result.count
+        self.partition.delivered_bytes += len(data)
+        return Chunk(data, self.next_offset, result.count)
+
+    def _at_end(self) -> Chunk | None:
+        if not self._follows:
+            return Chunk(b"", self.next_offset, 0)
+        if self.partition.is_readonly and self.next_offset >= self.partition.log.log_end_offset:
+            raise EndOfStreamError("End of readonly partition")
+        self.partition.wait_for_data(self._wake)
+        return None
 
     def _read_done(self, outcome: bytes | LiftbridgeError) -> None:
         self._is_reading = False
+        if not self._is_open:
+            return
         if isinstance(outcome, LiftbridgeError):
             self._failed = outcome
         else:
             self._reader.feed(outcome)
         self._wake()
 
-    def close(self) -> None:
-        """Let the files go."""
-        self._reader.close()
+    def on_closed(self, error: LiftbridgeError) -> None:
+        """The partition serves no longer."""
+        self._failed = self._failed or error
+        self._wake()
+
+    def close(self, now: Instant) -> None:
+        """Detach and let the files go; nothing is called afterwards."""
+        if self._is_open:
+            self._is_open = False
+            self.partition.stop_waiting(self._wake)
+            self.partition.detach(self, now)
+            self._reader.close()

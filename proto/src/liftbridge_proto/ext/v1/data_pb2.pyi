@@ -184,20 +184,22 @@ class EpochStart(_message.Message):
     def __init__(self, leader_epoch: _Optional[int] = ..., start_offset: _Optional[int] = ...) -> None: ...
 
 class FetchBatchesRequest(_message.Message):
-    __slots__ = ("stream", "partition", "start_offset", "end_offset", "max_bytes", "format")
+    __slots__ = ("stream", "partition", "start_offset", "end_offset", "max_bytes", "format", "follow")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
     stream: str
     partition: int
     start_offset: int
     end_offset: int
     max_bytes: int
     format: BatchFormat
-    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., max_bytes: _Optional[int] = ..., format: _Optional[_Union[BatchFormat, str]] = ...) -> None: ...
+    follow: bool
+    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., max_bytes: _Optional[int] = ..., format: _Optional[_Union[BatchFormat, str]] = ..., follow: _Optional[bool] = ...) -> None: ...
 
 class FetchBatchesResponse(_message.Message):
     __slots__ = ("data", "next_offset", "high_watermark", "log_start", "count")
