@@ -77,14 +77,16 @@ class NatsMessaging:
 
     async def drain(self) -> None:
         """End all subscriptions; what the server had sent for them is delivered before."""
-        await self.quiet.drain()
-        await self.echo.drain()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.quiet.drain())
+            tasks.create_task(self.echo.drain())
 
     async def close(self) -> None:
         """Send what waits and end both connections and `run`; bounded by deadlines."""
         self._is_closing = True
-        await self.quiet.close()
-        await self.echo.close()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.quiet.close())
+            tasks.create_task(self.echo.close())
         self._is_connected = False
 
     @property

@@ -1,0 +1,297 @@
+"""What the NATS adapter does when the server stops, restarts, hangs, or cuts it off."""
+
+import asyncio
+import contextlib
+import time
+
+import pytest
+
+from liftbridge_broker.adapters.nats.options import NatsOptions
+from liftbridge_broker.errors import UnavailableError
+from liftbridge_testkit.nats_link import RecordingSink, frame, linked
+from liftbridge_testkit.processes import NatsServer, free_port
+
+
+@pytest.fixture
+def nats(tmp_path):
+    with NatsServer(tmp_path) as server:
+        yield server
+
+
+def options(nats, server_id="a", **more):
+    return NatsOptions(
+        server_id=server_id, servers=(nats.url,), **{"reconnect_wait_ms": 50, **more}
+    )
+
+
+async def sync(messaging):
+    for link in (messaging.quiet, messaging.echo):
+        await link._connection.flushed()
+
+
+async def test_subscriptions_are_back_before_the_link_is_told_to_be(nats):
+    sink = RecordingSink()
+    async with linked(options(nats), sink) as (messaging, _, observer):
+        for number in range(1000):
+            messaging.subscribe(number, f"many.{number}", "g" if number % 2 else "")
+        nats.kill()
+        await sink.until(lambda: len(sink.links) == 2)
+        assert sink.links[-1][0] is False
+        assert not messaging.is_connected
+        # Subscriptions asked for and ended while the link is down count as well.
+        messaging.subscribe(1000, "many.1000", "")
+        messaging.unsubscribe(0)
+
+        def publish_at_once():
+            messaging.publish_echo([frame(f"many.{n}", str(n).encode()) for n in range(1001)])
+
+        sink.on_connected = publish_at_once
+        await asyncio.to_thread(nats.start)
+        await sink.until(lambda: len(sink.deliveries) >= 1000)
+        assert {sid for sid, _, _ in sink.deliveries} == set(range(1, 1001))
+        assert sink.links[-1] == (True, "")
+        await observer.until(lambda: len(observer.of("nats_reconnected")) == 2)
+        assert {f["connection"] for f in observer.of("nats_reconnected")} == {"quiet", "echo"}
+        assert all(f["outage_ms"] >= 0 for f in observer.of("nats_reconnected"))
+        assert len(observer.of("nats_disconnected")) == 2
+        assert messaging.quiet.counts.connects == 2
+
+
+async def test_publishing_is_refused_while_the_link_is_down(nats):
+    async with linked(options(nats)) as (messaging, sink, _):
+        nats.kill()
+        await sink.until(lambda: not messaging.quiet.is_up and not messaging.echo.is_up)
+        with pytest.raises(UnavailableError, match="NATS connection is down"):
+            messaging.publish_quiet([frame("x", b"1")])
+        with pytest.raises(UnavailableError, match="NATS connection is down"):
+            messaging.publish_echo([frame("x", b"1")])
+        assert messaging.quiet.counts.publishes_refused == 1
+        # What was refused is not sent later either.
+        await asyncio.to_thread(nats.start)
+        await sink.until(lambda: messaging.is_connected)
+        messaging.subscribe(1, "x", "")
+        await sync(messaging)
+        messaging.publish_echo([frame("x", b"2")])
+        await sink.until(lambda: sink.payloads(1))
+        assert sink.payloads(1) == [b"2"]
+
+
+async def test_restarts_under_load_keep_order_and_repeat_nothing(nats):
+    async with (
+        linked(options(nats)) as (a, sink, _),
+        linked(options(nats, "b")) as (b, sink_b, _),
+    ):
+        a.subscribe(1, "load", "")
+        await sync(a)
+        accepted = refused = 0
+        stop = asyncio.Event()
+
+        async def publish():
+            nonlocal accepted, refused
+            while not stop.is_set():
+                try:
+                    b.publish_quiet([frame("load", b"%08d" % (accepted + i)) for i in range(20)])
+                    accepted += 20
+                except UnavailableError:
+                    refused += 1
+                await asyncio.sleep(0)
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(publish())
+            for _ in range(3):
+                count = len(sink.payloads(1))
+                await sink.until(lambda count=count: len(sink.payloads(1)) > count + 1000)
+                await asyncio.to_thread(nats.kill)
+                await sink_b.until(lambda: not b.quiet.is_up)
+                await asyncio.to_thread(nats.start)
+                await sink.until(lambda: a.is_connected)
+                await sink_b.until(lambda: b.is_connected)
+            stop.set()
+        b.publish_quiet([frame("load", b"99999999")])
+        await sink.until(lambda: sink.payloads(1)[-1] == b"99999999")
+        received = sink.payloads(1)
+        assert received == sorted(set(received))
+        assert refused > 0
+        assert 3000 < len(received) <= accepted + 1
+
+
+async def test_slow_consumer_is_seen_survived_and_told(tmp_path):
+    config = 'max_payload: 100KB\nmax_pending: 1MB\nwrite_deadline: "100ms"\n'
+    with NatsServer(tmp_path, config=config) as nats:
+        async with (
+            linked(options(nats)) as (a, sink, observer),
+            linked(options(nats, "b")) as (b, _, _),
+        ):
+            a.subscribe(1, "flood", "")
+            await sync(a)
+            # What a broker does that cannot keep up: it leaves bytes in the socket.
+            a.quiet._connection._transport.pause_reading()
+            payload = b"x" * 50_000
+            while "Slow Consumer" not in nats.log_text():
+                with contextlib.suppress(UnavailableError):
+                    b.publish_quiet([frame("flood", payload) for _ in range(20)])
+                await asyncio.sleep(0)
+            a.quiet._connection._transport.resume_reading()
+            await observer.until(lambda: observer.of("nats_slow_consumer"))
+            [told] = observer.of("nats_slow_consumer")
+            assert told["connection"] == "quiet"
+            assert a.quiet.counts.slow_consumers == 1
+            assert a.echo.counts.slow_consumers == 0
+            await sink.until(lambda: a.is_connected)
+            count = len(sink.payloads(1))
+            b.publish_quiet([frame("flood", b"again")])
+            await sink.until(lambda: len(sink.payloads(1)) > count)
+
+
+async def test_server_that_restarts_is_no_slow_consumer(nats):
+    async with (
+        linked(options(nats)) as (a, sink, observer),
+        linked(options(nats, "b")) as (b, _, _),
+    ):
+        a.subscribe(1, "busy", "")
+        await sync(a)
+        b.publish_quiet([frame("busy", b"x" * 1000) for _ in range(4000)])
+        await sink.until(lambda: len(sink.payloads(1)) > 100)
+        nats.kill()
+        await sink.until(lambda: not a.is_connected)
+        await asyncio.to_thread(nats.start)
+        await sink.until(lambda: a.is_connected)
+        assert observer.of("nats_slow_consumer") == []
+
+
+async def test_bytes_waiting_are_bounded_when_the_server_does_not_read(nats):
+    bound = 1 << 20
+    async with linked(options(nats, pending_bytes_max=bound)) as (messaging, sink, _):
+        messaging.subscribe(1, "busy", "")
+        await sync(messaging)
+        nats.pause()
+        batch = [frame("busy", b"x" * 10_000)] * 10
+        accepted = 0
+
+        async def publish():
+            nonlocal accepted
+            while accepted < 10_000:
+                messaging.publish_echo(batch)
+                accepted += 10
+                await asyncio.sleep(0)
+
+        with pytest.raises(UnavailableError, match="NATS connection busy"):
+            await publish()
+        assert messaging.echo.pending_bytes < bound + 3 * 110_000
+        nats.resume()
+        await sink.until(lambda: len(sink.payloads(1)) == accepted)
+        messaging.publish_echo(batch)
+        await sink.until(lambda: len(sink.payloads(1)) == accepted + 10)
+
+
+async def test_bound_holds_within_one_turn_of_the_loop(nats):
+    async with linked(options(nats, pending_bytes_max=100_000)) as (messaging, _, _):
+
+        def publish():
+            for _ in range(100):
+                messaging.publish_quiet([frame("x", b"x" * 10_000)])
+
+        with pytest.raises(UnavailableError, match="busy"):
+            publish()
+        assert messaging.quiet.pending_bytes < 120_000
+        await sync(messaging)
+        messaging.publish_quiet([frame("x", b"fine")])
+
+
+async def test_one_turn_of_the_loop_makes_one_write(nats):
+    async with linked(options(nats)) as (messaging, sink, _):
+        messaging.subscribe(1, "turn", "")
+        await sync(messaging)
+        for i in range(100):
+            messaging.publish_echo([frame("turn", b"%d" % i)])
+        assert messaging.echo.pending_bytes > 1000
+        await sink.until(lambda: len(sink.payloads(1)) == 100)
+        assert len(sink.deliveries) <= 3
+
+
+async def test_silent_server_is_given_up_and_found_again(nats):
+    async with linked(options(nats, ping_interval_ms=100)) as (messaging, sink, observer):
+        nats.pause()
+        await observer.until(lambda: len(observer.of("nats_disconnected")) == 2)
+        assert observer.of("nats_disconnected")[0]["reason"] == "the server does not answer"
+        nats.resume()
+        await sink.until(lambda: messaging.is_connected)
+
+
+async def test_idle_link_lives_on_pings(nats):
+    async with linked(options(nats, ping_interval_ms=20)) as (messaging, _, observer):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.4):
+                await observer.until(lambda: observer.of("nats_disconnected"))
+        assert len(messaging.quiet._connection._pongs) <= 1
+
+
+async def test_close_is_bounded_when_the_server_hangs(nats):
+    async with linked(options(nats)) as (messaging, _, _):
+        nats.pause()
+        started = time.monotonic()
+        await messaging.close()
+        assert time.monotonic() - started < 15.0
+    nats.resume()
+
+
+async def test_close_while_reconnecting_ends_at_once(nats):
+    async with linked(options(nats, reconnect_wait_ms=60_000)) as (messaging, _, observer):
+        nats.kill()
+        await observer.until(lambda: messaging.quiet.counts.attempts_failed > 0)
+        started = time.monotonic()
+        await messaging.close()
+    assert time.monotonic() - started < 5.0
+
+
+async def test_start_without_a_server_fails_in_clear_words():
+    port = free_port()
+    lost = NatsOptions(
+        server_id="a",
+        servers=(f"nats://user:topsecret@127.0.0.1:{port}",),
+        reconnect_wait_ms=1,
+    )
+    with pytest.raises(UnavailableError) as caught:
+        async with linked(lost):
+            pass
+    text = str(caught.value)
+    assert text.startswith(f"cannot connect to NATS after 5 attempts: 127.0.0.1:{port}: ")
+    assert "topsecret" not in text
+
+
+async def test_start_tries_all_servers(nats):
+    dead = f"nats://127.0.0.1:{free_port()}"
+    several = NatsOptions(server_id="a", servers=(dead, nats.url), reconnect_wait_ms=1)
+    async with linked(several) as (messaging, _, observer):
+        assert messaging.is_connected
+        assert observer.of("nats_connected")[0]["server"] == f"127.0.0.1:{nats.port}"
+
+
+async def test_server_told_of_by_a_cluster_takes_over(tmp_path):
+    routes = [free_port(), free_port()]
+    first, second = (
+        NatsServer(
+            tmp_path,
+            name=f"n{i}",
+            config=f"cluster {{ name: c, listen: 127.0.0.1:{routes[i]},"
+            f" routes: [nats://127.0.0.1:{routes[1 - i]}] }}\n",
+        )
+        for i in range(2)
+    )
+    with first, second:
+        only_first = NatsOptions(server_id="a", servers=(first.url,), reconnect_wait_ms=20)
+        async with linked(only_first) as (messaging, sink, observer):
+            pool = messaging.quiet._servers
+            while not pool._discovered or not messaging.echo._servers._discovered:
+                await sync(messaging)
+            first.kill()
+            await sink.until(lambda: not messaging.is_connected)
+            await sink.until(lambda: messaging.is_connected)
+            await observer.until(lambda: len(observer.of("nats_reconnected")) == 2)
+            told = {fields["server"] for fields in observer.of("nats_reconnected")}
+            assert told == {f"127.0.0.1:{second.port}"}
+            # Still speaking to one and the same subscription.
+            messaging.subscribe(1, "after", "")
+            await sync(messaging)
+            messaging.publish_echo([frame("after", b"x")])
+            await sink.until(lambda: sink.payloads(1) == [b"x"])
