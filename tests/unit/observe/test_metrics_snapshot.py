@@ -1,5 +1,7 @@
 """Snapshots are bounded, copied, and joined by the rule of each metric."""
 
+import asyncio
+
 import pytest
 
 from liftbridge_broker.adapters.observe.catalogue import (
@@ -14,10 +16,13 @@ from liftbridge_broker.adapters.observe.exposition import render
 from liftbridge_broker.adapters.observe.metrics import (
     DETAILED_LINES_MAX,
     OTHER,
+    SLICE,
     bounded,
-    collect,
-    collect_detailed,
+    detail,
     frozen,
+    in_slices,
+    read,
+    summarise,
 )
 from liftbridge_broker.model.histogram import Histogram
 
@@ -27,10 +32,9 @@ CATALOGUE = load_catalogue()
 class Source:
     """Samples given by the test."""
 
-    def __init__(self, broker=None, streams=(), partitions=None):
+    def __init__(self, broker=None, streams=()):
         self.broker = broker or {}
         self.streams = streams
-        self.partitions = partitions
 
     def broker_samples(self):
         return self.broker
@@ -40,7 +44,11 @@ class Source:
 
     def partition_samples(self, stream):
         del stream
-        return self.partitions
+
+
+def collect(source, catalogue, streams_max):
+    """The whole way of a scrape, on a loop of its own."""
+    return summarise(asyncio.run(read(source, catalogue)), catalogue, streams_max)
 
 
 def values_of(snapshot, name):
@@ -162,20 +170,24 @@ def test_missing_samples_make_no_family():
 
 def test_detail_has_each_partition_in_order():
     rows = [(10, {"partition_bytes": 5}), (2, {"partition_bytes": 7, "partition_paused": 1})]
-    snapshot = collect_detailed(Source(partitions=rows), CATALOGUE, "s")
+    snapshot = detail("s", rows, CATALOGUE)
     assert values_of(snapshot, "partition_bytes") == {("s", "2"): 7, ("s", "10"): 5}
     assert values_of(snapshot, "partition_paused") == {("s", "2"): 1}
     assert snapshot.note == ""
 
 
-def test_detail_of_an_unknown_stream_is_none():
-    assert collect_detailed(Source(partitions=None), CATALOGUE, "s") is None
+async def test_loop_turns_between_slices_of_rows():
+    turns = []
+    asyncio.get_running_loop().call_soon(turns.append, "turned")
+    rows = ((number, len(turns)) for number in range(SLICE + 1))
+    taken = await in_slices(rows)
+    assert taken == [(number, 0) for number in range(SLICE)] + [(SLICE, 1)]
 
 
 def test_detail_is_cut_at_whole_partitions_and_says_so():
     names = [spec.name for spec in CATALOGUE.of_scope(Scope.PARTITION)]
     rows = [(n, dict.fromkeys(names, 1)) for n in range(DETAILED_LINES_MAX // len(names) + 5)]
-    snapshot = collect_detailed(Source(partitions=rows), CATALOGUE, "s")
+    snapshot = detail("s", rows, CATALOGUE)
     text = render(snapshot).decode()
     lines = text.splitlines()
     assert DETAILED_LINES_MAX - 2 * len(names) < len(lines) <= DETAILED_LINES_MAX + 1

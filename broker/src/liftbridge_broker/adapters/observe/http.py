@@ -1,7 +1,8 @@
 """The port for metrics and health: `/metrics`, `/metrics/detailed`, `/healthz`, `/readyz`.
 
 It binds to loopback unless told otherwise, since nothing on it is authenticated; nothing on it is
-secret or changes anything. Samples are taken on the event loop, text is made in a thread.
+secret or changes anything. Integers are read on the event loop, in slices; joining them and making
+text happens in a thread.
 """
 
 import asyncio
@@ -16,10 +17,12 @@ from liftbridge_broker.adapters.observe.exposition import CONTENT_TYPE, process_
 from liftbridge_broker.adapters.observe.loop import LoopMonitor
 from liftbridge_broker.adapters.observe.metrics import (
     MetricsSource,
+    Readings,
     Sample,
-    Snapshot,
-    collect,
-    collect_detailed,
+    detail,
+    in_slices,
+    read,
+    summarise,
 )
 from liftbridge_broker.errors import ConfigError
 
@@ -44,6 +47,7 @@ class ObserveServer:
 
     Attributes:
         streams_max: Streams with series of their own; may be changed at any time.
+        port: Port that is bound, 0 before `start`.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class ObserveServer:
             streams_max: See the class.
         """
         self.streams_max = streams_max
+        self.port = 0
         self._source = _Joined(source, (monitor.samples, *samplers))
         self._health = health
         self._catalogue = catalogue
@@ -106,8 +111,8 @@ class ObserveServer:
             reason = error.strerror or str(error)
             raise ConfigError(f"metrics.listen: cannot bind {host}:{port}: {reason}") from error
         self._runner = runner
-        bound: int = runner.addresses[0][1]
-        return bound
+        self.port = runner.addresses[0][1]
+        return self.port
 
     async def close(self) -> None:
         """Stop listening; may be called twice."""
@@ -121,33 +126,38 @@ class ObserveServer:
 
     async def _on_metrics(self, request: web.Request) -> web.Response:
         del request
-        return await self._rendered(
-            lambda: collect(self._source, self._catalogue, self.streams_max), with_process=True
-        )
+        if self._render_count >= RENDERS_MAX:
+            return _busy()
+        self._render_count += 1
+        try:
+            readings = await read(self._source, self._catalogue)
+            body = await asyncio.to_thread(self._metrics_text, readings, self.streams_max)
+        finally:
+            self._render_count -= 1
+        return _exposition(body)
 
     async def _on_detailed(self, request: web.Request) -> web.Response:
         stream = request.query.get("stream", "")
         if not stream:
             return web.Response(status=400, text="name one stream: /metrics/detailed?stream=NAME\n")
-        return await self._rendered(
-            lambda: collect_detailed(self._source, self._catalogue, stream), with_process=False
-        )
-
-    async def _rendered(
-        self, take: Callable[[], Snapshot | None], *, with_process: bool
-    ) -> web.Response:
+        rows = self._source.partition_samples(stream)
+        if rows is None:
+            return web.Response(status=404, text="no such stream\n")
         if self._render_count >= RENDERS_MAX:
-            return web.Response(status=503, text="busy\n", headers={"Retry-After": "1"})
+            return _busy()
         self._render_count += 1
         try:
-            snapshot = take()
-            if snapshot is None:
-                return web.Response(status=404, text="no such stream\n")
-            process = self._process if with_process else None
-            body = await asyncio.to_thread(render, snapshot, process=process)
+            partitions = await in_slices(rows)
+            body = await asyncio.to_thread(self._detailed_text, stream, partitions)
         finally:
             self._render_count -= 1
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+        return _exposition(body)
+
+    def _metrics_text(self, readings: Readings, streams_max: int) -> bytes:
+        return render(summarise(readings, self._catalogue, streams_max), process=self._process)
+
+    def _detailed_text(self, stream: str, rows: list[tuple[int, Mapping[str, int]]]) -> bytes:
+        return render(detail(stream, rows, self._catalogue))
 
     async def _on_health(self, request: web.Request) -> web.Response:
         """Alive: the loop turns, or nobody would answer."""
@@ -160,6 +170,14 @@ class ObserveServer:
         reasons = list(self._health.not_ready_reasons())
         status = 503 if reasons else 200
         return web.json_response({"ready": not reasons, "reasons": reasons}, status=status)
+
+
+def _busy() -> web.Response:
+    return web.Response(status=503, text="busy\n", headers={"Retry-After": "1"})
+
+
+def _exposition(body: bytes) -> web.Response:
+    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
 
 class _Joined:

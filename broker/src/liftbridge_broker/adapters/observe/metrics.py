@@ -6,15 +6,19 @@ in a thread. However many streams there are, only the largest get series of thei
 summed as `_other`, and label values outside the catalogue's lists are too.
 """
 
+import asyncio
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from liftbridge_broker.adapters.observe.catalogue import Catalogue, Combine, MetricSpec, Scope
 from liftbridge_broker.model.histogram import Histogram
 
 OTHER: Final = "_other"
+SLICE: Final = 100
+"""Streams or partitions that are read before the event loop turns."""
+
 DETAILED_LINES_MAX: Final = 50_000
 
 Sample = (
@@ -32,7 +36,9 @@ class MetricsSource(Protocol):
     """Where the integers come from; called on the event loop, must not wait.
 
     Keys are names of the catalogue without `liftbridge_`; values are in the catalogue's source
-    unit (nanoseconds for seconds). A metric without a sample is left out.
+    unit (nanoseconds for seconds). A metric without a sample is left out. Rows of streams and
+    partitions belong to the receiver; they are taken `SLICE` at a time with other work of the loop
+    between, so they must not be iterated out of something that may change meanwhile.
     """
 
     def broker_samples(self) -> Mapping[str, Sample]:
@@ -57,6 +63,13 @@ class HistogramCounts(NamedTuple):
 
 
 Value = int | HistogramCounts
+
+Row = TypeVar("Row")
+_COMBINERS: Final[Mapping[Combine, Callable[[list[Any]], int]]] = {
+    Combine.SUM: sum,
+    Combine.MAX: max,
+    Combine.MIN: min,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,28 +98,54 @@ class Snapshot:
     note: str = ""
 
 
-def collect(source: MetricsSource, catalogue: Catalogue, streams_max: int) -> Snapshot:
-    """Snapshot for `/metrics`.
+class Readings(NamedTuple):
+    """What a scrape read on the event loop; no live object is in it.
+
+    Attributes:
+        broker: Metrics of scope `broker`.
+        streams: Every stream with its samples.
+    """
+
+    broker: tuple[Family, ...]
+    streams: Sequence[tuple[str, Mapping[str, Sample]]]
+
+
+async def read(source: MetricsSource, catalogue: Catalogue) -> Readings:
+    """Read everything for `/metrics`, letting the event loop turn after every `SLICE` streams."""
+    broker = _broker_families(source.broker_samples(), catalogue)
+    return Readings(tuple(broker), await in_slices(source.stream_samples()))
+
+
+async def in_slices(rows: Iterable[Row]) -> list[Row]:
+    """All rows, taken `SLICE` at a time with one turn of the event loop between."""
+    taken: list[Row] = []
+    for row in rows:
+        taken.append(row)
+        if len(taken) % SLICE == 0:
+            await asyncio.sleep(0)
+    return taken
+
+
+def summarise(readings: Readings, catalogue: Catalogue, streams_max: int) -> Snapshot:
+    """Snapshot for `/metrics`; may run in any thread.
 
     Args:
-        source: Where the integers come from.
+        readings: What `read` gave.
         catalogue: What is known.
-        streams_max: Streams with series of their own; the others are summed as `_other`.
+        streams_max: Streams with series of their own; the others are joined as `_other`.
     """
-    families = _broker_families(source.broker_samples(), catalogue)
-    families += _stream_families(source.stream_samples(), catalogue, streams_max)
-    return Snapshot(tuple(families))
+    families = _stream_families(readings.streams, catalogue, streams_max)
+    return Snapshot((*readings.broker, *families))
 
 
-def collect_detailed(source: MetricsSource, catalogue: Catalogue, stream: str) -> Snapshot | None:
-    """Snapshot for `/metrics/detailed`: each partition of one stream, None for an unknown one.
+def detail(
+    stream: str, rows: Iterable[tuple[int, Mapping[str, int]]], catalogue: Catalogue
+) -> Snapshot:
+    """Snapshot for `/metrics/detailed`: each partition of one stream; may run in any thread.
 
     Whole partitions are left out, from the highest number down, once the lines would exceed
     `DETAILED_LINES_MAX`; the note says so.
     """
-    rows = source.partition_samples(stream)
-    if rows is None:
-        return None
     partitions = sorted(rows, key=lambda row: row[0])
     specs = catalogue.of_scope(Scope.PARTITION)
     kept = (DETAILED_LINES_MAX - 2 * len(specs)) // len(specs)
@@ -138,7 +177,7 @@ def _broker_families(samples: Mapping[str, Sample], catalogue: Catalogue) -> lis
 
 def frozen(spec: MetricSpec, sample: Sample) -> dict[tuple[str, ...], Value]:
     """A sample as values by label values, copied from what may still change."""
-    if not isinstance(sample, Mapping):
+    if isinstance(sample, int | Histogram):
         assert not spec.labels, f"{spec.name} needs labels {spec.labels}"
         return {(): _value(sample)}
     return {
@@ -171,46 +210,47 @@ def bounded(spec: MetricSpec, values: dict[tuple[str, ...], Value]) -> dict[tupl
 
 
 def _stream_families(
-    rows: Iterable[tuple[str, Mapping[str, Sample]]], catalogue: Catalogue, streams_max: int
+    streams: Sequence[tuple[str, Mapping[str, Sample]]], catalogue: Catalogue, streams_max: int
 ) -> list[Family]:
-    streams = list(rows)
     # A stream that bears the name of the rest would make two series of one name.
-    named = [row for row in streams if row[0] != OTHER]
-    top = heapq.nlargest(streams_max, named, key=_size)
+    top = heapq.nlargest(streams_max, (row for row in streams if row[0] != OTHER), key=_size)
     shown = {name for name, _ in top}
     rest = [samples for name, samples in streams if name not in shown]
     families = []
     for spec in catalogue.of_scope(Scope.STREAM):
         series: list[tuple[tuple[str, ...], Value]] = []
         for name, samples in top:
-            series += [((name, *labels), value) for labels, value in _labelled(spec, samples)]
-        series += [((OTHER, *labels), value) for labels, value in _joined(spec, rest)]
+            sample = samples.get(spec.name)
+            if sample is not None:
+                own = bounded(spec, frozen(spec, sample))
+                series += [((name, *labels), value) for labels, value in own.items()]
+        joined = bounded(spec, _joined(spec, rest))
+        series += [((OTHER, *labels), value) for labels, value in joined.items()]
         if series:
             families.append(Family(spec, tuple(series)))
     return families
 
 
-def _labelled(
-    spec: MetricSpec, samples: Mapping[str, Sample]
-) -> Iterable[tuple[tuple[str, ...], Value]]:
-    sample = samples.get(spec.name)
-    if sample is None:
-        return ()
-    return bounded(spec, frozen(spec, sample)).items()
+def _joined(spec: MetricSpec, rows: Sequence[Mapping[str, Sample]]) -> dict[tuple[str, ...], Value]:
+    """All samples of a metric over several streams as one per label set.
 
-
-def _joined(
-    spec: MetricSpec, rows: Sequence[Mapping[str, Sample]]
-) -> Iterable[tuple[tuple[str, ...], int]]:
-    """All samples of a metric over several streams as one per label set."""
-    joined: dict[tuple[str, ...], int] = {}
-    for samples in rows:
-        for labels, value in _labelled(spec, samples):
-            assert isinstance(value, int)
-            joined[labels] = (
-                _combine(spec.combine, joined[labels], value) if labels in joined else value
-            )
-    return joined.items()
+    A scrape passes here for nearly every stream, so it is two plain loops.
+    """
+    combine = _COMBINERS[spec.combine]
+    samples = [sample for row in rows if (sample := row.get(spec.name)) is not None]
+    if not samples:
+        return {}
+    if not spec.labels:
+        return {(): combine(samples)}
+    by_labels: dict[str | tuple[str, ...], list[Any]] = {}
+    for sample in samples:
+        assert not isinstance(sample, int | Histogram)
+        for labels, value in sample.items():
+            by_labels.setdefault(labels, []).append(value)
+    return {
+        (labels,) if isinstance(labels, str) else labels: combine(values)
+        for labels, values in by_labels.items()
+    }
 
 
 def _size(row: tuple[str, Mapping[str, Sample]]) -> tuple[int, str]:
@@ -218,16 +258,6 @@ def _size(row: tuple[str, Mapping[str, Sample]]) -> tuple[int, str]:
     size = row[1].get("stream_bytes", 0)
     assert isinstance(size, int)
     return size, row[0]
-
-
-def _combine(how: Combine, first: int, second: int) -> int:
-    match how:
-        case Combine.SUM:
-            return first + second
-        case Combine.MAX:
-            return max(first, second)
-        case Combine.MIN:
-            return min(first, second)
 
 
 def _value(sample: int | Histogram) -> Value:
