@@ -346,6 +346,15 @@ def test_resume_all_resumes_every_partition_and_is_used_up(state: ClusterState) 
     assert paused(state) == [True, False, False]
 
 
+def test_a_used_up_resume_all_does_not_come_back_by_idleness(state: ClusterState) -> None:
+    run(state, PauseStream(name=FOO, resume_all=True))
+    run(state, ResumeStream(name=FOO))
+    run(state, PauseStream(name=FOO, is_automatic=True, is_internal=True))
+    run(state, ResumeStream(name=FOO, partitions=(0,)))
+
+    assert paused(state) == [False, True, True]
+
+
 def test_a_later_pause_decides_what_resume_does(state: ClusterState) -> None:
     run(state, PauseStream(name=FOO, resume_all=True))
     run(state, PauseStream(name=FOO, partitions=(0,)))

@@ -259,6 +259,21 @@ def test_an_entry_in_the_wrong_place_is_refused() -> None:
         opened(files)
 
 
+def test_an_entry_of_another_log_is_refused() -> None:
+    files, other = MemoryFiles(), MemoryFiles()
+    log, _ = opened(files)
+    commit(files, log, 1, 2)
+    theirs, _ = opened(other)
+    commit(other, theirs, 9, 8)
+    size = ENTRY_HEADER_SIZE + len(b"command 1")
+    second = FILE_HEADER_SIZE + size
+    data, foreign = files.content(FIRST), other.content(FIRST)
+    files.put(FIRST, data[:second] + foreign[second : second + size] + data[second + size :])
+
+    with pytest.raises(CorruptionError, match="entry 2 was synced and is out of place"):
+        opened(files)
+
+
 def snapshot(files: MemoryFiles, log: MetadataLog, state: bytes) -> None:
     log.snapshot(log.synced_index, state)
     assert pump(files, log) == []
@@ -483,7 +498,11 @@ def test_with_space_back_everything_is_taken_and_the_reserve_made_again() -> Non
     propose(log, 2, Urgency.ESSENTIAL)
     pump(files, log)
     assert "metadata/reserve" not in files.paths()
-    files.capacity_bytes += 3 * RESERVE_BYTES
+    files.capacity_bytes += RESERVE_BYTES
+    propose(log, 9)
+    (event,) = pump(files, log)
+    assert isinstance(event, Refused)
+    files.capacity_bytes += RESERVE_BYTES
 
     commit(files, log, 3)
 
@@ -566,6 +585,24 @@ def test_an_error_while_a_snapshot_is_made_ends_the_log(operation: str) -> None:
     assert log.failure is not None
     files.heal()
     assert commands_of(restarted(files)[1]) in ([b"command 1"], [])
+
+
+@pytest.mark.parametrize(
+    ("operation", "path"), [("rename", "*.log.new"), ("sync_directory", "metadata")]
+)
+def test_a_name_that_may_or_may_not_be_there_ends_the_log(operation: str, path: str) -> None:
+    """Even on a full disk: going on with the old file could leave two files of one index."""
+    files = MemoryFiles()
+    log, _ = opened(files)
+    commit(files, log, 1)
+    # The snapshot syncs the directory once before the new log file does.
+    skip = 1 if operation == "sync_directory" else 0
+    files.fail(Fault(operation, path, skip=skip, is_full=True))
+
+    log.snapshot(MetadataIndex(1), b"state")
+
+    (event,) = log.take_events()
+    assert isinstance(event, Failed)
 
 
 def test_an_error_at_the_start_is_raised() -> None:

@@ -308,6 +308,4 @@ class MetadataLog:
             self._refuse(entry.token, OutcomeUnknownError(f"outcome unknown: {error.text}"))
         for proposal in (*group, *self._waiting):
             self._refuse(proposal.token, UnavailableError(f"not written: {error.text}"))
-        self._in_flight = ()
-        self._waiting.clear()
         self._events.append(Failed(error))
