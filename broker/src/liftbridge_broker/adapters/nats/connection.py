@@ -253,6 +253,11 @@ class Connection(asyncio.Protocol):
     # The end
 
     @property
+    def reason(self) -> str:
+        """Why the connection ends, when this side or an `-ERR` said so; empty otherwise."""
+        return "" if self._reason == CLOSED_SILENTLY else self._reason
+
+    @property
     def is_lost(self) -> bool:
         """Whether the connection ended."""
         return self._is_lost

@@ -334,8 +334,6 @@ class Link:
             reason = "no answer in time" if isinstance(error, TimeoutError) else f"{error}"
             raise _AttemptError(f"{self._servers.current_text}: {reason}") from error
         self._session = session
-        self.payload_bytes_max = session.facts.payload_bytes_max
-        self._servers.discover(session.facts.discovered)
         self.counts.connects += 1
         self.is_up = True
         if self._behind_at and self._behind_at == session.facts.server_id:
@@ -367,6 +365,8 @@ class Link:
         try:
             await loop.create_connection(lambda: connection, url.hostname or "", url.port or _PORT)
             session = await shake_hands(connection, handshake)
+            self.payload_bytes_max = session.facts.payload_bytes_max
+            self._servers.discover(session.facts.discovered)
             # From here on `subscribe` writes to this connection; what was wanted before is in it.
             self._connection = connection
             connection.write(b"".join(self._subscriptions.values()))

@@ -14,6 +14,7 @@ Relied on:
 """
 
 import asyncio
+import json
 import ssl
 from dataclasses import dataclass
 from math import ceil
@@ -30,6 +31,16 @@ from liftbridge_broker.adapters.nats.credentials import Credentials
 
 # nats-py's own pings are never due; the connection has its own.
 _NEVER_S: Final = 10**8
+
+_INFO_KINDS: Final = {
+    "client_id": int,
+    "client_ip": str,
+    "connect_urls": list,
+    "max_payload": int,
+    "nonce": str,
+    "server_id": str,
+    "version": str,
+}
 
 
 class HandshakeError(Exception):
@@ -124,7 +135,7 @@ async def shake_hands(connection: Connection, handshake: Handshake) -> Session:
             nkeys_seed_str=None if has_jwt else credentials.seed or None,
         )
     except (OSError, NatsError, nkeys.NkeysError, ValueError) as error:
-        raise HandshakeError(_text(error)) from error
+        raise HandshakeError(connection.reason or _text(error)) from error
     if not client.is_connected:
         raise HandshakeError("the server ended the connection during the handshake")
     info = client._server_info  # noqa: SLF001 - no public way to the server's id
@@ -178,7 +189,10 @@ class _LineTransport(Transport):
 
     async def readline(self) -> bytes:
         """Next line of the handshake."""
-        return await self._connection.read_line()
+        line = await self._connection.read_line()
+        if line.startswith(b"INFO "):
+            _check_info(line[len(b"INFO ") :])
+        return line
 
     async def drain(self) -> None:
         """Nothing to wait for: the connection bounds what it takes."""
@@ -194,6 +208,23 @@ class _LineTransport(Transport):
     def at_eof(self) -> bool:
         """Whether the connection ended."""
         return self._connection.is_lost
+
+
+def _check_info(body: bytes) -> None:
+    """See that an `INFO` is what nats-py takes for granted.
+
+    Raises:
+        ConnectionAbortedError: It is not.
+    """
+    try:
+        info = json.loads(body)
+    except ValueError:
+        info = None
+    is_sound = isinstance(info, dict) and all(
+        isinstance(info.get(name, kind()), kind) for name, kind in _INFO_KINDS.items()
+    )
+    if not is_sound or not all(isinstance(url, str) for url in info.get("connect_urls", ())):
+        raise ConnectionAbortedError("what greets there is no NATS server: malformed INFO")
 
 
 async def _ignore(_error: Exception) -> None:
