@@ -148,9 +148,9 @@ def test_histograms_are_joined_by_bucket():
 
 def test_snapshot_does_not_follow_what_changes_later():
     histogram = Histogram()
-    snapshot = collect(Source({"append_seconds": histogram}), CATALOGUE, 0)
+    snapshot = collect(Source({"loop_lag_seconds": histogram}), CATALOGUE, 0)
     histogram.observe(1)
-    (value,) = values_of(snapshot, "append_seconds").values()
+    (value,) = values_of(snapshot, "loop_lag_seconds").values()
     assert sum(value.counts) == 0
 
 
@@ -205,7 +205,7 @@ class TestExposition:
             {
                 "broker_start_time_seconds": 1_700_000_000_500_000_000,
                 "loop_busy_ratio": 250_000,
-                "append_seconds": histogram,
+                "loop_lag_seconds": histogram,
                 "nats_reconnects_total": 3,
             }
         )
@@ -213,12 +213,12 @@ class TestExposition:
         assert "liftbridge_broker_start_time_seconds 1.7000000005e+09" in lines
         assert "liftbridge_loop_busy_ratio 0.25" in lines
         assert "liftbridge_nats_reconnects_total 3.0" in lines
-        assert 'liftbridge_append_seconds_bucket{le="0.0025"} 0.0' in lines
-        assert 'liftbridge_append_seconds_bucket{le="0.005"} 1.0' in lines
-        assert 'liftbridge_append_seconds_bucket{le="10.0"} 1.0' in lines
-        assert 'liftbridge_append_seconds_bucket{le="+Inf"} 2.0' in lines
-        assert "liftbridge_append_seconds_count 2.0" in lines
-        assert "liftbridge_append_seconds_sum 99.003" in lines
+        assert 'liftbridge_loop_lag_seconds_bucket{le="0.0025"} 0.0' in lines
+        assert 'liftbridge_loop_lag_seconds_bucket{le="0.005"} 1.0' in lines
+        assert 'liftbridge_loop_lag_seconds_bucket{le="10.0"} 1.0' in lines
+        assert 'liftbridge_loop_lag_seconds_bucket{le="+Inf"} 2.0' in lines
+        assert "liftbridge_loop_lag_seconds_count 2.0" in lines
+        assert "liftbridge_loop_lag_seconds_sum 99.003" in lines
 
     def test_stream_names_cannot_break_the_format(self):
         name = 'a"\n\\} 1\nliftbridge_evil 1'
