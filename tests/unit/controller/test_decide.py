@@ -21,7 +21,6 @@ from liftbridge_broker.controller.records import (
     BrokerEpochAnswer,
     Done,
     LeaderElected,
-    PublisherAnswer,
     PublisherForgotten,
     StreamIdAnswer,
 )
@@ -57,11 +56,11 @@ def registration(name: str = "a", incarnation: str = "one", **given: object) -> 
     command = RegisterBroker(
         broker=BrokerId(name), incarnation_id=incarnation, data_dir_id=f"disk-{name}"
     )
-    return replace(command, **given)  # type: ignore[arg-type]
+    return replace(command, **given)  # type: ignore[arg-type]  # names of fields
 
 
 def creation(name: str = "new", **given: object) -> CreateStream:
-    return replace(CreateStream(name=StreamName(name), subject="s"), **given)  # type: ignore[arg-type]
+    return replace(CreateStream(name=StreamName(name), subject="s"), **given)  # type: ignore[arg-type]  # names of fields
 
 
 def state_after(*commands: Command) -> ClusterState:
@@ -102,7 +101,7 @@ def bad_subject(subject: str) -> Row:
 
 
 def bad_value(text: str, **overrides: object) -> Row:
-    given = StreamOverrides(**overrides)  # type: ignore[arg-type]
+    given = StreamOverrides(**overrides)  # type: ignore[arg-type]  # names of fields
     return Row(creation(overrides=given), InvalidRequestError, text)
 
 
@@ -475,9 +474,9 @@ def test_another_broker_keeps_what_it_leads() -> None:
 def test_each_initialisation_of_a_publisher_raises_its_epoch(state: ClusterState) -> None:
     command = InitPublisher(stream=FOO, publisher="p")
 
-    assert run(state, command) == PublisherAnswer(PublisherId(4), 0)
-    assert run(state, command) == PublisherAnswer(PublisherId(4), 1)
-    assert run(state, replace(command, publisher="q")) == PublisherAnswer(PublisherId(6), 0)
+    assert run(state, command) == PublisherState(PublisherId(4), 0)
+    assert run(state, command) == PublisherState(PublisherId(4), 1)
+    assert run(state, replace(command, publisher="q")) == PublisherState(PublisherId(6), 0)
     assert state.publisher_epochs == {4: 1, 6: 0}
 
 
@@ -485,7 +484,7 @@ def test_publishers_are_known_per_stream_and_go_with_it(state: ClusterState) -> 
     run(state, creation())
     run(state, InitPublisher(stream=FOO, publisher="p"))
     answer = run(state, InitPublisher(stream=StreamName("new"), publisher="p"))
-    assert answer == PublisherAnswer(PublisherId(6), 0)
+    assert answer == PublisherState(PublisherId(6), 0)
 
     run(state, DeleteStream(name=FOO))
     assert state.publisher_epochs == {6: 0}
@@ -513,9 +512,7 @@ def test_an_exhausted_epoch_gives_the_publisher_a_new_id(state: ClusterState) ->
     stream.publishers["p"] = PublisherState(PublisherId(3), 2**32 - 1)
     state.publisher_epochs[PublisherId(3)] = 2**32 - 1
 
-    assert run(state, InitPublisher(stream=FOO, publisher="p")) == PublisherAnswer(
-        PublisherId(4), 0
-    )
+    assert run(state, InitPublisher(stream=FOO, publisher="p")) == PublisherState(PublisherId(4), 0)
     assert state.publisher_epochs == {4: 0}
 
 

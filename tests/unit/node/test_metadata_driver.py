@@ -18,11 +18,11 @@ from liftbridge_broker.controller.commands import (
 from liftbridge_broker.controller.records import (
     BrokerEpochAnswer,
     Done,
-    PublisherAnswer,
     Record,
     StreamCreated,
     StreamIdAnswer,
 )
+from liftbridge_broker.controller.state import PublisherState
 from liftbridge_broker.errors import (
     AlreadyExistsError,
     CorruptionError,
@@ -151,7 +151,7 @@ def test_every_command_is_answered(world: World) -> None:
         Done(),
         Done(),
         Done(),
-        PublisherAnswer(PublisherId(7), 0),
+        PublisherState(PublisherId(7), 0),
         Done(),
         BrokerEpochAnswer(MetadataIndex(1)),
     ]
@@ -230,7 +230,7 @@ def test_a_restart_restores_everything(snapshot_entries: int) -> None:
     assert stream.resume_all
     world.answers.clear()
     world.do(InitPublisher(stream=FOO, publisher="p"))
-    assert world.answers == [PublisherAnswer(PublisherId(4), 1)]
+    assert world.answers == [PublisherState(PublisherId(4), 1)]
 
 
 def test_snapshots_are_made_at_the_threshold() -> None:

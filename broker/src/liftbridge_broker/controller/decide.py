@@ -40,7 +40,6 @@ from liftbridge_broker.controller.records import (
     LeaderElected,
     PartitionsPaused,
     PartitionsResumed,
-    PublisherAnswer,
     PublisherForgotten,
     PublisherInitialised,
     ReadonlySet,
@@ -315,4 +314,4 @@ def _init_publisher(state: ClusterState, index: MetadataIndex, command: InitPubl
             PublisherForgotten(stream.stream_id, oldest, stream.publishers[oldest].publisher_id)
         )
     records.append(PublisherInitialised(stream.stream_id, command.publisher, initialised))
-    return Decision(tuple(records), PublisherAnswer(*initialised))
+    return Decision(tuple(records), initialised)

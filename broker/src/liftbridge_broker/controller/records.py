@@ -158,14 +158,8 @@ class StreamIdAnswer(NamedTuple):
     stream_id: StreamId
 
 
-class PublisherAnswer(NamedTuple):
-    """Answer to `InitPublisher`."""
-
-    publisher_id: PublisherId
-    publisher_epoch: int
-
-
-Answer = Done | BrokerEpochAnswer | StreamIdAnswer | PublisherAnswer
+Answer = Done | BrokerEpochAnswer | StreamIdAnswer | PublisherState
+"""What a command is answered with; `InitPublisher` with the publisher's new state."""
 
 
 class Decision(NamedTuple):
