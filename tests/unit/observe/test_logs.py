@@ -47,6 +47,7 @@ def test_json_event_is_one_object_a_line(log_to):
     stream, _ = log_to()
     structlog.stdlib.get_logger("liftbridge").info("isr_shrunk", partition=3, lag_ms=812)
     event = json.loads(stream.getvalue())
+    assert list(event)[:3] == ["timestamp", "level", "event"]
     assert event.pop("timestamp").endswith("Z")
     assert event == {"event": "isr_shrunk", "level": "info", "partition": 3, "lag_ms": 812}
 

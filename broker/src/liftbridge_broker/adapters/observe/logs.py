@@ -19,6 +19,7 @@ _LEVELS: Final = {
     "error": logging.ERROR,
 }
 _MULTI_LINE_FIELDS: Final = frozenset({"exception", "stack"})
+_COMMON_FIELDS: Final = ("timestamp", "level", "logger", "event")
 _TEXT_LENGTH_MAX: Final = 4_096
 
 # Libraries tell of every step at these levels; the broker has events of its own for what matters.
@@ -43,7 +44,10 @@ def configure_logs(*, level: str, style: str, stream: TextIO, redactor: Redactor
     renderer: structlog.typing.Processor
     if style == "json":
         renderer = structlog.processors.JSONRenderer()
-        formatting: list[structlog.typing.Processor] = [structlog.processors.format_exc_info]
+        formatting: list[structlog.typing.Processor] = [
+            structlog.processors.format_exc_info,
+            put_common_fields_first,
+        ]
     else:
         renderer = structlog.dev.ConsoleRenderer(
             colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback
@@ -95,6 +99,15 @@ def escape_controls(
             text = value if len(value) <= _TEXT_LENGTH_MAX else value[:_TEXT_LENGTH_MAX] + "..."
             event[name] = text if text.isprintable() else repr(text)[1:-1]
     return event
+
+
+def put_common_fields_first(
+    logger: object, method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Processor of structlog: what every line has stands at its beginning."""
+    del logger, method
+    common = {name: event[name] for name in _COMMON_FIELDS if name in event}
+    return {**common, **event}
 
 
 class _RedactingFormatter(structlog.stdlib.ProcessorFormatter):
