@@ -400,6 +400,8 @@ class Broker(ServerProcess):
 
     def is_ready(self) -> bool:
         """Whether the health service says SERVING for `proto.API`."""
+        if not _listens(self.port):  # far cheaper to ask often than a gRPC channel
+            return False
         with grpc.insecure_channel(self.address) as channel:
             request = health_pb2.HealthCheckRequest(service="proto.API")
             try:
@@ -425,6 +427,15 @@ class Broker(ServerProcess):
         path = self.work_dir / f"{self.name}-nats.conf"
         path.write_text(f'host: "127.0.0.1"\nport: {self.nats_port}\n')
         return path
+
+
+def _listens(port: int) -> bool:
+    """Whether somebody accepts connections on a port of 127.0.0.1."""
+    try:
+        socket.create_connection(("127.0.0.1", port), 1.0).close()
+    except OSError:
+        return False
+    return True
 
 
 def _tree(pid: int) -> list[int]:
