@@ -1,7 +1,5 @@
 """Flags, environment, file and defaults become one checked value."""
 
-from pathlib import Path
-
 import pytest
 
 from liftbridge_broker.config.load import PROBLEMS_SHOWN_MAX, load
@@ -14,7 +12,6 @@ from liftbridge_broker.config.options import (
     NatsOptions,
     Origin,
 )
-from liftbridge_broker.config.secrets import SECRET_BYTES_MAX, nats_password, nats_token
 from liftbridge_broker.config.settings import Kind, Status
 from liftbridge_broker.config.table import SETTINGS
 from liftbridge_broker.errors import ConfigError
@@ -444,35 +441,3 @@ class TestSecrets:
             load_flags(nats_token="hunter2\n")
         assert "hunter2" not in caught.value.text
         assert "nats.token: the value has control characters" in caught.value.text
-
-    def test_secret_files_are_read_when_asked_for(self, tmp_path):
-        path = tmp_path / "secret"
-        path.write_text("first\n", encoding="utf-8")
-        nats = NatsOptions(user="u", password_file=str(path))
-        assert nats_password(nats) == "first"
-        path.write_text("rotated", encoding="utf-8")
-        assert nats_password(nats) == "rotated"
-        assert nats_token(NatsOptions(token_file=str(path))) == "rotated"
-        assert nats_password(NatsOptions(password="direct")) == "direct"
-        assert nats_token(NatsOptions(token="direct")) == "direct"
-
-    @pytest.mark.parametrize(
-        ("contents", "message"),
-        [
-            (None, "cannot read"),
-            (b"", "is empty"),
-            (b"\n", "is empty"),
-            (b"abc\xff", "is not UTF-8"),
-            (b"a" * (SECRET_BYTES_MAX + 1), "larger than"),
-        ],
-    )
-    def test_unusable_secret_files_are_refused_without_their_contents(
-        self, tmp_path, contents, message
-    ):
-        path = Path(tmp_path) / "secret"
-        if contents is not None:
-            path.write_bytes(contents)
-        with pytest.raises(ConfigError, match=message) as caught:
-            nats_password(NatsOptions(user="u", password_file=str(path)))
-        assert "nats.password.file" in caught.value.text
-        assert caught.value.__cause__ is None or isinstance(caught.value.__cause__, OSError)

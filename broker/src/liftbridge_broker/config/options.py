@@ -156,9 +156,9 @@ class NatsOptions:
         servers: URLs, tried in order.
         user: User name, empty for none.
         password: Its password when given directly.
-        password_file: File with the password; `secrets.nats_password` reads it at each connection.
+        password_file: File with the password, read at each connection.
         token: Authentication token when given directly.
-        token_file: File with the token; `secrets.nats_token` reads it at each connection.
+        token_file: File with the token, read at each connection.
         nkey_seed_file: File with an nkey seed.
         credentials_file: File with a JWT and an nkey seed (`.creds`).
         tls_cert: PEM certificate shown to NATS, with `tls_key`.
