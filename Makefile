@@ -10,9 +10,9 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 # The first of these that is new enough sets up .venv; `make PYTHON=...` names another one.
 PYTHONS := $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14)
-# Measured on 2 cores: two workers take 0.55 of the time of one; a file stays in one worker, so that
-# tests of one server do not compete for the same second.
-PYTEST_ARGS ?= -n 2 --dist loadfile
+# Two workers, for the smallest machine this is meant for. A file stays in one worker, so that the
+# tests of one file share its servers and do not compete with one another for the processor.
+PYTEST_ARGS ?= -n 2 --dist loadfile --durations=10
 TEST_GATES := format-check lint prose imports types docs pytest
 
 .PHONY: help install demo test check bench docs proto lock format clean changelog \
