@@ -87,6 +87,16 @@ def test_subscriber_that_missed_something_is_noted() -> None:
     assert "received 9 of 10" in witnessed(Sample(1, 1), 9, 10).notes[0]
 
 
+@pytest.mark.parametrize("system", ["liftbridge", "jetstream"])
+def test_fast_run_that_left_out_work_does_not_count(system: str) -> None:
+    runs = samples([90], [100])
+    assert (found := outcome(RATE, runs)) is not None
+    assert found.verdict("liftbridge") == "yes"
+    runs[system, "publish"] = [witnessed(runs[system, "publish"][0], 9, 10)]
+    assert (found := outcome(RATE, runs)) is not None
+    assert found.verdict("liftbridge") == "INCOMPLETE"
+
+
 def test_rows_bring_the_works_they_build_on() -> None:
     rows = [row for row in ROWS if row.key in {"replay-singles", "replay"}]
     assert works_for(rows, "liftbridge") >= {"publish", "replay", "latency", "replay-singles"}

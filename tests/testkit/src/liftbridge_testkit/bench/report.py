@@ -60,9 +60,8 @@ def comparison(samples: Samples) -> str:
             line += _cells(found, system)
         sign = ">=" if row.is_better == "more" else "<="
         aim = f" (aim {row.aim})" if row.aim else ""
-        ratio = found.ratios.get("liftbridge")
         line += [f"{sign} {row.limit}{aim}", str(row.original or "-")]
-        line.append("-" if ratio is None else "yes" if row.is_met(ratio) else "NO")
+        line.append(found.verdict("liftbridge"))
         lines.append(line)
     return table(header, lines)
 
@@ -157,7 +156,7 @@ def document(
                 "target": found.row.limit,
                 "aim": found.row.aim,
                 "original": found.row.original,
-                "is_met": found.row.is_met(found.ratios.get("liftbridge", 0.0)),
+                "verdict": found.verdict("liftbridge"),
             }
             for found in outcomes(samples)
         ],

@@ -101,6 +101,7 @@ class Outcome:
         medians: Median by system.
         ratios: Ratio of the medians by system.
         spread: Lowest and highest ratio of a round by system.
+        incomplete: Systems with a run that left out part of the work; their ratio does not count.
     """
 
     row: Row
@@ -108,6 +109,15 @@ class Outcome:
     medians: Mapping[str, float]
     ratios: Mapping[str, float]
     spread: Mapping[str, tuple[float, float]]
+    incomplete: frozenset[str] = frozenset()
+
+    def verdict(self, system: str) -> Literal["yes", "NO", "INCOMPLETE", "-"]:
+        """Whether a system reaches the limit, as the table says it."""
+        if system not in self.ratios:
+            return "-"
+        if self.incomplete & {system, "jetstream"}:
+            return "INCOMPLETE"
+        return "yes" if self.row.is_met(self.ratios[system]) else "NO"
 
 
 def works_for(rows: Sequence[Row], system: str) -> set[str]:
@@ -146,7 +156,13 @@ def outcome(row: Row, samples: Samples) -> Outcome | None:
     if not medians:
         return None
     ratios = {system: value / reference for system, value in medians.items()}
-    return Outcome(row, reference, medians, ratios, spread)
+    incomplete = frozenset(
+        system
+        for system in (*medians, "jetstream")
+        for run in samples.get((system, row.reference if system == "jetstream" else row.work), [])
+        if not run.is_complete
+    )
+    return Outcome(row, reference, medians, ratios, spread, incomplete)
 
 
 def figures(samples: Samples, system: str, work: str, metric: str) -> list[float]:

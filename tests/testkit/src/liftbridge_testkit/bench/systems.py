@@ -50,12 +50,15 @@ class Sample:
         cpu_us: CPU microseconds of all servers for each message.
         details: Latencies in microseconds and other figures of the load generator.
         notes: What a reader must know about this run.
+        is_complete: Whether all of the work was done: every message also reached the plain
+            subscriber. A run that left out part of the work proves nothing about its speed.
     """
 
     rate: float
     cpu_us: float
     details: Mapping[str, float | int | str | bool] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    is_complete: bool = True
 
     def value(self, metric: str) -> float | None:
         """A figure by name: `rate`, `cpu_us` or a detail such as `p50_us`."""
@@ -331,4 +334,4 @@ def witnessed(sample: Sample, seen: int, published: int) -> Sample:
     notes = sample.notes
     if seen != published:
         notes = (*notes, f"the plain subscriber received {seen:,} of {published:,}")
-    return Sample(sample.rate, sample.cpu_us, details, notes)
+    return Sample(sample.rate, sample.cpu_us, details, notes, is_complete=seen == published)
