@@ -282,6 +282,25 @@ def test_a_snapshot_cut_anywhere_is_refused_and_changes_nothing() -> None:
     assert table.snapshot() == data
 
 
+@pytest.mark.parametrize("position", [0, 5, 8])
+def test_a_snapshot_with_another_header_is_refused(position: int) -> None:
+    data = bytearray(PublisherTable().snapshot())
+    data[position] = 0xFF
+
+    with pytest.raises(CorruptionError, match="wrong header"):
+        PublisherTable().restore(bytes(data))
+
+
+def test_a_snapshot_with_a_publisher_twice_is_refused() -> None:
+    table = PublisherTable()
+    stored(table, P, 0, 1)
+    stored(table, Q, 0, 1)
+    data = table.snapshot().replace(Q.to_bytes(8, "big"), P.to_bytes(8, "big"))
+
+    with pytest.raises(CorruptionError, match="wrong entry of publisher 7"):
+        PublisherTable().restore(data)
+
+
 def test_a_snapshot_of_a_larger_table_loses_the_longest_silent() -> None:
     large, small = PublisherTable(), PublisherTable(publishers_max=1)
     stored(large, P, 0, 1)

@@ -3,11 +3,13 @@
 import pytest
 
 from liftbridge_broker.errors import (
+    CorruptionError,
     FilesError,
     OutcomeUnknownError,
     StorageFullError,
     UnavailableError,
 )
+from liftbridge_broker.logformat.checksum import crc32c
 from liftbridge_broker.model.ids import (
     MetadataIndex,
 )
@@ -232,3 +234,86 @@ def test_closing_leaves_no_handle() -> None:
     log.close()
 
     assert files.open_count == 0
+
+
+def test_a_broken_disk_refuses_to_open() -> None:
+    files = MemoryFiles()
+    files.fail(Fault("append", "metadata/reserve"))
+
+    with pytest.raises(FilesError, match="append metadata/reserve"):
+        opened(files)
+
+
+def test_a_torn_end_that_cannot_be_copied_refuses_to_open() -> None:
+    files = MemoryFiles()
+    log, _ = opened(files)
+    commit(files, log, 1)
+    files.put(FIRST_LOG, files.content(FIRST_LOG) + b"torn")
+    files.fail(Fault("append", "*.cut"))
+
+    with pytest.raises(FilesError, match="append"):
+        opened(files)
+    assert files.content(FIRST_LOG).endswith(b"torn")
+
+
+def test_a_disk_that_breaks_while_full_ends_the_log() -> None:
+    files, log = full()
+    files.fail(Fault("remove", "metadata/reserve"))
+    propose(log, 2, Urgency.ESSENTIAL)
+
+    refused, failed = pump(files, log)
+
+    assert isinstance(refused, Refused)
+    assert isinstance(refused.error, UnavailableError)
+    assert isinstance(failed, Failed)
+
+
+def test_a_disk_that_breaks_while_a_file_is_begun_refuses_what_waits() -> None:
+    files = MemoryFiles()
+    log, _ = opened(files)
+    commit(files, log, 1)
+    propose(log, 2)
+    log.snapshot(MetadataIndex(1), b"state")
+    propose(log, 3)
+    files.fail(Fault("append", "*.log.new"))
+
+    committed, refused, failed = pump(files, log)
+
+    assert isinstance(committed, Committed)
+    assert isinstance(refused, Refused)
+    assert isinstance(refused.error, UnavailableError)
+    assert isinstance(failed, Failed)
+
+
+def test_a_mark_that_cannot_be_written_ends_the_log() -> None:
+    files = MemoryFiles()
+    log, _ = opened(files)
+    propose(log, 1)
+    files.fail(Fault("append", FIRST_LOG))
+
+    committed, failed = pump(files, log)
+
+    assert isinstance(committed, Committed)
+    assert isinstance(failed, Failed)
+
+
+def test_a_snapshot_after_a_failure_is_left_out() -> None:
+    files = MemoryFiles()
+    log, _ = opened(files)
+    propose(log, 1)
+    files.fail(Fault("append", FIRST_LOG))
+    pump(files, log)
+
+    log.snapshot(MetadataIndex(1), b"state")
+
+    assert log.snapshot_index == 0
+    assert not [path for path in files.paths() if path.endswith(".snapshot")]
+
+
+def test_a_file_of_another_version_is_refused() -> None:
+    files = MemoryFiles()
+    body = b"LBML" + (2).to_bytes(2, "big") + bytes(2) + (1).to_bytes(8, "big") + bytes(4)
+    files.put(FIRST_LOG, body + crc32c(body).to_bytes(4, "big"))
+
+    with pytest.raises(CorruptionError, match="header of another version"):
+        opened(files)
