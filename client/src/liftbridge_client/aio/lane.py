@@ -1,0 +1,377 @@
+"""What a publisher sends to one partition: batches in order, each answered once.
+
+A lane owns one call to the leader of its partition and two tasks while it has work: one writes,
+one reads. When the call breaks, an idempotent lane opens another and sends what is unanswered
+again, with the same sequences, so that nothing is stored twice; any other lane tells its callers
+that the outcome is unknown.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from google.protobuf.message import Message as ProtoMessage
+
+from liftbridge_client import methods
+from liftbridge_client.core.codec import POLICIES, ack_of
+from liftbridge_client.core.refusals import async_error, batch_error
+from liftbridge_client.errors import (
+    ClosedError,
+    FailedPreconditionError,
+    LiftbridgeError,
+    OutcomeUnknownError,
+    RetriableError,
+)
+from liftbridge_client.model import Ack, AckPolicy, PublishResult
+from liftbridge_client.transport import Duplex
+from liftbridge_proto import api_pb2
+from liftbridge_proto.ext.v1 import data_pb2
+
+if TYPE_CHECKING:
+    from liftbridge_client.aio.client import Client
+
+_Request = TypeVar("_Request", bound=ProtoMessage)
+_Response = TypeVar("_Response", bound=ProtoMessage)
+
+READ_AFTER_WRITE_SECONDS: Final = 0.2
+"""How long the reader is waited for once writing failed."""
+
+BATCH_COUNT_MAX: Final = 1_000
+BATCH_BYTES_MAX: Final = 256 * 1024
+WAIT_FIRST_SECONDS: Final = 0.05
+WAIT_MAX_SECONDS: Final = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """Messages sent together, and who waits for them.
+
+    Attributes:
+        values: Values.
+        keys: Keys, empty for none.
+        headers: Headers, `None` for none.
+        size_bytes: Bytes of values and keys.
+        futures: One for each message, or, for a whole batch, none.
+        whole: For a whole batch: gets a result for each message.
+        sequence: Sequence of the first message of an idempotent publisher.
+        was_sent: Whether it was written to a call.
+    """
+
+    values: list[bytes] = field(default_factory=list)
+    keys: list[bytes] = field(default_factory=list)
+    headers: list[Mapping[str, bytes] | None] = field(default_factory=list)
+    size_bytes: int = 0
+    futures: list["asyncio.Future[Ack]"] = field(default_factory=list)
+    whole: "asyncio.Future[list[PublishResult]] | None" = None
+    sequence: int = 0
+    was_sent: bool = False
+
+    def acked(self, stream: str, partition: int, base: int, timestamp: int, *, dup: bool) -> None:
+        """Tell everybody where the messages are."""
+        if self.whole is not None:
+            if not self.whole.done():
+                self.whole.set_result(
+                    [
+                        Ack(stream, partition, base + index, timestamp, dup)
+                        for index in range(len(self.values))
+                    ]
+                )
+            return
+        for index, future in enumerate(self.futures):
+            if not future.done():
+                future.set_result(Ack(stream, partition, base + index, timestamp, dup))
+
+    def settle(self, results: list[PublishResult]) -> None:
+        """Give each message its own outcome."""
+        if self.whole is not None:
+            if not self.whole.done():
+                self.whole.set_result(results)
+            return
+        for future, result in zip(self.futures, results, strict=True):
+            if future.done():
+                continue
+            if isinstance(result, LiftbridgeError):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+    def failed(self, error: LiftbridgeError) -> None:
+        """Tell everybody why the messages are not, or may not be, stored."""
+        if self.whole is not None:
+            if not self.whole.done():
+                self.whole.set_result([error] * len(self.values))
+            return
+        for future in self.futures:
+            if not future.done():
+                future.set_exception(error)
+
+
+@dataclass(frozen=True, slots=True)
+class PublisherIdentity:
+    """An idempotent publisher as the server knows it."""
+
+    publisher_id: int
+    publisher_epoch: int
+
+
+class LaneOwner(Protocol):
+    """The publisher, as its lanes see it."""
+
+    client: "Client"
+    stream_name: str
+    ack_policy: AckPolicy
+    identity: PublisherIdentity | None
+
+    def on_settled(self, item: Item) -> None:
+        """An item got its outcome."""
+        ...
+
+
+class Lane:
+    """Items for one partition, in order."""
+
+    def __init__(self, owner: LaneOwner, partition: int, next_sequence: int) -> None:
+        self._owner = owner
+        self._partition = partition
+        self._next_sequence = next_sequence
+        self._waiting: deque[Item] = deque()
+        self._unanswered: dict[int, Item] = {}
+        self._next_id = 0
+        self._has_work = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._progress_at = 0.0
+
+    def put(self, item: Item) -> None:
+        """Queue an item."""
+        item.sequence = self._next_sequence
+        self._next_sequence += len(item.values)
+        self._waiting.append(item)
+        self._has_work.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def aclose(self) -> None:
+        """Stop; what has no outcome yet is told so."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        self._fail_all(ClosedError("the publisher was closed before the ack came"))
+
+    # -- the task -----------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Keep a call open while there is work; give up after the client's retry time."""
+        loop = asyncio.get_running_loop()
+        wait = WAIT_FIRST_SECONDS
+        self._progress_at = loop.time()
+        while True:
+            before = self._progress_at
+            try:
+                await self._session()
+            except LiftbridgeError as error:
+                if self._progress_at > before:
+                    wait = WAIT_FIRST_SECONDS
+                if not self._keep_after(error, loop.time()):
+                    return
+            self._owner.client.stats.retries += 1
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, WAIT_MAX_SECONDS)
+            await self._refresh()
+
+    async def _refresh(self) -> None:
+        with contextlib.suppress(LiftbridgeError):
+            await self._owner.client.refresh()
+
+    def _keep_after(self, error: LiftbridgeError, now: float) -> bool:
+        """Decide what becomes of the items after a call broke; whether to go on."""
+        elapsed = now - self._progress_at
+        if not error.retriable and not isinstance(error, FailedPreconditionError):
+            self._fail_all(error)
+            return False
+        if elapsed > self._owner.client.retry_seconds:
+            self._fail_all(error)
+            return False
+        unanswered, self._unanswered = self._unanswered, {}
+        if self._owner.identity is not None:
+            self._waiting.extendleft(reversed(unanswered.values()))
+            return True
+        unknown = OutcomeUnknownError(
+            f"the connection broke before the ack: {error}", server_text=error.server_text
+        )
+        for item in unanswered.values():
+            self._settle(item, unknown)
+        return bool(self._waiting)
+
+    async def _session(self) -> None:
+        """One call: write what comes, read answers, until it breaks."""
+        client = self._owner.client
+        address = await client.leader_address(self._owner.stream_name, self._partition)
+        if client.has_data:
+            await self._batch_session(address)
+        else:
+            await self._plain_session(address)
+
+    async def _next_item(self) -> Item:
+        while not self._waiting:
+            self._has_work.clear()
+            await self._has_work.wait()
+        return self._waiting.popleft()
+
+    async def _batch_session(self, address: str) -> None:
+        call = self._owner.client.transport.duplex(address, methods.PUBLISH_BATCH)
+
+        async def write() -> None:
+            while True:
+                item = await self._next_item()
+                self._next_id += 1
+                self._unanswered[self._next_id] = item
+                await call.write(self._batch_request(self._next_id, item))
+
+        await self._both(call, write(), self._read_batches(call))
+
+    def _batch_request(self, request_id: int, item: Item) -> data_pb2.PublishBatchRequest:
+        request = data_pb2.PublishBatchRequest(
+            request_id=request_id,
+            stream=self._owner.stream_name,
+            partition=self._partition,
+            ack_policy=POLICIES[self._owner.ack_policy],
+            values=item.values,
+            keys=item.keys if any(item.keys) else (),
+        )
+        if any(item.headers):
+            for headers in item.headers:
+                request.headers.add(headers=headers or {})
+        identity = self._owner.identity
+        if identity is not None:
+            request.publisher_id = identity.publisher_id
+            request.publisher_epoch = identity.publisher_epoch
+            request.first_sequence = item.sequence
+        item.was_sent = True
+        return request
+
+    async def _read_batches(
+        self, call: Duplex[data_pb2.PublishBatchRequest, data_pb2.PublishBatchResponse]
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        while (response := await call.read()) is not None:
+            item = self._unanswered.pop(response.request_id, None)
+            self._progress_at = loop.time()
+            if item is None:
+                continue
+            error = batch_error(response)
+            if error is None:
+                item.acked(
+                    self._owner.stream_name,
+                    self._partition,
+                    response.base_offset,
+                    response.timestamp,
+                    dup=response.duplicate,
+                )
+                self._owner.client.stats.published += len(item.values)
+                self._owner.on_settled(item)
+            elif error.retriable and self._owner.identity is not None:
+                self._unanswered[response.request_id] = item
+                raise error
+            else:
+                self._settle(item, error)
+        raise RetriableError("the broker ended the call")
+
+    async def _plain_session(self, address: str) -> None:
+        """The original's call: one request and one response a message."""
+        call = self._owner.client.transport.duplex(address, methods.PUBLISH_ASYNC)
+
+        async def write() -> None:
+            while True:
+                item = await self._next_item()
+                self._next_id += 1
+                self._unanswered[self._next_id] = item
+                item.was_sent = True
+                for index in range(len(item.values)):
+                    await call.write(self._plain_request(self._next_id, item, index))
+                if self._owner.ack_policy == "none":
+                    del self._unanswered[self._next_id]
+                    item.acked(self._owner.stream_name, self._partition, -1, 0, dup=False)
+                    self._owner.on_settled(item)
+
+        await self._both(call, write(), self._read_plain(call))
+
+    def _plain_request(self, number: int, item: Item, index: int) -> api_pb2.PublishRequest:
+        return api_pb2.PublishRequest(
+            stream=self._owner.stream_name,
+            partition=self._partition,
+            key=item.keys[index],
+            value=item.values[index],
+            headers=item.headers[index] or {},
+            ackPolicy=POLICIES[self._owner.ack_policy],
+            correlationId=f"{number}.{index}",
+            expectedOffset=-1,
+        )
+
+    async def _read_plain(
+        self, call: Duplex[api_pb2.PublishRequest, api_pb2.PublishResponse]
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        results: dict[int, dict[int, PublishResult]] = {}
+        while (response := await call.read()) is not None:
+            self._progress_at = loop.time()
+            has_error = response.HasField("asyncError")
+            name = response.correlationId if has_error else response.ack.correlationId
+            number, _, index = name.partition(".")
+            item = self._unanswered.get(int(number)) if number.isdigit() else None
+            if item is None or not index.isdigit():
+                continue
+            done = results.setdefault(int(number), {})
+            done[int(index)] = (
+                async_error(response.asyncError)
+                if has_error
+                else ack_of(response.ack, self._partition)
+            )
+            if len(done) == len(item.values):
+                del results[int(number)], self._unanswered[int(number)]
+                item.settle([done[position] for position in range(len(done))])
+                self._owner.on_settled(item)
+        raise RetriableError("the broker ended the call")
+
+    async def _both(
+        self,
+        call: Duplex[_Request, _Response],
+        write: Coroutine[Any, Any, None],
+        read: Coroutine[Any, Any, None],
+    ) -> None:
+        """Write and read until either fails; the reader's error tells more than the writer's."""
+        loop = asyncio.get_running_loop()
+        writing, reading = loop.create_task(write), loop.create_task(read)
+        try:
+            await asyncio.wait((writing, reading), return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                await asyncio.wait((reading,), timeout=READ_AFTER_WRITE_SECONDS)
+            for task in (reading, writing):
+                if task.done():
+                    task.result()
+        finally:
+            call.cancel()
+            for task in (writing, reading):
+                task.cancel()
+            await asyncio.gather(writing, reading, return_exceptions=True)
+
+    # -- outcomes -----------------------------------------------------------------------------
+
+    def _settle(self, item: Item, error: LiftbridgeError) -> None:
+        item.failed(error)
+        self._owner.on_settled(item)
+
+    def _fail_all(self, error: LiftbridgeError) -> None:
+        """Everything unanswered has an unknown outcome; what was never sent has not happened."""
+        unanswered, self._unanswered = self._unanswered, {}
+        waiting, self._waiting = self._waiting, deque()
+        for item in (*unanswered.values(), *waiting):
+            if item.was_sent:
+                text = f"no ack came: {error}"
+                unknown = OutcomeUnknownError(text, server_text=error.server_text)
+                self._settle(item, unknown)
+            else:
+                self._settle(item, error)

@@ -1,0 +1,299 @@
+"""Publishing many messages: batches underneath, one await a message or none."""
+
+import asyncio
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self
+
+from liftbridge_client import methods
+from liftbridge_client.aio.lane import (
+    BATCH_BYTES_MAX,
+    BATCH_COUNT_MAX,
+    Item,
+    Lane,
+    PublisherIdentity,
+)
+from liftbridge_client.core.partitioners import Partitioner, by_key, choose
+from liftbridge_client.errors import (
+    AckTimeoutError,
+    ClosedError,
+    FullError,
+    LiftbridgeError,
+    UnimplementedError,
+    UsageError,
+)
+from liftbridge_client.model import Ack, AckPolicy, PublishResult
+from liftbridge_proto.ext.v1 import data_pb2
+
+if TYPE_CHECKING:
+    from liftbridge_client.aio.client import Client
+
+IN_FLIGHT_DEFAULT: Final = 10_000
+IN_FLIGHT_BYTES: Final = 64 * 1024 * 1024
+
+
+class Outgoing(NamedTuple):
+    """A message to publish; `publish_batch` takes these, or bare values."""
+
+    value: bytes
+    key: bytes = b""
+    headers: Mapping[str, bytes] | None = None
+    partition: int | None = None
+
+
+class Publisher:
+    """Publishes to one stream; made by `Stream.publisher`, used with `async with`.
+
+    Messages put in within one turn of the loop, or within `linger`, travel as one batch. At most
+    `max_in_flight` of them, and 64 MiB, wait for their acks.
+    """
+
+    def __init__(
+        self,
+        client: "Client",
+        stream_name: str,
+        *,
+        ack_policy: AckPolicy,
+        partitioner: Partitioner | None,
+        max_in_flight: int,
+        on_full: Literal["wait", "raise"],
+        idempotent: bool,
+        name: str,
+        linger: timedelta,
+    ) -> None:
+        if max_in_flight < 1:
+            raise UsageError(f"max_in_flight {max_in_flight}: must be at least 1")
+        self.client = client
+        self.stream_name = stream_name
+        self.ack_policy: AckPolicy = ack_policy
+        self.identity: PublisherIdentity | None = None
+        self._partitioner = partitioner or by_key
+        self._max_in_flight = max_in_flight
+        self._on_full = on_full
+        self._idempotent = idempotent
+        self._name = name or secrets.token_hex(16)
+        self._linger = linger.total_seconds()
+        self._partition_count = 0
+        self._lanes: dict[int, Lane] = {}
+        self._open: dict[int, Item] = {}
+        self._in_flight = 0
+        self._in_flight_bytes = 0
+        self._next_sequences: dict[int, int] = {}
+        self._settled = asyncio.Event()
+        self._flush_handle: asyncio.Handle | None = None
+        self._is_open = False
+
+    async def __aenter__(self) -> Self:
+        """Look the stream up and, for an idempotent publisher, register it.
+
+        Raises:
+            NotFoundError: There is no such stream.
+            UnimplementedError: The server offers no idempotent publishing.
+        """
+        info = await self.client.stream_info(self.stream_name)
+        self._partition_count = len(info.partitions)
+        if self._idempotent:
+            if not self.client.has_data:
+                raise UnimplementedError("this server offers no idempotent publishing")
+            response = await self.client.call(
+                methods.INIT_PUBLISHER,
+                data_pb2.InitPublisherRequest(stream=self.stream_name, publisher=self._name),
+            )
+            self.identity = PublisherIdentity(response.publisher_id, response.publisher_epoch)
+            self._next_sequences = dict(response.next_sequence)
+        self._is_open = True
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self, timeout: timedelta = timedelta(seconds=10)) -> None:  # noqa: ASYNC109
+        """Wait for the acks in flight, then close.
+
+        Raises:
+            AckTimeoutError: Not all acks came; says how many are missing. Their futures tell which.
+        """
+        if not self._is_open:
+            return
+        missing = 0
+        try:
+            async with asyncio.timeout(timeout.total_seconds()):
+                await self.flush()
+        except TimeoutError:
+            missing = self._in_flight
+        self._is_open = False
+        await asyncio.gather(*(lane.aclose() for lane in self._lanes.values()))
+        if missing:
+            raise AckTimeoutError(f"{missing} messages were not acknowledged in time")
+
+    async def publish(
+        self,
+        value: bytes,
+        *,
+        key: bytes = b"",
+        headers: Mapping[str, bytes] | None = None,
+        partition: int | None = None,
+    ) -> Ack:
+        """Publish one message and wait for its ack; waits for room in the window before."""
+        await self._wait_for_room()
+        return await self._put(Outgoing(value, key, headers, partition))
+
+    def publish_nowait(
+        self,
+        value: bytes,
+        *,
+        key: bytes = b"",
+        headers: Mapping[str, bytes] | None = None,
+        partition: int | None = None,
+    ) -> "asyncio.Future[Ack]":
+        """Publish one message; the future gets its ack.
+
+        Raises:
+            FullError: The window is full.
+            ClosedError: The publisher is not open.
+        """
+        if not self._has_room():
+            raise FullError(f"{self._in_flight} messages wait for their acks")
+        return self._put(Outgoing(value, key, headers, partition))
+
+    async def publish_batch(
+        self, messages: Sequence[bytes | Outgoing], *, partition: int | None = None
+    ) -> list[PublishResult]:
+        """Publish messages and wait for all acks: a result for each, in the same order.
+
+        Args:
+            messages: Values, or `Outgoing`.
+            partition: Partition for the messages that name none; `None` asks the partitioner.
+        """
+        self._check_open()
+        if partition is not None or self._partition_count == 1:
+            plain = [m for m in messages if isinstance(m, bytes)]
+            if len(plain) == len(messages):
+                return await self._put_values(plain, partition or 0)
+        futures = []
+        for message in messages:
+            outgoing = Outgoing(message) if isinstance(message, bytes) else message
+            if outgoing.partition is None and partition is not None:
+                outgoing = outgoing._replace(partition=partition)
+            await self._wait_for_room()
+            futures.append(self._put(outgoing))
+        results = await asyncio.gather(*futures, return_exceptions=True)
+        return [_result(result) for result in results]
+
+    async def _put_values(self, values: list[bytes], partition: int) -> list[PublishResult]:
+        """Whole batches without a future for each message."""
+        choose(self._partitioner, b"", partition, self._partition_count)
+        self._flush()
+        wholes: list[asyncio.Future[list[PublishResult]]] = []
+        start = 0
+        while start < len(values):
+            end, size = start, 0
+            while end < len(values) and end - start < BATCH_COUNT_MAX and size < BATCH_BYTES_MAX:
+                size += len(values[end])
+                end += 1
+            await self._wait_for_room()
+            whole = asyncio.get_running_loop().create_future()
+            count = end - start
+            item = Item(values[start:end], [b""] * count, [None] * count, size, whole=whole)
+            self._send(partition, item)
+            wholes.append(whole)
+            start = end
+        results: list[PublishResult] = []
+        for whole in wholes:
+            results += await whole
+        return results
+
+    async def flush(self) -> None:
+        """Wait until every message put in so far has its outcome."""
+        self._flush()
+        while self._in_flight:
+            self._settled.clear()
+            await self._settled.wait()
+
+    # -- inside -------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise ClosedError("the publisher is not open: use it inside `async with`")
+
+    def _has_room(self) -> bool:
+        return self._in_flight < self._max_in_flight and self._in_flight_bytes < IN_FLIGHT_BYTES
+
+    async def _wait_for_room(self) -> None:
+        self._check_open()
+        if self._has_room():
+            return
+        if self._on_full == "raise":
+            raise FullError(f"{self._in_flight} messages wait for their acks")
+        self._flush()
+        while not self._has_room():
+            self._settled.clear()
+            await self._settled.wait()
+
+    def _put(self, outgoing: Outgoing) -> "asyncio.Future[Ack]":
+        self._check_open()
+        partition = choose(
+            self._partitioner, outgoing.key, outgoing.partition, self._partition_count
+        )
+        item = self._open.get(partition)
+        if item is None:
+            item = self._open[partition] = Item()
+        future: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
+        size = len(outgoing.value) + len(outgoing.key)
+        item.values.append(outgoing.value)
+        item.keys.append(outgoing.key)
+        item.headers.append(outgoing.headers)
+        item.futures.append(future)
+        item.size_bytes += size
+        self._in_flight += 1
+        self._in_flight_bytes += size
+        if len(item.values) >= BATCH_COUNT_MAX or item.size_bytes >= BATCH_BYTES_MAX:
+            self._lane(partition).put(self._open.pop(partition))
+        elif self._flush_handle is None:
+            loop = asyncio.get_running_loop()
+            self._flush_handle = (
+                loop.call_later(self._linger, self._flush)
+                if self._linger
+                else loop.call_soon(self._flush)
+            )
+        return future
+
+    def _send(self, partition: int, item: Item) -> None:
+        self._in_flight += len(item.values)
+        self._in_flight_bytes += item.size_bytes
+        self._lane(partition).put(item)
+
+    def _flush(self) -> None:
+        """Hand the open batches to their lanes."""
+        if self._flush_handle is not None:
+            self._flush_handle.cancel()
+            self._flush_handle = None
+        opened, self._open = self._open, {}
+        for partition, item in opened.items():
+            self._lane(partition).put(item)
+
+    def _lane(self, partition: int) -> Lane:
+        lane = self._lanes.get(partition)
+        if lane is None:
+            first = self._next_sequences.get(partition, 0)
+            lane = self._lanes[partition] = Lane(self, partition, first)
+        return lane
+
+    def on_settled(self, item: Item) -> None:
+        """An item got its outcome: make room."""
+        self._in_flight -= len(item.values)
+        self._in_flight_bytes -= item.size_bytes
+        self._settled.set()
+
+
+def _result(result: "Ack | BaseException") -> PublishResult:
+    if isinstance(result, Ack | LiftbridgeError):
+        return result
+    raise result

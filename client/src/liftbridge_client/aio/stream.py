@@ -1,0 +1,387 @@
+"""Streams: making and finding them, and everything done with one."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Literal
+from zlib import crc32
+
+from liftbridge_client import methods
+from liftbridge_client.aio.publisher import IN_FLIGHT_DEFAULT, Publisher
+from liftbridge_client.aio.subscription import Subscription
+from liftbridge_client.core.codec import (
+    POLICIES,
+    ack_of,
+    bounds_of,
+    description_of,
+    fill_settings,
+    own_options,
+    partition_of,
+)
+from liftbridge_client.core.partitioners import Partitioner, by_key, choose
+from liftbridge_client.errors import UnimplementedError
+from liftbridge_client.model import (
+    Ack,
+    AckPolicy,
+    PartitionBounds,
+    PartitionInfo,
+    Start,
+    Stop,
+    StreamDescription,
+    StreamInfo,
+    StreamSettings,
+    to_ns,
+)
+from liftbridge_proto import api_pb2
+from liftbridge_proto.ext.v1 import data_pb2
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from liftbridge_client.aio.client import Client
+
+CURSORS_STREAM = "__cursors"
+PAGE_SIZE = 1000
+
+
+class Streams:
+    """Making, finding and removing streams; `Client.streams`."""
+
+    def __init__(self, client: "Client") -> None:
+        self._client = client
+
+    async def create(
+        self,
+        name: str,
+        *,
+        subject: str = "",
+        partitions: int = 1,
+        replication: int = 1,
+        group: str = "",
+        settings: StreamSettings | None = None,
+    ) -> "Stream":
+        """Create a stream.
+
+        Args:
+            name: Its name.
+            subject: NATS subject it is attached to; the name when empty.
+            partitions: Number of partitions.
+            replication: Replicas of each partition, -1 for one on every broker.
+            group: NATS queue group.
+            settings: Settings other than the server's defaults.
+
+        Raises:
+            AlreadyExistsError: A stream of this name exists.
+            InvalidRequestError: A value breaks a rule of the server.
+            UnimplementedError: A setting needs a server of this project.
+        """
+        settings = settings or StreamSettings()
+        request = api_pb2.CreateStreamRequest(
+            name=name,
+            subject=subject or name,
+            partitions=partitions,
+            replicationFactor=replication,
+            group=group,
+        )
+        fill_settings(settings, request)
+        options = own_options(settings)
+        if options is None:
+            await self._client.call(methods.CREATE_STREAM, request)
+        elif self._client.has_data:
+            wrapped = data_pb2.CreateStreamRequest(stream=request, options=options)
+            await self._client.call(methods.DATA_CREATE_STREAM, wrapped)
+        else:
+            raise UnimplementedError("this server knows neither fsync policy nor tombstones")
+        await self._client.refresh()
+        return Stream(self._client, name)
+
+    def get(self, name: str) -> "Stream":
+        """A stream by name; nothing is asked yet."""
+        return Stream(self._client, name)
+
+    async def delete(self, name: str) -> None:
+        """Delete a stream with its data.
+
+        Raises:
+            NotFoundError: There is no such stream.
+        """
+        await self._client.call(methods.DELETE_STREAM, api_pb2.DeleteStreamRequest(name=name))
+        await self._client.refresh()
+
+    async def list(self, prefix: str = "") -> Sequence[StreamInfo]:
+        """Streams as metadata tells of them, sorted by name."""
+        streams = (await self._client.refresh()).streams
+        return [streams[name] for name in sorted(streams) if name.startswith(prefix)]
+
+    async def describe(self, prefix: str = "") -> AsyncIterator[StreamDescription]:
+        """Streams with the settings in force, sorted by name; needs a server of this project."""
+        token = ""
+        while True:
+            page = await self._client.call(
+                methods.LIST_STREAMS,
+                data_pb2.ListStreamsRequest(prefix=prefix, page_size=PAGE_SIZE, page_token=token),
+            )
+            for stream in page.streams:
+                yield description_of(stream)
+            token = page.next_page_token
+            if not token:
+                return
+
+
+class Stream:
+    """One stream, by name.
+
+    Attributes:
+        name: Its name.
+    """
+
+    def __init__(self, client: "Client", name: str) -> None:
+        self._client = client
+        self.name = name
+
+    # -- publishing ---------------------------------------------------------------------------
+
+    async def publish(
+        self,
+        value: bytes,
+        *,
+        key: bytes = b"",
+        headers: Mapping[str, bytes] | None = None,
+        partition: int | None = None,
+        ack_policy: AckPolicy = "leader",
+        expected_offset: int = -1,
+        partitioner: Partitioner = by_key,
+    ) -> Ack | None:
+        """Publish one message and wait for its ack; for many, use `publisher`.
+
+        Args:
+            value: Value.
+            key: Key; decides the partition unless one is given.
+            headers: Headers.
+            partition: Partition; `None` asks the partitioner.
+            ack_policy: When it counts as published; `none` waits for nothing.
+            expected_offset: On streams with optimistic concurrency control, the offset the
+                message must get; -1 for any.
+            partitioner: How the partition is chosen.
+
+        Returns:
+            Where it is stored, `None` with policy `none`.
+
+        Raises:
+            AckTimeoutError: No ack in time; the message may be stored.
+            RefusedError: The server refused it.
+        """
+        info = await self._client.stream_info(self.name)
+        chosen = choose(partitioner, key, partition, len(info.partitions))
+        response = await self._client.call(
+            methods.PUBLISH,
+            api_pb2.PublishRequest(
+                stream=self.name,
+                partition=chosen,
+                key=key,
+                value=value,
+                headers=headers or {},
+                ackPolicy=POLICIES[ack_policy],
+                expectedOffset=expected_offset,
+            ),
+            leader_of=(self.name, chosen),
+        )
+        if not response.HasField("ack"):
+            return None
+        self._client.stats.published += 1
+        return ack_of(response.ack, chosen)
+
+    def publisher(
+        self,
+        *,
+        ack_policy: AckPolicy = "leader",
+        partitioner: Partitioner | None = None,
+        max_in_flight: int = IN_FLIGHT_DEFAULT,
+        on_full: Literal["wait", "raise"] = "wait",
+        idempotent: bool = False,
+        name: str = "",
+        linger: timedelta = timedelta(0),
+    ) -> Publisher:
+        """A publisher for many messages, to be entered with `async with`.
+
+        Args:
+            ack_policy: When a message counts as published.
+            partitioner: How partitions are chosen; by key when `None`.
+            max_in_flight: Messages that may wait for their acks.
+            on_full: Whether publishing waits for room or raises `FullError`.
+            idempotent: Whether retries never store a message twice; needs a server of this project.
+            name: Name of an idempotent publisher, to go on after a restart; random when empty.
+            linger: How long a batch waits for more messages; by default one turn of the loop.
+        """
+        return Publisher(
+            self._client,
+            self.name,
+            ack_policy=ack_policy,
+            partitioner=partitioner,
+            max_in_flight=max_in_flight,
+            on_full=on_full,
+            idempotent=idempotent,
+            name=name,
+            linger=linger,
+        )
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        *,
+        partition: int = 0,
+        start: Start | None = None,
+        stop: Stop | None = None,
+        resume: bool = False,
+        reverse: bool = False,
+        read_replica: bool = False,
+    ) -> Subscription:
+        """Messages of one partition, to be iterated with `async for`.
+
+        Args:
+            partition: Number of the partition.
+            start: Where to begin; `None` is behind the last message.
+            stop: Where to end; `None` is never.
+            resume: Whether a paused partition is resumed.
+            reverse: Whether messages come newest first, up to the oldest.
+            read_replica: Whether a replica that is not the leader may serve.
+        """
+        return Subscription(
+            self._client,
+            self.name,
+            partition,
+            start=start or Start.new(),
+            stop=stop or Stop.never(),
+            resume=resume,
+            reverse=reverse,
+            read_replica=read_replica,
+        )
+
+    async def fetch_arrow(
+        self, *, partition: int = 0, start: int = 0, end: int = 0, max_bytes: int = 0
+    ) -> AsyncIterator["pa.RecordBatch"]:
+        """A bounded range of committed messages as Arrow columns, headers left out.
+
+        Args:
+            partition: Number of the partition.
+            start: First offset.
+            end: First offset not wanted; 0 means what is committed at the time of the call.
+            max_bytes: Bytes after which the read ends; 0 means no limit.
+
+        Raises:
+            UnimplementedError: The server is not of this project.
+        """
+        from liftbridge_client.columns import from_batches  # noqa: PLC0415 - pyarrow is heavy
+
+        address = await self._client.leader_address(self.name, partition)
+        reading = self._client.transport.server_stream(
+            address,
+            methods.FETCH_BATCHES,
+            data_pb2.FetchBatchesRequest(
+                stream=self.name,
+                partition=partition,
+                start_offset=start,
+                end_offset=end,
+                max_bytes=max_bytes,
+            ),
+        )
+        try:
+            while (response := await reading.read()) is not None:
+                for batch in from_batches(response.data):
+                    self._client.stats.received += batch.num_rows
+                    yield batch
+        finally:
+            reading.cancel()
+
+    # -- state --------------------------------------------------------------------------------
+
+    async def info(self) -> StreamInfo:
+        """The stream as metadata tells of it, asked for anew."""
+        await self._client.refresh()
+        return await self._client.stream_info(self.name)
+
+    async def partition_info(self, partition: int = 0) -> PartitionInfo:
+        """A partition as its leader tells of it."""
+        response = await self._client.call(
+            methods.FETCH_PARTITION_METADATA,
+            api_pb2.FetchPartitionMetadataRequest(stream=self.name, partition=partition),
+            leader_of=(self.name, partition),
+        )
+        return partition_of(response.metadata)
+
+    async def bounds(
+        self, *partitions: int, time: datetime | None = None
+    ) -> Sequence[PartitionBounds]:
+        """Offsets and sizes of partitions, all of them when none is named.
+
+        Args:
+            partitions: Numbers of partitions.
+            time: When given, the first offset stored at or after it is looked up as well.
+        """
+        request = data_pb2.PartitionBoundsRequest(
+            stream=self.name,
+            partitions=partitions,
+            timestamp=to_ns(time) if time is not None else None,
+        )
+        target = (self.name, partitions[0] if partitions else 0)
+        response = await self._client.call(methods.PARTITION_BOUNDS, request, leader_of=target)
+        return [bounds_of(bounds) for bounds in response.partitions]
+
+    async def pause(self, *partitions: int, resume_all: bool = False) -> None:
+        """Stop intake and subscriptions of partitions, all of them when none is named.
+
+        Args:
+            partitions: Numbers of partitions.
+            resume_all: Whether a publish to one partition resumes all.
+        """
+        request = api_pb2.PauseStreamRequest(
+            name=self.name, partitions=partitions, resumeAll=resume_all
+        )
+        await self._client.call(methods.PAUSE_STREAM, request)
+
+    async def set_readonly(self, *partitions: int, readonly: bool = True) -> None:
+        """Refuse publishes to partitions, or accept them again; all of them when none is named."""
+        request = api_pb2.SetStreamReadonlyRequest(
+            name=self.name, partitions=partitions, readonly=readonly
+        )
+        await self._client.call(methods.SET_READONLY, request)
+
+    async def alter(self, settings: StreamSettings) -> None:
+        """Change settings; what is `None` stays. Needs a server of this project."""
+        request = data_pb2.AlterStreamRequest(name=self.name, options=own_options(settings))
+        fill_settings(settings, request.settings)
+        await self._client.call(methods.ALTER_STREAM, request)
+
+    async def delete(self) -> None:
+        """Delete the stream with its data."""
+        await Streams(self._client).delete(self.name)
+
+    # -- cursors ------------------------------------------------------------------------------
+
+    async def set_cursor(self, cursor_id: str, offset: int, *, partition: int = 0) -> None:
+        """Store a position in a partition under a name.
+
+        Raises:
+            ServerError: Cursors are off (`cursors.stream.partitions` is 0).
+        """
+        request = api_pb2.SetCursorRequest(
+            stream=self.name, partition=partition, cursorId=cursor_id, offset=offset
+        )
+        target = await self._cursor_partition(cursor_id, partition)
+        await self._client.call(methods.SET_CURSOR, request, leader_of=target)
+
+    async def fetch_cursor(self, cursor_id: str, *, partition: int = 0) -> int | None:
+        """The position stored under a name, `None` when there is none."""
+        request = api_pb2.FetchCursorRequest(
+            stream=self.name, partition=partition, cursorId=cursor_id
+        )
+        target = await self._cursor_partition(cursor_id, partition)
+        response = await self._client.call(methods.FETCH_CURSOR, request, leader_of=target)
+        return None if response.offset < 0 else response.offset
+
+    async def _cursor_partition(self, cursor_id: str, partition: int) -> tuple[str, int] | None:
+        cursors = (await self._client.refresh()).streams.get(CURSORS_STREAM)
+        if cursors is None:
+            return None  # any broker says that there are none
+        key = f"{cursor_id},{self.name},{partition}".encode()
+        return CURSORS_STREAM, crc32(key) % len(cursors.partitions)

@@ -1,0 +1,203 @@
+"""Reading a partition: messages one by one or in batches, across lost connections.
+
+Servers of this project hand out whole stored batches (`FetchBatches`), decoded here hundreds at a
+time; from the original, and for resume, reverse and replica reads, messages come one by one
+(`Subscribe`). Either way a lost connection is made again where it broke.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Final
+
+from liftbridge_client import methods
+from liftbridge_client.core.batches import decode_messages, to_message
+from liftbridge_client.core.codec import subscribe_request
+from liftbridge_client.errors import EndOfStreamError, LiftbridgeError, RetriableError
+from liftbridge_client.model import Message, MessageBatch, Start, Stop
+from liftbridge_proto.ext.v1 import data_pb2
+
+if TYPE_CHECKING:
+    from liftbridge_client.aio.client import Client
+
+WAIT_FIRST_SECONDS: Final = 0.05
+WAIT_MAX_SECONDS: Final = 1.0
+
+
+class Subscription:
+    """Messages of one partition; iterate it once, with `async for`, or use `batches`.
+
+    Attributes:
+        next_offset: First offset not given out yet, `None` before the first message when the
+            server decides where to begin.
+    """
+
+    def __init__(
+        self,
+        client: "Client",
+        stream: str,
+        partition: int,
+        *,
+        start: Start,
+        stop: Stop,
+        resume: bool,
+        reverse: bool,
+        read_replica: bool,
+    ) -> None:
+        self._client = client
+        self._stream = stream
+        self._partition = partition
+        self._start = start
+        self._stop = stop
+        self._resume = resume
+        self._reverse = reverse
+        self._read_replica = read_replica
+        self._end: int | None = None
+        self._progress_at = 0.0
+        self.next_offset: int | None = None
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        async for batch in self.batches():
+            for message in batch:
+                yield message
+
+    async def batches(self) -> AsyncIterator[MessageBatch]:
+        """Messages as they come together; ends at the stop position.
+
+        Raises:
+            NotFoundError: The stream or partition does not exist, or was deleted meanwhile.
+            FailedPreconditionError: The partition is, or was, paused.
+            RetriableError: The broker stayed away for longer than the retry time.
+        """
+        self._client.transport  # noqa: B018 - says at once that the client is not open
+        loop = asyncio.get_running_loop()
+        self._progress_at = loop.time()
+        wait = WAIT_FIRST_SECONDS
+        while True:
+            before = self._progress_at
+            try:
+                async for batch in self._session():
+                    self._progress_at = loop.time()
+                    self._client.stats.received += len(batch)
+                    yield batch
+            except EndOfStreamError:
+                return
+            except RetriableError:
+                if self._progress_at > before:
+                    wait = WAIT_FIRST_SECONDS
+                if loop.time() - self._progress_at > self._client.retry_seconds:
+                    raise
+            else:
+                return
+            self._client.stats.retries += 1
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, WAIT_MAX_SECONDS)
+            try:
+                await self._client.refresh()
+            except LiftbridgeError:
+                continue
+
+    def _session(self) -> AsyncIterator[MessageBatch]:
+        is_plain = self._resume or self._reverse or self._read_replica
+        if self._client.has_data and not is_plain:
+            return self._read_batches()
+        return self._read_messages()
+
+    # -- whole batches ------------------------------------------------------------------------
+
+    async def _read_batches(self) -> AsyncIterator[MessageBatch]:
+        if self.next_offset is None:
+            await self._resolve()
+        start = self.next_offset
+        assert start is not None
+        if self._end is not None and start >= self._end:
+            return
+        address = await self._client.leader_address(self._stream, self._partition)
+        reading = self._client.transport.server_stream(
+            address,
+            methods.FETCH_BATCHES,
+            data_pb2.FetchBatchesRequest(
+                stream=self._stream, partition=self._partition, start_offset=start, follow=True
+            ),
+        )
+        try:
+            while (response := await reading.read()) is not None:
+                messages = decode_messages(response.data, start)
+                start = response.next_offset
+                if self._end is not None and start >= self._end:
+                    messages = [m for m in messages if m.offset < self._end]
+                self.next_offset = start
+                if messages:
+                    yield MessageBatch(self._stream, self._partition, start, messages)
+                if self._end is not None and start >= self._end:
+                    return
+            raise RetriableError("the broker ended the call")
+        finally:
+            reading.cancel()
+
+    async def _resolve(self) -> None:
+        """Turn the positions into offsets, once."""
+        bounds = await self._bounds(None)
+        first = bounds.log_start
+        match self._start.kind:
+            case "new":
+                first = bounds.log_end
+            case "offset":
+                first = min(max(self._start.offset, 0), bounds.high_watermark)
+            case "earliest":
+                pass
+            case "latest":
+                first = max(bounds.log_start, bounds.high_watermark - 1)
+            case "time":
+                first = (await self._bounds(self._start.timestamp)).timestamp_offset
+        match self._stop.kind:
+            case "never":
+                self._end = None
+            case "offset":
+                self._end = self._stop.offset + 1
+            case "latest":
+                self._end = bounds.high_watermark
+            case "time":
+                self._end = (await self._bounds(self._stop.timestamp + 1)).timestamp_offset
+        self.next_offset = first
+
+    async def _bounds(self, timestamp: int | None) -> data_pb2.PartitionBounds:
+        response = await self._client.call(
+            methods.PARTITION_BOUNDS,
+            data_pb2.PartitionBoundsRequest(
+                stream=self._stream, partitions=[self._partition], timestamp=timestamp
+            ),
+            leader_of=(self._stream, self._partition),
+        )
+        return response.partitions[0]
+
+    # -- message by message -------------------------------------------------------------------
+
+    async def _read_messages(self) -> AsyncIterator[MessageBatch]:
+        start = self._start if self.next_offset is None else Start.at(self.next_offset)
+        address = await self._client.leader_address(self._stream, self._partition)
+        reading = self._client.transport.server_stream(
+            address,
+            methods.SUBSCRIBE,
+            subscribe_request(
+                self._stream,
+                self._partition,
+                start,
+                self._stop,
+                resume=self._resume,
+                reverse=self._reverse,
+                read_replica=self._read_replica,
+            ),
+        )
+        step = -1 if self._reverse else 1
+        try:
+            await reading.read()  # the empty message that tells that the subscription stands
+            while (raw := await reading.read()) is not None:
+                message = to_message(raw)
+                self.next_offset = message.offset + step
+                yield MessageBatch(self._stream, self._partition, self.next_offset, (message,))
+        except LiftbridgeError as error:
+            if self._reverse and error.server_text == "EOF":
+                return  # how the original ends a reverse subscription
+            raise
+        finally:
+            reading.cancel()

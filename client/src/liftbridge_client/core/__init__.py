@@ -1,0 +1,1 @@
+"""What the client decides and decodes, without I/O."""

@@ -1,0 +1,27 @@
+"""Addresses of brokers: `host:port`, several with commas, optionally as a `liftbridge://` URL."""
+
+from typing import Final
+
+from liftbridge_client.errors import UsageError
+
+SCHEME: Final = "liftbridge://"
+PORT_DEFAULT: Final = 9292
+
+
+def parse_addresses(text: str) -> tuple[str, ...]:
+    """Split and check a list of addresses.
+
+    Raises:
+        UsageError: An address is empty or its port is no number from 1 to 65535.
+    """
+    found = tuple(_parse(part.strip()) for part in text.removeprefix(SCHEME).split(","))
+    return tuple(dict.fromkeys(found))
+
+
+def _parse(address: str) -> str:
+    host, colon, port = address.rpartition(":")
+    if not colon or (address.startswith("[") and address.endswith("]")):
+        host, port = address, str(PORT_DEFAULT)
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise UsageError(f"address {address!r}: must be HOST or HOST:PORT")
+    return f"{host}:{port}"

@@ -1,0 +1,213 @@
+"""Values of callers <-> messages of the API."""
+
+from datetime import timedelta
+from typing import Final
+
+from liftbridge_client.model import (
+    Ack,
+    AckPolicy,
+    BrokerInfo,
+    EventTimes,
+    FsyncPolicy,
+    Metadata,
+    PartitionBounds,
+    PartitionInfo,
+    Start,
+    Stop,
+    StreamDescription,
+    StreamInfo,
+    StreamSettings,
+    from_ns,
+)
+from liftbridge_proto import api_pb2
+from liftbridge_proto.ext.v1 import data_pb2
+
+POLICIES: Final[dict[AckPolicy, api_pb2.AckPolicy]] = {
+    "leader": api_pb2.LEADER,
+    "all": api_pb2.ALL,
+    "none": api_pb2.NONE,
+}
+START_KINDS: Final = {
+    "new": api_pb2.NEW_ONLY,
+    "offset": api_pb2.OFFSET,
+    "earliest": api_pb2.EARLIEST,
+    "latest": api_pb2.LATEST,
+    "time": api_pb2.TIMESTAMP,
+}
+STOP_KINDS: Final = {
+    "never": api_pb2.STOP_ON_CANCEL,
+    "offset": api_pb2.STOP_OFFSET,
+    "latest": api_pb2.STOP_LATEST,
+    "time": api_pb2.STOP_TIMESTAMP,
+}
+_FSYNC: Final[dict[FsyncPolicy, data_pb2.FsyncPolicy]] = {
+    "never": data_pb2.FSYNC_POLICY_NEVER,
+    "interval": data_pb2.FSYNC_POLICY_INTERVAL,
+    "commit": data_pb2.FSYNC_POLICY_COMMIT,
+    "auto": data_pb2.FSYNC_POLICY_AUTO,
+}
+_PLAIN: Final = {
+    "retention_max_bytes": "retentionMaxBytes",
+    "retention_max_messages": "retentionMaxMessages",
+    "segment_max_bytes": "segmentMaxBytes",
+    "compact_max_goroutines": "compactMaxGoroutines",
+    "compact_enabled": "compactEnabled",
+    "auto_pause_disable_if_subscribers": "autoPauseDisableIfSubscribers",
+    "min_isr": "minIsr",
+    "optimistic_concurrency_control": "optimisticConcurrencyControl",
+    "encryption": "encryption",
+}
+_TIMES: Final = {
+    "retention_max_age": "retentionMaxAge",
+    "cleaner_interval": "cleanerInterval",
+    "segment_max_age": "segmentMaxAge",
+    "auto_pause_time": "autoPauseTime",
+}
+
+
+def _ms(time: timedelta) -> int:
+    return time // timedelta(milliseconds=1)
+
+
+def fill_settings(settings: StreamSettings, request: api_pb2.CreateStreamRequest) -> None:
+    """Put the settings that the original knows into a request."""
+    for ours, theirs in _PLAIN.items():
+        value = getattr(settings, ours)
+        if value is not None:
+            getattr(request, theirs).value = value
+    for ours, theirs in _TIMES.items():
+        time = getattr(settings, ours)
+        if time is not None:
+            getattr(request, theirs).value = _ms(time)
+
+
+def own_options(settings: StreamSettings) -> data_pb2.StreamOptions | None:
+    """The settings that only servers of this project know; `None` when none is given."""
+    if settings.fsync_policy is None and settings.tombstone_retention is None:
+        return None
+    options = data_pb2.StreamOptions()
+    if settings.fsync_policy is not None:
+        options.fsync_policy = _FSYNC[settings.fsync_policy]
+    if settings.tombstone_retention is not None:
+        options.tombstone_retention_ms = _ms(settings.tombstone_retention)
+    return options
+
+
+def settings_of(
+    request: api_pb2.CreateStreamRequest, options: data_pb2.StreamOptions
+) -> StreamSettings:
+    """Settings in force as a server describes them."""
+    values: dict[str, object] = {
+        ours: getattr(request, theirs).value
+        for ours, theirs in _PLAIN.items()
+        if request.HasField(theirs)
+    }
+    for ours, theirs in _TIMES.items():
+        if request.HasField(theirs):
+            values[ours] = timedelta(milliseconds=getattr(request, theirs).value)
+    by_number = {number: name for name, number in _FSYNC.items()}
+    values["fsync_policy"] = by_number.get(options.fsync_policy)
+    values["tombstone_retention"] = timedelta(milliseconds=options.tombstone_retention_ms)
+    return StreamSettings(**values)  # type: ignore[arg-type]  # types agree by the tables above
+
+
+def description_of(stream: data_pb2.StreamDescription) -> StreamDescription:
+    """A stream as `ListStreams` tells of it."""
+    settings = stream.settings
+    return StreamDescription(
+        stream.stream_id,
+        settings.name,
+        settings.subject,
+        settings.group,
+        settings.replicationFactor,
+        stream.partitions,
+        from_ns(stream.creation_timestamp),
+        settings_of(settings, stream.options),
+    )
+
+
+def metadata_of(response: api_pb2.FetchMetadataResponse) -> Metadata:
+    """Brokers and streams; streams that the server does not know are left out."""
+    brokers = {
+        b.id: BrokerInfo(b.id, b.host, b.port, b.partitionCount, b.leaderCount)
+        for b in response.brokers
+    }
+    streams = {
+        s.name: StreamInfo(
+            s.name,
+            s.subject,
+            from_ns(s.creationTimestamp),
+            {number: partition_of(p) for number, p in sorted(s.partitions.items())},
+        )
+        for s in response.streamMetadata
+        if s.error == api_pb2.StreamMetadata.OK
+    }
+    return Metadata(brokers, streams)
+
+
+def partition_of(partition: api_pb2.PartitionMetadata) -> PartitionInfo:
+    """A partition as metadata tells of it."""
+    return PartitionInfo(
+        partition.id,
+        partition.leader,
+        tuple(partition.replicas),
+        tuple(partition.isr),
+        partition.highWatermark,
+        partition.newestOffset,
+        partition.paused,
+        partition.readonly,
+        _times(partition.messagesReceivedTimestamps),
+        _times(partition.pauseTimestamps),
+        _times(partition.readonlyTimestamps),
+    )
+
+
+def _times(times: api_pb2.PartitionEventTimestamps) -> EventTimes:
+    return EventTimes(times.firstTimestamp, times.latestTimestamp)
+
+
+def bounds_of(bounds: data_pb2.PartitionBounds) -> PartitionBounds:
+    """Bounds of a partition."""
+    return PartitionBounds(
+        bounds.partition,
+        bounds.log_start,
+        bounds.high_watermark,
+        bounds.log_end,
+        bounds.bytes,
+        bounds.segments,
+        tuple((epoch.leader_epoch, epoch.start_offset) for epoch in bounds.epochs),
+        bounds.timestamp_offset if bounds.HasField("timestamp_offset") else None,
+        bounds.first_timestamp,
+        bounds.last_timestamp,
+    )
+
+
+def ack_of(ack: api_pb2.Ack, partition: int) -> Ack:
+    """An ack of the original API."""
+    return Ack(ack.stream, partition, ack.offset, ack.receptionTimestamp)
+
+
+def subscribe_request(
+    stream: str,
+    partition: int,
+    start: Start,
+    stop: Stop,
+    *,
+    resume: bool,
+    reverse: bool,
+    read_replica: bool,
+) -> api_pb2.SubscribeRequest:
+    """Request of a plain subscription."""
+    return api_pb2.SubscribeRequest(
+        stream=stream,
+        partition=partition,
+        startPosition=START_KINDS[start.kind],
+        startOffset=start.offset,
+        startTimestamp=start.timestamp,
+        stopPosition=STOP_KINDS[stop.kind],
+        stopOffset=stop.offset,
+        stopTimestamp=stop.timestamp,
+        resume=resume,
+        reverse=reverse,
+        readISRReplica=read_replica,
+    )

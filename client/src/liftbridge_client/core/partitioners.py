@@ -1,0 +1,37 @@
+"""Which partition a message goes to, as the Go client decides it."""
+
+from collections.abc import Callable
+from itertools import count
+from zlib import crc32
+
+from liftbridge_client.errors import UsageError
+
+Partitioner = Callable[[bytes, int], int]
+"""Takes the key and the number of partitions, gives the partition."""
+
+
+def by_key(key: bytes, partition_count: int) -> int:
+    """CRC-32 (IEEE) of the key modulo the number of partitions; partition 0 without a key."""
+    return crc32(key) % partition_count if key else 0
+
+
+def round_robin() -> Partitioner:
+    """A partitioner that takes the partitions in turn, whatever the key."""
+    numbers = count()
+    return lambda _key, partition_count: next(numbers) % partition_count
+
+
+def choose(
+    partitioner: Partitioner, key: bytes, partition: int | None, partition_count: int
+) -> int:
+    """The partition asked for, or what the partitioner says.
+
+    Raises:
+        UsageError: The partition does not exist.
+    """
+    chosen = partitioner(key, partition_count) if partition is None else partition
+    if not 0 <= chosen < partition_count:
+        raise UsageError(
+            f"partition {chosen}: the stream has partitions 0 to {partition_count - 1}"
+        )
+    return chosen

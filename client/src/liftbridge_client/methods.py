@@ -1,0 +1,65 @@
+"""The methods this client calls."""
+
+from typing import Final
+
+from liftbridge_client.transport import Method
+from liftbridge_proto import api_pb2
+from liftbridge_proto.ext.v1 import data_pb2
+
+_API: Final = "/proto.API/"
+_DATA: Final = "/liftbridge.ext.v1.Data/"
+
+CREATE_STREAM = Method(
+    _API + "CreateStream", api_pb2.CreateStreamRequest, api_pb2.CreateStreamResponse
+)
+DELETE_STREAM = Method(
+    _API + "DeleteStream", api_pb2.DeleteStreamRequest, api_pb2.DeleteStreamResponse
+)
+PAUSE_STREAM = Method(_API + "PauseStream", api_pb2.PauseStreamRequest, api_pb2.PauseStreamResponse)
+SET_READONLY = Method(
+    _API + "SetStreamReadonly",
+    api_pb2.SetStreamReadonlyRequest,
+    api_pb2.SetStreamReadonlyResponse,
+)
+SUBSCRIBE = Method(_API + "Subscribe", api_pb2.SubscribeRequest, api_pb2.Message)
+FETCH_METADATA = Method(
+    _API + "FetchMetadata", api_pb2.FetchMetadataRequest, api_pb2.FetchMetadataResponse
+)
+FETCH_PARTITION_METADATA = Method(
+    _API + "FetchPartitionMetadata",
+    api_pb2.FetchPartitionMetadataRequest,
+    api_pb2.FetchPartitionMetadataResponse,
+)
+PUBLISH = Method(_API + "Publish", api_pb2.PublishRequest, api_pb2.PublishResponse)
+PUBLISH_ASYNC = Method(_API + "PublishAsync", api_pb2.PublishRequest, api_pb2.PublishResponse)
+PUBLISH_TO_SUBJECT = Method(
+    _API + "PublishToSubject",
+    api_pb2.PublishToSubjectRequest,
+    api_pb2.PublishToSubjectResponse,
+)
+SET_CURSOR = Method(_API + "SetCursor", api_pb2.SetCursorRequest, api_pb2.SetCursorResponse)
+FETCH_CURSOR = Method(_API + "FetchCursor", api_pb2.FetchCursorRequest, api_pb2.FetchCursorResponse)
+
+DATA_CREATE_STREAM = Method(
+    _DATA + "CreateStream", data_pb2.CreateStreamRequest, data_pb2.CreateStreamResponse
+)
+ALTER_STREAM = Method(
+    _DATA + "AlterStream", data_pb2.AlterStreamRequest, data_pb2.AlterStreamResponse
+)
+INIT_PUBLISHER = Method(
+    _DATA + "InitPublisher", data_pb2.InitPublisherRequest, data_pb2.InitPublisherResponse
+)
+LIST_STREAMS = Method(
+    _DATA + "ListStreams", data_pb2.ListStreamsRequest, data_pb2.ListStreamsResponse
+)
+PARTITION_BOUNDS = Method(
+    _DATA + "PartitionBounds",
+    data_pb2.PartitionBoundsRequest,
+    data_pb2.PartitionBoundsResponse,
+)
+FETCH_BATCHES = Method(
+    _DATA + "FetchBatches", data_pb2.FetchBatchesRequest, data_pb2.FetchBatchesResponse
+)
+PUBLISH_BATCH = Method(
+    _DATA + "PublishBatch", data_pb2.PublishBatchRequest, data_pb2.PublishBatchResponse
+)

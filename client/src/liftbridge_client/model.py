@@ -1,0 +1,330 @@
+"""Values that callers give and get; times are `datetime` (UTC) and `timedelta`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple, overload
+
+from liftbridge_client.errors import LiftbridgeError, UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+AckPolicy = Literal["leader", "all", "none"]
+FsyncPolicy = Literal["never", "interval", "commit", "auto"]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def to_ns(time: datetime) -> int:
+    """Unix nanoseconds of an aware time.
+
+    Raises:
+        UsageError: The time has no zone.
+    """
+    if time.tzinfo is None:
+        raise UsageError(f"{time!r} has no time zone; use datetime.now(UTC)")
+    delta = time - EPOCH
+    return (delta.days * 86_400 + delta.seconds) * 1_000_000_000 + delta.microseconds * 1_000
+
+
+def from_ns(timestamp: int) -> datetime:
+    """UTC time of Unix nanoseconds, cut to microseconds."""
+    return EPOCH + timedelta(microseconds=timestamp // 1_000)
+
+
+class Message(NamedTuple):
+    """A message of a partition.
+
+    Attributes:
+        offset: Its position in the partition.
+        key: Key, empty for none.
+        value: Value.
+        timestamp: When the leader stored it, Unix nanoseconds; `time` is the same as `datetime`.
+        stream: Name of the stream.
+        partition: Number of the partition.
+        subject: NATS subject it was published to.
+        reply: NATS reply subject, empty for none.
+        headers: Headers, `subject` and `reply` of the server among them.
+    """
+
+    offset: int
+    key: bytes
+    value: bytes
+    timestamp: int
+    stream: str
+    partition: int
+    subject: str
+    reply: str
+    headers: Mapping[str, bytes]
+
+    @property
+    def time(self) -> datetime:
+        """When the leader stored it."""
+        return from_ns(self.timestamp)
+
+
+class Ack(NamedTuple):
+    """Where a message is stored.
+
+    Attributes:
+        stream: Name of the stream.
+        partition: Number of the partition, -1 when the server did not tell.
+        offset: Offset of the message.
+        timestamp: When it was stored, Unix nanoseconds.
+        duplicate: Whether an earlier attempt of the same idempotent publisher stored it.
+    """
+
+    stream: str
+    partition: int
+    offset: int
+    timestamp: int
+    duplicate: bool = False
+
+
+PublishResult = Ack | LiftbridgeError
+"""Outcome of one message of a batch."""
+
+
+class Start(NamedTuple):
+    """Where a subscription begins; made by the class methods."""
+
+    kind: Literal["new", "offset", "earliest", "latest", "time"]
+    offset: int = 0
+    timestamp: int = 0
+
+    @classmethod
+    def new(cls) -> "Start":
+        """Behind the last message: only what comes."""
+        return cls("new")
+
+    @classmethod
+    def earliest(cls) -> "Start":
+        """The first message kept."""
+        return cls("earliest")
+
+    @classmethod
+    def latest(cls) -> "Start":
+        """The last message."""
+        return cls("latest")
+
+    @classmethod
+    def at(cls, offset: int) -> "Start":
+        """The message at an offset, or the first behind it."""
+        return cls("offset", offset)
+
+    @classmethod
+    def time(cls, time: datetime) -> "Start":
+        """The first message stored at or after an aware time."""
+        return cls("time", timestamp=to_ns(time))
+
+
+class Stop(NamedTuple):
+    """Where a subscription ends; made by the class methods."""
+
+    kind: Literal["never", "offset", "latest", "time"]
+    offset: int = 0
+    timestamp: int = 0
+
+    @classmethod
+    def never(cls) -> "Stop":
+        """When the caller stops."""
+        return cls("never")
+
+    @classmethod
+    def latest(cls) -> "Stop":
+        """Behind the message that is the last one at the time of the call."""
+        return cls("latest")
+
+    @classmethod
+    def at(cls, offset: int) -> "Stop":
+        """Behind the message at an offset."""
+        return cls("offset", offset)
+
+    @classmethod
+    def time(cls, time: datetime) -> "Stop":
+        """Behind the last message stored at or before an aware time."""
+        return cls("time", timestamp=to_ns(time))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSettings:
+    """Settings of a stream; `None` takes the server's default. Sizes are bytes.
+
+    `fsync_policy` and `tombstone_retention` need a server of this project.
+    """
+
+    retention_max_bytes: int | None = None
+    retention_max_messages: int | None = None
+    retention_max_age: timedelta | None = None
+    cleaner_interval: timedelta | None = None
+    segment_max_bytes: int | None = None
+    segment_max_age: timedelta | None = None
+    compact_max_goroutines: int | None = None
+    compact_enabled: bool | None = None
+    auto_pause_time: timedelta | None = None
+    auto_pause_disable_if_subscribers: bool | None = None
+    min_isr: int | None = None
+    optimistic_concurrency_control: bool | None = None
+    encryption: bool | None = None
+    fsync_policy: FsyncPolicy | None = None
+    tombstone_retention: timedelta | None = None
+
+
+class BrokerInfo(NamedTuple):
+    """A broker as metadata tells of it."""
+
+    id: str
+    host: str
+    port: int
+    partition_count: int
+    leader_count: int
+
+
+class EventTimes(NamedTuple):
+    """First and latest time of an event since the broker started, Unix nanoseconds; 0 = never."""
+
+    first: int
+    latest: int
+
+
+class PartitionInfo(NamedTuple):
+    """A partition as metadata tells of it; offsets are -1 when there is none.
+
+    Attributes:
+        number: Number of the partition.
+        leader: Id of the leading broker, empty for none.
+        replicas: Ids of the brokers that hold it.
+        isr: Those in sync.
+        high_watermark: Last committed offset.
+        newest_offset: Last offset.
+        paused: Whether intake is stopped.
+        readonly: Whether publishes are refused.
+        messages_received: When messages came.
+        pause_changes: When it was paused or resumed.
+        readonly_changes: When it was made read-only or writable.
+    """
+
+    number: int
+    leader: str
+    replicas: tuple[str, ...]
+    isr: tuple[str, ...]
+    high_watermark: int
+    newest_offset: int
+    paused: bool
+    readonly: bool
+    messages_received: EventTimes
+    pause_changes: EventTimes
+    readonly_changes: EventTimes
+
+
+class StreamInfo(NamedTuple):
+    """A stream as metadata tells of it."""
+
+    name: str
+    subject: str
+    created: datetime
+    partitions: Mapping[int, PartitionInfo]
+
+
+class Metadata(NamedTuple):
+    """Brokers and streams at one moment."""
+
+    brokers: Mapping[str, BrokerInfo]
+    streams: Mapping[str, StreamInfo]
+
+
+class StreamDescription(NamedTuple):
+    """A stream with the settings in force."""
+
+    stream_id: int
+    name: str
+    subject: str
+    group: str
+    replication_factor: int
+    partitions: int
+    created: datetime
+    settings: StreamSettings
+
+
+class PartitionBounds(NamedTuple):
+    """Where a partition begins and ends; ends are exclusive, timestamps Unix nanoseconds.
+
+    Attributes:
+        partition: Number of the partition.
+        log_start: First offset kept.
+        high_watermark: First offset not committed.
+        log_end: Offset the next message gets.
+        bytes: Bytes on disk.
+        segments: Segments on disk.
+        epochs: Leader epochs with the offset each began at.
+        timestamp_offset: Offset for the time asked for, `None` when none was.
+        first_timestamp: Timestamp of the first message, 0 when empty.
+        last_timestamp: Timestamp of the last message, 0 when empty.
+    """
+
+    partition: int
+    log_start: int
+    high_watermark: int
+    log_end: int
+    bytes: int
+    segments: int
+    epochs: tuple[tuple[int, int], ...]
+    timestamp_offset: int | None
+    first_timestamp: int
+    last_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessageBatch(Sequence[Message]):
+    """Messages that came together, in order.
+
+    Attributes:
+        stream: Name of the stream.
+        partition: Number of the partition.
+        next_offset: Where to go on behind them.
+    """
+
+    stream: str
+    partition: int
+    next_offset: int
+    _messages: Sequence[Message] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Message]: ...
+
+    def __getitem__(self, index: int | slice) -> Message | Sequence[Message]:
+        return self._messages[index]
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self._messages)
+
+    def to_arrow(self) -> "pa.RecordBatch":
+        """Columns offset, timestamp, key, value and headers as an Arrow record batch."""
+        from liftbridge_client.columns import from_messages  # noqa: PLC0415 - pyarrow is heavy
+
+        return from_messages(self._messages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """TLS of the connection, PEM files.
+
+    Attributes:
+        ca: Authorities for the server's certificate; `None` takes the system's.
+        cert: Certificate shown to the server, with `key`; `None` shows none.
+        key: Its private key.
+        server_name: Name expected in the server's certificate instead of the host.
+    """
+
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    server_name: str = ""
