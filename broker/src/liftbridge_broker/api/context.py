@@ -16,11 +16,15 @@ class Context:
         node: The broker.
         clock: Both clocks.
         record_bytes_max: Largest request that is taken as one record, and largest record.
+        streams_max: Streams of the cluster.
+        partitions_max: Partitions of one stream.
     """
 
     node: Node
     clock: Clock
     record_bytes_max: int
+    streams_max: int
+    partitions_max: int
 
 
 def refuse(call: Call, error: LiftbridgeError) -> None:

@@ -76,6 +76,8 @@ class DataService:
             partitions=stream.partitions,
             overrides=_overrides(stream, request.options),
             creation_timestamp=self._context.clock.wall_ns(),
+            streams_max=self._context.streams_max,
+            partitions_max=self._context.partitions_max,
         )
         node = self._context.node
 

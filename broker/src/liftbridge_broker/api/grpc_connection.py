@@ -103,7 +103,7 @@ class GrpcConnection(asyncio.Protocol):
     # Calls of the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin: our settings leave before anything is received."""
+        """Begin, if there is room."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self._peer = _peer_text(transport.get_extra_info("peername"))

@@ -76,6 +76,8 @@ class StreamService:
             partitions=request.partitions,
             overrides=StreamOverrides(**overrides_of(request)),  # type: ignore[arg-type] # by table
             creation_timestamp=self._context.clock.wall_ns(),
+            streams_max=self._context.streams_max,
+            partitions_max=self._context.partitions_max,
         )
         self._propose(call, command, api_pb2.CreateStreamResponse())
 

@@ -1,12 +1,12 @@
-"""What committed metadata means for the partitions of this node.
+"""What committed metadata means for the partitions of this owner.
 
 The one place where partitions come into being, change and go; it matches on the controller's
 records, each of which tells an outcome (architecture 5).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from liftbridge_broker.controller.records import (
     LeaderElected,
@@ -19,39 +19,84 @@ from liftbridge_broker.controller.records import (
     StreamCreated,
     StreamDeleted,
 )
-from liftbridge_broker.errors import FilesError, NotFoundError
+from liftbridge_broker.controller.state import ClusterState, PartitionState, StreamState
+from liftbridge_broker.errors import FilesError, LiftbridgeError, NotFoundError
 from liftbridge_broker.model.ids import (
+    BrokerId,
     Instant,
     PartitionId,
     PartitionNumber,
     StreamId,
     partition_id,
 )
+from liftbridge_broker.model.streams import StreamOptions
+from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.storage.store import LogStore
 
-if TYPE_CHECKING:
-    from liftbridge_broker.node.node import Node
+
+class PartitionOwner(Protocol):
+    """The node, as far as applied metadata changes it."""
+
+    partitions: dict[PartitionId, Partition]
+    store: LogStore
+
+    @property
+    def broker(self) -> BrokerId:
+        """Id of this broker."""
+        ...
+
+    @property
+    def state(self) -> ClusterState:
+        """Applied metadata, these records included."""
+        ...
+
+    def open_partition(self, stream: StreamState, state: PartitionState, now: Instant) -> None:
+        """Serve a partition."""
+        ...
+
+    def close_partition(self, partition_id: PartitionId, error: LiftbridgeError) -> None:
+        """Serve it no longer."""
+        ...
+
+    def options_of(self, stream: StreamState) -> StreamOptions:
+        """Settings in force of a stream."""
+        ...
+
+    def set_options(self, partition: Partition, options: StreamOptions, now: Instant) -> None:
+        """Put settings into force."""
+        ...
+
+    def watch_idle(self, partition: Partition, now: Instant) -> None:
+        """Look for idleness again."""
+        ...
+
+    def transition(self, kind: str, fields: Mapping[str, object]) -> None:
+        """Tell the observer."""
+        ...
 
 
-def take_records(node: "Node", records: Sequence[Record], now: Instant, wall_ns: int) -> None:
+def take_records(
+    owner: PartitionOwner, records: Sequence[Record], now: Instant, wall_ns: int
+) -> None:
     """Bring the partitions in line with records that were just applied."""
     for record in records:
         match record:
             case StreamCreated():
-                _create(node, record, now)
+                _create(owner, record, now)
             case StreamDeleted():
-                _delete(node, record, now, wall_ns)
+                _delete(owner, record, now, wall_ns)
             case StreamAltered():
-                _alter(node, record, now)
+                _alter(owner, record, now)
             case LeaderElected():
-                _lead(node, record)
+                _lead(owner, record)
             case PartitionsPaused():
-                _pause(node, record, now, wall_ns)
+                _pause(owner, record, now, wall_ns)
             case PartitionsResumed():
-                _resume(node, record, now, wall_ns)
+                _resume(owner, record, now, wall_ns)
             case PublisherInitialised():
-                _watch_publishers(node, record)
+                _watch_publishers(owner, record)
             case ReadonlySet():
-                _set_readonly(node, record, wall_ns)
+                _set_readonly(owner, record, wall_ns)
             case _:
                 pass  # brokers: read from the state where they matter
 
@@ -60,17 +105,17 @@ def _ids(stream_id: StreamId, numbers: Sequence[PartitionNumber]) -> list[Partit
     return [partition_id(stream_id, number) for number in numbers]
 
 
-def _create(node: "Node", record: StreamCreated, now: Instant) -> None:
-    stream = node.state.streams[record.stream_id]
+def _create(owner: PartitionOwner, record: StreamCreated, now: Instant) -> None:
+    stream = owner.state.streams[record.stream_id]
     for state in record.partitions:
         try:
-            node.open_partition(stream, state, now)
+            owner.open_partition(stream, state, now)
         except FilesError as error:
-            node.transition(
+            owner.transition(
                 "partition_offline",
                 {"stream": stream.name, "partition": state.number, "reason": error.text},
             )
-    node.transition(
+    owner.transition(
         "stream_created",
         {
             "stream": record.name,
@@ -80,47 +125,47 @@ def _create(node: "Node", record: StreamCreated, now: Instant) -> None:
     )
 
 
-def _delete(node: "Node", record: StreamDeleted, now: Instant, wall_ns: int) -> None:
+def _delete(owner: PartitionOwner, record: StreamDeleted, now: Instant, wall_ns: int) -> None:
     for number in record.partition_ids:
-        node.close_partition(number, NotFoundError("commit log was deleted"))
-        node.store.delete(number, now, wall_ns)
-    node.transition("stream_deleted", {"stream": record.name})
+        owner.close_partition(number, NotFoundError("commit log was deleted"))
+        owner.store.delete(number, now, wall_ns)
+    owner.transition("stream_deleted", {"stream": record.name})
 
 
-def _alter(node: "Node", record: StreamAltered, now: Instant) -> None:
-    stream = node.state.streams[record.stream_id]
-    options = node.options_of(stream)
+def _alter(owner: PartitionOwner, record: StreamAltered, now: Instant) -> None:
+    stream = owner.state.streams[record.stream_id]
+    options = owner.options_of(stream)
     for state in stream.partitions:
-        partition = node.partitions.get(state.partition_id)
+        partition = owner.partitions.get(state.partition_id)
         if partition is not None:
-            node.set_options(partition, options, now)
+            owner.set_options(partition, options, now)
     overrides = record.overrides
     changed = [f.name for f in fields(overrides) if getattr(overrides, f.name) is not None]
-    node.transition("stream_altered", {"stream": record.name, "changes": changed})
+    owner.transition("stream_altered", {"stream": record.name, "changes": changed})
 
 
-def _lead(node: "Node", record: LeaderElected) -> None:
-    partition = node.partitions.get(record.partition_id)
-    if partition is not None and record.leader == node.broker:
+def _lead(owner: PartitionOwner, record: LeaderElected) -> None:
+    partition = owner.partitions.get(record.partition_id)
+    if partition is not None and record.leader == owner.broker:
         partition.leader_epoch = record.leader_epoch
         partition.log.epochs.assign(record.leader_epoch, partition.log.log_end_offset)
 
 
-def _watch_publishers(node: "Node", record: PublisherInitialised) -> None:
+def _watch_publishers(owner: PartitionOwner, record: PublisherInitialised) -> None:
     """From the first publisher on, the store keeps snapshots of their state."""
-    for state in node.state.streams[record.stream_id].partitions:
-        partition = node.partitions.get(state.partition_id)
+    for state in owner.state.streams[record.stream_id].partitions:
+        partition = owner.partitions.get(state.partition_id)
         if partition is not None and not partition.offline_reason:
-            node.store.set_snapshot_source(state.partition_id, partition.publishers.snapshot)
+            owner.store.set_snapshot_source(state.partition_id, partition.publishers.snapshot)
 
 
-def _pause(node: "Node", record: PartitionsPaused, now: Instant, wall_ns: int) -> None:
+def _pause(owner: PartitionOwner, record: PartitionsPaused, now: Instant, wall_ns: int) -> None:
     for numbers, is_auto in ((record.explicit, False), (record.automatic, True)):
         for number in _ids(record.stream_id, numbers):
-            partition = node.partitions.get(number)
+            partition = owner.partitions.get(number)
             if partition is not None:
                 partition.set_paused(is_paused=True, is_auto=is_auto, now=now, wall_ns=wall_ns)
-                node.transition(
+                owner.transition(
                     "partition_paused",
                     {
                         "stream": record.name,
@@ -130,24 +175,24 @@ def _pause(node: "Node", record: PartitionsPaused, now: Instant, wall_ns: int) -
                 )
 
 
-def _resume(node: "Node", record: PartitionsResumed, now: Instant, wall_ns: int) -> None:
+def _resume(owner: PartitionOwner, record: PartitionsResumed, now: Instant, wall_ns: int) -> None:
     for number in _ids(record.stream_id, record.partitions):
-        partition = node.partitions.get(number)
+        partition = owner.partitions.get(number)
         if partition is not None:
             partition.set_paused(is_paused=False, is_auto=False, now=now, wall_ns=wall_ns)
-            node.watch_idle(partition, now)
-            node.transition(
+            owner.watch_idle(partition, now)
+            owner.transition(
                 "partition_resumed",
                 {"stream": record.name, "partition": partition.number, "cause": "request"},
             )
 
 
-def _set_readonly(node: "Node", record: ReadonlySet, wall_ns: int) -> None:
+def _set_readonly(owner: PartitionOwner, record: ReadonlySet, wall_ns: int) -> None:
     for number in _ids(record.stream_id, record.partitions):
-        partition = node.partitions.get(number)
+        partition = owner.partitions.get(number)
         if partition is not None:
             partition.set_readonly(is_readonly=record.readonly, wall_ns=wall_ns)
-            node.transition(
+            owner.transition(
                 "partition_readonly_changed",
                 {
                     "stream": record.name,

@@ -79,9 +79,7 @@ class BulkRead:
         self._end = Offset(min(wanted.end, committed)) if wanted.end else committed
         self._bytes_left = wanted.bytes_max or None
         self._failed: LiftbridgeError | None = None
-        self._reader = log.batch_reader(
-            Offset(max(wanted.start, log.log_start_offset))
-        )
+        self._reader = log.batch_reader(Offset(max(wanted.start, log.log_start_offset)))
         self._is_reading = False
         self._is_open = True
         partition.attach(self)

@@ -41,7 +41,11 @@ from liftbridge_broker.ports.files import FileEvent, Files, Token
 from liftbridge_broker.ports.messaging import Arrival, Messaging, SubscriptionId
 from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.ports.timer import Timer
-from liftbridge_broker.replication.publishers import PublisherTable
+from liftbridge_broker.replication.publishers import (
+    PUBLISHERS_MAX_DEFAULT,
+    TTL_NS_DEFAULT,
+    PublisherTable,
+)
 from liftbridge_broker.storage.store import LogStore
 from liftbridge_broker.storage.types import ReadNeed
 from liftbridge_broker.wire.acks import AckEncoder
@@ -62,6 +66,8 @@ class NodeOptions:
         inbox: Subject of this process's ack inbox, unique.
         defaults: Settings of streams that do not override them.
         record_bytes_max: Largest record.
+        publishers_max: Idempotent publishers remembered for each partition.
+        publisher_ttl_ns: Silence after which one is forgotten.
     """
 
     broker: BrokerId
@@ -69,6 +75,8 @@ class NodeOptions:
     inbox: str
     defaults: StreamOptions
     record_bytes_max: int
+    publishers_max: int = PUBLISHERS_MAX_DEFAULT
+    publisher_ttl_ns: int = TTL_NS_DEFAULT
 
 
 ReadDone = Callable[[bytes | LiftbridgeError], None]
@@ -461,10 +469,10 @@ class Node:
         log, reason = self.store.open(number, stream.name, options, now)
         is_internal = stream.name in RESERVED_STREAMS
         acks = AckEncoder(stream.name, stream.subject)
-        publishers = PublisherTable(registered=self.state.publisher_epochs)
+        publishers = self._new_publishers()
         if stream.publishers and not reason:
             snapshot = self.store.read_snapshot(number)
-            publishers = restored_publishers(self.state.publisher_epochs, log, snapshot)
+            publishers = restored_publishers(self._new_publishers, log, snapshot)
             self.store.set_snapshot_source(number, publishers.snapshot)
         partition = Partition(
             host=self,
@@ -503,6 +511,25 @@ class Node:
             self._subjects.add(partition.subject, partition)
         self._listen_to(partition)
         self.watch_idle(partition, now)
+
+    def _new_publishers(self) -> PublisherTable:
+        return PublisherTable(
+            publishers_max=self.options.publishers_max,
+            ttl_ns=self.options.publisher_ttl_ns,
+            registered=self.state.publisher_epochs,
+        )
+
+    def verified_partitions(self) -> tuple[PartitionId, ...]:
+        """Partitions that hold every acknowledged record also after an unclean stop (1.15).
+
+        Under fsync policy `commit` nothing was acknowledged before it was on disk, and recovery
+        read what lies behind the last checkpoint.
+        """
+        return tuple(
+            partition.partition_id
+            for partition in self.partitions.values()
+            if partition.is_commit_mode and not partition.offline_reason
+        )
 
     def close_partition(self, partition_id: PartitionId, error: LiftbridgeError) -> None:
         """Stop serving a partition; its log stays open until the store lets it go."""

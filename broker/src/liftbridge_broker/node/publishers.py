@@ -1,11 +1,11 @@
 """Rebuilding the state of idempotent publishers from a snapshot and the log (replication 1.15)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Final
 
 from liftbridge_broker.errors import CorruptionError
 from liftbridge_broker.logformat.batch import walk
-from liftbridge_broker.model.ids import Offset, PublisherId
+from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.replication.publishers import PublisherTable
 from liftbridge_broker.storage.log import PartitionLog
 
@@ -13,21 +13,21 @@ SCAN_BYTES: Final = 4 * 1024 * 1024
 
 
 def restored_publishers(
-    registered: Mapping[PublisherId, int], log: PartitionLog, snapshot: bytes | None
+    make_table: Callable[[], PublisherTable], log: PartitionLog, snapshot: bytes | None
 ) -> PublisherTable:
     """State of the publishers at the end of a log.
 
     A snapshot that is missing, damaged, or of a log that was cut below it, is left aside: then all
     headers are read. Only streams with registered publishers pay for this.
     """
-    table = PublisherTable(registered=registered)
+    table = make_table()
     if snapshot is not None:
         try:
             table.restore(snapshot)
         except CorruptionError:
-            table = PublisherTable(registered=registered)
+            table = make_table()
         if table.end_offset > log.log_end_offset:
-            table = PublisherTable(registered=registered)
+            table = make_table()
     offset = Offset(max(table.end_offset, log.log_start_offset))
     while offset < log.log_end_offset:
         data = log.read_batches(offset, SCAN_BYTES, log.log_end_offset)

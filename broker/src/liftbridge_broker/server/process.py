@@ -41,7 +41,7 @@ from liftbridge_broker.errors import (
     UnavailableError,
 )
 from liftbridge_broker.http2.limits import Limits
-from liftbridge_broker.model.ids import BrokerId, Instant, StreamName
+from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, StreamName
 from liftbridge_broker.model.streams import StreamOverrides
 from liftbridge_broker.model.subjects import CURSORS_STREAM
 from liftbridge_broker.node.metadata import MetadataDriver
@@ -217,8 +217,13 @@ class Broker:
         )
         self._store.on_failed = lambda reason: self._on_failed(FilesError(reason))
         self._metadata, recovered = MetadataLog.open(
-            self._files, sync_token=METADATA_TOKEN, directory=METADATA_DIRECTORY
+            self._files,
+            sync_token=METADATA_TOKEN,
+            directory=METADATA_DIRECTORY,
+            index_min=MetadataIndex(self._store.proven_index),
         )
+        for finding in recovered.findings:
+            self.observer.transition("metadata_repaired", {"finding": finding})
         driver = MetadataDriver(
             self._metadata,
             recovered,
@@ -234,6 +239,8 @@ class Broker:
                 inbox=f"{options.clustering.namespace}.ack.{secrets.token_hex(11)}",
                 defaults=options.streams,
                 record_bytes_max=options.clustering.record_bytes_max,
+                publishers_max=options.limits.publishers_max,
+                publisher_ttl_ns=options.limits.publisher_ttl_ns,
             ),
             self._files,
             self._store,
@@ -308,6 +315,7 @@ class Broker:
                 host=listen.advertised_host,
                 port=listen.advertised_port,
                 previous_broker_epoch=self._store.clean_broker_epoch or 0,
+                clean_partitions=self.node.verified_partitions(),
             )
         )
         self.node.listen()
@@ -366,7 +374,13 @@ class Broker:
                 )
             )
         listen = options.listen
-        context = Context(self.node, self._clock, options.clustering.record_bytes_max)
+        context = Context(
+            self.node,
+            self._clock,
+            options.clustering.record_bytes_max,
+            options.limits.streams_max,
+            options.limits.stream_partitions_max,
+        )
         services = Services(self._grpc, context, host=listen.advertised_host)
         self._health.register(self._grpc)
         if grpc.has_reflection:

@@ -14,7 +14,14 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import FilesError
-from liftbridge_broker.model.ids import Instant, Offset, PartitionId, StreamName, number_of
+from liftbridge_broker.model.ids import (
+    Instant,
+    Offset,
+    PartitionId,
+    StreamName,
+    number_of,
+    stream_of,
+)
 from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy, StreamOptions
 from liftbridge_broker.ports.files import FileEvent, Files, Token
 from liftbridge_broker.ports.observe import Observer
@@ -222,6 +229,12 @@ class LogStore:
             scanned_bytes=self._scanned_bytes,
             duration_ms=(now - self._opened_at) // MILLISECOND_NS,
         )
+
+    @property
+    def proven_index(self) -> int:
+        """Greatest metadata index that files here prove: a stream's id, or the last epoch."""
+        streams = (int(stream_of(partition)) for partition in self._directory.logs())
+        return max(self.clean_broker_epoch or 0, *streams, 0)
 
     # Settings.
 
