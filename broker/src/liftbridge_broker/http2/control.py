@@ -116,9 +116,9 @@ class ControlFrames:
             if len(self.pongs) < 2:
                 self.pongs.append(payload)
             return
-        if self._sender.data_frames == self._ping_frames_seen:
+        if self._sender.data_bytes == self._ping_frames_seen:
             self._guard.spend("ping", self._table.now)
-        self._ping_frames_seen = self._sender.data_frames
+        self._ping_frames_seen = self._sender.data_bytes
         self._sender.control(frames.ping_frame(payload, flags=frames.FLAG_ACK))
 
     def _on_settings(self, flags: int, payload: bytes) -> None:
@@ -169,7 +169,7 @@ class ControlFrames:
     def _on_window_update(self, stream_id: int, payload: bytes) -> None:
         """Let the peer take more (RFC 9113 6.9)."""
         increment = int.from_bytes(payload, "big") & frames.WINDOW_MAX
-        self._guard.on_window_update(self._sender.data_frames)
+        self._guard.on_window_update(self._sender.data_frames, self._sender.data_bytes)
         if stream_id == 0:
             self._sender.window += increment
             if increment == 0 or self._sender.window > frames.WINDOW_MAX:

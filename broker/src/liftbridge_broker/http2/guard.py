@@ -18,6 +18,8 @@ STRAYS_BURST: Final = 200
 RESETS_PER_STREAM: Final = 2
 WINDOW_UPDATES_BURST: Final = 1000
 WINDOW_UPDATES_PER_FRAME: Final = 10
+BYTES_PER_WINDOW_UPDATE: Final = 16
+"""Half of the smallest gRPC message worth a stream: its prefix and a few fields."""
 
 
 class Budget:
@@ -73,14 +75,18 @@ class Guard:
             text = "too_many_pings" if kind == "ping" else f"flood: {kind}"
             raise ConnectionFaultError(Http2Code.ENHANCE_YOUR_CALM, text, flood=kind)
 
-    def on_window_update(self, data_frames_sent: int) -> None:
-        """Count a WINDOW_UPDATE against the DATA frames that may have caused it.
+    def on_window_update(self, frames_sent: int, bytes_sent: int) -> None:
+        """Count a WINDOW_UPDATE against the data that may have caused it.
+
+        A client with a tiny window may send two for every frame, and grpcio two for every message
+        it takes, hundreds of which fit one frame.
 
         Raises:
-            ConnectionFaultError: There are far more updates than frames.
+            ConnectionFaultError: There are far more updates than so much data can cause.
         """
         self._window_updates += 1
-        allowed = WINDOW_UPDATES_BURST + WINDOW_UPDATES_PER_FRAME * data_frames_sent
+        allowed = WINDOW_UPDATES_BURST + WINDOW_UPDATES_PER_FRAME * frames_sent
+        allowed += bytes_sent // BYTES_PER_WINDOW_UPDATE
         if self._window_updates > allowed:
             text = "flood: window_update"
             raise ConnectionFaultError(Http2Code.ENHANCE_YOUR_CALM, text, flood="window_update")

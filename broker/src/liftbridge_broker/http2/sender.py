@@ -40,6 +40,7 @@ class Sender:
         frame_bytes_max: Largest payload the peer takes.
         stream_window: Window the peer grants to new streams.
         data_frames: DATA frames made so far.
+        data_bytes: Their payload.
         queued_bytes: Bytes waiting in the queues of all streams.
         low_mark: Queue of a stream below which it is writable again.
         ended: Streams whose last frame went out since the owner looked.
@@ -49,6 +50,7 @@ class Sender:
     __slots__ = (
         "_needs_table_update",
         "_ready",
+        "data_bytes",
         "data_frames",
         "ended",
         "frame_bytes_max",
@@ -68,6 +70,7 @@ class Sender:
         self.frame_bytes_max = FRAME_BYTES_DEFAULT
         self.stream_window = WINDOW_DEFAULT
         self.data_frames = 0
+        self.data_bytes = 0
         self.queued_bytes = 0
         self.low_mark = low_mark
         self.ended: list[Stream] = []
@@ -173,6 +176,7 @@ class Sender:
         self.window -= quota
         self.queued_bytes -= quota
         self.data_frames += frames
+        self.data_bytes += quota
         self.out_bytes += quota + HEADER_BYTES * frames
         if stream.is_throttled and stream.queued <= self.low_mark:
             stream.is_throttled = False
