@@ -3,15 +3,23 @@
 import pytest
 
 from liftbridge_broker.errors import FilesError
-from liftbridge_broker.storage.reserve import CHUNK_BYTES, SpaceGuard, SpaceLimits
+from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.storage.reserve import (
+    CHECK_NS,
+    CHUNK_BYTES,
+    RETRY_NS,
+    SpaceGuard,
+    SpaceLimits,
+)
 from liftbridge_testkit.memory_files import Fault, MemoryFiles
 
+NOW = Instant(5_000)
 LIMITS = SpaceLimits(reserve_bytes=1_000, free_bytes_min=800)
 
 
 def guard(files: MemoryFiles, limits: SpaceLimits = LIMITS) -> SpaceGuard:
-    made = SpaceGuard(files, "reserve", limits)
-    made.open()
+    made = SpaceGuard(files, "reserve", limits, lambda _: None)
+    made.open(NOW)
     return made
 
 
@@ -51,10 +59,10 @@ def test_limit_of_free_space_is_met_before_the_disk_is_full() -> None:
     files = MemoryFiles(capacity_bytes=10_000)
     made = guard(files)
     fill(files, 8_200)
-    made.check()
+    made.check(NOW)
     assert not made.is_full
     fill(files, 8_201)
-    made.check()
+    made.check(NOW)
     assert made.is_full
     assert files.exists("reserve")
 
@@ -63,7 +71,7 @@ def test_full_disk_gives_the_reserve_back() -> None:
     files = MemoryFiles(capacity_bytes=10_000)
     made = guard(files)
     fill(files, 9_000)
-    made.on_full()
+    made.on_full(NOW)
     assert made.is_full
     assert files.free_bytes() == 1_000
 
@@ -72,12 +80,12 @@ def test_space_must_return_with_some_to_spare() -> None:
     files = MemoryFiles(capacity_bytes=10_000)
     made = guard(files)
     fill(files, 9_000)
-    made.on_full()
+    made.on_full(NOW)
     fill(files, 8_101)
-    made.check()
+    made.check(NOW)
     assert made.is_full
     fill(files, 8_100)
-    made.check()
+    made.check(NOW)
     assert not made.is_full
     assert len(files.content("reserve")) == 1_000
 
@@ -86,20 +94,20 @@ def test_reserve_that_was_not_needed_is_kept_over_a_full_spell() -> None:
     files = MemoryFiles(capacity_bytes=10_000)
     made = guard(files)
     fill(files, 8_500)
-    made.check()
+    made.check(NOW)
     fill(files, 8_000)
-    made.check()
+    made.check(NOW)
     assert not made.is_full
 
 
 def test_reserve_that_cannot_be_written_keeps_the_disk_full() -> None:
     files = MemoryFiles(capacity_bytes=10_000)
     made = guard(files)
-    made.on_full()
+    made.on_full(NOW)
     files.fail(Fault("append", "reserve", is_full=True))
-    made.check()
+    made.check(NOW)
     assert made.is_full
-    made.check()
+    made.check(NOW)
     assert not made.is_full
 
 
@@ -113,3 +121,22 @@ def test_broken_disk_is_not_a_full_one() -> None:
 def test_no_reserve_is_a_choice() -> None:
     files = MemoryFiles(capacity_bytes=1_000)
     assert not guard(files, SpaceLimits(0, 100)).is_full
+
+
+def test_changes_are_told_once_each_with_the_free_bytes() -> None:
+    files, told = MemoryFiles(capacity_bytes=10_000), list[int]()
+    made = SpaceGuard(files, "reserve", LIMITS, told.append)
+    made.open(NOW)
+    for size in (0, 8_500, 8_600, 100, 200):
+        fill(files, size)
+        made.check(NOW)
+    assert told == [500, 8_900]
+
+
+def test_full_disk_is_looked_at_without_appends_and_another_one_is_not() -> None:
+    files = MemoryFiles(capacity_bytes=10_000)
+    made = guard(files)
+    assert made.next_deadline() is None
+    assert made.check_due == NOW + CHECK_NS
+    made.on_full(NOW)
+    assert made.next_deadline() == NOW + RETRY_NS

@@ -215,7 +215,7 @@ class Journal:
 def open_journal(
     files: Files, path: str, rewrite_bytes_min: int = REWRITE_BYTES_MIN
 ) -> tuple[Journal, LoadedJournal]:
-    """Read the journal; nothing is written before the first flush, which begins a new file.
+    """Sync and read the journal; nothing is written before the first flush, into a new file.
 
     A damaged file is kept as `<path>.damaged`.
 
@@ -348,6 +348,9 @@ def _contents(files: Files, path: str) -> bytes:
         return b""
     handle = files.open(path)
     try:
+        # A process that was killed leaves bytes that are visible and not durable; what is done on
+        # the strength of them, such as removing segments, must not outlive them.
+        files.sync(handle)
         return files.read(handle, 0, files.size(handle))
     finally:
         files.close(handle)

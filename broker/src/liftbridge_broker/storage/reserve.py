@@ -6,12 +6,19 @@ and compaction can still write what frees space. Nothing is ever cut or deleted 
 disk.
 """
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import FilesError
+from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.ports.files import Files
 
 CHUNK_BYTES: Final = 1024 * 1024
+CHECK_NS: Final = 250 * MILLISECOND_NS
+"""Time between two looks at the free space while records are appended."""
+RETRY_NS: Final = 1_000 * MILLISECOND_NS
+"""Time between two looks while the disk is full."""
 
 
 class SpaceLimits(NamedTuple):
@@ -31,40 +38,68 @@ class SpaceGuard:
 
     Attributes:
         is_full: Publishes are refused.
+        check_due: When appends make it worth to look again.
     """
 
-    def __init__(self, files: Files, path: str, limits: SpaceLimits) -> None:
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        limits: SpaceLimits,
+        on_change: Callable[[int], None],
+    ) -> None:
+        """Begin without a look; see `open`.
+
+        Args:
+            files: The data directory.
+            path: Of the reserve file.
+            limits: When the disk counts as full.
+            on_change: Told the free bytes whenever `is_full` has changed.
+        """
         self._files = files
         self._path = path
         self._limits = limits
+        self._on_change = on_change
         self._has_reserve = False
         self.is_full = False
+        self.check_due = Instant(0)
 
-    def open(self) -> None:
+    def open(self, now: Instant) -> None:
         """Make the reserve, or find the disk full."""
         self._has_reserve = self._fill_reserve()
-        self.is_full = not self._has_reserve or self._lacks(0)
+        self._set(now, is_full=not self._has_reserve or self._lacks(0))
 
-    def on_full(self) -> None:
+    def next_deadline(self) -> Instant | None:
+        """When `check` should be called though nothing is appended."""
+        return self.check_due if self.is_full else None
+
+    def on_full(self, now: Instant) -> None:
         """A write met a full disk: give the reserve back and refuse publishes."""
-        self.is_full = True
         self._has_reserve = False
         self._files.remove(self._path)
+        self._set(now, is_full=True)
 
-    def check(self) -> None:
+    def check(self, now: Instant) -> None:
         """Look at the free space; costs one system call while there is enough.
 
         A disk is usable again when the reserve fits and an eighth of the limit is free beyond it,
         so that the state does not change with every publish.
         """
         if not self.is_full:
-            self.is_full = self._lacks(0)
+            self._set(now, is_full=self._lacks(0))
             return
         wanted = 0 if self._has_reserve else self._limits.reserve_bytes
         if self._lacks(wanted + self._limits.free_bytes_min // 8):
+            self._set(now, is_full=True)
             return
         self._has_reserve = self._has_reserve or self._fill_reserve()
-        self.is_full = not self._has_reserve or self._lacks(0)
+        self._set(now, is_full=not self._has_reserve or self._lacks(0))
+
+    def _set(self, now: Instant, *, is_full: bool) -> None:
+        self.check_due = Instant(now + (RETRY_NS if is_full else CHECK_NS))
+        if is_full != self.is_full:
+            self.is_full = is_full
+            self._on_change(self._files.free_bytes())
 
     def _lacks(self, extra: int) -> bool:
         return self._files.free_bytes() < self._limits.free_bytes_min + extra

@@ -44,10 +44,6 @@ from liftbridge_broker.storage.trash import TrashBin
 from liftbridge_broker.storage.types import EMPTY_STATE, LogLimits, RecoveryReport
 
 PUBLISHERS: Final = "publishers"
-SPACE_CHECK_NS: Final = 250 * MILLISECOND_NS
-"""Time between two looks at the free space while records are appended."""
-SPACE_RETRY_NS: Final = 1_000 * MILLISECOND_NS
-"""Time between two looks while the disk is full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +108,7 @@ class LogStore:
         self._observer = observer
         self._new_token = new_token
         self._opened_at = now
-        self._space = SpaceGuard(files, RESERVE, options.space)
-        self._space_due = now
+        self._space = SpaceGuard(files, RESERVE, options.space, self._on_space)
         self._trash = TrashBin(files, options.trash_grace_ns, new_token)
         self._flush = FlushDriver(files, journal, options.flush, new_token, self._on_full)
         self._removals = Removals(files, new_token)
@@ -130,7 +125,8 @@ class LogStore:
         )
         self._logs: dict[PartitionId, StoredLog] = {}
         self._snapshots: dict[PartitionId, Callable[[], bytes]] = {}
-        self._stamp = None if loaded.damaged_count or loaded.torn_bytes else loaded.stamp
+        self._is_journal_whole = loaded.stamp is not None and not loaded.damaged_count
+        self._stamp = loaded.stamp if self._is_journal_whole and not loaded.torn_bytes else None
         self._scanned_bytes = 0
         self._has_begun = False
         self.identity = directory.identity
@@ -153,7 +149,7 @@ class LogStore:
         if marker is not None and marker.journal == self._stamp:
             self.was_clean = True
             self.clean_broker_epoch = marker.broker_epoch
-        self._space.open()
+        self._space.open(self._opened_at)
         for trashed in self._directory.trash():
             self._trash.add(trashed, self._opened_at, wall_ns)
 
@@ -174,7 +170,9 @@ class LogStore:
         """
         assert partition not in self._logs
         state = self._states.pop(partition, None)
-        if self._directory.log_path(partition) is None:
+        is_new = self._directory.log_path(partition) is None
+        if is_new or (state is None and self._is_journal_whole):
+            # A whole journal that does not know a log says that nothing of it was synced.
             state = EMPTY_STATE
         path = self._directory.make_log(partition, name)
         policy = effective_policy(options.fsync_policy)
@@ -216,10 +214,15 @@ class LogStore:
             if partition not in kept:
                 del self._states[partition]
                 self._journal.forget(partition)
-        unopened = [path for partition, path in kept.items() if partition not in self._logs]
-        for path in (*self._directory.unknown, *sorted(unopened)):
+        unopened = [kept[partition] for partition in self.unopened()]
+        for path in (*self._directory.unknown, *unopened):
             self._tell("unknown_directory_kept", path=path)
-        self._flush_journal_now(now)
+        try:
+            self._flush_journal_now(now)
+        except FilesError as error:
+            # What recovery found can be found again; a full disk is no reason not to serve.
+            if not error.is_full:
+                raise
         self._directory.remove_clean_marker()
         self._tell(
             "data_directory_opened",
@@ -235,6 +238,13 @@ class LogStore:
         """Greatest metadata index that files here prove: a stream's id, or the last epoch."""
         streams = (int(stream_of(partition)) for partition in self._directory.logs())
         return max(self.clean_broker_epoch or 0, *streams, 0)
+
+    def unopened(self) -> tuple[PartitionId, ...]:
+        """Logs that lie here and are not open; whoever knows that one was deleted calls `delete`.
+
+        A crash between the committed deletion of a stream and the move of its logs leaves them.
+        """
+        return tuple(key for key in sorted(self._directory.logs()) if key not in self._logs)
 
     # Settings.
 
@@ -290,8 +300,8 @@ class LogStore:
             self._flush.note_append(self._logs[partition], now)
         except FilesError as error:
             self._met(error, now)
-        if now >= self._space_due:
-            self._check_space(now)
+        if now >= self._space.check_due:
+            self._guarded(lambda: self._space.check(now), now)
 
     def note_append_failed(self, error: FilesError, now: Instant) -> None:
         """An append raised `error`: a full disk is survived, anything else is the end."""
@@ -310,15 +320,15 @@ class LogStore:
         """Cut logs at an offset each, with one sync of the journal for all of them.
 
         Raises:
-            FilesError: The disk failed; the next start finds each log cut or not.
+            FilesError: The disk is full and nothing was cut; or it failed, the directory is
+                offline, and the next start finds each log cut or not.
         """
         for partition, end in cuts:
             state = self._logs[partition].log.state
             point = min(state.recovery_point, end)
             self._journal.put(partition, state._replace(recovery_point=point))
+        self._flush_journal_now(now)
         try:
-            if self._journal.has_pending:
-                self._journal.flush()
             for partition, end in cuts:
                 stored = self._logs[partition]
                 removed = stored.log.log_end_offset - end
@@ -355,9 +365,8 @@ class LogStore:
             self._cleaner.next_deadline(),
             self._trash.next_deadline(),
             self._compactions.next_deadline(),
+            self._space.next_deadline(),
         ]
-        if self._space.is_full:
-            deadlines.append(self._space_due)
         return min((at for at in deadlines if at is not None), default=None)
 
     def on_timer(self, now: Instant, wall_ns: int) -> None:
@@ -427,8 +436,10 @@ class LogStore:
         self._cleaner.on_timer(now, wall_ns)
         self._trash.on_timer(now)
         self._compactions.on_timer(now)
-        if self._space.is_full and now >= self._space_due:
-            self._check_space(now)
+        if self._space.is_full and now >= self._space.check_due:
+            self._space.check(now)
+            if self._space.is_full:
+                self._trash.on_pressure()
 
     def _trash_log(self, partition: PartitionId, now: Instant, wall_ns: int) -> None:
         trashed = self._directory.trash_log(partition, wall_ns)
@@ -449,41 +460,34 @@ class LogStore:
         if source is not None:
             write_small_file(self._files, f"{stored.log.directory}/{PUBLISHERS}", source())
 
-    def _check_space(self, now: Instant) -> None:
-        was_full = self._space.is_full
-        self._guarded(self._space.check, now)
-        self._after_space(now, was_full=was_full)
-
     def _on_full(self, now: Instant) -> None:
-        was_full = self._space.is_full
-        self._guarded(self._space.on_full, now)
-        self._after_space(now, was_full=was_full)
+        """A write met a full disk: free what may be freed."""
+        self._guarded(lambda: self._space.on_full(now), now)
+        self._guarded(self._trash.on_pressure, now)
 
-    def _after_space(self, now: Instant, *, was_full: bool) -> None:
-        is_full = self._space.is_full
-        self._space_due = Instant(now + (SPACE_RETRY_NS if is_full else SPACE_CHECK_NS))
-        if is_full:
-            self._guarded(self._trash.on_pressure, now)
-        if is_full == was_full:
-            return
-        free = self._files.free_bytes()
-        if is_full:
+    def _on_space(self, free_bytes: int) -> None:
+        if self._space.is_full:
             limit = self._options.space.free_bytes_min
-            self._tell("disk_full", free_bytes=free, limit_bytes=limit)
+            self._tell("disk_full", free_bytes=free_bytes, limit_bytes=limit)
         else:
-            self._tell("disk_space_regained", free_bytes=free)
+            self._tell("disk_space_regained", free_bytes=free_bytes)
 
     def _flush_journal_now(self, now: Instant) -> None:
-        """Flush the journal, blocking; a full disk gives its reserve for it."""
+        """Flush the journal, blocking; a full disk gives its reserve for it.
+
+        Raises:
+            FilesError: The disk is full all the same; or it failed and the directory is offline.
+        """
         if not self._journal.has_pending:
             return
         try:
             self._journal.flush()
         except FilesError as error:
-            if not error.is_full:
+            self._met(error, now)
+            if self.failure:
                 raise
-            self._on_full(now)
             self._flush.note_journal(now)
+            self._journal.flush()
 
     def _guarded(self, act: Callable[[], None], now: Instant) -> None:
         """Do something on the disk unless the directory is offline."""

@@ -129,6 +129,9 @@ class MemoryFiles:
         log: Operation and path of each write point, for messages of failing tests.
         is_cold: While true `try_read` answers `None`, as if nothing were cached.
         capacity_bytes: Size of the volume.
+        lost_sector_chance: How probable it is that a file loses a sector between kept ones when
+            it crashes with unsynced bytes.
+        lost_sector_count: How often that has happened.
     """
 
     def __init__(self, *, capacity_bytes: int = 1 << 50) -> None:
@@ -136,6 +139,8 @@ class MemoryFiles:
         self.log: deque[tuple[str, str]] = deque(maxlen=64)
         self.is_cold = False
         self.capacity_bytes = capacity_bytes
+        self.lost_sector_chance = 0.1
+        self.lost_sector_count = 0
         self._root = _Directory()
         self._renames: list[_Rename] = []
         self._handles: dict[FileHandle, _Open] = {}
@@ -352,7 +357,8 @@ class MemoryFiles:
         """
         self._crash_names(keep)
         for file in _files(self._root):
-            _crash_contents(file, keep)
+            self.lost_sector_count += _crash_contents(file, keep, self.lost_sector_chance)
+        self._cut_at = None
         self._restart()
 
     def kill(self) -> None:
@@ -499,7 +505,6 @@ class MemoryFiles:
         self._handles.clear()
         self._submitted.clear()
         self._is_cut = False
-        self._cut_at = None
         self._used_bytes = sum(len(file.data) for file in _files(self._root))
 
 
@@ -558,8 +563,9 @@ def _files(root: _Directory) -> Iterator[_File]:
         yield from (node for node in directory.entries.values() if isinstance(node, _File))
 
 
-def _crash_contents(file: _File, keep: Random | None) -> None:
-    """Keep a prefix of the unsynced writes, perhaps a torn one, perhaps with a lost sector."""
+def _crash_contents(file: _File, keep: Random | None, lost_sector_chance: float) -> bool:
+    """Keep a prefix of the unsynced writes, perhaps a torn one; whether a sector was lost."""
+    is_sector_lost = False
     if keep is not None and file.unsynced:
         durable_bytes = len(file.durable)
         for _ in range(keep.randint(0, len(file.unsynced))):
@@ -567,10 +573,12 @@ def _crash_contents(file: _File, keep: Random | None) -> None:
         if file.unsynced and file.unsynced[0].data is not None:
             data = file.unsynced[0].data
             file.durable += data[: keep.randint(0, len(data))]
-        if len(file.durable) > durable_bytes and keep.random() < 0.1:
+        if len(file.durable) > durable_bytes and keep.random() < lost_sector_chance:
             _lose_sector(file.durable, durable_bytes, keep)
+            is_sector_lost = True
     file.unsynced.clear()
     file.data = bytearray(file.durable)
+    return is_sector_lost
 
 
 def _lose_sector(data: bytearray, start: int, keep: Random) -> None:
