@@ -10,6 +10,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from liftbridge_broker.api.arrow import encode_arrow
+from liftbridge_broker.api.brake import Brake
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
 from liftbridge_broker.errors import (
@@ -93,6 +94,8 @@ class PublishBatchCall:
     def __init__(self, context: Context, call: Call) -> None:
         self._context = context
         self._call = call
+        self._brake = Brake(context.node, call)
+        self._is_paused = False
         self._in_flight_bytes = 0
         self._in_flight_count = 0
         self._is_half_closed = False
@@ -114,7 +117,10 @@ class PublishBatchCall:
             except LiftbridgeError as error:
                 acks.refused(error)
         if self._in_flight_bytes > IN_FLIGHT_BYTES_MAX:
+            self._is_paused = True
             self._call.pause_reading()
+        else:
+            self._brake.apply()
 
     def _publish(self, request: data_pb2.PublishBatchRequest, acks: _BatchAck) -> None:
         node = self._context.node
@@ -180,7 +186,8 @@ class PublishBatchCall:
         self._in_flight_count -= 1
         if self._call.is_open:
             self._call.send_message(response.SerializeToString())
-            if self._in_flight_bytes <= IN_FLIGHT_BYTES_MAX // 2:
+            if self._is_paused and self._in_flight_bytes <= IN_FLIGHT_BYTES_MAX // 2:
+                self._is_paused = False
                 self._call.resume_reading()
             self._end_if_done()
 

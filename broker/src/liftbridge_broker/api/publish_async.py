@@ -12,6 +12,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from liftbridge_broker.api.brake import Brake
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.errors import (
@@ -110,6 +111,7 @@ class PublishAsyncCall:
         self.is_open = True
         self.in_flight = 0
         self._context = context
+        self._brake = Brake(context.node, call)
         self._is_half_closed = False
         self._drain_timer: asyncio.TimerHandle | None = None
         call.on_messages = self.on_messages
@@ -127,6 +129,7 @@ class PublishAsyncCall:
             requests = self._without_large(requests)
         for (stream, number, policy), group in groupby(requests, _ROUTE):
             self._publish(stream, number, policy, list(group), now, wall_ns)
+        self._brake.apply()
         if is_damaged:
             self.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
 

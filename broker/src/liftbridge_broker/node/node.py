@@ -274,8 +274,14 @@ class Node:
             self.timer.arm(deadline)
 
     def can_fan_out(self) -> bool:
-        """Whether the link to NATS takes messages."""
-        return self.messaging.is_connected
+        """Whether the link to NATS takes messages; asked before anything is appended."""
+        messaging = self.messaging
+        return messaging.is_connected and messaging.backlog_bytes < messaging.backlog_bytes_max // 2
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether publishers should be read no further until NATS has caught up."""
+        return self.messaging.backlog_bytes > self.messaging.backlog_bytes_max // 8
 
     def note_append_failed(self, error: FilesError, now: Instant) -> None:
         """An append failed: the store decides between a full disk and the end."""

@@ -60,6 +60,16 @@ class Messaging(Protocol):
         """`max_payload` of the NATS server, 1 MiB until the first connection."""
         ...
 
+    @property
+    def backlog_bytes(self) -> int:
+        """Bytes published on the quiet connection that the NATS server has not read yet."""
+        ...
+
+    @property
+    def backlog_bytes_max(self) -> int:
+        """Backlog above which publishing is refused."""
+        ...
+
     def subscribe(self, subscription: SubscriptionId, subject: str, queue: str) -> None:
         """Begin delivery of a subject, wildcards allowed; `queue` is empty for no queue group."""
         ...

@@ -280,6 +280,7 @@ class Broker:
             tls_cert=nats.tls_cert,
             tls_key=nats.tls_key,
             tls_ca=nats.tls_ca,
+            pending_bytes_max=options.limits.publish_pending_bytes_max,
         )
 
     async def _join_nats(self, tasks: asyncio.TaskGroup) -> None:

@@ -32,6 +32,7 @@ class NatsMessaging:
     def __init__(self, options: NatsOptions, sink: MessageSink, observer: Observer) -> None:
         options.check()
         self._sink = sink
+        self._backlog_bytes_max = options.pending_bytes_max
         self._is_connected = False
         self._is_closing = False
         self.inbox_prefix = f"{options.inbox_prefix}.{secrets.token_hex(11)}"
@@ -98,6 +99,16 @@ class NatsMessaging:
     def payload_bytes_max(self) -> int:
         """`max_payload` of the NATS server, 1 MiB until the first connection."""
         return min(self.quiet.payload_bytes_max, self.echo.payload_bytes_max)
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Bytes published on the quiet link that the NATS server has not read yet."""
+        return self.quiet.pending_bytes
+
+    @property
+    def backlog_bytes_max(self) -> int:
+        """Backlog above which publishing is refused."""
+        return self._backlog_bytes_max
 
     def subscribe(self, subscription: SubscriptionId, subject: str, queue: str) -> None:
         """Begin delivery of a subject; one with a queue group comes over the echoing link."""

@@ -49,7 +49,7 @@ class NatsOptions:
     connect_attempts_max: int = 5
     reconnect_wait_ms: int = 250
     ping_interval_ms: int = 5_000
-    pending_bytes_max: int = 16 << 20
+    pending_bytes_max: int = 64 << 20
 
     def check(self) -> None:
         """Refuse settings that contradict each other.
