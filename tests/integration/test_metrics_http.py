@@ -196,16 +196,17 @@ async def test_more_scrapes_than_the_bound_are_sent_away_while_health_still_answ
     release = threading.Event()
     with ThreadPoolExecutor(1) as executor:
         asyncio.get_running_loop().set_default_executor(executor)
-        held = executor.submit(release.wait)
-        async with asyncio.TaskGroup() as tasks:
-            scrapes = [tasks.create_task(scrape(http)) for _ in range(RENDERS_MAX)]
-            async with asyncio.timeout(10):
+        executor.submit(release.wait)
+        try:
+            async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+                scrapes = [tasks.create_task(scrape(http)) for _ in range(RENDERS_MAX)]
                 await source.all_waiting.wait()
-            assert await scrape(http) == (503, "busy\n")
-            async with http.get("/healthz") as response:
-                assert response.status == 200
+                assert await scrape(http) == (503, "busy\n")
+                async with http.get("/healthz") as response:
+                    assert response.status == 200
+                release.set()
+        finally:
             release.set()
-        assert held.result() is True
     assert {task.result()[0] for task in scrapes} == {200}
 
 
