@@ -2,25 +2,29 @@
 
 import asyncio
 
-from liftbridge_client import Start, Stop, connect
+from liftbridge_client import LiftbridgeError, Start, Stop, connect
 
-COUNT = 200_000
+COUNT = 5_000_000
 BATCH = 1_000
 
 
 async def main() -> None:
     """Publish, then read everything back and compare."""
-    async with connect("liftbridge://localhost:9292") as lb:
-        stream = await lb.streams.create("lines", subjects=["lines"])
+    async with connect("localhost:9292") as lb:
+        stream = await lb.streams.create("lines")
         async with stream.publisher(idempotent=True) as publisher:
             for first in range(0, COUNT, BATCH):
-                batch = [b"line %d" % number for number in range(first, first + BATCH)]
-                await publisher.publish_batch(batch)
-                print(f"{first + BATCH} acknowledged")
-        stored = [
-            m.value async for m in stream.subscribe(start=Start.earliest(), stop=Stop.latest())
-        ]
-    print("exactly once, in order:", stored == [b"line %d" % number for number in range(COUNT)])
+                values = [b"line %d" % number for number in range(first, first + BATCH)]
+                for result in await publisher.publish_batch(values):
+                    if isinstance(result, LiftbridgeError):
+                        raise result
+                if first % 100_000 == 0:
+                    print(first + BATCH, "acknowledged")
+        expected = 0
+        async for message in stream.subscribe(start=Start.earliest(), stop=Stop.latest()):
+            assert message.value == b"line %d" % expected
+            expected += 1
+    print(f"read back {expected} of {COUNT}, each once and in order")
 
 
 if __name__ == "__main__":
