@@ -169,8 +169,7 @@ def _broker(context: click.Context, /, **values: object) -> int:
         return ExitCode.OK
     sources = _sources(context)
     options = sources.load()
-    # Imported here: the subcommands need neither the network nor its start-up time.
-    from liftbridge_broker.server import run  # noqa: PLC0415
+    from liftbridge_broker.server import run  # noqa: PLC0415 - subcommands need no network
 
     return run(options, sources.load)
 

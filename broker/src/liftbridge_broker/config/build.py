@@ -32,6 +32,7 @@ from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy, StreamO
 
 _SECOND_NS: Final = 1_000_000_000
 _EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - the original's default
+_DATA_ROOT: Final = "/tmp/liftbridge/"  # noqa: S108 - the original's default
 _WILDCARDS: Final = frozenset({_EVERY_ADDRESS, "::"})
 _PORT_DEFAULT: Final = 9292
 _MESSAGE_BYTES_DEFAULT: Final = 4 << 20
@@ -197,7 +198,7 @@ def _derive(values: _Values) -> None:
         values.fill("port", _PORT_DEFAULT)
         values.fill("listen", Address(host or _EVERY_ADDRESS, values.number("port")))
         values.fill("host", "localhost")
-    values.fill("data.dir", "/tmp/liftbridge/" + values.text("clustering.namespace"))  # noqa: S108
+    values.fill("data.dir", _DATA_ROOT + values.text("clustering.namespace"))
     values.fill("nats.embedded", values.is_given("nats.embedded.config"))
     record_bytes_max = values.number("clustering.replication.max.bytes")
     values.fill(
