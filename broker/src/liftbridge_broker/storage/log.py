@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from liftbridge_broker.logformat.batch import BatchHeader
+from liftbridge_broker.logformat.index_blocks import RELATIVE_MAX
 from liftbridge_broker.model.ids import OFFSET_MAX, Offset, PartitionId
 from liftbridge_broker.ports.files import FileHandle, Files
 from liftbridge_broker.storage import lookup, rewrite
@@ -454,9 +455,9 @@ class PartitionLog:
         if self._active.base_offset >= end:
             self._remove_files(self._take_out(0))
             self._start_segment(end)
-        else:
+        elif end < self._active.end_offset:
             rewrite.truncate_segment(self._active, end)
-            self._active.is_sealed = False
+        self._active.is_sealed = False
         self.log_end_offset = end
         self.high_watermark = min(self.high_watermark, end)
         self.largest_timestamp = max(segment.largest_timestamp for segment in self._segments)
@@ -465,7 +466,8 @@ class PartitionLog:
         """Put a compacted file in the place of sealed segments that follow each other.
 
         Args:
-            bases: Base offsets of the segments; the first names the file that stays.
+            bases: Base offsets of the segments, within `RELATIVE_MAX` offsets; the first names the
+                file that stays.
             cleaned: Path of the compacted file, `<log file of the first>.cleaned`, synced. It
                 covers the same range; its index may lie beside it as `<index file>.cleaned`.
 
@@ -480,6 +482,7 @@ class PartitionLog:
         old = self._segments[first : first + len(bases)]
         assert [segment.base_offset for segment in old] == list(bases)
         assert all(segment.is_sealed for segment in old)
+        assert bases[-1] - bases[0] <= RELATIVE_MAX
         assert cleaned == old[0].path + CLEANED_SUFFIX
         made = rewrite.swap_in(old[0], end=old[-1].end_offset)
         self.generation += 1

@@ -14,7 +14,7 @@ is *damage*, and what it means depends on where it is:
 from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import CorruptionError, FilesError
-from liftbridge_broker.logformat.batch import HEADER_SIZE, read_header
+from liftbridge_broker.logformat.batch import HEADER_SIZE, BatchHeader, read_header
 from liftbridge_broker.logformat.index_blocks import Summary
 from liftbridge_broker.model.ids import Offset, PartitionId
 from liftbridge_broker.ports.files import Files
@@ -259,8 +259,7 @@ class _Recovery:
         try:
             for _, header in walk:
                 segment.note_batch(header)
-                if self._epochs.epoch_at(header.base_offset) != header.leader_epoch:
-                    self._epochs.assign(header.leader_epoch, header.base_offset)
+                self._note_epoch(header)
         except CorruptionError as error:
             damage = _Damage(number, error.position, segment.end_offset, str(error))
         segment.first_append_ns = segment.first_timestamp
@@ -268,6 +267,12 @@ class _Recovery:
             segment.verified.add(start, segment.size)
             self._scanned_bytes += segment.size - start
         return damage
+
+    def _note_epoch(self, header: BatchHeader) -> None:
+        """Make the epoch cache agree with a batch; what ended below the log start is forgotten."""
+        start = max(header.base_offset, self.log_start)
+        if start < header.end_offset and self._epochs.epoch_at(start) != header.leader_epoch:
+            self._epochs.assign(header.leader_epoch, start)
 
     def _resume(self, loaded: LoadedIndex, file: LogFile) -> Resume | None:
         """The last place at or below the recovery point that the index knows and the log has."""
@@ -398,9 +403,12 @@ class _Recovery:
         log_start = min(self.log_start, end)
         self._epochs.drop_beyond(end)
         self._epochs.clamp(log_start)
+        # A log that holds nothing yet is as durable as its start; else the log start may lie in a
+        # batch that was not synced.
+        floor = log_start if log_start == end else self.recovery_point
         state = LogState(
             log_start,
-            Offset(min(max(self.recovery_point, log_start), end)),
+            Offset(min(max(self.recovery_point, floor), end)),
             Offset(min(max(self._state.high_watermark, log_start), end)),
             self._epochs.entries,
         )

@@ -102,9 +102,7 @@ class ReverseReader:
                 slices.append(frame)
                 budget -= len(frame)
                 self.next_offset = Offset(offset - 1)
-            stretch = self._stretch
-            if stretch is not None and not self._frames:
-                self.next_offset = min(self.next_offset, Offset(stretch.base_offset - 1))
+            self._leave_stretch()
         return ReadResult(slices, len(slices), None if slices else self._need)
 
     def feed(self, data: bytes) -> None:
@@ -155,6 +153,11 @@ class ReverseReader:
             entry = segment.entry_for(index.entry(first).offset)
         return _Stretch(segment, entry.offset, entry.position, end - entry.position)
 
+    def _leave_stretch(self) -> None:
+        """Go to what is before the stretch once all of it that was wanted is given out."""
+        if self._stretch is not None and not self._frames and self._need is None:
+            self.next_offset = min(self.next_offset, Offset(self._stretch.base_offset - 1))
+
     def _take(self, stretch: _Stretch, data: bytes) -> None:
         """Verify a stretch and keep the frames that are wanted of it."""
         log_start, newest = self._log.log_start_offset, self.next_offset
@@ -168,6 +171,7 @@ class ReverseReader:
             self._frames.clear()
             place = stretch.position + error.position
             raise CorruptionError(str(error), path=stretch.segment.path, position=place) from error
+        self._leave_stretch()
 
 
 def _verified_frames(stretch: _Stretch, data: bytes) -> Iterator[tuple[int, int]]:
