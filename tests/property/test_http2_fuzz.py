@@ -1,7 +1,6 @@
 """100,000 broken inputs to the HTTP/2 core: no exception, bounded memory, a clear end."""
 
 import random
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,7 +14,8 @@ from liftbridge_broker.http2.events import (
     RequestReceived,
 )
 from liftbridge_broker.http2.limits import SECOND_NS, Limits
-from liftbridge_testkit.http2_peer import Http2Peer, prefixed
+from liftbridge_testkit.http2_broken import broken_inputs
+from liftbridge_testkit.http2_peer import prefixed
 
 LIMITS = Limits(
     streams_max=4,
@@ -30,68 +30,6 @@ LIMITS = Limits(
 )
 INPUTS_PER_SEED = 12_500
 HELD_BYTES_MAX = 20_000
-
-
-def session(rng: random.Random) -> list[bytes]:
-    """Frames of an ordinary client."""
-    peer = Http2Peer()
-    pieces = [peer.hello({4: rng.choice((0, 10, 65_535))})]
-    for stream_id in range(1, 2 * rng.randint(1, 5), 2):
-        more = (("content-type", "application/grpc"), ("x", "y" * rng.randint(0, 40)))
-        pieces.append(peer.request(stream_id, more=more if rng.random() < 0.9 else ()))
-        pieces += [
-            peer.message(stream_id, bytes(rng.randint(0, 60)), ends=rng.random() < 0.3)
-            for _ in range(rng.randint(0, 3))
-        ]
-        pieces.append(frames.window_update_frame(stream_id, rng.randint(1, 100)))
-    pieces.append(peer.data(1, prefixed(bytes(20))[: rng.randint(1, 24)]))
-    return pieces
-
-
-def corpus(rng: random.Random) -> list[bytes]:
-    """Some sessions in one piece, to be mutated; made once since HPACK is slow to encode."""
-    return [b"".join(session(rng)) for _ in range(200)]
-
-
-def mutated(rng: random.Random, known: list[bytes]) -> bytes:
-    """A session with bytes flipped, cut out, doubled or put in."""
-    data = bytearray(rng.choice(known))
-    for _ in range(rng.randint(1, 4)):
-        at = rng.randrange(24, len(data)) if rng.random() < 0.95 else rng.randrange(24)
-        match rng.randrange(4):
-            case 0:
-                data[at] ^= 1 << rng.randrange(8)
-            case 1:
-                del data[at : at + rng.randint(1, 20)]
-            case 2:
-                data[at:at] = data[at : at + rng.randint(1, 60)]
-            case _:
-                data[at:at] = rng.randbytes(rng.randint(1, 20))
-    return bytes(data)
-
-
-def random_frames(rng: random.Random, hello: bytes, request: bytes) -> bytes:
-    """Well-formed frames with random contents."""
-    pieces = [hello, request]
-    for _ in range(rng.randint(1, 12)):
-        payload = rng.randbytes(rng.choice((0, 4, 5, 6, 8, 8, 9, rng.randint(0, 60))))
-        stream_id = rng.choice((0, 0, 1, 1, 1, 2, 3, 5, 2**31 - 1, 2**32 - 1))
-        flags = rng.choice((0, 1, 4, 5, 8, 0x20, 0x2D, 255))
-        kind = rng.choice((0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 9, 10, 255))
-        pieces.append(frames.frame(kind, flags, stream_id, payload))
-    return b"".join(pieces)
-
-
-def inputs(rng: random.Random) -> Iterator[bytes]:
-    """Endless broken inputs of each sort."""
-    known = corpus(rng)
-    peer = Http2Peer()
-    hello, request = peer.hello(), peer.request(1)
-    while True:
-        yield mutated(rng, known)
-        yield mutated(rng, known)
-        yield random_frames(rng, hello, request)
-        yield hello + rng.randbytes(rng.randint(1, 100))
 
 
 def answer(core: Connection, data: bytes, now: int, rng: random.Random) -> bool:
@@ -130,7 +68,7 @@ def check_bounds(core: Connection) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_no_input_breaks_the_core(seed: int) -> None:
     rng = random.Random(seed)
-    broken = inputs(rng)
+    broken = broken_inputs(seed)
     ended = alive = 0
     for _ in range(INPUTS_PER_SEED):
         data = next(broken)

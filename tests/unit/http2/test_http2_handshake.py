@@ -10,9 +10,10 @@ from liftbridge_broker.http2.limits import Limits
 from liftbridge_testkit.http2_peer import Duel, Http2Peer, of_kind
 
 
-def test_server_announces_its_limits_before_it_has_received_anything() -> None:
+def test_server_announces_its_limits_first() -> None:
     limits = Limits(streams_max=7, stream_window_bytes=1 << 20, connection_window_bytes=1 << 21)
     core = Connection(limits, 0)
+    core.receive(frames.PREFACE, 0)
     settings, update = Http2Peer().read(b"".join(core.take_output(0)))
     values = dict(frames.SETTING.iter_unpack(settings.payload))
     assert values == {
@@ -26,6 +27,7 @@ def test_server_announces_its_limits_before_it_has_received_anything() -> None:
 
 def test_connection_window_is_not_announced_where_it_is_the_default() -> None:
     core = Connection(Limits(connection_window_bytes=65_535), 0)
+    core.receive(frames.PREFACE, 0)
     assert [frame.kind for frame in Http2Peer().read(b"".join(core.take_output(0)))] == [4]
 
 
@@ -49,7 +51,8 @@ def test_preface_may_come_byte_by_byte() -> None:
 def test_peer_that_speaks_something_else_gets_a_goaway(start: bytes) -> None:
     core = Connection(Limits(), 0)
     assert core.receive(start, 0) == [ConnectionEnded(1, "no HTTP/2 preface")]
-    goaway = Http2Peer().read(b"".join(core.take_output(0)))[-1]
+    settings, _, goaway = Http2Peer().read(b"".join(core.take_output(0)))
+    assert (settings.kind, settings.flags) == (frames.SETTINGS, 0)
     assert (goaway.kind, goaway.error_code) == (frames.GOAWAY, Http2Code.PROTOCOL_ERROR)
 
 
@@ -57,7 +60,6 @@ def test_peer_that_speaks_something_else_gets_a_goaway(start: bytes) -> None:
 @pytest.mark.parametrize("cut", [0, 1, 3, 5])
 def test_http1_request_is_answered_in_http1(verb: str, cut: int) -> None:
     core = Connection(Limits(), 0)
-    core.take_output(0)
     request = f"{verb} / HTTP/1.1\r\nHost: x\r\n\r\n".encode()
     events = [*core.receive(request[:cut], 0), *core.receive(request[cut:], 0)]
     assert events == [ConnectionEnded(1, "HTTP/1 request")]
@@ -66,6 +68,12 @@ def test_http1_request_is_answered_in_http1(verb: str, cut: int) -> None:
     assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
     assert b"Content-Length: %d" % len(body) in head
     assert b"gRPC" in body
+
+
+def test_server_says_nothing_before_the_client() -> None:
+    core = Connection(Limits(), 0)
+    core.receive(frames.PREFACE[:-1], 0)
+    assert core.take_output(0) == []
 
 
 def test_first_frame_must_be_settings() -> None:

@@ -81,6 +81,7 @@ class GrpcConnection(asyncio.Protocol):
         self._core = Connection(owner.limits, self._now())
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, Call] = {}
+        self._root_requests: set[int] = set()
         self._peer = ""
         self._is_in_turn = False
         self._is_flush_due = False
@@ -240,8 +241,12 @@ class GrpcConnection(asyncio.Protocol):
             self._core.respond_plain(stream_id, status, head.refusal[1].encode() + b"\n")
         elif head.path != "/":
             self._core.respond_plain(stream_id, 415, b"content-type must be application/grpc\n")
+        elif head.verb == "HEAD":
+            self._core.respond_plain(stream_id, 200, b"")
         else:
-            self._core.respond_plain(stream_id, 200, b"" if head.verb == "HEAD" else _ROOT_TEXT)
+            # Answered when it has ended: only then is it known whether it was well-formed.
+            self._root_requests.add(stream_id)
+            self._core.expect_request(stream_id)
 
     def _on_messages(self, event: MessagesReceived) -> None:
         """Hand over all messages of a turn."""
@@ -260,6 +265,9 @@ class GrpcConnection(asyncio.Protocol):
                 call.on_half_close()
             except LiftbridgeError as error:
                 call.finish(error.status, error.text)
+        elif event.stream_id in self._root_requests:
+            self._root_requests.remove(event.stream_id)
+            self._core.respond_plain(event.stream_id, 200, _ROOT_TEXT)
 
     def _on_stream_cancelled(self, event: StreamCancelled) -> None:
         """Tell that the stream is gone; nothing is sent."""
@@ -267,9 +275,13 @@ class GrpcConnection(asyncio.Protocol):
         if call is not None:
             self._owner.on_call_ended(self._label(call.method), GrpcStatus.CANCELLED)
             call.cancel()
+        self._root_requests.discard(event.stream_id)
 
     def _on_refused(self, event: MessageRefused) -> None:
         """Answer a message that cannot be taken."""
+        if event.stream_id in self._root_requests:
+            self._root_requests.remove(event.stream_id)
+            self._core.respond_plain(event.stream_id, 408, event.text.encode() + b"\n")
         self._end_call(event.stream_id, event.status, event.text)
 
     def _on_deadline(self, event: DeadlineExpired) -> None:

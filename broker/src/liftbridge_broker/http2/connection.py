@@ -68,6 +68,7 @@ class Connection:
         self._held_bytes = 0
         self._needed_bytes = len(frames.PREFACE)
         self._has_preface = False
+        self._has_greeted = False
         self._has_ended = False
         self._is_blocked = False
         self._is_draining = False
@@ -77,7 +78,7 @@ class Connection:
         self._idle_since_ns = now
         self._was_busy = False
         self._table.now = now
-        self._begin(now)
+        self._start_clocks(now)
 
     @property
     def stream_count(self) -> int:
@@ -256,9 +257,20 @@ class Connection:
 
     # Receiving.
 
-    def _begin(self, now: int) -> None:
-        """Queue our settings and start the clocks."""
+    def _start_clocks(self, now: int) -> None:
+        """Set the deadlines that do not wait for anything."""
         limits = self._limits
+        if limits.handshake_ns:
+            self._deadlines.set("handshake", now + limits.handshake_ns)
+        if limits.keepalive_ns:
+            self._deadlines.set("keepalive", now + limits.keepalive_ns)
+        if limits.idle_ns:
+            self._deadlines.set("idle", now + limits.idle_ns)
+
+    def _greet(self) -> None:
+        """Queue our settings, once the client has shown that it speaks HTTP/2."""
+        limits = self._limits
+        self._has_greeted = True
         settings = {
             frames.SETTING_MAX_CONCURRENT_STREAMS: limits.streams_max,
             frames.SETTING_INITIAL_WINDOW_SIZE: limits.stream_window_bytes,
@@ -269,12 +281,6 @@ class Connection:
         more = limits.connection_window_bytes - frames.WINDOW_DEFAULT
         if more > 0:
             self._sender.control(frames.window_update_frame(0, more))
-        if limits.handshake_ns:
-            self._deadlines.set("handshake", now + limits.handshake_ns)
-        if limits.keepalive_ns:
-            self._deadlines.set("keepalive", now + limits.keepalive_ns)
-        if limits.idle_ns:
-            self._deadlines.set("idle", now + limits.idle_ns)
 
     def _read(self, data: bytes) -> int:
         """Read preface and frames; position behind the last whole frame."""
@@ -311,6 +317,7 @@ class Connection:
         preface = frames.PREFACE
         if data[: len(preface)] == preface:
             self._has_preface = True
+            self._greet()
             return True
         if preface.startswith(data):
             return False
@@ -480,8 +487,13 @@ class Connection:
         if self._has_ended:
             return
         self._has_ended = True
-        goaway = frames.goaway_frame(self._table.last_id, fault.code, fault.text)
-        self._sender.control(fault.reply or goaway)
+        if fault.reply:
+            self._sender.control(fault.reply)
+        else:
+            if not self._has_greeted:
+                self._greet()  # SETTINGS comes first whatever follows
+            goaway = frames.goaway_frame(self._table.last_id, fault.code, fault.text)
+            self._sender.control(goaway)
         self._table.events.append(ConnectionEnded(fault.code, fault.text, fault.flood))
 
     # Time.

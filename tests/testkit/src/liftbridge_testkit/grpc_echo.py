@@ -14,19 +14,28 @@ All messages are plain bytes, so a client needs no generated code. Methods of `/
 - `Flood`: one request as of `Stream`; the same, but without looking at `writable`.
 - `Paused`: like `Bidi`, but does not grant credit until the message `go` has come.
 
-Run as a program it prints its port, serves until its standard input ends, and prints the CPU
-seconds that serving took.
+Run as a program (`[--uvloop] [CERTIFICATE KEY]`) it prints its port, serves until its standard
+input ends, and prints the CPU seconds that serving took.
 """
 
 import asyncio
 import resource
+import ssl
 import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import uvloop
 
 from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.tls import ServerTls, TlsFiles
 from liftbridge_broker.api.transport import GrpcServer
 from liftbridge_broker.errors import InvalidRequestError
+from liftbridge_broker.http2.limits import Limits
+from liftbridge_broker.ports.observe import Observer
 
 SERVICE: Final = "/test.Echo/"
 ACK: Final = b"\x00" + (60).to_bytes(4, "big") + b"a" * 60
@@ -50,6 +59,50 @@ class EchoLog:
     messages: list[bytes] = field(default_factory=list)
     certificates: list[object] = field(default_factory=list)
     hanging: list[Call] = field(default_factory=list)
+
+
+class EchoServer(NamedTuple):
+    """A running server with the service."""
+
+    server: GrpcServer
+    log: EchoLog
+    port: int
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return f"127.0.0.1:{self.port}"
+
+
+@asynccontextmanager
+async def echo_server(
+    limits: Limits | None = None,
+    *,
+    tls: ssl.SSLContext | None = None,
+    connections_max: int = 10_000,
+    observer: Observer | None = None,
+) -> AsyncIterator[EchoServer]:
+    """Serve in this loop; at the end no connection and no call may be left in the counters."""
+    server = GrpcServer(limits, connections_max=connections_max, observer=observer)
+    log = add_echo(server)
+    port = await server.start("127.0.0.1", 0, tls)
+    try:
+        yield EchoServer(server, log, port)
+    finally:
+        await server.close()
+    assert (server.stats.connections_open, server.stats.streams_open) == (0, 0)
+    assert log.hanging == []
+
+
+async def eventually(claim: Callable[[], bool]) -> None:
+    """Let the event loop run until a claim holds.
+
+    Raises:
+        TimeoutError: It did not within 10 s.
+    """
+    async with asyncio.timeout(10):
+        while not claim():  # noqa: ASYNC110 - counters have no event
+            await asyncio.sleep(0)
 
 
 def frame(message: bytes) -> bytes:
@@ -174,11 +227,15 @@ def _paused(call: Call) -> None:
     call.on_half_close = call.finish
 
 
-async def _serve(port: int) -> None:
+async def _serve(files: list[str]) -> None:
     """Serve until standard input ends."""
     server = GrpcServer()
     add_echo(server)
-    bound = await server.start("127.0.0.1", port)
+    tls = None
+    if files:
+        certificate, key = map(Path, files)
+        tls = ServerTls(TlsFiles(certificate=certificate, key=key)).context
+    bound = await server.start("127.0.0.1", 0, tls)
     begin = _cpu_seconds()
     _say(str(bound))
     loop = asyncio.get_running_loop()
@@ -199,10 +256,14 @@ def _cpu_seconds() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-if __name__ == "__main__":
-    if "--uvloop" in sys.argv:
-        import uvloop
-
-        uvloop.run(_serve(0))
+def main(arguments: list[str]) -> None:
+    """Serve on the event loop that was asked for."""
+    files = [each for each in arguments if not each.startswith("--")]
+    if "--uvloop" in arguments:
+        uvloop.run(_serve(files))
     else:
-        asyncio.run(_serve(0))
+        asyncio.run(_serve(files))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
