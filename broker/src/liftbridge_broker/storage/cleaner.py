@@ -130,7 +130,7 @@ class Cleaner:
             return
         self._save(stored)
         stored.log.set_log_start(offset)
-        self._journal.put(stored.partition_id, stored.log.state)
+        stored.tell(self._journal)
         self._flush.require_journal(lambda: self._drop_segments(stored, offset, reason), now)
 
     def _tick(self, stored: StoredLog, now: Instant, wall_ns: int) -> None:

@@ -71,6 +71,8 @@ class StoredLog:
         log: The log.
         options: Settings in force of its stream.
         policy: Effective policy; never `AUTO`.
+        is_strict: Whether all above the recovery point was written under `commit`.
+        strict_from: Recovery point from which that is so, once the policy is `commit`.
         is_leader: Whether this broker moves the log start (replication 1.15, "Retention").
         is_waiting: Whether it stands in a queue of the driver.
         is_closed: Whether it left the store.
@@ -87,6 +89,8 @@ class StoredLog:
     log: PartitionLog
     options: StreamOptions
     policy: FsyncPolicy
+    is_strict: bool = False
+    strict_from: Offset = _NOTHING
     is_leader: bool = True
     is_waiting: bool = False
     is_closed: bool = False
@@ -96,6 +100,12 @@ class StoredLog:
     compacted_end: Offset = _NOTHING
     compacted_bytes: int = 0
     map_start: Offset = _NOTHING
+
+    def tell(self, journal: Journal) -> None:
+        """Give the journal what the log knows now."""
+        if self.policy is FsyncPolicy.COMMIT and self.log.recovery_point >= self.strict_from:
+            self.is_strict = True
+        journal.put(self.partition_id, self.log.state, is_strict=self.is_strict)
 
 
 @dataclass(slots=True)
@@ -182,12 +192,25 @@ class FlushDriver:
         return stored.log.size_bytes - stored.counted_bytes >= queue.bytes_max
 
     def set_policy(self, stored: StoredLog, policy: FsyncPolicy, now: Instant) -> None:
-        """Put another policy into force; what waits under the old one waits under the new one."""
+        """Put another policy into force; what waits under the old one waits under the new one.
+
+        Blocks for a sync of the journal when the log was strict: what comes now must not be judged
+        by that.
+
+        Raises:
+            FilesError: The disk failed, or is full and the old policy stays.
+        """
         assert policy is not FsyncPolicy.AUTO
         if policy is stored.policy:
             return
+        if stored.is_strict:
+            self._journal.put(stored.partition_id, stored.log.state, is_strict=False)
+            if self._journal.has_pending:
+                self._journal.flush()
+            stored.is_strict = False
         stored.policy = policy
         stored.log.commit = policy is FsyncPolicy.COMMIT
+        stored.strict_from = stored.log.log_end_offset
         if stored.is_waiting:
             # Its place in the old queue may still take it along, earlier than it need be.
             stored.is_waiting = False
@@ -249,7 +272,7 @@ class FlushDriver:
                 continue
             log = stored.log
             log.mark_synced(end)
-            self._journal.put(stored.partition_id, log.state)
+            stored.tell(self._journal)
             flushed.append(Flushed(stored.partition_id, log.recovery_point))
         if flight.has_journal:
             self._journal.finish_flush()

@@ -9,9 +9,12 @@ grown to several times what it says.
 Layout, big-endian. File header of 20 bytes: magic `LBJN`, version u16 = 1, reserved u16, generation
 u64 (one more in every new file), CRC-32C u32 of the 16 bytes before it. Then records: marker u16
 `JR`, length u32 of the body, CRC-32C u32 over generation u64, position of the record u64 and body.
-Body: kind u8, partition id u64; of a state (kind 1) further log start, recovery point and high
-watermark i64 each, number of epochs u32, and for each leader epoch u64 and start offset i64; of a
-removal (kind 2) nothing more.
+Body: kind u8, partition id u64; of a state (kind 1, or 3 for a strict one) further log start,
+recovery point and high watermark i64 each, number of epochs u32, and for each leader epoch u64 and
+start offset i64; of a removal (kind 2) nothing more.
+
+A state is strict when all that lies above its recovery point was written under policy `commit`,
+where a good batch behind a bad one means rot and not a crash (storage policy 4).
 
 The CRC covers the position and the generation, so that a record in a wrong place is not believed. A
 bad record with nothing good behind it is a torn tail and forgotten. One with good records behind it
@@ -41,6 +44,7 @@ _STATE: Final = Struct(">BQqqqI")
 _EPOCH: Final = Struct(">Qq")
 _KIND_STATE: Final = 1
 _KIND_REMOVED: Final = 2
+_KIND_STRICT: Final = 3
 EPOCH_COUNT_MAX: Final = 65_536
 """Leader epochs kept for one partition; a log that had more elections forgets the oldest."""
 _BODY_BYTES_MAX: Final = _STATE.size + EPOCH_COUNT_MAX * _EPOCH.size
@@ -63,12 +67,15 @@ class LoadedJournal(NamedTuple):
     Attributes:
         states: State of every partition; after damage weakened to what is still certain: recovery
             point at the log start and no epochs, so that the whole log is scanned.
+        strict: Partitions whose logs must not be cut before a good batch: those of strict states,
+            and those whose state is not certain.
         damaged_count: Stretches of rot: before each, states may be old or missing.
         torn_bytes: Bytes of an unfinished write at the end.
         stamp: Content that was read, `None` when there was no readable file.
     """
 
     states: dict[PartitionId, LogState]
+    strict: frozenset[PartitionId]
     damaged_count: int
     torn_bytes: int
     stamp: JournalStamp | None
@@ -114,9 +121,15 @@ class Journal:
         """Content as of the last finished flush."""
         return JournalStamp(self._generation, self._length)
 
-    def put(self, partition: PartitionId, state: LogState) -> None:
-        """Remember the state of a partition from the next flush on."""
-        body = encode_state(partition, state)
+    def put(self, partition: PartitionId, state: LogState, *, is_strict: bool) -> None:
+        """Remember the state of a partition from the next flush on.
+
+        Args:
+            partition: Whose state.
+            state: What its log knows.
+            is_strict: Whether all above its recovery point was written under policy `commit`.
+        """
+        body = encode_state(partition, state, is_strict=is_strict)
         old = self._live.get(partition, b"")
         if body != old:
             self._live[partition] = body
@@ -229,7 +242,7 @@ def open_journal(
     generation = loaded.stamp.generation if loaded.stamp else 0
     journal = Journal(files, path, generation, rewrite_bytes_min)
     for partition, state in loaded.states.items():
-        journal.put(partition, state)
+        journal.put(partition, state, is_strict=partition in loaded.strict)
     return journal, loaded
 
 
@@ -237,8 +250,9 @@ def parse_journal(data: bytes) -> LoadedJournal:
     """Decode a whole journal file; damage is reported, never raised."""
     generation = _generation(data)
     if generation is None:
-        return LoadedJournal({}, 1 if data else 0, 0, None)
+        return LoadedJournal({}, frozenset(), 1 if data else 0, 0, None)
     states: dict[PartitionId, LogState] = {}
+    strict: set[PartitionId] = set()
     certain: set[PartitionId] = set()
     damaged_count = 0
     position = _HEADER_SIZE
@@ -253,22 +267,27 @@ def parse_journal(data: bytes) -> LoadedJournal:
             position = following
             continue
         partition, state = _decode(body)
-        if state is None:
-            states.pop(partition, None)
-        else:
+        states.pop(partition, None)
+        strict.discard(partition)
+        if state is not None:
             states[partition] = state
             certain.add(partition)
+        if body[0] == _KIND_STRICT:
+            strict.add(partition)
         position += _RECORD.size + len(body)
     if damaged_count:
+        strict |= states.keys() - certain
         states = {key: state if key in certain else _weak(state) for key, state in states.items()}
     stamp = JournalStamp(generation, len(data))
-    return LoadedJournal(states, damaged_count, len(data) - position, stamp)
+    torn_bytes = len(data) - position
+    return LoadedJournal(states, frozenset(strict), damaged_count, torn_bytes, stamp)
 
 
-def encode_state(partition: PartitionId, state: LogState) -> bytes:
+def encode_state(partition: PartitionId, state: LogState, *, is_strict: bool) -> bytes:
     """Body of a state record (layout in the module's text)."""
+    kind = _KIND_STRICT if is_strict else _KIND_STATE
     epochs = state.epochs[-EPOCH_COUNT_MAX:]
-    head = _STATE.pack(_KIND_STATE, partition, *state[:3], len(epochs))
+    head = _STATE.pack(kind, partition, *state[:3], len(epochs))
     return head + b"".join([_EPOCH.pack(epoch, start) for epoch, start in epochs])
 
 
@@ -311,7 +330,7 @@ def _is_well_formed(body: bytes) -> bool:
         return False
     if body[0] == _KIND_REMOVED:
         return len(body) == _KEY.size
-    if body[0] != _KIND_STATE or len(body) < _STATE.size:
+    if body[0] not in (_KIND_STATE, _KIND_STRICT) or len(body) < _STATE.size:
         return False
     count = int(_STATE.unpack_from(body)[5])
     return len(body) == _STATE.size + count * _EPOCH.size

@@ -104,6 +104,7 @@ class LogStore:
         self._directory = directory
         self._journal = journal
         self._states = loaded.states
+        self._strict = loaded.strict
         self._options = options
         self._observer = observer
         self._new_token = new_token
@@ -183,14 +184,24 @@ class LogStore:
             limits_of_log(options),
             state,
             clean=self.was_clean,
-            commit=policy is FsyncPolicy.COMMIT,
+            commit=state is None or partition in self._strict,
         )
-        stored = StoredLog(partition, name, log, options, policy, counted_bytes=log.size_bytes)
+        log.commit = policy is FsyncPolicy.COMMIT
+        stored = StoredLog(
+            partition,
+            name,
+            log,
+            options,
+            policy,
+            is_strict=log.commit and partition in self._strict,
+            strict_from=log.log_end_offset,
+            counted_bytes=log.size_bytes,
+        )
         self._logs[partition] = stored
         self._tell_recovery(stored, report)
         if log.is_offline:
             return OpenedLog(log, report.reason or "damaged: " + ", ".join(report.quarantined))
-        self._journal.put(partition, log.state)
+        stored.tell(self._journal)
         self._cleaner.add(stored, now)
         if self._has_begun:
             self._flush.note_journal(now)
@@ -313,7 +324,7 @@ class LogStore:
         Never called when the device fails first.
         """
         stored = self._logs[partition]
-        self._journal.put(partition, stored.log.state)
+        stored.tell(self._journal)
         self._guarded(lambda: self._flush.require_journal(done, now), now)
 
     def truncate(self, cuts: Sequence[tuple[PartitionId, Offset]], now: Instant) -> None:
@@ -324,9 +335,10 @@ class LogStore:
                 offline, and the next start finds each log cut or not.
         """
         for partition, end in cuts:
-            state = self._logs[partition].log.state
-            point = min(state.recovery_point, end)
-            self._journal.put(partition, state._replace(recovery_point=point))
+            stored = self._logs[partition]
+            state = stored.log.state
+            state = state._replace(recovery_point=min(state.recovery_point, end))
+            self._journal.put(partition, state, is_strict=stored.is_strict)
         self._flush_journal_now(now)
         try:
             for partition, end in cuts:
@@ -334,7 +346,8 @@ class LogStore:
                 removed = stored.log.log_end_offset - end
                 stored.log.truncate(end)
                 stored.counted_bytes = min(stored.counted_bytes, stored.log.size_bytes)
-                self._journal.put(partition, stored.log.state)
+                stored.strict_from = min(stored.strict_from, end)
+                stored.tell(self._journal)
                 self._tell_of(stored, "log_truncated", log_end_offset=end, removed_messages=removed)
         except FilesError as error:
             self._fail(error)
@@ -413,7 +426,7 @@ class LogStore:
                 self._write_snapshot(stored)
                 stored.log.close()
                 if not stored.log.is_offline:
-                    self._journal.put(stored.partition_id, stored.log.state)
+                    stored.tell(self._journal)
             self._journal.flush()
             self._journal.close()
             self._directory.write_clean_marker(CleanMarker(broker_epoch, self._journal.stamp))
