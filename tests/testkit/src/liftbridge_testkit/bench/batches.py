@@ -9,25 +9,23 @@ from __future__ import annotations
 
 import random
 import struct
-from threading import Semaphore
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 import google_crc32c
-import grpc
 import numpy as np
-import pyarrow as pa
 
-from liftbridge_proto.ext.v1 import data_pb2
-from liftbridge_testkit.load import data
+from liftbridge_client import Ack, connect
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+
+    import pyarrow as pa
 
 _SEQUENCE: Final = struct.Struct("<Q")
 REQUESTS_IN_FLIGHT: Final = 8
-MESSAGE_BYTES_MAX: Final = 64 << 20
+ROUND_COUNT: Final = 50_000
+"""Records made, published and checked at a time."""
 
 Result = dict[str, float | int | str | bool]
 
@@ -36,68 +34,38 @@ class WrongBatchError(Exception):
     """A batch call answered something that cannot be right."""
 
 
-def _channel(options: argparse.Namespace) -> grpc.Channel:
-    return grpc.insecure_channel(
-        options.server,
-        options=[
-            ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-            ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-        ],
-    )
-
-
 async def batch_publish(options: argparse.Namespace) -> Result:
-    """Publish COUNT values in batches."""
-    return _batch_publish(options)
-
-
-def _batch_publish(options: argparse.Namespace) -> Result:
-    room = Semaphore(REQUESTS_IN_FLIGHT)
+    """Publish COUNT values in batches through our client, a result for each of them."""
     end = random.Random(1).randbytes(max(options.size, 8) - 8)
     pack = _SEQUENCE.pack
-
-    def requests() -> Iterator[data_pb2.PublishBatchRequest]:
-        for number, first in enumerate(range(0, options.count, options.batch)):
-            last = min(first + options.batch, options.count)
-            room.acquire()
-            yield data_pb2.PublishBatchRequest(
-                request_id=number,
-                stream=options.stream,
-                values=[pack(sequence) + end for sequence in range(first, last)],
-            )
-
     stored = 0
-    start = perf_counter()
-    with _channel(options) as channel:
-        for number, response in enumerate(data(channel).PublishBatch(requests())):
-            room.release()
-            if response.error or response.request_id != number or response.base_offset != stored:
-                raise WrongBatchError(f"request {number}: {response}")
-            stored = min(stored + options.batch, options.count)
-    seconds = perf_counter() - start
+    window = options.batch * REQUESTS_IN_FLIGHT
+    async with connect(options.server) as client:
+        stream = client.streams.get(options.stream)
+        start = perf_counter()
+        async with stream.publisher(max_in_flight=window) as publisher:
+            for first in range(0, options.count, ROUND_COUNT):
+                last = min(first + ROUND_COUNT, options.count)
+                values = [pack(sequence) + end for sequence in range(first, last)]
+                for result in await publisher.publish_batch(values):
+                    if not isinstance(result, Ack) or result.offset != stored:
+                        raise WrongBatchError(f"record {stored}: {result}")
+                    stored += 1
+        seconds = perf_counter() - start
     if stored != options.count:
         raise WrongBatchError(f"{stored} of {options.count} acknowledged")
     return {"count": stored, "seconds": seconds, "rate": stored / seconds}
 
 
 async def batch_read(options: argparse.Namespace) -> Result:
-    """Read COUNT records as Arrow columns and check them."""
-    return _batch_read(options)
-
-
-def _batch_read(options: argparse.Namespace) -> Result:
-    request = data_pb2.FetchBatchesRequest(
-        stream=options.stream,
-        end_offset=options.count,
-        format=data_pb2.BATCH_FORMAT_ARROW,
-    )
+    """Read COUNT records as Arrow columns through our client and check them."""
     check = _Columns(options.size)
-    start = perf_counter()
-    with _channel(options) as channel:
-        for response in data(channel).FetchBatches(request):
-            for batch in pa.ipc.open_stream(response.data):
-                check.add(batch)
-    seconds = perf_counter() - start
+    async with connect(options.server) as client:
+        stream = client.streams.get(options.stream)
+        start = perf_counter()
+        async for batch in stream.fetch_arrow(end=options.count):
+            check.add(batch)
+        seconds = perf_counter() - start
     if check.count != options.count:
         raise WrongBatchError(f"{check.count} of {options.count} records came")
     return {
