@@ -8,9 +8,13 @@ import grpc
 import pytest
 from grpc import StatusCode, aio
 
+from liftbridge_broker.api.call import Call
+from liftbridge_broker.errors import InvalidRequestError
+from liftbridge_broker.http2 import frames
 from liftbridge_broker.http2.limits import Limits
-from liftbridge_testkit.grpc_echo import SERVICE, EchoServer, echo_server, eventually
+from liftbridge_testkit.grpc_echo import SERVICE, EchoServer, echo_server, eventually, frame
 from liftbridge_testkit.grpc_raw import EOF, raw
+from liftbridge_testkit.http2_peer import Http2Peer, of_kind
 
 
 @pytest.fixture
@@ -244,3 +248,86 @@ class TestDrain:
             await echo.server.drain(0.05)
             with pytest.raises(ConnectionRefusedError):
                 await asyncio.open_connection("127.0.0.1", echo.port)
+
+
+async def test_socket_that_fills_up_and_empties_again_loses_nothing(echo: EchoServer) -> None:
+    """The client's kernel is full for a while; the server waits without piling up memory."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", echo.port, limit=1 << 16)
+    peer = Http2Peer()
+    count, size = 60_000, 1000
+    writer.write(
+        peer.hello({frames.SETTING_INITIAL_WINDOW_SIZE: (1 << 31) - 1})
+        + frames.window_update_frame(0, 1 << 30)
+        + peer.request(1, SERVICE + "Stream")
+        + peer.message(1, struct.pack(">QI", count, size))
+    )
+    await eventually(lambda: len(echo.server._connections) == 1)
+    (connection,) = echo.server._connections
+    await eventually(lambda: connection._core._is_blocked)
+    assert connection._core.queued_bytes <= 1 << 20
+    body = 0
+    async with asyncio.timeout(30):
+        while True:
+            found = peer.read(await reader.read(1 << 20))
+            body += sum(len(each.payload) for each in of_kind(found, frames.DATA))
+            if of_kind(found, frames.RST_STREAM):  # behind the trailers
+                break
+    writer.transport.abort()
+    assert body == count * (size + 5)
+    assert echo.server.stats.requests == {(SERVICE + "Stream", 0): 1}
+
+
+class TestRefusalsOfStreams:
+    """A `LiftbridgeError` from any callback of a stream becomes its status."""
+
+    @staticmethod
+    def refuse(*_arguments: object) -> None:
+        raise InvalidRequestError("not today")
+
+    def at_once(self, _call: Call) -> None:
+        self.refuse()
+
+    def on_message(self, call: Call) -> None:
+        call.on_messages = self.refuse
+
+    def on_half_close(self, call: Call) -> None:
+        call.on_half_close = self.refuse
+
+    def on_writable(self, call: Call) -> None:
+        call.on_writable = self.refuse
+        call.send([frame(bytes(1 << 20))])
+
+    @pytest.mark.parametrize("moment", ["at_once", "on_message", "on_half_close", "on_writable"])
+    async def test_status_and_text_reach_the_client(self, echo: EchoServer, moment: str) -> None:
+        echo.server.streaming("/test.Refusal/Call", getattr(self, moment))
+        async with aio.insecure_channel(echo.address) as channel:
+            call = raw(channel).unary_stream("/test.Refusal/Call")(b"x")
+            with pytest.raises(aio.AioRpcError) as refused:
+                await _read_all(call)
+            assert refused.value.code() == StatusCode.INVALID_ARGUMENT
+            assert refused.value.details() == "not today"
+
+
+async def test_producer_without_a_callback_is_not_missed(echo: EchoServer) -> None:
+    def handler(call: Call) -> None:
+        call.send([frame(bytes(1 << 20))])
+        assert not call.writable
+        call.on_half_close = lambda: None
+        asyncio.get_running_loop().call_later(0.05, call.finish)
+
+    echo.server.streaming("/test.Quiet/Call", handler)
+    async with aio.insecure_channel(echo.address) as channel:
+        call = raw(channel).unary_stream("/test.Quiet/Call")(b"x")
+        assert [len(message) async for message in call] == [1 << 20]
+
+
+async def test_time_of_a_request_may_be_bounded_later() -> None:
+    async with (
+        echo_server(Limits(message_ns=50_000_000)) as echo,
+        aio.insecure_channel(echo.address) as channel,
+    ):
+        call = raw(channel).stream_stream(SERVICE + "Hang")()
+        await call.write(b"one")
+        await eventually(lambda: len(echo.log.messages) == 1)
+        echo.log.hanging[0].expect_request()
+        assert await call.code() == StatusCode.DEADLINE_EXCEEDED

@@ -176,6 +176,8 @@ class GrpcConnection(asyncio.Protocol):
     def expect_request(self, stream_id: int) -> None:
         """Bound the time in which the whole request must arrive."""
         self._core.expect_request(stream_id)
+        if not self._is_in_turn:
+            self._schedule()
 
     def set_reading(self, stream_id: int, *, is_reading: bool) -> None:
         """Withhold or give the flow-control credit of a stream."""
