@@ -5,10 +5,16 @@ header of a run prints the seed of pytest-randomly; `--randomly-seed=N` repeats 
 `-p no:randomly` keeps the order of the files.
 """
 
+import asyncio
 import os
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Before Python 3.14 the first look for a loop makes one, which pytest-asyncio (1.5) does between
+# async tests and then leaves open, so that a later test fails for its ResourceWarning; a loop that
+# was set to None is not made again.
+asyncio.set_event_loop(None)
 
 # No deadline: two cores are shared by workers, servers and clients, so wall time proves nothing.
 settings.register_profile("dev", deadline=None, print_blob=True)

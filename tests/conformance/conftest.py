@@ -1,16 +1,11 @@
 """One broker for each file of conformance tests: the shipped program with its embedded NATS."""
 
-import asyncio
 from collections.abc import Iterator
 
 import pytest
 
 from liftbridge_testkit.processes import Broker
 from liftbridge_testkit.world import World
-
-# Before Python 3.14 the first look for a loop makes one, which pytest-asyncio (1.5) does between
-# async tests and then leaves open; a loop that was set to None is not made again.
-asyncio.set_event_loop(None)
 
 
 @pytest.fixture(scope="module")
