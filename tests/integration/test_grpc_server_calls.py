@@ -169,7 +169,8 @@ async def test_lost_connection_cancels_calls(echo: EchoServer) -> None:
         call = raw(channel).stream_stream(SERVICE + "Hang")()
         await call.write(b"one")
         await eventually(lambda: len(echo.log.messages) == 1)
-    await eventually(lambda: echo.log.cancelled == [SERVICE + "Hang"])
+    await eventually(lambda: echo.server.stats.connections_open == 0)
+    assert echo.log.cancelled == [SERVICE + "Hang"]
 
 
 async def test_credit_is_held_while_reading_is_paused() -> None:
@@ -224,7 +225,7 @@ class TestDrain:
             call = raw(channel).stream_stream(SERVICE + "Bidi")()
             await call.write(b"before")
             assert await call.read() == b"before"
-            drained = asyncio.create_task(echo.server.drain(30))  # noqa: TID251 - awaited below
+            drained = asyncio.get_running_loop().create_task(echo.server.drain(30))
             await asyncio.sleep(0)
             await call.write(b"after")
             assert await call.read() == b"after"

@@ -30,7 +30,7 @@ def test_timeout(value: bytes, expected: int | None) -> None:
     assert grpc.parse_timeout(value) == expected
 
 
-def test_message_is_percent_encoded_as_gRPC_asks() -> None:  # noqa: N802 - name of the protocol
+def test_message_is_percent_encoded() -> None:
     assert grpc.percent_encode("plain ~!") == b"plain ~!"
     assert grpc.percent_encode("100% \u00e9\U0001f600\n\x7f") == b"100%25 %C3%A9%F0%9F%98%80%0A%7F"
     assert grpc.percent_encode("\ud800") == b"?"
