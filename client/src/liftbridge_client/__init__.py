@@ -23,11 +23,11 @@ from liftbridge_client.errors import (
     RetriableError,
     UsageError,
 )
+from liftbridge_client.message_batch import MessageBatch
 from liftbridge_client.model import (
     Ack,
     BrokerInfo,
     Message,
-    MessageBatch,
     Metadata,
     PartitionBounds,
     PartitionInfo,

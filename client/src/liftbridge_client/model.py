@@ -1,15 +1,12 @@
 """Values that callers give and get; times are `datetime` (UTC) and `timedelta`."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, overload
+from typing import Literal, NamedTuple
 
 from liftbridge_client.errors import LiftbridgeError, UsageError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 AckPolicy = Literal["leader", "all", "none"]
 FsyncPolicy = Literal["never", "interval", "commit", "auto"]
@@ -274,43 +271,6 @@ class PartitionBounds(NamedTuple):
     timestamp_offset: int | None
     first_timestamp: int
     last_timestamp: int
-
-
-@dataclass(frozen=True, slots=True)
-class MessageBatch(Sequence[Message]):
-    """Messages that came together, in order.
-
-    Attributes:
-        stream: Name of the stream.
-        partition: Number of the partition.
-        next_offset: Where to go on behind them.
-    """
-
-    stream: str
-    partition: int
-    next_offset: int
-    _messages: Sequence[Message] = field(repr=False)
-
-    def __len__(self) -> int:
-        return len(self._messages)
-
-    @overload
-    def __getitem__(self, index: int) -> Message: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Message]: ...
-
-    def __getitem__(self, index: int | slice) -> Message | Sequence[Message]:
-        return self._messages[index]
-
-    def __iter__(self) -> Iterator[Message]:
-        return iter(self._messages)
-
-    def to_arrow(self) -> "pa.RecordBatch":
-        """Columns offset, timestamp, key, value and headers as an Arrow record batch."""
-        from liftbridge_client.columns import from_messages  # noqa: PLC0415 - pyarrow is heavy
-
-        return from_messages(self._messages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

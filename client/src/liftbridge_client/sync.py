@@ -10,11 +10,11 @@ from typing import Any, Self, TypeVar
 from liftbridge_client.aio.client import Client, connect
 from liftbridge_client.aio.publisher import Outgoing
 from liftbridge_client.errors import ClosedError
+from liftbridge_client.message_batch import MessageBatch
 from liftbridge_client.model import (
     Ack,
     AckPolicy,
     Message,
-    MessageBatch,
     Metadata,
     PublishResult,
     Start,

@@ -31,6 +31,9 @@ _OPTIONS: Final = (
     ("grpc.http2.lookahead_bytes", 16 << 20),
 )
 
+_LOST_IN_CORE: Final = "Internal error from Core"
+"""grpcio's INTERNAL for a write to a connection that is gone; no server says this."""
+
 
 class Method(NamedTuple, Generic[_Request, _Response]):
     """A method by its path, with the types that travel."""
@@ -42,7 +45,13 @@ class Method(NamedTuple, Generic[_Request, _Response]):
 
 def translated(error: grpc.aio.AioRpcError) -> LiftbridgeError:
     """The client's error for a failed call."""
-    return error_of(error.code(), error.details() or "")
+    return _status_error(error.code(), error.details() or "")
+
+
+def _status_error(code: grpc.StatusCode, details: str) -> LiftbridgeError:
+    if details.startswith(_LOST_IN_CORE):
+        return error_of(grpc.StatusCode.UNAVAILABLE, "the connection broke")
+    return error_of(code, details)
 
 
 class Transport:
@@ -149,7 +158,7 @@ class Reading(Generic[_Response]):
         if response is _END:
             code = await self._call.code()
             if code is not grpc.StatusCode.OK:
-                raise error_of(code, await self._call.details() or "")
+                raise _status_error(code, await self._call.details() or "")
             return None
         answer: _Response = response
         return answer

@@ -31,7 +31,7 @@ from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2
 
 if TYPE_CHECKING:
-    from liftbridge_client.aio.client import Client
+    from liftbridge_client.aio.session import Session
 
 _Request = TypeVar("_Request", bound=ProtoMessage)
 _Response = TypeVar("_Response", bound=ProtoMessage)
@@ -120,7 +120,7 @@ class PublisherIdentity:
 class LaneOwner(Protocol):
     """The publisher, as its lanes see it."""
 
-    client: "Client"
+    client: "Session"
     stream_name: str
     ack_policy: AckPolicy
     identity: PublisherIdentity | None

@@ -28,7 +28,7 @@ from liftbridge_client.model import Ack, AckPolicy, PublishResult
 from liftbridge_proto.ext.v1 import data_pb2
 
 if TYPE_CHECKING:
-    from liftbridge_client.aio.client import Client
+    from liftbridge_client.aio.session import Session
 
 IN_FLIGHT_DEFAULT: Final = 10_000
 IN_FLIGHT_BYTES: Final = 64 * 1024 * 1024
@@ -52,7 +52,7 @@ class Publisher:
 
     def __init__(
         self,
-        client: "Client",
+        client: "Session",
         stream_name: str,
         *,
         ack_policy: AckPolicy,

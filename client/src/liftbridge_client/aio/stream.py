@@ -37,7 +37,7 @@ from liftbridge_proto.ext.v1 import data_pb2
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from liftbridge_client.aio.client import Client
+    from liftbridge_client.aio.session import Session
 
 CURSORS_STREAM = "__cursors"
 PAGE_SIZE = 1000
@@ -46,7 +46,7 @@ PAGE_SIZE = 1000
 class Streams:
     """Making, finding and removing streams; `Client.streams`."""
 
-    def __init__(self, client: "Client") -> None:
+    def __init__(self, client: "Session") -> None:
         self._client = client
 
     async def create(
@@ -134,7 +134,7 @@ class Stream:
         name: Its name.
     """
 
-    def __init__(self, client: "Client", name: str) -> None:
+    def __init__(self, client: "Session", name: str) -> None:
         self._client = client
         self.name = name
 

@@ -13,11 +13,12 @@ from liftbridge_client import methods
 from liftbridge_client.core.batches import decode_messages, to_message
 from liftbridge_client.core.codec import subscribe_request
 from liftbridge_client.errors import EndOfStreamError, LiftbridgeError, RetriableError
-from liftbridge_client.model import Message, MessageBatch, Start, Stop
+from liftbridge_client.message_batch import MessageBatch
+from liftbridge_client.model import Message, Start, Stop
 from liftbridge_proto.ext.v1 import data_pb2
 
 if TYPE_CHECKING:
-    from liftbridge_client.aio.client import Client
+    from liftbridge_client.aio.session import Session
 
 WAIT_FIRST_SECONDS: Final = 0.05
 WAIT_MAX_SECONDS: Final = 1.0
@@ -33,7 +34,7 @@ class Subscription:
 
     def __init__(
         self,
-        client: "Client",
+        client: "Session",
         stream: str,
         partition: int,
         *,
