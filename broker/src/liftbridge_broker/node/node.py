@@ -22,8 +22,6 @@ from liftbridge_broker.errors import (
 from liftbridge_broker.model.ids import (
     BrokerId,
     Instant,
-    LeaderEpoch,
-    Offset,
     PartitionId,
     StreamName,
 )
@@ -31,12 +29,19 @@ from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOptions
 from liftbridge_broker.model.subjects import RESERVED_STREAMS, partition_subject
 from liftbridge_broker.node.applied import take_records
 from liftbridge_broker.node.cursors import CursorTable, LookUpDone
-from liftbridge_broker.node.intake import Intake, error_of_ack
+from liftbridge_broker.node.intake import Intake
 from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.partition import BEGINNING, Partition
 from liftbridge_broker.node.publishers import restored_publishers
-from liftbridge_broker.node.runs import POLICY_NONE, PublishRun, Stored, Ticket
-from liftbridge_broker.node.subjects import AckCallback, AckInbox, SubjectPublish, subject_frames
+from liftbridge_broker.node.runs import POLICY_NONE, PublishRun, Ticket
+from liftbridge_broker.node.subjects import (
+    AckCallback,
+    AckInbox,
+    SubjectPublish,
+    forward_ack,
+    group_message,
+    subject_frames,
+)
 from liftbridge_broker.ports.files import FileEvent, Files, Token
 from liftbridge_broker.ports.messaging import Arrival, Messaging, SubscriptionId
 from liftbridge_broker.ports.observe import Observer
@@ -50,7 +55,6 @@ from liftbridge_broker.storage.store import LogStore
 from liftbridge_broker.storage.types import ReadNeed
 from liftbridge_broker.wire.acks import AckEncoder
 from liftbridge_broker.wire.subjects import ReservedSubjects, SubjectTable
-from liftbridge_proto import api_pb2
 
 INBOX_SUBSCRIPTION: Final = SubscriptionId(0)
 """Subscription of the broker's own ack inbox; partitions use their ids, which are above."""
@@ -221,35 +225,10 @@ class Node:
 
     def _publish_for_group(self, partition: Partition, run: PublishRun) -> None:
         """Send one message into the queue group; whichever member stores it acks it."""
-        assert len(run.values) == 1
-        message = SubjectPublish(
-            subject=partition.subject,
-            value=run.values[0],
-            key=run.keys[0] if run.keys is not None else b"",
-            headers=(run.headers[0] or {}) if run.headers is not None else {},
-            stream=partition.stream,
-            partition=partition.number,
-            policy=run.policy,
-            expected_offset=run.expected_offsets[0] if run.expected_offsets is not None else 0,
-        )
-
-        def acked(ack: api_pb2.Ack) -> None:
-            for ticket in run.tickets:
-                if ack.ackError:
-                    ticket.sink.refused(error_of_ack(ack.ackError))
-                else:
-                    ticket.sink.acked(
-                        Stored(
-                            Offset(ack.offset),
-                            ack.receptionTimestamp,
-                            ack.commitTimestamp,
-                            LeaderEpoch(0),
-                            is_duplicate=False,
-                        )
-                    )
-
+        waits = run.policy != POLICY_NONE
+        acked = (lambda ack: forward_ack(run, ack)) if waits else None
         try:
-            self.publish_to_subject(message, acked if run.policy != POLICY_NONE else None)
+            self.publish_to_subject(group_message(partition, run), acked)
         except LiftbridgeError as error:
             run.refuse(error)
 

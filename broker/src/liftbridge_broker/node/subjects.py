@@ -12,6 +12,10 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from liftbridge_broker.errors import LimitError
+from liftbridge_broker.model.ids import LeaderEpoch, Offset
+from liftbridge_broker.node.intake import error_of_ack
+from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.runs import PublishRun, Stored
 from liftbridge_broker.wire.envelope import decode_ack, encode_publish
 from liftbridge_broker.wire.nats import publish_head
 from liftbridge_proto import api_pb2
@@ -34,6 +38,37 @@ class SubjectPublish:
     correlation_id: str = ""
     ack_inbox: str = ""
     expected_offset: int = 0
+
+
+def group_message(partition: Partition, run: PublishRun) -> SubjectPublish:
+    """The one message of a run, for the queue group of a partition."""
+    assert len(run.values) == 1
+    return SubjectPublish(
+        subject=partition.subject,
+        value=run.values[0],
+        key=run.keys[0] if run.keys is not None else b"",
+        headers=(run.headers[0] or {}) if run.headers is not None else {},
+        stream=partition.stream,
+        partition=partition.number,
+        policy=run.policy,
+        expected_offset=run.expected_offsets[0] if run.expected_offsets is not None else 0,
+    )
+
+
+def forward_ack(run: PublishRun, ack: api_pb2.Ack) -> None:
+    """Give the ack of whichever broker stored a run to those who wait for it."""
+    if ack.ackError:
+        run.refuse(error_of_ack(ack.ackError))
+        return
+    stored = Stored(
+        Offset(ack.offset),
+        ack.receptionTimestamp,
+        ack.commitTimestamp,
+        LeaderEpoch(0),
+        is_duplicate=False,
+    )
+    for ticket in run.tickets:
+        ticket.sink.acked(stored)
 
 
 AckCallback = Callable[[api_pb2.Ack], None]
