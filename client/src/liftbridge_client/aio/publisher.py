@@ -114,7 +114,7 @@ class Publisher:
     ) -> None:
         await self.aclose()
 
-    async def aclose(self, timeout: timedelta = timedelta(seconds=10)) -> None:  # noqa: ASYNC109
+    async def aclose(self, timeout: timedelta = timedelta(seconds=10)) -> None:  # noqa: ASYNC109 - how long to wait is the argument
         """Wait for the acks in flight, then close.
 
         Raises:
