@@ -162,7 +162,7 @@ class FlushDriver:
         self._flight: _Flight | None = None
 
     def note_append(self, stored: StoredLog, now: Instant) -> None:
-        """Bytes were appended. Benchmark: `tests/bench/test_bench_flush.py`."""
+        """Bytes were appended. Benchmark: `tests/bench/bench_store.py`."""
         policy = stored.policy
         if policy is FsyncPolicy.COMMIT:
             if not stored.is_waiting:

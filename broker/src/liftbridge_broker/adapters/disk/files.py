@@ -27,11 +27,12 @@ READ_AHEAD_BYTES: Final = 2 * 1024 * 1024
 """How much the kernel is asked to fetch behind a read that had to wait."""
 
 
-class DiskFiles:
-    """One locked data directory.
+class LocalFiles:
+    """One directory, not locked: for tools and helpers; a broker uses `DiskFiles`.
 
-    Owned by the thread of the event loop, which alone may call it. Events come through `deliver`
-    on the loop, those of one turn in one call; jobs of one thread keep their order.
+    Owned by one thread, which alone may call it. Events come through `deliver` on the loop, those
+    of one turn in one call; jobs of one thread keep their order. Threads start with the first call
+    that needs them.
     """
 
     def __init__(
@@ -41,22 +42,14 @@ class DiskFiles:
         post: Callable[[Callable[[], None]], object],
         deliver: Callable[[Sequence[FileEvent]], None],
     ) -> None:
-        """Make the directory if needed, lock it and start the threads.
+        """Take a directory that exists.
 
         Args:
             root: The data directory.
             post: `call_soon_threadsafe` of the event loop.
             deliver: Receives events on the loop.
-
-        Raises:
-            FilesError: The directory cannot be made, or another process holds it.
         """
         self._root = root
-        try:
-            root.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
-        except OSError as error:
-            raise translated(error, "make directory", str(root)) from error
-        self._lock = DirectoryLock(root)
         self._deliver = deliver
         self._descriptors: dict[FileHandle, int] = {}
         self._paths: dict[FileHandle, str] = {}
@@ -65,19 +58,18 @@ class DiskFiles:
         self._handle_last = 0
         self._scratch = bytearray(_SCRATCH_BYTES)
         self._scratch_view = memoryview(self._scratch)
-        self._outbox = Outbox(post, self._on_done)
-        self._writer = Worker("liftbridge-sync", self._outbox)
-        self._reader = Worker("liftbridge-read", self._outbox)
+        outbox = Outbox(post, self._on_done)
+        self._writer = Worker("liftbridge-sync", outbox)
+        self._reader = Worker("liftbridge-read", outbox)
 
     def shut_down(self) -> None:
-        """Finish what was submitted, close every file, release the lock; no event comes after."""
+        """Finish what was submitted and close every file; no event comes after."""
         self._deliver = _drop
         self._writer.close()
         self._reader.close()
         for descriptor in self._descriptors.values():
             os.close(descriptor)
         self._descriptors.clear()
-        self._lock.release()
 
     def exists(self, path: str) -> bool:
         """As in the port."""
@@ -166,7 +158,7 @@ class DiskFiles:
         return _read(self._descriptors[handle], position, length, self._paths[handle])
 
     def try_read(self, handle: FileHandle, position: int, length: int) -> bytes | None:
-        """As in the port. Benchmark: `tests/bench/test_bench_disk.py`."""
+        """As in the port. Benchmark: `tests/bench/bench_store.py`."""
         descriptor = self._descriptors[handle]
         view = self._scratch_view
         if length > _SCRATCH_BYTES:
@@ -196,7 +188,7 @@ class DiskFiles:
         self._submit(self._reader, Job(token, run, (handle,)))
 
     def append(self, handle: FileHandle, data: bytes) -> None:
-        """As in the port. Benchmark: `tests/bench/test_bench_disk.py`."""
+        """As in the port. Benchmark: `tests/bench/bench_store.py`."""
         descriptor = self._descriptors[handle]
         try:
             written = os.write(descriptor, data)
@@ -267,6 +259,34 @@ class DiskFiles:
                     self._closing.discard(handle)
                     self.close(handle)
         self._deliver([event for event, _ in done])
+
+
+class DiskFiles(LocalFiles):
+    """The data directory of a broker, locked as long as this lives."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        post: Callable[[Callable[[], None]], object],
+        deliver: Callable[[Sequence[FileEvent]], None],
+    ) -> None:
+        """Make the directory if needed and lock it; see `LocalFiles` for the arguments.
+
+        Raises:
+            FilesError: The directory cannot be made, or another process holds it.
+        """
+        try:
+            root.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+        except OSError as error:
+            raise translated(error, "make directory", str(root)) from error
+        self._lock = DirectoryLock(root)
+        super().__init__(root, post=post, deliver=deliver)
+
+    def shut_down(self) -> None:
+        """As in the base class; releases the lock."""
+        super().shut_down()
+        self._lock.release()
 
 
 def translated(error: OSError, operation: str, path: str) -> FilesError:

@@ -63,19 +63,25 @@ class Worker:
     """One thread and its queue; jobs run in the order they were submitted."""
 
     def __init__(self, name: str, outbox: Outbox) -> None:
+        """Begin without a thread; the first job starts it."""
+        self._name = name
         self._outbox = outbox
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
 
     def submit(self, job: Job) -> None:
         """Queue a job; its event arrives through the outbox."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
         self._jobs.put(job)
 
     def close(self) -> None:
         """Finish the queued jobs and end the thread."""
-        self._jobs.put(None)
-        self._thread.join()
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+            self._thread = None
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
