@@ -213,6 +213,9 @@ def load_index(data: bytes, *, partition_id: PartitionId, base_offset: Offset) -
                 )
     except CorruptionError:
         return LoadedIndex(index, None, tuple(resumes), is_whole=False)
+    if len(index) and index.entry(0)[:2] != (base_offset, 0):
+        # A block before was lost; nothing could be found in front of the first entry.
+        return LoadedIndex(SparseIndex(base_offset), None, (), is_whole=False)
     return LoadedIndex(index, summary, tuple(resumes), is_whole=True)
 
 

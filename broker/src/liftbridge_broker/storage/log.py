@@ -7,7 +7,7 @@ own. Rules: what is stored is what is sent (architecture 7), storage policies 3 
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Self
+from typing import Final, Self
 
 from liftbridge_broker.logformat.batch import BatchHeader
 from liftbridge_broker.logformat.index_blocks import RELATIVE_MAX
@@ -25,6 +25,10 @@ from liftbridge_broker.storage.types import (
     RecoveryReport,
     SegmentInfo,
 )
+
+INDEX_HANDLES_MAX: Final = 8
+"""Index files of sealed segments that are kept open for the next sync; where nothing is ever
+synced the oldest are closed, whose loss would only cost a rebuild."""
 
 
 class PartitionLog:
@@ -419,6 +423,7 @@ class PartitionLog:
         paths: list[str] = []
         while self._segments:
             paths += self._take_out(len(self._segments) - 1)
+        self._close_index_handles()
         self._start_segment(offset)
         self.log_start_offset = self.log_end_offset = self.high_watermark = offset
         self.recovery_point = offset
@@ -517,6 +522,8 @@ class PartitionLog:
         """Complete the index file of a segment; it is synced with the log by and by."""
         handle = segment.write_index()
         if handle is not None:
+            if len(self._index_handles) >= INDEX_HANDLES_MAX:
+                self._files.close(self._index_handles.pop(0))
             self._index_handles.append(handle)
         elif not segment.is_index_written:
             self.index_failures += 1
@@ -536,7 +543,17 @@ class PartitionLog:
             if segment.end_offset <= self.recovery_point:
                 closed += segment.close()
             segment.drop_index()
+        if not self.is_dirty:
+            closed += self._close_index_handles()
         return closed
+
+    def _close_index_handles(self) -> int:
+        """Close index files that wait for the next sync; returns how many."""
+        count = len(self._index_handles)
+        for handle in self._index_handles:
+            self._files.close(handle)
+        self._index_handles.clear()
+        return count
 
     def close(self) -> None:
         """Make everything durable, complete the index, close all handles.
@@ -558,9 +575,7 @@ class PartitionLog:
     def abandon(self) -> None:
         """Close all handles and nothing else; for a log whose disk failed. No call in flight."""
         self._end_sync()
-        for handle in self._index_handles:
-            self._files.close(handle)
-        self._index_handles.clear()
+        self._close_index_handles()
         for segment in self._segments:
             segment.pins = 0
             segment.bury()

@@ -199,36 +199,36 @@ class _Recovery:
             if base_offset != expected:
                 message = f"a segment begins at offset {base_offset}, not at {expected}"
                 return _Damage(number, -1, expected, message)
-            segment, damage = self._look_at(number, base_offset, behind)
+            segment = Segment(self._files, self._directory, self._partition_id, base_offset)
             self.segments.append(segment)
+            damage = self._look_at(segment, number, behind)
             if damage is not None:
                 return damage
             expected = segment.end_offset
         return None
 
-    def _look_at(
-        self, number: int, base_offset: Offset, behind: Offset | None
-    ) -> tuple[Segment, _Damage | None]:
+    def _look_at(self, segment: Segment, number: int, behind: Offset | None) -> _Damage | None:
         """Take one segment, by its index if that may be trusted, else by walking the log."""
-        segment = Segment(self._files, self._directory, self._partition_id, base_offset)
         segment.has_files = True
         segment.is_sealed = behind is not None
         handle = segment.open()
         file = LogFile(
             self._files, handle, segment.path, self._partition_id, self._files.size(handle)
         )
-        summary = read_summary(self._files, segment.index_path, self._partition_id, base_offset)
+        summary = read_summary(
+            self._files, segment.index_path, self._partition_id, segment.base_offset
+        )
         if summary is not None and self._is_believed(summary, file, behind):
             segment.adopt_summary(summary)
             segment.close()
-            return segment, None
+            return None
         is_below = behind is not None and self._is_durable(behind)
         damage = self._walk(segment, file, number, verified=not (is_below or self._is_clean))
         if segment.is_sealed or self._is_clean:
             self._rebuilt_indexes += 1
         if damage is None:
             segment.close()
-        return segment, damage
+        return damage
 
     def _is_believed(self, summary: Summary, file: LogFile, behind: Offset | None) -> bool:
         """Whether a summary spares the walk over its log file."""
@@ -322,8 +322,10 @@ class _Recovery:
         for base_offset in reversed(self.bases[first:]):
             path = self.path(base_offset)
             handle = self._files.open(path)
-            size = self._files.size(handle)
-            self._files.close(handle)
+            try:
+                size = self._files.size(handle)
+            finally:
+                self._files.close(handle)
             if size:
                 self._cut_bytes += size
                 self._cut_copies.append(self._free_cut_path(path))

@@ -121,7 +121,11 @@ def _plan_cut(segment: Segment, end: Offset) -> _Cut:
 
 
 def shrink(segment: Segment, position: int) -> None:
-    """Cut the log file of a segment at a batch boundary, durably; its index file was emptied."""
+    """Cut the log file of a segment at a batch boundary, durably; its index file was emptied.
+
+    Durable before anything is appended: else the page the cut falls into may reach the disk with
+    new bytes while old ones follow it, which looks like rot.
+    """
     handle = segment.open()
     segment.files.truncate(handle, position)
     segment.files.sync(handle)

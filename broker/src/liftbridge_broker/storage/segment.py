@@ -72,6 +72,7 @@ class Segment:
         pins: Reads in flight on its handle, which must stay open for them.
         is_syncing: Whether a submitted sync uses its handle.
         verified: Positions whose batches were verified since the file changed there.
+        is_index_refused: Whether the index could not be written; tried again when all of it is.
         is_index_written: Whether the index file ends with a summary of the log as it is.
         has_files: Whether the files exist.
     """
@@ -87,6 +88,7 @@ class Segment:
         "handle",
         "has_files",
         "is_dead",
+        "is_index_refused",
         "is_index_written",
         "is_sealed",
         "is_syncing",
@@ -121,6 +123,7 @@ class Segment:
         self.pins = 0
         self.is_syncing = False
         self.verified = Ranges()
+        self.is_index_refused = False
         self.is_index_written = False
         self.has_files = False
         self.handle: FileHandle | None = None
@@ -368,7 +371,8 @@ class Segment:
     @property
     def has_index_block(self) -> bool:
         """Whether a block of the index is full and can be written."""
-        return self._index is not None and self._index.has_full_block
+        index = self._index
+        return index is not None and index.has_full_block and not self.is_index_refused
 
     def write_index_block(self) -> bool:
         """Append what is unwritten of the index; returns whether the file system refused.
@@ -415,6 +419,8 @@ class Segment:
         try:
             handle = self.files.open(self.index_path, create=True)
         except FilesError:
+            index.forget_file()
+            self.is_index_refused = True
             return None
         try:
             if not is_continued and self.files.size(handle):
@@ -422,7 +428,10 @@ class Segment:
             self.files.append(handle, data)
         except FilesError:
             self.files.close(handle)
+            index.forget_file()
+            self.is_index_refused = True
             return None
+        self.is_index_refused = False
         return handle
 
 

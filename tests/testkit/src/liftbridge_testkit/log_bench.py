@@ -1,0 +1,123 @@
+"""A partition log in memory with its owner's part played: journal, syncs, restarts."""
+
+from collections.abc import Sequence
+
+from liftbridge_broker.logformat.frames import Frame
+from liftbridge_broker.model.ids import Offset
+from liftbridge_broker.storage.log import PartitionLog
+from liftbridge_broker.storage.state import LogState
+from liftbridge_broker.storage.types import EMPTY_STATE, LogLimits, RecoveryReport
+from liftbridge_testkit.batches import PARTITION, Batches, frames_of, header_of
+from liftbridge_testkit.memory_files import MemoryFiles
+
+DIRECTORY = "streams/foo/0"
+UNLIMITED = LogLimits(0, 0)
+
+
+class LogBench:
+    """One log over `MemoryFiles`; the journal is durable at once.
+
+    Attributes:
+        files: The data directory.
+        log: The log as last opened.
+        report: What opening it found.
+        journal: Small state that a restart begins with, `None` as if it were lost.
+        made: Maker of its batches.
+    """
+
+    def __init__(
+        self,
+        limits: LogLimits = UNLIMITED,
+        files: MemoryFiles | None = None,
+        journal: LogState | None = EMPTY_STATE,
+    ) -> None:
+        self.files = files or MemoryFiles()
+        self.limits = limits
+        self.made = Batches()
+        self.journal = journal
+        self.files.make_directory(DIRECTORY)
+        for folder in ("streams/foo", "streams", ""):
+            self.files.sync_directory(folder)
+        self.open()
+
+    def open(self, *, clean: bool = False, commit: bool = False) -> RecoveryReport:
+        """Open the log from what the journal holds."""
+        self.log, self.report = PartitionLog.open(
+            self.files,
+            DIRECTORY,
+            PARTITION,
+            self.limits,
+            self.journal,
+            clean=clean,
+            commit=commit,
+        )
+        return self.report
+
+    def append(self, *values: bytes, timestamp: int = 1, epoch: int = 1, wall_ns: int = 0) -> bytes:
+        """Append one batch; returns its bytes."""
+        batch = self.made.make(self.log.log_end_offset, values, timestamp=timestamp, epoch=epoch)
+        self.log.append(batch, header_of(batch), wall_ns)
+        return batch
+
+    def append_raw(self, batch: bytes) -> None:
+        """Append a batch made elsewhere."""
+        self.log.append(batch, header_of(batch), 0)
+
+    def sync(self) -> None:
+        """Sync everything and journal it."""
+        end = self.log.log_end_offset
+        for handle in self.log.unsynced():
+            self.files.sync(handle)
+        self.log.mark_synced(end)
+        self.journal = self.log.state
+
+    def stop(self) -> None:
+        """Close in order and journal it."""
+        self.log.close()
+        self.journal = self.log.state
+
+    def frames(self, first: int | None = None, max_bytes: int = 1 << 20) -> list[Frame]:
+        """All records from an offset on, by default from the log start."""
+        start = self.log.log_start_offset if first is None else Offset(first)
+        reader = self.log.reader(start)
+        found: list[Frame] = []
+        while True:
+            result = reader.read(max_bytes, self.log.log_end_offset)
+            if not result.slices:
+                reader.close()
+                return found
+            found += frames_of(result.slices)
+
+    def values(self) -> dict[int, bytes]:
+        """Values of all records by offset."""
+        return {frame.offset: frame.value for frame in self.frames()}
+
+    def paths(self) -> list[str]:
+        """Names of the files in the log's directory."""
+        return [path.removeprefix(DIRECTORY + "/") for path in self.files.paths(DIRECTORY)]
+
+
+def snapshot(files: MemoryFiles, under: str = "") -> dict[str, bytes]:
+    """Contents of all files, to see that nothing was changed."""
+    return {path: files.content(path) for path in files.paths(under)}
+
+
+def damaged(data: bytes, position: int, size: int = 1) -> bytes:
+    """Data with some bytes turned over."""
+    turned = bytes(byte ^ 0xFF for byte in data[position : position + size])
+    return data[:position] + turned + data[position + size :]
+
+
+def log_path(base: int) -> str:
+    """Path of the log file of a segment of `LogBench`."""
+    return f"{DIRECTORY}/{base:020d}.log"
+
+
+def index_path(base: int) -> str:
+    """Path of the index file of a segment of `LogBench`."""
+    return f"{DIRECTORY}/{base:020d}.index"
+
+
+def starts_of(batches: Sequence[bytes]) -> list[int]:
+    """Where each of some batches begins when they are joined."""
+    return [sum(map(len, batches[:number])) for number in range(len(batches))]
