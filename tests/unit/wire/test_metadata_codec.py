@@ -242,7 +242,7 @@ DAMAGES: list[tuple[str, Damage]] = [
 ]
 
 
-@pytest.mark.parametrize(("fault", "damage"), DAMAGES, ids=lambda one: str(one)[:30])
+@pytest.mark.parametrize(("fault", "damage"), DAMAGES, ids=[fault for fault, _ in DAMAGES])
 def test_a_snapshot_that_contradicts_itself_is_refused(fault: str, damage: Damage) -> None:
     message = pb.Snapshot.FromString(encode_state(sample_state()))
     damage(message)
