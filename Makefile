@@ -36,7 +36,7 @@ $(STAMP): requirements/bootstrap.py requirements/uv.txt requirements/dev.txt \
 	@touch $@
 
 demo: install ## See it work: publish, kill -9, restart, count; ends by itself
-	@$(PY) -m liftbridge_testkit.demo
+	@$(VENV)/bin/liftbridge demo
 
 test: install ## All gates and all tests, fast ones first; fails if any of them fails
 	@$(MAKE) -k $(TEST_GATES)

@@ -1,0 +1,84 @@
+"""The command `liftbridge`: all commands together, and the end of every one of them."""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated, NoReturn
+
+import typer
+
+from liftbridge_client.cli import (
+    bench,
+    cursors,
+    demo,
+    dev,
+    examples,
+    exits,
+    profile_commands,
+    publish,
+    streams,
+    subscribe,
+)
+
+app = typer.Typer(
+    name="liftbridge",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _on_version(is_asked: bool) -> None:
+    if is_asked:
+        sys.stdout.write(f"liftbridge {version('liftbridge')}\n")
+        raise typer.Exit(0)
+
+
+@app.callback()
+def root(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Show the version and exit.", is_eager=True, callback=_on_version
+        ),
+    ] = False,
+) -> None:
+    """Work with Liftbridge: durable message streams on NATS.
+
+    Data goes to standard output, talk to standard error. Exit codes: 0 done, 1 refused, 2 wrong
+    usage, 3 server away or unhealthy, 4 timed out.
+    """
+
+
+for _module in (dev, demo, streams, publish, subscribe, cursors, bench, profile_commands, examples):
+    _module.register(app)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return the exit code; no error leaves it.
+
+    `LIFTBRIDGE_TRACEBACK=1` raises what would be told in one line.
+    """
+    try:
+        result = app(list(arguments), prog_name="liftbridge", standalone_mode=False)
+    except (KeyboardInterrupt, typer.Abort):
+        return exits.INTERRUPTED
+    except BrokenPipeError:
+        # The reader has had enough, as in `liftbridge subscribe s | head`.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exits.OK
+    except Exception as error:
+        if os.environ.get("LIFTBRIDGE_TRACEBACK"):
+            raise
+        line, code = exits.told(error)
+        sys.stderr.write(line + "\n")
+        return code
+    return result if isinstance(result, int) else exits.OK
+
+
+def main() -> NoReturn:
+    """Entry point."""
+    sys.exit(run(sys.argv[1:]))

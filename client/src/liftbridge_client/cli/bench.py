@@ -1,0 +1,131 @@
+"""`liftbridge bench`: how fast this client publishes to, and reads from, a broker."""
+
+import asyncio
+import os
+import secrets
+from time import perf_counter
+from typing import Annotated, Final, NamedTuple
+
+import typer
+
+from liftbridge_client.aio.stream import Stream
+from liftbridge_client.cli.command import Run, command
+from liftbridge_client.cli.output import Shape
+from liftbridge_client.errors import LiftbridgeError, RetriableError, UsageError
+from liftbridge_client.model import AckPolicy, Start, Stop
+
+CHUNK: Final = 1_000
+WINDOW: Final = 8
+"""Calls to `publish_batch` under way at once."""
+
+
+class BenchRow(NamedTuple):
+    """What was measured; bytes count values only, latencies are from call to ack of a batch."""
+
+    operation: str
+    messages: int
+    value_bytes: int
+    partitions: int
+    seconds: float
+    messages_per_second: int
+    mib_per_second: float
+    latency_p50_ms: float | None
+    latency_p99_ms: float | None
+
+
+async def bench(
+    run: Run[BenchRow],
+    *,
+    messages: Annotated[int, typer.Option("--messages", "-n", min=1000)] = 200_000,
+    size: Annotated[int, typer.Option(min=1, max=1_000_000, help="Bytes of a value.")] = 256,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, max=64)] = 1,
+    replication: Annotated[int, typer.Option(min=-1, help="Replicas of each partition.")] = 1,
+    ack: Annotated[str, typer.Option(metavar="leader|all", help="What an ack means.")] = "leader",
+    idempotent: Annotated[bool, typer.Option("--idempotent")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the stream there.")] = False,
+) -> None:
+    """Measure publishing and reading, on a stream of its own that is deleted afterwards."""
+    if ack not in ("leader", "all"):
+        raise UsageError(f"--ack {ack!r}: must be leader or all")
+    policy: AckPolicy = "all" if ack == "all" else "leader"
+    name = f"bench-{secrets.token_hex(4)}"
+    value = os.urandom(size)
+    async with run.client() as lb:
+        stream = await lb.streams.create(name, partitions=partitions, replication=replication)
+        try:
+            seconds, latencies = await _publish(
+                stream, value, messages, partitions, policy, idempotent=idempotent
+            )
+            run.emit(_row("publish", messages, size, partitions, seconds, latencies))
+            seconds = await _read(stream, messages, partitions)
+            run.emit(_row("read", messages, size, partitions, seconds, []))
+        finally:
+            if not keep:
+                await stream.delete()
+
+
+async def _publish(
+    stream: Stream,
+    value: bytes,
+    count: int,
+    partitions: int,
+    ack: AckPolicy,
+    *,
+    idempotent: bool,
+) -> tuple[float, list[float]]:
+    sizes = iter([min(CHUNK, count - first) for first in range(0, count, CHUNK)])
+    numbers = iter(range(count))
+    latencies: list[float] = []
+
+    async with stream.publisher(
+        ack_policy=ack, idempotent=idempotent, max_in_flight=2 * WINDOW * CHUNK
+    ) as publisher:
+
+        async def work() -> None:
+            for size in sizes:
+                began = perf_counter()
+                chosen = next(numbers) % partitions
+                results = await publisher.publish_batch([value] * size, partition=chosen)
+                latencies.append(perf_counter() - began)
+                for result in results:
+                    if isinstance(result, LiftbridgeError):
+                        raise result
+
+        started = perf_counter()
+        await asyncio.gather(*(work() for _ in range(WINDOW)))
+        return perf_counter() - started, latencies
+
+
+async def _read(stream: Stream, count: int, partitions: int) -> float:
+    async def one(partition: int) -> int:
+        reading = stream.subscribe(partition=partition, start=Start.earliest(), stop=Stop.latest())
+        return sum([len(batch) async for batch in reading.batches()])
+
+    started = perf_counter()
+    counts = await asyncio.gather(*(one(partition) for partition in range(partitions)))
+    seconds = perf_counter() - started
+    if sum(counts) != count:
+        raise RetriableError(f"{sum(counts)} messages came back, {count} were published")
+    return seconds
+
+
+def _row(
+    operation: str, count: int, size: int, partitions: int, seconds: float, latencies: list[float]
+) -> BenchRow:
+    ordered = sorted(latencies)
+    return BenchRow(
+        operation,
+        count,
+        size,
+        partitions,
+        round(seconds, 3),
+        round(count / seconds),
+        round(count * size / seconds / 2**20, 1),
+        round(ordered[len(ordered) // 2] * 1e3, 3) if ordered else None,
+        round(ordered[len(ordered) * 99 // 100] * 1e3, 3) if ordered else None,
+    )
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    command(app, "bench", Shape(BenchRow, is_many=True), panel="Messages")(bench)

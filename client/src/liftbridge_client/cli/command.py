@@ -1,0 +1,212 @@
+"""One contract for every command: its options, its output, its errors.
+
+A command is an async function that takes a `Run` first and its own parameters after it. `command`
+adds the options that all have (`--output`, and for those that talk to a server `--servers`,
+`--profile`, `--timeout`), so that none can lack or spell them differently.
+"""
+
+import asyncio
+import inspect
+import json
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from datetime import timedelta
+from typing import Annotated, Any, Final, Generic, TypeVar
+
+import typer
+
+from liftbridge_client.aio.client import Client, connect
+from liftbridge_client.cli import profiles
+from liftbridge_client.cli.output import Form, Printer, Row, Shape, say
+from liftbridge_client.errors import UsageError
+
+_Body = TypeVar("_Body", bound=Callable[..., Coroutine[Any, Any, None]])
+
+TIMEOUT_SECONDS: Final = 5.0
+SHAPES: Final[dict[str, Shape[Any]]] = {}
+"""What each command prints, by the words that call it."""
+
+Servers = Annotated[
+    str | None,
+    typer.Option(
+        "--servers",
+        envvar="LIFTBRIDGE_SERVERS",
+        metavar="HOST:PORT,...",
+        help="Brokers to connect to, instead of the profile's.",
+        rich_help_panel="Connection",
+    ),
+]
+ProfileName = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        envvar="LIFTBRIDGE_PROFILE",
+        metavar="NAME",
+        help="Connection to use, instead of the current one.",
+        rich_help_panel="Connection",
+        autocompletion=lambda: sorted(profiles.load().by_name),
+    ),
+]
+Timeout = Annotated[
+    float,
+    typer.Option(
+        "--timeout",
+        min=0.1,
+        max=3600.0,
+        metavar="SECONDS",
+        help="How long one call may take, and how long an absent broker is waited for.",
+        rich_help_panel="Connection",
+    ),
+]
+
+
+class Run(Generic[Row]):
+    """One run of a command.
+
+    Attributes:
+        form: Form of output asked for.
+        profile: The connection.
+        timeout: How long a call may take.
+        printer: Prints rows.
+        exit_code: What the process ends with when nothing is raised.
+    """
+
+    def __init__(
+        self, shape: Shape[Row], form: Form, profile: profiles.Profile, timeout: timedelta
+    ) -> None:
+        self.form = form
+        self.profile = profile
+        self.timeout = timeout
+        self.printer = Printer(shape, form)
+        self.exit_code = 0
+
+    def client(self, *, retry_time: timedelta | None = None) -> Client:
+        """A client for the connection, to be entered."""
+        return connect(
+            self.profile.servers,
+            tls=self.profile.tls_files(),
+            timeout=self.timeout,
+            retry_time=retry_time or self.timeout,
+        )
+
+    def emit(self, row: Row) -> None:
+        """Print a row of the result."""
+        self.printer.row(row)
+
+    def confirm(self, question: str, *, is_confirmed: bool) -> None:
+        """Ask before something that cannot be undone.
+
+        Raises:
+            UsageError: There is no terminal to ask at.
+            typer.Exit: The answer was no.
+        """
+        if is_confirmed:
+            return
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise UsageError(f"{question} There is no terminal to ask at: say --yes")
+        if not typer.confirm(question, err=True):
+            say("liftbridge: nothing was done")
+            raise typer.Exit(1)
+
+
+def _output_option(shape: Shape[Any]) -> Any:
+    def on_output(form: Form) -> Form:
+        if form is Form.SCHEMA:
+            sys.stdout.write(json.dumps(shape.schema(), indent=2) + "\n")
+            raise typer.Exit(0)
+        return form
+
+    return Annotated[
+        Form,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Form of what is printed; schema shows its shape and does nothing else.",
+            is_eager=True,  # needs no other argument
+            callback=on_output,
+        ),
+    ]
+
+
+def command(
+    app: typer.Typer,
+    name: str,
+    shape: Shape[Any],
+    *,
+    has_server: bool = True,
+    group: str = "",
+    panel: str | None = None,
+    expands: Mapping[str, Callable[..., Any]] | None = None,
+) -> Callable[[_Body], _Body]:
+    """Make an async function a command.
+
+    Args:
+        app: Where it is added.
+        name: The word that calls it.
+        shape: What it prints.
+        has_server: Whether it talks to a server and takes the options of a connection.
+        group: Words before its own.
+        panel: Heading it stands under in the help.
+        expands: Parameters made of several options: their name, and a function that takes the
+            options and gives the value.
+    """
+    words = f"{group} {name}".strip()
+    SHAPES[words] = shape
+
+    def add(body: _Body) -> _Body:
+        own = _parameters(body, expands or {})
+        common = [_parameter("output", _output_option(shape), Form.TABLE)]
+        if has_server:
+            common.append(_parameter("servers", Servers, None))
+            common.append(_parameter("profile", ProfileName, None))
+            common.append(_parameter("timeout", Timeout, TIMEOUT_SECONDS))
+
+        def call(**values: Any) -> int:
+            form = values.pop("output")
+            profile = profiles.Profile()
+            timeout = timedelta(seconds=TIMEOUT_SECONDS)
+            if has_server:
+                profile = profiles.choose(
+                    servers=values.pop("servers"), profile=values.pop("profile")
+                )
+                timeout = timedelta(seconds=values.pop("timeout"))
+            for parameter, make in (expands or {}).items():
+                parts = {part: values.pop(part) for part in inspect.signature(make).parameters}
+                values[parameter] = make(**parts)
+            run: Run[Any] = Run(shape, form, profile, timeout)
+            try:
+                asyncio.run(body(run, **values))
+            except BaseException:
+                run.printer.flush()
+                raise
+            run.printer.end()
+            return run.exit_code
+
+        parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + common
+        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by typer
+        call.__annotations__ = {p.name: p.annotation for p in parameters}
+        call.__doc__ = body.__doc__
+        app.command(name, rich_help_panel=panel, no_args_is_help=False)(call)
+        return body
+
+    return add
+
+
+def _parameters(
+    body: Callable[..., Any], expands: Mapping[str, Callable[..., Any]]
+) -> list[inspect.Parameter]:
+    """Parameters of a command behind its run, those made of several options expanded."""
+    found: list[inspect.Parameter] = []
+    for parameter in list(inspect.signature(body, eval_str=True).parameters.values())[1:]:
+        if parameter.name in expands:
+            made = inspect.signature(expands[parameter.name], eval_str=True)
+            found.extend(made.parameters.values())
+        else:
+            found.append(parameter)
+    return found
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default
+    )

@@ -1,0 +1,53 @@
+"""`liftbridge cursor`: positions stored under a name."""
+
+from typing import Annotated, NamedTuple
+
+import typer
+
+from liftbridge_client.cli.command import Run, command
+from liftbridge_client.cli.output import Shape
+from liftbridge_client.cli.streams import Name
+
+
+class CursorRow(NamedTuple):
+    """A position; `offset` is null when none is stored."""
+
+    stream: str
+    partition: int
+    cursor: str
+    offset: int | None
+
+
+CursorId = Annotated[str, typer.Argument(metavar="CURSOR", help="Name of the cursor.")]
+Partition = Annotated[int, typer.Option("--partition", "-p", min=0, help="Partition.")]
+
+
+async def get(
+    run: Run[CursorRow], name: Name, cursor: CursorId, *, partition: Partition = 0
+) -> None:
+    """Show the position stored under a name."""
+    async with run.client() as lb:
+        offset = await lb.streams.get(name).fetch_cursor(cursor, partition=partition)
+    run.emit(CursorRow(name, partition, cursor, offset))
+
+
+async def set_(
+    run: Run[CursorRow],
+    name: Name,
+    cursor: CursorId,
+    offset: Annotated[int, typer.Argument(min=0, help="Position to store.")],
+    *,
+    partition: Partition = 0,
+) -> None:
+    """Store a position under a name."""
+    async with run.client() as lb:
+        await lb.streams.get(name).set_cursor(cursor, offset, partition=partition)
+    run.emit(CursorRow(name, partition, cursor, offset))
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(help="Positions stored under a name.", no_args_is_help=True)
+    command(group, "get", Shape(CursorRow), group="cursor")(get)
+    command(group, "set", Shape(CursorRow), group="cursor")(set_)
+    app.add_typer(group, name="cursor", rich_help_panel="Messages")

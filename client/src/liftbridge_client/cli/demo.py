@@ -1,0 +1,381 @@
+"""`liftbridge demo`: publish real text, kill the broker in the middle, count, end by itself.
+
+The text is what every machine with Python has: the sources of its own library, line by line, keyed
+by file. It goes through an idempotent publisher, whose every line must be there once and in the
+order of its file although the broker is killed with `kill -9` meanwhile, through the call that
+publishes to a NATS subject, and through a plain NATS connection.
+"""
+
+import asyncio
+import shutil
+import sys
+import sysconfig
+import tempfile
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated, Final, NamedTuple
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from liftbridge_client.aio.client import Client
+from liftbridge_client.aio.publisher import Outgoing
+from liftbridge_client.aio.stream import Stream
+from liftbridge_client.cli import exits
+from liftbridge_client.cli.command import Run, command
+from liftbridge_client.cli.local import HOST, LocalBroker, free_port
+from liftbridge_client.cli.output import Shape, stderr_console
+from liftbridge_client.errors import AckTimeoutError, LiftbridgeError, RetriableError
+from liftbridge_client.model import Ack, Message, Start, Stop
+
+LINES_DEFAULT: Final = 200_000
+LINES_MAX: Final = 2_000_000
+SUBJECT_LINES: Final = 2_000
+NATS_LINES: Final = 20_000
+PARTITIONS: Final = 4
+CHUNK: Final = 5_000
+KILL_AT: Final = 0.4
+SECONDS_MAX: Final = 60.0
+NATS_READ_BYTES: Final = 65_536
+
+
+class Line(NamedTuple):
+    """A line of a file."""
+
+    file: bytes
+    text: bytes
+
+
+class DemoRow(NamedTuple):
+    """What was found; `is_ok` says whether all of it is as it should be."""
+
+    is_ok: bool
+    lines: int
+    missing: int
+    repeated: int
+    misplaced: int
+    grpc_publish_per_second: int
+    subject_publish_per_second: int
+    nats_publish_per_second: int
+    read_per_second: int
+    outage_seconds: float
+    seconds: float
+
+
+class Verdict(NamedTuple):
+    """How what was read differs from what was published."""
+
+    missing: int
+    repeated: int
+    misplaced: int
+
+
+class Published(NamedTuple):
+    """Outcome of one way of publishing."""
+
+    stream: str
+    verdict: Verdict
+    publish_seconds: float
+    read_seconds: float
+
+
+def library_lines(count_max: int) -> list[Line]:
+    """Lines of the sources of this Python's library, file by file."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    found: list[Line] = []
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).parts
+        if "site-packages" in parts or "dist-packages" in parts or "test" in parts:
+            continue
+        name = "/".join(parts).encode()
+        found += (Line(name, text) for text in path.read_bytes().splitlines())
+        if len(found) >= count_max:
+            break
+    return found[:count_max]
+
+
+def compare(expected: Sequence[Line], found: Sequence[Line]) -> Verdict:
+    """What is missing, there too often, or not in the order of its file."""
+    wanted, got = _by_file(expected), _by_file(found)
+    missing = repeated = misplaced = 0
+    for file in {**wanted, **got}:
+        lacks = len(wanted.get(file, ())) - len(got.get(file, ()))
+        missing += max(lacks, 0)
+        repeated += max(-lacks, 0)
+        pairs = zip(wanted.get(file, ()), got.get(file, ()), strict=False)
+        misplaced += sum(one != other for one, other in pairs)
+    return Verdict(missing, repeated, misplaced)
+
+
+def _by_file(lines: Sequence[Line]) -> Mapping[bytes, list[bytes]]:
+    found: defaultdict[bytes, list[bytes]] = defaultdict(list)
+    for line in lines:
+        found[line.file].append(line.text)
+    return found
+
+
+class Demo:
+    """One run: a broker in a folder of its own, and what is done with it.
+
+    Attributes:
+        outage_seconds: From the kill until the broker served again.
+    """
+
+    def __init__(self, broker: LocalBroker, console: Console) -> None:
+        self._broker = broker
+        self._console = console
+        self.outage_seconds = 0.0
+
+    def tell(self, text: str) -> None:
+        """Say that a step is done."""
+        self._console.print(f"[green]✓[/green] {text}", highlight=False)
+
+    # -- gRPC, with a kill in the middle ------------------------------------------------------
+
+    async def by_grpc(self, lb: Client, lines: Sequence[Line]) -> Published:
+        """Publish through an idempotent publisher while the broker is killed."""
+        stream = await lb.streams.create("library", subject="demo.library", partitions=PARTITIONS)
+        acks: list[Ack] = []
+        with self._progress(f"publish {len(lines):,} lines", len(lines)) as advance:
+            started = perf_counter()
+            middle = asyncio.Event()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._kill_in_the_middle(middle))
+                async with stream.publisher(idempotent=True) as publisher:
+                    for first in range(0, len(lines), CHUNK):
+                        chunk = lines[first : first + CHUNK]
+                        results = await publisher.publish_batch(
+                            [Outgoing(line.text, line.file) for line in chunk]
+                        )
+                        acks += _acks(results)
+                        advance(len(chunk))
+                        if len(acks) >= KILL_AT * len(lines):
+                            middle.set()
+            seconds = perf_counter() - started
+        self.tell(f"published {len(acks):,} lines through gRPC, each acknowledged")
+        started = perf_counter()
+        messages: list[Message] = []
+        for part in range(PARTITIONS):
+            messages += [message async for message in _read(stream, part)]
+        read_seconds = perf_counter() - started
+        verdict = compare(lines, [Line(message.key, message.value) for message in messages])
+        lost = _lost(lines, acks, messages)
+        verdict = verdict._replace(missing=max(verdict.missing, lost))
+        return Published(stream.name, verdict, seconds, read_seconds)
+
+    async def _kill_in_the_middle(self, middle: asyncio.Event) -> None:
+        await middle.wait()
+        started = perf_counter()
+        self._broker.kill()
+        self._console.print("[red]✗[/red] kill -9: the broker is gone", highlight=False)
+        await self._broker.start()
+        self.outage_seconds = perf_counter() - started
+        self.tell(f"the broker is back on the same data after {self.outage_seconds:.1f} s")
+
+    # -- NATS ---------------------------------------------------------------------------------
+
+    async def by_subject(self, lb: Client, lines: Sequence[Line]) -> Published:
+        """Publish to a NATS subject through gRPC; files side by side, the lines of one in turn."""
+        stream = await lb.streams.create("by-subject", subject="demo.subject")
+
+        async def one_file(file: bytes, texts: Sequence[bytes]) -> None:
+            for text in texts:
+                await lb.publish_to_subject("demo.subject", text, key=file)
+
+        started = perf_counter()
+        async with asyncio.TaskGroup() as tasks:
+            for file, texts in _by_file(lines).items():
+                tasks.create_task(one_file(file, texts))
+        seconds = perf_counter() - started
+        self.tell(f"published {len(lines):,} lines to a NATS subject through gRPC")
+        return await self._check(stream, lines, seconds, has_keys=True)
+
+    async def by_nats(self, lb: Client, lines: Sequence[Line]) -> Published:
+        """Publish through a plain NATS connection, without any client."""
+        stream = await lb.streams.create("by-nats", subject="demo.nats")
+        started = perf_counter()
+        await publish_plain(self._broker.nats_port, "demo.nats", [line.text for line in lines])
+        await _wait_until_stored(stream, len(lines))
+        seconds = perf_counter() - started
+        self.tell(f"published {len(lines):,} lines through plain NATS, all of them stored")
+        nameless = [Line(b"", line.text) for line in lines]
+        return await self._check(stream, nameless, seconds, has_keys=False)
+
+    async def _check(
+        self, stream: Stream, lines: Sequence[Line], seconds: float, *, has_keys: bool
+    ) -> Published:
+        started = perf_counter()
+        found = [
+            Line(message.key if has_keys else b"", message.value)
+            async for message in _read(stream, 0)
+        ]
+        return Published(stream.name, compare(lines, found), seconds, perf_counter() - started)
+
+    def _progress(self, text: str, total: int) -> "_Bar":
+        return _Bar(self._console, text, total)
+
+
+class _Bar:
+    """A progress bar while a block runs."""
+
+    def __init__(self, console: Console, text: str, total: int) -> None:
+        columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn())
+        self._bar = Progress(*columns, console=console, transient=True)
+        self._task = self._bar.add_task(text, total=total)
+
+    def __enter__(self) -> Callable[[int], None]:
+        self._bar.start()
+        return lambda count: self._bar.advance(self._task, count)
+
+    def __exit__(self, *_error: object) -> None:
+        self._bar.stop()
+
+
+def _acks(results: Sequence[Ack | LiftbridgeError]) -> Iterator[Ack]:
+    for result in results:
+        if isinstance(result, LiftbridgeError):
+            raise result
+        yield result
+
+
+def _lost(lines: Sequence[Line], acks: Sequence[Ack], messages: Sequence[Message]) -> int:
+    """Lines that are not where their ack said."""
+    stored = {(m.partition, m.offset): Line(m.key, m.value) for m in messages}
+    return sum(
+        stored.get((ack.partition, ack.offset)) != line
+        for line, ack in zip(lines, acks, strict=True)
+    )
+
+
+async def _read(stream: Stream, partition: int) -> AsyncIterator[Message]:
+    reading = stream.subscribe(partition=partition, start=Start.earliest(), stop=Stop.latest())
+    async for batch in reading.batches():
+        for message in batch:
+            yield message
+
+
+async def _wait_until_stored(stream: Stream, count: int) -> None:
+    """Plain NATS has no acks: look until everything arrived."""
+    try:
+        async with asyncio.timeout(SECONDS_MAX):
+            while (await stream.bounds())[0].high_watermark < count:  # noqa: ASYNC110 - a server is asked
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AckTimeoutError(f"stream {stream.name} does not get {count} messages") from None
+
+
+async def publish_plain(port: int, subject: str, values: Sequence[bytes]) -> None:
+    """Publish over a NATS connection of our own: CONNECT, PUB for each value, PING, PONG.
+
+    Raises:
+        RetriableError: The server hung up.
+    """
+    reader, writer = await asyncio.open_connection(HOST, port)
+    try:
+        await reader.readuntil(b"\r\n")  # INFO
+        writer.write(b'CONNECT {"verbose":false,"pedantic":false,"name":"demo"}\r\n')
+        for first in range(0, len(values), CHUNK):
+            chunk = values[first : first + CHUNK]
+            writer.write(
+                b"".join(
+                    b"PUB %b %d\r\n%b\r\n" % (subject.encode(), len(value), value)
+                    for value in chunk
+                )
+            )
+            await writer.drain()
+        writer.write(b"PING\r\n")
+        seen = b""
+        async with asyncio.timeout(SECONDS_MAX):
+            while b"PONG\r\n" not in seen:
+                data = await reader.read(NATS_READ_BYTES)
+                if not data:
+                    raise RetriableError("the NATS server hung up")
+                seen = seen[-8:] + data
+    finally:
+        writer.close()
+
+
+async def demo(
+    run: Run[DemoRow],
+    *,
+    lines: Annotated[int, typer.Option(min=100, max=LINES_MAX, help="Lines to publish.")] = (
+        LINES_DEFAULT
+    ),
+) -> None:
+    """See it work: publish, kill -9, restart, count; ends by itself and leaves nothing behind."""
+    console = stderr_console()
+    place = Path(tempfile.mkdtemp(prefix="liftbridge-demo-"))
+    started = perf_counter()
+    broker = LocalBroker(place, port=free_port(), nats_port=free_port(), metrics_port=free_port())
+    try:
+        show = Demo(broker, console)
+        await broker.start()
+        seconds = perf_counter() - started
+        show.tell(f"a broker with a NATS server inside serves after {seconds:.1f} s")
+        text = library_lines(lines)
+        show.tell(f"{len(text):,} lines of Python {sys.version.split()[0]}'s own library")
+        retry = timedelta(seconds=SECONDS_MAX)
+        run.profile = run.profile._replace(servers=broker.address)
+        async with run.client(retry_time=retry) as lb:
+            found = (
+                await show.by_grpc(lb, text),
+                await show.by_subject(lb, text[:SUBJECT_LINES]),
+                await show.by_nats(lb, text[:NATS_LINES]),
+            )
+        await broker.stop()
+    finally:
+        broker.kill()
+        shutil.rmtree(place, ignore_errors=True)
+    row = _row(text, found, show.outage_seconds, perf_counter() - started)
+    run.emit(row)
+    run.printer.end()
+    run.exit_code = exits.OK if row.is_ok else exits.REFUSED
+    _say_the_end(console, row)
+
+
+def _row(
+    text: Sequence[Line], found: Sequence[Published], outage: float, seconds: float
+) -> DemoRow:
+    grpc, subject, nats = found
+    missing, repeated, misplaced = (
+        sum(numbers) for numbers in zip(*(one.verdict for one in found), strict=True)
+    )
+    counts = len(text), min(len(text), SUBJECT_LINES), min(len(text), NATS_LINES)
+    return DemoRow(
+        not (missing or repeated or misplaced),
+        sum(counts),
+        missing,
+        repeated,
+        misplaced,
+        round(counts[0] / max(grpc.publish_seconds - outage, 1e-9)),
+        round(counts[1] / max(subject.publish_seconds, 1e-9)),
+        round(counts[2] / max(nats.publish_seconds, 1e-9)),
+        round(counts[0] / max(grpc.read_seconds, 1e-9)),
+        round(outage, 3),
+        round(seconds, 1),
+    )
+
+
+def _say_the_end(console: Console, row: DemoRow) -> None:
+    if row.is_ok:
+        console.print(
+            "[green]✓[/green] every line came back once, in the order of its file;"
+            " nothing acknowledged is missing",
+            highlight=False,
+        )
+        console.print(
+            "\nWhere to look next: liftbridge dev (a broker of your own), liftbridge examples,"
+            " docs/tutorials/first-stream.md\n",
+            highlight=False,
+        )
+    else:
+        console.print("[red]✗[/red] this is a bug: what came back is not what was published")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    command(app, "demo", Shape(DemoRow), has_server=False, panel="Start here")(demo)

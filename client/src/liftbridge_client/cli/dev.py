@@ -1,0 +1,227 @@
+"""`liftbridge dev`: a broker with a NATS server inside, in one command, with a live view."""
+
+import asyncio
+import contextlib
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple
+
+import platformdirs
+import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from liftbridge_client.aio.client import Client
+from liftbridge_client.cli import exits, profiles
+from liftbridge_client.cli.command import Run, command
+from liftbridge_client.cli.local import LocalBroker, free_port
+from liftbridge_client.cli.output import Form, Shape, say, stdout_console
+from liftbridge_client.errors import LiftbridgeError, RetriableError, UsageError
+from liftbridge_client.model import PartitionBounds
+
+PROFILE: Final = "dev"
+PORT: Final = 9292
+NATS_PORT: Final = 4222
+METRICS_PORT: Final = 9293
+REFRESH_SECONDS: Final = 1.0
+STREAMS_MAX: Final = 30
+
+
+class DevRow(NamedTuple):
+    """Where the broker is."""
+
+    servers: str
+    nats: str
+    metrics: str
+    data_dir: str
+    profile: str
+
+
+class Seen(NamedTuple):
+    """Totals of a stream at one moment."""
+
+    partitions: int
+    end: int
+    messages: int
+    bytes: int
+
+
+Port = Annotated[int | None, typer.Option("--port", min=1, max=65535, help="Port for gRPC.")]
+
+
+async def dev(
+    run: Run[DevRow],
+    *,
+    port: Port = None,
+    nats_port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port for NATS.")] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Port for metrics.")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Where the data is kept.")
+    ] = None,
+    ephemeral: Annotated[
+        bool, typer.Option("--ephemeral", help="Keep the data only until the command ends.")
+    ] = False,
+) -> None:
+    """Run a broker with a NATS server inside, for development; Ctrl-C ends it.
+
+    Serves gRPC on 9292 and NATS on 4222, or on free ports when these are taken. The data stays in
+    the user's state folder unless another one is named, or none with --ephemeral.
+    """
+    if ephemeral and data_dir is not None:
+        raise UsageError("--ephemeral keeps no data, and --data-dir says where to keep it")
+    place = _data_dir(data_dir, is_ephemeral=ephemeral)
+    broker = LocalBroker(
+        place,
+        port=port or free_port(PORT),
+        nats_port=nats_port or free_port(NATS_PORT),
+        metrics_port=metrics_port or free_port(METRICS_PORT),
+    )
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    try:
+        async with broker:
+            use_profile(broker.address)
+            run.profile = profiles.Profile(servers=broker.address)
+            _announce(run, broker)
+            await _watch(run, broker, stopped)
+            say("liftbridge: stopping")
+    finally:
+        if ephemeral:
+            shutil.rmtree(place, ignore_errors=True)
+            forget_profile(broker.address)
+
+
+def _data_dir(named: Path | None, *, is_ephemeral: bool) -> Path:
+    if is_ephemeral:
+        return Path(tempfile.mkdtemp(prefix="liftbridge-dev-"))
+    return named or platformdirs.user_state_path("liftbridge") / "dev"
+
+
+def use_profile(address: str) -> None:
+    """Write the profile `dev`, and make it the current one when there is none."""
+    known = profiles.load()
+    by_name = {**known.by_name, PROFILE: profiles.Profile(servers=address)}
+    profiles.store(profiles.Profiles(known.current or PROFILE, by_name))
+
+
+def forget_profile(address: str) -> None:
+    """Remove the profile `dev` when it still names this broker."""
+    known = profiles.load()
+    if known.by_name.get(PROFILE) != profiles.Profile(servers=address):
+        return
+    by_name = {name: found for name, found in known.by_name.items() if name != PROFILE}
+    current = "" if known.current == PROFILE else known.current
+    profiles.store(profiles.Profiles(current, by_name))
+
+
+def _announce(run: Run[DevRow], broker: LocalBroker) -> None:
+    row = DevRow(
+        f"liftbridge://{broker.address}",
+        broker.nats_url,
+        broker.metrics_url,
+        str(broker.data_dir),
+        PROFILE,
+    )
+    run.emit(row)
+    if run.form is Form.TABLE:
+        run.printer.end()
+    run.printer.flush()
+    current = profiles.load().current
+    if current != PROFILE:
+        say(f"liftbridge: the current profile is {current}; commands need --profile {PROFILE}")
+    say("liftbridge: ready; Ctrl-C ends it")
+
+
+async def _watch(run: Run[DevRow], broker: LocalBroker, stopped: asyncio.Event) -> None:
+    """Show what happens until the broker ends or is to be ended.
+
+    Raises:
+        RetriableError: The broker ended by itself.
+    """
+    is_live = run.form is Form.TABLE and sys.stdout.isatty()
+    async with contextlib.AsyncExitStack() as stack:
+        view = None
+        if is_live:
+            client = await stack.enter_async_context(run.client())
+            live = stack.enter_context(Live(console=stdout_console(), auto_refresh=False))
+            view = View(client, live)
+        while not stopped.is_set():
+            if broker.exit_code is not None:
+                run.exit_code = exits.UNHEALTHY
+                raise RetriableError(f"the broker ended; its log is {broker.log_path}")
+            if view is not None:
+                await view.refresh()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REFRESH_SECONDS):
+                    await stopped.wait()
+
+
+class View:
+    """Streams with their offsets and rates, asked for anew each time."""
+
+    def __init__(self, client: Client, live: Live) -> None:
+        self._client = client
+        self._live = live
+        self._seen: Mapping[str, Seen] = {}
+        self._seen_at = 0.0
+
+    async def refresh(self) -> None:
+        """Ask and show; a broker that is away for a moment shows the last figures."""
+        try:
+            seen = await self._ask()
+        except LiftbridgeError:
+            return
+        now = asyncio.get_running_loop().time()
+        elapsed = now - self._seen_at if self._seen else 0.0
+        self._live.update(table(seen, self._seen, elapsed), refresh=True)
+        self._seen, self._seen_at = seen, now
+
+    async def _ask(self) -> Mapping[str, Seen]:
+        found: dict[str, Seen] = {}
+        async for stream in self._client.streams.describe():
+            if len(found) == STREAMS_MAX:
+                break
+            bounds = await self._client.streams.get(stream.name).bounds()
+            found[stream.name] = totals(bounds)
+        return found
+
+
+def totals(bounds: Sequence[PartitionBounds]) -> Seen:
+    """Totals over the partitions of a stream."""
+    return Seen(
+        len(bounds),
+        sum(part.log_end for part in bounds),
+        sum(part.log_end - part.log_start for part in bounds),
+        sum(part.bytes for part in bounds),
+    )
+
+
+def table(seen: Mapping[str, Seen], before: Mapping[str, Seen], elapsed: float) -> RenderableType:
+    """The view: totals, and messages a second since the view before."""
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    shown.add_column("STREAM")
+    for name in ("PARTITIONS", "MESSAGES", "MESSAGES/S", "MIB"):
+        shown.add_column(name, justify="right")
+    for name, now in seen.items():
+        came = now.end - before[name].end if name in before else 0
+        rate = f"{came / elapsed:,.0f}" if elapsed else "-"
+        size = f"{now.bytes / 2**20:,.1f}"
+        shown.add_row(Text(name), str(now.partitions), f"{now.messages:,}", rate, size)
+    if seen:
+        return Group(Text(), shown)
+    return Group(Text(), Text("No streams yet: liftbridge create orders", style="dim"))
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    command(app, "dev", Shape(DevRow), has_server=False, panel="Start here")(dev)

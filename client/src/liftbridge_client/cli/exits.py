@@ -1,0 +1,63 @@
+"""Exit codes of every command, and the one line that tells of an error.
+
+0 done; 1 the server refused, or the data is not as claimed; 2 the command line or a file named on
+it is wrong; 3 the server is away or unhealthy; 4 no answer in time. Ctrl-C ends with 130.
+"""
+
+from typing import Final
+
+import typer
+
+from liftbridge_client.errors import (
+    AckTimeoutError,
+    ClosedError,
+    LiftbridgeError,
+    OutcomeUnknownError,
+    RetriableError,
+    ServerError,
+    UsageError,
+)
+
+OK: Final = 0
+REFUSED: Final = 1
+USAGE: Final = 2
+UNHEALTHY: Final = 3
+TIMED_OUT: Final = 4
+INTERRUPTED: Final = 130
+
+_KINDS: Final[tuple[tuple[type[LiftbridgeError], int], ...]] = (
+    (AckTimeoutError, TIMED_OUT),
+    (OutcomeUnknownError, TIMED_OUT),
+    (ClosedError, UNHEALTHY),
+    (UsageError, USAGE),
+    (RetriableError, UNHEALTHY),
+    (ServerError, UNHEALTHY),
+)
+
+
+def code_of(error: LiftbridgeError) -> int:
+    """Exit code for an error; a refusal unless the table says otherwise."""
+    return next((code for kind, code in _KINDS if isinstance(error, kind)), REFUSED)
+
+
+def line_of(error: LiftbridgeError) -> str:
+    """One line: what happened, its code, what to do."""
+    text = " ".join(str(error).split())
+    return f"liftbridge: {text.rstrip('.')} ({error.code}). {error.advice}"
+
+
+def told(error: Exception) -> tuple[str, int]:
+    """The one line for any error, and its exit code."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, LiftbridgeError):
+        return line_of(error), code_of(error)
+    if isinstance(error, typer.TyperException):
+        text = " ".join(error.format_message().split()).rstrip(".")
+        return f"liftbridge: {text} (USAGE). Look at --help.", USAGE
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        return f"liftbridge: {place}{error.strerror or error} (SYSTEM).", UNHEALTHY
+    text = f"{type(error).__name__}: {error}"
+    advice = "Please report it; LIFTBRIDGE_TRACEBACK=1 shows where."
+    return f"liftbridge: this is a bug: {' '.join(text.split())} (BUG). {advice}", UNHEALTHY

@@ -1,0 +1,194 @@
+"""A broker with a NATS server inside, as a child process of a command, on 127.0.0.1 only."""
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Final, Self
+
+from liftbridge_client.aio.client import connect
+from liftbridge_client.errors import LiftbridgeError, RetriableError, UsageError
+
+HOST: Final = "127.0.0.1"
+READY_SECONDS_MAX: Final = 30.0
+STOP_SECONDS_MAX: Final = 15.0
+POLL_SECONDS: Final = 0.05
+LOG_LINES: Final = 3
+
+# Runs between fork and exec in a fresh interpreter: the child gets SIGTERM when its parent dies,
+# however it dies (PR_SET_PDEATHSIG is 1). A parent that died before is seen by its number.
+_LAUNCHER: Final = (
+    "import ctypes,os,signal,sys;"
+    "ctypes.CDLL(None).prctl(1,int(signal.SIGTERM),0,0,0);"
+    "os.getppid()==int(sys.argv[1]) or sys.exit(1);"
+    "os.execv(sys.argv[2],sys.argv[2:])"
+)
+
+
+def is_free(port: int) -> bool:
+    """Whether nobody listens on a port of this machine."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def free_port(wanted: int = 0) -> int:
+    """The port wanted when it is free, another one otherwise."""
+    if wanted and is_free(wanted):
+        return wanted
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def find_program() -> Path:
+    """The broker's program: beside this Python, or on PATH.
+
+    Raises:
+        UsageError: It is not installed.
+    """
+    beside = Path(sys.executable).parent / "liftbridge-broker"
+    found = str(beside) if beside.exists() else shutil.which("liftbridge-broker")
+    if found is None:
+        raise UsageError("liftbridge-broker is neither beside this Python nor on PATH: install it")
+    return Path(found)
+
+
+class LocalBroker:
+    """The child process; may be started again on the same data and ports.
+
+    Attributes:
+        data_dir: Its data.
+        log_path: Its log, appended to by every start.
+        port: Where it serves gRPC.
+        nats_port: Where its NATS server listens.
+        metrics_port: Where it serves metrics.
+    """
+
+    def __init__(self, data_dir: Path, *, port: int, nats_port: int, metrics_port: int) -> None:
+        self.data_dir = data_dir
+        self.log_path = data_dir / "broker.log"
+        self.port = port
+        self.nats_port = nats_port
+        self.metrics_port = metrics_port
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """Address for clients."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def nats_url(self) -> str:
+        """Address of the NATS server."""
+        return f"nats://{HOST}:{self.nats_port}"
+
+    @property
+    def metrics_url(self) -> str:
+        """Address of the metrics."""
+        return f"http://{HOST}:{self.metrics_port}/metrics"
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code, `None` while it runs or before it was started."""
+        return None if self._process is None else self._process.poll()
+
+    def _command(self) -> list[str]:
+        return [
+            *(sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), str(find_program())),
+            *("--embedded-nats", "--nats-servers", self.nats_url),
+            *("--data-dir", str(self.data_dir), "--host", HOST, "--port", str(self.port)),
+            *("--metrics-listen", f"{HOST}:{self.metrics_port}"),
+            *("--set", "cursors.stream.partitions=1"),
+        ]
+
+    async def start(self) -> None:
+        """Start it and wait until it serves.
+
+        Raises:
+            RetriableError: It ended, or did not serve within `READY_SECONDS_MAX`; holds the end of
+                its log. It is not running then.
+            UsageError: It is not installed.
+        """
+        command = self._command()
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603, ASYNC220 - our own program; forks once
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                # Its own session: Ctrl-C is for the command, which then ends the broker.
+                start_new_session=True,
+            )
+        is_ready = False
+        try:
+            async with asyncio.timeout(READY_SECONDS_MAX):
+                while not await self._serves():
+                    if self.exit_code is not None:
+                        raise RetriableError(f"the broker ended at its start: {self._last_words()}")
+                    await asyncio.sleep(POLL_SECONDS)
+            is_ready = True
+        except TimeoutError:
+            raise RetriableError(f"the broker does not serve: {self._last_words()}") from None
+        finally:
+            if not is_ready:
+                self.kill()
+
+    async def _serves(self) -> bool:
+        if is_free(self.port):  # far cheaper to ask often than a connection
+            return False
+        second = timedelta(seconds=1)
+        try:
+            async with connect(self.address, timeout=second, retry_time=second):
+                return True
+        except LiftbridgeError:
+            return False
+
+    def kill(self) -> None:
+        """End it as a crash does (SIGKILL); harmless when it does not run."""
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+
+    async def stop(self) -> int:
+        """Ask it to end and wait; 0 when it ended cleanly.
+
+        Raises:
+            RetriableError: It still ran after `STOP_SECONDS_MAX`; it is killed.
+        """
+        process = self._process
+        if process is None:
+            return 0
+        if process.poll() is None:
+            process.terminate()
+        try:
+            async with asyncio.timeout(STOP_SECONDS_MAX):
+                while (code := process.poll()) is None:  # noqa: ASYNC110 - a process is no event
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError:
+            self.kill()
+            raise RetriableError(f"the broker did not end: {self._last_words()}") from None
+        return code
+
+    def _last_words(self) -> str:
+        lines = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+        return " | ".join(line.strip() for line in lines[-LOG_LINES:])
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.stop()

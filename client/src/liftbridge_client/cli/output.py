@@ -1,0 +1,193 @@
+"""What commands print: one row type for each command, and one way to print rows in each form.
+
+Rows go to standard output, talk to standard error. `table` is for people, `json` is one document,
+`jsonl` one object a line, `schema` the JSON Schema of the document. A command that prints rows
+while it runs gives a `line` function; its `table` is lines made by it.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from types import NoneType, UnionType
+from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+Row = TypeVar("Row", bound=tuple[Any, ...])
+
+WIDTH_UNBOUNDED: Final = 10_000
+_SCALARS: Final[Mapping[object, Mapping[str, object]]] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    datetime: {"type": "string", "format": "date-time"},
+    NoneType: {"type": "null"},
+}
+
+
+class Form(StrEnum):
+    """Forms of output."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+    SCHEMA = "schema"
+
+
+def plain(value: Any) -> Any:
+    """A row or a value of one as what JSON knows."""
+    if hasattr(value, "_asdict"):
+        return {name: plain(part) for name, part in value._asdict().items()}
+    if isinstance(value, Mapping):
+        return {str(name): plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value
+
+
+def schema(kind: Any) -> dict[str, Any]:
+    """JSON Schema of a type: a NamedTuple, a scalar, a union, a sequence or a mapping of those."""
+    if kind in _SCALARS:
+        return dict(_SCALARS[kind])
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is UnionType:
+        return {"anyOf": [schema(part) for part in arguments]}
+    if origin in (list, tuple, Sequence):
+        return {"type": "array", "items": schema(arguments[0])}
+    if origin in (dict, Mapping):
+        return {"type": "object", "additionalProperties": schema(arguments[1])}
+    hints = get_type_hints(kind)
+    return {
+        "title": kind.__name__,
+        "type": "object",
+        "properties": {name: schema(hint) for name, hint in hints.items()},
+        "required": list(hints),
+        "additionalProperties": False,
+    }
+
+
+class Shape(Generic[Row]):
+    """What a command prints.
+
+    Attributes:
+        row: Type of its rows, a NamedTuple.
+        is_many: Whether it prints any number of rows, or exactly one.
+        line: For rows printed while the command runs: a row as a line for people.
+    """
+
+    def __init__(
+        self, row: type[Row], *, is_many: bool = False, line: Callable[[Row], str] | None = None
+    ) -> None:
+        self.row = row
+        self.is_many = is_many
+        self.line = line
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of the document that `-o json` prints."""
+        item = schema(self.row)
+        document = {"type": "array", "items": item} if self.is_many else item
+        return {"$schema": "https://json-schema.org/draft/2020-12/schema", **document}
+
+
+class Printer(Generic[Row]):
+    """Prints the rows of one run; used with `with`, which ends the document."""
+
+    def __init__(self, shape: Shape[Row], form: Form) -> None:
+        self._shape = shape
+        self._form = form
+        self._count = 0
+        self._kept: list[Row] = []
+
+    def row(self, row: Row) -> None:
+        """Print a row, or keep it until the end when the form needs all of them."""
+        first = self._count == 0
+        self._count += 1
+        write = sys.stdout.write
+        match self._form:
+            case Form.JSONL:
+                write(json.dumps(plain(row), ensure_ascii=False) + "\n")
+            case Form.JSON if self._shape.is_many:
+                write(("[\n" if first else ",\n") + json.dumps(plain(row), ensure_ascii=False))
+            case Form.JSON:
+                write(json.dumps(plain(row), ensure_ascii=False, indent=2) + "\n")
+            case _ if self._shape.line is not None:
+                write(self._shape.line(row) + "\n")
+            case _:
+                self._kept.append(row)
+
+    def text(self, data: bytes) -> None:
+        """Print bytes as they are, for a format of the caller's."""
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+
+    def flush(self) -> None:
+        """Let everybody see what was printed."""
+        sys.stdout.flush()
+
+    def end(self) -> None:
+        """End the document."""
+        if self._form is Form.JSON and self._shape.is_many:
+            sys.stdout.write("\n]\n" if self._count else "[]\n")
+        elif self._form is Form.TABLE and self._shape.line is None:
+            self._table()
+        sys.stdout.flush()
+
+    def _table(self) -> None:
+        hints = get_type_hints(self._shape.row)
+        if not self._shape.is_many:
+            if not self._kept:
+                return
+            table = Table(box=None, show_header=False, pad_edge=False)
+            for name, value in zip(hints, self._kept[0], strict=True):
+                table.add_row(Text(_title(name), style="bold"), Text(_cell(value)))
+        else:
+            table = Table(box=None, pad_edge=False, header_style="bold")
+            for name, hint in hints.items():
+                is_number = hint in (int, float)
+                table.add_column(_title(name), justify="right" if is_number else "left")
+            for row in self._kept:
+                table.add_row(*(Text(_cell(value)) for value in row))
+        self._kept = []
+        stdout_console().print(table)
+
+
+def stdout_console() -> Console:
+    """Console for data; what is no terminal cuts nothing."""
+    is_terminal = sys.stdout.isatty()
+    return Console(file=sys.stdout, width=None if is_terminal else WIDTH_UNBOUNDED, soft_wrap=True)
+
+
+def stderr_console() -> Console:
+    """Console for talk; what is no terminal wraps nothing."""
+    return Console(file=sys.stderr, width=None if sys.stderr.isatty() else WIDTH_UNBOUNDED)
+
+
+def say(text: str) -> None:
+    """Talk: one line on standard error."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def _title(name: str) -> str:
+    return name.replace("_", " ").upper()
+
+
+def _cell(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "-", True: "yes", False: "no"}[value]
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(sep=" ", timespec="milliseconds")
+    if isinstance(value, float):
+        return f"{value:,.3f}"
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={_cell(part)}" for name, part in value.items()) or "-"
+    if isinstance(value, list | tuple):
+        return ",".join(_cell(part) for part in value) or "-"
+    return str(value)

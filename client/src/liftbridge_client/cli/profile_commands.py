@@ -1,0 +1,116 @@
+"""`liftbridge profile`: connections under names."""
+
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple
+
+import typer
+
+from liftbridge_client.cli import profiles
+from liftbridge_client.cli.command import Run, command
+from liftbridge_client.cli.output import Shape
+from liftbridge_client.core.addresses import parse_addresses
+from liftbridge_client.errors import UsageError
+
+GROUP: Final = "profile"
+
+
+class ProfileRow(NamedTuple):
+    """A profile; empty strings stand for what is not set."""
+
+    name: str
+    current: bool
+    servers: str
+    tls: bool
+    ca: str
+    cert: str
+    key: str
+    server_name: str
+
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="Name of the profile.",
+        autocompletion=lambda: sorted(profiles.load().by_name),
+    ),
+]
+Pem = typer.Option(exists=True, dir_okay=False, resolve_path=True, help="PEM file.")
+
+
+async def add(
+    run: Run[ProfileRow],
+    name: Name,
+    *,
+    servers: Annotated[str, typer.Option(metavar="HOST:PORT,...", help="Brokers.")] = (
+        profiles.SERVERS_DEFAULT
+    ),
+    tls: Annotated[bool, typer.Option("--tls", help="Encrypt, trusting the system's CAs.")] = False,
+    ca: Annotated[Path | None, Pem] = None,
+    cert: Annotated[Path | None, Pem] = None,
+    key: Annotated[Path | None, Pem] = None,
+    server_name: Annotated[str, typer.Option(help="Name in the server's certificate.")] = "",
+    use: Annotated[bool, typer.Option("--use", help="Make it the current one.")] = False,
+) -> None:
+    """Add a profile, or replace it; the first one becomes the current one."""
+    parse_addresses(servers)
+    if (cert is None) != (key is None):
+        raise UsageError("--cert and --key go together")
+    files = {"ca": ca, "cert": cert, "key": key}
+    profile = profiles.Profile(
+        servers=servers,
+        tls=tls,
+        server_name=server_name,
+        **{option: str(path) for option, path in files.items() if path is not None},
+    )
+    known = profiles.load()
+    current = name if use or not known.current else known.current
+    by_name = {**known.by_name, profiles.check_name(name): profile}
+    profiles.store(profiles.Profiles(current, by_name))
+    run.emit(ProfileRow(name, name == current, *profile))
+
+
+async def use(run: Run[ProfileRow], name: Name) -> None:
+    """Make a profile the current one."""
+    known = profiles.load()
+    profile = profiles.choose(servers=None, profile=name)
+    profiles.store(profiles.Profiles(name, known.by_name))
+    run.emit(ProfileRow(name, True, *profile))  # noqa: FBT003 - a field of a row
+
+
+async def show(run: Run[ProfileRow], name: Annotated[str, typer.Argument()] = "") -> None:
+    """Show a profile, the current one when none is named."""
+    current = profiles.load().current
+    profile = profiles.choose(servers=None, profile=name or None)
+    shown = name or current
+    run.emit(ProfileRow(shown, shown == current, *profile))
+
+
+async def list_(run: Run[ProfileRow]) -> None:
+    """List profiles."""
+    known = profiles.load()
+    for name in sorted(known.by_name):
+        run.emit(ProfileRow(name, name == known.current, *known.by_name[name]))
+
+
+async def remove(run: Run[ProfileRow], name: Name) -> None:
+    """Remove a profile."""
+    known = profiles.load()
+    profile = profiles.choose(servers=None, profile=name)
+    by_name = {other: found for other, found in known.by_name.items() if other != name}
+    current = "" if name == known.current else known.current
+    profiles.store(profiles.Profiles(current, by_name))
+    run.emit(ProfileRow(name, False, *profile))  # noqa: FBT003 - a field of a row
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(help="Connections under names.", no_args_is_help=True)
+    one = Shape(ProfileRow)
+    command(group, "add", one, has_server=False, group=GROUP)(add)
+    command(group, "use", one, has_server=False, group=GROUP)(use)
+    command(group, "show", one, has_server=False, group=GROUP)(show)
+    many = Shape(ProfileRow, is_many=True)
+    command(group, "list", many, has_server=False, group=GROUP)(list_)
+    command(group, "remove", one, has_server=False, group=GROUP)(remove)
+    app.add_typer(group, name=GROUP, rich_help_panel="Start here")

@@ -1,0 +1,175 @@
+"""Profiles: servers, TLS and credentials under a name, in one TOML file.
+
+The file is `profiles.toml` in the user's configuration folder (`$XDG_CONFIG_HOME/liftbridge`), or
+where `LIFTBRIDGE_CONFIG` says. It is written whole and renamed into place, readable by its owner
+only.
+
+    current = "prod"
+
+    [profiles.prod]
+    servers = "a:9292,b:9292"
+    ca = "/etc/liftbridge/ca.pem"
+    cert = "/etc/liftbridge/me.pem"
+    key = "/etc/liftbridge/me.key"
+    server_name = ""
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import platformdirs
+import tomli_w
+
+from liftbridge_client.core.addresses import parse_addresses
+from liftbridge_client.errors import UsageError
+from liftbridge_client.model import TlsFiles
+
+SERVERS_DEFAULT: Final = "localhost:9292"
+NAME_LENGTH_MAX: Final = 64
+
+
+class Profile(NamedTuple):
+    """One connection; empty strings stand for what is not set.
+
+    Attributes:
+        servers: Addresses, with commas.
+        tls: Whether connections are encrypted; so they are when a file below is named.
+        ca: Authorities for the server's certificate, a PEM file.
+        cert: Certificate shown to the server: the credentials, a PEM file.
+        key: Its private key, a PEM file.
+        server_name: Name expected in the server's certificate instead of the host.
+    """
+
+    servers: str = SERVERS_DEFAULT
+    tls: bool = False
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    server_name: str = ""
+
+    def tls_files(self) -> TlsFiles | None:
+        """TLS of the connection, `None` for plaintext."""
+        if not (self.tls or self.ca or self.cert or self.key):
+            return None
+        return TlsFiles(
+            ca=Path(self.ca) if self.ca else None,
+            cert=Path(self.cert) if self.cert else None,
+            key=Path(self.key) if self.key else None,
+            server_name=self.server_name,
+        )
+
+
+class Profiles(NamedTuple):
+    """Content of the file.
+
+    Attributes:
+        current: Name of the profile in use, empty for none.
+        by_name: All profiles.
+    """
+
+    current: str
+    by_name: Mapping[str, Profile]
+
+
+def config_path() -> Path:
+    """Where profiles are."""
+    if override := os.environ.get("LIFTBRIDGE_CONFIG"):
+        return Path(override)
+    return platformdirs.user_config_path("liftbridge") / "profiles.toml"
+
+
+def load() -> Profiles:
+    """Read the file; no file is no profiles.
+
+    Raises:
+        UsageError: The file is not understood.
+    """
+    path = config_path()
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return Profiles("", {})
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: {error}") from error
+    tables = data.get("profiles", {})
+    current = data.get("current", "")
+    if not isinstance(tables, dict) or not isinstance(current, str):
+        raise UsageError(f"{path}: `current` must be a name and `profiles` a table")
+    return Profiles(current, {name: _profile(path, name, tables[name]) for name in tables})
+
+
+def _profile(path: Path, name: str, table: object) -> Profile:
+    if not isinstance(table, dict):
+        raise UsageError(f"{path}: profiles.{name} is no table")
+    for key, value in table.items():
+        if key not in Profile._fields:
+            raise UsageError(f"{path}: profiles.{name}.{key} is not known")
+        if not isinstance(value, bool if key == "tls" else str):
+            raise UsageError(f"{path}: profiles.{name}.{key} has the wrong type")
+    profile = Profile(**table)
+    parse_addresses(profile.servers)
+    return profile
+
+
+def store(profiles: Profiles) -> None:
+    """Write the file.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    path = config_path()
+    document: dict[str, object] = {
+        "profiles": {
+            name: {key: value for key, value in profile._asdict().items() if value}
+            for name, profile in sorted(profiles.by_name.items())
+        }
+    }
+    if profiles.current:
+        document = {"current": profiles.current, **document}
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(tomli_w.dumps(document))
+        temporary.replace(path)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def check_name(name: str) -> str:
+    """A name for a profile.
+
+    Raises:
+        UsageError: It is empty, too long, or has other characters than letters, digits, -, _ and .
+    """
+    is_word = name.replace("-", "").replace("_", "").replace(".", "").isalnum()
+    if not is_word or len(name) > NAME_LENGTH_MAX:
+        raise UsageError(
+            f"profile name {name!r}: must be 1 to {NAME_LENGTH_MAX} letters, digits, -, _ or ."
+        )
+    return name
+
+
+def choose(*, servers: str | None, profile: str | None) -> Profile:
+    """The connection: the profile named, or the current one, with `servers` in place of its own.
+
+    Args:
+        servers: Of the command line or `LIFTBRIDGE_SERVERS`.
+        profile: Of the command line or `LIFTBRIDGE_PROFILE`.
+
+    Raises:
+        UsageError: There is no such profile.
+    """
+    if servers and not profile:
+        return Profile(servers=servers)
+    profiles = load()
+    name = profile or profiles.current
+    if name and name not in profiles.by_name:
+        known = ", ".join(sorted(profiles.by_name)) or "none"
+        raise UsageError(f"no such profile: {name} (known: {known})")
+    found = profiles.by_name[name] if name else Profile()
+    return found._replace(servers=servers) if servers else found

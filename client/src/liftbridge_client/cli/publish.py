@@ -1,0 +1,203 @@
+"""`liftbridge publish`: arguments, lines of standard input, or lines of files."""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple
+
+import typer
+from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+from liftbridge_client.aio.publisher import Outgoing
+from liftbridge_client.cli import exits, values
+from liftbridge_client.cli.command import Run, command
+from liftbridge_client.cli.output import Form, Shape, say, stderr_console
+from liftbridge_client.errors import LiftbridgeError, UsageError
+from liftbridge_client.model import AckPolicy, PublishResult, from_ns
+
+CHUNK: Final = 1_000
+LINE_BYTES_MAX: Final = 16 * 1024 * 1024
+POLICIES: Final = ("leader", "all", "none")
+READ_BYTES: Final = 256 * 1024
+
+
+class PublishedRow(NamedTuple):
+    """Where a message is stored, or why not; `offset` is -1 when it is not, or not known."""
+
+    number: int
+    partition: int
+    offset: int
+    time: datetime | None
+    duplicate: bool
+    error: str
+
+
+class How(NamedTuple):
+    """What is the same for all messages."""
+
+    key: bytes
+    delimiter: bytes
+    headers: dict[str, bytes]
+    partition: int | None
+
+
+def _policy(text: str) -> str:
+    if text not in POLICIES:
+        raise typer.BadParameter(f"{text!r}: must be one of {', '.join(POLICIES)}")
+    return text
+
+
+async def publish(
+    run: Run[PublishedRow],
+    name: Annotated[str, typer.Argument(metavar="STREAM", help="Name of the stream.")],
+    messages: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[VALUE]...", help="Messages; none reads lines of standard input."),
+    ] = None,
+    *,
+    file: Annotated[
+        list[Path] | None,
+        typer.Option("--file", "-f", exists=True, dir_okay=False, help="Publish its lines."),
+    ] = None,
+    key: Annotated[str, typer.Option("--key", "-k", help="Key of the messages.")] = "",
+    key_delimiter: Annotated[
+        str, typer.Option("--key-delimiter", "-K", help="What ends the key of each message.")
+    ] = "",
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header; may be repeated."),
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, help="Partition; the key decides.")
+    ] = None,
+    ack: Annotated[
+        str, typer.Option(parser=_policy, metavar="leader|all|none", help="What an ack means.")
+    ] = "leader",
+    idempotent: Annotated[
+        bool, typer.Option("--idempotent", help="Repeat after failures without duplicates.")
+    ] = False,
+    rate: Annotated[
+        float, typer.Option(min=0.0, help="At most so many messages a second; 0 is no limit.")
+    ] = 0.0,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print failures only.")] = False,
+) -> None:
+    """Publish messages: arguments, lines of files, or lines of standard input."""
+    if messages and file:
+        raise UsageError("messages are arguments or lines of --file, not both")
+    policy: AckPolicy = ack  # type: ignore[assignment]  # checked by the parser
+    how = How(
+        os.fsencode(key),
+        os.fsencode(key_delimiter),
+        dict(values.header(text) for text in header or ()),
+        partition,
+    )
+    failed = 0
+    async with run.client() as lb, contextlib.AsyncExitStack() as stack:
+        publisher = await stack.enter_async_context(
+            lb.streams.get(name).publisher(ack_policy=policy, idempotent=idempotent)
+        )
+        advance = _progress(stack, is_wanted=not messages)
+        number = 0
+        async for chunk in _paced(_chunks(messages, file, rate), rate):
+            results = await publisher.publish_batch([_outgoing(value, how) for value in chunk])
+            for result in results:
+                row = _row(number, result)
+                number += 1
+                failed += row.error != ""
+                if row.error or not quiet:
+                    run.emit(row)
+            run.printer.flush()
+            advance(len(chunk))
+    if failed:
+        run.exit_code = exits.REFUSED
+        say(f"liftbridge: {failed} of {number} messages were not published")
+    elif run.form is Form.TABLE and number > 1:
+        say(f"liftbridge: {number} messages published")
+
+
+def _outgoing(value: bytes, how: How) -> Outgoing:
+    key = how.key
+    if how.delimiter and how.delimiter in value:
+        key, _, value = value.partition(how.delimiter)
+    return Outgoing(value, key, how.headers or None, how.partition)
+
+
+def _row(number: int, result: PublishResult) -> PublishedRow:
+    if isinstance(result, LiftbridgeError):
+        return PublishedRow(number, -1, -1, None, False, f"{result} ({result.code})")  # noqa: FBT003 - a field of a row
+    time = from_ns(result.timestamp) if result.timestamp else None
+    return PublishedRow(number, result.partition, result.offset, time, result.duplicate, "")
+
+
+def line(row: PublishedRow) -> str:
+    """A row for people."""
+    if row.error:
+        return f"message {row.number}: {row.error}"
+    return f"partition {row.partition} offset {row.offset}"
+
+
+def _progress(stack: contextlib.AsyncExitStack, *, is_wanted: bool) -> Callable[[int], None]:
+    """A counter on standard error while lines are read, when both ends are worth it."""
+    if not is_wanted or not sys.stderr.isatty() or sys.stdout.isatty():
+        return lambda _count: None
+    columns = (SpinnerColumn(), TextColumn("published"), MofNCompleteColumn())
+    bar = stack.enter_context(Progress(*columns, console=stderr_console(), transient=True))
+    task = bar.add_task("published", total=None)
+    return lambda count: bar.advance(task, count)
+
+
+async def _chunks(
+    messages: Sequence[str] | None, files: Sequence[Path] | None, rate: float
+) -> AsyncIterator[Sequence[bytes]]:
+    """Messages in the portions they are published in; a live pipe is not waited for to fill one."""
+    size = CHUNK if not rate else max(1, min(CHUNK, int(rate / 10)))
+    if messages:
+        encoded = [os.fsencode(message) for message in messages]
+        for first in range(0, len(encoded), size):
+            yield encoded[first : first + size]
+        return
+    for path in files or (None,):
+        async for lines in _lines(path):
+            for first in range(0, len(lines), size):
+                yield lines[first : first + size]
+
+
+async def _lines(path: Path | None) -> AsyncIterator[Sequence[bytes]]:
+    """Lines of a file, of standard input for `None`, as they can be read."""
+    descriptor = os.open(path, os.O_RDONLY) if path is not None else sys.stdin.fileno()
+    rest = b""
+    try:
+        while data := await asyncio.to_thread(os.read, descriptor, READ_BYTES):
+            *lines, rest = (rest + data).split(b"\n")
+            if len(rest) > LINE_BYTES_MAX:
+                raise UsageError(f"a line is longer than {LINE_BYTES_MAX} bytes")
+            yield [one.removesuffix(b"\r") for one in lines]
+    finally:
+        if path is not None:
+            os.close(descriptor)
+    if rest:
+        yield [rest]
+
+
+async def _paced(
+    chunks: AsyncIterator[Sequence[bytes]], rate: float
+) -> AsyncIterator[Sequence[bytes]]:
+    """The chunks, each not before its messages are due."""
+    loop = asyncio.get_running_loop()
+    due = loop.time()
+    async for chunk in chunks:
+        if rate:
+            await asyncio.sleep(max(0.0, due - loop.time()))
+            due = max(due, loop.time() - 1.0) + len(chunk) / rate
+        if chunk:
+            yield chunk
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    shape = Shape(PublishedRow, is_many=True, line=line)
+    command(app, "publish", shape, panel="Messages")(publish)

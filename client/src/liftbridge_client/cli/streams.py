@@ -1,0 +1,411 @@
+"""Commands that make, change and show streams."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+
+from liftbridge_client.cli import values
+from liftbridge_client.cli.command import Run, command
+from liftbridge_client.cli.output import Shape
+from liftbridge_client.errors import NotFoundError, UsageError
+from liftbridge_client.model import (
+    FsyncPolicy,
+    PartitionBounds,
+    StreamDescription,
+    StreamInfo,
+    StreamSettings,
+    from_ns,
+)
+
+PANEL: Final = "Streams"
+FSYNC_POLICIES: Final = ("never", "interval", "commit", "auto")
+
+
+class StreamRow(NamedTuple):
+    """A stream."""
+
+    name: str
+    subject: str
+    partitions: int
+    replication: int
+    paused: int
+    readonly: int
+    created: datetime
+
+
+class PartitionRow(NamedTuple):
+    """A partition as metadata tells of it; `newest` is -1 when it is empty."""
+
+    stream: str
+    partition: int
+    leader: str
+    replicas: Sequence[str]
+    isr: Sequence[str]
+    high_watermark: int
+    newest: int
+    paused: bool
+    readonly: bool
+
+
+class BoundsRow(NamedTuple):
+    """Where a partition begins and ends; ends are exclusive."""
+
+    stream: str
+    partition: int
+    start: int
+    high_watermark: int
+    end: int
+    messages: int
+    bytes: int
+    segments: int
+    first_time: datetime | None
+    last_time: datetime | None
+    offset_at_time: int | None
+
+
+class BrokerRow(NamedTuple):
+    """A broker."""
+
+    id: str
+    host: str
+    port: int
+    partitions: int
+    leaders: int
+
+
+class SettingsRow(NamedTuple):
+    """Settings in force; sizes in bytes, times in seconds."""
+
+    name: str
+    subject: str
+    group: str
+    partitions: int
+    replication: int
+    retention_max_bytes: int | None
+    retention_max_messages: int | None
+    retention_max_age: float | None
+    cleaner_interval: float | None
+    segment_max_bytes: int | None
+    segment_max_age: float | None
+    compact_max_goroutines: int | None
+    compact_enabled: bool | None
+    auto_pause_time: float | None
+    auto_pause_disable_if_subscribers: bool | None
+    min_isr: int | None
+    optimistic_concurrency_control: bool | None
+    encryption: bool | None
+    fsync_policy: str | None
+    tombstone_retention: float | None
+
+
+class DoneRow(NamedTuple):
+    """What was done to a stream."""
+
+    stream: str
+    partitions: Sequence[int]
+    done: str
+
+
+def _fsync(text: str) -> str:
+    if text not in FSYNC_POLICIES:
+        raise typer.BadParameter(f"{text!r}: must be one of {', '.join(FSYNC_POLICIES)}")
+    return text
+
+
+def _option(name: str, text: str, **more: Any) -> Any:
+    return typer.Option(name, help=text, rich_help_panel="Settings", **more)
+
+
+Name = Annotated[str, typer.Argument(metavar="STREAM", help="Name of the stream.")]
+Partitions = Annotated[
+    list[int] | None,
+    typer.Option("--partition", "-p", min=0, help="A partition; may be repeated. All by default."),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
+_SIZE: Final = {"parser": values.size, "metavar": "SIZE"}
+_TIME: Final = {"parser": values.duration, "metavar": "DURATION"}
+MaxBytes = Annotated[int | None, _option("--max-bytes", "Keep at most this much.", **_SIZE)]
+MaxMessages = Annotated[int | None, _option("--max-messages", "Keep at most so many.", min=0)]
+MaxAge = Annotated[
+    timedelta | None, _option("--max-age", "Keep messages at most this long.", **_TIME)
+]
+CleanerInterval = Annotated[
+    timedelta | None, _option("--cleaner-interval", "How often old messages are removed.", **_TIME)
+]
+SegmentBytes = Annotated[int | None, _option("--segment-bytes", "Size of a segment.", **_SIZE)]
+SegmentAge = Annotated[timedelta | None, _option("--segment-age", "Age of a segment.", **_TIME)]
+Compact = Annotated[
+    bool | None,
+    _option("--compact/--no-compact", "Whether only the last message of each key is kept."),
+]
+AutoPause = Annotated[
+    timedelta | None, _option("--auto-pause", "Pause after being idle so long.", **_TIME)
+]
+MinIsr = Annotated[int | None, _option("--min-isr", "Replicas in sync that acks need.", min=1)]
+Concurrency = Annotated[
+    bool | None,
+    _option(
+        "--concurrency-control/--no-concurrency-control", "Whether publishers may name the offset."
+    ),
+]
+Fsync = Annotated[
+    str | None,
+    _option("--fsync", "When data is synced to disk: never, interval, commit or auto.",
+            parser=_fsync, metavar="POLICY"),
+]  # fmt: skip
+Tombstones = Annotated[
+    timedelta | None,
+    _option("--tombstone-retention", "How long a message without value outlives its key.", **_TIME),
+]
+
+
+def _settings(
+    *,
+    max_bytes: MaxBytes = None,
+    max_messages: MaxMessages = None,
+    max_age: MaxAge = None,
+    cleaner_interval: CleanerInterval = None,
+    segment_bytes: SegmentBytes = None,
+    segment_age: SegmentAge = None,
+    compact: Compact = None,
+    auto_pause: AutoPause = None,
+    min_isr: MinIsr = None,
+    concurrency_control: Concurrency = None,
+    fsync: Fsync = None,
+    tombstone_retention: Tombstones = None,
+) -> StreamSettings:
+    """Settings as the command line gives them."""
+    policy: FsyncPolicy | None = fsync  # type: ignore[assignment]  # checked by the parser
+    return StreamSettings(
+        retention_max_bytes=max_bytes,
+        retention_max_messages=max_messages,
+        retention_max_age=max_age,
+        cleaner_interval=cleaner_interval,
+        segment_max_bytes=segment_bytes,
+        segment_max_age=segment_age,
+        compact_enabled=compact,
+        auto_pause_time=auto_pause,
+        min_isr=min_isr,
+        optimistic_concurrency_control=concurrency_control,
+        fsync_policy=policy,
+        tombstone_retention=tombstone_retention,
+    )
+
+
+async def create(
+    run: Run[StreamRow],
+    name: Name,
+    *,
+    subject: Annotated[
+        str, typer.Option(help="NATS subject it is attached to, * and > included; its name.")
+    ] = "",
+    partitions: Annotated[int, typer.Option("--partitions", "-p", min=1)] = 1,
+    replication: Annotated[
+        int, typer.Option(min=-1, help="Replicas of each partition; -1 is one on every broker.")
+    ] = 1,
+    group: Annotated[str, typer.Option(help="NATS queue group.")] = "",
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Do nothing when it exists.")
+    ] = False,
+    settings: StreamSettings,
+) -> None:
+    """Create a stream: keep what is published on a NATS subject."""
+    async with run.client() as lb:
+        known = (await lb.metadata()).streams
+        if not (if_not_exists and name in known):
+            await lb.streams.create(
+                name,
+                subject=subject,
+                partitions=partitions,
+                replication=replication,
+                group=group,
+                settings=settings,
+            )
+        run.emit(stream_row(await lb.streams.get(name).info()))
+
+
+async def alter(run: Run[SettingsRow], name: Name, *, settings: StreamSettings) -> None:
+    """Change settings of a stream; those not named stay."""
+    if settings == StreamSettings():
+        raise UsageError("nothing to change: name at least one setting")
+    async with run.client() as lb:
+        await lb.streams.get(name).alter(settings)
+        run.emit(await _described(lb.streams.describe(name), name))
+
+
+async def show_settings(run: Run[SettingsRow], name: Name) -> None:
+    """Show the settings of a stream that are in force."""
+    async with run.client() as lb:
+        run.emit(await _described(lb.streams.describe(name), name))
+
+
+async def _described(found: Any, name: str) -> SettingsRow:
+    async for stream in found:
+        if stream.name == name:
+            return _settings_row(stream)
+    raise NotFoundError(f"no such stream: {name}")
+
+
+async def delete(run: Run[DoneRow], name: Name, *, yes: Yes = False) -> None:
+    """Delete a stream with its data."""
+    run.confirm(f"Delete stream {name} and all its messages?", is_confirmed=yes)
+    async with run.client() as lb:
+        await lb.streams.delete(name)
+    run.emit(DoneRow(name, [], "deleted"))
+
+
+async def pause(
+    run: Run[DoneRow],
+    name: Name,
+    *,
+    partition: Partitions = None,
+    resume_all: Annotated[
+        bool, typer.Option("--resume-all", help="A publish to one partition resumes all.")
+    ] = False,
+) -> None:
+    """Pause partitions: intake and subscriptions stop until the next publish."""
+    chosen = partition or []
+    async with run.client() as lb:
+        await lb.streams.get(name).pause(*chosen, resume_all=resume_all)
+    run.emit(DoneRow(name, chosen, "paused"))
+
+
+async def readonly(
+    run: Run[DoneRow],
+    name: Name,
+    *,
+    partition: Partitions = None,
+    off: Annotated[bool, typer.Option("--off", help="Accept publishes again.")] = False,
+) -> None:
+    """Refuse publishes to partitions."""
+    chosen = partition or []
+    async with run.client() as lb:
+        await lb.streams.get(name).set_readonly(*chosen, readonly=not off)
+    run.emit(DoneRow(name, chosen, "writable" if off else "readonly"))
+
+
+async def list_streams(
+    run: Run[StreamRow],
+    prefix: Annotated[str, typer.Argument(help="Only names that start with this.")] = "",
+    *,
+    all_: Annotated[
+        bool, typer.Option("--all", "-a", help="Internal streams too (names with __).")
+    ] = False,
+) -> None:
+    """List streams."""
+    async with run.client() as lb:
+        for stream in await lb.streams.list(prefix):
+            if all_ or prefix or not stream.name.startswith("__"):
+                run.emit(stream_row(stream))
+
+
+async def partitions(run: Run[PartitionRow], name: Name) -> None:
+    """Show the partitions of a stream: leader, replicas, offsets."""
+    async with run.client() as lb:
+        stream = lb.streams.get(name)
+        for number in sorted((await stream.info()).partitions):
+            part = await stream.partition_info(number)
+            run.emit(
+                PartitionRow(
+                    name,
+                    number,
+                    part.leader,
+                    part.replicas,
+                    part.isr,
+                    part.high_watermark,
+                    part.newest_offset,
+                    part.paused,
+                    part.readonly,
+                )
+            )
+
+
+async def bounds(
+    run: Run[BoundsRow],
+    name: Name,
+    *,
+    partition: Partitions = None,
+    time: Annotated[
+        str | None,
+        typer.Option("--time", metavar="TIME", help="Look up the offset of a time: -10m or ISO."),
+    ] = None,
+) -> None:
+    """Show where partitions begin and end, and what they take on disk."""
+    moment = None
+    if time is not None:
+        moment = values.time(time, datetime.now(UTC))
+        if moment is None:
+            raise UsageError(f"--time {time!r}: must be -10m or an ISO time")
+    async with run.client() as lb:
+        for found in await lb.streams.get(name).bounds(*(partition or ()), time=moment):
+            run.emit(_bounds_row(name, found))
+
+
+async def metadata(run: Run[BrokerRow]) -> None:
+    """Show the brokers."""
+    async with run.client() as lb:
+        for broker in (await lb.metadata()).brokers.values():
+            run.emit(BrokerRow(*broker))
+
+
+def stream_row(stream: StreamInfo) -> StreamRow:
+    """A stream as a row."""
+    parts = stream.partitions.values()
+    return StreamRow(
+        stream.name,
+        stream.subject,
+        len(parts),
+        max((len(part.replicas) for part in parts), default=0),
+        sum(part.paused for part in parts),
+        sum(part.readonly for part in parts),
+        stream.created,
+    )
+
+
+def _bounds_row(stream: str, found: PartitionBounds) -> BoundsRow:
+    return BoundsRow(
+        stream,
+        found.partition,
+        found.log_start,
+        found.high_watermark,
+        found.log_end,
+        found.log_end - found.log_start,
+        found.bytes,
+        found.segments,
+        from_ns(found.first_timestamp) if found.first_timestamp else None,
+        from_ns(found.last_timestamp) if found.last_timestamp else None,
+        found.timestamp_offset,
+    )
+
+
+def _settings_row(stream: StreamDescription) -> SettingsRow:
+    names = SettingsRow._fields[5:]
+    found = (getattr(stream.settings, name) for name in names)
+    plain: list[Any] = [
+        value.total_seconds() if isinstance(value, timedelta) else value for value in found
+    ]
+    return SettingsRow(
+        stream.name,
+        stream.subject,
+        stream.group,
+        stream.partitions,
+        stream.replication_factor,
+        *plain,
+    )
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    one_stream = Shape(StreamRow)
+    command(app, "create", one_stream, panel=PANEL, expands={"settings": _settings})(create)
+    command(app, "alter", Shape(SettingsRow), panel=PANEL, expands={"settings": _settings})(alter)
+    command(app, "settings", Shape(SettingsRow), panel=PANEL)(show_settings)
+    command(app, "delete", Shape(DoneRow), panel=PANEL)(delete)
+    command(app, "pause", Shape(DoneRow), panel=PANEL)(pause)
+    command(app, "readonly", Shape(DoneRow), panel=PANEL)(readonly)
+    command(app, "streams", Shape(StreamRow, is_many=True), panel=PANEL)(list_streams)
+    command(app, "partitions", Shape(PartitionRow, is_many=True), panel=PANEL)(partitions)
+    command(app, "bounds", Shape(BoundsRow, is_many=True), panel=PANEL)(bounds)
+    command(app, "metadata", Shape(BrokerRow, is_many=True), panel=PANEL)(metadata)

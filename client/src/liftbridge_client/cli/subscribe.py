@@ -1,0 +1,206 @@
+"""`liftbridge subscribe`: read a partition, or all of them, from any position."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+
+from liftbridge_client.aio.stream import Stream
+from liftbridge_client.cli import formats, values
+from liftbridge_client.cli.command import Run, command
+from liftbridge_client.cli.output import Form, Shape
+from liftbridge_client.errors import UsageError
+from liftbridge_client.model import Message, Start, Stop
+
+QUEUE_MAX: Final = 8
+"""Batches read ahead, over all partitions."""
+
+
+class MessageRow(NamedTuple):
+    """A message; what is no UTF-8 text is base64, and `encoding` says so for all its parts."""
+
+    stream: str
+    partition: int
+    offset: int
+    timestamp: int
+    time: datetime
+    subject: str
+    key: str
+    value: str
+    headers: Mapping[str, str]
+    encoding: str
+
+
+class Reading(NamedTuple):
+    """What is read.
+
+    Attributes:
+        start: Where to begin.
+        stop: Where to end.
+        is_reverse: Whether newest messages come first.
+        resumes: Whether paused partitions are resumed.
+        is_replica: Whether a replica may serve.
+    """
+
+    start: Start
+    stop: Stop
+    is_reverse: bool
+    resumes: bool
+    is_replica: bool
+
+
+async def subscribe(
+    run: Run[MessageRow],
+    name: Annotated[str, typer.Argument(metavar="STREAM", help="Name of the stream.")],
+    *,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option("--partition", "-p", min=0, help="A partition; may be repeated. All."),
+    ] = None,
+    from_: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="POSITION",
+            help="beginning, latest (the last message), new, an offset, -10m, or an ISO time.",
+        ),
+    ] = "",
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to", metavar="POSITION", help="end, an offset, -10m, or an ISO time (inclusive)."
+        ),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what comes, instead of ending.")
+    ] = False,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=0, help="End after so many messages; 0: no limit.")
+    ] = 0,
+    reverse: Annotated[
+        bool, typer.Option("--reverse", help="Newest first, up to the oldest.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume partitions that are paused.")
+    ] = False,
+    read_replica: Annotated[
+        bool, typer.Option("--read-replica", help="A replica in sync may serve.")
+    ] = False,
+    format_: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="TEXT",
+            help="%o offset, %p partition, %k key, %v or %s value, %t stream, %n subject,"
+            " %T time in ns, %d ISO time, %h headers, %K %S lengths; {hex} or {base64} behind"
+            " %k and %v; \\n, \\t, \\0.",
+        ),
+    ] = None,
+) -> None:
+    """Read messages from any position; ends behind the last one unless --follow is given."""
+    if follow and (to is not None or reverse):
+        raise UsageError("--follow never ends: it goes with neither --to nor --reverse")
+    if format_ is not None and run.form is not Form.TABLE:
+        raise UsageError("--format says what is printed: it does not go with --output")
+    now = datetime.now(UTC)
+    end = "never" if follow else to or ("never" if reverse else "end")
+    begin = values.start(from_ or ("latest" if reverse else "beginning"), now)
+    reading = Reading(begin, values.stop(end, now), reverse, resume, read_replica)
+    write: Callable[[Message], None]
+    if format_ is not None:
+        make = formats.compile_format(format_)
+        write = lambda message: run.printer.text(make(message))  # noqa: E731 - one of two writers
+    else:
+        write = lambda message: run.emit(row(message))  # noqa: E731 - one of two writers
+    async with run.client() as lb:
+        stream = lb.streams.get(name)
+        numbers = partition or sorted((await lb.stream_info(name)).partitions)
+        seen = 0
+        async for batch in _merged(stream, numbers, reading):
+            for message in batch:
+                write(message)
+                seen += 1
+                if seen == count:
+                    return
+            run.printer.flush()
+
+
+async def _merged(
+    stream: Stream, partitions: Sequence[int], reading: Reading
+) -> AsyncIterator[Sequence[Message]]:
+    """Batches of several partitions as they come; in order within each."""
+    queue: asyncio.Queue[Sequence[Message] | None] = asyncio.Queue(QUEUE_MAX)
+
+    async def read(partition: int) -> None:
+        subscription = stream.subscribe(
+            partition=partition,
+            start=reading.start,
+            stop=reading.stop,
+            resume=reading.resumes,
+            reverse=reading.is_reverse,
+            read_replica=reading.is_replica,
+        )
+        try:
+            async for batch in subscription.batches():
+                await queue.put(batch)
+        finally:
+            await queue.put(None)
+
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(read(partition)) for partition in partitions]
+    open_count = len(tasks)
+    try:
+        while open_count:
+            batch = await queue.get()
+            if batch is not None:
+                yield batch
+                continue
+            open_count -= 1
+            for task in tasks:
+                if task.done():
+                    task.result()
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        while not queue.empty():
+            queue.get_nowait()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def row(message: Message) -> MessageRow:
+    """A message as a row."""
+    parts = (message.key, message.value, *message.headers.values())
+    try:
+        texts = [part.decode() for part in parts]
+        encoding = "utf-8"
+    except UnicodeDecodeError:
+        texts = [base64.b64encode(part).decode() for part in parts]
+        encoding = "base64"
+    return MessageRow(
+        message.stream,
+        message.partition,
+        message.offset,
+        message.timestamp,
+        message.time,
+        message.subject,
+        texts[0],
+        texts[1],
+        dict(zip(message.headers, texts[2:], strict=True)),
+        encoding,
+    )
+
+
+def line(shown: MessageRow) -> str:
+    """A row for people: partition, offset, time, key, value."""
+    time = shown.time.isoformat(sep=" ", timespec="milliseconds")
+    return f"{shown.partition}:{shown.offset}  {time}  {shown.key or '-'}  {shown.value}"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    shape: Shape[Any] = Shape(MessageRow, is_many=True, line=line)
+    command(app, "subscribe", shape, panel="Messages")(subscribe)

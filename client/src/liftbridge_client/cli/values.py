@@ -1,0 +1,124 @@
+"""Values of command lines: durations, sizes, times, positions, headers, keys."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import typer
+
+from liftbridge_client.errors import UsageError
+from liftbridge_client.model import Start, Stop
+
+_UNITS: Final = {
+    "ms": timedelta(milliseconds=1),
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+}
+_DURATION: Final = re.compile(r"(\d+)(ms|[smhdw])", re.ASCII)
+_SIZE: Final = re.compile(r"(\d+)\s*([kmgt]?)(i?)b?", re.ASCII | re.IGNORECASE)
+_DURATION_MAX: Final = timedelta(days=36_500)
+OFFSET_MAX: Final = 2**63 - 1
+
+
+def duration(text: str) -> timedelta:
+    """`500ms`, `10m`, `1h30m`, `7d`; `0` is none.
+
+    Raises:
+        typer.BadParameter: It is not understood, or longer than a century.
+    """
+    found = list(_DURATION.finditer(text))
+    if text != "0" and (not found or "".join(part[0] for part in found) != text):
+        raise typer.BadParameter(f"{text!r}: must be a duration such as 500ms, 10m, 1h30m or 7d")
+    try:
+        total = sum((int(part[1]) * _UNITS[part[2]] for part in found), timedelta())
+    except OverflowError:
+        total = timedelta.max
+    if total > _DURATION_MAX:
+        raise typer.BadParameter(f"{text!r}: must be at most 36500d")
+    return total
+
+
+def size(text: str) -> int:
+    """Bytes: `1048576`, `1MiB`, `1MB`.
+
+    Raises:
+        typer.BadParameter: It is not understood, or more than 2^63 - 1.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise typer.BadParameter(f"{text!r}: must be a size such as 1048576, 64MiB or 1GB")
+    step = 1024 if found[3] else 1000
+    total: int = int(found[1]) * step ** " kmgt".index(found[2].lower() or " ")
+    if total > OFFSET_MAX:
+        raise typer.BadParameter(f"{text!r}: must be at most 2^63 - 1 bytes")
+    return total
+
+
+def time(text: str, now: datetime) -> datetime | None:
+    """`-10m` before now, or an ISO time (without a zone: local time); `None` when it is neither."""
+    if text.startswith("-") and text[1:2].isdigit() and text[-1:].isalpha():
+        return now - duration(text[1:])
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _offset(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and int(text) <= OFFSET_MAX else None
+
+
+def start(text: str, now: datetime) -> Start:
+    """A start position.
+
+    Raises:
+        UsageError: It is not understood.
+    """
+    match text:
+        case "beginning" | "earliest":
+            return Start.earliest()
+        case "new" | "end":
+            return Start.new()
+        case "latest":
+            return Start.latest()
+        case _:
+            pass
+    if (offset := _offset(text)) is not None:
+        return Start.at(offset)
+    if (moment := time(text, now)) is not None:
+        return Start.time(moment)
+    raise UsageError(
+        f"--from {text!r}: must be beginning, latest, new, an offset, -10m or an ISO time"
+    )
+
+
+def stop(text: str, now: datetime) -> Stop:
+    """A stop position.
+
+    Raises:
+        UsageError: It is not understood.
+    """
+    if text in ("end", "latest"):
+        return Stop.latest()
+    if text == "never":
+        return Stop.never()
+    if (offset := _offset(text)) is not None:
+        return Stop.at(offset)
+    if (moment := time(text, now)) is not None:
+        return Stop.time(moment)
+    raise UsageError(f"--to {text!r}: must be end, never, an offset, -10m or an ISO time")
+
+
+def header(text: str) -> tuple[str, bytes]:
+    """`NAME=VALUE`.
+
+    Raises:
+        typer.BadParameter: There is no `=`, or no name.
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise typer.BadParameter(f"{text!r}: must be NAME=VALUE")
+    return name, value.encode("utf-8", "surrogateescape")
