@@ -34,14 +34,14 @@ def repeated(frame: bytes) -> Iterator[bytes]:
     ("frame", "taken", "flood", "text"),
     [
         (frames.ping_frame(b"12345678"), 10, "ping", "too_many_pings"),
-        (frames.settings_frame({}), 99, "settings", "flood: settings"),
-        (frames.SETTINGS_ACK, 99, "settings", "flood: settings"),
+        (frames.settings_frame({}), 999, "settings", "flood: settings"),
+        (frames.SETTINGS_ACK, 999, "settings", "flood: settings"),
         (frames.frame(frames.PRIORITY, 0, 5, bytes(5)), 1000, "priority", "flood: priority"),
         (frames.frame(0xFA, 0, 0, b""), 1000, "unknown_frame", "flood: unknown_frame"),
         (frames.frame(frames.DATA, 0, 1, b""), 100, "empty_data", "flood: empty_data"),
         (frames.rst_stream_frame(1, 8), 2000, "reset", "flood: reset"),
-        (frames.window_update_frame(0, 1), 1000, "window_update", "flood: window_update"),
-        (frames.window_update_frame(1, 1), 1000, "window_update", "flood: window_update"),
+        (frames.window_update_frame(0, 1), 1010, "window_update", "flood: window_update"),
+        (frames.window_update_frame(1, 1), 1010, "window_update", "flood: window_update"),
     ],
 )
 def test_flood_of_one_frame_ends_the_connection(
@@ -131,6 +131,31 @@ def test_window_updates_that_follow_data_are_free() -> None:
         update = frames.window_update_frame(1, 1) + frames.window_update_frame(0, 1)
         assert duel.receive(update) == []
         duel.sent()
+
+
+def test_window_that_is_granted_with_each_call_is_free() -> None:
+    duel = Duel(Limits(streams_max=5000))
+    for stream_id in range(1, 6001, 2):
+        request = duel.peer.request(stream_id) + frames.window_update_frame(stream_id, 5)
+        assert len(duel.receive(request)) == 1
+
+
+def test_window_that_is_granted_with_each_message_is_free() -> None:
+    duel = Duel(settings={frames.SETTING_INITIAL_WINDOW_SIZE: 1 << 30})
+    duel.open(1)
+    duel.core.send(1, bytes(5) * 10_000)
+    duel.sent()
+    for _ in range(10_000):
+        update = frames.window_update_frame(1, 5) + frames.window_update_frame(0, 5)
+        assert duel.receive(update) == []
+
+
+def test_pings_that_follow_refusals_are_free() -> None:
+    duel = Duel()
+    for stream_id in range(1, 1001, 2):
+        duel.open(stream_id, ends=True)
+        duel.core.finish(stream_id, 5, "no")
+        assert duel.receive(frames.ping_frame(b"12345678")) == []
 
 
 def test_cancelling_calls_at_an_ordinary_rate_is_free() -> None:

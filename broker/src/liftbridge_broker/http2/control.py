@@ -29,8 +29,8 @@ class ControlFrames:
     """
 
     __slots__ = (
+        "_frames_at_ping",
         "_guard",
-        "_ping_frames_seen",
         "_sender",
         "_table",
         "has_settings",
@@ -42,7 +42,7 @@ class ControlFrames:
         self._table = table
         self._sender = sender
         self._guard = guard
-        self._ping_frames_seen = 0
+        self._frames_at_ping = 0
         self.has_settings = False
         self.pongs: list[bytes] = []
         self.peer_goaway: int | None = None
@@ -109,16 +109,16 @@ class ControlFrames:
     def _on_ping(self, flags: int, payload: bytes) -> None:
         """Answer a PING, or take note of an answer.
 
-        A PING is free when DATA went out since the last one, because clients measure the delay of
-        a busy connection that way; others count (gRPC calls them ping strikes).
+        A PING is free when an answer went out since the last one, because clients measure the
+        delay of a busy connection that way; others count (gRPC calls them ping strikes).
         """
         if flags & frames.FLAG_ACK:
             if len(self.pongs) < 2:
                 self.pongs.append(payload)
             return
-        if self._sender.data_bytes == self._ping_frames_seen:
+        if self._sender.answer_frames == self._frames_at_ping:
             self._guard.spend("ping", self._table.now)
-        self._ping_frames_seen = self._sender.data_bytes
+        self._frames_at_ping = self._sender.answer_frames
         self._sender.control(frames.ping_frame(payload, flags=frames.FLAG_ACK))
 
     def _on_settings(self, flags: int, payload: bytes) -> None:
@@ -169,7 +169,9 @@ class ControlFrames:
     def _on_window_update(self, stream_id: int, payload: bytes) -> None:
         """Let the peer take more (RFC 9113 6.9)."""
         increment = int.from_bytes(payload, "big") & frames.WINDOW_MAX
-        self._guard.on_window_update(self._sender.data_frames, self._sender.data_bytes)
+        # Clients grant window when they open a call, and for what they receive.
+        reasons = self._table.opened_count + self._sender.answer_frames
+        self._guard.on_window_update(reasons, self._sender.data_bytes)
         if stream_id == 0:
             self._sender.window += increment
             if increment == 0 or self._sender.window > frames.WINDOW_MAX:

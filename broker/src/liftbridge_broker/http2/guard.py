@@ -11,15 +11,15 @@ from liftbridge_broker.http2.limits import Limits
 
 MILLISECOND_NS: Final = 1_000_000
 PINGS_BURST: Final = 10
-SETTINGS_BURST: Final = 100
+SETTINGS_BURST: Final = 1000
 PRIORITIES_BURST: Final = 1000
 EMPTY_DATA_BURST: Final = 100
 STRAYS_BURST: Final = 200
 RESETS_PER_STREAM: Final = 2
 WINDOW_UPDATES_BURST: Final = 1000
-WINDOW_UPDATES_PER_FRAME: Final = 10
-BYTES_PER_WINDOW_UPDATE: Final = 16
-"""Half of the smallest gRPC message worth a stream: its prefix and a few fields."""
+WINDOW_UPDATES_PER_REASON: Final = 10
+BYTES_PER_WINDOW_UPDATE: Final = 2
+"""Less than half of the smallest gRPC message, its prefix."""
 
 
 class Budget:
@@ -55,8 +55,8 @@ class Guard:
         resets = max(RESETS_PER_STREAM * limits.streams_max, 100)
         self._budgets = {
             "ping": Budget(PINGS_BURST, limits.ping_interval_ns),
-            "settings": Budget(SETTINGS_BURST, 100 * MILLISECOND_NS),
-            "reset": Budget(resets, 5 * MILLISECOND_NS),
+            "settings": Budget(SETTINGS_BURST, 10 * MILLISECOND_NS),
+            "reset": Budget(resets, MILLISECOND_NS),
             "priority": Budget(PRIORITIES_BURST, 10 * MILLISECOND_NS),
             "empty_data": Budget(EMPTY_DATA_BURST, 100 * MILLISECOND_NS),
             "stray": Budget(STRAYS_BURST, 100 * MILLISECOND_NS),
@@ -75,17 +75,21 @@ class Guard:
             text = "too_many_pings" if kind == "ping" else f"flood: {kind}"
             raise ConnectionFaultError(Http2Code.ENHANCE_YOUR_CALM, text, flood=kind)
 
-    def on_window_update(self, frames_sent: int, bytes_sent: int) -> None:
-        """Count a WINDOW_UPDATE against the data that may have caused it.
+    def on_window_update(self, reasons: int, bytes_sent: int) -> None:
+        """Count a WINDOW_UPDATE against what may have caused it.
 
-        A client with a tiny window may send two for every frame, and grpcio two for every message
-        it takes, hundreds of which fit one frame.
+        A client with a tiny window may send two for every frame, and grpcio one for every call it
+        opens and two for every message it takes, hundreds of which fit one frame.
+
+        Args:
+            reasons: Streams opened and frames sent so far.
+            bytes_sent: Payload of DATA sent so far.
 
         Raises:
-            ConnectionFaultError: There are far more updates than so much data can cause.
+            ConnectionFaultError: There are far more updates than all that can cause.
         """
         self._window_updates += 1
-        allowed = WINDOW_UPDATES_BURST + WINDOW_UPDATES_PER_FRAME * frames_sent
+        allowed = WINDOW_UPDATES_BURST + WINDOW_UPDATES_PER_REASON * reasons
         allowed += bytes_sent // BYTES_PER_WINDOW_UPDATE
         if self._window_updates > allowed:
             text = "flood: window_update"

@@ -39,7 +39,7 @@ class Sender:
         window: Bytes the peer takes on the connection.
         frame_bytes_max: Largest payload the peer takes.
         stream_window: Window the peer grants to new streams.
-        data_frames: DATA frames made so far.
+        answer_frames: HEADERS and DATA frames made so far.
         data_bytes: Their payload.
         queued_bytes: Bytes waiting in the queues of all streams.
         low_mark: Queue of a stream below which it is writable again.
@@ -50,8 +50,8 @@ class Sender:
     __slots__ = (
         "_needs_table_update",
         "_ready",
+        "answer_frames",
         "data_bytes",
-        "data_frames",
         "ended",
         "frame_bytes_max",
         "low_mark",
@@ -69,7 +69,7 @@ class Sender:
         self.window = WINDOW_DEFAULT
         self.frame_bytes_max = FRAME_BYTES_DEFAULT
         self.stream_window = WINDOW_DEFAULT
-        self.data_frames = 0
+        self.answer_frames = 0
         self.data_bytes = 0
         self.queued_bytes = 0
         self.low_mark = low_mark
@@ -97,6 +97,7 @@ class Sender:
         header = FRAME_HEADER.pack(len(block) << 8 | HEADERS, flags | FLAG_END_HEADERS, stream_id)
         self.out.append(header)
         self.out.append(block)
+        self.answer_frames += 1
         self.out_bytes += HEADER_BYTES + len(block)
 
     def on_table_size(self) -> None:
@@ -175,7 +176,7 @@ class Sender:
         stream.window -= quota
         self.window -= quota
         self.queued_bytes -= quota
-        self.data_frames += frames
+        self.answer_frames += frames
         self.data_bytes += quota
         self.out_bytes += quota + HEADER_BYTES * frames
         if stream.is_throttled and stream.queued <= self.low_mark:

@@ -31,6 +31,7 @@ class StreamTable:
     Attributes:
         streams: Open streams by number.
         last_id: Highest number the client has used.
+        opened_count: Streams the client has opened.
         is_refusing: Whether new streams are refused because the connection is being drained.
         events: What happened since the owner last took it.
         now: Time of the call being handled, nanoseconds.
@@ -46,6 +47,7 @@ class StreamTable:
         "is_refusing",
         "last_id",
         "now",
+        "opened_count",
         "partial_bytes",
         "streams",
     )
@@ -57,6 +59,7 @@ class StreamTable:
         self._closed: dict[int, bool] = {}
         self.streams: dict[int, Stream] = {}
         self.last_id = 0
+        self.opened_count = 0
         self.is_refusing = False
         self.events: list[Event] = []
         self.now = 0
@@ -80,6 +83,7 @@ class StreamTable:
         if head.timeout_ns is not None:
             stream.deadline_ns = self.now + head.timeout_ns
         self.streams[stream_id] = stream
+        self.opened_count += 1
         self.events.append(RequestReceived(stream_id, head))
         if flags & FLAG_END_STREAM:
             self.end_request(stream)
