@@ -573,10 +573,12 @@ class PartitionLog:
         self.abandon()
 
     def abandon(self) -> None:
-        """Close all handles and nothing else; for a log whose disk failed. No call in flight."""
+        """Close all handles and nothing else; for a log whose disk failed.
+
+        No sync is in flight. A file that a reader waits for is closed when it is fed or closed.
+        """
         self._end_sync()
         self._close_index_handles()
         for segment in self._segments:
-            segment.pins = 0
             segment.bury()
         self.generation += 1

@@ -1,0 +1,620 @@
+"""Readers: what they give out, and that they live through everything done to the log."""
+
+from collections.abc import Callable
+
+import pytest
+
+from liftbridge_broker.errors import CorruptionError, FilesError
+from liftbridge_broker.logformat.batch import HEADER_SIZE, walk_verified
+from liftbridge_broker.model.ids import Offset
+from liftbridge_broker.ports.files import FileHandle, Token
+from liftbridge_broker.storage.batch_reader import BatchReader
+from liftbridge_broker.storage.reader import LogReader
+from liftbridge_broker.storage.reverse import ReverseReader
+from liftbridge_broker.storage.types import READ_BLOCK_BYTES, LogLimits, ReadResult
+from liftbridge_testkit.batches import frames_of, offsets_of
+from liftbridge_testkit.log_bench import UNLIMITED, LogBench, damaged, log_path, starts_of
+from liftbridge_testkit.memory_files import Fault, MemoryFiles
+
+MIB = 1 << 20
+SMALL = LogLimits(700, 0)
+
+
+class ReadCounter(MemoryFiles):
+    """Counts reads of log files and their bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+        self.read_bytes = 0
+
+    def try_read(self, handle: FileHandle, position: int, length: int) -> bytes | None:
+        data = super().try_read(handle, position, length)
+        if data is not None:
+            self.reads += 1
+            self.read_bytes += len(data)
+        return data
+
+
+def filled(limits: LogLimits = UNLIMITED) -> LogBench:
+    """Batches of three records; the second of each has 50 bytes."""
+    bench = LogBench(limits)
+    for number in range(10):
+        bench.append(b"%d" % number, b"x" * 50, b"y", timestamp=number)
+    return bench
+
+
+def drain(read: Callable[[], ReadResult]) -> list[Offset]:
+    found: list[Offset] = []
+    while True:
+        result = read()
+        if not result.slices:
+            return found
+        found += offsets_of(result.slices)
+
+
+def read_all(reader: LogReader | BatchReader, max_bytes: int, end: int) -> int:
+    """Read to the end; how many records there were."""
+    count = 0
+    while True:
+        result = reader.read(max_bytes, Offset(end))
+        if not result.slices:
+            return count
+        count += result.count
+
+
+def read_back(reader: ReverseReader, max_bytes: int) -> list[Offset]:
+    """Read to the start, newest first."""
+    found: list[Offset] = []
+    while not reader.is_done:
+        result = reader.read(max_bytes)
+        assert result.count == len(result.slices)
+        found += [offsets_of([piece])[0] for piece in result.slices]
+    return found
+
+
+def all_from(bench: LogBench, first: int, max_bytes: int, end: int) -> list[Offset]:
+    reader = bench.log.reader(Offset(first))
+    return drain(lambda: reader.read(max_bytes, Offset(end)))
+
+
+# What is given out.
+
+
+@pytest.mark.parametrize("max_bytes", [1, 50, 130, 300, 700, MIB])
+@pytest.mark.parametrize("end", [0, 1, 2, 3, 4, 17, 29, 30, 99])
+def test_reader_gives_every_record_once_up_to_the_end(max_bytes: int, end: int) -> None:
+    bench = filled()
+    for first in range(31):
+        assert all_from(bench, first, max_bytes, end) == list(range(first, min(end, 30)))
+
+
+def test_slices_are_whole_batches_where_they_fit() -> None:
+    bench = filled()
+    result = bench.log.reader(Offset(0)).read(MIB, Offset(30))
+    assert (len(result.slices), result.count) == (10, 30)
+    result = bench.log.reader(Offset(1)).read(MIB, Offset(29))
+    assert (len(result.slices), result.count) == (10, 28)
+
+
+def test_batch_that_does_not_fit_behind_others_is_left_whole() -> None:
+    bench = filled()
+    frames = len(bench.files.content(log_path(0))) // 10 - HEADER_SIZE
+    reader = bench.log.reader(Offset(0))
+    assert offsets_of(reader.read(2 * frames + 10, Offset(30)).slices) == list(range(6))
+    assert offsets_of(reader.read(frames - 1, Offset(30)).slices) == [6, 7]
+    assert offsets_of(reader.read(frames - 1, Offset(30)).slices) == [8]
+
+
+def test_record_larger_than_what_is_asked_for_is_given_alone() -> None:
+    bench = LogBench()
+    bench.append(b"a" * 5000, b"b" * 5000)
+    reader = bench.log.reader(Offset(0))
+    assert reader.read(10, Offset(2)).count == 1
+    assert reader.read(10, Offset(2)).count == 1
+    assert reader.read(10, Offset(2)) == ReadResult([], 0)
+
+
+def test_reader_waits_at_the_end_and_goes_on() -> None:
+    bench = filled()
+    reader = bench.log.reader(Offset(30))
+    assert reader.read(MIB, Offset(99)) == ReadResult([], 0)
+    bench.append(b"new")
+    assert reader.read(MIB, Offset(30)) == ReadResult([], 0)
+    assert frames_of(reader.read(MIB, Offset(31)).slices)[0].value == b"new"
+
+
+def test_reader_stops_at_an_end_inside_of_a_batch_and_goes_on_there() -> None:
+    bench = filled()
+    reader = bench.log.reader(Offset(0))
+    ends = [1, 2, 2, 5, 6, 7, 9, 30]
+    found = [offsets_of(reader.read(MIB, Offset(end)).slices) for end in ends]
+    assert [offset for some in found for offset in some] == list(range(30))
+    assert [len(some) for some in found] == [1, 1, 0, 3, 1, 1, 2, 21]
+    assert reader.next_offset == 30
+
+
+def test_reader_on_a_compacted_log_moves_over_what_is_gone() -> None:
+    bench = LogBench()
+    bench.append_raw(bench.made.sparse(0, 10, {2: b"c", 7: b"h"}))
+    bench.append_raw(bench.made.filler(10, 20))
+    bench.append_raw(bench.made.sparse(20, 22, {21: b"v"}))
+    bench.append_raw(bench.made.filler(22, 30))
+    for max_bytes in (1, 60, MIB):
+        for first in range(31):
+            for end in (*range(9), 15, 21, 22, 30):
+                wanted = [o for o in (2, 7, 21) if first <= o < end]
+                reader = bench.log.reader(Offset(first))
+                assert read_all(reader, max_bytes, end) == len(wanted)
+                assert all_from(bench, first, max_bytes, end) == wanted
+                assert reader.next_offset == max(first, end)
+    reader = bench.log.reader(Offset(0))
+    assert drain(lambda: reader.read(MIB, Offset(5))) == [2]
+    assert drain(lambda: reader.read(MIB, Offset(30))) == [7, 21]
+
+
+def test_large_batches_are_read_in_one_piece_of_the_file() -> None:
+    bench = LogBench(files=ReadCounter())
+    assert isinstance(bench.files, ReadCounter)
+    for _ in range(4):
+        bench.append(*[b"x" * 1000] * 500)
+    assert all_from(bench, 0, READ_BLOCK_BYTES, 2000) == list(range(2000))
+    assert bench.files.read_bytes < 1.6 * bench.log.size_bytes
+    assert all_from(bench, 0, 5000, 2000) == list(range(2000))
+
+
+def test_small_batches_share_a_read() -> None:
+    bench = LogBench(files=ReadCounter())
+    assert isinstance(bench.files, ReadCounter)
+    for _ in range(3000):
+        bench.append(b"x" * 300)
+    reader = bench.log.reader(Offset(0))
+    assert drain(lambda: reader.read(READ_BLOCK_BYTES, Offset(3000))) == list(range(3000))
+    blocks = bench.log.size_bytes / READ_BLOCK_BYTES
+    assert bench.files.reads <= 2 * blocks + 2
+    assert reader._block == b""
+
+
+def test_frames_are_walked_once_when_a_batch_is_read_in_small_pieces() -> None:
+    bench = LogBench(files=ReadCounter())
+    assert isinstance(bench.files, ReadCounter)
+    bench.append(*[b"x" * 100] * 1000)
+    reader = bench.log.reader(Offset(0))
+    assert drain(lambda: reader.read(500, Offset(1000))) == list(range(1000))
+    assert bench.files.reads <= 2
+
+
+# Verification.
+
+
+def test_batch_is_verified_once_until_its_file_changes() -> None:
+    bench = filled()
+    assert all_from(bench, 0, MIB, 30) == list(range(30))
+    data = bench.files.content(log_path(0))
+    bench.files.put(log_path(0), damaged(data, len(data) - 20))
+    assert len(all_from(bench, 0, MIB, 30)) == 30
+    bench.log.truncate(Offset(27))
+    bench.append(b"new", b"new", b"new", timestamp=9)
+    data = bench.files.content(log_path(0))
+    bench.files.put(log_path(0), damaged(data, len(data) - 20))
+    with pytest.raises(CorruptionError):
+        all_from(bench, 27, MIB, 30)
+
+
+@pytest.mark.parametrize("max_bytes", [1, 400, MIB])
+@pytest.mark.parametrize("bad", [0, 4, 9])
+@pytest.mark.parametrize("at", [0, 5, 9, 20, 35, 60, 100, 200])
+def test_damage_is_told_with_its_place_after_all_before_it(
+    max_bytes: int, bad: int, at: int
+) -> None:
+    bench = LogBench()
+    batches = [bench.append(b"a", b"b" * 50, b"c") for _ in range(10)]
+    position = starts_of(batches)[bad]
+    bench.files.put(log_path(0), damaged(b"".join(batches), position + at))
+    for reader in (bench.log.reader(Offset(0)), bench.log.batch_reader(Offset(0))):
+        with pytest.raises(CorruptionError) as caught:
+            read_all(reader, max_bytes, 30)
+        assert reader.next_offset == 3 * bad
+        assert (caught.value.path, caught.value.position) == (log_path(0), position)
+        with pytest.raises(CorruptionError):
+            reader.read(max_bytes, Offset(30))
+
+
+@pytest.mark.parametrize("at", [0, 5, 9, 20, 35, 60, 100, 200])
+def test_damage_is_told_by_the_reverse_reader(at: int) -> None:
+    bench = LogBench()
+    batches = [bench.append(b"a", b"b" * 50, b"c") for _ in range(10)]
+    position = starts_of(batches)[4] + at
+    bench.files.put(log_path(0), damaged(b"".join(batches), position))
+    reader = ReverseReader(bench.log, Offset(29))
+    with pytest.raises(CorruptionError) as caught:
+        read_back(reader, MIB)
+    assert caught.value.path == log_path(0)
+
+
+def test_every_flipped_bit_of_a_log_is_told_by_every_reader() -> None:
+    bench = LogBench()
+    bench.append(b"abc", b"de")
+    bench.append(b"f")
+    data = bench.files.content(log_path(0))
+    for bit in range(8 * len(data)):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        bench.files.put(log_path(0), bytes(flipped))
+        for segment in bench.log.live_segments():
+            segment.verified.cut(0)
+        with pytest.raises(CorruptionError):
+            read_all(bench.log.reader(Offset(0)), MIB, 3)
+        with pytest.raises(CorruptionError):
+            read_all(bench.log.batch_reader(Offset(0)), MIB, 3)
+        with pytest.raises(CorruptionError):
+            read_back(ReverseReader(bench.log, Offset(2)), MIB)
+
+
+def test_file_shorter_than_its_log_is_damage() -> None:
+    bench = filled()
+    data = bench.files.content(log_path(0))
+    for kept in range(0, len(data), 97):
+        bench.files.put(log_path(0), data[:kept])
+        for reader in (bench.log.reader(Offset(0)), bench.log.batch_reader(Offset(0))):
+            with pytest.raises(CorruptionError):
+                read_all(reader, 300, 30)
+        reverse = ReverseReader(bench.log, Offset(29))
+        with pytest.raises(CorruptionError):
+            reverse.read(300)
+
+
+def test_failure_of_the_disk_is_told_after_what_was_read() -> None:
+    bench = LogBench()
+    for _ in range(4):
+        bench.append(*[b"x" * 1000] * 100)
+    for skip in (0, 1):
+        bench.files.fail(Fault("read", log_path(0), skip=skip))
+        reader = bench.log.reader(Offset(0))
+        if skip:
+            assert reader.read(MIB, Offset(400)).count > 0
+        with pytest.raises(FilesError):
+            read_all(reader, MIB, 400)
+
+
+# Reads that the page cache cannot serve.
+
+
+def cold_drain(bench: LogBench, reader: LogReader | BatchReader, max_bytes: int) -> int:
+    """Records read while nothing is in memory; every read goes by token."""
+    end = bench.log.log_end_offset
+    count = 0
+    while True:
+        bench.files.is_cold = True
+        result = reader.read(max_bytes, end)
+        if result.need is None and not result.slices:
+            bench.files.is_cold = False
+            return count
+        count += result.count
+        if result.need is not None:
+            assert result.slices == []
+            assert reader.read(max_bytes, end) == result
+            bench.files.submit_read(Token(1), *result.need)
+            reader.feed(bench.files.pump()[0].data)
+
+
+@pytest.mark.parametrize("max_bytes", [1, 300, MIB])
+def test_bytes_that_are_not_in_memory_are_asked_for(max_bytes: int) -> None:
+    bench = filled(SMALL)
+    assert bench.log.segment_count > 2
+    assert cold_drain(bench, bench.log.reader(Offset(1)), max_bytes) == 29
+    assert cold_drain(bench, bench.log.batch_reader(Offset(1)), max_bytes) == 29
+
+
+def test_reverse_reader_asks_for_bytes_too() -> None:
+    bench = filled(SMALL)
+    reader = ReverseReader(bench.log, Offset(29))
+    bench.files.is_cold = True
+    found: list[Offset] = []
+    while not reader.is_done:
+        result = reader.read(200)
+        found += [frame.offset for piece in result.slices for frame in frames_of([piece])]
+        if result.need is not None:
+            assert reader.read(200) == result
+            reader.feed(bench.files.read(*result.need))
+    assert found == list(range(29, -1, -1))
+
+
+def drop(bench: LogBench) -> None:
+    bench.log.set_log_start(Offset(20))
+    bench.log.drop_segments_below(Offset(20))
+
+
+CHANGES: dict[str, Callable[[LogBench], object]] = {
+    "truncate": lambda bench: bench.log.truncate(Offset(4)),
+    "drop": drop,
+    "restart": lambda bench: bench.log.restart_at(Offset(40)),
+    "abandon": lambda bench: bench.log.abandon(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("kind", ["frames", "batches", "reverse"])
+def test_read_in_flight_keeps_its_file_open_and_is_dropped(change: str, kind: str) -> None:
+    bench = filled(SMALL)
+    bench.sync()
+    bench.log.close_idle()
+    bench.files.is_cold = True
+    reader: LogReader | BatchReader | ReverseReader
+    if kind == "reverse":
+        reader = ReverseReader(bench.log, Offset(2))
+        need = reader.read(MIB).need
+    else:
+        reader = (
+            bench.log.reader(Offset(0)) if kind == "frames" else bench.log.batch_reader(Offset(0))
+        )
+        need = reader.read(MIB, Offset(30)).need
+    assert need is not None
+    CHANGES[change](bench)
+    reader.feed(bench.files.read(*need))
+    if change != "truncate":
+        assert need.handle not in bench.files._handles
+    reader.close()
+    bench.log.abandon()
+    assert bench.files.open_count == 0
+
+
+def test_reader_that_ends_with_a_read_in_flight_leaves_nothing_open() -> None:
+    bench = filled()
+    bench.sync()
+    bench.log.close_idle()
+    bench.files.is_cold = True
+    for reader in (bench.log.reader(Offset(0)), bench.log.batch_reader(Offset(0))):
+        assert reader.read(MIB, Offset(30)).need
+        assert bench.log.close_idle() == 0
+        reader.close()
+        reader.close()
+        assert bench.log.close_idle() == 1
+    reverse = ReverseReader(bench.log, Offset(9))
+    assert reverse.read(MIB).need
+    reverse.close()
+    assert bench.log.close_idle() == 1
+    assert bench.files.open_count == 0
+
+
+# Readers live on.
+
+
+def standing(bench: LogBench, at: int) -> LogReader:
+    """A reader in the middle of a batch, with its block in hand."""
+    reader = bench.log.reader(Offset(0))
+    while reader.next_offset < at:
+        reader.read(1, Offset(at))
+    return reader
+
+
+def rest(bench: LogBench, reader: LogReader) -> list[Offset]:
+    return drain(lambda: reader.read(MIB, bench.log.log_end_offset))
+
+
+@pytest.mark.parametrize("at", range(31))
+def test_reader_survives_a_roll(at: int) -> None:
+    bench = filled()
+    reader = standing(bench, at)
+    bench.log.roll()
+    bench.append(b"new")
+    bench.log.roll()
+    assert rest(bench, reader) == list(range(at, 31))
+    bench.append(b"newer")
+    assert rest(bench, reader) == [31]
+
+
+@pytest.mark.parametrize("at", range(31))
+def test_reader_survives_retention(at: int) -> None:
+    bench = filled(SMALL)
+    reader = standing(bench, at)
+    bench.log.set_log_start(Offset(16))
+    for path in bench.log.drop_segments_below(Offset(16)):
+        bench.files.remove(path)
+    assert rest(bench, reader) == list(range(max(at, 16), 30))
+
+
+@pytest.mark.parametrize("at", range(31))
+def test_reader_survives_compaction(at: int) -> None:
+    bench = filled(SMALL)
+    reader = standing(bench, at)
+    values = bench.values()
+    kept = set(range(0, 30, 4))
+    sealed = [info for info in bench.log.segments() if info.sealed]
+    for info in sealed:
+        data = bench.files.content(info.path)
+        out = b""
+        for _, header in walk_verified(data, 0, len(data)):
+            inside = range(header.base_offset, header.end_offset)
+            out += bench.made.sparse(
+                header.base_offset,
+                header.end_offset,
+                {offset: values[offset] for offset in inside if offset in kept},
+            )
+        bench.files.put(info.path + ".cleaned", out)
+        bench.log.replace_segments([info.base], info.path + ".cleaned")
+    end = sealed[-1].end
+    expected = [o for o in range(at, 30) if o >= end or o in kept]
+    assert rest(bench, reader) == expected
+
+
+@pytest.mark.parametrize("at", range(31))
+@pytest.mark.parametrize("end", [0, 5, 13, 27, 29])
+def test_reader_survives_truncation(at: int, end: int) -> None:
+    bench = filled(SMALL)
+    reader = standing(bench, at)
+    bench.log.truncate(Offset(end))
+    assert rest(bench, reader) == list(range(at, end))
+    bench.append(*[b"other"] * 10, epoch=7)
+    frames = frames_of(reader.read(MIB, bench.log.log_end_offset).slices)
+    assert [f.offset for f in frames if f.offset >= end] == list(range(max(at, end), end + 10))
+    assert {f.value for f in frames if f.offset >= end} <= {b"other"}
+
+
+def test_reader_goes_on_after_damage_was_cut_away() -> None:
+    bench = LogBench()
+    batches = [bench.append(b"a"), bench.append(b"b"), bench.append(b"c")]
+    bench.files.put(log_path(0), batches[0] + damaged(batches[1], 120) + batches[2])
+    reader = bench.log.reader(Offset(0))
+    assert offsets_of(reader.read(MIB, Offset(3)).slices) == [0]
+    with pytest.raises(CorruptionError):
+        reader.read(MIB, Offset(3))
+    bench.log.truncate(Offset(1))
+    bench.append(b"again", epoch=2)
+    assert frames_of(reader.read(MIB, Offset(2)).slices)[0].value == b"again"
+
+
+# Stored batches.
+
+
+@pytest.mark.parametrize("first", range(7))
+@pytest.mark.parametrize("end", range(8))
+def test_batches_are_cut_to_exactly_what_was_asked_for(first: int, end: int) -> None:
+    bench = LogBench()
+    bench.append(b"a", b"b", b"c")
+    bench.append(b"d")
+    bench.append(b"e", b"f", b"g")
+    data = bench.log.read_batches(Offset(first), MIB, Offset(end))
+    headers = [header for _, header in walk_verified(data, 0, len(data))]
+    if first >= end:
+        assert data == b""
+        return
+    assert (headers[0].base_offset, headers[-1].end_offset) == (first, min(end, 7))
+
+
+def test_whole_batches_are_the_stored_bytes_in_one_slice() -> None:
+    bench = filled()
+    result = bench.log.batch_reader(Offset(0)).read(MIB, Offset(30))
+    assert len(result.slices) == 1
+    assert bytes(result.slices[0]) == bench.files.content(log_path(0))
+    assert result.count == 30
+
+
+def test_batches_are_bounded_and_at_least_one_is_given() -> None:
+    bench = LogBench()
+    for number in range(100, 110):
+        bench.append_raw(bench.made.make(number - 100, [b"%d" % number]))
+    size = len(bench.log.read_batches(Offset(5), 1, Offset(10)))
+    bench.log.set_log_start(Offset(3))
+    for max_bytes, count in ((1, 1), (size, 1), (2 * size - 1, 1), (2 * size, 2), (MIB, 7)):
+        data = bench.log.read_batches(Offset(3), max_bytes, Offset(10))
+        assert len(list(walk_verified(data, 0, len(data)))) == count
+    with pytest.raises(AssertionError):
+        bench.log.read_batches(Offset(2), MIB, Offset(10))
+
+
+def test_blocking_read_of_batches_needs_no_page_cache() -> None:
+    bench = filled()
+    bench.files.is_cold = True
+    assert bench.log.read_batches(Offset(0), MIB, Offset(30)) == bench.files.content(log_path(0))
+
+
+# Backwards.
+
+
+@pytest.mark.parametrize("max_bytes", [1, 100, 500, MIB])
+@pytest.mark.parametrize("newest", [-1, 0, 1, 2, 3, 17, 29, 30, 99])
+def test_reverse_reader_gives_newest_first(max_bytes: int, newest: int) -> None:
+    bench = filled(SMALL)
+    bench.log.set_log_start(Offset(2))
+    reader = ReverseReader(bench.log, Offset(newest))
+    found: list[Offset] = []
+    while not reader.is_done:
+        result = reader.read(max_bytes)
+        assert sum(map(len, result.slices)) <= max_bytes or result.count == 1
+        found += [offsets_of([piece])[0] for piece in result.slices]
+    assert found == list(range(min(newest, 29), 1, -1))
+    assert reader.read(max_bytes) == ReadResult([], 0)
+
+
+def test_reverse_reader_reads_stretches_of_a_large_log() -> None:
+    bench = LogBench(files=ReadCounter())
+    assert isinstance(bench.files, ReadCounter)
+    for number in range(1000):
+        bench.append(b"x" * 1000, timestamp=number)
+    reader = ReverseReader(bench.log, Offset(999))
+    assert read_back(reader, 30_000) == list(range(999, -1, -1))
+    assert bench.files.read_bytes <= 1.1 * bench.log.size_bytes
+    assert bench.files.reads <= 30
+
+
+def test_reverse_reader_stops_when_retention_overtakes_it() -> None:
+    bench = filled(SMALL)
+    reader = ReverseReader(bench.log, Offset(29))
+    assert reader.read(100).count
+    bench.log.set_log_start(Offset(25))
+    bench.log.drop_segments_below(Offset(25))
+    assert read_back(reader, 100)[-1] == 25
+
+
+def test_reverse_reader_survives_truncation() -> None:
+    bench = filled(SMALL)
+    reader = ReverseReader(bench.log, Offset(29))
+    bench.log.truncate(Offset(10))
+    assert offsets_of(reader.read(MIB).slices[::-1])[-1] == 9
+
+
+# Times.
+
+
+def test_first_record_of_a_time_and_last_record_before_it() -> None:
+    bench = LogBench(SMALL)
+    for number in range(20):
+        bench.append(b"x" * 100, b"y", timestamp=10 * (number // 2))
+    for timestamp in range(-5, 105):
+        later = [n for n in range(40) if 10 * (n // 4) >= timestamp]
+        before = [n for n in range(40) if 10 * (n // 4) <= timestamp]
+        assert bench.log.offset_for_timestamp(timestamp) == (later[0] if later else 40)
+        found = bench.log.last_offset_at_or_before(timestamp)
+        assert found == (before[-1] if before else None)
+
+
+def test_times_between_two_segments_belong_to_the_later_one() -> None:
+    bench = LogBench()
+    bench.append(b"a", timestamp=10)
+    bench.log.roll()
+    bench.append(b"b", timestamp=30)
+    bench.log.roll()
+    assert bench.log.offset_for_timestamp(20) == 1
+    assert bench.log.offset_for_timestamp(10) == 0
+    assert bench.log.offset_for_timestamp(31) == 2
+    assert bench.log.last_offset_at_or_before(20) == 0
+
+
+def test_times_that_fell_are_found_by_the_first_record_that_reaches_them() -> None:
+    bench = LogBench()
+    times = [50, 90, 20, 30, 95, 10]
+    for timestamp in times:
+        bench.append(b"x" * 5000, timestamp=timestamp)
+    for timestamp in range(100):
+        later = [n for n, t in enumerate(times) if t >= timestamp]
+        assert bench.log.offset_for_timestamp(timestamp) == (later[0] if later else 6)
+
+
+def test_times_skip_what_is_hidden_or_gone() -> None:
+    bench = LogBench(LogLimits(100, 0))
+    bench.append(b"a", b"b", timestamp=10)
+    bench.append_raw(bench.made.filler(2, 8, timestamp=20))
+    bench.append_raw(bench.made.sparse(8, 12, {9: b"c"}, timestamp=30))
+    bench.append_raw(bench.made.filler(12, 20, timestamp=40))
+    log = bench.log
+    assert [log.offset_for_timestamp(t) for t in (5, 15, 25, 35)] == [0, 9, 9, 20]
+    assert [log.last_offset_at_or_before(t) for t in (5, 15, 35)] == [None, 1, 9]
+    assert (log.first_timestamp(), log.last_timestamp()) == (10, 30)
+    log.set_log_start(Offset(1))
+    assert (log.offset_for_timestamp(5), log.first_timestamp()) == (1, 10)
+    log.set_log_start(Offset(5))
+    assert (log.offset_for_timestamp(5), log.first_timestamp()) == (9, 30)
+    assert log.last_offset_at_or_before(29) is None
+    log.set_log_start(Offset(10))
+    assert (log.offset_for_timestamp(5), log.first_timestamp()) == (20, None)
+    assert log.last_timestamp() is None
+
+
+def test_last_record_is_found_behind_many_fillers() -> None:
+    bench = LogBench()
+    bench.append(b"a", timestamp=10)
+    for number in range(200):
+        bench.append_raw(bench.made.filler(1 + number, 2 + number, timestamp=20))
+    assert bench.log.last_timestamp() == 10
+    assert bench.log.last_offset_at_or_before(50) == 0
