@@ -15,7 +15,7 @@ PYTHONS := $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14)
 PYTEST_ARGS ?= -n 2 --dist loadfile --durations=10
 TEST_GATES := format-check lint prose imports types docs pytest
 
-.PHONY: help install demo test check bench docs proto lock format clean changelog \
+.PHONY: help install demo test check bench soak docs proto lock format clean changelog \
 	$(TEST_GATES) meta unit
 
 help: ## List the targets
@@ -46,6 +46,10 @@ check: install ## Quick gates for every change: format, lint, imports, types, me
 
 bench: install ## Measure this broker beside NATS JetStream and print the table
 	@$(PY) tests/bench/run.py
+
+soak: install ## 200 x kill -9 under load, fsync=commit (LIFTBRIDGE_KILLS=n, LIFTBRIDGE_SEED=n)
+	@LIFTBRIDGE_KILLS=$${LIFTBRIDGE_KILLS:-200} $(PY) -m pytest -q \
+		tests/faults/test_kill9.py -k random_moments
 
 docs: install ## Build the documentation into docs/_build/html; warnings are errors
 	@$(PY) -m sphinx -W -n --keep-going -q -b html docs docs/_build/html

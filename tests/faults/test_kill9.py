@@ -1,7 +1,8 @@
 """kill -9 at random moments under load: nothing acknowledged is lost, nothing is stored twice.
 
 `LIFTBRIDGE_KILLS` sets the number of kills and `LIFTBRIDGE_SEED` repeats their moments. Without a
-number there are 25, or as many as fit into 45 seconds on a busy machine, at least 5.
+number there are 25, or as many as fit into 35 seconds on a busy machine, at least 5; the summary of
+the run tells how many. `make soak` does 200.
 """
 
 import os
@@ -27,7 +28,7 @@ from liftbridge_testkit.processes import Broker, NatsServer
 
 KILLS = int(os.environ.get("LIFTBRIDGE_KILLS", "25"))
 KILLS_MIN = KILLS if "LIFTBRIDGE_KILLS" in os.environ else 5
-SECONDS_MAX = 45.0
+SECONDS_MAX = 35.0
 SEED = int(os.environ.get("LIFTBRIDGE_SEED", str(random.SystemRandom().randrange(2**32))))
 LOAD_SECONDS_MAX = 0.4
 PUBLISHERS = 2
@@ -36,7 +37,7 @@ STREAM = "killed"
 
 @pytest.mark.timeout(60 + 10 * KILLS)
 def test_acked_messages_survive_kill_at_random_moments(
-    tmp_path: Path, record_testsuite_property: Callable[[str, object], None]
+    tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     rng = random.Random(SEED)
     history = History()
@@ -58,9 +59,15 @@ def test_acked_messages_survive_kill_at_random_moments(
         with broker.channel() as channel:
             log = read_log(channel, STREAM)
     violations = check(history, log)
-    record_testsuite_property("kills", kills)
+    acked = history.count(Outcome.ACKED)
+    record_property(
+        "note",
+        f"{kills} kills with seed {SEED}: {len(log):,} records stored, {acked:,} acknowledged, "
+        f"{len(violations)} violations",
+    )
     assert violations == [], f"seed {SEED}, {kills} kills"
-    assert history.count(Outcome.ACKED) > kills * PUBLISHERS
+    assert kills >= KILLS_MIN
+    assert acked > kills * PUBLISHERS
     assert outside.done_count > 0
 
 
