@@ -36,11 +36,17 @@ class RetriableError(LiftbridgeError):
     advice = "Try again; the client has already tried for its retry time."
 
 
-class AckTimeoutError(RetriableError):
+class CallTimeoutError(RetriableError):
+    """The broker did not answer in time; the call has no effect that a repetition would double."""
+
+    code = "TIMED_OUT"
+    advice = "See whether the broker is overloaded or frozen, or raise the timeout."
+
+
+class AckTimeoutError(LiftbridgeError):
     """No ack came in time. The message may be stored; only an idempotent publisher may retry."""
 
     code = "ACK_TIMEOUT"
-    retriable = False
     advice = "Publish through an idempotent publisher, which retries without duplicates."
 
 
@@ -153,7 +159,7 @@ _BY_STATUS: Final[dict[StatusCode, type[LiftbridgeError]]] = {
     StatusCode.CANCELLED: RetriableError,
     StatusCode.UNKNOWN: ServerError,
     StatusCode.INVALID_ARGUMENT: InvalidRequestError,
-    StatusCode.DEADLINE_EXCEEDED: AckTimeoutError,
+    StatusCode.DEADLINE_EXCEEDED: CallTimeoutError,
     StatusCode.NOT_FOUND: NotFoundError,
     StatusCode.ALREADY_EXISTS: AlreadyExistsError,
     StatusCode.RESOURCE_EXHAUSTED: EndOfStreamError,
@@ -171,6 +177,24 @@ _BY_TEXT: Final[tuple[tuple[str, type[LiftbridgeError]], ...]] = (
     ("no known metadata leader", RetriableError),
 )
 """Texts the original distinguishes by nothing else (its status is UNKNOWN or INTERNAL)."""
+
+
+_NOT_SENT: Final = (
+    "failed to connect to all addresses",
+    "not appended",
+    "no known metadata leader",
+)
+
+
+def publish_error(error: LiftbridgeError) -> LiftbridgeError:
+    """What an error means for a message: after a lost answer nobody knows whether it is stored."""
+    if isinstance(error, CallTimeoutError):
+        return AckTimeoutError(f"no ack in time: {error}", server_text=error.server_text)
+    is_unknown = isinstance(error, RetriableError) and not any(t in str(error) for t in _NOT_SENT)
+    if is_unknown:
+        text = f"the connection broke before the ack: {error}"
+        return OutcomeUnknownError(text, server_text=error.server_text)
+    return error
 
 
 def error_of(status: StatusCode, text: str) -> LiftbridgeError:

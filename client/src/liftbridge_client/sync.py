@@ -90,7 +90,12 @@ class SyncClient:
         if self._loop is None:
             coroutine.close()
             raise ClosedError("the client is not open: use it inside `with connect_sync(...)`")
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
 
     def metadata(self) -> Metadata:
         """As `Client.metadata`."""

@@ -53,6 +53,7 @@ class Client(Session):
 
         Raises:
             AckTimeoutError: No stream is attached to the subject, or none answered in time.
+            OutcomeUnknownError: The connection broke; the message may be stored.
         """
         response = await self.call(
             methods.PUBLISH_TO_SUBJECT,
@@ -63,5 +64,6 @@ class Client(Session):
                 headers=headers or {},
                 ackPolicy=POLICIES[ack_policy],
             ),
+            is_repeatable=False,
         )
         return ack_of(response.ack, -1) if response.HasField("ack") else None

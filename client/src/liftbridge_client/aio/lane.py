@@ -19,11 +19,13 @@ from liftbridge_client import methods
 from liftbridge_client.core.codec import POLICIES, ack_of
 from liftbridge_client.core.refusals import async_error, batch_error
 from liftbridge_client.errors import (
+    CallTimeoutError,
     ClosedError,
     FailedPreconditionError,
     LiftbridgeError,
     OutcomeUnknownError,
     RetriableError,
+    SequenceError,
 )
 from liftbridge_client.model import Ack, AckPolicy, PublishResult
 from liftbridge_client.transport import Duplex
@@ -57,7 +59,8 @@ class Item:
         futures: One for each message, or, for a whole batch, none.
         whole: For a whole batch: gets a result for each message.
         sequence: Sequence of the first message of an idempotent publisher.
-        was_sent: Whether it was written to a call.
+        send_count: Calls it was written to.
+        results: Outcomes of single messages that came before the others'.
     """
 
     values: list[bytes] = field(default_factory=list)
@@ -67,7 +70,8 @@ class Item:
     futures: list["asyncio.Future[Ack]"] = field(default_factory=list)
     whole: "asyncio.Future[list[PublishResult]] | None" = None
     sequence: int = 0
-    was_sent: bool = False
+    send_count: int = 0
+    results: dict[int, PublishResult] = field(default_factory=dict)
 
     def acked(self, stream: str, partition: int, base: int, timestamp: int, *, dup: bool) -> None:
         """Tell everybody where the messages are."""
@@ -99,14 +103,8 @@ class Item:
                 future.set_result(result)
 
     def failed(self, error: LiftbridgeError) -> None:
-        """Tell everybody why the messages are not, or may not be, stored."""
-        if self.whole is not None:
-            if not self.whole.done():
-                self.whole.set_result([error] * len(self.values))
-            return
-        for future in self.futures:
-            if not future.done():
-                future.set_exception(error)
+        """Tell everybody without an outcome why the message is not, or may not be, stored."""
+        self.settle([self.results.get(index, error) for index in range(len(self.values))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +128,10 @@ class LaneOwner(Protocol):
         ...
 
 
+class _RenumberedError(Exception):
+    """The items waiting have new sequences."""
+
+
 class Lane:
     """Items for one partition, in order."""
 
@@ -146,12 +148,15 @@ class Lane:
 
     def put(self, item: Item) -> None:
         """Queue an item."""
+        loop = asyncio.get_running_loop()
+        if not self._waiting and not self._unanswered:
+            self._progress_at = loop.time()  # an idle lane has not been waiting for anything
         item.sequence = self._next_sequence
         self._next_sequence += len(item.values)
         self._waiting.append(item)
         self._has_work.set()
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task = loop.create_task(self._run())
 
     async def aclose(self) -> None:
         """Stop; what has no outcome yet is told so."""
@@ -167,11 +172,14 @@ class Lane:
         """Keep a call open while there is work; give up after the client's retry time."""
         loop = asyncio.get_running_loop()
         wait = WAIT_FIRST_SECONDS
-        self._progress_at = loop.time()
         while True:
             before = self._progress_at
             try:
                 await self._session()
+            except _RenumberedError:
+                unanswered, self._unanswered = self._unanswered, {}
+                self._waiting.extendleft(reversed(unanswered.values()))
+                continue
             except LiftbridgeError as error:
                 if self._progress_at > before:
                     wait = WAIT_FIRST_SECONDS
@@ -189,6 +197,8 @@ class Lane:
     def _keep_after(self, error: LiftbridgeError, now: float) -> bool:
         """Decide what becomes of the items after a call broke; whether to go on."""
         elapsed = now - self._progress_at
+        if not self._waiting and not self._unanswered:
+            return False
         if not error.retriable and not isinstance(error, FailedPreconditionError):
             self._fail_all(error)
             return False
@@ -250,7 +260,7 @@ class Lane:
             request.publisher_id = identity.publisher_id
             request.publisher_epoch = identity.publisher_epoch
             request.first_sequence = item.sequence
-        item.was_sent = True
+        item.send_count += 1
         return request
 
     async def _read_batches(
@@ -273,12 +283,42 @@ class Lane:
                 )
                 self._owner.client.stats.published += len(item.values)
                 self._owner.on_settled(item)
-            elif error.retriable and self._owner.identity is not None:
+            elif self._owner.identity is None:
+                self._settle(item, error)
+            elif error.retriable:
                 self._unanswered[response.request_id] = item
                 raise error
             else:
-                self._settle(item, error)
+                self._on_refused(item, error)
         raise RetriableError("the broker ended the call")
+
+    def _on_refused(self, item: Item, error: LiftbridgeError) -> None:
+        """A batch of an idempotent publisher is refused: those behind it take its sequences.
+
+        The broker refuses them too, because their sequences leave a gap, so none of them is stored.
+
+        Raises:
+            _RenumberedError: The call is to be made again with the new sequences.
+        """
+        is_stray = isinstance(error, SequenceError | OutcomeUnknownError)
+        if is_stray or item.send_count > 1:
+            # Whether an earlier attempt stored it is not known, and so the next sequence is not.
+            text = f"no ack came: {error}"
+            unknown = OutcomeUnknownError(text, server_text=error.server_text)
+            self._settle(item, error if is_stray else unknown)
+            return
+        self._settle(item, error)
+        behind = [other for other in self._unanswered.values() if other.sequence > item.sequence]
+        for other in behind:
+            other.send_count -= 1
+        sequence = item.sequence
+        for other in (*behind, *self._waiting):
+            other.sequence = sequence
+            sequence += len(other.values)
+        self._next_sequence = sequence
+        self._waiting.extendleft(reversed(behind))
+        self._unanswered.clear()
+        raise _RenumberedError
 
     async def _plain_session(self, address: str) -> None:
         """The original's call: one request and one response a message."""
@@ -289,7 +329,7 @@ class Lane:
                 item = await self._next_item()
                 self._next_id += 1
                 self._unanswered[self._next_id] = item
-                item.was_sent = True
+                item.send_count += 1
                 for index in range(len(item.values)):
                     await call.write(self._plain_request(self._next_id, item, index))
                 if self._owner.ack_policy == "none":
@@ -315,7 +355,6 @@ class Lane:
         self, call: Duplex[api_pb2.PublishRequest, api_pb2.PublishResponse]
     ) -> None:
         loop = asyncio.get_running_loop()
-        results: dict[int, dict[int, PublishResult]] = {}
         while (response := await call.read()) is not None:
             self._progress_at = loop.time()
             has_error = response.HasField("asyncError")
@@ -324,15 +363,14 @@ class Lane:
             item = self._unanswered.get(int(number)) if number.isdigit() else None
             if item is None or not index.isdigit():
                 continue
-            done = results.setdefault(int(number), {})
-            done[int(index)] = (
-                async_error(response.asyncError)
-                if has_error
-                else ack_of(response.ack, self._partition)
-            )
-            if len(done) == len(item.values):
-                del results[int(number)], self._unanswered[int(number)]
-                item.settle([done[position] for position in range(len(done))])
+            if has_error:
+                item.results[int(index)] = async_error(response.asyncError)
+            else:
+                item.results[int(index)] = ack_of(response.ack, self._partition)
+                self._owner.client.stats.published += 1
+            if len(item.results) == len(item.values):
+                del self._unanswered[int(number)]
+                item.settle([item.results[position] for position in range(len(item.values))])
                 self._owner.on_settled(item)
         raise RetriableError("the broker ended the call")
 
@@ -346,7 +384,7 @@ class Lane:
         loop = asyncio.get_running_loop()
         writing, reading = loop.create_task(write), loop.create_task(read)
         try:
-            await asyncio.wait((writing, reading), return_when=asyncio.FIRST_COMPLETED)
+            await self._until_either((writing, reading))
             if not reading.done():
                 await asyncio.wait((reading,), timeout=READ_AFTER_WRITE_SECONDS)
             for task in (reading, writing):
@@ -357,6 +395,23 @@ class Lane:
             for task in (writing, reading):
                 task.cancel()
             await asyncio.gather(writing, reading, return_exceptions=True)
+
+    async def _until_either(self, tasks: "tuple[asyncio.Task[None], asyncio.Task[None]]") -> None:
+        """Wait until a task ends.
+
+        Raises:
+            CallTimeoutError: The broker owes an answer for longer than a call may take.
+        """
+        loop = asyncio.get_running_loop()
+        limit = self._owner.client.timeout_seconds
+        while True:
+            done, _ = await asyncio.wait(
+                tasks, timeout=limit / 4, return_when=asyncio.FIRST_COMPLETED
+            )
+            if done:
+                return
+            if self._unanswered and loop.time() - self._progress_at > limit:
+                raise CallTimeoutError(f"the broker has not answered for {limit:g} s")
 
     # -- outcomes -----------------------------------------------------------------------------
 
@@ -369,7 +424,7 @@ class Lane:
         unanswered, self._unanswered = self._unanswered, {}
         waiting, self._waiting = self._waiting, deque()
         for item in (*unanswered.values(), *waiting):
-            if item.was_sent:
+            if item.send_count:
                 text = f"no ack came: {error}"
                 unknown = OutcomeUnknownError(text, server_text=error.server_text)
                 self._settle(item, unknown)

@@ -168,6 +168,8 @@ class Publisher:
     ) -> list[PublishResult]:
         """Publish messages and wait for all acks: a result for each, in the same order.
 
+        Waits for room in the window, whatever `on_full` says: a result is owed for each message.
+
         Args:
             messages: Values, or `Outgoing`.
             partition: Partition for the messages that name none; `None` asks the partitioner.
@@ -182,7 +184,8 @@ class Publisher:
             outgoing = Outgoing(message) if isinstance(message, bytes) else message
             if outgoing.partition is None and partition is not None:
                 outgoing = outgoing._replace(partition=partition)
-            await self._wait_for_room()
+            if not self._has_room():
+                await self._until_room()
             futures.append(self._put(outgoing))
         results = await asyncio.gather(*futures, return_exceptions=True)
         return [_result(result) for result in results]
@@ -192,13 +195,16 @@ class Publisher:
         choose(self._partitioner, b"", partition, self._partition_count)
         self._flush()
         wholes: list[asyncio.Future[list[PublishResult]]] = []
+        count_max = min(BATCH_COUNT_MAX, self._max_in_flight)
         start = 0
         while start < len(values):
             end, size = start, 0
-            while end < len(values) and end - start < BATCH_COUNT_MAX and size < BATCH_BYTES_MAX:
+            while end < len(values) and end - start < count_max and size < BATCH_BYTES_MAX:
                 size += len(values[end])
                 end += 1
-            await self._wait_for_room()
+            if self._in_flight and not self._has_room(end - start):
+                await self._until_room(end - start)
+            self._check_open()
             whole = asyncio.get_running_loop().create_future()
             count = end - start
             item = Item(values[start:end], [b""] * count, [None] * count, size, whole=whole)
@@ -223,8 +229,9 @@ class Publisher:
         if not self._is_open:
             raise ClosedError("the publisher is not open: use it inside `async with`")
 
-    def _has_room(self) -> bool:
-        return self._in_flight < self._max_in_flight and self._in_flight_bytes < IN_FLIGHT_BYTES
+    def _has_room(self, count: int = 1) -> bool:
+        is_few = self._in_flight + count <= self._max_in_flight
+        return is_few and self._in_flight_bytes < IN_FLIGHT_BYTES
 
     async def _wait_for_room(self) -> None:
         self._check_open()
@@ -232,8 +239,11 @@ class Publisher:
             return
         if self._on_full == "raise":
             raise FullError(f"{self._in_flight} messages wait for their acks")
+        await self._until_room()
+
+    async def _until_room(self, count: int = 1) -> None:
         self._flush()
-        while not self._has_room():
+        while not self._has_room(count):
             self._settled.clear()
             await self._settled.wait()
 

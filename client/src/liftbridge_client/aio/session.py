@@ -24,6 +24,7 @@ from liftbridge_client.errors import (
     NotFoundError,
     RetriableError,
     UnimplementedError,
+    publish_error,
 )
 from liftbridge_client.model import Metadata, StreamInfo, TlsFiles
 from liftbridge_client.transport import Method, Transport
@@ -182,6 +183,7 @@ class Session:
         *,
         leader_of: tuple[str, int] | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - travels to the server as the deadline
+        is_repeatable: bool = True,
     ) -> _Response:
         """Call any broker, or the leader of a partition, again while that may help.
 
@@ -190,6 +192,8 @@ class Session:
             request: The request.
             leader_of: Stream and partition whose leader is asked; `None` asks any broker.
             timeout: Seconds for each attempt; `None` takes the client's.
+            is_repeatable: Whether a call whose answer was lost may be made again; one that
+                publishes must not, since the message may be stored.
 
         Raises:
             LiftbridgeError: The last attempt's error.
@@ -219,7 +223,12 @@ class Session:
                     if leader_of is not None
                     else self._any_address()
                 )
-                return await self.transport.unary(address, method, request, limit)
+                try:
+                    return await self.transport.unary(address, method, request, limit)
+                except LiftbridgeError as error:
+                    if is_repeatable:
+                        raise
+                    raise publish_error(error) from error
         raise AssertionError("the loop above returns or raises")
 
     async def _forget(self, leader_of: tuple[str, int] | None) -> None:

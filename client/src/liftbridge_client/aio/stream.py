@@ -168,6 +168,7 @@ class Stream:
 
         Raises:
             AckTimeoutError: No ack in time; the message may be stored.
+            OutcomeUnknownError: The connection broke before the ack; the message may be stored.
             RefusedError: The server refused it.
         """
         info = await self._client.stream_info(self.name)
@@ -184,6 +185,7 @@ class Stream:
                 expectedOffset=expected_offset,
             ),
             leader_of=(self.name, chosen),
+            is_repeatable=False,
         )
         if not response.HasField("ack"):
             return None

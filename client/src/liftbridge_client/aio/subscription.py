@@ -174,6 +174,8 @@ class Subscription:
     # -- message by message -------------------------------------------------------------------
 
     async def _read_messages(self) -> AsyncIterator[MessageBatch]:
+        if self._reverse and self.next_offset is not None and self.next_offset < 0:
+            return  # the oldest message was given out before the connection broke
         start = self._start if self.next_offset is None else Start.at(self.next_offset)
         address = await self._client.leader_address(self._stream, self._partition)
         reading = self._client.transport.server_stream(

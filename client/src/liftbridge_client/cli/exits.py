@@ -10,6 +10,7 @@ import typer
 
 from liftbridge_client.errors import (
     AckTimeoutError,
+    CallTimeoutError,
     ClosedError,
     LiftbridgeError,
     OutcomeUnknownError,
@@ -27,6 +28,7 @@ INTERRUPTED: Final = 130
 
 _KINDS: Final[tuple[tuple[type[LiftbridgeError], int], ...]] = (
     (AckTimeoutError, TIMED_OUT),
+    (CallTimeoutError, TIMED_OUT),
     (OutcomeUnknownError, TIMED_OUT),
     (ClosedError, UNHEALTHY),
     (UsageError, USAGE),
