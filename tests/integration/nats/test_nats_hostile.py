@@ -184,6 +184,38 @@ async def test_rubbish_ends_the_connection_and_the_next_one_is_made(rubbish, tex
         assert all(text in fields["reason"] for fields in observer.of("nats_disconnected"))
 
 
+@pytest.mark.parametrize("stage", ["greeting", "handshake", "subscriptions"])
+async def test_close_while_an_attempt_hangs_ends_at_once(stage):
+    async def script(server, reader, writer):
+        if server.connections <= 2:
+            await server.handshake(reader, writer)
+            await reader.readuntil(b"PING\r\n")
+            writer.write(b"PONG\r\n")
+            await go.wait()
+            return
+        if stage == "handshake":
+            writer.write(info_line())
+        if stage == "subscriptions":
+            await server.handshake(reader, writer)
+            await reader.readuntil(b"PING\r\n")
+        hanging.set()
+        await reader.read()
+
+    go, hanging = asyncio.Event(), asyncio.Event()
+    server = FakeServer()
+    loop = asyncio.get_running_loop()
+    async with server.running(script):
+        # Far longer than the test may take: nothing but the close ends the attempt.
+        async with linked(options(server, connect_timeout_ms=300_000)) as (messaging, _, _):
+            go.set()
+            await hanging.wait()
+            started = loop.time()
+            await messaging.close()
+        assert loop.time() - started < 10.0
+        with pytest.raises(UnavailableError):
+            messaging.publish_quiet([])
+
+
 async def test_malformed_news_change_nothing():
     async def script(server, reader, writer):
         await server.handshake(reader, writer)

@@ -35,6 +35,14 @@ def test_read_loop_only_waits_for_the_end():
     assert source.index("self._transport.at_eof()") < source.index("self._transport.read(")
 
 
+def test_connect_and_ping_are_written_one_after_the_other():
+    source = inspect.getsource(natspy.Client._process_connect_init)
+    connect = source.index("self._transport.write(connect_cmd)")
+    between = source[connect : source.index("self._transport.write(PING_PROTO)")]
+    assert 'if self.options["verbose"]:' in between
+    assert between.count("write(") == 1
+
+
 def test_connect_takes_the_arguments_that_are_given():
     parameters = inspect.signature(natspy.Client.connect).parameters
     assert {

@@ -102,6 +102,7 @@ class Link:
         self._servers = _ServerPool(options.servers)
         self._subscriptions: dict[SubscriptionId, bytes] = {}
         self._connection: Connection | None = None
+        self._opening: Connection | None = None
         self._session: Session | None = None
         self._is_closing = False
         self._changed = asyncio.Event()
@@ -189,6 +190,8 @@ class Link:
                 pass  # as in `drain`
         self.is_up = False
         self._connection = None
+        if self._opening is not None:
+            self._opening.abort("closed by the broker")
         await self._end_session()
         self._changed.set()
 
@@ -333,6 +336,10 @@ class Link:
             self.counts.attempts_failed += 1
             reason = "no answer in time" if isinstance(error, TimeoutError) else f"{error}"
             raise _AttemptError(f"{self._servers.current_text}: {reason}") from error
+        if self._is_closing:
+            self._connection = None
+            await session.close(CLOSE_SECONDS_MAX)
+            raise _AttemptError("closed by the broker")
         self._session = session
         self.counts.connects += 1
         self.is_up = True
@@ -361,6 +368,7 @@ class Link:
             no_echo=self._no_echo,
             timeout_s=options.connect_timeout_ms / _MILLISECONDS,
         )
+        self._opening = connection
         is_open = False
         try:
             await loop.create_connection(lambda: connection, url.hostname or "", url.port or _PORT)
@@ -374,6 +382,7 @@ class Link:
             await connection.flushed()
             is_open = True
         finally:
+            self._opening = None
             if not is_open:
                 if self._connection is connection:
                     self._connection = None

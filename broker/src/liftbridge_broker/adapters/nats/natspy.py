@@ -154,6 +154,7 @@ class _LineTransport(Transport):
     def __init__(self, connection: Connection, *, is_tls_demanded: bool) -> None:
         self._connection = connection
         self._is_tls_demanded = is_tls_demanded
+        self._held = b""
 
     def __bool__(self) -> bool:
         return True
@@ -176,7 +177,13 @@ class _LineTransport(Transport):
         """Write; the first write holds credentials and is refused in clear when TLS is demanded."""
         if self._is_tls_demanded and not self._connection.is_secure:
             raise ConnectionRefusedError("the server does not ask for TLS, which is configured")
-        self._connection.write(payload)
+        if payload.startswith(b"CONNECT "):
+            # Leaves with the PING that follows: a server that refuses CONNECT and closes while a
+            # PING is on its way resets the connection, which would eat its -ERR.
+            self._held = payload
+            return
+        self._connection.write(self._held + payload)
+        self._held = b""
 
     def writelines(self, payload: list[bytes]) -> None:
         """Write."""
