@@ -123,12 +123,23 @@ class DataDirectory:
         # A process that was killed may have left names that are visible and not durable.
         files.sync_directory("")
         files.sync_directory(STREAMS)
-        ours = _KNOWN.union(known)
-        unknown = [name for name in files.list("") if _base(name) not in ours]
         directory = cls(files, stored or fresh, is_identity_new=stored is None, unknown=())
-        unknown += directory._find_logs()
-        unknown += [f"{TRASH}/{name}" for name in files.list(TRASH) if not _TRASHED.fullmatch(name)]
-        directory.unknown = tuple(sorted(unknown))
+        directory._find(known)
+        for path in directory._streams.values():
+            files.sync_directory(path)
+        return directory
+
+    @classmethod
+    def look(cls, files: Files, known: Iterable[str] = ()) -> Self:
+        """Read the layout and change nothing, for tools; an unreadable identity is empty.
+
+        Raises:
+            FilesError: The disk refused to read.
+        """
+        stored = _read_identity(files)
+        nobody = Identity("", BrokerId(""))
+        directory = cls(files, stored or nobody, is_identity_new=stored is None, unknown=())
+        directory._find(known)
         return directory
 
     def logs(self) -> dict[PartitionId, str]:
@@ -214,6 +225,16 @@ class DataDirectory:
         """Take the marker away durably; must return before the first append (replication C1)."""
         remove_small_file(self._files, CLEAN)
 
+    def _find(self, known: Iterable[str]) -> None:
+        """Fill the tables, and list what belongs to nobody."""
+        ours = _KNOWN.union(known)
+        unknown = [name for name in self._files.list("") if _base(name) not in ours]
+        unknown += self._find_logs()
+        unknown += [
+            f"{TRASH}/{name}" for name in self._files.list(TRASH) if not _TRASHED.fullmatch(name)
+        ]
+        self.unknown = tuple(sorted(unknown))
+
     def _find_logs(self) -> list[str]:
         """Fill the tables of streams and partitions; returns what has no place in them."""
         unknown = []
@@ -225,7 +246,6 @@ class DataDirectory:
                 unknown.append(path)
                 continue
             self._streams[stream] = path
-            self._files.sync_directory(path)
             for number in self._files.list(path):
                 place = f"{path}/{number}"
                 if _PARTITION.fullmatch(number) and int(number) < 1 << PARTITION_NUMBER_BITS:

@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from liftbridge_broker.adapters.disk.lock import DirectoryLock
 from liftbridge_broker.adapters.disk.worker import Done, Job, Outbox, Worker
@@ -33,7 +33,12 @@ class LocalFiles:
     Owned by one thread, which alone may call it. Events come through `deliver` on the loop, those
     of one turn in one call; jobs of one thread keep their order. Threads start with the first call
     that needs them.
+
+    Attributes:
+        open_flags: Flags that files are opened with.
     """
+
+    open_flags: ClassVar[int] = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
     def __init__(
         self,
@@ -126,10 +131,9 @@ class LocalFiles:
 
     def open(self, path: str, *, create: bool = False) -> FileHandle:
         """As in the port."""
-        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        flags = self.open_flags | (os.O_CREAT if create else 0)
         try:
-            place = self._place(path)
-            descriptor = os.open(place, flags | (os.O_CREAT if create else 0), _FILE_MODE)
+            descriptor = os.open(self._place(path), flags, _FILE_MODE)
         except OSError as error:
             raise translated(error, "open", path) from error
         self._handle_last += 1
