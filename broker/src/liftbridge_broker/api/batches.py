@@ -29,8 +29,9 @@ from liftbridge_broker.errors import (
     TooLargeError,
     UnavailableError,
 )
-from liftbridge_broker.model.ids import Offset, PublisherId
+from liftbridge_broker.model.ids import OFFSET_MAX, Offset, PublisherId
 from liftbridge_broker.node.bulk import BulkRange, BulkRead, Chunk
+from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import PublishRun, Stored, Ticket
 from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_proto.ext.v1 import data_pb2
@@ -56,6 +57,23 @@ _CODES: Final[tuple[tuple[type[LiftbridgeError], int], ...]] = (
     (NotAppendedError, Error.UNAVAILABLE),
     (UnavailableError, Error.UNAVAILABLE),
 )
+
+
+_FORMATS: Final = frozenset(data_pb2.BatchFormat.values())
+
+
+def _check_takes_runs(partition: Partition) -> None:
+    """Refuse streams whose messages are decided on one by one.
+
+    Raises:
+        InvalidRequestError: A batch has one base offset, which such a stream cannot give it.
+    """
+    if partition.options.optimistic_concurrency:
+        raise InvalidRequestError(
+            "streams with optimistic concurrency control take single messages only"
+        )
+    if partition.group:
+        raise InvalidRequestError("streams of a load-balance group take single messages only")
 
 
 def _code_of(error: LiftbridgeError) -> int:
@@ -131,7 +149,8 @@ class PublishBatchCall:
             dict(entry.headers) if entry.headers else None for entry in request.headers
         ]
         timestamps = list(request.timestamps)
-        self._check(partition.options.optimistic_concurrency, values, keys, headers, timestamps)
+        _check_takes_runs(partition)
+        self._check(values, keys, headers, timestamps)
         stamp = None
         if request.publisher_id:
             stamp = PublisherStamp(
@@ -140,6 +159,10 @@ class PublishBatchCall:
                 request.first_sequence,
             )
         target = Offset(request.target_offset) if request.HasField("target_offset") else None
+        if target is not None and not 0 <= target <= OFFSET_MAX - len(values):
+            raise InvalidRequestError(
+                f"target_offset {target}: must be 0 to {OFFSET_MAX - len(values)}"
+            )
         run = PublishRun(
             values,
             partition.subject,
@@ -157,7 +180,6 @@ class PublishBatchCall:
 
     def _check(
         self,
-        has_concurrency_control: bool,
         values: list[bytes],
         keys: list[bytes],
         headers: list[Mapping[str, bytes] | None],
@@ -169,16 +191,12 @@ class PublishBatchCall:
         for name, column in (("keys", keys), ("headers", headers), ("timestamps", timestamps)):
             if column and len(column) != count:
                 raise InvalidRequestError(f"{name}: {len(column)} entries for {count} values")
-        if timestamps and sorted(timestamps) != timestamps:
-            raise InvalidRequestError("timestamps: must not decrease")
+        if timestamps and (sorted(timestamps) != timestamps or timestamps[0] < 0):
+            raise InvalidRequestError("timestamps: must neither decrease nor be negative")
         limit = self._context.record_bytes_max
         largest = max(map(len, values)) + (max(map(len, keys)) if keys else 0)
         if largest > limit:
             raise TooLargeError("message exceeds max replication size")
-        if has_concurrency_control:
-            raise InvalidRequestError(
-                "streams with optimistic concurrency control take single messages only"
-            )
 
     def answer(self, response: data_pb2.PublishBatchResponse, size: int) -> None:
         """Send one response and make room for more requests."""
@@ -215,6 +233,7 @@ class FetchBatchesCall:
 
     def _on_messages(self, messages: list[bytes]) -> None:
         if self._read is not None or len(messages) != 1:
+            self._close()
             raise InvalidRequestError("FetchBatches takes one request")
         try:
             request = data_pb2.FetchBatchesRequest.FromString(messages[0])
@@ -230,6 +249,8 @@ class FetchBatchesCall:
             request.follow,
         )
         wanted.check()
+        if request.format not in _FORMATS:
+            raise InvalidRequestError(f"format: unknown value {request.format}")
         self._format = request.format
         self._read = BulkRead(partition, node, self._pump, wanted)
         self._pump()

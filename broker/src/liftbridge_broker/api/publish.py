@@ -11,9 +11,12 @@ from liftbridge_broker.errors import (
     LiftbridgeError,
     TooLargeError,
 )
+from liftbridge_broker.node.intake import stamp_of
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import POLICY_NONE, PublishRun, Stored, Ticket
 from liftbridge_broker.node.subjects import SubjectPublish
+from liftbridge_broker.wire.acks import inbox_frame
+from liftbridge_broker.wire.subjects import ReservedSubjects
 from liftbridge_proto import api_pb2
 
 NO_ACK = api_pb2.PublishResponse().SerializeToString()
@@ -60,6 +63,16 @@ class PublishService:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._reserved = ReservedSubjects(context.node.options.namespace)
+
+    def _check_inbox(self, inbox: str) -> None:
+        """Refuse an inbox that acks must not go to, before anything is published.
+
+        Raises:
+            InvalidRequestError: It is no subject, has wildcards or is reserved.
+        """
+        if inbox and not self._reserved.allows_ack_inbox(inbox):
+            raise InvalidRequestError(f"ackInbox is invalid or reserved: {inbox!r}")
 
     def publish(self, call: Call, raw: bytes) -> None:
         """Serve `Publish`; the checks stand in the order of the original."""
@@ -69,8 +82,10 @@ class PublishService:
             call.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
             return
         partition = self._find(request)
+        self._check_inbox(request.ackInbox)
         if len(raw) > self._context.record_bytes_max:
             raise TooLargeError("message exceeds max replication size")
+        stamp = stamp_of(request.headers) if request.headers else None
         waits = request.ackPolicy != POLICY_NONE and call.deadline is not None
         sink = _UnaryAck(call, partition, request, waits=waits)
         tickets = [Ticket(request.ackPolicy, sink)]
@@ -92,6 +107,7 @@ class PublishService:
             correlation_ids=[request.correlationId.encode()],
             ack_inbox=request.ackInbox,
             expected_offsets=[request.expectedOffset],
+            publisher=stamp,
         )
         clock = self._context.clock
         node.publish(partition, run, clock.now(), clock.wall_ns())
@@ -116,9 +132,17 @@ class PublishService:
             return
         waits = request.ackPolicy != POLICY_NONE and call.deadline is not None
 
+        if not self._reserved.allows_publish(request.subject):
+            raise InvalidRequestError(f"Subject is invalid or reserved: {request.subject!r}")
+        self._check_inbox(request.ackInbox)
+        node = self._context.node
+
         def acked(ack: api_pb2.Ack) -> None:
             ack.correlationId = request.correlationId
-            ack.ackInbox = request.ackInbox or ack.ackInbox
+            if request.ackInbox:
+                ack.ackInbox = request.ackInbox
+                inbox = request.ackInbox.encode()
+                node.send_acks([inbox_frame(inbox, ack.SerializeToString())])
             call.reply(api_pb2.PublishToSubjectResponse(ack=ack).SerializeToString())
 
         publish = SubjectPublish(
@@ -130,7 +154,8 @@ class PublishService:
             correlation_id=request.correlationId,
             ack_inbox=request.ackInbox,
         )
-        forget = self._context.node.publish_to_subject(publish, acked if waits else None)
+        now = self._context.clock.now()
+        forget = node.publish_to_subject(publish, now, acked if waits else None)
         if waits:
             call.on_cancel = forget
         else:

@@ -6,6 +6,7 @@ append, fan-out and acks are paid once a run (bench: `tests/bench/run.py`, row P
 """
 
 import asyncio
+from collections.abc import Mapping
 from itertools import groupby
 from operator import attrgetter
 from typing import Final
@@ -26,8 +27,10 @@ from liftbridge_broker.errors import (
     TooLargeError,
 )
 from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.node.intake import stamp_of
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import POLICY_NONE, PublishRun, Stored, Ticket
+from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_proto import api_pb2
 
 DRAIN_SECONDS: Final = 5.0
@@ -150,11 +153,31 @@ class PublishAsyncCall:
             for request in requests:
                 self.send_error(request.correlationId, error)
             return
-        if partition.takes_runs:
+        headers = [request.headers for request in requests]
+        if partition.takes_runs and not any(headers):
             self._publish_run(partition, policy, requests, now, wall_ns)
-        else:
-            for request in requests:
-                self._publish_run(partition, policy, [request], now, wall_ns)
+            return
+        for run, stamp in self._split(requests, takes_runs=partition.takes_runs):
+            self._publish_run(partition, policy, run, now, wall_ns, _headers_of(run), stamp)
+
+    def _split(
+        self, requests: list[api_pb2.PublishRequest], *, takes_runs: bool
+    ) -> list[tuple[list[api_pb2.PublishRequest], PublisherStamp | None]]:
+        """Runs in order: a message with an idempotent publisher's stamp is one of its own."""
+        runs: list[tuple[list[api_pb2.PublishRequest], PublisherStamp | None]] = []
+        is_shared = False
+        for request in requests:
+            try:
+                stamp = stamp_of(request.headers)
+            except LiftbridgeError as error:
+                self.send_error(request.correlationId, error)
+                continue
+            if is_shared and stamp is None:
+                runs[-1][0].append(request)
+            else:
+                runs.append(([request], stamp))
+            is_shared = takes_runs and stamp is None
+        return runs
 
     def _publish_run(
         self,
@@ -163,9 +186,10 @@ class PublishAsyncCall:
         requests: list[api_pb2.PublishRequest],
         now: Instant,
         wall_ns: int,
+        headers: list[Mapping[str, bytes] | None] | None = None,
+        stamp: PublisherStamp | None = None,
     ) -> None:
         keys = [request.key for request in requests]
-        headers = [request.headers for request in requests]
         correlation_ids = [request.correlationId.encode() for request in requests]
         self.in_flight += len(requests)
         acks = _RunAcks(self, partition, policy, correlation_ids)
@@ -175,10 +199,11 @@ class PublishAsyncCall:
             "grpc",
             (Ticket(policy, acks),),
             keys if any(keys) else None,
-            [dict(entry) if entry else None for entry in headers] if any(headers) else None,
+            headers,
             policy=policy,
             correlation_ids=correlation_ids,
             expected_offsets=None if partition.takes_runs else [requests[0].expectedOffset],
+            publisher=stamp,
         )
         self._context.node.publish(partition, run, now, wall_ns)
 
@@ -256,6 +281,13 @@ def _decode(messages: list[bytes]) -> tuple[list[api_pb2.PublishRequest], bool]:
         except DecodeError:
             break
     return requests, True
+
+
+def _headers_of(
+    requests: list[api_pb2.PublishRequest],
+) -> list[Mapping[str, bytes] | None] | None:
+    headers = [dict(request.headers) or None for request in requests]
+    return list(headers) if any(headers) else None
 
 
 def check_publish(partition: Partition, policy: int) -> None:

@@ -88,12 +88,18 @@ class CursorTable:
                 result = reader.read(READ_BYTES, log.high_watermark)
             except CorruptionError as error:
                 self._partition.go_offline(error.text)
+                reader.close()
                 done(error)
                 return
             if result.need is not None:
 
                 def read_done(outcome: bytes | LiftbridgeError) -> None:
-                    if isinstance(outcome, LiftbridgeError):
+                    closed = self._partition.closed_error
+                    if closed is not None:
+                        reader.close()
+                        done(closed)
+                    elif isinstance(outcome, LiftbridgeError):
+                        reader.close()
                         done(outcome)
                     else:
                         reader.feed(outcome)

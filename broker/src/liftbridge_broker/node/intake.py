@@ -22,13 +22,20 @@ from liftbridge_broker.node.runs import (
     Ticket,
 )
 from liftbridge_broker.ports.messaging import Arrival
-from liftbridge_broker.replication.publishers import PublisherStamp, parse_headers
+from liftbridge_broker.replication.publishers import (
+    HEADER_EPOCH,
+    HEADER_ID,
+    HEADER_SEQUENCE,
+    PublisherStamp,
+    parse_headers,
+)
 from liftbridge_broker.wire.acks import AckEncoder, AckError, inbox_frame
 from liftbridge_broker.wire.envelope import MAGIC, decode_publish
 from liftbridge_broker.wire.subjects import ReservedSubjects
 from liftbridge_proto import api_pb2
 
 APPENDED_HEADER: Final = b"Liftbridge-Appended:"
+_STAMP_NAMES: Final = frozenset((HEADER_ID, HEADER_EPOCH, HEADER_SEQUENCE))
 
 
 class InboxAcks:
@@ -222,6 +229,37 @@ class Intake:
         """A new sink for acks of messages on `subject`."""
         return InboxAcks(self._encoder, subject, self._publish)
 
+    def copies_of(self, run: PublishRun) -> list[PublishRun]:
+        """A run that was appended beside this partition, as this one stores it.
+
+        Acks go to the inbox that the publisher named, if any; a server-made one is never in a run.
+        """
+        count = len(run.values)
+        if not self.takes_singles:
+            return [self._copy(run, 0, count)]
+        return [self._copy(run, index, index + 1) for index in range(count)]
+
+    def _copy(self, run: PublishRun, start: int, end: int) -> PublishRun:
+        tickets: tuple[Ticket, ...] = ()
+        if run.ack_inbox and run.correlation_ids is not None:
+            acks = self.acks_for(run.subject)
+            acks.entries += [
+                (index, run.ack_inbox, correlation_id, run.policy)
+                for index, correlation_id in enumerate(run.correlation_ids[start:end])
+            ]
+            tickets = (ticket_of(run.policy, acks),)
+        expected = run.expected_offsets
+        return PublishRun(
+            run.values[start:end],
+            run.subject,
+            "nats",
+            tickets,
+            run.keys[start:end] if run.keys is not None else None,
+            run.headers[start:end] if run.headers is not None else None,
+            reply=run.reply,
+            expected_offsets=expected[start:end] if expected is not None else None,
+        )
+
 
 class _Draft:
     """A run being collected."""
@@ -277,10 +315,7 @@ class _Draft:
                 self._values,
                 self._arrival.subject,
                 "nats",
-                tickets=tuple(
-                    Ticket(policy, sink if policy != POLICY_NONE else _OnlyErrors(sink))
-                    for policy, sink in self._sinks.items()
-                ),
+                tickets=tuple(ticket_of(*entry) for entry in self._sinks.items()),
                 keys=self._keys if any(self._keys) else None,
                 headers=self._headers if any(self._headers) else None,
                 reply=self._arrival.reply,
@@ -304,6 +339,20 @@ class _OnlyErrors:
     def refused(self, error: LiftbridgeError) -> None:
         """Pass the refusal on."""
         self._sink.refused(error)
+
+
+def ticket_of(policy: int, sink: InboxAcks) -> Ticket:
+    """Ticket of acks to inboxes; under policy NONE only refusals are sent."""
+    return Ticket(policy, sink if policy != POLICY_NONE else _OnlyErrors(sink))
+
+
+def stamp_of(headers: Mapping[str, bytes]) -> PublisherStamp | None:
+    """Stamp of an idempotent publisher in the headers of a message that a client published.
+
+    Raises:
+        InvalidRequestError: It is incomplete or malformed.
+    """
+    return parse_headers(headers) if not _STAMP_NAMES.isdisjoint(headers) else None
 
 
 def _is_envelope(payload: bytes) -> bool:

@@ -5,7 +5,6 @@ port and comes back as an event. One deadline covers all timers of the node: the
 timer with `next_deadline` (architecture 5).
 """
 
-import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -23,23 +22,28 @@ from liftbridge_broker.model.ids import (
     BrokerId,
     Instant,
     PartitionId,
+    PublisherId,
     StreamName,
 )
 from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOptions
 from liftbridge_broker.model.subjects import RESERVED_STREAMS, partition_subject
 from liftbridge_broker.node.applied import take_records
 from liftbridge_broker.node.cursors import CursorTable, LookUpDone
+from liftbridge_broker.node.idle import IdleWatch
 from liftbridge_broker.node.intake import Intake
 from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.partition import BEGINNING, Partition
 from liftbridge_broker.node.publishers import restored_publishers
-from liftbridge_broker.node.runs import POLICY_NONE, PublishRun, Ticket
+from liftbridge_broker.node.runs import POLICY_NONE, PublishRun
 from liftbridge_broker.node.subjects import (
     AckCallback,
     AckInbox,
     SubjectPublish,
     forward_ack,
     group_message,
+    no_ack,
+    nothing,
+    settle_unacked,
     subject_frames,
 )
 from liftbridge_broker.ports.files import FileEvent, Files, Token
@@ -110,7 +114,7 @@ class Node:
     _subjects: SubjectTable[Partition] = field(default_factory=SubjectTable)
     _names: dict[tuple[str, int], Partition] = field(default_factory=dict)
     _reads: dict[Token, ReadDone] = field(default_factory=dict)
-    _idle_checks: list[tuple[Instant, PartitionId]] = field(default_factory=list)
+    _idle: IdleWatch = field(default_factory=IdleWatch)
     _cursors: dict[PartitionId, CursorTable] = field(default_factory=dict)
     _is_stopping: bool = False
     _is_listening: bool = False
@@ -167,7 +171,7 @@ class Node:
     def publish(self, partition: Partition, run: PublishRun, now: Instant, wall_ns: int) -> None:
         """Store a run from a client: directly, or over NATS when a queue group decides who does."""
         if partition.group and run.publisher is None and run.target_offset is None:
-            self._publish_for_group(partition, run)
+            self._publish_for_group(partition, run, now)
         else:
             partition.publish(run, now, wall_ns)
 
@@ -197,9 +201,19 @@ class Node:
     # -- publishing over NATS -----------------------------------------------------------------
 
     def publish_to_subject(
-        self, publish: SubjectPublish, acked: AckCallback | None
+        self,
+        publish: SubjectPublish,
+        now: Instant,
+        acked: AckCallback | None,
+        expired: Callable[[], None] = nothing,
     ) -> Callable[[], None]:
         """Publish an envelope to a subject; `acked` gets the first ack of any stream on it.
+
+        Args:
+            publish: The message; its subject and inbox are checked.
+            now: Time now.
+            acked: Gets the ack; with `None` none is waited for: the caller's inbox gets all.
+            expired: Called instead when none came within `ACK_WAIT_NS`.
 
         Returns:
             What to call when the caller gives up.
@@ -213,22 +227,28 @@ class Node:
                 publish, inbox=publish.ack_inbox, correlation_id=publish.correlation_id
             )
             self.messaging.publish_echo(frames)
-            return _nothing
-        token = self._inbox.wait(acked)
+            return nothing
+        token = self._inbox.wait(acked, expired, now)
         frames = subject_frames(publish, inbox=self._inbox.inbox, correlation_id=token)
         try:
             self.messaging.publish_echo(frames)
         except LiftbridgeError:
             self._inbox.forget(token)
             raise
+        self._arm()
         return lambda: self._inbox.forget(token)
 
-    def _publish_for_group(self, partition: Partition, run: PublishRun) -> None:
+    def _publish_for_group(self, partition: Partition, run: PublishRun, now: Instant) -> None:
         """Send one message into the queue group; whichever member stores it acks it."""
-        waits = run.policy != POLICY_NONE
-        acked = (lambda ack: forward_ack(run, ack)) if waits else None
+        message = group_message(partition, run)
         try:
-            self.publish_to_subject(group_message(partition, run), acked)
+            if run.policy == POLICY_NONE:
+                self.publish_to_subject(message, now, None)
+                settle_unacked(run)
+            else:
+                self.publish_to_subject(
+                    message, now, lambda ack: forward_ack(run, ack), lambda: run.refuse(no_ack())
+                )
         except LiftbridgeError as error:
             run.refuse(error)
 
@@ -289,30 +309,8 @@ class Node:
         if len(neighbours) > 1:
             for neighbour in neighbours:
                 if neighbour is not partition:
-                    self._copy(neighbour, run, now, wall_ns)
-
-    def _copy(self, neighbour: Partition, run: PublishRun, now: Instant, wall_ns: int) -> None:
-        tickets: tuple[Ticket, ...] = ()
-        if run.ack_inbox and run.correlation_ids is not None:
-            acks = neighbour.intake.acks_for(run.subject)
-            acks.entries += [
-                (index, run.ack_inbox, correlation_id, run.policy)
-                for index, correlation_id in enumerate(run.correlation_ids)
-            ]
-            tickets = (Ticket(run.policy, acks),)
-        singles = neighbour.options.optimistic_concurrency
-        copy = PublishRun(
-            run.values,
-            run.subject,
-            "nats",
-            tickets,
-            run.keys,
-            run.headers,
-            reply=run.reply,
-            expected_offsets=run.expected_offsets,
-        )
-        for part in copy.singles() if singles else (copy,):
-            neighbour.take_copy(part, now, wall_ns)
+                    for copy in neighbour.intake.copies_of(run):
+                        neighbour.take_copy(copy, now, wall_ns)
 
     def request_resume(self, partition: Partition, now: Instant) -> None:
         """Resume because a message came."""
@@ -322,6 +320,14 @@ class Node:
                 partition.resume_failed(error)
 
         self.resume(partition, now, answered)
+
+    def is_foreign(self, partition: Partition, publisher_id: PublisherId) -> bool:
+        """Whether a publisher is registered, for another stream than the partition's."""
+        if publisher_id not in self.state.publisher_epochs:
+            return False
+        stream = self.state.stream(partition.stream)
+        own = stream.publishers.values() if stream is not None else ()
+        return all(publisher.publisher_id != publisher_id for publisher in own)
 
     def transition(self, kind: str, fields: Mapping[str, object]) -> None:
         """Tell the observer."""
@@ -381,12 +387,9 @@ class Node:
         self._now, self._wall_ns = now, wall_ns
         self.store.on_timer(now, wall_ns)
         self.metadata.on_timer(now)
-        checks = self._idle_checks
-        while checks and checks[0][0] <= now:
-            _, partition_id = heapq.heappop(checks)
-            partition = self.partitions.get(partition_id)
-            if partition is not None:
-                self._check_idle(partition, now)
+        self._inbox.expire(now)
+        for partition_id in self._idle.take_due(now):
+            self._check_idle(self.partitions[partition_id], now)
         self._arm()
 
     def _arm(self) -> None:
@@ -397,9 +400,12 @@ class Node:
 
     def next_deadline(self) -> Instant | None:
         """When `on_timer` wants to be called, `None` for never."""
-        deadlines = [self.store.next_deadline(), self.metadata.next_deadline()]
-        if self._idle_checks:
-            deadlines.append(self._idle_checks[0][0])
+        deadlines = (
+            self.store.next_deadline(),
+            self.metadata.next_deadline(),
+            self._inbox.next_deadline(),
+            self._idle.next_deadline(),
+        )
         return min((at for at in deadlines if at is not None), default=None)
 
     # -- partitions ---------------------------------------------------------------------------
@@ -434,8 +440,7 @@ class Node:
 
     def set_options(self, partition: Partition, options: StreamOptions, now: Instant) -> None:
         """Put settings of a stream into force for one of its partitions."""
-        partition.options = options
-        partition.intake.takes_singles = options.optimistic_concurrency
+        partition.set_options(options, self._wall_ns)
         self.store.set_options(partition.partition_id, options, now)
         self.watch_idle(partition, now)
 
@@ -492,6 +497,7 @@ class Node:
             partition.go_offline(reason)
         else:
             log.epochs.assign(state.leader_epoch, log.log_end_offset)
+            partition.commit_recovered()
         if not stream.group:
             self._subjects.add(partition.subject, partition)
         self._listen_to(partition)
@@ -525,6 +531,7 @@ class Node:
         self._subjects.remove(partition.subject, partition)
         del self._names[partition.stream, partition.number]
         self._cursors.pop(partition_id, None)
+        self._idle.forget(partition_id)
         partition.close(error)
 
     def look_up_cursor(self, partition: Partition, key: bytes, done: LookUpDone) -> None:
@@ -551,10 +558,13 @@ class Node:
             partition.options.auto_pause_disable_if_subscribers and len(partition.subscribers) > 0
         )
         due = Instant(partition.last_active + idle_ns)
-        if is_held:
-            due = Instant(now + idle_ns)
-        if due > now:
-            heapq.heappush(self._idle_checks, (due, partition.partition_id))
+        if is_held or due <= now:
+            # Also after a proposal, which may fail: the next look tries again.
+            due, is_due = Instant(now + idle_ns), not is_held
+        else:
+            is_due = False
+        self._idle.watch(partition.partition_id, due)
+        if not is_due:
             return
         command = PauseStream(
             name=StreamName(partition.stream),
@@ -568,12 +578,7 @@ class Node:
         """Look again when the partition may have been idle for its auto-pause time."""
         idle_ns = partition.options.auto_pause_ms * MILLISECOND_NS
         if idle_ns:
-            due = Instant(now + idle_ns)
-            heapq.heappush(self._idle_checks, (due, partition.partition_id))
-
-
-def _nothing() -> None:
-    """There is nothing to give up."""
+            self._idle.watch(partition.partition_id, Instant(now + idle_ns))
 
 
 def _ignore_outcome(_outcome: object) -> None:

@@ -91,6 +91,10 @@ class PartitionHost(Protocol):
         """Ask for the partition to be resumed; `resumed` or `resume_failed` follows."""
         ...
 
+    def is_foreign(self, partition: "Partition", publisher_id: PublisherId) -> bool:
+        """Whether a publisher is registered, for another stream than the partition's."""
+        ...
+
     def transition(self, kind: str, fields: Mapping[str, object]) -> None:
         """Tell the observer."""
         ...
@@ -226,6 +230,10 @@ class Partition:
         if self.is_paused and self.closed_error is None:
             self._park(run, now)
             return
+        if run.target_offset is not None:
+            # A restore puts back what was published once: nobody else gets it again.
+            self._append(run, now, wall_ns)
+            return
         if not self.host.can_fan_out():
             run.refuse(UnavailableError("failed to publish to NATS: connection lost or too slow"))
             return
@@ -251,6 +259,9 @@ class Partition:
         While paused by hand messages are counted and dropped, as the original does; an auto-paused
         partition wakes up.
         """
+        if run.publisher is not None and self.host.is_foreign(self, run.publisher.publisher_id):
+            # Its sequence counts what it sent to another stream on this subject.
+            run.publisher = None
         if self.is_paused:
             if self.is_auto_paused and self.closed_error is None:
                 self._park(run, now)
@@ -323,6 +334,11 @@ class Partition:
             raise InvalidRequestError(
                 f"target_offset {run.target_offset} is below the log end offset {end}"
             )
+        if run.timestamps is not None and run.timestamps[0] < self.log.largest_timestamp:
+            raise InvalidRequestError(
+                f"timestamps: {run.timestamps[0]} is before {self.log.largest_timestamp}, "
+                "the largest in the log"
+            )
         if run.publisher is None:
             return None
         return self.publishers.check(*run.publisher, len(run.values))
@@ -331,7 +347,8 @@ class Partition:
         """Seal and append a run as one batch or, when it is large, several; offsets adjoin."""
         timestamp = max(self.log.largest_timestamp, wall_ns)
         if run.target_offset is not None and run.target_offset > self.log.log_end_offset:
-            self._write_filler(run.target_offset, timestamp, now, wall_ns)
+            before = timestamp if run.timestamps is None else run.timestamps[0]
+            self._write_filler(run.target_offset, before, now, wall_ns)
         base_offset = self.log.log_end_offset
         start = 0
         for end in _batch_ends(run):
@@ -448,6 +465,22 @@ class Partition:
             for ticket in tickets:
                 ticket.sink.acked(released)
         self._wake_readers()
+
+    def commit_recovered(self) -> None:
+        """Call what recovery found committed, as an only replica does; once, before serving.
+
+        Under fsync policy `commit` it is so when the store has synced it. The original hides the
+        last records after a crash until the next append (defect D14).
+        """
+        if not self.is_replicated and not self.is_commit_mode:
+            self.log.high_watermark = self.log.log_end_offset
+
+    def set_options(self, options: StreamOptions, wall_ns: int) -> None:
+        """Put settings into force; acks that waited for the disk alone wait no longer."""
+        self.options = options
+        self.intake.takes_singles = options.optimistic_concurrency
+        if not self.is_commit_mode:
+            self._commit_to(self.log.log_end_offset, wall_ns)
 
     def _wake_readers(self) -> None:
         if self._readers:

@@ -5,7 +5,7 @@ each run, never for each message (architecture 9).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from liftbridge_broker.errors import LiftbridgeError
@@ -94,22 +94,6 @@ class PublishRun:
         """Tell every waiting caller that nothing of this run is stored."""
         for ticket in self.tickets:
             ticket.sink.refused(error)
-
-    def singles(self) -> list["PublishRun"]:
-        """The same messages as runs of one, for partitions that decide on each by itself."""
-        return [
-            replace(
-                self,
-                values=[value],
-                keys=[self.keys[index]] if self.keys is not None else None,
-                headers=[self.headers[index]] if self.headers is not None else None,
-                expected_offsets=(
-                    [self.expected_offsets[index]] if self.expected_offsets is not None else None
-                ),
-                tickets=(),
-            )
-            for index, value in enumerate(self.values)
-        ]
 
     @property
     def size_bytes(self) -> int:

@@ -7,12 +7,12 @@ the first ack with the token answers the caller (spec 1.8).
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from liftbridge_broker.errors import LimitError
-from liftbridge_broker.model.ids import LeaderEpoch, Offset
+from liftbridge_broker.errors import LiftbridgeError, LimitError, OutcomeUnknownError
+from liftbridge_broker.model.ids import Instant, LeaderEpoch, Offset
 from liftbridge_broker.node.intake import error_of_ack
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import PublishRun, Stored
@@ -22,6 +22,26 @@ from liftbridge_proto import api_pb2
 
 WAITING_COUNT_MAX: Final = 65_536
 """Acks waited for at a time; a caller that gives up makes room."""
+
+ACK_WAIT_NS: Final = 60_000_000_000
+"""Time after which an ack is not waited for any more; NATS may have lost it."""
+
+
+def nothing() -> None:
+    """There is nothing to give up."""
+
+
+def no_ack() -> LiftbridgeError:
+    """What the publisher of a message is told whose ack did not come."""
+    return OutcomeUnknownError(
+        f"outcome unknown: no ack from the queue group within {ACK_WAIT_NS // 10**9} s"
+    )
+
+
+def settle_unacked(run: PublishRun) -> None:
+    """Answer a run of policy NONE that is on its way; where it will be stored nobody tells."""
+    for ticket in run.tickets:
+        ticket.sink.acked(Stored(Offset(0), 0, 0, LeaderEpoch(0), is_duplicate=False))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +94,14 @@ def forward_ack(run: PublishRun, ack: api_pb2.Ack) -> None:
 AckCallback = Callable[[api_pb2.Ack], None]
 
 
+class _Waiting(NamedTuple):
+    """One caller; `deadline` rises from each to the next."""
+
+    acked: AckCallback
+    expired: Callable[[], None]
+    deadline: Instant
+
+
 class AckInbox:
     """Acks this broker waits for on its own inbox.
 
@@ -84,10 +112,15 @@ class AckInbox:
     def __init__(self, inbox: str) -> None:
         self.inbox = inbox
         self._next = 0
-        self._waiting: dict[str, AckCallback] = {}
+        self._waiting: dict[str, _Waiting] = {}
 
-    def wait(self, callback: AckCallback) -> str:
+    def wait(self, acked: AckCallback, expired: Callable[[], None], now: Instant) -> str:
         """Register a caller; the token goes into the envelope as correlation id.
+
+        Args:
+            acked: Gets the first ack with the token.
+            expired: Called instead when none came within `ACK_WAIT_NS`.
+            now: Time now.
 
         Raises:
             LimitError: Too many acks are waited for.
@@ -96,12 +129,21 @@ class AckInbox:
             raise LimitError(f"more than {WAITING_COUNT_MAX} acks are waited for")
         self._next += 1
         token = str(self._next)
-        self._waiting[token] = callback
+        self._waiting[token] = _Waiting(acked, expired, Instant(now + ACK_WAIT_NS))
         return token
 
     def forget(self, token: str) -> None:
         """The caller gave up."""
         self._waiting.pop(token, None)
+
+    def next_deadline(self) -> Instant | None:
+        """When the oldest wait is over; `None` when nobody waits."""
+        return next((waiting.deadline for waiting in self._waiting.values()), None)
+
+    def expire(self, now: Instant) -> None:
+        """End the waits whose time is over."""
+        while (deadline := self.next_deadline()) is not None and deadline <= now:
+            self._waiting.pop(next(iter(self._waiting))).expired()
 
     def on_message(self, payload: bytes) -> None:
         """Answer the caller an ack belongs to; anything else is dropped."""
@@ -109,9 +151,9 @@ class AckInbox:
             ack = decode_ack(payload)
         except DecodeError:
             return
-        callback = self._waiting.pop(ack.correlationId, None) if ack is not None else None
-        if callback is not None and ack is not None:
-            callback(ack)
+        waiting = self._waiting.pop(ack.correlationId, None) if ack is not None else None
+        if waiting is not None and ack is not None:
+            waiting.acked(ack)
 
 
 def subject_frames(publish: SubjectPublish, *, inbox: str, correlation_id: str) -> list[bytes]:
@@ -126,7 +168,7 @@ def subject_frames(publish: SubjectPublish, *, inbox: str, correlation_id: str) 
         headers=publish.headers,
         ackInbox=inbox,
         correlationId=correlation_id,
-        ackPolicy=api_pb2.AckPolicy.Name(publish.policy),
+        ackPolicy=publish.policy,  # type: ignore[arg-type] # an open enum: any number is one
     )
     payload = encode_publish(message)
     return [publish_head(publish.subject.encode(), len(payload)), payload, b"\r\n"]

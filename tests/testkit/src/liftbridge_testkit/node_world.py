@@ -1,0 +1,548 @@
+"""A whole node without I/O: files in memory, a NATS that is a list, a clock that the test turns.
+
+Everything a node asks of its ports is noted. Nothing happens by itself: submitted file calls end in
+`settle`, which also carries messages round as a NATS server would; time goes on in `advance`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import NamedTuple
+
+from liftbridge_broker.controller.commands import (
+    Command,
+    CreateStream,
+    InitPublisher,
+    RegisterBroker,
+)
+from liftbridge_broker.controller.state import PublisherState
+from liftbridge_broker.errors import LiftbridgeError, UnavailableError
+from liftbridge_broker.logformat.frames import Frame, decode_frame, iter_frames
+from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, StreamName
+from liftbridge_broker.model.streams import StreamOptions, StreamOverrides
+from liftbridge_broker.node.metadata import MetadataDriver
+from liftbridge_broker.node.node import Node, NodeOptions
+from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.runs import POLICY_LEADER, PublishRun, Stored, Ticket
+from liftbridge_broker.node.subscription import (
+    Position,
+    StartPosition,
+    StopPosition,
+    Subscription,
+)
+from liftbridge_broker.ports.files import Token
+from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
+from liftbridge_broker.replication.publishers import PublisherStamp
+from liftbridge_broker.storage.directory import Identity
+from liftbridge_broker.storage.metadata_log import MetadataLog
+from liftbridge_broker.storage.reserve import SpaceLimits
+from liftbridge_broker.storage.store import LogStore, StoreOptions, open_store
+from liftbridge_broker.wire.envelope import decode_ack, encode_publish
+from liftbridge_broker.wire.subjects import SubjectTable
+from liftbridge_proto import api_pb2
+from liftbridge_testkit.memory_files import MemoryFiles
+
+SECOND_NS = 1_000_000_000
+START = Instant(1_000)
+START_WALL_NS = 1_700_000_000_000_000_000
+NAMESPACE = "test-ns"
+METADATA_TOKEN = Token(1)
+PULL_BYTES = 1 << 20
+
+EARLIEST = Position(StartPosition.EARLIEST, 0, 0)
+NEVER = Position(StopPosition.ON_CANCEL, 0, 0)
+
+
+class Sent(NamedTuple):
+    """One message that the node published; `is_quiet` tells the connection."""
+
+    subject: str
+    payload: bytes
+    headers: bytes
+    is_quiet: bool
+
+
+def parse_frames(data: bytes, *, is_quiet: bool) -> list[Sent]:
+    """`PUB` and `HPUB` frames as messages; anything else is a failure of the test."""
+    sent: list[Sent] = []
+    position = 0
+    while position < len(data):
+        line_end = data.index(b"\r\n", position)
+        operation, subject, *sizes = data[position:line_end].split(b" ")
+        assert operation in {b"PUB", b"HPUB"}, operation
+        header_size = int(sizes[-2]) if operation == b"HPUB" else 0
+        start = line_end + 2
+        end = start + int(sizes[-1])
+        assert data[end : end + 2] == b"\r\n", "a message does not end where its size says"
+        headers, payload = data[start : start + header_size], data[start + header_size : end]
+        sent.append(Sent(subject.decode(), payload, headers, is_quiet))
+        position = end + 2
+    return sent
+
+
+@dataclass(slots=True)
+class MemoryMessaging:
+    """The port `Messaging`; what is published stays in `sent` until the owner carries it round.
+
+    Attributes:
+        is_connected: Turned by the test; publishing is refused while false.
+        backlog_bytes: Set by the test.
+        sent: Everything published so far.
+        subscriptions: Subject and queue group by subscription.
+        new: What was published and not carried round yet.
+    """
+
+    is_connected: bool = True
+    payload_bytes_max: int = 1 << 20
+    backlog_bytes: int = 0
+    backlog_bytes_max: int = 64 << 20
+    sent: list[Sent] = field(default_factory=list)
+    subscriptions: dict[SubscriptionId, tuple[str, str]] = field(default_factory=dict)
+    new: list[Sent] = field(default_factory=list)
+    _table: SubjectTable[SubscriptionId] = field(default_factory=SubjectTable)
+    _turns: dict[str, int] = field(default_factory=dict)
+
+    def subscribe(self, subscription: SubscriptionId, subject: str, queue: str) -> None:
+        """Port `Messaging`."""
+        assert subscription not in self.subscriptions
+        self.subscriptions[subscription] = (subject, queue)
+        self._table.add(subject, subscription)
+
+    def unsubscribe(self, subscription: SubscriptionId) -> None:
+        """Port `Messaging`."""
+        found = self.subscriptions.pop(subscription, None)
+        if found is not None:
+            self._table.remove(found[0], subscription)
+
+    def publish_quiet(self, frames: Sequence[bytes]) -> None:
+        """Port `Messaging`."""
+        self._publish(frames, is_quiet=True)
+
+    def publish_echo(self, frames: Sequence[bytes]) -> None:
+        """Port `Messaging`."""
+        self._publish(frames, is_quiet=False)
+
+    def _publish(self, frames: Sequence[bytes], *, is_quiet: bool) -> None:
+        if not self.is_connected:
+            raise UnavailableError("NATS is not connected")
+        messages = parse_frames(b"".join(frames), is_quiet=is_quiet)
+        self.sent += messages
+        self.new += messages
+
+    def receivers(self, subject: str, *, is_quiet: bool) -> list[SubscriptionId]:
+        """Who gets a message: all without a queue group, and one of each group in turn.
+
+        A message from the quiet connection does not come back to its own subscriptions, which are
+        those without a queue group.
+        """
+        found: list[SubscriptionId] = []
+        groups: dict[str, list[SubscriptionId]] = {}
+        for subscription in self._table.lookup(subject):
+            queue = self.subscriptions[subscription][1]
+            if queue:
+                groups.setdefault(queue, []).append(subscription)
+            elif not is_quiet:
+                found.append(subscription)
+        for queue, members in groups.items():
+            turn = self._turns[queue] = self._turns.get(queue, -1) + 1
+            found.append(members[turn % len(members)])
+        return found
+
+    def acks(self, inbox: str) -> list[api_pb2.Ack]:
+        """Acks published to an inbox so far."""
+        acks = [decode_ack(message.payload) for message in self.sent if message.subject == inbox]
+        assert None not in acks
+        return [ack for ack in acks if ack is not None]
+
+
+@dataclass(slots=True)
+class Answers:
+    """An ack sink that notes what it is told."""
+
+    stored: list[Stored] = field(default_factory=list)
+    errors: list[LiftbridgeError] = field(default_factory=list)
+
+    def acked(self, stored: Stored) -> None:
+        """Port `AckSink`."""
+        assert not self.is_answered, "a run is answered once"
+        self.stored.append(stored)
+
+    def refused(self, error: LiftbridgeError) -> None:
+        """Port `AckSink`."""
+        assert not self.is_answered, "a run is answered once"
+        self.errors.append(error)
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether an outcome was told."""
+        return bool(self.stored or self.errors)
+
+    @property
+    def offset(self) -> int:
+        """Offset of the first record; the run must have been acked."""
+        assert not self.errors, self.errors
+        return self.stored[0].base_offset
+
+    @property
+    def error(self) -> LiftbridgeError:
+        """Why the run was refused, which it must have been."""
+        assert not self.stored, self.stored
+        return self.errors[0]
+
+
+@dataclass(slots=True)
+class Reading:
+    """A subscriber that takes what it can get whenever it is woken.
+
+    Attributes:
+        frames: Records delivered so far.
+        end: Why the subscription ended, `None` while it goes on.
+        is_taking: While false nothing is pulled, as when a client is slow.
+        pull_bytes: Bytes asked for at a time.
+    """
+
+    world: "NodeWorld"
+    frames: list[Frame] = field(default_factory=list)
+    end: LiftbridgeError | None = None
+    is_taking: bool = True
+    pull_bytes: int = PULL_BYTES
+    wake_count: int = 0
+    _subscription: Subscription | None = None
+
+    def open(
+        self, partition: Partition, start: Position, stop: Position, *, is_reverse: bool
+    ) -> "Reading":
+        """Open the subscription and take what is there."""
+        self._subscription = Subscription.open(
+            partition, self.world.node, self._wake, start=start, stop=stop, is_reverse=is_reverse
+        )
+        self.take()
+        return self
+
+    def _wake(self) -> None:
+        self.wake_count += 1
+        self.take()
+
+    def take(self) -> None:
+        """Pull until nothing more comes."""
+        subscription = self._subscription
+        while self.is_taking and subscription is not None and self.end is None:
+            slices, end, waits = subscription.pull(self.pull_bytes)
+            for piece in slices:
+                self.frames += [
+                    decode_frame(piece, position, stop)
+                    for position, stop, _ in iter_frames(piece, 0, len(piece))
+                ]
+            if end is not None:
+                self.end = end
+                subscription.close(self.world.now)
+            if waits:
+                return
+
+    def close(self) -> None:
+        """Leave, as a client that cancels."""
+        assert self._subscription is not None
+        self._subscription.close(self.world.now)
+
+    @property
+    def values(self) -> list[bytes]:
+        """Values delivered so far."""
+        return [frame.value for frame in self.frames]
+
+    @property
+    def offsets(self) -> list[int]:
+        """Offsets delivered so far."""
+        return [int(frame.offset) for frame in self.frames]
+
+
+@dataclass
+class NodeWorld:
+    """Owner of one node at a time over one set of files.
+
+    Attributes:
+        files: The disk, which outlives nodes.
+        defaults: The broker's settings of streams.
+        record_bytes_max: Largest record.
+        publishers_max: Idempotent publishers remembered for each partition.
+        now: Monotonic nanoseconds.
+        transitions: What was told, in order.
+        failures: What the store and the metadata gave up with.
+        armed: Deadline the timer has.
+    """
+
+    files: MemoryFiles = field(default_factory=MemoryFiles)
+    defaults: StreamOptions = field(default_factory=StreamOptions)
+    record_bytes_max: int = 1 << 20
+    publishers_max: int = 1_000
+    space: SpaceLimits = field(default_factory=lambda: SpaceLimits(0, 0))
+    now: Instant = START
+    transitions: list[tuple[str, Mapping[str, object]]] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    armed: Instant | None = None
+    store: LogStore = field(init=False)
+    node: Node = field(init=False)
+    messaging: MemoryMessaging = field(init=False)
+    _token: int = METADATA_TOKEN
+    _starts: int = 0
+
+    def __post_init__(self) -> None:
+        self.start()
+
+    # Ports.
+
+    @property
+    def wall_ns(self) -> int:
+        """Unix nanoseconds, in step with `now`."""
+        return START_WALL_NS + self.now
+
+    def transition(self, kind: str, fields: Mapping[str, object]) -> None:
+        """Port `Observer`."""
+        self.transitions.append((kind, fields))
+
+    def told(self, kind: str) -> list[Mapping[str, object]]:
+        """Fields of the transitions of one kind."""
+        return [fields for told, fields in self.transitions if told == kind]
+
+    def arm(self, deadline: Instant) -> None:
+        """Port `Timer`."""
+        self.armed = deadline
+
+    def _new_token(self) -> Token:
+        self._token += 1
+        return Token(self._token)
+
+    # Life.
+
+    def start(self) -> None:
+        """Start a node on the files, as a process does: recover, register, listen."""
+        self._starts += 1
+        self.armed = None
+        self.messaging = MemoryMessaging()
+        self.store = open_store(
+            self.files,
+            Identity("data-dir-1", BrokerId("broker-1")),
+            StoreOptions(space=self.space, known_names=("metadata",)),
+            observer=self,
+            new_token=self._new_token,
+            now=self.now,
+            wall_ns=self.wall_ns,
+        )
+        self.store.on_failed = self.failures.append
+        log, recovered = MetadataLog.open(
+            self.files,
+            sync_token=METADATA_TOKEN,
+            directory="metadata",
+            index_min=MetadataIndex(self.store.proven_index),
+        )
+        driver = MetadataDriver(
+            log,
+            recovered,
+            on_change=lambda _index, records: self.node.on_change(records),
+            on_failed=lambda error: self.failures.append(error.text),
+        )
+        options = NodeOptions(
+            broker=BrokerId("broker-1"),
+            namespace=NAMESPACE,
+            inbox=f"{NAMESPACE}.ack.{self._starts}",
+            defaults=self.defaults,
+            record_bytes_max=self.record_bytes_max,
+            publishers_max=self.publishers_max,
+        )
+        self.node = Node(
+            options,
+            self.files,
+            self.store,
+            driver,
+            self.messaging,
+            self,
+            self,
+            METADATA_TOKEN,
+            self._new_token,
+        )
+        self.node.open_partitions(self.now)
+        self.store.begin(self.now)
+        self._register()
+        self.node.listen()
+
+    def _register(self) -> None:
+        outcome = self.propose(
+            RegisterBroker(
+                broker=BrokerId("broker-1"),
+                incarnation_id=f"run-{self._starts}",
+                data_dir_id="data-dir-1",
+                host="localhost",
+                port=9292,
+                previous_broker_epoch=self.store.clean_broker_epoch or 0,
+                clean_partitions=self.node.verified_partitions(),
+            )
+        )
+        assert not isinstance(outcome, LiftbridgeError), outcome
+
+    def kill(self) -> None:
+        """End the process and keep what it wrote, then start again."""
+        self.files.kill()
+        self.start()
+
+    def crash(self, keep: Random | None = None) -> None:
+        """Cut the power, keep of what was not synced what `keep` chooses, and start again."""
+        self.files.crash(keep)
+        self.start()
+
+    def stop(self) -> None:
+        """Shut down in order; `start` begins again."""
+        self.node.stop()
+        self.settle()
+        self.store.close(self.node.state.brokers[self.node.broker].broker_epoch)
+        self.files.kill()
+
+    # Turns.
+
+    def settle(self) -> None:
+        """Let every submitted file call end and carry every message round, until nothing moves."""
+        while True:
+            events = self.files.pump()
+            for event in events:
+                self.node.on_file_event(event, self.now, self.wall_ns)
+            messages, self.messaging.new = self.messaging.new, []
+            for message in messages:
+                self._carry(message)
+            if not events and not messages:
+                return
+
+    def _carry(self, message: Sent) -> None:
+        arrival = Arrival(message.subject, "", message.headers)
+        for subscription in self.messaging.receivers(message.subject, is_quiet=message.is_quiet):
+            self.node.on_messages(
+                subscription, [arrival], [message.payload], self.now, self.wall_ns
+            )
+
+    def advance(self, duration_ns: int) -> None:
+        """Let time go on, with every deadline on the way."""
+        until = Instant(self.now + duration_ns)
+        while self.armed is not None and self.armed <= until:
+            self.now = max(self.now, self.armed)
+            self.armed = None
+            self.node.on_timer(self.now, self.wall_ns)
+            self.settle()
+        self.now = until
+
+    # What clients do.
+
+    def propose(self, command: Command) -> object:
+        """Give a command to the metadata and wait for the answer or refusal."""
+        answers: list[object] = []
+        self.node.propose(command, self.now, answers.append)
+        if not answers:
+            self.settle()
+        assert len(answers) == 1
+        return answers[0]
+
+    def create(
+        self,
+        name: str = "s",
+        subject: str = "",
+        *,
+        group: str = "",
+        partitions: int = 1,
+        is_internal: bool = False,
+        **overrides: object,
+    ) -> Partition:
+        """Create a stream and give back its first partition."""
+        outcome = self.propose(
+            CreateStream(
+                name=StreamName(name),
+                subject=subject or name,
+                group=group,
+                partitions=partitions,
+                overrides=StreamOverrides(**overrides),  # type: ignore[arg-type]  # by name
+                creation_timestamp=self.wall_ns,
+                is_internal=is_internal,
+            )
+        )
+        assert not isinstance(outcome, LiftbridgeError), outcome
+        return self.partition(name)
+
+    def partition(self, name: str = "s", number: int = 0) -> Partition:
+        """A partition as the node has it now."""
+        return self.node.find_partition(name, number)
+
+    def init_publisher(self, name: str = "p", stream: str = "s") -> PublisherState:
+        """Register an idempotent publisher."""
+        outcome = self.propose(InitPublisher(stream=StreamName(stream), publisher=name))
+        assert isinstance(outcome, PublisherState), outcome
+        return outcome
+
+    def publish(
+        self,
+        partition: Partition,
+        *values: bytes,
+        policy: int = POLICY_LEADER,
+        publisher: PublisherStamp | None = None,
+        **fields: object,
+    ) -> Answers:
+        """Publish a run as gRPC does; nothing is pumped."""
+        answers = Answers()
+        run = PublishRun(
+            list(values),
+            partition.subject,
+            "grpc",
+            (Ticket(policy, answers),),
+            policy=policy,
+            publisher=publisher,
+            **fields,  # type: ignore[arg-type]  # by name
+        )
+        self.node.publish(partition, run, self.now, self.wall_ns)
+        return answers
+
+    def deliver(
+        self, subject: str, *payloads: bytes, reply: str = "", headers: bytes = b""
+    ) -> None:
+        """Bring messages that somebody published on NATS, as one chunk for each subscription."""
+        arrival = Arrival(subject, reply, headers)
+        for subscription in self.messaging.receivers(subject, is_quiet=False):
+            self.node.on_messages(
+                subscription, [arrival] * len(payloads), list(payloads), self.now, self.wall_ns
+            )
+
+    def subscribe(
+        self,
+        partition: Partition,
+        start: Position = EARLIEST,
+        stop: Position = NEVER,
+        *,
+        is_reverse: bool = False,
+    ) -> Reading:
+        """Open a subscription that takes all it can get.
+
+        Raises:
+            LiftbridgeError: The subscription was refused.
+        """
+        return Reading(self).open(partition, start, stop, is_reverse=is_reverse)
+
+    def values(self, partition: Partition) -> dict[int, bytes]:
+        """Committed values of a partition by offset."""
+        reading = self.subscribe(partition)
+        self.settle()
+        reading.close()
+        return dict(zip(reading.offsets, reading.values, strict=True))
+
+    def look_up_cursor(self, partition: Partition, key: bytes) -> list[int | LiftbridgeError]:
+        """Ask for a cursor; the list gets the answer, at once or after `settle`."""
+        found: list[int | LiftbridgeError] = []
+        self.node.look_up_cursor(partition, key, found.append)
+        return found
+
+
+def envelope(value: bytes = b"v", **fields: object) -> bytes:
+    """A message in the envelope of Liftbridge, with any fields of `proto.Message`."""
+    return encode_publish(api_pb2.Message(value=value, **fields))  # type: ignore[arg-type] # by name
+
+
+def at_offset(offset: int) -> Position:
+    """Start at an offset; as a stop, stop at it."""
+    return Position(StartPosition.OFFSET, offset, 0)
+
+
+def stop_at(offset: int) -> Position:
+    """Stop after an offset."""
+    return Position(StopPosition.OFFSET, offset, 0)
