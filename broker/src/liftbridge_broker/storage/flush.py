@@ -20,10 +20,11 @@ from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import FilesError
 from liftbridge_broker.model.ids import Instant, Offset, PartitionId, StreamName
-from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
+from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy, StreamOptions
 from liftbridge_broker.ports.files import FileEvent, FileHandle, Files, Token
 from liftbridge_broker.storage.journal import Journal
 from liftbridge_broker.storage.log import PartitionLog
+from liftbridge_broker.storage.types import LogLimits
 
 _SECOND_NS: Final = 1_000_000_000
 _MIB: Final = 1 << 20
@@ -349,3 +350,13 @@ class FlushDriver:
             return False
         self._journal_deadline = None
         return True
+
+
+def effective_policy(policy: FsyncPolicy) -> FsyncPolicy:
+    """The policy in force for a single replica: `auto` waits for the disk."""
+    return FsyncPolicy.COMMIT if policy is FsyncPolicy.AUTO else policy
+
+
+def limits_of_log(options: StreamOptions) -> LogLimits:
+    """When a log rolls, by the settings of its stream."""
+    return LogLimits(options.segment_bytes_max, options.segment_age_ms_max * MILLISECOND_NS)

@@ -19,7 +19,6 @@ from liftbridge_broker.model.ids import (
     Offset,
     PartitionId,
     StreamName,
-    number_of,
     stream_of,
 )
 from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy, StreamOptions
@@ -35,13 +34,21 @@ from liftbridge_broker.storage.directory import (
     DataDirectory,
     Identity,
 )
-from liftbridge_broker.storage.flush import FlushDriver, Flushed, FlushLimits, StoredLog
+from liftbridge_broker.storage.flush import (
+    FlushDriver,
+    Flushed,
+    FlushLimits,
+    StoredLog,
+    effective_policy,
+    limits_of_log,
+)
 from liftbridge_broker.storage.journal import Journal, LoadedJournal, open_journal
 from liftbridge_broker.storage.log import PartitionLog
 from liftbridge_broker.storage.reserve import SpaceGuard, SpaceLimits
 from liftbridge_broker.storage.smallfile import read_small_file, write_small_file
+from liftbridge_broker.storage.telling import Teller
 from liftbridge_broker.storage.trash import TrashBin
-from liftbridge_broker.storage.types import EMPTY_STATE, LogLimits, RecoveryReport
+from liftbridge_broker.storage.types import EMPTY_STATE
 
 PUBLISHERS: Final = "publishers"
 
@@ -106,7 +113,7 @@ class LogStore:
         self._states = loaded.states
         self._strict = loaded.strict
         self._options = options
-        self._observer = observer
+        self._teller = Teller(observer)
         self._new_token = new_token
         self._opened_at = now
         self._space = SpaceGuard(files, RESERVE, options.space, self._on_space)
@@ -114,7 +121,12 @@ class LogStore:
         self._flush = FlushDriver(files, journal, options.flush, new_token, self._on_full)
         self._removals = Removals(files, new_token)
         self._compactions = Compactions(
-            files, runner, self._removals, new_token, save=self._write_snapshot, tell=self._tell_of
+            files,
+            runner,
+            self._removals,
+            new_token,
+            save=self._write_snapshot,
+            tell=self._teller.tell_of,
         )
         self._cleaner = Cleaner(
             journal,
@@ -122,7 +134,7 @@ class LogStore:
             self._removals,
             save=self._write_snapshot,
             compact=self._compactions.request,
-            tell=self._tell_of,
+            tell=self._teller.tell_of,
         )
         self._logs: dict[PartitionId, StoredLog] = {}
         self._snapshots: dict[PartitionId, Callable[[], bytes]] = {}
@@ -198,7 +210,8 @@ class LogStore:
             counted_bytes=log.size_bytes,
         )
         self._logs[partition] = stored
-        self._tell_recovery(stored, report)
+        self._scanned_bytes += report.scanned_bytes
+        self._teller.tell_recovery(stored, report)
         if log.is_offline:
             return OpenedLog(log, report.reason or "damaged: " + ", ".join(report.quarantined))
         stored.tell(self._journal)
@@ -227,7 +240,7 @@ class LogStore:
                 self._journal.forget(partition)
         unopened = [kept[partition] for partition in self.unopened()]
         for path in (*self._directory.unknown, *unopened):
-            self._tell("unknown_directory_kept", path=path)
+            self._teller.tell("unknown_directory_kept", path=path)
         try:
             self._flush_journal_now(now)
         except FilesError as error:
@@ -235,7 +248,7 @@ class LogStore:
             if not error.is_full:
                 raise
         self._directory.remove_clean_marker()
-        self._tell(
+        self._teller.tell(
             "data_directory_opened",
             path=self._options.label,
             partitions=len(self._logs),
@@ -348,7 +361,9 @@ class LogStore:
                 stored.counted_bytes = min(stored.counted_bytes, stored.log.size_bytes)
                 stored.strict_from = min(stored.strict_from, end)
                 stored.tell(self._journal)
-                self._tell_of(stored, "log_truncated", log_end_offset=end, removed_messages=removed)
+                self._teller.tell_of(
+                    stored, "log_truncated", log_end_offset=end, removed_messages=removed
+                )
         except FilesError as error:
             self._fail(error)
             raise
@@ -464,7 +479,7 @@ class LogStore:
         self._trash.on_event(event, now, wall_ns)
         if event.error is not None:
             raise event.error
-        self._tell("trash_purged", entries=1, bytes=0)
+        self._teller.tell("trash_purged", entries=1, bytes=0)
         if self._space.is_full:
             self._trash.on_pressure()
 
@@ -481,9 +496,9 @@ class LogStore:
     def _on_space(self, free_bytes: int) -> None:
         if self._space.is_full:
             limit = self._options.space.free_bytes_min
-            self._tell("disk_full", free_bytes=free_bytes, limit_bytes=limit)
+            self._teller.tell("disk_full", free_bytes=free_bytes, limit_bytes=limit)
         else:
-            self._tell("disk_space_regained", free_bytes=free_bytes)
+            self._teller.tell("disk_space_regained", free_bytes=free_bytes)
 
     def _flush_journal_now(self, now: Instant) -> None:
         """Flush the journal, blocking; a full disk gives its reserve for it.
@@ -522,30 +537,8 @@ class LogStore:
         if self.failure:
             return
         self.failure = error.text
-        self._tell("data_directory_offline", path=self._options.label, reason=error.text)
+        self._teller.tell("data_directory_offline", path=self._options.label, reason=error.text)
         self.on_failed(error.text)
-
-    def _tell_recovery(self, stored: StoredLog, report: RecoveryReport) -> None:
-        self._scanned_bytes += report.scanned_bytes
-        for path in report.quarantined:
-            self._tell_of(stored, "segment_quarantined", path=path, position=0)
-        if report.cut_bytes:
-            self._tell_of(
-                stored,
-                "log_recovered",
-                scanned_bytes=report.scanned_bytes,
-                cut_bytes=report.cut_bytes,
-                cut_copy=", ".join(report.cut_copies),
-                rebuilt_indexes=report.rebuilt_indexes,
-            )
-        elif report.rebuilt_indexes:
-            self._tell_of(stored, "index_rebuilt", path=stored.log.directory)
-
-    def _tell_of(self, stored: StoredLog, kind: str, **values: object) -> None:
-        self._tell(kind, stream=stored.stream, partition=number_of(stored.partition_id), **values)
-
-    def _tell(self, kind: str, **values: object) -> None:
-        self._observer.transition(kind, values)
 
 
 def open_store(
@@ -592,16 +585,6 @@ def open_store(
     )
     store.start(wall_ns)
     return store
-
-
-def effective_policy(policy: FsyncPolicy) -> FsyncPolicy:
-    """The policy in force for a single replica: `auto` waits for the disk."""
-    return FsyncPolicy.COMMIT if policy is FsyncPolicy.AUTO else policy
-
-
-def limits_of_log(options: StreamOptions) -> LogLimits:
-    """When a log rolls, by the settings of its stream."""
-    return LogLimits(options.segment_bytes_max, options.segment_age_ms_max * MILLISECOND_NS)
 
 
 def _ignore(reason: str) -> None:

@@ -1,0 +1,38 @@
+"""What the store tells the observer: one place for the names and fields of its transitions."""
+
+from liftbridge_broker.model.ids import number_of
+from liftbridge_broker.ports.observe import Observer
+from liftbridge_broker.storage.flush import StoredLog
+from liftbridge_broker.storage.types import RecoveryReport
+
+
+class Teller:
+    """Tells transitions of a store and of its logs."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+
+    def tell(self, kind: str, **values: object) -> None:
+        """Tell something of the data directory."""
+        self._observer.transition(kind, values)
+
+    def tell_of(self, stored: StoredLog, kind: str, **values: object) -> None:
+        """Tell something of one log; its stream and partition are added."""
+        place = {"stream": stored.stream, "partition": number_of(stored.partition_id)}
+        self._observer.transition(kind, place | values)
+
+    def tell_recovery(self, stored: StoredLog, report: RecoveryReport) -> None:
+        """Tell what opening a log found, if that is worth an operator's time."""
+        for path in report.quarantined:
+            self.tell_of(stored, "segment_quarantined", path=path, position=0)
+        if report.cut_bytes:
+            self.tell_of(
+                stored,
+                "log_recovered",
+                scanned_bytes=report.scanned_bytes,
+                cut_bytes=report.cut_bytes,
+                cut_copy=", ".join(report.cut_copies),
+                rebuilt_indexes=report.rebuilt_indexes,
+            )
+        elif report.rebuilt_indexes:
+            self.tell_of(stored, "index_rebuilt", path=stored.log.directory)
