@@ -1,0 +1,168 @@
+"""The client's reading of stored batches, against the broker's encoder."""
+
+import random
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from liftbridge_broker.logformat.batch import seal
+from liftbridge_broker.model.ids import LeaderEpoch, Offset
+from liftbridge_client.columns import SCHEMA, from_batches, from_messages
+from liftbridge_client.core.batches import decode_messages, walk
+from liftbridge_client.errors import LiftbridgeError, ServerError
+from liftbridge_proto import api_pb2
+from liftbridge_testkit.batches import PARTITION, Batches
+
+# Bases around the places where the varint of an offset grows, and where it is left out.
+BASES = st.sampled_from([0, 1, 5, 126, 127, 128, 16_380, 16_384, 2**21 - 2, 2**35])
+TIMES = st.sampled_from([1, 127, 128, 1_795_262_163_435_945_677])
+VALUES = st.binary(max_size=6) | st.sampled_from([b"", b"x" * 127, b"x" * 128, b"y" * 128])
+KEYS = st.sampled_from([b"", b"k", b"l", b"key", b"k" * 130])
+HEADERS = st.none() | st.dictionaries(st.sampled_from(["a", "bc"]), st.binary(max_size=3))
+RECORD = st.tuples(VALUES, KEYS, HEADERS)
+# Records that all look alike take the fast path; mixed ones must not.
+# Equally long frames of different layout look alike at first sight.
+SHIFTED = st.integers(2, 12).flatmap(
+    lambda size: st.lists(
+        st.integers(1, size - 1).map(lambda key: (b"v" * (size - key), b"k" * key, None)),
+        min_size=2,
+        max_size=6,
+    )
+)
+RECORDS = (
+    st.lists(RECORD, min_size=1, max_size=12)
+    | SHIFTED
+    | st.builds(
+        lambda size, key, count: [(bytes([65 + i % 26]) * size, key, None) for i in range(count)],
+        st.integers(0, 130),
+        KEYS,
+        st.integers(1, 40),
+    )
+)
+
+
+def encoded(batches):
+    """Bytes of batches, one behind the other, and what is in them."""
+    maker = Batches()
+    data, expected = [], []
+    base = None
+    for start, timestamp, records in batches:
+        base = start if base is None else base
+        values, keys, headers = (list(column) for column in zip(*records, strict=True))
+        data.append(maker.make(base, values, keys=keys, headers=headers, timestamp=timestamp))
+        expected += [
+            (base + i, timestamp, keys[i], values[i], headers[i] or {}) for i in range(len(values))
+        ]
+        base += len(values)
+    return b"".join(data), expected
+
+
+BATCHES = st.lists(st.tuples(BASES, TIMES, RECORDS), min_size=1, max_size=3).map(encoded)
+
+
+@settings(max_examples=200)
+@given(BATCHES)
+def test_messages_come_out_as_they_went_in(case):
+    data, expected = case
+    found = [
+        (m.offset, m.timestamp, m.key, m.value, {**m.headers}) for m in decode_messages(data, 0)
+    ]
+    for one, other in zip(found, expected, strict=True):
+        own = {name: value for name, value in one[4].items() if name not in ("subject", "reply")}
+        assert (*one[:4], own) == other
+
+
+@settings(max_examples=300)
+@given(BATCHES)
+def test_columns_equal_the_messages_one_by_one(case):
+    data, _ = case
+    columns = from_batches(data)
+    plain = from_messages(decode_messages(data, 0))
+    assert all(part.schema.equals(SCHEMA) for part in columns)
+    assert pa.Table.from_batches(columns).equals(
+        pa.Table.from_batches([plain.select(SCHEMA.names)], SCHEMA)
+    )
+
+
+@given(st.lists(st.sampled_from([1, 127, 128, 300, 2**14]), min_size=2, max_size=5))
+def test_timestamps_of_different_lengths_in_equal_frames_are_told_apart(timestamps):
+    longest = max(len(_frame(1, time, b"")) for time in timestamps)
+    frames = []
+    for index, time in enumerate(timestamps):
+        padding = longest - len(_frame(1 + index, time, b""))
+        frames.append(_frame(1 + index, time, b"s" * (1 + padding)))
+    data = seal(
+        frames=frames,
+        partition_id=PARTITION,
+        leader_epoch=LeaderEpoch(1),
+        base_offset=Offset(1),
+        last_offset=Offset(len(frames)),
+        count=len(frames),
+        first_timestamp=timestamps[0],
+        largest_timestamp=max(timestamps),
+    )
+    (columns,) = from_batches(data)
+    assert columns.column("timestamp").cast(pa.int64()).to_pylist() == timestamps
+
+
+def _frame(offset, timestamp, stream):
+    message = api_pb2.Message(
+        offset=offset, key=b"k", value=b"v", timestamp=timestamp, stream=stream.decode()
+    ).SerializeToString()
+    return b"\0" + len(message).to_bytes(4) + message
+
+
+@given(BATCHES, st.integers(0, 50))
+def test_decoding_from_an_offset_leaves_out_what_is_before(case, skip):
+    data, expected = case
+    start = expected[0][0] + skip
+    assert [m.offset for m in decode_messages(data, start)] == [
+        offset for offset, *_ in expected if offset >= start
+    ]
+
+
+def test_batch_cut_at_every_byte_is_refused():
+    data, _ = encoded([(7, 128, [(b"value", b"key", {"a": b"1"}), (b"v", b"", None)])])
+    for end in range(1, len(data)):
+        with pytest.raises(ServerError):
+            list(walk(data[:end]))
+
+
+def test_every_changed_byte_behind_the_length_is_noticed():
+    data, expected = encoded([(7, 128, [(b"value", b"key", None), (b"v", b"", None)])])
+    for position in range(len(data)):
+        changed = bytearray(data)
+        changed[position] ^= 0x55
+        if position == 3:  # reserved
+            assert len(decode_messages(bytes(changed), 0)) == len(expected)
+            continue
+        with pytest.raises(ServerError):
+            decode_messages(bytes(changed), 0)
+
+
+def test_compacted_batch_gives_what_is_left():
+    data = Batches().sparse(10, 20, {12: b"twelve", 17: b"seventeen"})
+    assert [(m.offset, m.value) for m in decode_messages(data, 0)] == [
+        (12, b"twelve"),
+        (17, b"seventeen"),
+    ]
+    assert from_batches(data)[0].column("offset").to_pylist() == [12, 17]
+    assert from_batches(Batches().sparse(10, 20, {})) == []
+
+
+def test_random_bytes_are_refused_and_nothing_else_happens():
+    rng = random.Random(20261121)
+    whole, _ = encoded([(1, 128, [(b"value", b"k", None)] * 3)])
+    refused = 0
+    for _ in range(20_000):
+        data = bytearray(whole)
+        for _ in range(rng.randint(1, 4)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        data = bytes(data[: rng.randint(1, len(data))])
+        try:
+            decode_messages(data, 0)
+        except LiftbridgeError:
+            refused += 1
+    assert refused > 19_000

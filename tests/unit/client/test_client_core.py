@@ -1,0 +1,138 @@
+"""Addresses, partitioners and errors of the client."""
+
+import pytest
+from grpc import StatusCode
+
+from liftbridge_client import errors
+from liftbridge_client.core.addresses import parse_addresses
+from liftbridge_client.core.partitioners import by_key, choose, round_robin
+from liftbridge_client.core.refusals import async_error, batch_error
+from liftbridge_proto import api_pb2
+from liftbridge_proto.ext.v1 import data_pb2
+
+
+@pytest.mark.parametrize(
+    ("text", "addresses"),
+    [
+        ("a", ("a:9292",)),
+        ("a:1", ("a:1",)),
+        ("liftbridge://a,b:65535", ("a:9292", "b:65535")),
+        ("a, a:9292", ("a:9292",)),
+        ("[::1]", ("[::1]:9292",)),
+        ("[::1]:80", ("[::1]:80",)),
+    ],
+)
+def test_addresses_are_split_completed_and_made_unique(text, addresses):
+    assert parse_addresses(text) == addresses
+
+
+@pytest.mark.parametrize("text", ["", "a,", ":1", "a:", "a:0", "a:65536", "a:x", "a:٣", "a:-1"])
+def test_malformed_address_is_refused(text):
+    with pytest.raises(errors.UsageError, match="must be HOST or HOST:PORT"):
+        parse_addresses(text)
+
+
+@pytest.mark.parametrize(
+    # CRC-32 (IEEE) as Go's crc32.ChecksumIEEE gives it; the first is the catalogue's check value.
+    ("key", "checksum"),
+    [(b"123456789", 0xCBF43926), (b"a", 0xE8B7BE43), (b"\0\xff", None)],
+)
+def test_keys_go_where_the_go_client_sends_them(key, checksum):
+    if checksum is None:
+        checksum = _crc32_bit_by_bit(key)
+    assert _crc32_bit_by_bit(key) == checksum
+    for count in (1, 2, 3, 7, 64):
+        assert by_key(key, count) == checksum % count
+
+
+def _crc32_bit_by_bit(data):
+    value = 0xFFFFFFFF
+    for byte in data:
+        value ^= byte
+        for _ in range(8):
+            value = (value >> 1) ^ (0xEDB88320 if value & 1 else 0)
+    return value ^ 0xFFFFFFFF
+
+
+def test_message_without_key_goes_to_partition_zero():
+    assert by_key(b"", 7) == 0
+
+
+def test_round_robin_takes_partitions_in_turn():
+    partitioner = round_robin()
+    assert [partitioner(b"k", 3) for _ in range(5)] == [0, 1, 2, 0, 1]
+
+
+def test_partition_asked_for_wins_over_the_partitioner():
+    assert choose(by_key, b"123456789", 1, 3) == 1
+
+
+@pytest.mark.parametrize("partition", [-1, 3])
+def test_partition_that_does_not_exist_is_refused(partition):
+    with pytest.raises(errors.UsageError, match="partitions 0 to 2"):
+        choose(by_key, b"", partition, 3)
+
+
+@pytest.mark.parametrize("status", list(StatusCode))
+def test_every_status_has_an_error_that_keeps_the_servers_text(status):
+    error = errors.error_of(status, "told so")
+    assert str(error) == error.server_text == "told so"
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "kind"),
+    [
+        (StatusCode.NOT_FOUND, "no such stream", errors.NotFoundError),
+        (StatusCode.ALREADY_EXISTS, "", errors.AlreadyExistsError),
+        (StatusCode.UNAVAILABLE, "", errors.RetriableError),
+        (StatusCode.DEADLINE_EXCEEDED, "", errors.CallTimeoutError),
+        (StatusCode.RESOURCE_EXHAUSTED, "", errors.EndOfStreamError),
+        (StatusCode.UNKNOWN, "incorrect expected offset", errors.IncorrectOffsetError),
+        (StatusCode.INTERNAL, "not appended: storage full", errors.RetriableError),
+        (StatusCode.DATA_LOSS, "", errors.ServerError),
+    ],
+)
+def test_status_becomes_the_right_error(status, text, kind):
+    assert type(errors.error_of(status, text)) is kind
+
+
+def test_every_error_has_its_own_code_and_advice():
+    found = _subclasses(errors.LiftbridgeError)
+    assert len({kind.code for kind in found}) == len(found) > 15
+    assert all(kind.advice.endswith(".") for kind in found)
+
+
+def _subclasses(kind):
+    return [kind, *(below for part in kind.__subclasses__() for below in _subclasses(part))]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (errors.CallTimeoutError("late"), errors.AckTimeoutError),
+        (errors.RetriableError("Socket closed"), errors.OutcomeUnknownError),
+        (errors.RetriableError("failed to connect to all addresses"), errors.RetriableError),
+        (errors.RetriableError("not appended: storage full"), errors.RetriableError),
+        (errors.NotFoundError("x"), errors.NotFoundError),
+    ],
+)
+def test_lost_answer_to_a_publish_is_never_a_reason_to_repeat_it(error, kind):
+    found = errors.publish_error(error)
+    assert type(found) is kind
+    assert found.retriable == (kind is errors.RetriableError)
+
+
+@pytest.mark.parametrize("code", data_pb2.PublishBatchResponse.Error.values())
+def test_every_code_of_a_batch_has_an_error(code):
+    error = batch_error(data_pb2.PublishBatchResponse(error=code, message="why"))
+    assert (error is None) == (code == data_pb2.PublishBatchResponse.OK)
+    assert error is None or error.server_text == "why"
+
+
+@pytest.mark.parametrize("code", api_pb2.PublishAsyncError.Code.values())
+def test_every_code_of_a_plain_publish_has_an_error(code):
+    error = async_error(api_pb2.PublishAsyncError(code=code, message="why"))
+    assert error.server_text == "why"
+    assert (type(error) is errors.ServerError) == (
+        code in (api_pb2.PublishAsyncError.INTERNAL, api_pb2.PublishAsyncError.ENCRYPTION_FAILED)
+    )
