@@ -36,12 +36,19 @@ TAG_TIMESTAMP: Final = 0x20
 
 
 class _Layout(NamedTuple):
-    """Where the fields of equal frames lie, as (start, end) within a frame; empty when absent."""
+    """Where the fields of equal frames lie, as (start, end) within a frame; empty when absent.
+
+    Attributes:
+        key: Bytes of the key.
+        value: Bytes of the value.
+        timestamp: Bytes of the timestamp's varint.
+        fixed: All tags and lengths.
+    """
 
     key: tuple[int, int]
     value: tuple[int, int]
     timestamp: tuple[int, int]
-    fixed: tuple[int, ...]
+    fixed: tuple[tuple[int, int], ...]
 
 
 def from_messages(messages: Sequence[Message]) -> pa.RecordBatch:
@@ -75,9 +82,12 @@ def _columns(data: bytes, batch: Batch) -> pa.RecordBatch:
     first = FRAME_PREFIX_SIZE + int.from_bytes(data[batch.start + 1 : batch.start + 5])
     if count > 1 and _has_even_offsets(batch) and first * count == size:
         rows = np.frombuffer(data, np.uint8, size, batch.start).reshape(count, first)
-        layout = _layout(data[batch.start : batch.start + first])
-        if layout is not None and _is_uniform(rows, layout):
-            return _cut(rows, layout, batch)
+        frame = data[batch.start : batch.start + first]
+        layout = _layout(frame)
+        if layout is not None and all(_is_same(rows, frame, place) for place in layout.fixed):
+            timestamps = _timestamps(rows, frame, layout.timestamp)
+            if timestamps is not None:
+                return _cut(rows, layout, timestamps, batch)
     return _decode(data, batch)
 
 
@@ -103,41 +113,56 @@ def _varint(frame: bytes, position: int) -> tuple[int, int]:
 def _layout(frame: bytes) -> _Layout | None:
     """Layout of a frame; `None` when it has no value or timestamp where they are expected."""
     position = FRAME_PREFIX_SIZE
-    fixed = list(range(FRAME_PREFIX_SIZE))
+    start = 0
+    fixed: list[tuple[int, int]] = []
     if frame[position] == TAG_OFFSET:
-        fixed.append(position)
+        fixed.append((start, position + 1))
         _, position = _varint(frame, position + 1)
+        start = position
     found = {TAG_KEY: (0, 0), TAG_VALUE: (0, 0)}
     for tag in (TAG_KEY, TAG_VALUE):
         if position < len(frame) and frame[position] == tag:
-            length, start = _varint(frame, position + 1)
-            fixed += range(position, start)
-            found[tag] = (start, start + length)
-            position = start + length
+            length, position = _varint(frame, position + 1)
+            fixed.append((start, position))
+            found[tag] = (position, position + length)
+            start = position = position + length
     if position >= len(frame) or frame[position] != TAG_TIMESTAMP:
         return None
-    fixed.append(position)
+    fixed.append((start, position + 1))
     _, end = _varint(frame, position + 1)
     return _Layout(found[TAG_KEY], found[TAG_VALUE], (position + 1, end), tuple(fixed))
 
 
-def _is_uniform(rows: Bytes2D, layout: _Layout) -> bool:
-    """Whether tags and lengths agree in all frames, and every varint ends where the first does."""
-    fixed = rows[:, list(layout.fixed)]
-    if not bool((fixed == fixed[0]).all()):
-        return False
-    start, end = layout.timestamp
+def _is_same(rows: Bytes2D, frame: bytes, place: tuple[int, int]) -> bool:
+    """Whether all frames agree with one of them in some bytes.
+
+    Copying a few bytes of each row and comparing once takes half the time of comparing columns.
+    """
+    start, end = place
+    return rows[:, start:end].tobytes() == frame[start:end] * len(rows)
+
+
+def _timestamps(
+    rows: Bytes2D, frame: bytes, place: tuple[int, int]
+) -> npt.NDArray[np.int64] | None:
+    """Timestamps of equal frames; `None` when not every varint ends where the first does."""
+    start, end = place
+    if _is_same(rows, frame, place):  # the rule: one run has one timestamp
+        return np.full(len(rows), _varint(frame, start)[0], np.int64)
     ends = rows[:, start:end] & 0x80
-    return bool((ends[:, :-1] != 0).all()) and bool((ends[:, -1] == 0).all())
-
-
-def _cut(rows: Bytes2D, layout: _Layout, batch: Batch) -> pa.RecordBatch:
-    count = batch.record_count
-    offsets = np.arange(batch.base_offset, batch.base_offset + count, dtype=np.int64)
-    start, end = layout.timestamp
-    timestamps = np.zeros(count, np.int64)
+    if not ends[:, :-1].all() or ends[:, -1].any():
+        return None
+    timestamps = np.zeros(len(rows), np.int64)
     for index in range(end - start):
         timestamps |= (rows[:, start + index] & 0x7F).astype(np.int64) << (7 * index)
+    return timestamps
+
+
+def _cut(
+    rows: Bytes2D, layout: _Layout, timestamps: npt.NDArray[np.int64], batch: Batch
+) -> pa.RecordBatch:
+    count = batch.record_count
+    offsets = np.arange(batch.base_offset, batch.base_offset + count, dtype=np.int64)
     has_key = layout.key[1] > layout.key[0]
     return pa.record_batch(
         [

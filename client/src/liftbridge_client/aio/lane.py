@@ -11,6 +11,7 @@ import contextlib
 from collections import deque
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from google.protobuf.message import Message as ProtoMessage
@@ -75,14 +76,10 @@ class Item:
 
     def acked(self, stream: str, partition: int, base: int, timestamp: int, *, dup: bool) -> None:
         """Tell everybody where the messages are."""
+        count = len(self.values)
         if self.whole is not None:
             if not self.whole.done():
-                self.whole.set_result(
-                    [
-                        Ack(stream, partition, base + index, timestamp, dup)
-                        for index in range(len(self.values))
-                    ]
-                )
+                self.whole.set_result(_acks(Ack(stream, partition, base, timestamp, dup), count))
             return
         for index, future in enumerate(self.futures):
             if not future.done():
@@ -430,3 +427,20 @@ class Lane:
                 self._settle(item, unknown)
             else:
                 self._settle(item, error)
+
+
+def _acks(first: Ack, count: int) -> list[PublishResult]:
+    """Acks of consecutive messages.
+
+    Made by `map` in C, a third of the time of a call for each (bench: row batch publish).
+    """
+    stream, partition, base, timestamp, duplicate = first
+    fields = zip(
+        repeat(stream),
+        repeat(partition),
+        range(base, base + count),
+        repeat(timestamp),
+        repeat(duplicate),
+        strict=False,
+    )
+    return list(map(tuple.__new__, repeat(Ack), fields))

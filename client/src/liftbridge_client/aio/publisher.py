@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self, cast
 
 from liftbridge_client import methods
 from liftbridge_client.aio.lane import (
@@ -175,10 +175,10 @@ class Publisher:
             partition: Partition for the messages that name none; `None` asks the partitioner.
         """
         self._check_open()
-        if partition is not None or self._partition_count == 1:
-            plain = [m for m in messages if isinstance(m, bytes)]
-            if len(plain) == len(messages):
-                return await self._put_values(plain, partition or 0)
+        has_partition = partition is not None or self._partition_count == 1
+        if has_partition and set(map(type, messages)) <= {bytes}:
+            values = cast("list[bytes]", list(messages))
+            return await self._put_values(values, partition or 0)
         futures = []
         for message in messages:
             outgoing = Outgoing(message) if isinstance(message, bytes) else message
@@ -198,16 +198,14 @@ class Publisher:
         count_max = min(BATCH_COUNT_MAX, self._max_in_flight)
         start = 0
         while start < len(values):
-            end, size = start, 0
-            while end < len(values) and end - start < count_max and size < BATCH_BYTES_MAX:
-                size += len(values[end])
-                end += 1
+            chunk, size = _chunk(values, start, count_max)
+            end = start + len(chunk)
             if self._in_flight and not self._has_room(end - start):
                 await self._until_room(end - start)
             self._check_open()
             whole = asyncio.get_running_loop().create_future()
             count = end - start
-            item = Item(values[start:end], [b""] * count, [None] * count, size, whole=whole)
+            item = Item(chunk, [b""] * count, [None] * count, size, whole=whole)
             self._send(partition, item)
             wholes.append(whole)
             start = end
@@ -301,6 +299,22 @@ class Publisher:
         self._in_flight -= len(item.values)
         self._in_flight_bytes -= item.size_bytes
         self._settled.set()
+
+
+def _chunk(values: list[bytes], start: int, count_max: int) -> tuple[list[bytes], int]:
+    """Values of the next batch and their bytes, at most about `BATCH_BYTES_MAX` of them.
+
+    Small values are measured in one step (bench: row batch publish).
+    """
+    chunk = values[start : start + count_max]
+    size = sum(map(len, chunk))
+    if size <= BATCH_BYTES_MAX:
+        return chunk, size
+    count = size = 0
+    while size < BATCH_BYTES_MAX and count < len(chunk):
+        size += len(chunk[count])
+        count += 1
+    return chunk[:count], size
 
 
 def _result(result: "Ack | BaseException") -> PublishResult:

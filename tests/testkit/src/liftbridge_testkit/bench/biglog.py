@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from liftbridge_testkit.bench.loadgen import LoadGenerator
 
 VALUE_BYTES: Final = 4_096
-BATCH_RECORDS: Final = 128
 
 BOUNDS = (
     Bound("start_seconds", "start-up after SIGTERM, s", 2, None),
@@ -62,7 +61,6 @@ def measure_big_log(load: LoadGenerator, work_dir: Path, *, gigabytes: float) ->
                 stream="big",
                 count=count,
                 size=VALUE_BYTES,
-                batch=BATCH_RECORDS,
             )
             broker.kill()
             crash = timed(broker.start)

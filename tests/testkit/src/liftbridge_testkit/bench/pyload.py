@@ -444,7 +444,7 @@ def main() -> int:
                           ("stream", "bench"), ("subject", "bench"), ("mode", "")):  # fmt: skip
         parser.add_argument(f"-{name}", default=default)
     for name, number in (("count", 1_000_000), ("size", 256), ("window", 1_024), ("streams", 1),
-                         ("conns", 1), ("batch", 1_000)):  # fmt: skip
+                         ("conns", 1)):  # fmt: skip
         parser.add_argument(f"-{name}", type=int, default=number)
     parser.add_argument("-rate", type=float, default=0.0)
     options = parser.parse_args()
