@@ -24,11 +24,6 @@ def options(nats, server_id="a", **more):
     )
 
 
-async def sync(messaging):
-    for link in (messaging.quiet, messaging.echo):
-        await link._connection.flushed()
-
-
 async def test_subscriptions_are_back_before_the_link_is_told_to_be(nats):
     sink = RecordingSink()
     async with linked(options(nats), sink) as (messaging, _, observer):
@@ -70,7 +65,7 @@ async def test_publishing_is_refused_while_the_link_is_down(nats):
         await asyncio.to_thread(nats.start)
         await sink.until(lambda: messaging.is_connected)
         messaging.subscribe(1, "x", "")
-        await sync(messaging)
+        await messaging.flushed()
         messaging.publish_echo([frame("x", b"2")])
         await sink.until(lambda: sink.payloads(1))
         assert sink.payloads(1) == [b"2"]
@@ -82,7 +77,7 @@ async def test_restarts_under_load_keep_order_and_repeat_nothing(nats):
         linked(options(nats, "b")) as (b, sink_b, _),
     ):
         a.subscribe(1, "load", "")
-        await sync(a)
+        await a.flushed()
         accepted = refused = 0
         stop = asyncio.Event()
 
@@ -123,7 +118,7 @@ async def test_slow_consumer_is_seen_survived_and_told(tmp_path):
             linked(options(nats, "b")) as (b, _, _),
         ):
             a.subscribe(1, "flood", "")
-            await sync(a)
+            await a.flushed()
             # What a broker does that cannot keep up: it leaves bytes in the socket.
             a.quiet._connection._transport.pause_reading()
             payload = b"x" * 50_000
@@ -149,7 +144,7 @@ async def test_server_that_restarts_is_no_slow_consumer(nats):
         linked(options(nats, "b")) as (b, _, _),
     ):
         a.subscribe(1, "busy", "")
-        await sync(a)
+        await a.flushed()
         b.publish_quiet([frame("busy", b"x" * 1000) for _ in range(4000)])
         await sink.until(lambda: len(sink.payloads(1)) > 100)
         nats.kill()
@@ -163,7 +158,7 @@ async def test_bytes_waiting_are_bounded_when_the_server_does_not_read(nats):
     bound = 1 << 20
     async with linked(options(nats, pending_bytes_max=bound)) as (messaging, sink, _):
         messaging.subscribe(1, "busy", "")
-        await sync(messaging)
+        await messaging.flushed()
         nats.pause()
         batch = [frame("busy", b"x" * 10_000)] * 10
         accepted = 0
@@ -194,14 +189,14 @@ async def test_bound_holds_within_one_turn_of_the_loop(nats):
         with pytest.raises(UnavailableError, match="busy"):
             publish()
         assert messaging.quiet.pending_bytes < 120_000
-        await sync(messaging)
+        await messaging.flushed()
         messaging.publish_quiet([frame("x", b"fine")])
 
 
 async def test_one_turn_of_the_loop_makes_one_write(nats):
     async with linked(options(nats)) as (messaging, sink, _):
         messaging.subscribe(1, "turn", "")
-        await sync(messaging)
+        await messaging.flushed()
         for i in range(100):
             messaging.publish_echo([frame("turn", b"%d" % i)])
         assert messaging.echo.pending_bytes > 1000
@@ -283,7 +278,7 @@ async def test_server_told_of_by_a_cluster_takes_over(tmp_path):
         async with linked(only_first) as (messaging, sink, observer):
             pool = messaging.quiet._servers
             while not pool._discovered or not messaging.echo._servers._discovered:
-                await sync(messaging)
+                await messaging.flushed()
             first.kill()
             await sink.until(lambda: not messaging.is_connected)
             await sink.until(lambda: messaging.is_connected)
@@ -292,6 +287,6 @@ async def test_server_told_of_by_a_cluster_takes_over(tmp_path):
             assert told == {f"127.0.0.1:{second.port}"}
             # Still speaking to one and the same subscription.
             messaging.subscribe(1, "after", "")
-            await sync(messaging)
+            await messaging.flushed()
             messaging.publish_echo([frame("after", b"x")])
             await sink.until(lambda: sink.payloads(1) == [b"x"])

@@ -28,18 +28,12 @@ def options(nats, server_id="a", **more):
     return NatsOptions(server_id=server_id, servers=(nats.url,), **more)
 
 
-async def sync(messaging):
-    """Wait until the server has read everything written on both connections, and answered."""
-    for link in (messaging.quiet, messaging.echo):
-        await link._connection.flushed()
-
-
 async def test_quiet_messages_do_not_come_back_and_echoed_ones_do(nats):
     async with linked(options(nats)) as (messaging, sink, _):
         messaging.subscribe(1, "own", "")
-        await sync(messaging)
+        await messaging.flushed()
         messaging.publish_quiet([frame("own", b"quiet")])
-        await sync(messaging)
+        await messaging.flushed()
         messaging.publish_echo([frame("own", b"echo")])
         await sink.until(lambda: sink.payloads(1))
         assert sink.payloads(1) == [b"echo"]
@@ -52,8 +46,8 @@ async def test_quiet_messages_reach_other_brokers_and_own_queue_groups(nats):
     ):
         a.subscribe(1, "shared.*", "group")
         b.subscribe(1, "shared.>", "")
-        await sync(a)
-        await sync(b)
+        await a.flushed()
+        await b.flushed()
         a.publish_quiet([frame("shared.x", b"1"), frame("shared.x", b"2")])
         await sink_a.until(lambda: sink_a.payloads(1) == [b"1", b"2"])
         await sink_b.until(lambda: sink_b.payloads(1) == [b"1", b"2"])
@@ -66,10 +60,10 @@ async def test_queue_group_gives_each_message_to_one_member(nats):
     ):
         for messaging in (a, b):
             messaging.subscribe(1, "work", "group")
-            await sync(messaging)
+            await messaging.flushed()
         sent = [str(i).encode() for i in range(300)]
         a.publish_echo([frame("work", payload) for payload in sent])
-        await sync(a)
+        await a.flushed()
         await sink_b.until(lambda: len(sink_a.payloads(1)) + len(sink_b.payloads(1)) == 300)
         assert sorted(sink_a.payloads(1) + sink_b.payloads(1)) == sorted(sent)
         assert sink_a.payloads(1)
@@ -80,7 +74,7 @@ async def test_arrival_tells_subject_reply_and_headers(nats):
     block = header_block([("Liftbridge-Appended", "7")])
     async with linked(options(nats)) as (messaging, sink, _):
         messaging.subscribe(1, "in.>", "")
-        await sync(messaging)
+        await messaging.flushed()
         messaging.publish_echo([frame("in.a.b", b"plain", reply="answer.here")])
         messaging.publish_echo([publish_head(b"in.c", 6, b"", block), b"headed", b"\r\n"])
         await sink.until(lambda: len(sink.payloads(1)) == 2)
@@ -94,11 +88,11 @@ async def test_arrival_tells_subject_reply_and_headers(nats):
 async def test_messages_of_a_burst_come_in_order_and_in_few_deliveries(nats):
     async with linked(options(nats)) as (a, sink, _), linked(options(nats, "b")) as (b, _, _):
         a.subscribe(1, "burst", "")
-        await sync(a)
+        await a.flushed()
         sent = [b"%06d" % i + b"x" * (i % 300) for i in range(20_000)]
         for start in range(0, len(sent), 500):
             b.publish_quiet([frame("burst", payload) for payload in sent[start : start + 500]])
-        await sync(b)
+        await b.flushed()
         await sink.until(lambda: len(sink.payloads(1)) == len(sent))
         assert sink.payloads(1) == sent
         assert len(sink.deliveries) < len(sent) / 10
@@ -108,7 +102,7 @@ async def test_unsubscribed_messages_are_dropped_and_counted(nats):
     async with linked(options(nats)) as (messaging, sink, _):
         messaging.subscribe(1, "gone", "")
         messaging.subscribe(2, "stays", "")
-        await sync(messaging)
+        await messaging.flushed()
         connection = messaging.quiet._connection
         # The server sends before it reads UNSUB: as if both had crossed on the way.
         messaging.quiet._subscriptions.pop(1)
@@ -128,7 +122,7 @@ async def test_a_thousand_subscriptions_each_hear_their_own(nats):
     async with linked(options(nats)) as (messaging, sink, _):
         for number in range(1000):
             messaging.subscribe(number, f"many.{number}", "")
-        await sync(messaging)
+        await messaging.flushed()
         messaging.publish_echo([frame(f"many.{n}", str(n).encode()) for n in range(1000)])
         await sink.until(lambda: len(sink.deliveries) == 1000)
         assert all(payloads == [str(sid).encode()] for sid, _, payloads in sink.deliveries)
@@ -138,14 +132,14 @@ async def test_drain_delivers_what_was_sent_before_and_nothing_after(nats):
     async with linked(options(nats)) as (a, sink, _), linked(options(nats, "b")) as (b, _, _):
         a.subscribe(1, "drained", "")
         a.subscribe(2, "drained", "group")
-        await sync(a)
+        await a.flushed()
         b.publish_quiet([frame("drained", b"x" * 1000) for _ in range(5000)])
-        await sync(b)
+        await b.flushed()
         await a.drain()
         assert len(sink.payloads(1)) == len(sink.payloads(2)) == 5000
         b.publish_quiet([frame("drained", b"late")])
-        await sync(b)
-        await sync(a)
+        await b.flushed()
+        await a.flushed()
         assert len(sink.payloads(1)) == len(sink.payloads(2)) == 5000
         assert a.quiet.counts.messages_dropped == a.echo.counts.messages_dropped == 0
 
@@ -153,7 +147,7 @@ async def test_drain_delivers_what_was_sent_before_and_nothing_after(nats):
 async def test_what_was_published_before_close_arrives(nats):
     async with linked(options(nats)) as (a, sink, _):
         a.subscribe(1, "last", "")
-        await sync(a)
+        await a.flushed()
         async with linked(options(nats, "b")) as (b, _, _):
             b.publish_quiet([frame("last", b"x" * 1000) for _ in range(1000)])
         await sink.until(lambda: len(sink.payloads(1)) == 1000)
@@ -200,8 +194,8 @@ async def test_request_by_private_inbox(nats):
         inbox = f"{a.inbox_prefix}.1"
         a.subscribe(1, inbox, "")
         b.subscribe(1, "service", "")
-        await sync(a)
-        await sync(b)
+        await a.flushed()
+        await b.flushed()
         a.publish_quiet([frame("service", b"question", reply=inbox)])
         await sink_b.until(lambda: sink_b.payloads(1))
         b.publish_quiet([frame(sink_b.arrivals(1)[0].reply, b"answer")])
@@ -219,7 +213,7 @@ async def test_failure_of_the_receiver_ends_the_adapter(nats):
     async def deliver():
         async with linked(options(nats), sink) as (messaging, _, _):
             messaging.subscribe(1, "bug", "")
-            await sync(messaging)
+            await messaging.flushed()
             messaging.publish_echo([frame("bug", b"x")])
             await asyncio.Event().wait()
 

@@ -133,6 +133,8 @@ def test_caches_are_bounded():
     encoder = EnvelopeEncoder("s", "foo", 0)
     for size in range(LENGTH_CACHE_COUNT_MAX + 10):
         encoder.frames([b"x" * size])
+    for size in range(LENGTH_CACHE_COUNT_MAX + 10):
+        encoder.frames([b"x"], keys=[b"x" * size])
     for number in range(LAYOUT_CACHE_COUNT_MAX + 10):
         [*_, last] = encoder.frames(
             [b"x"], ack_inbox=b"in.%d" % number, appended_partition_id=number
@@ -141,6 +143,7 @@ def test_caches_are_bounded():
     assert len(encoder._layouts) <= LAYOUT_CACHE_COUNT_MAX
     assert len(encoder._heads) <= LAYOUT_CACHE_COUNT_MAX
     assert all(len(v.between) <= LENGTH_CACHE_COUNT_MAX for v in encoder._layouts.values())
+    assert all(len(v.between_keyed) <= LENGTH_CACHE_COUNT_MAX for v in encoder._layouts.values())
     assert all(len(heads) <= LENGTH_CACHE_COUNT_MAX for heads in encoder._heads.values())
 
 

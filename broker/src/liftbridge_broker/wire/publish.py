@@ -7,8 +7,8 @@ The fields are those that the original's API server writes, ascending, defaults 
 ackPolicy.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from liftbridge_broker.model.ids import PartitionId
 from liftbridge_broker.wire.envelope import HEADER_SIZE, PUBLISH_HEADER
@@ -18,37 +18,43 @@ from liftbridge_broker.wire.nats import CRLF, appended_header_block, publish_hea
 LENGTH_CACHE_COUNT_MAX: Final = 4096
 LAYOUT_CACHE_COUNT_MAX: Final = 64
 
+_Size = TypeVar("_Size", bound=Hashable)
 
-class _ByLength(dict[int, bytes]):
-    """Bytes that depend on a length, built when first asked for, forgotten when too many."""
 
-    def __init__(self, build: Callable[[int], bytes]) -> None:
+class _Built(dict[_Size, bytes], Generic[_Size]):
+    """Bytes that depend on one or two lengths, built when first asked for.
+
+    All are forgotten when there are `LENGTH_CACHE_COUNT_MAX`.
+    """
+
+    def __init__(self, build: Callable[[_Size], bytes]) -> None:
         super().__init__()
         self._build = build
 
-    def __missing__(self, length: int) -> bytes:
+    def __missing__(self, size: _Size) -> bytes:
         if len(self) >= LENGTH_CACHE_COUNT_MAX:
             self.clear()
-        built = self[length] = self._build(length)
+        built = self[size] = self._build(size)
         return built
 
 
 class _Layout(NamedTuple):
-    """Constants of a run of messages that differ only in value and correlation id.
+    """Constants of a run of messages that differ only in key, value and correlation id.
 
     Attributes:
         middle: Between value and correlation id.
-        tail: Behind the correlation id, the end of the frame included.
-        between: By length of the value that follows: all that stands between the last byte of one
-            message that varies and that value; begins with `tail`, or with `middle` and `tail` when
-            there are no correlation ids.
-        end: What `between` begins with.
+        end: Behind the last byte of a message that varies, the end of the frame included: what
+            follows the correlation id, with `middle` before it when there are none.
+        between: By length of the value that follows: `end` of one message and what stands before
+            the value of the next.
+        between_keyed: By lengths of the key that follows and of its value: `end` of one message and
+            what stands before the key of the next.
     """
 
     middle: bytes
-    tail: bytes
-    between: _ByLength
     end: bytes
+    between: _Built[int]
+    between_keyed: _Built[tuple[int, int]]
 
 
 class EnvelopeEncoder:
@@ -70,9 +76,9 @@ class EnvelopeEncoder:
             )
         )
         self._layouts: dict[tuple[bytes, int, int | None, int], _Layout] = {}
-        self._heads: dict[int | None, _ByLength] = {}
-        self._key_heads = _ByLength(lambda length: bytes_head(2, length))
-        self._value_heads = _ByLength(lambda length: bytes_head(3, length))
+        self._heads: dict[int | None, _Built[int]] = {}
+        self._key_heads: _Built[int] = _Built(lambda length: bytes_head(2, length))
+        self._value_heads: _Built[int] = _Built(lambda length: bytes_head(3, length))
 
     def frames(
         self,
@@ -88,8 +94,8 @@ class EnvelopeEncoder:
     ) -> list[bytes]:
         """Frames of a run of messages, as pieces to be joined.
 
-        All sequences have the length of `values`. Hot without keys, headers and expected offsets
-        when the correlation ids have one length (benchmark `bench_nats.py::publish`).
+        All sequences have the length of `values`. Hot without headers and expected offsets when the
+        correlation ids have one length (benchmark `bench_nats.py::publish`).
 
         Args:
             values: Values.
@@ -102,7 +108,7 @@ class EnvelopeEncoder:
             appended_partition_id: Partition that holds the messages already, `None` for none.
         """
         id_size = _uniform_size(correlation_ids)
-        if not values or keys or headers or expected_offsets or id_size is None:
+        if not values or headers or expected_offsets or id_size is None:
             return self._general_frames(
                 values,
                 keys,
@@ -116,21 +122,19 @@ class EnvelopeEncoder:
         layout = self._layouts.get((ack_inbox, ack_policy, appended_partition_id, id_size))
         if layout is None:
             layout = self._layout(ack_inbox, ack_policy, appended_partition_id, id_size)
-        count = len(values)
-        between = list(map(layout.between.__getitem__, map(len, values)))
-        first = between[0][len(layout.end) :]
-        if not id_size or correlation_ids is None:
-            pieces = [layout.end] * (2 * count + 1)
-            pieces[0:-1:2] = between
-            pieces[1::2] = values
+        varying: list[Sequence[bytes]] = []
+        if keys:
+            sizes = zip(map(len, keys), map(len, values), strict=True)
+            between = list(map(layout.between_keyed.__getitem__, sizes))
+            value_heads = list(map(self._value_heads.__getitem__, map(len, values)))
+            varying = [between, keys, value_heads, values]
         else:
-            pieces = [layout.middle] * (4 * count + 1)
-            pieces[0:-1:4] = between
-            pieces[1::4] = values
-            pieces[3::4] = correlation_ids
-            pieces[-1] = layout.end
-        pieces[0] = first
-        return pieces
+            between = list(map(layout.between.__getitem__, map(len, values)))
+            varying = [between, values]
+        between[0] = between[0][len(layout.end) :]
+        if id_size and correlation_ids is not None:
+            varying += ([layout.middle] * len(values), correlation_ids)
+        return _interleaved(varying, layout.end)
 
     def _layout(
         self, ack_inbox: bytes, ack_policy: int, appended: PartitionId | None, id_size: int
@@ -140,26 +144,36 @@ class EnvelopeEncoder:
         tail = varint_field(12, ack_policy) + CRLF
         end = tail if id_size else middle + tail
         fixed_size = len(middle) + id_size + len(tail) - len(CRLF)
-        heads, value_heads = self._heads_for(appended), self._value_heads
+        heads, key_heads, value_heads = (
+            self._heads_for(appended),
+            self._key_heads,
+            self._value_heads,
+        )
 
         def between(value_size: int) -> bytes:
             value_head = value_heads[value_size]
             return end + heads[len(value_head) + value_size + fixed_size] + value_head
 
+        def between_keyed(sizes: tuple[int, int]) -> bytes:
+            key_size, value_size = sizes
+            key_head = key_heads[key_size]
+            size = len(key_head) + key_size + len(value_heads[value_size]) + value_size
+            return end + heads[size + fixed_size] + key_head
+
         if len(self._layouts) >= LAYOUT_CACHE_COUNT_MAX:
             self._layouts.clear()
-        layout = _Layout(middle, tail, _ByLength(between), end)
+        layout = _Layout(middle, end, _Built(between), _Built(between_keyed))
         self._layouts[ack_inbox, ack_policy, appended, id_size] = layout
         return layout
 
-    def _heads_for(self, appended: PartitionId | None) -> _ByLength:
+    def _heads_for(self, appended: PartitionId | None) -> _Built[int]:
         """What stands before the fields, by their length."""
         heads = self._heads.get(appended)
         if heads is None:
             block = b"" if appended is None else appended_header_block(appended)
             if len(self._heads) >= LAYOUT_CACHE_COUNT_MAX:
                 self._heads.clear()
-            heads = self._heads[appended] = _ByLength(
+            heads = self._heads[appended] = _Built(
                 lambda length: (
                     publish_head(self._subject, HEADER_SIZE + length, headers=block)
                     + PUBLISH_HEADER
@@ -202,6 +216,15 @@ class EnvelopeEncoder:
             pieces += fields
             pieces.append(CRLF)
         return pieces
+
+
+def _interleaved(varying: Sequence[Sequence[bytes]], end: bytes) -> list[bytes]:
+    """First items of all sequences, then the second ones, and so on, and `end`."""
+    width = len(varying)
+    pieces = [end] * (width * len(varying[0]) + 1)
+    for place, items in enumerate(varying):
+        pieces[place:-1:width] = items
+    return pieces
 
 
 def _uniform_size(texts: Sequence[bytes] | None) -> int | None:

@@ -225,6 +225,20 @@ class Link:
             self.counts.publishes_refused += 1
             raise
 
+    async def flushed(self) -> None:
+        """Wait until the server has read all that was asked for and published so far.
+
+        Raises:
+            UnavailableError: The link is down or went down meanwhile.
+        """
+        connection = self._connection
+        if connection is None or not self.is_up:
+            raise UnavailableError("NATS connection is down")
+        try:
+            await connection.flushed()
+        except OSError as error:
+            raise UnavailableError(f"NATS connection is down: {error}") from error
+
     @property
     def pending_bytes(self) -> int:
         """Bytes published and not yet taken by the socket."""

@@ -135,6 +135,18 @@ class NatsMessaging:
         """
         self.echo.publish(frames)
 
+    async def flushed(self) -> None:
+        """Wait until the server has read all that was asked for and published so far.
+
+        After it, a subscription hears what anybody publishes: a stream that was just created is
+        told of only then, or messages published at once would be lost.
+
+        Raises:
+            UnavailableError: A link is down or went down meanwhile.
+        """
+        await self.quiet.flushed()
+        await self.echo.flushed()
+
     def _on_change(self, reason: str) -> None:
         """Tell the sink when both links stand, and when the first of them falls."""
         is_connected = self.quiet.is_up and self.echo.is_up
