@@ -141,15 +141,15 @@ def test_deleted_stream_is_gone_for_publishers(world: NodeWorld) -> None:
     world.propose(DeleteStream(name=S))
     answers = world.publish(partition, b"a")
     assert answers.error.text == "not appended: commit log was deleted"
-    with pytest.raises(NotFoundError, match="^no such stream: s$"):
+    with pytest.raises(NotFoundError, match=r"^no such stream: s$"):
         world.node.find_for_publish("s", 0)
-    with pytest.raises(NotFoundError, match="^no such partition: s/0$"):
+    with pytest.raises(NotFoundError, match=r"^no such partition: s/0$"):
         world.node.find_partition("s", 0)
 
 
 def test_unknown_partition_of_a_known_stream_is_named(world: NodeWorld) -> None:
     world.create()
-    with pytest.raises(NotFoundError, match="^no such partition: 7$"):
+    with pytest.raises(NotFoundError, match=r"^no such partition: 7$"):
         world.node.find_for_publish("s", 7)
 
 

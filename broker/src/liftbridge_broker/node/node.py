@@ -36,9 +36,9 @@ from liftbridge_broker.node.partition import BEGINNING, Partition
 from liftbridge_broker.node.publishers import restored_publishers
 from liftbridge_broker.node.runs import POLICY_NONE, PublishRun
 from liftbridge_broker.node.subjects import (
-    AckCallback,
     AckInbox,
     SubjectPublish,
+    Waiter,
     forward_ack,
     group_message,
     no_ack,
@@ -204,16 +204,14 @@ class Node:
         self,
         publish: SubjectPublish,
         now: Instant,
-        acked: AckCallback | None,
-        expired: Callable[[], None] = nothing,
+        waiter: Waiter | None,
     ) -> Callable[[], None]:
-        """Publish an envelope to a subject; `acked` gets the first ack of any stream on it.
+        """Publish an envelope to a subject, and wait for an ack.
 
         Args:
             publish: The message; its subject and inbox are checked.
             now: Time now.
-            acked: Gets the ack; with `None` none is waited for: the caller's inbox gets all.
-            expired: Called instead when none came within `ACK_WAIT_NS`.
+            waiter: Gets the ack; with `None` none is waited for: the caller's inbox gets all.
 
         Returns:
             What to call when the caller gives up.
@@ -222,13 +220,13 @@ class Node:
             UnavailableError: The link to NATS is down.
             LimitError: Too many acks are waited for.
         """
-        if acked is None:
+        if waiter is None:
             frames = subject_frames(
                 publish, inbox=publish.ack_inbox, correlation_id=publish.correlation_id
             )
             self.messaging.publish_echo(frames)
             return nothing
-        token = self._inbox.wait(acked, expired, now)
+        token = self._inbox.wait(waiter, now)
         frames = subject_frames(publish, inbox=self._inbox.inbox, correlation_id=token)
         try:
             self.messaging.publish_echo(frames)
@@ -246,11 +244,18 @@ class Node:
                 self.publish_to_subject(message, now, None)
                 settle_unacked(run)
             else:
-                self.publish_to_subject(
-                    message, now, lambda ack: forward_ack(run, ack), lambda: run.refuse(no_ack())
+                waiter = Waiter(
+                    lambda ack: forward_ack(run, ack),
+                    lambda: run.refuse(no_ack()),
+                    lambda ack: self._is_in_group(ack.stream, partition.group),
                 )
+                self.publish_to_subject(message, now, waiter)
         except LiftbridgeError as error:
             run.refuse(error)
+
+    def _is_in_group(self, name: str, group: str) -> bool:
+        stream = self.state.stream(name)
+        return stream is not None and stream.group == group
 
     def send_acks(self, frames: list[bytes]) -> None:
         """Publish acks; while the link is down they are lost, as acks over NATS may be."""

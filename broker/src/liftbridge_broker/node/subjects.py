@@ -31,6 +31,11 @@ def nothing() -> None:
     """There is nothing to give up."""
 
 
+def any_ack(_ack: api_pb2.Ack) -> bool:
+    """Take the ack of any stream."""
+    return True
+
+
 def no_ack() -> LiftbridgeError:
     """What the publisher of a message is told whose ack did not come."""
     return OutcomeUnknownError(
@@ -94,11 +99,24 @@ def forward_ack(run: PublishRun, ack: api_pb2.Ack) -> None:
 AckCallback = Callable[[api_pb2.Ack], None]
 
 
+class Waiter(NamedTuple):
+    """Who waits for an ack.
+
+    Attributes:
+        acked: Gets the first ack that `takes` agrees to.
+        expired: Called instead when none came within `ACK_WAIT_NS`.
+        takes: Other streams on the subject ack as well; says whose ack it may be.
+    """
+
+    acked: AckCallback
+    expired: Callable[[], None] = nothing
+    takes: Callable[[api_pb2.Ack], bool] = any_ack
+
+
 class _Waiting(NamedTuple):
     """One caller; `deadline` rises from each to the next."""
 
-    acked: AckCallback
-    expired: Callable[[], None]
+    waiter: Waiter
     deadline: Instant
 
 
@@ -114,13 +132,8 @@ class AckInbox:
         self._next = 0
         self._waiting: dict[str, _Waiting] = {}
 
-    def wait(self, acked: AckCallback, expired: Callable[[], None], now: Instant) -> str:
+    def wait(self, waiter: Waiter, now: Instant) -> str:
         """Register a caller; the token goes into the envelope as correlation id.
-
-        Args:
-            acked: Gets the first ack with the token.
-            expired: Called instead when none came within `ACK_WAIT_NS`.
-            now: Time now.
 
         Raises:
             LimitError: Too many acks are waited for.
@@ -129,7 +142,7 @@ class AckInbox:
             raise LimitError(f"more than {WAITING_COUNT_MAX} acks are waited for")
         self._next += 1
         token = str(self._next)
-        self._waiting[token] = _Waiting(acked, expired, Instant(now + ACK_WAIT_NS))
+        self._waiting[token] = _Waiting(waiter, Instant(now + ACK_WAIT_NS))
         return token
 
     def forget(self, token: str) -> None:
@@ -143,7 +156,7 @@ class AckInbox:
     def expire(self, now: Instant) -> None:
         """End the waits whose time is over."""
         while (deadline := self.next_deadline()) is not None and deadline <= now:
-            self._waiting.pop(next(iter(self._waiting))).expired()
+            self._waiting.pop(next(iter(self._waiting))).waiter.expired()
 
     def on_message(self, payload: bytes) -> None:
         """Answer the caller an ack belongs to; anything else is dropped."""
@@ -151,9 +164,12 @@ class AckInbox:
             ack = decode_ack(payload)
         except DecodeError:
             return
-        waiting = self._waiting.pop(ack.correlationId, None) if ack is not None else None
-        if waiting is not None and ack is not None:
-            waiting.acked(ack)
+        if ack is None:
+            return
+        waiting = self._waiting.get(ack.correlationId)
+        if waiting is not None and waiting.waiter.takes(ack):
+            del self._waiting[ack.correlationId]
+            waiting.waiter.acked(ack)
 
 
 def subject_frames(publish: SubjectPublish, *, inbox: str, correlation_id: str) -> list[bytes]:
