@@ -104,7 +104,10 @@ class ServerProcess:
         self.work_dir = work_dir
         self.log_path = work_dir / f"{name}.log"
         self.starts = 0
-        self._environment = {**os.environ, **(environment or {})}
+        # Bytecode is cached as on a user's machine, also where that is turned off for tests: half
+        # of a start would be compiling.
+        cached = {"PYTHONDONTWRITEBYTECODE": ""}
+        self._environment = {**os.environ, **cached, **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
 
