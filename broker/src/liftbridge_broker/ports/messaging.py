@@ -10,7 +10,7 @@ broker never gets its own message back. The *echo* one carries queue-group subsc
 whatever must reach this broker's own subscriptions too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, NewType, Protocol
 
 SubscriptionId = NewType("SubscriptionId", int)
@@ -72,6 +72,13 @@ class Messaging(Protocol):
 
     def subscribe(self, subscription: SubscriptionId, subject: str, queue: str) -> None:
         """Begin delivery of a subject, wildcards allowed; `queue` is empty for no queue group."""
+        ...
+
+    def when_subscribed(self, done: Callable[[], None]) -> None:
+        """Call `done` once every subscription made so far hears what anybody publishes.
+
+        Bounded: it is called after a second, or with the link down, all the same.
+        """
         ...
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:

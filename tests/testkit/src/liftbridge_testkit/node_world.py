@@ -4,7 +4,7 @@ Everything a node asks of its ports is noted. Nothing happens by itself: submitt
 `settle`, which also carries messages round as a NATS server would; time goes on in `advance`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
@@ -21,7 +21,8 @@ from liftbridge_broker.logformat.frames import Frame, decode_frame, iter_frames
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, StreamName
 from liftbridge_broker.model.streams import StreamOptions, StreamOverrides
 from liftbridge_broker.node.metadata import MetadataDriver
-from liftbridge_broker.node.node import Node, NodeOptions
+from liftbridge_broker.node.node import Node
+from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import POLICY_LEADER, PublishRun, Stored, Ticket
 from liftbridge_broker.node.subscription import (
@@ -107,6 +108,10 @@ class MemoryMessaging:
         assert subscription not in self.subscriptions
         self.subscriptions[subscription] = (subject, queue)
         self._table.add(subject, subscription)
+
+    def when_subscribed(self, done: Callable[[], None]) -> None:
+        """Port `Messaging`; nothing is under way here."""
+        done()
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
         """Port `Messaging`."""

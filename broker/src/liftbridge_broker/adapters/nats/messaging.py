@@ -1,13 +1,18 @@
 """The port `Messaging` on two links: a quiet one (`no_echo`) and one that echoes."""
 
 import asyncio
+import contextlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from liftbridge_broker.adapters.nats.link import Link
 from liftbridge_broker.adapters.nats.options import NatsOptions
+from liftbridge_broker.errors import UnavailableError
 from liftbridge_broker.ports.messaging import MessageSink, SubscriptionId
 from liftbridge_broker.ports.observe import Observer
+
+SUBSCRIBED_SECONDS_MAX: Final = 1.0
 
 
 class NatsMessaging:
@@ -35,6 +40,7 @@ class NatsMessaging:
         self._backlog_bytes_max = options.pending_bytes_max
         self._is_connected = False
         self._is_closing = False
+        self._telling: set[asyncio.Task[None]] = set()
         self.inbox_prefix = f"{options.inbox_prefix}.{secrets.token_hex(11)}"
         self.quiet = Link(
             options,
@@ -113,6 +119,18 @@ class NatsMessaging:
     def subscribe(self, subscription: SubscriptionId, subject: str, queue: str) -> None:
         """Begin delivery of a subject; one with a queue group comes over the echoing link."""
         (self.echo if queue else self.quiet).subscribe(subscription, subject, queue)
+
+    def when_subscribed(self, done: Callable[[], None]) -> None:
+        """Call `done` once the server knows every subscription made so far; bounded."""
+        task = asyncio.get_running_loop().create_task(self._tell_subscribed(done))
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    async def _tell_subscribed(self, done: Callable[[], None]) -> None:
+        with contextlib.suppress(UnavailableError, TimeoutError):
+            async with asyncio.timeout(SUBSCRIBED_SECONDS_MAX):
+                await self.flushed()
+        done()
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
         """End delivery."""
