@@ -38,7 +38,7 @@ FOUR = (
 def chosen(
     limits: RetentionLimits,
     *,
-    high_watermark: int = 35,
+    bound: int = 35,
     log_start: int = 0,
     wall_ns: int = 100,
     segments: tuple[SegmentInfo, ...] = FOUR,
@@ -46,7 +46,7 @@ def chosen(
     return choose_log_start(
         segments,
         log_start=Offset(log_start),
-        high_watermark=Offset(high_watermark),
+        bound=Offset(bound),
         limits=limits,
         wall_ns=wall_ns,
     )
@@ -90,11 +90,11 @@ def test_limit_that_removes_most_wins() -> None:
     assert chosen(RetentionLimits(91, 35, 100)) == 30
 
 
-def test_nothing_uncommitted_goes() -> None:
+def test_nothing_uncommitted_or_unsynced_goes() -> None:
     limits = NONE._replace(bytes_max=1)
-    assert chosen(limits, high_watermark=0) == 0
-    assert chosen(limits, high_watermark=19) == 10
-    assert chosen(limits, high_watermark=20) == 20
+    assert chosen(limits, bound=0) == 0
+    assert chosen(limits, bound=19) == 10
+    assert chosen(limits, bound=20) == 20
 
 
 def test_log_start_never_falls() -> None:
@@ -123,7 +123,7 @@ def test_limits_come_from_the_settings() -> None:
     st.integers(0, 300),
 )
 def test_choice_is_a_segment_start_and_no_more_than_the_limits_ask_for(
-    shapes: list[tuple[int, int, int]], limits: tuple[int, int, int], high_watermark: int
+    shapes: list[tuple[int, int, int]], limits: tuple[int, int, int], bound: int
 ) -> None:
     segments, base = [], 0
     for count, size, newest in shapes:
@@ -132,10 +132,10 @@ def test_choice_is_a_segment_start_and_no_more_than_the_limits_ask_for(
     start = chosen(
         RetentionLimits(*limits),
         segments=tuple(segments),
-        high_watermark=min(high_watermark, base),
+        bound=min(bound, base),
     )
     assert start in [info.base for info in segments]
-    assert start <= min(high_watermark, segments[-1].base) or start == 0
+    assert start <= min(bound, segments[-1].base) or start == 0
     kept = [info for info in segments if info.base >= start]
     gone = [info for info in segments if info.end <= start]
     if gone:

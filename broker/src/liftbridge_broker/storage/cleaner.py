@@ -7,6 +7,7 @@ else, and retention comes before compaction (liftbridge 4.4, 4.7, 4.8).
 
 import heapq
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from liftbridge_broker.model.ids import Instant, Offset
@@ -141,17 +142,27 @@ class Cleaner:
             log.roll()
             self._tell(stored, "segment_rolled", base_offset=log.log_end_offset)
             return
+        self._trim(stored, now, wall_ns)
+        if stored.options.compact_enabled:
+            self._compact(stored, now, wall_ns)
+
+    def _trim(self, stored: StoredLog, now: Instant, wall_ns: int) -> None:
+        """Apply retention, and remove segments below the log start that had to wait."""
+        log = stored.log
+        wanted = log.log_start_offset
         if stored.is_leader:
-            log_start = choose_log_start(
+            wanted = choose_log_start(
                 log.segments(),
                 log_start=log.log_start_offset,
-                high_watermark=log.high_watermark,
+                bound=Offset(min(log.high_watermark, log.recovery_point)),
                 limits=limits_of(stored.options),
                 wall_ns=wall_ns,
             )
-            self.raise_log_start(stored, log_start, "retention", now)
-        if stored.options.compact_enabled:
-            self._compact(stored, now, wall_ns)
+        if wanted > log.log_start_offset:
+            self.raise_log_start(stored, wanted, "retention", now)
+        elif log.segment_count > 1 and log.segments()[0].end <= _removable_end(stored, wanted):
+            drop = partial(self._drop_segments, stored, wanted, "retention")
+            self._flush.require_journal(drop, now)
 
     def _drop_segments(self, stored: StoredLog, offset: Offset, reason: str) -> None:
         """The log start is durable: the files below it mean nothing any more."""
@@ -159,7 +170,10 @@ class Cleaner:
             return
         log = stored.log
         bytes_before, count_before = log.size_bytes, log.segment_count
-        self._removals.submit(log.drop_segments_below(offset))
+        paths = log.drop_segments_below(_removable_end(stored, offset))
+        if not paths:
+            return
+        self._removals.submit(paths)
         freed = bytes_before - log.size_bytes
         stored.counted_bytes = max(0, stored.counted_bytes - freed)
         self._tell(
@@ -174,6 +188,14 @@ class Cleaner:
     def _push(self, stored: StoredLog, deadline: Instant) -> None:
         self._sequence += 1
         heapq.heappush(self._ticks, _Tick(deadline, self._sequence, stored))
+
+
+def _removable_end(stored: StoredLog, log_start: Offset) -> Offset:
+    """Up to where segments may be removed: those not synced yet wait.
+
+    A removal that a power cut takes back would show them torn, which looks like damage.
+    """
+    return Offset(min(log_start, stored.log.recovery_point))
 
 
 def _interval_ns(stored: StoredLog) -> int:

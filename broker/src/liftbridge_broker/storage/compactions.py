@@ -25,6 +25,8 @@ from liftbridge_broker.storage.compaction import (
     decode_result,
 )
 from liftbridge_broker.storage.flush import StoredLog
+from liftbridge_broker.storage.log import PartitionLog
+from liftbridge_broker.storage.segment import CLEANED_SUFFIX
 from liftbridge_broker.storage.types import SegmentInfo
 
 STEP_PAUSE_NS: Final = 10 * MILLISECOND_NS
@@ -170,10 +172,28 @@ class Compactions:
             if info is None or (info.end, info.bytes) != (segment.end, segment.size):
                 self._removals.submit([path])
                 return False
+        if any(segment.base <= log.log_start_offset for segment in group[1:]):
+            # A start after a crash may take the merged file for one below the log start.
+            self._removals.submit([path])
+            return False
         before = log.size_bytes
-        self._removals.submit(log.replace_segments([segment.base for segment in group], path))
+        self._retire(log, log.replace_segments([segment.base for segment in group], path))
         stored.counted_bytes = max(0, stored.counted_bytes - (before - log.size_bytes))
         return True
+
+    def _retire(self, log: PartitionLog, paths: Sequence[str]) -> None:
+        """Take files that were merged into another out of the log, durably, before all else.
+
+        They would be segments again at the next start, beside the one that covers them, and the
+        log start may have moved into their range by then.
+        """
+        if not paths:
+            return
+        retired = [path + CLEANED_SUFFIX for path in paths]
+        for path, target in zip(paths, retired, strict=True):
+            self._files.rename(path, target)
+        self._files.sync_directory(log.directory)
+        self._removals.submit(retired)
 
     def _fail(self, work: _Work, reason: str, now: Instant) -> None:
         if not work.stored.is_closed:

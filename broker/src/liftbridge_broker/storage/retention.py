@@ -1,8 +1,8 @@
 """Which segments a stream no longer needs: the choice alone, without side effects.
 
 The rules and their order are the original's (liftbridge 4.7): age, then messages, then bytes; whole
-segments; the active one always stays. Beyond it nothing is removed at or above the high watermark,
-because only committed records may go (replication 1.15).
+segments; the active one always stays. Beyond it nothing is removed that is not committed
+(replication 1.15), or not synced: a power cut might show it again, torn.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ def choose_log_start(
     segments: Sequence[SegmentInfo],
     *,
     log_start: Offset,
-    high_watermark: Offset,
+    bound: Offset,
     limits: RetentionLimits,
     wall_ns: int,
 ) -> Offset:
@@ -49,13 +49,13 @@ def choose_log_start(
     Args:
         segments: All segments, oldest first; the last is the active one.
         log_start: Present log start.
-        high_watermark: First offset not known to be committed.
+        bound: First offset that must stay: not known to be committed, or not to be synced.
         limits: What may be kept.
         wall_ns: Time now, Unix nanoseconds.
     """
     removable = 0
     for segment in segments[:-1]:
-        if segment.end > high_watermark:
+        if segment.end > bound:
             break
         removable += 1
     wanted = max(
