@@ -52,6 +52,14 @@ def test_flood_of_one_frame_ends_the_connection(
     assert drown(duel, repeated(frame)) == (taken, ConnectionEnded(CALM, text, flood))
 
 
+def test_only_one_reset_of_a_finished_call_is_free() -> None:
+    duel = Duel()
+    duel.open(1)
+    duel.core.finish(1, 0, "")
+    resets = repeated(frames.rst_stream_frame(1, 0))
+    assert drown(duel, resets) == (2001, ConnectionEnded(CALM, "flood: reset", "reset"))
+
+
 def test_rapid_reset_ends_the_connection() -> None:
     duel = Duel(Limits(streams_max=100))
     pairs = (

@@ -287,6 +287,19 @@ class TestDecodedHeadsAreKept:
         assert first is not None
         assert second is None or first.metadata != second.metadata
 
+    def test_entry_that_takes_the_place_of_another_is_noticed(self) -> None:
+        decoder = HeaderDecoder(Limits())
+        prefix = b"\x83\x86\x84"  # POST, http, /
+        inserted = b"\x40\x01x\x7f\xd1\x0e"  # `x` with a value of 2000 bytes; the table holds two
+        for letter in (b"a", b"b"):
+            decoder.head(prefix + inserted + letter * 2000)
+        newest = prefix + b"\xbe"
+        decoder.head(newest)
+        decoder.head(prefix + inserted + b"c" * 2000)
+        head = decoder.head(newest)
+        assert head is not None
+        assert head.metadata == (("x", "c" * 2000),)
+
     def test_evicted_entries_are_not_remembered(self) -> None:
         decoder, peer = HeaderDecoder(Limits()), Http2Peer()
         decoder.head(peer.block([*self.FIELDS]))

@@ -188,6 +188,15 @@ def test_producer_is_told_to_wait_and_to_go_on() -> None:
     assert duel.core.send(1, bytes(1))
 
 
+def test_request_goes_unread_once_the_call_is_finished() -> None:
+    duel = Duel(settings={WINDOW: 0})
+    duel.open(1)
+    duel.core.send(1, b"queued")
+    duel.core.finish(1, 0, "")
+    assert duel.receive(duel.peer.message(1, b"more")) == []
+    assert duel.receive(duel.peer.data(1, b"\x00\x00")) == []
+
+
 def test_finished_stream_is_not_told_to_go_on() -> None:
     duel = Duel(SMALL_MARKS, settings={WINDOW: 0})
     duel.open(1, ends=True)
