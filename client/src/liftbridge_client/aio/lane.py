@@ -22,11 +22,13 @@ from liftbridge_client.core.refusals import async_error, batch_error
 from liftbridge_client.errors import (
     CallTimeoutError,
     ClosedError,
+    EndOfStreamError,
     FailedPreconditionError,
     LiftbridgeError,
     OutcomeUnknownError,
     RetriableError,
     SequenceError,
+    TooLargeError,
 )
 from liftbridge_client.model import Ack, AckPolicy, PublishResult
 from liftbridge_client.transport import Duplex
@@ -196,7 +198,9 @@ class Lane:
         elapsed = now - self._progress_at
         if not self._waiting and not self._unanswered:
             return False
-        if not error.retriable and not isinstance(error, FailedPreconditionError):
+        if isinstance(error, EndOfStreamError) and self._unanswered:
+            self._drop_largest(error)
+        elif not error.retriable and not isinstance(error, FailedPreconditionError):
             self._fail_all(error)
             return False
         if elapsed > self._owner.client.retry_seconds:
@@ -305,17 +309,27 @@ class Lane:
             self._settle(item, error if is_stray else unknown)
             return
         self._settle(item, error)
-        behind = [other for other in self._unanswered.values() if other.sequence > item.sequence]
-        for other in behind:
-            other.send_count -= 1
-        sequence = item.sequence
-        for other in (*behind, *self._waiting):
-            other.sequence = sequence
-            sequence += len(other.values)
-        self._next_sequence = sequence
-        self._waiting.extendleft(reversed(behind))
-        self._unanswered.clear()
+        for other in self._unanswered.values():
+            if other.sequence > item.sequence:
+                other.send_count -= 1
+        self._close_gap(item)
         raise _RenumberedError
+
+    def _close_gap(self, item: Item) -> None:
+        """Give the sequences of an item that was not stored to those behind it."""
+        sequence = gone = item.sequence
+        for other in (*self._unanswered.values(), *self._waiting):
+            if other.sequence > gone:
+                other.sequence = sequence
+                sequence += len(other.values)
+        self._next_sequence = sequence
+
+    def _drop_largest(self, error: EndOfStreamError) -> None:
+        """The server's HTTP/2 limit ended the call: the largest batch never got in."""
+        number, item = max(self._unanswered.items(), key=lambda entry: entry[1].size_bytes)
+        del self._unanswered[number]
+        self._close_gap(item)
+        self._settle(item, TooLargeError(str(error), server_text=error.server_text))
 
     async def _plain_session(self, address: str) -> None:
         """The original's call: one request and one response a message."""

@@ -206,7 +206,7 @@ class Session:
             ),
             stop=stop_after_delay(self.retry_seconds),
             wait=wait_exponential_jitter(
-                WAIT_FIRST_SECONDS, WAIT_MAX_SECONDS, jitter=WAIT_FIRST_SECONDS
+                multiplier=WAIT_FIRST_SECONDS, max=WAIT_MAX_SECONDS, jitter=WAIT_FIRST_SECONDS
             ),
             reraise=True,
         ):

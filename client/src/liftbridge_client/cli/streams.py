@@ -305,8 +305,9 @@ async def partitions(run: Run[PartitionRow], name: Name) -> None:
     """Show the partitions of a stream: leader, replicas, offsets."""
     async with run.client() as lb:
         stream = lb.streams.get(name)
-        for number in sorted((await stream.info()).partitions):
-            part = await stream.partition_info(number)
+        for number, known in sorted((await stream.info()).partitions.items()):
+            # Nobody leads a paused partition, so nobody tells more of it.
+            part = known if known.paused else await stream.partition_info(number)
             run.emit(
                 PartitionRow(
                     name,
