@@ -1,0 +1,532 @@
+"""`liftbridge.ext.v1.Data` on a real broker: each call, its options in force, each refusal."""
+
+import threading
+from collections.abc import Iterator
+from itertools import count
+
+import grpc
+import pyarrow as pa
+import pytest
+from grpc import StatusCode
+
+from liftbridge_broker.logformat.batch import HEADER_SIZE, walk
+from liftbridge_broker.logformat.frames import decode_frame, iter_frames
+from liftbridge_proto import api_pb2
+from liftbridge_proto.ext.v1 import data_pb2, data_pb2_grpc
+from liftbridge_testkit.load import api, data
+from liftbridge_testkit.processes import Broker
+
+TIMEOUT = 10.0
+Error = data_pb2.PublishBatchResponse
+TRUE = api_pb2.NullableBool(value=True)
+
+_names = count()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One broker with small records, so that large ones are cheap."""
+    config = {"clustering.replication.max.bytes": 65536}
+    with Broker(tmp_path_factory.mktemp("data"), config=config) as running:
+        yield running
+
+
+class Data:
+    """Stubs, and a stream name of the test's own."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self.api = api(channel)
+        self.stub: data_pb2_grpc.DataStub = data(channel)
+        self.name = f"d{next(_names)}"
+        self.ids = count(1)
+
+    def create(
+        self, options: data_pb2.StreamOptions | None = None, **fields: object
+    ) -> data_pb2.CreateStreamResponse:
+        stream = api_pb2.CreateStreamRequest(
+            **{"name": self.name, "subject": self.name, **fields}  # type: ignore[arg-type] # by name
+        )
+        response: data_pb2.CreateStreamResponse = self.stub.CreateStream(
+            data_pb2.CreateStreamRequest(stream=stream, options=options), timeout=TIMEOUT
+        )
+        return response
+
+    def describe(self) -> data_pb2.StreamDescription:
+        response = self.stub.ListStreams(
+            data_pb2.ListStreamsRequest(prefix=self.name, page_size=1), timeout=TIMEOUT
+        )
+        found: data_pb2.StreamDescription = response.streams[0]
+        return found
+
+    def request(self, *values: bytes, **fields: object) -> data_pb2.PublishBatchRequest:
+        request = {"request_id": next(self.ids), "stream": self.name, "values": values, **fields}
+        return data_pb2.PublishBatchRequest(**request)  # type: ignore[arg-type] # by name
+
+    def batches(
+        self, *requests: data_pb2.PublishBatchRequest
+    ) -> list[data_pb2.PublishBatchResponse]:
+        return list(self.stub.PublishBatch(iter(requests), timeout=TIMEOUT))
+
+    def publish(self, *values: bytes, **fields: object) -> data_pb2.PublishBatchResponse:
+        """Publish one batch over a call of its own."""
+        return self.batches(self.request(*values, **fields))[0]
+
+    def init(self, publisher: str = "p") -> data_pb2.InitPublisherResponse:
+        response: data_pb2.InitPublisherResponse = self.stub.InitPublisher(
+            data_pb2.InitPublisherRequest(stream=self.name, publisher=publisher), timeout=TIMEOUT
+        )
+        return response
+
+    def bounds(self, **fields: object) -> list[data_pb2.PartitionBounds]:
+        request = data_pb2.PartitionBoundsRequest(stream=self.name, **fields)  # type: ignore[arg-type] # by name
+        return list(self.stub.PartitionBounds(request, timeout=TIMEOUT).partitions)
+
+    def fetch(self, **fields: object) -> Iterator[data_pb2.FetchBatchesResponse]:
+        request = data_pb2.FetchBatchesRequest(stream=self.name, **fields)  # type: ignore[arg-type] # by name
+        responses: Iterator[data_pb2.FetchBatchesResponse] = self.stub.FetchBatches(
+            request, timeout=TIMEOUT
+        )
+        return responses
+
+    def values(self, **fields: object) -> dict[int, bytes]:
+        """Values of a range by offset, from stored batches."""
+        return {
+            int(offset): decode_frame(response.data, at, end).value
+            for response in self.fetch(**fields)
+            for start, header in walk(response.data, 0, len(response.data))
+            for at, end, offset in iter_frames(
+                response.data, start + HEADER_SIZE, start + header.size
+            )
+        }
+
+
+@pytest.fixture
+def service(broker: Broker) -> Iterator[Data]:
+    """The service as one test sees it."""
+    with broker.channel() as channel:
+        yield Data(channel)
+
+
+# -- CreateStream, AlterStream, ListStreams -----------------------------------------------------
+
+
+def test_created_stream_has_the_options_it_was_given(service: Data) -> None:
+    options = data_pb2.StreamOptions(
+        fsync_policy=data_pb2.FSYNC_POLICY_COMMIT,
+        tombstone_retention_ms=5,
+        unclean_mode=data_pb2.UNCLEAN_MODE_MANUAL,
+    )
+    first = service.create(options, partitions=2, segmentMaxBytes=api_pb2.NullableInt64(value=2048))
+    found = service.describe()
+    assert (found.stream_id, found.partitions, found.settings.name) == (
+        first.stream_id,
+        2,
+        service.name,
+    )
+    assert found.options == options
+    assert found.settings.segmentMaxBytes.value == 2048
+    assert found.settings.retentionMaxAge.value == 168 * 3_600_000
+    assert found.creation_timestamp > 0
+
+
+def test_altered_options_are_in_force_and_survive(service: Data) -> None:
+    service.create()
+    service.publish(b"v" * 1000)
+    service.stub.AlterStream(
+        data_pb2.AlterStreamRequest(
+            name=service.name,
+            settings=api_pb2.CreateStreamRequest(segmentMaxBytes=api_pb2.NullableInt64(value=1024)),
+            options=data_pb2.StreamOptions(fsync_policy=data_pb2.FSYNC_POLICY_COMMIT),
+        ),
+        timeout=TIMEOUT,
+    )
+    for _ in range(5):
+        assert service.publish(b"v" * 1000, ack_policy=api_pb2.ALL).error == Error.OK
+    assert service.bounds()[0].segments >= 3
+    found = service.describe()
+    assert found.options.fsync_policy == data_pb2.FSYNC_POLICY_COMMIT
+    assert found.settings.segmentMaxBytes.value == 1024
+
+
+@pytest.mark.parametrize(
+    ("stream", "options", "text"),
+    [
+        ({"name": ""}, {}, "name"),
+        ({"subject": "a b"}, {}, "Subject is invalid"),
+        ({"partitions": -1}, {}, "partitions -1"),
+        ({"replicationFactor": 9}, {}, "replicationFactor 9"),
+        ({"minIsr": api_pb2.NullableInt32(value=3)}, {}, "minIsr 3"),
+        ({"retentionMaxBytes": api_pb2.NullableInt64(value=-4)}, {}, "retentionMaxBytes -4"),
+        ({}, {"fsync_policy": 77}, "fsync_policy: unknown value 77"),
+        ({}, {"unclean_mode": 78}, "unclean_mode: unknown value 78"),
+        ({}, {"tombstone_retention_ms": -1}, "tombstone_retention_ms -1"),
+    ],
+)
+def test_senseless_stream_is_refused_by_name_and_value(
+    service: Data, stream: dict[str, object], options: dict[str, int], text: str
+) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        service.create(data_pb2.StreamOptions(**options), **stream)  # type: ignore[arg-type] # by name
+    assert caught.value.code() is StatusCode.INVALID_ARGUMENT
+    assert text.lower() in (caught.value.details() or "").lower()
+
+
+def test_second_stream_of_a_name_is_refused(service: Data) -> None:
+    service.create()
+    with pytest.raises(grpc.RpcError) as caught:
+        service.create()
+    assert caught.value.code() is StatusCode.ALREADY_EXISTS
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"subject": "x"}, "settings.subject cannot be changed"),
+        ({"group": "x"}, "settings.group cannot be changed"),
+        ({"partitions": 2}, "settings.partitions cannot be changed"),
+        ({"replicationFactor": 1}, "settings.replicationFactor cannot be changed"),
+        ({"encryption": TRUE}, "settings.encryption cannot be changed"),
+        ({"name": "other"}, "settings.name cannot be changed"),
+        ({"segmentMaxBytes": api_pb2.NullableInt64(value=-1)}, "segmentMaxBytes -1"),
+    ],
+)
+def test_what_cannot_change_is_refused(
+    service: Data, settings: dict[str, object], text: str
+) -> None:
+    service.create()
+    request = data_pb2.AlterStreamRequest(
+        name=service.name,
+        settings=api_pb2.CreateStreamRequest(**settings),  # type: ignore[arg-type] # by name
+    )
+    with pytest.raises(grpc.RpcError) as caught:
+        service.stub.AlterStream(request, timeout=TIMEOUT)
+    assert caught.value.code() is StatusCode.INVALID_ARGUMENT
+    assert text in (caught.value.details() or "")
+
+
+def test_unknown_stream_is_not_found_by_any_call(service: Data) -> None:
+    stub, name = service.stub, service.name
+    calls = [
+        lambda: stub.AlterStream(data_pb2.AlterStreamRequest(name=name), timeout=TIMEOUT),
+        service.init,
+        service.bounds,
+        lambda: list(service.fetch()),
+    ]
+    for call in calls:
+        with pytest.raises(grpc.RpcError) as caught:
+            call()
+        assert caught.value.code() is StatusCode.NOT_FOUND
+    assert service.publish(b"v").error == Error.NOT_FOUND
+
+
+def test_pages_list_every_stream_once_in_order(service: Data) -> None:
+    names = [f"{service.name}-{letter}" for letter in "cadbe"]
+    for name in names:
+        service.create(name=name)
+    found: list[str] = []
+    token = ""
+    for _ in range(3):
+        page = service.stub.ListStreams(
+            data_pb2.ListStreamsRequest(prefix=service.name, page_size=2, page_token=token),
+            timeout=TIMEOUT,
+        )
+        found += [stream.settings.name for stream in page.streams]
+        token = page.next_page_token
+    assert (found, token) == (sorted(names), "")
+
+
+@pytest.mark.parametrize("size", [-1, 1001])
+def test_page_size_has_bounds(service: Data, size: int) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        service.stub.ListStreams(data_pb2.ListStreamsRequest(page_size=size), timeout=TIMEOUT)
+    assert caught.value.details() == f"page_size {size}: must be 1 to 1000"
+
+
+# -- InitPublisher ------------------------------------------------------------------------------
+
+
+def test_publisher_starts_anew_and_fences_its_former_self(service: Data) -> None:
+    service.create(partitions=2)
+    old = service.init()
+    stamp = {"publisher_id": old.publisher_id, "publisher_epoch": old.publisher_epoch}
+    assert service.publish(b"a", b"b", first_sequence=0, **stamp).base_offset == 0
+    new = service.init()
+    assert (new.publisher_id, new.publisher_epoch) == (old.publisher_id, old.publisher_epoch + 1)
+    assert new.next_sequence[0] == 2
+    fenced = service.publish(b"c", first_sequence=2, **stamp)
+    assert fenced.error == Error.FENCED_PUBLISHER
+    stamp["publisher_epoch"] = new.publisher_epoch
+    assert service.publish(b"c", first_sequence=2, **stamp).base_offset == 2
+
+
+@pytest.mark.parametrize("publisher", ["", "p" * 256, "a\nb"])
+def test_names_of_publishers_have_rules(service: Data, publisher: str) -> None:
+    service.create()
+    with pytest.raises(grpc.RpcError) as caught:
+        service.init(publisher)
+    assert caught.value.code() is StatusCode.INVALID_ARGUMENT
+    assert caught.value.details() == "Invalid publisher, must be 1 to 255 bytes of printable text"
+
+
+# -- PublishBatch -------------------------------------------------------------------------------
+
+
+def test_batches_are_answered_in_order_and_the_call_ends_after_the_last(service: Data) -> None:
+    service.create(data_pb2.StreamOptions(fsync_policy=data_pb2.FSYNC_POLICY_COMMIT))
+    requests = [service.request(b"%d" % number, b"x") for number in range(50)]
+    answers = service.batches(*requests)
+    assert [answer.request_id for answer in answers] == [request.request_id for request in requests]
+    assert [answer.base_offset for answer in answers] == list(range(0, 100, 2))
+    assert all(answer.error == Error.OK and answer.timestamp > 0 for answer in answers)
+    assert len(service.values()) == 100
+
+
+def test_duplicate_and_gap_are_told_apart(service: Data) -> None:
+    service.create()
+    known = service.init()
+    stamp = {"publisher_id": known.publisher_id, "publisher_epoch": known.publisher_epoch}
+    first, again, gap = service.batches(
+        service.request(b"a", b"b", first_sequence=0, **stamp),
+        service.request(b"a", b"b", first_sequence=0, **stamp),
+        service.request(b"z", first_sequence=7, **stamp),
+    )
+    assert (first.duplicate, again.duplicate, again.base_offset) == (False, True, 0)
+    assert gap.error == Error.OUT_OF_ORDER
+    assert "expected 2" in gap.message
+    assert service.values() == {0: b"a", 1: b"b"}
+
+
+def test_restore_puts_records_at_their_offsets_and_times(service: Data) -> None:
+    service.create()
+    answer = service.publish(
+        b"a",
+        b"b",
+        target_offset=10,
+        timestamps=[5, 6],
+        keys=[b"k", b""],
+        headers=[data_pb2.RecordHeaders(headers={"h": b"1"}), data_pb2.RecordHeaders()],
+    )
+    assert (answer.error, answer.base_offset, answer.timestamp) == (Error.OK, 10, 5)
+    bounds = service.bounds(timestamp=6)[0]
+    assert (bounds.log_end, bounds.timestamp_offset) == (12, 11)
+    assert (bounds.first_timestamp, bounds.last_timestamp) == (5, 6)
+    assert service.values() == {10: b"a", 11: b"b"}
+
+
+REFUSED: list[tuple[str, tuple[bytes, ...], dict[str, object], int, str]] = [
+    ("no values", (), {}, Error.BAD_REQUEST, "values: 0 records, must be 1 to 65536"),
+    ("too many", (b"",) * 65_537, {}, Error.BAD_REQUEST, "values: 65537 records"),
+    ("keys", (b"a", b"b"), {"keys": [b"k"]}, Error.BAD_REQUEST, "keys: 1 entries for 2 values"),
+    (
+        "headers",
+        (b"a",),
+        {"headers": [data_pb2.RecordHeaders()] * 2},
+        Error.BAD_REQUEST,
+        "headers: 2 entries for 1 values",
+    ),
+    ("times", (b"a",), {"timestamps": [1, 2]}, Error.BAD_REQUEST, "timestamps: 2 entries"),
+    ("times fall", (b"a", b"b"), {"timestamps": [2, 1]}, Error.BAD_REQUEST, "neither decrease"),
+    ("times < 0", (b"a",), {"timestamps": [-1]}, Error.BAD_REQUEST, "nor be negative"),
+    ("large", (b"v" * 65_537,), {}, Error.TOO_LARGE, "message exceeds max replication size"),
+    ("target < 0", (b"a",), {"target_offset": -1}, Error.BAD_REQUEST, "target_offset -1"),
+    ("target", (b"a",), {"target_offset": 2**63 - 1}, Error.BAD_REQUEST, "must be 0 to"),
+    ("partition", (b"a",), {"partition": 9}, Error.NOT_FOUND, "no such partition: 9"),
+    ("publisher", (b"a",), {"publisher_id": 999}, Error.FENCED_PUBLISHER, "not registered"),
+]
+
+
+@pytest.mark.parametrize(
+    ("values", "fields", "code", "text"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED]
+)
+def test_refused_batch_has_code_and_text_and_the_call_goes_on(
+    service: Data, values: tuple[bytes, ...], fields: dict[str, object], code: int, text: str
+) -> None:
+    service.create()
+    refused, taken = service.batches(service.request(*values, **fields), service.request(b"ok"))
+    assert refused.error == code
+    assert text in refused.message
+    assert (taken.error, taken.base_offset) == (Error.OK, 0)
+
+
+def test_target_below_the_end_is_refused(service: Data) -> None:
+    service.create()
+    service.publish(b"a", b"b")
+    answer = service.publish(b"c", target_offset=1)
+    assert answer.error == Error.BAD_REQUEST
+    assert answer.message == "target_offset 1 is below the log end offset 2"
+
+
+def test_readonly_partition_refuses_batches(service: Data) -> None:
+    service.create()
+    request = api_pb2.SetStreamReadonlyRequest(name=service.name, readonly=True)
+    service.api.SetStreamReadonly(request, timeout=TIMEOUT)
+    assert service.publish(b"a").error == Error.READONLY
+
+
+def test_paused_partition_is_resumed_by_a_batch(service: Data) -> None:
+    service.create()
+    service.api.PauseStream(api_pb2.PauseStreamRequest(name=service.name), timeout=TIMEOUT)
+    assert service.publish(b"a").base_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"optimisticConcurrencyControl": TRUE}, "optimistic concurrency control"),
+        ({"group": "g"}, "load-balance group"),
+    ],
+)
+def test_streams_that_decide_on_each_message_take_no_batches(
+    service: Data, fields: dict[str, object], text: str
+) -> None:
+    service.create(None, **fields)
+    answer = service.publish(b"a", b"b")
+    assert (answer.error, text in answer.message) == (Error.BAD_REQUEST, True)
+
+
+def test_bytes_that_are_no_request_end_the_call(broker: Broker) -> None:
+    def raw(data: bytes) -> bytes:
+        return data
+
+    with broker.channel() as channel:
+        call = channel.stream_stream("/liftbridge.ext.v1.Data/PublishBatch", raw, raw)
+        with pytest.raises(grpc.RpcError) as caught:
+            list(call(iter([b"\xff\xff"]), timeout=TIMEOUT))
+    assert caught.value.code() is StatusCode.INTERNAL
+
+
+# -- FetchBatches -------------------------------------------------------------------------------
+
+
+def test_raw_batches_are_cut_to_the_range(service: Data) -> None:
+    service.create()
+    service.batches(service.request(b"0", b"1", b"2"), service.request(b"3", b"4"))
+    assert service.values(start_offset=1, end_offset=4) == {1: b"1", 2: b"2", 3: b"3"}
+    last = list(service.fetch(start_offset=1, end_offset=4))[-1]
+    assert (last.next_offset, last.high_watermark, last.log_start) == (4, 5, 0)
+    assert sum(response.count for response in service.fetch(end_offset=4)) == 4
+    assert list(service.fetch(start_offset=99)) == []
+
+
+def test_arrow_has_the_columns_of_a_record(service: Data) -> None:
+    service.create()
+    headers = [data_pb2.RecordHeaders(headers={"h": b"1"}), data_pb2.RecordHeaders()]
+    service.publish(b"a", b"b", keys=[b"k", b""], headers=headers, timestamps=[7, 8])
+    response = next(service.fetch(format=data_pb2.BATCH_FORMAT_ARROW))
+    table = pa.ipc.open_stream(response.data).read_all()
+    assert table.column_names == ["offset", "timestamp", "key", "value", "headers"]
+    assert table["offset"].to_pylist() == [0, 1]
+    assert table["timestamp"].cast(pa.int64()).to_pylist() == [7, 8]
+    assert table["key"].to_pylist() == [b"k", None]
+    assert table["value"].to_pylist() == [b"a", b"b"]
+    assert dict(table["headers"].to_pylist()[0])["h"] == b"1"
+
+
+def test_bytes_are_bounded_with_at_least_one_batch(service: Data) -> None:
+    service.create()
+    service.batches(*[service.request(b"v" * 1000) for _ in range(10)])
+    responses = list(service.fetch(max_bytes=1))
+    assert sum(response.count for response in responses) == 1
+    assert 2 <= sum(response.count for response in service.fetch(max_bytes=3000)) <= 4
+
+
+def test_follower_gets_what_comes_later_until_the_stream_goes(service: Data) -> None:
+    service.create()
+    service.publish(b"a")
+    call = service.fetch(follow=True)
+    assert next(call).count == 1
+    later = threading.Thread(target=service.publish, args=(b"b", b"c"))
+    later.start()
+    assert next(call).count == 2
+    later.join()
+    service.api.DeleteStream(api_pb2.DeleteStreamRequest(name=service.name), timeout=TIMEOUT)
+    with pytest.raises(grpc.RpcError) as caught:
+        next(call)
+    assert caught.value.code() is StatusCode.NOT_FOUND
+    assert caught.value.details() == "commit log was deleted"
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"start_offset": -1}, "must not be negative"),
+        ({"end_offset": -1}, "must not be negative"),
+        ({"max_bytes": -1}, "must not be negative"),
+        ({"start_offset": 5, "end_offset": 4}, "end_offset 4 is before start_offset 5"),
+        ({"follow": True, "end_offset": 4}, "follow goes with neither end_offset nor max_bytes"),
+        ({"follow": True, "max_bytes": 4}, "follow goes with neither end_offset nor max_bytes"),
+        ({"format": 7}, "format: unknown value 7"),
+    ],
+)
+def test_senseless_range_is_refused(service: Data, fields: dict[str, object], text: str) -> None:
+    service.create()
+    with pytest.raises(grpc.RpcError) as caught:
+        list(service.fetch(**fields))
+    assert caught.value.code() is StatusCode.INVALID_ARGUMENT
+    assert text in (caught.value.details() or "")
+
+
+def test_unknown_partition_is_not_found(service: Data) -> None:
+    service.create()
+    with pytest.raises(grpc.RpcError) as caught:
+        list(service.fetch(partition=3))
+    assert caught.value.details() == "no such partition: 3"
+    with pytest.raises(grpc.RpcError) as caught:
+        service.bounds(partitions=[0, 3])
+    assert caught.value.details() == "no such partition: 3"
+
+
+# -- PartitionBounds ----------------------------------------------------------------------------
+
+
+def test_bounds_tell_offsets_sizes_epochs_and_times(service: Data) -> None:
+    service.create(partitions=2)
+    service.publish(b"a", b"b", timestamps=[100, 200])
+    full, empty = service.bounds(timestamp=150)
+    assert (full.log_start, full.high_watermark, full.log_end) == (0, 2, 2)
+    assert (full.timestamp_offset, full.first_timestamp, full.last_timestamp) == (1, 100, 200)
+    assert full.bytes > 0
+    assert full.segments == 1
+    assert [epoch.start_offset for epoch in full.epochs] == [0]
+    assert (empty.partition, empty.log_end, empty.timestamp_offset) == (1, 0, 0)
+    assert (empty.first_timestamp, empty.last_timestamp) == (0, 0)
+    assert not service.bounds(partitions=[1])[0].HasField("timestamp_offset")
+    assert service.bounds(timestamp=201)[0].timestamp_offset == 2
+    assert service.bounds(timestamp=-5)[0].timestamp_offset == 0
+
+
+def test_clients_cannot_make_the_broker_speak_on_reserved_subjects(service: Data) -> None:
+    service.create()
+    for inbox in ("a b", "x.*", "liftbridge-default.internal", "a\r\nPUB b 0\r\n\r\n"):
+        request = api_pb2.PublishRequest(stream=service.name, value=b"v", ackInbox=inbox)
+        with pytest.raises(grpc.RpcError) as caught:
+            service.api.Publish(request, timeout=TIMEOUT)
+        assert caught.value.code() is StatusCode.INVALID_ARGUMENT
+    for subject in ("", "a b", "liftbridge-default.x", "a\r\nPUB b 0\r\n\r\n"):
+        to_subject = api_pb2.PublishToSubjectRequest(subject=subject, value=b"v")
+        with pytest.raises(grpc.RpcError) as caught:
+            service.api.PublishToSubject(to_subject, timeout=TIMEOUT)
+        assert caught.value.code() is StatusCode.INVALID_ARGUMENT
+    assert service.bounds()[0].log_end == 0
+
+
+def test_stamped_publishes_over_the_public_api_are_stored_once(service: Data) -> None:
+    service.create()
+    known = service.init()
+    headers = {
+        "Liftbridge-Publisher-Id": b"%d" % known.publisher_id,
+        "Liftbridge-Publisher-Epoch": b"%d" % known.publisher_epoch,
+        "Liftbridge-Sequence": b"0",
+    }
+    request = api_pb2.PublishRequest(stream=service.name, value=b"v", headers=headers)
+    offsets = [service.api.Publish(request, timeout=TIMEOUT).ack.offset for _ in range(2)]
+    responses = list(service.api.PublishAsync(iter([request] * 3), timeout=TIMEOUT))
+    assert offsets + [response.ack.offset for response in responses] == [0] * 5
+    assert service.values() == {0: b"v"}
+    headers["Liftbridge-Sequence"] = b"x"
+    bad = api_pb2.PublishRequest(stream=service.name, value=b"v", headers=headers)
+    with pytest.raises(grpc.RpcError) as caught:
+        service.api.Publish(bad, timeout=TIMEOUT)
+    assert "Liftbridge-Sequence" in (caught.value.details() or "")
+    refused = list(service.api.PublishAsync(iter([bad]), timeout=TIMEOUT))
+    assert refused[0].asyncError.code == api_pb2.PublishAsyncError.BAD_REQUEST
