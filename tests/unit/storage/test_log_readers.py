@@ -6,13 +6,13 @@ import pytest
 
 from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.logformat.batch import HEADER_SIZE, walk_verified
-from liftbridge_broker.model.ids import Offset
+from liftbridge_broker.model.ids import Offset, PartitionId
 from liftbridge_broker.ports.files import FileHandle, Token
 from liftbridge_broker.storage.batch_reader import BatchReader
 from liftbridge_broker.storage.reader import LogReader
 from liftbridge_broker.storage.reverse import ReverseReader
 from liftbridge_broker.storage.types import READ_BLOCK_BYTES, LogLimits, ReadResult
-from liftbridge_testkit.batches import frames_of, offsets_of
+from liftbridge_testkit.batches import Batches, frames_of, offsets_of
 from liftbridge_testkit.log_bench import UNLIMITED, LogBench, damaged, log_path, starts_of
 from liftbridge_testkit.memory_files import Fault, MemoryFiles
 
@@ -251,6 +251,20 @@ def test_every_flipped_bit_of_a_log_is_told_by_every_reader() -> None:
             read_back(ReverseReader(bench.log, Offset(2)), MIB)
 
 
+def test_batch_of_another_partition_is_told_by_every_reader() -> None:
+    bench = LogBench()
+    batches = [bench.append(b"a"), bench.append(b"b"), bench.append(b"c")]
+    foreign = Batches(PartitionId(4 << 24 | 3)).make(1, [b"b"])
+    assert len(foreign) == len(batches[1])
+    bench.files.put(log_path(0), batches[0] + foreign + batches[2])
+    for reader in (bench.log.reader(Offset(0)), bench.log.batch_reader(Offset(0))):
+        with pytest.raises(CorruptionError):
+            read_all(reader, MIB, 3)
+        assert reader.next_offset == 1
+    with pytest.raises(CorruptionError):
+        read_back(ReverseReader(bench.log, Offset(2)), MIB)
+
+
 def test_file_shorter_than_its_log_is_damage() -> None:
     bench = filled()
     data = bench.files.content(log_path(0))
@@ -304,6 +318,25 @@ def test_bytes_that_are_not_in_memory_are_asked_for(max_bytes: int) -> None:
     assert bench.log.segment_count > 2
     assert cold_drain(bench, bench.log.reader(Offset(1)), max_bytes) == 29
     assert cold_drain(bench, bench.log.batch_reader(Offset(1)), max_bytes) == 29
+
+
+def test_bytes_that_never_come_are_damage_not_asked_for_again() -> None:
+    bench = filled()
+    bench.files.put(log_path(0), bench.files.content(log_path(0))[:500])
+    bench.files.is_cold = True
+    for reader in (bench.log.reader(Offset(0)), bench.log.batch_reader(Offset(0))):
+        need = reader.read(MIB, Offset(30)).need
+        assert need is not None
+        reader.feed(bench.files.read(*need))
+        with pytest.raises(CorruptionError, match="shorter than its log"):
+            reader.read(MIB, Offset(30))
+        assert reader.next_offset == 0
+    reverse = ReverseReader(bench.log, Offset(29))
+    need = reverse.read(MIB).need
+    assert need is not None
+    reverse.feed(bench.files.read(*need))
+    with pytest.raises(CorruptionError, match="shorter than its log"):
+        reverse.read(MIB)
 
 
 def test_reverse_reader_asks_for_bytes_too() -> None:

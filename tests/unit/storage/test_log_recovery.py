@@ -86,6 +86,7 @@ def test_torn_tail_above_the_recovery_point_is_cut_with_a_copy(commit: bool, los
     assert report.cut_bytes == len(data) - kept
     assert bench.files.content(report.cut_copies[0]) == data[kept:]
     assert bench.files.content(log_path(0)) == data[:kept]
+    assert bench.files.durable_content(index_path(0)) == b""
     assert report.quarantined == ()
     assert "no batch" in report.reason or "cut off" in report.reason
     assert not bench.log.is_offline
@@ -413,24 +414,53 @@ def test_entries_damaged_before_a_good_summary_are_made_anew_when_used() -> None
     bench.files.put(index_path(0), damaged(bench.files.content(index_path(0)), 50))
     assert bench.open(clean=True).rebuilt_indexes == 0
     assert [bench.log.offset_for_timestamp(10 * n) for n in range(40)] == list(range(40))
+    assert len(bench.log.live_segments()[0].index) == 5
     assert [frame.offset for frame in bench.frames(7)] == list(range(7, 40))
 
 
 def test_index_of_another_version_of_the_log_is_not_believed() -> None:
     bench = LogBench()
     for number in range(20):
-        bench.append(b"v" * 1000, timestamp=number)
+        bench.append(b"v" * 1000, timestamp=200 + number)
     bench.stop()
-    old = bench.files.content(index_path(0))
+    old, size = bench.files.content(index_path(0)), bench.log.size_bytes
     bench.open(clean=True)
     bench.log.truncate(Offset(10))
     for number in range(10):
         bench.append(b"w" * 1000, timestamp=1000 + number)
     bench.stop()
+    assert bench.log.size_bytes == size
     bench.files.put(index_path(0), old)
     assert bench.open(clean=True).rebuilt_indexes == 1
     assert bench.log.offset_for_timestamp(500) == 10
     assert bench.log.largest_timestamp == 1009
+
+
+def log_of_one_shape(first: bytes) -> LogBench:
+    """A synced log of 2.5 MB that begins with a filler and the given batch."""
+    bench = LogBench()
+    bench.append_raw(bench.made.filler(0, 200))
+    bench.append_raw(first)
+    for number in range(1200):
+        bench.append(b"v" * 2000, timestamp=200 + number)
+    bench.sync()
+    bench.files.kill()
+    return bench
+
+
+def test_place_to_resume_at_that_does_not_fit_the_log_is_not_used() -> None:
+    bench = log_of_one_shape(Batches().make(200, [b"v" * 2000]))
+    index = bench.files.content(index_path(0))
+    assert len(index) > 4 * 1024
+    for first in (b"v" * 2000, b"v" * 2100):
+        other = log_of_one_shape(Batches().sparse(200, 205, {200: first}))
+        end = other.log.log_end_offset
+        other.files.put(index_path(0), index)
+        report = other.open()
+        assert (report.quarantined, report.cut_offset) == ((), None)
+        assert other.log.log_end_offset == end
+        assert len(other.values()) == 1201
+        assert other.log.offset_for_timestamp(900) == 905
 
 
 def test_power_cut_brings_back_no_index_entries_of_records_that_were_cut() -> None:
@@ -525,6 +555,22 @@ def test_whole_redo_file_is_completed_and_a_torn_one_dropped() -> None:
         again.open()
         assert list(again.values()) == [0, 1, 2, 3, 4, 5]
         assert again.files.content(log_path(0)) == b"".join(batches)
+
+
+@pytest.mark.parametrize("point", range(1, 10))
+def test_completing_a_cut_may_be_interrupted_too(point: int) -> None:
+    bench, _ = three_batches(synced=3)
+    bench.open()
+    bench.journal = bench.log.state._replace(recovery_point=Offset(3))
+    bench.files.fail(Fault("truncate", log_path(0)))
+    with pytest.raises(FilesError):
+        bench.log.truncate(Offset(3))
+    bench.files.crash(None)
+    bench.files.cut_power_at(bench.files.points + point)
+    is_opened(bench)
+    bench.files.crash(None)
+    assert bench.open().quarantined == ()
+    assert list(bench.values()) == [0, 1, 2]
 
 
 def test_redo_file_of_a_log_that_lost_its_end_changes_nothing() -> None:

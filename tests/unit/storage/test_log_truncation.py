@@ -3,9 +3,10 @@
 import pytest
 
 from liftbridge_broker.errors import CorruptionError, FilesError
-from liftbridge_broker.logformat.batch import walk_verified
+from liftbridge_broker.logformat.batch import HEADER_SIZE, seal, walk_verified
 from liftbridge_broker.model.ids import LeaderEpoch, Offset
 from liftbridge_broker.storage.types import LogLimits
+from liftbridge_testkit.batches import PARTITION
 from liftbridge_testkit.log_bench import (
     LogBench,
     damaged,
@@ -149,10 +150,34 @@ def test_times_that_fell_are_counted_right_after_a_cut() -> None:
     assert bench.log.largest_timestamp == 50
 
 
+@pytest.mark.parametrize("before", [0, 1, 5])
+def test_times_that_fell_inside_of_a_batch_are_counted_right_after_a_cut(before: int) -> None:
+    bench = LogBench()
+    for _ in range(before):
+        bench.append(b"x" * 5000, timestamp=10)
+    times = ((before, 50), (before + 1, 70))
+    frames = [bench.made.make(n, [b"x" * 5000], timestamp=t)[HEADER_SIZE:] for n, t in times]
+    batch = seal(
+        frames=frames,
+        partition_id=PARTITION,
+        leader_epoch=LeaderEpoch(1),
+        base_offset=Offset(before),
+        last_offset=Offset(before + 1),
+        count=2,
+        first_timestamp=50,
+        largest_timestamp=70,
+    )
+    bench.append_raw(batch)
+    bench.log.truncate(Offset(before + 1))
+    assert bench.log.largest_timestamp == 50
+    bench.append(b"y", timestamp=60)
+    assert bench.log.offset_for_timestamp(60) == before + 1
+
+
 def test_index_of_what_was_cut_is_gone_from_its_file() -> None:
     bench = filled()
     bench.log.truncate(Offset(7))
-    assert bench.files.content(index_path(5)) == b""
+    assert bench.files.durable_content(index_path(5)) == b""
     bench.stop()
     bench.open(clean=True)
     assert bench.report.rebuilt_indexes == 0

@@ -358,7 +358,6 @@ class _Recovery:
         self._cut_copies.append(target)
         self._cut_bytes += size - position
         segment.reset_index_file()
-        segment.index.forget_file()
         shrink(segment, position)
 
     def _free_cut_path(self, path: str) -> str:

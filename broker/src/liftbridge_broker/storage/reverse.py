@@ -42,7 +42,16 @@ class ReverseReader:
         next_offset: Newest offset not yet given out; below the log start at the end.
     """
 
-    __slots__ = ("_frames", "_generation", "_log", "_need", "_oldest", "_stretch", "next_offset")
+    __slots__ = (
+        "_error",
+        "_frames",
+        "_generation",
+        "_log",
+        "_need",
+        "_oldest",
+        "_stretch",
+        "next_offset",
+    )
 
     def __init__(self, log: LogView, start: Offset, oldest: Offset = BEGINNING) -> None:
         """Begin at an offset.
@@ -59,6 +68,7 @@ class ReverseReader:
         self._stretch: _Stretch | None = None
         self._generation = log.generation
         self._need: ReadNeed | None = None
+        self._error: CorruptionError | None = None
 
     @property
     def is_done(self) -> bool:
@@ -85,6 +95,9 @@ class ReverseReader:
         """
         if self._need is not None:
             return ReadResult([], 0, self._need)
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
         slices: list[bytes | memoryview] = []
         budget = max_bytes
         while not self.is_done:
@@ -112,8 +125,12 @@ class ReverseReader:
         assert stretch is not None
         self._need = None
         stretch.segment.unpin()
-        if self._generation == self._log.generation:
+        if self._generation != self._log.generation:
+            return
+        try:
             self._take(stretch, data)
+        except CorruptionError as error:
+            self._error = error  # told by the next read, as by the other readers
 
     def close(self) -> None:
         """End of use; a read in flight may still be delivered to nobody."""

@@ -214,9 +214,7 @@ def swap_in(old: Segment, *, end: Offset) -> Segment:
     if made.end_offset != end:
         message = f"compacted file ends at offset {made.end_offset}, not at {end}"
         raise CorruptionError(message, path=old.path + CLEANED_SUFFIX)
-    # The old index goes first, durably: it must never be taken for that of the new file.
-    files.remove(old.index_path)
-    files.sync_directory(directory)
+    # A crash may leave the old index beside the new file, whose summary does not fit then.
     files.rename(old.path + CLEANED_SUFFIX, old.path)
     if files.exists(old.index_path + CLEANED_SUFFIX):
         files.rename(old.index_path + CLEANED_SUFFIX, old.index_path)
