@@ -179,8 +179,8 @@ def test_one_write_is_bounded_and_the_rest_follows() -> None:
 def test_producer_is_told_to_wait_and_to_go_on() -> None:
     duel = Duel(SMALL_MARKS, settings={WINDOW: 0})
     duel.open(1)
-    assert duel.core.send(1, bytes(1000))
-    assert not duel.core.send(1, bytes(1))
+    assert duel.core.send(1, bytes(999))
+    assert not duel.core.send(1, bytes(2))
     for window, events in ((700, []), (100, []), (1, [StreamWritable(1)]), (100, [])):
         duel.receive(frames.window_update_frame(1, window))
         duel.sent()
@@ -195,6 +195,37 @@ def test_request_goes_unread_once_the_call_is_finished() -> None:
     duel.core.finish(1, 0, "")
     assert duel.receive(duel.peer.message(1, b"more")) == []
     assert duel.receive(duel.peer.data(1, b"\x00\x00")) == []
+
+
+def test_room_is_a_fair_share_of_what_the_connection_may_hold() -> None:
+    limits = Limits(queued_bytes_max=400_000, high_mark_bytes=100_000, low_mark_bytes=50_000)
+    duel = Duel(limits, settings={WINDOW: 0})
+    duel.open(1)
+    assert duel.core.room(1) == 100_000
+    duel.open(3)
+    duel.open(5)
+    duel.open(7)
+    assert duel.core.room(1) == 50_000
+    assert duel.core.send(1, bytes(49_000))
+    assert duel.core.room(1) == 4096
+    assert not duel.core.send(1, bytes(1000))
+    for stream_id in range(9, 81, 2):
+        duel.open(stream_id)
+    assert duel.core.room(3) == 16_384
+    assert duel.core.room(81) == 0
+
+
+def test_throttled_stream_goes_on_at_a_quarter_of_its_share() -> None:
+    limits = Limits(queued_bytes_max=40_000, high_mark_bytes=100_000)
+    duel = Duel(limits, settings={WINDOW: 0})
+    duel.open(1)
+    assert not duel.core.send(1, bytes(20_000))
+    duel.receive(frames.window_update_frame(1, 14_999))
+    duel.sent()
+    assert duel.core.take_events() == []
+    duel.receive(frames.window_update_frame(1, 1))
+    duel.sent()
+    assert duel.core.take_events() == [StreamWritable(1)]
 
 
 def test_finished_stream_is_not_told_to_go_on() -> None:

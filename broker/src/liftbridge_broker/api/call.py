@@ -5,10 +5,11 @@ they run on the event loop, inside the turn that received the bytes, and whateve
 as one write with everything else of that turn.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from liftbridge_broker.http2.events import Metadata
+from liftbridge_broker.http2.stream import Buffer
 
 PeerCertificate = Mapping[str, object]
 
@@ -16,7 +17,11 @@ PeerCertificate = Mapping[str, object]
 class CallPort(Protocol):
     """What a call needs of its connection; implemented by the transport."""
 
-    def queue(self, stream_id: int, frames: bytes | list[bytes]) -> bool:
+    def room(self, stream_id: int) -> int:
+        """Bytes a stream may queue before it has to wait."""
+        ...
+
+    def queue(self, stream_id: int, frames: bytes | Sequence[Buffer]) -> bool:
         """Queue framed bytes, the response headers before the first; whether to go on writing."""
         ...
 
@@ -124,15 +129,24 @@ class Call:
         """
         return self._port.peer_certificate()
 
-    def send(self, frames: bytes | list[bytes]) -> None:
+    @property
+    def room(self) -> int:
+        """Bytes a producer may send now before `writable` becomes False; 0 when it is.
+
+        It shrinks with the number of calls on the connection, so a producer that sizes its reads
+        by it bounds the memory of many slow readers.
+        """
+        return self._port.room(self._stream_id) if self.writable else 0
+
+    def send(self, frames: bytes | Sequence[Buffer]) -> None:
         """Queue bytes that are gRPC-framed already: any number of prefixed messages, in any cuts.
 
         The response headers go out before the first. All bytes of one loop turn leave together, so
         many small calls cost little. The bytes are not copied and must not change afterwards.
 
         Args:
-            frames: Each message behind its 5-byte prefix (0, length as 4 bytes big-endian); a list
-                is joined without looking into it.
+            frames: Each message behind its 5-byte prefix (0, length as 4 bytes big-endian); several
+                pieces are joined without looking into them.
         """
         if self.is_open:
             self.writable = self._port.queue(self._stream_id, frames)

@@ -5,7 +5,7 @@ answered at once, otherwise by one `call_soon` for all that asked for it.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol, cast
 
 from liftbridge_broker.api.call import Call, PeerCertificate
@@ -25,6 +25,7 @@ from liftbridge_broker.http2.events import (
     StreamWritable,
 )
 from liftbridge_broker.http2.limits import SECOND_NS, Limits
+from liftbridge_broker.http2.stream import Buffer
 
 LINGER_SECONDS: Final = 1.0
 LINGER_BYTES_MAX: Final = 1 << 20
@@ -158,7 +159,11 @@ class GrpcConnection(asyncio.Protocol):
 
     # Calls of `Call`.
 
-    def queue(self, stream_id: int, frames: bytes | list[bytes]) -> bool:
+    def room(self, stream_id: int) -> int:
+        """Bytes a stream may queue before it has to wait."""
+        return self._core.room(stream_id)
+
+    def queue(self, stream_id: int, frames: bytes | Sequence[Buffer]) -> bool:
         """Queue framed bytes; whether to go on writing."""
         is_writable = self._core.send(stream_id, frames)
         if not self._is_in_turn:

@@ -5,6 +5,7 @@ on streams. Out: events, and the bytes that `take_output` gives. The hot loop is
 else takes a plain path.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from liftbridge_broker.http2 import frames, grpc
@@ -27,6 +28,8 @@ from liftbridge_broker.http2.table import StreamTable
 
 DRAIN_NOTICE_NS: Final = SECOND_NS
 UNREAD_CONTROL_BYTES_MAX: Final = 1 << 20
+SHARE_BYTES_MIN: Final = 16 << 10
+ROOM_BYTES_MIN: Final = 4 << 10
 _DRAIN_PING: Final = b"goodbye!"
 _KEEPALIVE_PING: Final = b"alive???"
 _DEADLINE_EXCEEDED: Final = 4
@@ -147,7 +150,23 @@ class Connection:
         self._table.events = []
         return events
 
-    def send(self, stream_id: int, chunks: bytes | list[bytes]) -> bool:
+    def room(self, stream_id: int) -> int:
+        """Bytes a stream may queue before it has to wait.
+
+        Its share of what the connection may hold gets smaller with every open stream, so that a
+        thousand slow readers do not take a thousand times the memory of one.
+        """
+        stream = self._table.streams.get(stream_id)
+        return 0 if stream is None else max(self._mark() - stream.queued, ROOM_BYTES_MIN)
+
+    def _mark(self) -> int:
+        """Queue from which a stream has to wait."""
+        share = self._limits.queued_bytes_max // (2 * len(self._table.streams))
+        mark = min(self._limits.high_mark_bytes, max(share, SHARE_BYTES_MIN))
+        self._sender.low_mark = min(self._limits.low_mark_bytes, mark // 4)
+        return mark
+
+    def send(self, stream_id: int, chunks: bytes | Sequence[Buffer]) -> bool:
         """Queue framed messages on a stream, the response headers before the first.
 
         Returns:
@@ -160,7 +179,7 @@ class Connection:
             stream.has_headers = True
             self._sender.headers(stream_id, grpc.RESPONSE_BLOCK)
         self._sender.queue(stream, chunks)
-        if stream.queued > self._limits.high_mark_bytes:
+        if stream.queued >= self._mark():
             stream.is_throttled = True
             if self._sender.queued_bytes > self._limits.queued_bytes_max:
                 text = "responses are not being read"

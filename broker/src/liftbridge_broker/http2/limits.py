@@ -20,8 +20,12 @@ class Limits:
         message_bytes_max: Largest gRPC request message.
         partial_bytes_max: Bytes of incomplete request messages of all streams together.
         queued_bytes_max: Bytes of responses that wait for a window or the socket, of all streams.
-        high_mark_bytes: Queue of one stream above which its call stops being writable.
-        low_mark_bytes: Queue below which it is writable again.
+            Half of it is shared out among the open streams; one that takes much more than its
+            share without looking ends the connection.
+        high_mark_bytes: Queue of one stream from which its call stops being writable, unless its
+            share is smaller.
+        low_mark_bytes: Queue at which it is writable again, unless that is more than a quarter of
+            its share.
         handshake_ns: Time to receive the client's preface and first SETTINGS.
         frame_ns: Time to complete a frame or header block once begun.
         message_ns: Time to complete a request message once begun, and a unary request as a whole.

@@ -6,6 +6,7 @@ sent on a stream becomes one frame where it fits. Bytes are not copied before th
 """
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 from liftbridge_broker.http2.frames import (
@@ -107,7 +108,7 @@ class Sender:
         """
         self._needs_table_update = True
 
-    def queue(self, stream: Stream, chunks: bytes | list[bytes]) -> None:
+    def queue(self, stream: Stream, chunks: bytes | Sequence[Buffer]) -> None:
         """Let message bytes wait for `pump`."""
         if isinstance(chunks, bytes):
             stream.queue.append(chunks)

@@ -182,7 +182,7 @@ def _stream(call: Call) -> None:
     def push() -> None:
         nonlocal left
         while left and call.writable:
-            count = min(left, stored_count)
+            count = max(min(left, stored_count, call.room * stored_count // len(stored)), 1)
             size = len(stored) // stored_count * count
             call.send(stored if count == stored_count else stored[:size])
             left -= count
