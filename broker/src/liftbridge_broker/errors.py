@@ -112,6 +112,13 @@ class EndOfStreamError(LiftbridgeError):
     status = GrpcStatus.RESOURCE_EXHAUSTED
 
 
+class ReverseEndError(EndOfStreamError):
+    """A reverse subscription gave its oldest message; status as in the original."""
+
+    code = "REVERSE_END"
+    status = GrpcStatus.UNKNOWN
+
+
 class LimitError(LiftbridgeError):
     """A stated limit is reached; the text names the limit and its setting."""
 

@@ -43,7 +43,11 @@ class Clock:
 @pytest.mark.parametrize("spec", CATALOGUE.transitions.values(), ids=CATALOGUE.transitions)
 def test_every_transition_makes_one_event_and_one_count(stream, spec):
     observer = StructlogObserver(CATALOGUE)
-    fields = dict.fromkeys(spec.fields, "x")
+    fields: dict[str, object] = dict.fromkeys(spec.fields, "x")
+    added = set()
+    if spec.adds is not None:
+        fields[spec.adds.field] = 3
+        added.add(spec.adds.metric)
     observer.transition(spec.kind, fields)
     (event,) = events(stream)
     assert event.pop("timestamp")
@@ -52,14 +56,26 @@ def test_every_transition_makes_one_event_and_one_count(stream, spec):
     shared = samples.pop("transitions_total")
     counted = {kind for kind, count in shared.items() if count}
     counted |= {name for name, count in samples.items() if count}
-    assert counted == {spec.metric or spec.kind}
+    assert counted == {spec.metric or spec.kind} | added
+
+
+def test_field_of_a_transition_is_added_up_by_its_label(stream):
+    observer = StructlogObserver(CATALOGUE)
+    spec = CATALOGUE.transitions["segments_deleted"]
+    fields: dict[str, object] = dict.fromkeys(spec.fields, 0)
+    for reason, size in (("bytes", 10), ("age", 1), ("bytes", 20)):
+        observer.transition(spec.kind, {**fields, "bytes": size, "reason": reason})
+    assert observer.samples()["log_cleaned_bytes_total"] == {"bytes": 30, "age": 1}
+    assert len(events(stream)) == 3
 
 
 def test_counts_begin_at_zero_for_every_kind():
     samples = StructlogObserver(CATALOGUE).samples()
     shared = samples["transitions_total"]
     assert set(shared.values()) == {0}
-    assert len(shared) + len(samples) - 1 == len(CATALOGUE.transitions)
+    added = {spec.adds.metric for spec in CATALOGUE.transitions.values() if spec.adds}
+    own = set(samples) - added - {"transitions_total"}
+    assert len(shared) + len(own) == len(CATALOGUE.transitions)
 
 
 def test_repeated_events_are_limited_counted_and_told_of_later(stream):

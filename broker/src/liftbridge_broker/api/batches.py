@@ -83,9 +83,11 @@ def _code_of(error: LiftbridgeError) -> int:
 class _BatchAck:
     """Answers one `PublishBatchRequest`."""
 
-    __slots__ = ("owner", "policy", "request_id", "size")
+    __slots__ = ("count", "owner", "policy", "received", "request_id", "size")
 
     def __init__(self, owner: "PublishBatchCall", request_id: int, policy: int, size: int) -> None:
+        self.received = owner.context.clock.now()
+        self.count = 0
         self.owner = owner
         self.request_id = request_id
         self.policy = policy
@@ -98,6 +100,7 @@ class _BatchAck:
             timestamp=stored.timestamp,
             duplicate=stored.is_duplicate,
         )
+        self.owner.context.note_acked(self.policy, self.received, self.count)
         self.owner.answer(response, self.size)
 
     def refused(self, error: LiftbridgeError) -> None:
@@ -110,7 +113,7 @@ class PublishBatchCall:
     """One `PublishBatch` call: requests in order, one response each."""
 
     def __init__(self, context: Context, call: Call) -> None:
-        self._context = context
+        self.context = context
         self._call = call
         self._brake = Brake(context.node, call)
         self._is_paused = False
@@ -133,6 +136,7 @@ class PublishBatchCall:
             try:
                 self._publish(request, acks)
             except LiftbridgeError as error:
+                self.context.count_refused(error, max(1, len(request.values)))
                 acks.refused(error)
         if self._in_flight_bytes > IN_FLIGHT_BYTES_MAX:
             self._is_paused = True
@@ -141,9 +145,10 @@ class PublishBatchCall:
             self._brake.apply()
 
     def _publish(self, request: data_pb2.PublishBatchRequest, acks: _BatchAck) -> None:
-        node = self._context.node
+        node = self.context.node
         partition = node.find_for_publish(request.stream, request.partition)
         values = list(request.values)
+        acks.count = len(values)
         keys = list(request.keys)
         headers: list[Mapping[str, bytes] | None] = [
             dict(entry.headers) if entry.headers else None for entry in request.headers
@@ -175,7 +180,7 @@ class PublishBatchCall:
             target_offset=target,
             timestamps=timestamps or None,
         )
-        clock = self._context.clock
+        clock = self.context.clock
         node.publish(partition, run, clock.now(), clock.wall_ns())
 
     def _check(
@@ -193,7 +198,7 @@ class PublishBatchCall:
                 raise InvalidRequestError(f"{name}: {len(column)} entries for {count} values")
         if timestamps and (sorted(timestamps) != timestamps or timestamps[0] < 0):
             raise InvalidRequestError("timestamps: must neither decrease nor be negative")
-        limit = self._context.record_bytes_max
+        limit = self.context.record_bytes_max
         largest = max(map(len, values)) + (max(map(len, keys)) if keys else 0)
         if largest > limit:
             raise TooLargeError("message exceeds max replication size")
@@ -252,6 +257,7 @@ class FetchBatchesCall:
         if request.format not in _FORMATS:
             raise InvalidRequestError(f"format: unknown value {request.format}")
         self._format = request.format
+        self._context.take_subscription()
         self._read = BulkRead(partition, node, self._pump, wanted)
         self._pump()
 
@@ -291,4 +297,5 @@ class FetchBatchesCall:
     def _close(self) -> None:
         read, self._read = self._read, None
         if read is not None:
+            self._context.subscription_count -= 1
             read.close(self._context.clock.now())

@@ -1,16 +1,21 @@
 """What every service of the API works with."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from liftbridge_broker.api.call import Call
-from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.errors import LiftbridgeError, LimitError
+from liftbridge_broker.model.histogram import Histogram
+from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.node.node import Node
+from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER
 from liftbridge_broker.ports.clock import Clock
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Context:
-    """The node, the clocks, and the limits that requests are held against.
+    """The node, the clocks, the limits that requests are held against, and what is counted.
+
+    The limits may change while calls run; they hold for what comes after.
 
     Attributes:
         node: The broker.
@@ -18,6 +23,11 @@ class Context:
         record_bytes_max: Largest request that is taken as one record, and largest record.
         streams_max: Streams of the cluster.
         partitions_max: Partitions of one stream.
+        subscriptions_max: Subscriptions and bulk reads open on this broker.
+        subscription_count: Those that are open.
+        leader_ack_times: Nanoseconds from the receipt of a run to its acks, policy LEADER.
+        all_ack_times: The same for policy ALL.
+        refused_counts: Messages refused before they reached a partition, by code of the error.
     """
 
     node: Node
@@ -25,6 +35,35 @@ class Context:
     record_bytes_max: int
     streams_max: int
     partitions_max: int
+    subscriptions_max: int = 10_000
+    subscription_count: int = 0
+    leader_ack_times: Histogram = field(default_factory=Histogram)
+    all_ack_times: Histogram = field(default_factory=Histogram)
+    refused_counts: dict[str, int] = field(default_factory=dict)
+
+    def take_subscription(self) -> None:
+        """Count a subscription that is about to open; `subscription_count` falls when it ends.
+
+        Raises:
+            LimitError: There are as many as may be.
+        """
+        if self.subscription_count >= self.subscriptions_max:
+            raise LimitError(
+                f"{self.subscription_count} subscriptions are open, limit "
+                f"{self.subscriptions_max} (limits.subscriptions.max)"
+            )
+        self.subscription_count += 1
+
+    def note_acked(self, policy: int, received: Instant, count: int) -> None:
+        """Note that `count` messages of one run get their acks now."""
+        if policy == POLICY_LEADER:
+            self.leader_ack_times.observe(self.clock.now() - received, count)
+        elif policy == POLICY_ALL:
+            self.all_ack_times.observe(self.clock.now() - received, count)
+
+    def count_refused(self, error: LiftbridgeError, count: int = 1) -> None:
+        """Note messages that were refused before they reached a partition."""
+        self.refused_counts[error.code] = self.refused_counts.get(error.code, 0) + count
 
 
 def refuse(call: Call, error: LiftbridgeError) -> None:

@@ -29,6 +29,9 @@ from liftbridge_broker.http2.stream import Buffer
 
 LINGER_SECONDS: Final = 1.0
 LINGER_BYTES_MAX: Final = 1 << 20
+TURN_BYTES: Final = 128 * 1024
+"""A client that sends this much at once waits for the other ones before it is read again."""
+
 WRITE_BUFFER_BYTES: Final = 256 << 10
 TIMER_SLACK_SECONDS: Final = 0.001
 UNKNOWN_METHOD: Final = "unknown"
@@ -62,6 +65,10 @@ class ConnectionOwner(Protocol):
 
     def on_call_ended(self, method: str, code: int) -> None:
         """Count the end of a call."""
+        ...
+
+    def is_unary(self, path: str) -> bool:
+        """Whether a method answers one request and is done."""
         ...
 
     def method(self, path: str) -> Callable[[Call], None] | None:
@@ -121,6 +128,15 @@ class GrpcConnection(asyncio.Protocol):
         self._owner.on_bytes(received=len(data))
         self._handle(self._core.receive(data, self._now()))
         self._flush()
+        if len(data) >= TURN_BYTES and self._transport is not None and not self._is_closing:
+            # uvloop would read on, up to 32 times 256 kB, while other clients and NATS wait.
+            self._transport.pause_reading()
+            self._loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        """Take the next turn."""
+        if self._transport is not None and not self._is_closing:
+            self._transport.resume_reading()
 
     def pause_writing(self) -> None:
         """The socket is full: answers wait in the core."""
@@ -149,6 +165,18 @@ class GrpcConnection(asyncio.Protocol):
         """Ask the client to leave; the connection ends with its last call."""
         self._core.begin_drain(self._now())
         self._flush()
+
+    def end_streams(self, text: str) -> None:
+        """End streaming calls with UNAVAILABLE, behind what is queued for them."""
+        for stream_id, call in list(self._calls.items()):
+            if not self._owner.is_unary(call.method):
+                self._end_call(stream_id, GrpcStatus.UNAVAILABLE, text)
+        self._flush()
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of answers that wait to be sent."""
+        return self._core.queued_bytes
 
     def close(self) -> None:
         """End the connection and, with UNAVAILABLE, its calls."""

@@ -26,11 +26,19 @@ NO_SUBJECT_ACK = api_pb2.PublishToSubjectResponse().SerializeToString()
 class _UnaryAck:
     """Answers a `Publish` call with its ack, or keeps silent for fire and forget."""
 
-    __slots__ = ("call", "error", "partition", "request", "waits")
+    __slots__ = ("call", "context", "error", "partition", "received", "request", "waits")
 
     def __init__(
-        self, call: Call, partition: Partition, request: api_pb2.PublishRequest, *, waits: bool
+        self,
+        context: Context,
+        call: Call,
+        partition: Partition,
+        request: api_pb2.PublishRequest,
+        *,
+        waits: bool,
     ) -> None:
+        self.context = context
+        self.received = context.clock.now()
         self.call = call
         self.partition = partition
         self.request = request
@@ -49,6 +57,7 @@ class _UnaryAck:
                 msg_subject=self.partition.subject.encode(),
                 ack_inbox=request.ackInbox.encode(),
             )
+            self.context.note_acked(request.ackPolicy, self.received, 1)
             self.call.send(framed)
             self.call.finish()
 
@@ -87,7 +96,7 @@ class PublishService:
             raise TooLargeError("message exceeds max replication size")
         stamp = stamp_of(request.headers) if request.headers else None
         waits = request.ackPolicy != POLICY_NONE and call.deadline is not None
-        sink = _UnaryAck(call, partition, request, waits=waits)
+        sink = _UnaryAck(self._context, call, partition, request, waits=waits)
         tickets = [Ticket(request.ackPolicy, sink)]
         node = self._context.node
         if request.ackInbox and request.ackPolicy != POLICY_NONE:

@@ -63,7 +63,7 @@ _ROUTE: Final = attrgetter("stream", "partition", "ackPolicy")
 class _RunAcks:
     """Acks of one run to the call it came from."""
 
-    __slots__ = ("correlation_ids", "owner", "partition", "policy")
+    __slots__ = ("correlation_ids", "owner", "partition", "policy", "received")
 
     def __init__(
         self,
@@ -71,7 +71,9 @@ class _RunAcks:
         partition: Partition,
         policy: int,
         correlation_ids: list[bytes],
+        received: Instant,
     ) -> None:
+        self.received = received
         self.owner = owner
         self.partition = partition
         self.policy = policy
@@ -93,6 +95,7 @@ class _RunAcks:
                     msg_subject=partition.subject.encode(),
                 )
             )
+            owner.context.note_acked(self.policy, self.received, count)
         owner.settle(count)
 
     def refused(self, error: LiftbridgeError) -> None:
@@ -113,7 +116,7 @@ class PublishAsyncCall:
         self.call = call
         self.is_open = True
         self.in_flight = 0
-        self._context = context
+        self.context = context
         self._brake = Brake(context.node, call)
         self._is_half_closed = False
         self._drain_timer: asyncio.TimerHandle | None = None
@@ -125,10 +128,10 @@ class PublishAsyncCall:
 
     def on_messages(self, messages: list[bytes]) -> None:
         """Decode one turn's requests and publish them in order."""
-        clock = self._context.clock
+        clock = self.context.clock
         now, wall_ns = clock.now(), clock.wall_ns()
         requests, is_damaged = _decode(messages)
-        if max(map(len, messages)) > self._context.record_bytes_max:
+        if max(map(len, messages)) > self.context.record_bytes_max:
             requests = self._without_large(requests)
         for (stream, number, policy), group in groupby(requests, _ROUTE):
             self._publish(stream, number, policy, list(group), now, wall_ns)
@@ -147,9 +150,10 @@ class PublishAsyncCall:
     ) -> None:
         """Publish neighbours for one partition and policy: as one run where that is allowed."""
         try:
-            partition = self._context.node.find_for_publish(stream, number)
+            partition = self.context.node.find_for_publish(stream, number)
             check_publish(partition, policy)
         except LiftbridgeError as error:
+            self.context.count_refused(error, len(requests))
             for request in requests:
                 self.send_error(request.correlationId, error)
             return
@@ -170,6 +174,7 @@ class PublishAsyncCall:
             try:
                 stamp = stamp_of(request.headers)
             except LiftbridgeError as error:
+                self.context.count_refused(error)
                 self.send_error(request.correlationId, error)
                 continue
             if is_shared and stamp is None:
@@ -192,7 +197,7 @@ class PublishAsyncCall:
         keys = [request.key for request in requests]
         correlation_ids = [request.correlationId.encode() for request in requests]
         self.in_flight += len(requests)
-        acks = _RunAcks(self, partition, policy, correlation_ids)
+        acks = _RunAcks(self, partition, policy, correlation_ids, now)
         run = PublishRun(
             [request.value for request in requests],
             partition.subject,
@@ -205,17 +210,18 @@ class PublishAsyncCall:
             expected_offsets=None if partition.takes_runs else [requests[0].expectedOffset],
             publisher=stamp,
         )
-        self._context.node.publish(partition, run, now, wall_ns)
+        self.context.node.publish(partition, run, now, wall_ns)
 
     def _without_large(
         self, requests: list[api_pb2.PublishRequest]
     ) -> list[api_pb2.PublishRequest]:
         """Answer the requests that are too large for a record, and give back the others."""
-        limit = self._context.record_bytes_max
+        limit = self.context.record_bytes_max
         kept: list[api_pb2.PublishRequest] = []
         for request in requests:
             if request.ByteSize() > limit:
                 error = TooLargeError("message exceeds max replication size")
+                self.context.count_refused(error)
                 self.send_error(request.correlationId, error)
             else:
                 kept.append(request)

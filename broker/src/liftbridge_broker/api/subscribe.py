@@ -76,6 +76,11 @@ class SubscribeCall:
         node = self._context.node
         try:
             partition = node.find_partition(request.stream, request.partition)
+            self._context.take_subscription()
+        except LiftbridgeError as error:
+            self._end(error)
+            return
+        try:
             self._subscription = Subscription.open(
                 partition,
                 node,
@@ -85,6 +90,7 @@ class SubscribeCall:
                 is_reverse=request.reverse,
             )
         except LiftbridgeError as error:
+            self._context.subscription_count -= 1
             self._end(error)
             return
         self._call.send(HANDSHAKE)
@@ -117,6 +123,7 @@ class SubscribeCall:
     def _close(self) -> None:
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
+            self._context.subscription_count -= 1
             subscription.close(self._context.clock.now())
 
 

@@ -99,6 +99,7 @@ class GrpcServer:
         self._connections_max = connections_max
         self._observer = observer
         self._methods: dict[str, StreamHandler] = {}
+        self._unary_methods: set[str] = set()
         self._connections: dict[GrpcConnection, None] = {}
         self._server: asyncio.Server | None = None
         self._emptied = asyncio.Event()
@@ -116,12 +117,18 @@ class GrpcServer:
             call.expect_request()
 
         self.streaming(path, take)
+        self._unary_methods.add(path)
 
     def streaming(self, path: str, handler: StreamHandler) -> None:
         """Serve a method that streams in either direction; `handler` installs the callbacks."""
         assert path.startswith("/")
         assert path not in self._methods
         self._methods[path] = handler
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of answers that wait to be sent, over all connections."""
+        return sum(connection.queued_bytes for connection in self._connections)
 
     @property
     def services(self) -> list[str]:
@@ -147,13 +154,23 @@ class GrpcServer:
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
-    async def drain(self, grace: float) -> None:
-        """Take no new connection, let running calls end for `grace` seconds, then close all."""
+    async def drain(self, grace: float) -> bool:
+        """Take no new connection, let running calls end for `grace` seconds, then close all.
+
+        Streaming calls would never end by themselves: they are ended at once, behind what is
+        queued for them.
+
+        Returns:
+            Whether every call had ended in time.
+        """
         self._stop_listening()
         for connection in list(self._connections):
+            connection.end_streams("broker is stopping")
             connection.begin_drain()
         await self._wait_until_empty(grace)
+        is_empty = not self._connections
         await self.close()
+        return is_empty
 
     async def close(self) -> None:
         """Stop listening and end every connection; calls are cancelled."""
@@ -224,6 +241,10 @@ class GrpcServer:
     def method(self, path: str) -> StreamHandler | None:
         """Handler of a path."""
         return self._methods.get(path)
+
+    def is_unary(self, path: str) -> bool:
+        """Whether a method answers one request and is done."""
+        return path in self._unary_methods
 
     def unknown_method_text(self, path: str) -> str:
         """Why a path has no handler, in the words of other gRPC servers."""

@@ -109,7 +109,7 @@ class BulkRead:
         try:
             result = self._reader.read(wanted, self._end)
         except CorruptionError as error:
-            self.partition.go_offline(error.text)
+            self.partition.on_corruption(error)
             raise
         if result.need is not None:
             self._is_reading = True

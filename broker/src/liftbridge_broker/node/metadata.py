@@ -62,6 +62,11 @@ _FAILURES: Final[dict[type[Command], str]] = {
 _ESSENTIAL: Final = (RegisterBroker, DeleteStream)
 
 
+def ignore_snapshot(index: MetadataIndex, size_bytes: int) -> None:
+    """Nobody wants to know."""
+    del index, size_bytes
+
+
 class _Pending(NamedTuple):
     """A proposal whose outcome is awaited."""
 
@@ -84,6 +89,7 @@ class MetadataDriver:
         *,
         on_change: Callable[[MetadataIndex, tuple[Record, ...]], None],
         on_failed: Callable[[LiftbridgeError], None],
+        on_snapshot: Callable[[MetadataIndex, int], None] = ignore_snapshot,
         snapshot_entries: int = SNAPSHOT_ENTRIES_DEFAULT,
         proposal_timeout_ns: int = PROPOSAL_TIMEOUT_NS_DEFAULT,
     ) -> None:
@@ -95,6 +101,7 @@ class MetadataDriver:
             on_change: Told the records of every command applied from now on that changed
                 something, with its index.
             on_failed: Told once when the log cannot be written any more: the process must end.
+            on_snapshot: Told the index and size of each state given to the log as a snapshot.
             snapshot_entries: Commands between two snapshots.
             proposal_timeout_ns: Time after which a proposal is answered without its outcome.
 
@@ -105,6 +112,7 @@ class MetadataDriver:
         self._consensus = consensus
         self._on_change = on_change
         self._on_failed = on_failed
+        self._on_snapshot = on_snapshot
         self._snapshot_entries = snapshot_entries
         self._proposal_timeout_ns = proposal_timeout_ns
         self._token_last = ProposalToken(0)
@@ -180,7 +188,9 @@ class MetadataDriver:
             return False
         # Counted even when a full disk refuses it: the next attempt is a threshold away.
         self._snapshot_index = index
-        self._consensus.snapshot(index, encode_state(self.state))
+        state = encode_state(self.state)
+        self._consensus.snapshot(index, state)
+        self._on_snapshot(index, len(state))
         return True
 
     def _handle(self, event: MetadataEvent) -> None:

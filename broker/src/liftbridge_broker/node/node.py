@@ -32,6 +32,7 @@ from liftbridge_broker.node.cursors import CursorTable, LookUpDone
 from liftbridge_broker.node.idle import IdleWatch
 from liftbridge_broker.node.intake import Intake
 from liftbridge_broker.node.metadata import MetadataDriver
+from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.partition import BEGINNING, Partition
 from liftbridge_broker.node.publishers import restored_publishers
 from liftbridge_broker.node.runs import POLICY_NONE, PublishRun
@@ -50,11 +51,7 @@ from liftbridge_broker.ports.files import FileEvent, Files, Token
 from liftbridge_broker.ports.messaging import Arrival, Messaging, SubscriptionId
 from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.ports.timer import Timer
-from liftbridge_broker.replication.publishers import (
-    PUBLISHERS_MAX_DEFAULT,
-    TTL_NS_DEFAULT,
-    PublisherTable,
-)
+from liftbridge_broker.replication.publishers import PublisherTable
 from liftbridge_broker.storage.store import LogStore
 from liftbridge_broker.storage.types import ReadNeed
 from liftbridge_broker.wire.acks import AckEncoder
@@ -62,30 +59,6 @@ from liftbridge_broker.wire.subjects import ReservedSubjects, SubjectTable
 
 INBOX_SUBSCRIPTION: Final = SubscriptionId(0)
 """Subscription of the broker's own ack inbox; partitions use their ids, which are above."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeOptions:
-    """What a node must know.
-
-    Attributes:
-        broker: Id of this broker.
-        namespace: Prefix of internal subjects.
-        inbox: Subject of this process's ack inbox, unique.
-        defaults: Settings of streams that do not override them.
-        record_bytes_max: Largest record.
-        publishers_max: Idempotent publishers remembered for each partition.
-        publisher_ttl_ns: Silence after which one is forgotten.
-    """
-
-    broker: BrokerId
-    namespace: str
-    inbox: str
-    defaults: StreamOptions
-    record_bytes_max: int
-    publishers_max: int = PUBLISHERS_MAX_DEFAULT
-    publisher_ttl_ns: int = TTL_NS_DEFAULT
-
 
 ReadDone = Callable[[bytes | LiftbridgeError], None]
 
@@ -98,6 +71,8 @@ class Node:
         partitions: Partitions led here, by id, in order of creation.
         lost_ack_count: Acks that could not be published because NATS was away.
         lost_copy_count: Messages that other listeners of a subject missed for the same reason.
+        unanswered_bytes: Bytes of runs that are stored and wait for their acks.
+        refused_counts: Messages refused by partitions, by code of the error.
     """
 
     options: NodeOptions
@@ -123,6 +98,8 @@ class Node:
     _wall_ns: int = 0
     lost_ack_count: int = 0
     lost_copy_count: int = 0
+    unanswered_bytes: int = 0
+    refused_counts: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._inbox = AckInbox(self.options.inbox)
@@ -284,8 +261,15 @@ class Node:
 
     @property
     def is_congested(self) -> bool:
-        """Whether publishers should be read no further until NATS has caught up."""
-        return self.messaging.backlog_bytes > self.messaging.backlog_bytes_max // 8
+        """Whether publishers should be read no further until NATS or the disk has caught up."""
+        messaging = self.messaging
+        is_behind = messaging.backlog_bytes > messaging.backlog_bytes_max // 8
+        return is_behind or self.unanswered_bytes > self.options.unanswered_bytes_max
+
+    def count_refused(self, error: LiftbridgeError, count: int) -> None:
+        """Note that messages were refused."""
+        counts = self.refused_counts
+        counts[error.code] = counts.get(error.code, 0) + count
 
     def note_append_failed(self, error: FilesError, now: Instant) -> None:
         """An append failed: the store decides between a full disk and the end."""
@@ -447,6 +431,19 @@ class Node:
         """Put settings of a stream into force for one of its partitions."""
         partition.set_options(options, self._wall_ns)
         self.store.set_options(partition.partition_id, options, now)
+    def set_limits(
+        self, *, publishers_max: int, publisher_ttl_ns: int, unanswered_bytes_max: int
+    ) -> None:
+        """Put other limits into force; see `NodeOptions`."""
+        self.options = replace(
+            self.options,
+            publishers_max=publishers_max,
+            publisher_ttl_ns=publisher_ttl_ns,
+            unanswered_bytes_max=unanswered_bytes_max,
+        )
+        for partition in self.partitions.values():
+            partition.publishers.set_limits(publishers_max=publishers_max, ttl_ns=publisher_ttl_ns)
+
         self.watch_idle(partition, now)
 
     def options_of(self, stream: StreamState) -> StreamOptions:

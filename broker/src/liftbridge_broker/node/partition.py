@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 from liftbridge_broker.errors import (
+    CorruptionError,
     FailedPreconditionError,
+    FencedPublisherError,
     FilesError,
     IncorrectOffsetError,
     InvalidRequestError,
@@ -45,7 +47,7 @@ from liftbridge_broker.model.ids import (
 )
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.node.intake import Intake
-from liftbridge_broker.node.runs import PublishRun, Stored, Ticket
+from liftbridge_broker.node.runs import EventTimes, PublishRun, Stored, Ticket, batch_ends
 from liftbridge_broker.replication.publishers import PublisherTable
 from liftbridge_broker.storage.log import PartitionLog
 from liftbridge_broker.wire.acks import AckEncoder
@@ -61,7 +63,13 @@ PARKED_BYTES_MAX: Final = 8 * 1024 * 1024
 
 
 class PartitionHost(Protocol):
-    """What a partition asks of its node."""
+    """What a partition asks of its node.
+
+    Attributes:
+        unanswered_bytes: Bytes of runs that are stored and wait for their acks.
+    """
+
+    unanswered_bytes: int
 
     def note_append_failed(self, error: FilesError, now: Instant) -> None:
         """Tell that the files refused an append."""
@@ -87,6 +95,10 @@ class PartitionHost(Protocol):
         """Whether the disk is too full to append."""
         ...
 
+    def count_refused(self, error: LiftbridgeError, count: int) -> None:
+        """Note that messages were refused."""
+        ...
+
     def request_resume(self, partition: "Partition", now: Instant) -> None:
         """Ask for the partition to be resumed; `resumed` or `resume_failed` follows."""
         ...
@@ -98,20 +110,6 @@ class PartitionHost(Protocol):
     def transition(self, kind: str, fields: Mapping[str, object]) -> None:
         """Tell the observer."""
         ...
-
-
-@dataclass(slots=True)
-class EventTimes:
-    """First and latest Unix nanoseconds at which something happened since the broker started."""
-
-    first: int = 0
-    latest: int = 0
-
-    def mark(self, wall_ns: int) -> None:
-        """Note that it happened."""
-        if not self.first:
-            self.first = wall_ns
-        self.latest = wall_ns
 
 
 class Subscriber(Protocol):
@@ -133,6 +131,7 @@ class _Owed(NamedTuple):
     end: Offset
     stored: Stored
     tickets: Sequence[Ticket]
+    size_bytes: int
 
 
 @dataclass(slots=True, eq=False)
@@ -235,7 +234,8 @@ class Partition:
             self._append(run, now, wall_ns)
             return
         if not self.host.can_fan_out():
-            run.refuse(UnavailableError("failed to publish to NATS: connection lost or too slow"))
+            text = "failed to publish to NATS: connection lost or too slow"
+            self._refuse(run, UnavailableError(text))
             return
         if self._append(run, now, wall_ns):
             self.host.fan_out(self, run, now, wall_ns)
@@ -275,7 +275,7 @@ class Partition:
             self._check_open()
             known = self._check_run(run)
         except LiftbridgeError as error:
-            run.refuse(error)
+            self._refuse(run, error)
             return False
         if known is not None:
             self._acknowledge(run, known, wall_ns, is_duplicate=True)
@@ -283,7 +283,7 @@ class Partition:
         try:
             base_offset, timestamp = self._write(run, now, wall_ns)
         except LiftbridgeError as error:
-            run.refuse(error)
+            self._refuse(run, error)
             return False
         count = len(run.values)
         self.last_active = now
@@ -294,24 +294,33 @@ class Partition:
             self._commit_to(self.log.log_end_offset, wall_ns)
         self.host.note_append(self, now)
         stored = Stored(base_offset, timestamp, wall_ns, self.leader_epoch, is_duplicate=False)
-        self._owe(Offset(base_offset + count), stored, run.tickets)
+        self._owe(Offset(base_offset + count), stored, run)
         return True
 
-    def _owe(self, end: Offset, stored: Stored, tickets: Sequence[Ticket]) -> None:
+    def _refuse(self, run: PublishRun, error: LiftbridgeError) -> None:
+        self.host.count_refused(error, len(run.values))
+        if isinstance(error, FencedPublisherError):
+            self.host.transition("publisher_fenced", self._named({"reason": error.text}))
+        run.refuse(error)
+
+    def _owe(self, end: Offset, stored: Stored, run: PublishRun) -> None:
+        tickets = run.tickets
         if not tickets:
             return
         if end <= self.log.high_watermark:
             for ticket in tickets:
                 ticket.sink.acked(stored)
         else:
-            self._owed.append(_Owed(end, stored, tickets))
+            size_bytes = run.size_bytes
+            self.host.unanswered_bytes += size_bytes
+            self._owed.append(_Owed(end, stored, tickets, size_bytes))
 
     def _acknowledge(
         self, run: PublishRun, base_offset: Offset, wall_ns: int, *, is_duplicate: bool
     ) -> None:
         """Answer a duplicate with where the original is stored, once that is committed."""
         stored = Stored(base_offset, wall_ns, wall_ns, self.leader_epoch, is_duplicate)
-        self._owe(Offset(base_offset + len(run.values)), stored, run.tickets)
+        self._owe(Offset(base_offset + len(run.values)), stored, run)
 
     def _check_open(self) -> None:
         if self.closed_error is not None:
@@ -351,7 +360,7 @@ class Partition:
             self._write_filler(run.target_offset, before, now, wall_ns)
         base_offset = self.log.log_end_offset
         start = 0
-        for end in _batch_ends(run):
+        for end in batch_ends(run, BATCH_BYTES_MAX):
             try:
                 self._write_batch(run, start, end, timestamp, wall_ns)
             except FilesError as error:
@@ -460,7 +469,8 @@ class Partition:
         log.high_watermark = end
         owed = self._owed
         while owed and owed[0].end <= end:
-            _, stored, tickets = owed.popleft()
+            _, stored, tickets, size_bytes = owed.popleft()
+            self.host.unanswered_bytes -= size_bytes
             released = stored._replace(commit_ns=wall_ns)
             for ticket in tickets:
                 ticket.sink.acked(released)
@@ -536,27 +546,34 @@ class Partition:
         """Refuse the runs that waited for a resume that did not happen."""
         parked, self._parked, self._parked_bytes = self._parked, deque(), 0
         for run in parked:
-            run.refuse(error)
+            self._refuse(run, error)
 
     def _park(self, run: PublishRun, now: Instant) -> None:
         size = run.size_bytes
         if self._parked_bytes + size > PARKED_BYTES_MAX:
-            run.refuse(LimitError(f"more than {PARKED_BYTES_MAX} bytes wait for the resume"))
+            text = f"more than {PARKED_BYTES_MAX} bytes wait for the resume"
+            self._refuse(run, LimitError(text))
             return
         self._parked.append(run)
         self._parked_bytes += size
         if len(self._parked) == 1:
             self.host.request_resume(self, now)
 
+    def on_corruption(self, error: CorruptionError) -> None:
+        """A read met damaged bytes."""
+        where = {"path": error.path, "position": error.position, "reason": error.text}
+        self.host.transition("corruption_found", self._named(where))
+        self.go_offline(error.text)
+
+    def _named(self, fields: Mapping[str, object]) -> Mapping[str, object]:
+        return {"stream": self.stream, "partition": self.number, **fields}
+
     def go_offline(self, reason: str) -> None:
         """Stop serving: the files failed or are damaged. Kept as it is for an operator."""
         if self.offline_reason:
             return
         self.offline_reason = reason
-        self.host.transition(
-            "partition_offline",
-            {"stream": self.stream, "partition": self.number, "reason": reason},
-        )
+        self.host.transition("partition_offline", self._named({"reason": reason}))
         self._fail_owed(OutcomeUnknownError(f"outcome unknown: {reason}"))
 
     def close(self, error: LiftbridgeError) -> None:
@@ -574,26 +591,10 @@ class Partition:
     def _fail_owed(self, error: LiftbridgeError) -> None:
         owed, self._owed = self._owed, deque()
         for entry in owed:
+            self.host.unanswered_bytes -= entry.size_bytes
             for ticket in entry.tickets:
                 ticket.sink.refused(error)
 
     def _end_subscriptions(self, error: LiftbridgeError) -> None:
         for subscriber in list(self.subscribers):
             subscriber.on_closed(error)
-
-
-def _batch_ends(run: PublishRun) -> list[int]:
-    """Exclusive ends of the slices of a run that become one batch each."""
-    values, keys = run.values, run.keys
-    if run.size_bytes <= BATCH_BYTES_MAX:
-        return [len(values)]
-    ends: list[int] = []
-    size = 0
-    for index, value in enumerate(values):
-        length = len(value) + (len(keys[index]) if keys is not None else 0)
-        if size and size + length > BATCH_BYTES_MAX:
-            ends.append(index)
-            size = 0
-        size += length
-    ends.append(len(values))
-    return ends

@@ -100,3 +100,34 @@ class PublishRun:
         """Bytes held by the run while it waits: values and keys."""
         keys = sum(map(len, self.keys)) if self.keys is not None else 0
         return sum(map(len, self.values)) + keys
+
+
+def batch_ends(run: PublishRun, bytes_max: int) -> list[int]:
+    """Exclusive ends of the slices of a run that become one batch, or one record, each."""
+    values, keys = run.values, run.keys
+    if run.size_bytes <= bytes_max:
+        return [len(values)]
+    ends: list[int] = []
+    size = 0
+    for index, value in enumerate(values):
+        length = len(value) + (len(keys[index]) if keys is not None else 0)
+        if size and size + length > bytes_max:
+            ends.append(index)
+            size = 0
+        size += length
+    ends.append(len(values))
+    return ends
+
+
+@dataclass(slots=True)
+class EventTimes:
+    """First and latest Unix nanoseconds at which something happened since the broker started."""
+
+    first: int = 0
+    latest: int = 0
+
+    def mark(self, wall_ns: int) -> None:
+        """Note that it happened."""
+        if not self.first:
+            self.first = wall_ns
+        self.latest = wall_ns

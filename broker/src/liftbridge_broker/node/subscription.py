@@ -16,6 +16,7 @@ from liftbridge_broker.errors import (
     InternalError,
     InvalidRequestError,
     LiftbridgeError,
+    ReverseEndError,
 )
 from liftbridge_broker.model.ids import Instant, Offset
 from liftbridge_broker.node.partition import Partition
@@ -224,7 +225,7 @@ class Subscription:
         try:
             return self._pull_reverse(bytes_max) if self._is_reverse else self._pull(bytes_max)
         except CorruptionError as error:
-            self.partition.go_offline(error.text)
+            self.partition.on_corruption(error)
             self._end = error
             return Pulled([], error, waits=False)
 
@@ -298,13 +299,6 @@ class Subscription:
             self.partition.stop_waiting(self.wake)
             self.partition.detach(self, now)
             self._reader.close()
-
-
-class ReverseEndError(EndOfStreamError):
-    """A reverse subscription gave its oldest message; UNKNOWN as in the original."""
-
-    code = "REVERSE_END"
-    status = FailedPreconditionError.status.__class__.UNKNOWN
 
 
 def _is_empty_readonly(partition: Partition, end: int) -> bool:

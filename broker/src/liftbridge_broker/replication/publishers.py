@@ -137,6 +137,13 @@ class PublisherTable:
         self._registered = registered
         self.end_offset = Offset(0)
 
+    def set_limits(self, *, publishers_max: int, ttl_ns: int) -> None:
+        """Put other bounds into force; what is too much goes with the next batch."""
+        assert publishers_max > 0
+        assert ttl_ns > 0
+        self._publishers_max = publishers_max
+        self._ttl_ns = ttl_ns
+
     def __len__(self) -> int:
         """Publishers remembered."""
         return len(self._publishers)
@@ -213,7 +220,7 @@ class PublisherTable:
         # Back at the end: the order of the dict is the order of silence.
         self._publishers[batch.publisher_id] = publisher
         _note(publisher, batch)
-        if len(self._publishers) > self._publishers_max:
+        while len(self._publishers) > self._publishers_max:
             del self._publishers[next(iter(self._publishers))]
 
     def _expire(self, timestamp: int) -> None:

@@ -3,7 +3,9 @@
 import asyncio
 import signal
 import sys
+import traceback
 from collections.abc import Callable
+from typing import Any
 
 import uvloop
 
@@ -12,7 +14,7 @@ from liftbridge_broker.adapters.observe.logs import configure_logs
 from liftbridge_broker.adapters.observe.observer import StructlogObserver
 from liftbridge_broker.adapters.observe.redaction import Redactor
 from liftbridge_broker.config.options import BrokerOptions
-from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.errors import InternalError, LiftbridgeError
 from liftbridge_broker.server.process import Broker
 
 EXIT_OK = 0
@@ -41,13 +43,19 @@ def run(options: BrokerOptions, reload: Callable[[], BrokerOptions]) -> int:
         redactor=redactor,
     )
     catalogue = load_catalogue()
-    broker = Broker(options, StructlogObserver(catalogue), catalogue, reload)
+    observer = StructlogObserver(catalogue)
+    broker = Broker(options, observer, catalogue, reload)
     refusals: list[LiftbridgeError] = []
+    bugs: list[Exception] = []
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(broker))
     except* LiftbridgeError as group:
         refusals = _leaves(group)
+    except* Exception as group:  # noqa: BLE001 - a bug stops the process, and is told as one event
+        bugs = [group]
+    if bugs:
+        raise _told_bug(observer, bugs[0])
     if refusals:
         raise refusals[0]
     return EXIT_OK
@@ -55,16 +63,35 @@ def run(options: BrokerOptions, reload: Callable[[], BrokerOptions]) -> int:
 
 async def _serve(broker: Broker) -> None:
     loop = asyncio.get_running_loop()
-    stop, reload = asyncio.Event(), asyncio.Event()
+    stop, hurry, reload = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     def on_stop(name: str) -> None:
-        broker.stop_reason = name
+        if stop.is_set():
+            hurry.set()
+        broker.stop_reason = broker.stop_reason or name
         stop.set()
 
+    def on_exception(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, Exception) and not isinstance(error, OSError):
+            broker.fail(_told_bug(broker.observer, error))
+        else:
+            fields = {"text": context.get("message", ""), "reason": str(error or "")}
+            broker.observer.transition("event_loop_complained", fields)
+
+    loop.set_exception_handler(on_exception)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_stop, number.name)
     loop.add_signal_handler(signal.SIGHUP, reload.set)
-    await broker.run(stop, reload)
+    await broker.run(stop, hurry, reload)
+
+
+def _told_bug(observer: StructlogObserver, error: Exception) -> InternalError:
+    """Tell of a bug, with where it is; the process must end with what is returned."""
+    text = f"{type(error).__name__}: {error}"
+    trace = "".join(traceback.format_exception(error))
+    observer.transition("bug_found", {"reason": text, "exception": trace})
+    return InternalError(f"stopped because of a bug: {text}")
 
 
 def _leaves(group: BaseExceptionGroup[LiftbridgeError]) -> list[LiftbridgeError]:

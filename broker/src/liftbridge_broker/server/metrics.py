@@ -1,18 +1,20 @@
 """Where `/metrics` gets its integers: the node's and its links' counters, read at a scrape."""
 
 import platform
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from liftbridge_broker.adapters.disk.files import DiskFiles
 from liftbridge_broker.adapters.nats.messaging import NatsMessaging
 from liftbridge_broker.adapters.observe.metrics import Sample
+from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.transport import GrpcServer
 from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.ports.clock import Clock
-from liftbridge_broker.ports.files import Files
 from liftbridge_broker.storage.lookup import last_record_before
 from liftbridge_broker.storage.types import NO_TIMESTAMP
 
@@ -31,8 +33,9 @@ class BrokerMetrics:
 
     node: Node
     grpc: GrpcServer
+    context: Context
     nats: NatsMessaging
-    files: Files
+    files: DiskFiles
     clock: Clock
     version: str
     started_ns: int
@@ -43,6 +46,7 @@ class BrokerMetrics:
         partitions = self.node.partitions.values()
         stats = self.grpc.stats
         return {
+            **self._publish_samples(),
             "build_info": self._build_info(),
             "broker_start_time_seconds": self.started_ns,
             "broker_ready": int(self.is_ready()),
@@ -59,10 +63,14 @@ class BrokerMetrics:
             "disk_total_bytes": self.files.total_bytes(),
             "disk_free_bytes": self.files.free_bytes(),
             "disk_full": int(self.node.is_full()),
+            "disk_read_only": int(bool(self.node.store.failure)),
+            "open_files": self.files.open_count,
+            "fsync_seconds": self.node.store.sync_times,
             "grpc_requests_total": self._requests(),
             "connections": stats.connections_open,
             "connections_total": stats.connections_total,
             "streams_open": stats.streams_open,
+            "buffered_bytes": self.grpc.buffered_bytes,
             "grpc_received_bytes_total": stats.bytes_received,
             "grpc_sent_bytes_total": stats.bytes_sent,
             "grpc_protocol_errors_total": {
@@ -70,12 +78,27 @@ class BrokerMetrics:
             },
             "grpc_floods_total": dict(stats.floods),
             "nats_connected": int(self.nats.is_connected),
+            "nats_received_messages_total": self.nats.received_count,
             "nats_dropped_messages_total": {
                 "paused": sum(p.dropped_count for p in partitions),
                 "reserved": sum(p.intake.reserved_count for p in partitions),
                 "ack": self.node.lost_ack_count,
                 "copy": self.node.lost_copy_count,
             },
+        }
+
+    def _publish_samples(self) -> Mapping[str, Sample]:
+        """What publishers feel: how long acks take, what waits for them, what was refused."""
+        context = self.context
+        refused = Counter(self.node.refused_counts)
+        refused.update(context.refused_counts)
+        return {
+            "publish_ack_seconds": {
+                "leader": context.leader_ack_times,
+                "all": context.all_ack_times,
+            },
+            "publish_pending_bytes": self.node.unanswered_bytes,
+            "publish_rejected_total": {code.lower(): count for code, count in refused.items()},
         }
 
     def _build_info(self) -> Mapping[tuple[str, ...], int]:

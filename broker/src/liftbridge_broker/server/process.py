@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import gc
 import secrets
-import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata as packages
@@ -20,7 +19,6 @@ from liftbridge_broker.adapters.clock import SystemClock
 from liftbridge_broker.adapters.disk.files import DiskFiles
 from liftbridge_broker.adapters.nats.embedded import EmbeddedNats, EmbeddedOptions
 from liftbridge_broker.adapters.nats.messaging import NatsMessaging
-from liftbridge_broker.adapters.nats.options import NatsOptions
 from liftbridge_broker.adapters.observe.catalogue import Catalogue
 from liftbridge_broker.adapters.observe.http import ObserveServer
 from liftbridge_broker.adapters.observe.logs import set_level
@@ -29,9 +27,9 @@ from liftbridge_broker.adapters.observe.observer import StructlogObserver
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.health import Health
 from liftbridge_broker.api.reflection import Reflection
-from liftbridge_broker.api.tls import ServerTls, TlsFiles
+from liftbridge_broker.api.tls import ServerTls
 from liftbridge_broker.api.transport import GrpcServer
-from liftbridge_broker.config.options import BrokerOptions, TlsVersion
+from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.config.reload import reloadable_diff, reloaded
 from liftbridge_broker.controller.commands import Command, CreateStream, RegisterBroker
 from liftbridge_broker.errors import (
@@ -40,31 +38,33 @@ from liftbridge_broker.errors import (
     LiftbridgeError,
     UnavailableError,
 )
-from liftbridge_broker.http2.limits import Limits
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, StreamName
 from liftbridge_broker.model.streams import StreamOverrides
 from liftbridge_broker.model.subjects import CURSORS_STREAM
 from liftbridge_broker.node.metadata import MetadataDriver
-from liftbridge_broker.node.node import Node, NodeOptions
+from liftbridge_broker.node.node import Node
+from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.ports.files import FileEvent, Token
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.server.metrics import BrokerMetrics
 from liftbridge_broker.server.services import Services
+from liftbridge_broker.server.shutdown import Steps
+from liftbridge_broker.server.wiring import (
+    METADATA_DIRECTORY,
+    grpc_limits,
+    nats_options,
+    server_tls,
+    store_options,
+)
 from liftbridge_broker.storage.directory import Identity
-from liftbridge_broker.storage.flush import FlushLimits
 from liftbridge_broker.storage.metadata_log import MetadataLog
-from liftbridge_broker.storage.reserve import SpaceLimits
-from liftbridge_broker.storage.store import LogStore, StoreOptions, open_store
+from liftbridge_broker.storage.store import LogStore, open_store
 
 SECOND_NS: Final = 1_000_000_000
 METADATA_TOKEN: Final = Token(1)
-METADATA_DIRECTORY: Final = "metadata"
 PACKAGE: Final = "liftbridge-broker"
+CLOSE_SECONDS: Final = 0.5
 GC_THRESHOLD: Final = 100_000
-TLS_VERSIONS: Final = {
-    TlsVersion.TLS_1_2: ssl.TLSVersion.TLSv1_2,
-    TlsVersion.TLS_1_3: ssl.TLSVersion.TLSv1_3,
-}
 
 
 class _Tokens:
@@ -102,13 +102,15 @@ class Broker:
     _metadata: MetadataLog = field(init=False)
     _nats: NatsMessaging = field(init=False)
     _embedded: EmbeddedNats | None = None
-    _grpc: GrpcServer = field(init=False)
+    _grpc: GrpcServer | None = None
+    _context: Context = field(init=False)
     _health: Health = field(default_factory=Health)
     _tls: ServerTls | None = None
     _observe: ObserveServer | None = None
     _monitor: LoopMonitor = field(default_factory=LoopMonitor)
     _timer: asyncio.TimerHandle | None = None
     _failed: asyncio.Future[LiftbridgeError] = field(init=False)
+    _is_registered: bool = False
     _is_ready: bool = False
     _is_drained: bool = False
     _started_ns: int = 0
@@ -148,6 +150,17 @@ class Broker:
         if not self._failed.done():
             self._failed.set_result(error)
 
+    def fail(self, error: LiftbridgeError) -> None:
+        """End the process: something happened that must not be gone on after."""
+        self._on_failed(error)
+
+    def _on_snapshot(self, index: MetadataIndex, size_bytes: int) -> None:
+        """The metadata asked for a snapshot; a full disk puts it off."""
+        if self._metadata.snapshot_index == index:
+            self.observer.transition(
+                "metadata_snapshot_taken", {"index": index, "bytes": size_bytes}
+            )
+
     def not_ready_reasons(self) -> list[str]:
         """Implement `HealthSource`."""
         reasons = [] if self._is_ready else ["broker: starting or stopping"]
@@ -159,8 +172,13 @@ class Broker:
 
     # -- start --------------------------------------------------------------------------------
 
-    async def run(self, stop: asyncio.Event, reload: asyncio.Event) -> None:
+    async def run(self, stop: asyncio.Event, hurry: asyncio.Event, reload: asyncio.Event) -> None:
         """Start, serve until `stop` is set or the disk fails, and shut down.
+
+        Args:
+            stop: Ends the broker in order, also while it starts.
+            hurry: Cuts the shutdown short.
+            reload: Set when the configuration is to be read again.
 
         Raises:
             LiftbridgeError: The start was refused, or the data directory failed.
@@ -176,16 +194,40 @@ class Broker:
                 "fingerprint": self.options.fingerprint(),
             },
         )
+        for notice in self.options.notices:
+            self.observer.transition("setting_noticed", {"text": notice})
         self._open_data()
         try:
             async with asyncio.TaskGroup() as tasks:
-                await self._join_nats(tasks)
-                await self._register()
-                await self._open_ports()
-                await self._serve(stop, reload)
-                await self._drain()
+                if await self._start(tasks, stop):
+                    await self._serve(stop, reload)
+                await self._drain(hurry)
         finally:
             self._close_data()
+
+    async def _start(self, tasks: asyncio.TaskGroup, stop: asyncio.Event) -> bool:
+        """Join NATS, register, let clients in; false when `stop` or a failure came first."""
+
+        async def begin() -> None:
+            await self._join_nats(tasks)
+            await self._register()
+            await self._open_ports()
+
+        loop = asyncio.get_running_loop()
+        starting, stopping = loop.create_task(begin()), loop.create_task(stop.wait())
+        try:
+            await asyncio.wait(
+                (starting, stopping, self._failed), return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            stopping.cancel()
+            if not starting.done():
+                starting.cancel()
+                await asyncio.wait((starting,))
+        if starting.cancelled():
+            return False
+        starting.result()
+        return True
 
     def _open_data(self) -> None:
         """Lock and recover the data directory."""
@@ -201,15 +243,7 @@ class Broker:
         self._store = open_store(
             self._files,
             Identity(secrets.token_hex(16), broker),
-            StoreOptions(
-                label=options.data.directory,
-                flush=FlushLimits(
-                    interval_ns=options.fsync.interval_ns, bytes_max=options.fsync.bytes_max
-                ),
-                space=SpaceLimits(options.data.reserve_bytes, options.data.free_bytes_min),
-                trash_grace_ns=options.data.trash_grace_ns,
-                known_names=(METADATA_DIRECTORY,),
-            ),
+            store_options(options),
             observer=self.observer,
             new_token=tokens,
             now=self._clock.now(),
@@ -221,6 +255,7 @@ class Broker:
             sync_token=METADATA_TOKEN,
             directory=METADATA_DIRECTORY,
             index_min=MetadataIndex(self._store.proven_index),
+            snapshots_kept=options.clustering.snapshot_retain,
         )
         for finding in recovered.findings:
             self.observer.transition("metadata_repaired", {"finding": finding})
@@ -229,9 +264,12 @@ class Broker:
             recovered,
             on_change=lambda _index, records: self.node.on_change(records),
             on_failed=self._on_failed,
+            on_snapshot=self._on_snapshot,
             snapshot_entries=options.clustering.snapshot_threshold,
         )
-        self._nats = NatsMessaging(self._nats_options(), self, self.observer)
+        self._nats = NatsMessaging(
+            nats_options(options, self._store.identity.broker_id), self, self.observer
+        )
         self.node = Node(
             NodeOptions(
                 broker=self._store.identity.broker_id,
@@ -241,6 +279,7 @@ class Broker:
                 record_bytes_max=options.clustering.record_bytes_max,
                 publishers_max=options.limits.publishers_max,
                 publisher_ttl_ns=options.limits.publisher_ttl_ns,
+                unanswered_bytes_max=options.limits.publish_pending_bytes_max,
             ),
             self._files,
             self._store,
@@ -261,26 +300,6 @@ class Broker:
                 "streams": len(driver.state.streams),
                 "duration_ms": elapsed_ms,
             },
-        )
-
-    def _nats_options(self) -> NatsOptions:
-        options = self.options
-        nats = options.nats
-        return NatsOptions(
-            server_id=self._store.identity.broker_id,
-            namespace=options.clustering.namespace,
-            servers=nats.servers,
-            user=nats.user,
-            password="" if nats.password_file else nats.password,
-            password_file=nats.password_file,
-            token="" if nats.token_file else nats.token,
-            token_file=nats.token_file,
-            nkey_seed_file=nats.nkey_seed_file,
-            credentials_file=nats.credentials_file,
-            tls_cert=nats.tls_cert,
-            tls_key=nats.tls_key,
-            tls_ca=nats.tls_ca,
-            pending_bytes_max=options.limits.publish_pending_bytes_max,
         )
 
     async def _join_nats(self, tasks: asyncio.TaskGroup) -> None:
@@ -319,6 +338,7 @@ class Broker:
                 clean_partitions=self.node.verified_partitions(),
             )
         )
+        self._is_registered = True
         self.node.listen()
         cursors = self.options.cursors
         if cursors.partitions:
@@ -351,43 +371,28 @@ class Broker:
         """Let clients in."""
         options = self.options
         grpc = options.grpc
-        self._grpc = GrpcServer(
-            Limits(
-                streams_max=grpc.concurrent_streams_max,
-                header_list_bytes_max=grpc.header_bytes_max,
-                message_bytes_max=grpc.message_bytes_max,
-                queued_bytes_max=grpc.pending_bytes_max,
-                idle_ns=grpc.idle_timeout_ns,
-                keepalive_ns=grpc.keepalive_ns,
-                keepalive_timeout_ns=grpc.keepalive_timeout_ns,
-            ),
+        server = self._grpc = GrpcServer(
+            grpc_limits(grpc),
             connections_max=grpc.connections_max,
             observer=self.observer,
         )
         if options.tls.is_enabled:
-            self._tls = ServerTls(
-                TlsFiles(
-                    certificate=Path(options.tls.cert),
-                    key=Path(options.tls.key),
-                    client_ca=Path(options.tls.client_ca) if options.tls.client_ca else None,
-                    needs_client_certificate=options.tls.requires_client_cert,
-                    version_min=TLS_VERSIONS[options.tls.version_min],
-                )
-            )
+            self._tls = server_tls(options.tls)
         listen = options.listen
-        context = Context(
+        self._context = Context(
             self.node,
             self._clock,
             options.clustering.record_bytes_max,
             options.limits.streams_max,
             options.limits.stream_partitions_max,
+            options.limits.subscriptions_max,
         )
-        services = Services(self._grpc, context, host=listen.advertised_host)
-        self._health.register(self._grpc)
+        services = Services(server, self._context, host=listen.advertised_host)
+        self._health.register(server)
         if grpc.has_reflection:
-            Reflection(self._grpc)
+            Reflection(server)
         try:
-            self.port = await self._grpc.start(
+            self.port = await server.start(
                 listen.host, listen.port, self._tls.context if self._tls is not None else None
             )
         except OSError as error:
@@ -396,7 +401,7 @@ class Broker:
             ) from error
         services.metadata.port = listen.advertised_port or self.port
         if options.metrics.is_enabled:
-            await self._open_metrics()
+            await self._open_metrics(server)
         self._is_ready = True
         self._health.set_serving(is_serving=self._nats.is_connected)
         self.observer.transition(
@@ -409,12 +414,13 @@ class Broker:
             },
         )
 
-    async def _open_metrics(self) -> None:
+    async def _open_metrics(self, server: GrpcServer) -> None:
         self._monitor.start()
         self._observe = ObserveServer(
             source=BrokerMetrics(
                 node=self.node,
-                grpc=self._grpc,
+                grpc=server,
+                context=self._context,
                 nats=self._nats,
                 files=self._files,
                 clock=self._clock,
@@ -453,45 +459,88 @@ class Broker:
             stopping.cancel()
 
     def _reload(self) -> None:
-        """Put into force what a running broker may take over; the rest waits for a restart."""
+        """Put what is dynamic into force; the rest waits for a restart."""
         try:
             fresh = self.reload_options()
-            if self._tls is not None:
-                self._tls.reload()
-        except (LiftbridgeError, OSError) as error:
-            self.observer.transition("configuration_reload_refused", {"reason": str(error)})
+        except LiftbridgeError as error:
+            self.observer.transition("configuration_reload_refused", {"reason": error.text})
             return
+        self._reload_certificate()
         diff = reloadable_diff(self.options, fresh)
         self.options = reloaded(self.options, fresh)
-        set_level(self.options.logging.level)
-        self.node.set_defaults(self.options.streams, self._clock.now())
-        if self._observe is not None:
-            self._observe.streams_max = self.options.metrics.streams_max
+        self._apply_options()
         applied = [change.key for change in diff.applied]
         self.observer.transition("configuration_reloaded", {"applied": applied})
         if diff.restart_needed:
             waiting = [change.key for change in diff.restart_needed]
             self.observer.transition("configuration_restart_needed", {"settings": waiting})
 
-    async def _drain(self) -> None:
-        """Stop in order: readiness, subscriptions, calls, NATS, disk."""
+    def _reload_certificate(self) -> None:
+        """Read the certificate anew; a wrong one leaves the old one in use and the rest alone."""
+        if self._tls is None:
+            return
+        try:
+            self._tls.reload()
+        except OSError as error:
+            reason = f"tls: cannot use {self.options.tls.cert}: {error}"
+            self.observer.transition("configuration_reload_refused", {"reason": reason})
+        else:
+            self.observer.transition("certificate_reloaded", {"path": self.options.tls.cert})
+
+    def _apply_options(self) -> None:
+        """Hand every reloadable setting to whoever works with it."""
+        options, now, wall_ns = self.options, self._clock.now(), self._clock.wall_ns()
+        limits, context = options.limits, self._context
+        set_level(options.logging.level)
+        self._store.set_limits(store_options(options), now, wall_ns)
+        context.streams_max = limits.streams_max
+        context.partitions_max = limits.stream_partitions_max
+        context.subscriptions_max = limits.subscriptions_max
+        self.node.set_limits(
+            publishers_max=limits.publishers_max,
+            publisher_ttl_ns=limits.publisher_ttl_ns,
+            unanswered_bytes_max=limits.publish_pending_bytes_max,
+        )
+        self._nats.set_pending_bytes_max(limits.publish_pending_bytes_max)
+        self.node.set_defaults(options.streams, now)
+        if self._observe is not None:
+            self._observe.streams_max = options.metrics.streams_max
+
+    async def _drain(self, hurry: asyncio.Event) -> None:
+        """Stop in order: readiness, NATS intake, subscriptions and acks, calls, links.
+
+        Every step but the calls has little to do; together they have `shutdown.timeout`.
+        """
+        loop = asyncio.get_running_loop()
         grace = self.options.shutdown_timeout_ns / SECOND_NS
+        steps = Steps(loop.time() + grace, hurry, self._on_step_timed_out)
         self.observer.transition("broker_draining", {"signal": self.stop_reason})
         self._is_ready = False
         self._health.set_serving(is_serving=False)
-        if self._failed.done():
-            await self._grpc.close()
-        else:
-            await self._nats.drain()
+        if not self._failed.done():
+            await steps.run("nats_drain", self._nats.drain())
             self.node.stop()
-            await self._grpc.drain(grace)
-        await self._nats.close()
+        if self._grpc is not None:
+            await self._drain_calls(self._grpc, steps)
+        await steps.run("nats_close", self._nats.close())
         if self._embedded is not None:
             await self._embedded.stop()
         if self._observe is not None:
-            await self._observe.close()
+            await steps.run("metrics_close", self._observe.close())
         self._monitor.stop()
         self._is_drained = True
+
+    async def _drain_calls(self, grpc: GrpcServer, steps: Steps) -> None:
+        """Let running calls end, then close every connection."""
+        has_failed = self._failed.done()
+        # The steps bound the wait, so that it shows which one was given up.
+        if has_failed or not await steps.run("grpc_drain", grpc.drain(2 * steps.seconds_left)):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await grpc.close()
+
+    def _on_step_timed_out(self, step: str) -> None:
+        self.observer.transition("drain_timed_out", {"step": step})
 
     def _close_data(self) -> None:
         """Let the directory go; after an orderly drain, synced and marked as clean.
@@ -505,14 +554,27 @@ class Broker:
             if self._failed.done():
                 self._store.abandon()
                 raise self._failed.result()
-            if self._is_drained:
-                self._store.close(self.node.state.brokers[self.node.broker].broker_epoch)
-            else:
+            epoch = self._epoch_of_clean_stop()
+            if epoch is None:
                 self._store.abandon()
+            else:
+                self._store.close(epoch)
             self._metadata.close()
         finally:
             self._files.shut_down()
         duration_ms = (self._clock.wall_ns() - self._started_ns) // 1_000_000
         self.observer.transition(
-            "broker_stopped", {"is_clean": self._is_drained, "duration_ms": duration_ms}
+            "broker_stopped", {"is_clean": epoch is not None, "duration_ms": duration_ms}
         )
+
+    def _epoch_of_clean_stop(self) -> int | None:
+        """Broker epoch for the clean marker; `None` when there must be none.
+
+        A broker that was stopped before it registered leaves the directory as it found it: clean
+        only if the stop before was.
+        """
+        if not self._is_drained:
+            return None
+        if self._is_registered:
+            return self.node.state.brokers[self.node.broker].broker_epoch
+        return self._store.clean_broker_epoch

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import FilesError
+from liftbridge_broker.model.histogram import Histogram
 from liftbridge_broker.model.ids import Instant, Offset, PartitionId, StreamName
 from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy, StreamOptions
 from liftbridge_broker.ports.files import FileEvent, FileHandle, Files, Token
@@ -123,13 +124,18 @@ class _Flight(NamedTuple):
     """A sync on its way: the logs with their ends when it began, and who waits for the journal."""
 
     token: Token
+    began: Instant
     logs: list[tuple[StoredLog, Offset]]
     has_journal: bool
     waiters: list[Callable[[], None]]
 
 
 class FlushDriver:
-    """Decides what is synced when. Owned by the store; errors of the device are raised to it."""
+    """Decides what is synced when. Owned by the store; errors of the device are raised to it.
+
+    Attributes:
+        sync_times: Nanoseconds from the submission of a group of syncs to its end.
+    """
 
     def __init__(
         self,
@@ -148,6 +154,7 @@ class FlushDriver:
             new_token: Gives tokens that nobody else uses.
             on_full: Told when the journal met a full disk; it is tried again later.
         """
+        self.sync_times = Histogram()
         self._files = files
         self._journal = journal
         self._limits = limits
@@ -161,6 +168,15 @@ class FlushDriver:
         self._journal_deadline: Instant | None = None
         self._waiters: list[Callable[[], None]] = []
         self._flight: _Flight | None = None
+
+    def set_limits(self, limits: FlushLimits, now: Instant) -> None:
+        """Put other bounds into force; what waits already waits no longer."""
+        self._limits = limits
+        interval, never = self._unhurried[FsyncPolicy.INTERVAL], self._unhurried[FsyncPolicy.NEVER]
+        interval.wait_ns, interval.bytes_max = limits.interval_ns, limits.bytes_max
+        never.wait_ns, never.bytes_max = limits.background_ns, limits.background_bytes_max
+        if interval.deadline is not None:
+            interval.deadline = min(interval.deadline, Instant(now + limits.interval_ns))
 
     def note_append(self, stored: StoredLog, now: Instant) -> None:
         """Bytes were appended. Benchmark: `tests/bench/bench_store.py`."""
@@ -267,6 +283,7 @@ class FlushDriver:
         if event.error is not None:
             raise event.error
         self._flight = None
+        self.sync_times.observe(now - flight.began)
         flushed = []
         for stored, end in flight.logs:
             if stored.is_closed:
@@ -310,7 +327,7 @@ class FlushDriver:
                 done()
             return
         token = self._new_token()
-        self._flight = _Flight(token, logs, has_journal, waiters)
+        self._flight = _Flight(token, now, logs, has_journal, waiters)
         self._files.submit_sync(token, handles)
 
     def _take(

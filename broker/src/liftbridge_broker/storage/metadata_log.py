@@ -37,6 +37,7 @@ from liftbridge_broker.ports.metadata import (
 )
 from liftbridge_broker.storage.metadata_file import encode_entry, encode_mark
 from liftbridge_broker.storage.metadata_recovery import (
+    SNAPSHOTS_KEPT,
     RecoveredLog,
     create_log_file,
     recover,
@@ -80,9 +81,16 @@ class MetadataLog:
     """
 
     def __init__(
-        self, files: Files, directory: str, sync_token: Token, found: RecoveredLog
+        self,
+        files: Files,
+        directory: str,
+        sync_token: Token,
+        found: RecoveredLog,
+        snapshots_kept: int,
     ) -> None:
         """Take over what `open` recovered."""
+        assert snapshots_kept > 0
+        self._snapshots_kept = snapshots_kept
         self._files = files
         self._directory = directory
         self._sync_token = sync_token
@@ -108,6 +116,7 @@ class MetadataLog:
         sync_token: Token,
         directory: str = "metadata",
         index_min: MetadataIndex = NO_INDEX,
+        snapshots_kept: int = SNAPSHOTS_KEPT,
     ) -> tuple["MetadataLog", RecoveredMetadata]:
         """Open the log of a data directory, or make an empty one.
 
@@ -117,6 +126,7 @@ class MetadataLog:
             directory: Where the files lie.
             index_min: An index that other files of the data directory prove to have been durable,
                 such as the broker epoch in the clean marker or the greatest stream id on disk.
+            snapshots_kept: Snapshots that are kept, 1 or more.
 
         Raises:
             CorruptionError: Entries that may have been answered are damaged or missing; the
@@ -124,7 +134,7 @@ class MetadataLog:
             FilesError: The disk refused.
         """
         found = recover(files, directory, index_min)
-        log = cls(files, directory, sync_token, found)
+        log = cls(files, directory, sync_token, found, snapshots_kept)
         log._try(log._keep_reserve)
         if log.failure is not None:
             raise log.failure
@@ -273,7 +283,13 @@ class MetadataLog:
             self._handle = handle.handle
             self._chain = handle.chain
             self._first_indexes.append(first_index)
-        remove_older(self._files, self._directory, self._first_indexes, self._snapshots)
+        remove_older(
+            self._files,
+            self._directory,
+            self._first_indexes,
+            self._snapshots,
+            self._snapshots_kept,
+        )
 
     @property
     def _reserve_path(self) -> str:

@@ -29,6 +29,7 @@ from liftbridge_broker.storage.smallfile import (
 )
 
 SNAPSHOTS_KEPT: Final = 2
+"""Snapshots kept by default: one damaged snapshot costs nothing then."""
 
 _SNAPSHOT: Final = Struct(">QQ")
 _NAME: Final = re.compile(r"([0-9]{20})\.(log|snapshot)")
@@ -135,16 +136,17 @@ def remove_older(
     directory: str,
     first_indexes: list[MetadataIndex],
     snapshots: list[MetadataIndex],
+    snapshots_kept: int,
 ) -> None:
-    """Remove snapshots but the last two, and log files that the older of these two covers.
+    """Remove all but the last `snapshots_kept` snapshots, and log files the oldest left covers.
 
     Both lists are shortened. The names may come back in a crash; recovery does not read them.
     """
-    while len(snapshots) > SNAPSHOTS_KEPT:
+    while len(snapshots) > snapshots_kept:
         path = snapshot_path(directory, snapshots.pop(0))
         files.remove(path)
         files.remove(path + PREVIOUS_SUFFIX)
-    floor = snapshots[0] if len(snapshots) == SNAPSHOTS_KEPT else _NO_INDEX
+    floor = snapshots[0] if len(snapshots) == snapshots_kept else _NO_INDEX
     while len(first_indexes) > 1 and first_indexes[1] <= floor + 1:
         path = log_path(directory, first_indexes.pop(0))
         files.remove(path)

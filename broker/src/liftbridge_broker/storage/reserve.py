@@ -69,6 +69,10 @@ class SpaceGuard:
         self._has_reserve = self._fill_reserve()
         self._set(now, is_full=not self._has_reserve or self._lacks(0))
 
+    def set_free_bytes_min(self, free_bytes_min: int) -> None:
+        """Put another limit into force at the next look."""
+        self._limits = self._limits._replace(free_bytes_min=free_bytes_min)
+
     def next_deadline(self) -> Instant | None:
         """When `check` should be called though nothing is appended."""
         return self.check_due if self.is_full else None

@@ -89,6 +89,7 @@ class LogStore:
         is_identity_new: Whether that was made by this start.
         was_clean: Whether the last broker here stopped in order and nothing was touched since.
         clean_broker_epoch: Epoch that broker had; `None` when the stop was not clean.
+        sync_times: Nanoseconds that groups of syncs took.
         failure: Why the directory is offline, empty while it is not.
         on_failed: Told the reason when the directory goes offline.
     """
@@ -119,6 +120,7 @@ class LogStore:
         self._space = SpaceGuard(files, RESERVE, options.space, self._on_space)
         self._trash = TrashBin(files, options.trash_grace_ns, new_token)
         self._flush = FlushDriver(files, journal, options.flush, new_token, self._on_full)
+        self.sync_times = self._flush.sync_times
         self._removals = Removals(files, new_token)
         self._compactions = Compactions(
             files,
@@ -287,6 +289,14 @@ class LogStore:
     def set_policy(self, partition: PartitionId, policy: FsyncPolicy, now: Instant) -> None:
         """Put an fsync policy into force; `auto` is resolved by whoever knows the ISR."""
         self._guarded(lambda: self._flush.set_policy(self._logs[partition], policy, now), now)
+
+    def set_limits(self, options: StoreOptions, now: Instant, wall_ns: int) -> None:
+        """Put other bounds of flushing and free space and another grace time into force."""
+        self._options = options
+        self._flush.set_limits(options.flush, now)
+        self._trash.set_grace(options.trash_grace_ns, now, wall_ns)
+        self._space.set_free_bytes_min(options.space.free_bytes_min)
+        self._guarded(lambda: self._space.check(now), now)
 
     def set_leader(self, partition: PartitionId, *, is_leader: bool) -> None:
         """Whether this broker moves the log start of a partition."""

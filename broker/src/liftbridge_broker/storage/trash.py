@@ -43,6 +43,11 @@ class TrashBin:
             return
         self._purge_first()
 
+    def set_grace(self, grace_ns: int, now: Instant, wall_ns: int) -> None:
+        """Keep deleted logs for another time from now on, those that wait already too."""
+        self._grace_ns = grace_ns
+        self._arm(now, wall_ns)
+
     def on_pressure(self) -> None:
         """The disk is full: purge the oldest log now."""
         if self._purging is None and self._waiting:

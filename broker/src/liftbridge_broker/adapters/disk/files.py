@@ -76,6 +76,11 @@ class LocalFiles:
             os.close(descriptor)
         self._descriptors.clear()
 
+    @property
+    def open_count(self) -> int:
+        """Files that are open."""
+        return len(self._descriptors)
+
     def exists(self, path: str) -> bool:
         """As in the port."""
         return os.path.lexists(self._place(path))

@@ -57,6 +57,7 @@ class Connection(asyncio.Protocol):
             after `SILENT_PINGS_MAX` times the connection is given up.
 
     Attributes:
+        pending_bytes_max: As above; may be changed.
         bytes_in: Bytes received.
         bytes_out: Bytes handed to the socket.
         behind_at: Loop time of the latest read of `BACKLOG_READ_BYTES` or more, after which more
@@ -74,7 +75,7 @@ class Connection(asyncio.Protocol):
     ) -> None:
         self._handler = handler
         self._loop = loop
-        self._pending_bytes_max = pending_bytes_max
+        self.pending_bytes_max = pending_bytes_max
         self._ping_interval_s = ping_interval_s
         self._transport: asyncio.Transport | None = None
         self._lost: asyncio.Future[None] = loop.create_future()
@@ -224,7 +225,7 @@ class Connection(asyncio.Protocol):
         """
         if self._is_lost:
             raise UnavailableError("NATS connection is down")
-        if self._is_paused or self._pending_bytes > self._pending_bytes_max:
+        if self._is_paused or self._pending_bytes > self.pending_bytes_max:
             raise UnavailableError("NATS connection busy")
         if not self._pending:
             self._loop.call_soon(self._flush)
@@ -313,7 +314,7 @@ class Connection(asyncio.Protocol):
 
     def _use(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        bound = self._pending_bytes_max
+        bound = self.pending_bytes_max
         transport.set_write_buffer_limits(high=bound, low=bound // 2)
 
     def _feed(self, data: bytes) -> None:

@@ -8,7 +8,7 @@ never ends; credentials and certificates are read anew for each attempt.
 import asyncio
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -240,6 +240,13 @@ class Link:
             raise UnavailableError(f"NATS connection is down: {error}") from error
 
     @property
+    def set_pending_bytes_max(self, bytes_max: int) -> None:
+        """Put another bound of what is published and not yet taken into force."""
+        self._options = replace(self._options, pending_bytes_max=bytes_max)
+        for connection in (self._connection, self._opening):
+            if connection is not None:
+                connection.pending_bytes_max = bytes_max
+
     def pending_bytes(self) -> int:
         """Bytes published and not yet taken by the socket."""
         return 0 if self._connection is None else self._connection.pending_bytes

@@ -111,6 +111,17 @@ class NatsMessaging:
         """Bytes published on the quiet link that the NATS server has not read yet."""
         return self.quiet.pending_bytes
 
+    def set_pending_bytes_max(self, bytes_max: int) -> None:
+        """Put another bound of what is published and not yet taken into force, on both links."""
+        self._backlog_bytes_max = bytes_max
+        self.quiet.set_pending_bytes_max(bytes_max)
+        self.echo.set_pending_bytes_max(bytes_max)
+
+    @property
+    def received_count(self) -> int:
+        """Messages received since the start."""
+        return self.quiet.counts.messages_in + self.echo.counts.messages_in
+
     @property
     def backlog_bytes_max(self) -> int:
         """Backlog above which publishing is refused."""

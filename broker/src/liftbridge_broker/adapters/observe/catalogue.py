@@ -91,6 +91,21 @@ class MetricSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sum:
+    """A counter that adds up a field of a transition.
+
+    Attributes:
+        metric: The counter.
+        field: The field, a number.
+        label: The field whose text is the counter's label; empty for a counter without one.
+    """
+
+    metric: str
+    field: str
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransitionSpec:
     """One transition.
 
@@ -100,6 +115,7 @@ class TransitionSpec:
         doc: One sentence.
         fields: Names of the values that come with it.
         metric: Counter without labels that counts it; empty for `transitions_total{kind}`.
+        adds: A counter that one of the fields is added to, such as bytes that were removed.
     """
 
     kind: str
@@ -107,6 +123,7 @@ class TransitionSpec:
     doc: str
     fields: tuple[str, ...] = ()
     metric: str = ""
+    adds: Sum | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +179,7 @@ def _transition(row: dict[str, Any]) -> TransitionSpec:
         doc=row.pop("doc"),
         fields=tuple(row.pop("fields", ())),
         metric=row.pop("metric", ""),
+        adds=Sum(**row.pop("adds")) if "adds" in row else None,
     )
     assert not row, f"unknown fields of transition {spec.kind}: {sorted(row)}"
     return spec

@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from liftbridge_broker.adapters.observe.catalogue import Catalogue, Level, TransitionSpec
+from liftbridge_broker.adapters.observe.catalogue import Catalogue, Level, Sum, TransitionSpec
 from liftbridge_broker.adapters.observe.metrics import Sample
 
 LINES_MAX: Final = 200
@@ -39,12 +39,19 @@ class StructlogObserver:
         self._now_ns = monotonic_ns
         self._log = structlog.stdlib.get_logger("liftbridge")
         self._counts = dict.fromkeys(self._specs, 0)
+        self._sums: dict[str, dict[str, int]] = {
+            spec.adds.metric: {} if spec.adds.label else {"": 0}
+            for spec in self._specs.values()
+            if spec.adds is not None
+        }
         self._windows: dict[str, tuple[int, int]] = {}
 
     def transition(self, kind: str, fields: Mapping[str, object]) -> None:
         """Count a transition and log it."""
         spec = self._specs.get(kind, _UNLISTED)
         self._counts[spec.kind] = self._counts.get(spec.kind, 0) + 1
+        if spec.adds is not None:
+            self._add(spec.adds, fields)
         suppressed = self._suppressed(spec.kind)
         if suppressed is None:
             return
@@ -73,7 +80,17 @@ class StructlogObserver:
         own: dict[str, Sample] = {
             spec.metric: self._counts[spec.kind] for spec in self._specs.values() if spec.metric
         }
-        return {**own, "transitions_total": shared}
+        sums: dict[str, Sample] = {
+            name: sums[""] if "" in sums else dict(sums) for name, sums in self._sums.items()
+        }
+        return {**own, **sums, "transitions_total": shared}
+
+    def _add(self, adds: Sum, fields: Mapping[str, object]) -> None:
+        amount = fields[adds.field]
+        assert isinstance(amount, int)
+        sums = self._sums[adds.metric]
+        label = str(fields[adds.label]) if adds.label else ""
+        sums[label] = sums.get(label, 0) + amount
 
     def _suppressed(self, kind: str) -> int | None:
         """How many events of this kind were left out before this one; None to leave it out too."""

@@ -1,0 +1,36 @@
+"""What a node is told."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.model.streams import StreamOptions
+from liftbridge_broker.replication.publishers import PUBLISHERS_MAX_DEFAULT, TTL_NS_DEFAULT
+
+UNANSWERED_BYTES_MAX_DEFAULT: Final = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeOptions:
+    """What a node must know.
+
+    Attributes:
+        broker: Id of this broker.
+        namespace: Prefix of internal subjects.
+        inbox: Subject of this process's ack inbox, unique.
+        defaults: Settings of streams that do not override them.
+        record_bytes_max: Largest record.
+        publishers_max: Idempotent publishers remembered for each partition.
+        publisher_ttl_ns: Silence after which one is forgotten.
+        unanswered_bytes_max: Bytes stored and not acknowledged above which publishing calls are
+            read no further.
+    """
+
+    broker: BrokerId
+    namespace: str
+    inbox: str
+    defaults: StreamOptions
+    record_bytes_max: int
+    publishers_max: int = PUBLISHERS_MAX_DEFAULT
+    publisher_ttl_ns: int = TTL_NS_DEFAULT
+    unanswered_bytes_max: int = UNANSWERED_BYTES_MAX_DEFAULT

@@ -1,0 +1,86 @@
+"""What each part of the broker is told, out of the options of the process."""
+
+import ssl
+from pathlib import Path
+from typing import Final
+
+from liftbridge_broker.adapters.nats.options import NatsOptions
+from liftbridge_broker.api.tls import ServerTls, TlsFiles
+from liftbridge_broker.config.options import BrokerOptions, GrpcOptions, TlsOptions, TlsVersion
+from liftbridge_broker.errors import ConfigError
+from liftbridge_broker.http2.limits import Limits
+from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.storage.flush import FlushLimits
+from liftbridge_broker.storage.reserve import SpaceLimits
+from liftbridge_broker.storage.store import StoreOptions
+
+METADATA_DIRECTORY: Final = "metadata"
+_TLS_VERSIONS: Final = {
+    TlsVersion.TLS_1_2: ssl.TLSVersion.TLSv1_2,
+    TlsVersion.TLS_1_3: ssl.TLSVersion.TLSv1_3,
+}
+
+
+def store_options(options: BrokerOptions) -> StoreOptions:
+    """Settings of the store."""
+    return StoreOptions(
+        label=options.data.directory,
+        flush=FlushLimits(interval_ns=options.fsync.interval_ns, bytes_max=options.fsync.bytes_max),
+        space=SpaceLimits(options.data.reserve_bytes, options.data.free_bytes_min),
+        trash_grace_ns=options.data.trash_grace_ns,
+        known_names=(METADATA_DIRECTORY,),
+    )
+
+
+def nats_options(options: BrokerOptions, broker: BrokerId) -> NatsOptions:
+    """Settings of the links to NATS."""
+    nats = options.nats
+    return NatsOptions(
+        server_id=broker,
+        namespace=options.clustering.namespace,
+        servers=nats.servers,
+        user=nats.user,
+        password="" if nats.password_file else nats.password,
+        password_file=nats.password_file,
+        token="" if nats.token_file else nats.token,
+        token_file=nats.token_file,
+        nkey_seed_file=nats.nkey_seed_file,
+        credentials_file=nats.credentials_file,
+        tls_cert=nats.tls_cert,
+        tls_key=nats.tls_key,
+        tls_ca=nats.tls_ca,
+        pending_bytes_max=options.limits.publish_pending_bytes_max,
+    )
+
+
+def grpc_limits(grpc: GrpcOptions) -> Limits:
+    """Bounds of each client connection."""
+    return Limits(
+        streams_max=grpc.concurrent_streams_max,
+        header_list_bytes_max=grpc.header_bytes_max,
+        message_bytes_max=grpc.message_bytes_max,
+        queued_bytes_max=grpc.pending_bytes_max,
+        idle_ns=grpc.idle_timeout_ns,
+        keepalive_ns=grpc.keepalive_ns,
+        keepalive_timeout_ns=grpc.keepalive_timeout_ns,
+    )
+
+
+def server_tls(tls: TlsOptions) -> ServerTls:
+    """TLS of the gRPC port.
+
+    Raises:
+        ConfigError: A file cannot be read, or does not hold what it should.
+    """
+    files = TlsFiles(
+        certificate=Path(tls.cert),
+        key=Path(tls.key),
+        client_ca=Path(tls.client_ca) if tls.client_ca else None,
+        needs_client_certificate=tls.requires_client_cert,
+        version_min=_TLS_VERSIONS[tls.version_min],
+    )
+    try:
+        return ServerTls(files)
+    except OSError as error:
+        paths = ", ".join(filter(None, (tls.cert, tls.key, tls.client_ca)))
+        raise ConfigError(f"tls: cannot use {paths}: {error}") from error
