@@ -6,6 +6,7 @@ from liftbridge_broker.errors import FilesError
 from liftbridge_broker.model.ids import Instant, LeaderEpoch, Offset, PartitionId
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.storage.flush import UNHURRIED_COUNT_MAX, Flushed, FlushLimits
+from liftbridge_broker.storage.journal import parse_journal
 from liftbridge_broker.storage.store import StoreOptions
 from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.stores import NO_LIMITS, StoreBed, key_of
@@ -284,3 +285,35 @@ def test_bytes_of_a_killed_process_are_synced_before_they_count(bed: StoreBed) -
     assert bed.log(A).log_end_offset == 1
     assert bed.log(A).recovery_point == 0
     assert bed.pump() == [flushed(A, 1)]
+
+
+def test_log_is_strict_only_when_all_it_holds_was_written_under_commit(bed: StoreBed) -> None:
+    """Else a power cut that tears what was written before looks like rot afterwards."""
+    bed.start({A: INTERVAL})
+    bed.append(A, [b"1"])
+    bed.now = Instant(bed.now + 1_000)
+    bed.store.on_timer(bed.now, bed.wall_ns)
+    bed.append(A, [b"2"])
+    bed.store.set_options(A, COMMIT, bed.now)
+    assert bed.pump(1) == [flushed(A, 1)]
+    bed.store.journal_state(A, lambda: None, bed.now)
+    assert parse_journal(strict_journal(bed)).strict == frozenset()
+    bed.pump()
+    bed.advance(1_000)
+    assert parse_journal(strict_journal(bed)).strict == {A}
+    bed.store.set_options(A, INTERVAL, bed.now)
+    assert parse_journal(bed.files.durable_content("journal")).strict == frozenset()
+
+
+def strict_journal(bed: StoreBed) -> bytes:
+    """The journal as a process sees it, after what waits was written."""
+    bed.store.journal_state(A, lambda: None, bed.now)
+    return bed.files.content("journal")
+
+
+def test_whole_new_log_under_commit_is_strict(bed: StoreBed) -> None:
+    bed.start({A: COMMIT})
+    bed.append(A, [b"1"])
+    bed.pump()
+    bed.advance(1_000)
+    assert parse_journal(bed.files.durable_content("journal")).strict == {A}

@@ -8,6 +8,7 @@ comes back must satisfy:
 - nothing is told durable before the device has it;
 - at each offset stands what was appended there and nothing else, and nothing behind the end;
 - a process that is killed, or stops in order, loses nothing at all;
+- a stop counts as clean only if it was, and the directory stays who it is;
 - leader epochs agree with the records, and no deleted log comes back.
 
 One seed is replayed with `python -m liftbridge_testkit.power_cut --seed N --verbose`.
@@ -94,6 +95,8 @@ class PowerCuts:
         self.bed.files.lost_sector_chance = self.random.choice((0.0, 0.0, 0.03))
         self.models: dict[PartitionId, Model] = {}
         self.deleting: set[PartitionId] = set()
+        self.has_identity = False
+        self.may_be_clean = False
         for _ in range(self.random.randint(1, 3)):
             self._new_partition()
         self.operations = self._draw_operations()
@@ -205,6 +208,8 @@ class PowerCuts:
 
     def _stop_in_order(self) -> None:
         self._note("stop")
+        # A power cut at its very end may leave the marker.
+        self.may_be_clean = True
         try:
             self.bed.store.close(broker_epoch=7)
         except FilesError as error:
@@ -352,6 +357,9 @@ class PowerCuts:
         bed.now = Instant(bed.now + MILLISECOND_NS)
         bed.transitions.clear()
         bed.open()
+        assert self.may_be_clean or not bed.store.was_clean, "a stop counts as clean and was not"
+        assert not (self.has_identity and bed.store.is_identity_new), "the identity is lost"
+        self.has_identity = True
         for partition, model in list(self.models.items()):
             opened = bed.store.open(partition, StreamName("s"), model.options, bed.now)
             if opened.reason:
@@ -368,6 +376,7 @@ class PowerCuts:
         self.deleting.clear()
         bed.store.begin(bed.now)
         assert not bed.told("unknown_directory_kept")
+        self.may_be_clean = False
         self._note("restarted")
 
     def _take_offline(self, partition: PartitionId, reason: str) -> None:
