@@ -197,30 +197,39 @@ def test_request_goes_unread_once_the_call_is_finished() -> None:
     assert duel.receive(duel.peer.data(1, b"\x00\x00")) == []
 
 
-def test_room_is_a_fair_share_of_what_the_connection_may_hold() -> None:
-    limits = Limits(queued_bytes_max=400_000, high_mark_bytes=100_000, low_mark_bytes=50_000)
+def test_room_is_a_part_of_what_is_free() -> None:
+    limits = Limits(queued_bytes_max=1_600_000, high_mark_bytes=100_000, low_mark_bytes=50_000)
     duel = Duel(limits, settings={WINDOW: 0})
-    duel.open(1)
-    assert duel.core.room(1) == 100_000
-    duel.open(3)
-    duel.open(5)
-    duel.open(7)
-    assert duel.core.room(1) == 50_000
-    assert duel.core.send(1, bytes(49_000))
-    assert duel.core.room(1) == 4096
-    assert not duel.core.send(1, bytes(1000))
-    for stream_id in range(9, 81, 2):
+    for stream_id in (1, 3, 5):
         duel.open(stream_id)
-    assert duel.core.room(3) == 16_384
-    assert duel.core.room(81) == 0
+    assert duel.core.room(1) == 100_000
+    assert not duel.core.send(3, bytes(800_000))
+    assert duel.core.room(1) == 50_000
+    assert duel.core.send(1, bytes(40_000))
+    assert duel.core.room(1) == 5000
+    assert duel.core.send(1, bytes(1000))
+    assert duel.core.room(1) == 4096
+    assert not duel.core.send(3, bytes(400_000))
+    assert duel.core.room(5) == 16_384
+    assert duel.core.room(7) == 0
+
+
+def test_thousand_slow_readers_stay_within_the_bound() -> None:
+    duel = Duel(Limits(queued_bytes_max=64 << 20), settings={WINDOW: 0})
+    for stream_id in range(1, 2001, 2):
+        duel.open(stream_id)
+        while duel.core.send(stream_id, bytes(min(duel.core.room(stream_id), 256 << 10))):
+            pass
+    assert not duel.core.has_ended
+    assert 48 << 20 <= duel.core.queued_bytes <= 64 << 20
 
 
 def test_throttled_stream_goes_on_at_a_quarter_of_its_share() -> None:
-    limits = Limits(queued_bytes_max=40_000, high_mark_bytes=100_000)
+    limits = Limits(queued_bytes_max=200_000, high_mark_bytes=100_000)
     duel = Duel(limits, settings={WINDOW: 0})
     duel.open(1)
     assert not duel.core.send(1, bytes(20_000))
-    duel.receive(frames.window_update_frame(1, 14_999))
+    duel.receive(frames.window_update_frame(1, 15_903))
     duel.sent()
     assert duel.core.take_events() == []
     duel.receive(frames.window_update_frame(1, 1))

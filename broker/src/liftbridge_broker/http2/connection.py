@@ -28,6 +28,7 @@ from liftbridge_broker.http2.table import StreamTable
 
 DRAIN_NOTICE_NS: Final = SECOND_NS
 UNREAD_CONTROL_BYTES_MAX: Final = 1 << 20
+SHARES_OF_FREE: Final = 8
 SHARE_BYTES_MIN: Final = 16 << 10
 ROOM_BYTES_MIN: Final = 4 << 10
 _DRAIN_PING: Final = b"goodbye!"
@@ -153,16 +154,20 @@ class Connection:
     def room(self, stream_id: int) -> int:
         """Bytes a stream may queue before it has to wait.
 
-        Its share of what the connection may hold gets smaller with every open stream, so that a
-        thousand slow readers do not take a thousand times the memory of one.
+        It gets smaller the more the connection holds already, so that a thousand slow readers do
+        not take a thousand times the memory of one.
         """
         stream = self._table.streams.get(stream_id)
         return 0 if stream is None else max(self._mark() - stream.queued, ROOM_BYTES_MIN)
 
     def _mark(self) -> int:
-        """Queue from which a stream has to wait."""
-        share = self._limits.queued_bytes_max // (2 * len(self._table.streams))
-        mark = min(self._limits.high_mark_bytes, max(share, SHARE_BYTES_MIN))
+        """Queue from which a stream has to wait: a part of what is free (dynamic threshold).
+
+        With `n` equally slow readers each queue settles at about 1 / (n + 8) of three quarters of
+        the bound; the last quarter is for the smallest share, which nobody is denied.
+        """
+        free = self._limits.queued_bytes_max * 3 // 4 - self._sender.queued_bytes
+        mark = min(self._limits.high_mark_bytes, max(free // SHARES_OF_FREE, SHARE_BYTES_MIN))
         self._sender.low_mark = min(self._limits.low_mark_bytes, mark // 4)
         return mark
 

@@ -20,8 +20,7 @@ class Limits:
         message_bytes_max: Largest gRPC request message.
         partial_bytes_max: Bytes of incomplete request messages of all streams together.
         queued_bytes_max: Bytes of responses that wait for a window or the socket, of all streams.
-            Half of it is shared out among the open streams; one that takes much more than its
-            share without looking ends the connection.
+            It is shared out among the streams; exceeding it ends the connection.
         high_mark_bytes: Queue of one stream from which its call stops being writable, unless its
             share is smaller.
         low_mark_bytes: Queue at which it is writable again, unless that is more than a quarter of
