@@ -255,8 +255,8 @@ async def test_start_without_a_server_fails_in_clear_words():
 
 
 async def test_start_tries_all_servers(nats):
-    dead = f"nats://127.0.0.1:{free_port()}"
-    several = NatsOptions(server_id="a", servers=(dead, nats.url), reconnect_wait_ms=1)
+    dead = [f"nats://127.0.0.1:{free_port()}" for _ in range(6)]
+    several = NatsOptions(server_id="a", servers=(*dead, nats.url), reconnect_wait_ms=1)
     async with linked(several) as (messaging, _, observer):
         assert messaging.is_connected
         assert observer.of("nats_connected")[0]["server"] == f"127.0.0.1:{nats.port}"

@@ -125,6 +125,14 @@ async def test_end_in_the_middle_of_the_handshake():
     assert "during the handshake" in await refusal(script)
 
 
+async def test_server_without_headers_is_refused():
+    async def script(server, reader, writer):
+        await server.handshake(reader, writer, headers=False)
+        await reader.read()
+
+    assert "the server knows no message headers" in await refusal(script)
+
+
 async def test_server_that_never_confirms_subscriptions():
     async def script(server, reader, writer):
         await server.handshake(reader, writer)

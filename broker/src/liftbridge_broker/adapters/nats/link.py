@@ -119,9 +119,10 @@ class Link:
         """Make the first connection.
 
         Raises:
-            UnavailableError: No server could be reached in `connect_attempts_max` attempts.
+            UnavailableError: No server could be reached in `connect_attempts_max` attempts, or one
+                for each server if there are more.
         """
-        attempts = self._options.connect_attempts_max
+        attempts = max(self._options.connect_attempts_max, len(self._options.servers))
         for attempt in range(1, attempts + 1):
             try:
                 await self._connect()
@@ -239,7 +240,6 @@ class Link:
         except OSError as error:
             raise UnavailableError(f"NATS connection is down: {error}") from error
 
-    @property
     def set_pending_bytes_max(self, bytes_max: int) -> None:
         """Put another bound of what is published and not yet taken into force."""
         self._options = replace(self._options, pending_bytes_max=bytes_max)
@@ -247,6 +247,7 @@ class Link:
             if connection is not None:
                 connection.pending_bytes_max = bytes_max
 
+    @property
     def pending_bytes(self) -> int:
         """Bytes published and not yet taken by the socket."""
         return 0 if self._connection is None else self._connection.pending_bytes

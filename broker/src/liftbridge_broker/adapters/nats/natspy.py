@@ -139,6 +139,8 @@ async def shake_hands(connection: Connection, handshake: Handshake) -> Session:
     if not client.is_connected:
         raise HandshakeError("the server ended the connection during the handshake")
     info = client._server_info  # noqa: SLF001 - no public way to the server's id
+    if info.get("headers") is not True:
+        raise HandshakeError("the server knows no message headers: nats-server 2.2 is the oldest")
     facts = ServerFacts(
         client_id=client.client_id or 0,
         payload_bytes_max=client.max_payload,
