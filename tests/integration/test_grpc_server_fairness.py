@@ -1,0 +1,70 @@
+"""A client that sends without end leaves turns to the others (uvloop reads on while it can)."""
+
+import asyncio
+
+from liftbridge_broker.api.grpc_connection import TURN_BYTES, GrpcConnection
+from liftbridge_broker.api.transport import GrpcServer
+from liftbridge_testkit.http2_peer import Http2Peer
+
+
+class RecordingTransport(asyncio.Transport):
+    """A transport that notes what the connection asks of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_read = True
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        assert low is None or high is None or low <= high
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        assert data
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+    def close(self) -> None:
+        self.is_read = False
+
+
+def opened() -> tuple[GrpcConnection, RecordingTransport]:
+    connection, transport = GrpcConnection(GrpcServer()), RecordingTransport()
+    connection.connection_made(transport)
+    connection.data_received(Http2Peer().hello())
+    return connection, transport
+
+
+def unknown_frame(size: int) -> bytes:
+    """Frames of a kind that is ignored, `size` bytes of them."""
+    body = bytes(16_384 - 9)
+    one = len(body).to_bytes(3, "big") + b"\xee\0" + bytes(4) + body
+    return one * (size // len(one))
+
+
+async def test_full_turn_is_read_on_only_after_the_others_had_theirs() -> None:
+    connection, transport = opened()
+    seen_by_others: list[bool] = []
+    asyncio.get_running_loop().call_soon(lambda: seen_by_others.append(transport.is_read))
+    connection.data_received(unknown_frame(TURN_BYTES))
+    await asyncio.sleep(0)
+    assert seen_by_others == [False]
+    assert transport.is_read
+    connection.connection_lost(None)
+
+
+async def test_small_turn_is_not_interrupted() -> None:
+    connection, transport = opened()
+    connection.data_received(unknown_frame(TURN_BYTES // 2))
+    assert transport.is_read
+    connection.connection_lost(None)
+
+
+async def test_connection_that_is_lost_meanwhile_is_not_read_again() -> None:
+    connection, transport = opened()
+    connection.data_received(unknown_frame(TURN_BYTES))
+    connection.connection_lost(None)
+    await asyncio.sleep(0)
+    assert not transport.is_read
