@@ -15,22 +15,22 @@ import time
 from pathlib import Path
 
 from liftbridge_testkit.bench import report
-from liftbridge_testkit.bench.biglog import BOUNDS as BIG_LOG_BOUNDS
 from liftbridge_testkit.bench.biglog import BigLogResult, measure_big_log
 from liftbridge_testkit.bench.loadgen import LoadError, LoadGenerator, build
 from liftbridge_testkit.bench.rows import ROWS, Row, Samples, works_for
-from liftbridge_testkit.bench.streams import BOUNDS as STREAMS_BOUNDS
 from liftbridge_testkit.bench.streams import StreamsResult, measure_streams
 from liftbridge_testkit.bench.systems import JetStream, Liftbridge, Sizes, System
 from liftbridge_testkit.processes import ProcessError
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/internals/performance.md"
 QUICK = Sizes(count=200_000, singles=10_000)
 
 
 def main() -> int:
     """Run the benchmark; 0 when everything could be measured, whatever the figures."""
     options = parse()
+    load_before = os.getloadavg()[0]
     sizes = QUICK if options.quick else Sizes()
     if options.count:
         sizes = Sizes(count=options.count, singles=max(options.count // 10, 1_000))
@@ -46,10 +46,15 @@ def main() -> int:
                 failures += run_system(system, rows, samples, title)
         streams = run_streams(load, work_dir, options)
         big_log = run_big_log(load, work_dir, options)
-    result = report.document(samples, sizes, options.rounds, load.title, streams, big_log)
+    result = report.document(
+        samples, sizes, options.rounds, load.title, streams, big_log, load_before
+    )
     report.write(options.output, result)
-    print_all(samples, streams, big_log, result)
-    say(f"written: {options.output}")
+    tables = report.markdown(samples, streams, big_log, result)
+    say(f"\n{tables}\nwritten: {options.output}")
+    if options.docs:
+        report.replace_marked(PAGE, tables)
+        say(f"written: {PAGE}")
     return 1 if failures else 0
 
 
@@ -65,6 +70,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--systems", nargs="+", help="of jetstream, liftbridge, peer")
     parser.add_argument("-o", "--output", type=Path, default=ROOT / ".bench/results.json")
+    parser.add_argument("--docs", action="store_true", help=f"put the tables into {PAGE.name}")
     parser.add_argument("--work-dir", type=Path, help="where data is written (the system's /tmp)")
     parser.add_argument("--cache", type=Path, default=ROOT / ".bench", help=argparse.SUPPRESS)
     parser.add_argument(
@@ -162,25 +168,6 @@ def wants(options: argparse.Namespace, part: str) -> bool:
     if options.systems and "liftbridge" not in options.systems:
         return False
     return not options.only or part in options.only
-
-
-def print_all(
-    samples: Samples,
-    streams: StreamsResult | None,
-    big_log: BigLogResult | None,
-    result: dict[str, object],
-) -> None:
-    """Print the tables and the notes."""
-    say(f"\n{report.comparison(samples)}\n\n{report.everything(samples)}\n")
-    if streams is not None:
-        title = f"{streams.streams:,} streams"
-        say(report.bounds_table(title, streams, STREAMS_BOUNDS) + "\n")
-    if big_log is not None:
-        title = f"log of {big_log.log_bytes / 1e9:.1f} GB"
-        say(report.bounds_table(title, big_log, BIG_LOG_BOUNDS) + "\n")
-    for note in report.notes(samples):
-        say(f"- {note}")
-    say(f"\nmachine: {result['machine']}\n{report.FSYNC}")
 
 
 def say(text: str, end: str = "\n") -> None:

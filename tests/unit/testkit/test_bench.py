@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from liftbridge_testkit.bench import report
 from liftbridge_testkit.bench.loadgen import Measurement, parse
 from liftbridge_testkit.bench.rows import ROWS, Row, Samples, outcome, works_for
-from liftbridge_testkit.bench.systems import Sample, measured, search, witnessed
+from liftbridge_testkit.bench.systems import Sample, Sizes, measured, search, witnessed
 
 RATE = Row("r", "a rate", "publish", "publish", "rate", 0.5)
 CPU = Row("c", "a cost", "publish", "publish", "cpu_us", 2.0)
@@ -131,3 +132,25 @@ def test_table_shows_ratio_target_and_verdict() -> None:
 def test_lines_of_a_table_have_one_width() -> None:
     text = report.table(["a", "b"], [["long name", "1"], ["x", "1,000"]])
     assert len({len(line) for line in text.splitlines()}) == 1
+
+
+def test_tables_take_the_place_of_the_old_ones_in_the_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+    found = samples([80_000.0], [100_000.0])
+    result = report.document(found, Sizes(), 1, "a generator", None, None, 0.5)
+    report.replace_marked(page, report.markdown(found, None, None, result))
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith(f"{report.END}\nafter\n")
+    assert "old" not in text
+    assert " 0.80 " in text
+    assert "load average 0.5" in " ".join(text.split())
+
+
+def test_page_without_markers_is_left_alone(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("no markers\n")
+    with pytest.raises(ValueError, match="markers"):
+        report.replace_marked(page, "tables")
+    assert page.read_text() == "no markers\n"

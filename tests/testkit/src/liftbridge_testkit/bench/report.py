@@ -6,21 +6,28 @@ import json
 import os
 import platform
 import subprocess
+import textwrap
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
+from liftbridge_testkit.bench.biglog import BOUNDS as BIG_LOG_BOUNDS
 from liftbridge_testkit.bench.rows import ROWS, Outcome, Samples, figures, outcome
+from liftbridge_testkit.bench.streams import BOUNDS as STREAMS_BOUNDS
 from liftbridge_testkit.processes import program
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from liftbridge_testkit.bench.biglog import BigLogResult
     from liftbridge_testkit.bench.streams import Bound, StreamsResult
     from liftbridge_testkit.bench.systems import Sizes
+
+BEGIN = "<!-- bench: begin -->"
+END = "<!-- bench: end -->"
+"""Between these `replace_marked` puts what was measured."""
 
 FSYNC = "shipped defaults: no system waits for fdatasync before an ack"
 
@@ -102,6 +109,53 @@ def everything(samples: Samples) -> str:
     return table(["work", "rate", "server CPU", "p50", "p99", "p99.9"], lines)
 
 
+def markdown(
+    samples: Samples,
+    streams: StreamsResult | None,
+    big_log: BigLogResult | None,
+    result: Mapping[str, object],
+) -> str:
+    """Everything that was measured, and on what, as Markdown."""
+    parts = []
+    if samples:
+        parts += [comparison(samples), everything(samples)]
+    if streams is not None:
+        parts.append(bounds_table(f"{streams.streams:,} streams", streams, STREAMS_BOUNDS))
+    if big_log is not None:
+        title = f"log of {big_log.log_bytes / 1e9:.1f} GB"
+        parts.append(bounds_table(title, big_log, BIG_LOG_BOUNDS))
+    if found := notes(samples):
+        parts.append("\n".join(f"- {note}" for note in found))
+    parts.append(_conditions(result))
+    return "\n\n".join(parts) + "\n"
+
+
+def _conditions(result: Mapping[str, object]) -> str:
+    """Machine, versions and sizes in one paragraph."""
+    about, sizes = result["machine"], result["sizes"]
+    assert isinstance(about, dict)
+    assert isinstance(sizes, dict)
+    text = (
+        f"{about['time'][:10]}, {about['cores']} cores ({about['cpu']}), "
+        f"{about['memory_gib']} GiB, Linux {about['kernel']}, Python {about['python']}, "
+        f"uvloop {about['uvloop']}, protobuf {about['protobuf']}, {about['nats_server']}, "
+        f"load generator {result['load_generator']}; {result['rounds']} rounds of "
+        f"{sizes['count']:,} messages of {sizes['value_bytes']} bytes, {sizes['singles']:,} one at "
+        f"a time; {result['fsync']}; load average {about['load_before']:.1f} before and "
+        f"{about['load_after']:.1f} at the end."
+    )
+    return textwrap.fill(text, 99, break_long_words=False, break_on_hyphens=False)
+
+
+def replace_marked(path: Path, content: str) -> None:
+    """Put content between the markers of a Markdown file, in place of what was there."""
+    before, begin, rest = path.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{path}: the markers {BEGIN} and {END} are missing")
+    path.write_text(f"{before}{BEGIN}\n\n{content}\n{END}{after}")
+
+
 def notes(samples: Samples) -> list[str]:
     """Everything the runs want said, once."""
     found: dict[str, None] = {}
@@ -112,15 +166,16 @@ def notes(samples: Samples) -> list[str]:
     return list(found)
 
 
-def machine() -> dict[str, str | float]:
-    """What the figures were measured on."""
+def machine(load_before: float) -> dict[str, str | float]:
+    """What the figures were measured on; the load average counts the benchmark itself."""
     return {
         "time": datetime.now(tz=UTC).isoformat(timespec="seconds"),
         "cpu": _cpu_model(),
         "cores": os.cpu_count() or 0,
         "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1),
         "kernel": platform.release(),
-        "load_before": os.getloadavg()[0],
+        "load_before": load_before,
+        "load_after": os.getloadavg()[0],
         "python": platform.python_version(),
         "nats_server": _output([str(program("nats-server")), "--version"]),
         "broker": _version("liftbridge-broker"),
@@ -136,10 +191,11 @@ def document(
     load: str,
     streams: StreamsResult | None,
     big_log: BigLogResult | None,
+    load_before: float,
 ) -> dict[str, object]:
     """All of it as plain values for a JSON file."""
     return {
-        "machine": machine(),
+        "machine": machine(load_before),
         "load_generator": load,
         "sizes": vars(sizes),
         "rounds": rounds,
