@@ -78,6 +78,7 @@ class StoredLog:
         is_leader: Whether this broker moves the log start (replication 1.15, "Retention").
         is_waiting: Whether it stands in a queue of the driver.
         is_closed: Whether it left the store.
+        snapshot_source: Gives the state of idempotent publishers to be saved, if there is any.
         counted_bytes: Size of the log when it was last taken into a flight.
         append_count: Appends since it began to wait.
         is_compacting: Whether it waits to be compacted or is being compacted.
@@ -96,6 +97,7 @@ class StoredLog:
     is_leader: bool = True
     is_waiting: bool = False
     is_closed: bool = False
+    snapshot_source: Callable[[], bytes] | None = None
     counted_bytes: int = 0
     append_count: int = 0
     is_compacting: bool = False

@@ -11,7 +11,8 @@ Once the device failed nothing of the directory is called durable, written or re
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 from liftbridge_broker.errors import FilesError
 from liftbridge_broker.model.ids import (
@@ -44,13 +45,11 @@ from liftbridge_broker.storage.flush import (
 )
 from liftbridge_broker.storage.journal import Journal, LoadedJournal, open_journal
 from liftbridge_broker.storage.log import PartitionLog
+from liftbridge_broker.storage.publishers import read_publishers, save_publishers
 from liftbridge_broker.storage.reserve import SpaceGuard, SpaceLimits
-from liftbridge_broker.storage.smallfile import read_small_file, write_small_file
 from liftbridge_broker.storage.telling import Teller
 from liftbridge_broker.storage.trash import TrashBin
 from liftbridge_broker.storage.types import EMPTY_STATE
-
-PUBLISHERS: Final = "publishers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,31 +114,30 @@ class LogStore:
         self._strict = loaded.strict
         self._options = options
         self._teller = Teller(observer)
-        self._new_token = new_token
         self._opened_at = now
         self._space = SpaceGuard(files, RESERVE, options.space, self._on_space)
         self._trash = TrashBin(files, options.trash_grace_ns, new_token)
         self._flush = FlushDriver(files, journal, options.flush, new_token, self._on_full)
         self.sync_times = self._flush.sync_times
         self._removals = Removals(files, new_token)
+        save = partial(save_publishers, files)
         self._compactions = Compactions(
             files,
             runner,
             self._removals,
             new_token,
-            save=self._write_snapshot,
+            save=save,
             tell=self._teller.tell_of,
         )
         self._cleaner = Cleaner(
             journal,
             self._flush,
             self._removals,
-            save=self._write_snapshot,
+            save=save,
             compact=self._compactions.request,
             tell=self._teller.tell_of,
         )
         self._logs: dict[PartitionId, StoredLog] = {}
-        self._snapshots: dict[PartitionId, Callable[[], bytes]] = {}
         self._is_journal_whole = loaded.stamp is not None and not loaded.damaged_count
         self._stamp = loaded.stamp if self._is_journal_whole and not loaded.torn_bytes else None
         self._scanned_bytes = 0
@@ -201,6 +199,9 @@ class LogStore:
             commit=state is None or partition in self._strict,
         )
         log.commit = policy is FsyncPolicy.COMMIT
+        if state is not None and not self.was_clean:
+            # A log start that was raised says nothing of the batch it lies in.
+            log.recovery_point = min(log.recovery_point, state.recovery_point)
         stored = StoredLog(
             partition,
             name,
@@ -304,11 +305,11 @@ class LogStore:
 
     def set_snapshot_source(self, partition: PartitionId, source: Callable[[], bytes]) -> None:
         """Where state of idempotent publishers comes from before the log loses headers."""
-        self._snapshots[partition] = source
+        self._logs[partition].snapshot_source = source
 
     def write_snapshot(self, partition: PartitionId, now: Instant) -> None:
         """Store the state of idempotent publishers now, so that the next start scans less."""
-        self._guarded(lambda: self._write_snapshot(self._logs[partition]), now)
+        self._guarded(lambda: save_publishers(self._files, self._logs[partition]), now)
 
     def read_snapshot(self, partition: PartitionId) -> bytes | None:
         """State of idempotent publishers as it was stored last, `None` when there is none.
@@ -316,8 +317,7 @@ class LogStore:
         Raises:
             FilesError: The disk refused to read.
         """
-        found = read_small_file(self._files, f"{self._logs[partition].log.directory}/{PUBLISHERS}")
-        return None if found is None else found.payload
+        return read_publishers(self._files, self._logs[partition])
 
     # Life.
 
@@ -387,7 +387,6 @@ class LogStore:
     def delete(self, partition: PartitionId, now: Instant, wall_ns: int) -> None:
         """Move the log of a partition to the trash; only on a committed command (policy 9)."""
         stored = self._logs.pop(partition, None)
-        self._snapshots.pop(partition, None)
         if stored is not None:
             stored.is_closed = True
             stored.log.abandon()
@@ -448,7 +447,7 @@ class LogStore:
         try:
             for stored in self._logs.values():
                 stored.is_closed = True
-                self._write_snapshot(stored)
+                save_publishers(self._files, stored)
                 stored.log.close()
                 if not stored.log.is_offline:
                     stored.tell(self._journal)
@@ -492,11 +491,6 @@ class LogStore:
         self._teller.tell("trash_purged", entries=1, bytes=0)
         if self._space.is_full:
             self._trash.on_pressure()
-
-    def _write_snapshot(self, stored: StoredLog) -> None:
-        source = self._snapshots.get(stored.partition_id)
-        if source is not None:
-            write_small_file(self._files, f"{stored.log.directory}/{PUBLISHERS}", source())
 
     def _on_full(self, now: Instant) -> None:
         """A write met a full disk: free what may be freed."""
