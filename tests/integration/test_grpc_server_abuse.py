@@ -86,6 +86,7 @@ async def test_ten_thousand_malformed_inputs_neither_crash_nor_leak() -> None:
                 assert goaway.debug_text
                 codes[goaway.error_code] = codes.get(goaway.error_code, 0) + 1
 
+    before = live_connections()
     async with asyncio.timeout(100), echo_server(limits) as echo:
         for _ in range(MALFORMED_INPUTS // AT_A_TIME):
             async with asyncio.TaskGroup() as group:
@@ -99,7 +100,7 @@ async def test_ten_thousand_malformed_inputs_neither_crash_nor_leak() -> None:
         assert set(codes) >= {1, 3, 6, 9}
         assert set(codes) <= set(Http2Code)
         assert await still_serves(echo)
-    assert live_connections() == 0
+    assert live_connections() <= before
 
 
 def live_connections() -> int:
@@ -109,6 +110,7 @@ def live_connections() -> int:
 
 
 async def test_thousand_connections_come_and_go_without_a_trace() -> None:
+    before = live_connections()
     async with echo_server() as echo:
         for _ in range(10):
             clients = [socket.create_connection(("127.0.0.1", echo.port)) for _ in range(100)]
@@ -124,7 +126,7 @@ async def test_thousand_connections_come_and_go_without_a_trace() -> None:
         assert echo.server.stats.connections_total == 1000
         assert echo.server.stats.streams_open == 0
         assert len(echo.log.cancelled) == 1000
-        assert live_connections() == 0
+        assert live_connections() <= before
 
 
 async def test_connections_over_the_limit_are_told_so() -> None:

@@ -220,29 +220,45 @@ async def test_sync_client_works_from_a_thread(echo: EchoServer) -> None:
 class TestDrain:
     """The server leaves when its calls have ended, or when the grace is over."""
 
-    async def test_running_calls_end_and_then_the_server(self) -> None:
+    async def test_running_unary_calls_end_and_then_the_server(self) -> None:
+        taken: list[Call] = []
         async with echo_server() as echo, aio.insecure_channel(echo.address) as channel:
-            call = raw(channel).stream_stream(SERVICE + "Bidi")()
-            await call.write(b"before")
-            assert await call.read() == b"before"
+            echo.server.unary("/test.Slow/Call", lambda call, _request: taken.append(call))
+            call = raw(channel).unary_unary("/test.Slow/Call")(b"x")
+            await eventually(lambda: len(taken) == 1)
             drained = asyncio.get_running_loop().create_task(echo.server.drain(30))
             await asyncio.sleep(0)
-            await call.write(b"after")
-            assert await call.read() == b"after"
-            await call.done_writing()
-            assert await call.read() is EOF
-            await asyncio.wait_for(drained, 10)
+            assert not drained.done()
+            taken[0].reply(b"in time")
+            assert await call == b"in time"
+            assert await asyncio.wait_for(drained, 10)
             assert echo.server.stats.connections_open == 0
 
-    async def test_calls_that_do_not_end_are_told_that_the_server_leaves(self) -> None:
+    async def test_streams_are_ended_behind_what_is_queued_for_them(self) -> None:
         async with echo_server() as echo, aio.insecure_channel(echo.address) as channel:
             call = raw(channel).stream_stream(SERVICE + "Hang")()
             await call.write(b"one")
             await eventually(lambda: len(echo.log.messages) == 1)
-            await echo.server.drain(0.05)
+            echo.log.hanging[0].send_message(b"last words")
+            assert await echo.server.drain(30)
+            assert await call.read() == b"last words"
+            assert await call.code() == StatusCode.UNAVAILABLE
+            assert echo.log.cancelled == [SERVICE + "Hang"]
+
+    async def test_unary_calls_that_do_not_end_are_told_that_the_server_leaves(self) -> None:
+        cancelled: list[str] = []
+
+        def never(call: Call, _request: bytes) -> None:
+            call.on_cancel = lambda: cancelled.append(call.method)
+
+        async with echo_server() as echo, aio.insecure_channel(echo.address) as channel:
+            echo.server.unary("/test.Slow/Never", never)
+            call = raw(channel).unary_unary("/test.Slow/Never")(b"x")
+            await eventually(lambda: echo.server.stats.streams_open == 1)
+            assert not await echo.server.drain(0.05)
             assert await call.code() == StatusCode.UNAVAILABLE
             assert await call.details() == "server is shutting down"
-            assert echo.log.cancelled == [SERVICE + "Hang"]
+            assert cancelled == ["/test.Slow/Never"]
 
     async def test_no_connection_is_taken_any_more(self) -> None:
         async with echo_server() as echo:

@@ -133,8 +133,8 @@ class Call:
     def room(self) -> int:
         """Bytes a producer may send now before `writable` becomes False; 0 when it is.
 
-        It shrinks with the number of calls on the connection, so a producer that sizes its reads
-        by it bounds the memory of many slow readers.
+        It shrinks the more waits on the connection, so a producer that sizes its reads by it
+        bounds the memory of many slow readers.
         """
         return self._port.room(self._stream_id) if self.writable else 0
 
