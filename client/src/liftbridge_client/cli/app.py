@@ -66,10 +66,6 @@ def run(arguments: Sequence[str]) -> int:
         result = app(list(arguments), prog_name="liftbridge", standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         return exits.INTERRUPTED
-    except BrokenPipeError:
-        # The reader has had enough, as in `liftbridge subscribe s | head`.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return exits.OK
     except Exception as error:
         if os.environ.get("LIFTBRIDGE_TRACEBACK"):
             raise

@@ -8,6 +8,7 @@ adds the options that all have (`--output`, and for those that talk to a server 
 import asyncio
 import inspect
 import json
+import os
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
@@ -175,11 +176,14 @@ def command(
                 values[parameter] = make(**parts)
             run: Run[Any] = Run(shape, form, profile, timeout)
             try:
-                asyncio.run(body(run, **values))
-            except BaseException:
-                run.printer.flush()
-                raise
-            run.printer.end()
+                try:
+                    asyncio.run(body(run, **values))
+                finally:
+                    run.printer.flush()
+                run.printer.end()
+            except BrokenPipeError:
+                # The reader has had enough, as in `liftbridge subscribe s | head`.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return run.exit_code
 
         parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + common

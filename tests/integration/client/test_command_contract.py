@@ -1,0 +1,246 @@
+"""One contract for every command: forms of output, exit codes, one-line errors, no prompts."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import typer
+
+from liftbridge_client.cli.app import app, run
+from liftbridge_client.cli.command import SHAPES
+
+PROGRAM = str(Path(sys.executable).parent / "liftbridge")
+
+# How each command is called so that it works, after the streams `s`, `gone` and `paused` exist.
+CALLS = {
+    "create": ["made-{form}"],
+    "alter": ["s", "--max-age", "7d"],
+    "settings": ["s"],
+    "delete": ["gone-{form}", "--yes"],
+    "pause": ["paused"],
+    "readonly": ["s", "--off"],
+    "streams": [],
+    "partitions": ["s"],
+    "bounds": ["s", "--time", "-10m"],
+    "metadata": [],
+    "publish": ["s", "one", "two", "--key", "k"],
+    "subscribe": ["s", "--count", "2"],
+    "cursor get": ["s", "me"],
+    "cursor set": ["s", "me", "3"],
+    "bench": ["-n", "2000"],
+    "examples": [],
+    "profile add": ["p", "--servers", "a,b:1"],
+    "profile use": ["kept"],
+    "profile show": ["kept"],
+    "profile list": [],
+    "profile remove": ["extra-{form}"],
+}
+LONG_RUNNING = {"dev", "demo"}  # have tests of their own; their schema is walked here
+FORMS = ["table", "json", "jsonl"]
+
+
+def commands(group=None, words=()):
+    """Words of every command there is."""
+    group = group or typer.main.get_command(app)
+    for name, command in sorted(group.commands.items()):
+        if hasattr(command, "commands"):
+            yield from commands(command, (*words, name))
+        else:
+            yield " ".join((*words, name))
+
+
+COMMANDS = list(commands())
+
+
+class Result(NamedTuple):
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory, broker):
+    folder = tmp_path_factory.mktemp("config")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LIFTBRIDGE_CONFIG", str(folder / "profiles.toml"))
+        patch.setenv("LIFTBRIDGE_SERVERS", broker.address)
+        patch.setenv("NO_COLOR", "1")
+        for stream in ("s", "paused", *(f"gone-{form}" for form in FORMS)):
+            assert run(["create", stream]) == 0
+        assert run(["publish", "s", "a", "b", "c"]) == 0
+        for name in ("kept", *(f"extra-{form}" for form in FORMS)):
+            assert run(["profile", "add", name]) == 0
+        yield patch
+
+
+@pytest.fixture
+def liftbridge(environment, capsys):
+    """Run a command in this process, which is what the program does in its own."""
+
+    def call(*arguments):
+        capsys.readouterr()
+        code = run(arguments)
+        out, err = capsys.readouterr()
+        return Result(code, out, err)
+
+    return call
+
+
+def program(*arguments, stdin="", **environment):
+    return subprocess.run(
+        [PROGRAM, *arguments],
+        env={**os.environ, **environment},
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def fits(value, schema):
+    """Whether a value is as a schema says; knows what our schemas use."""
+    if "anyOf" in schema:
+        return any(fits(value, part) for part in schema["anyOf"])
+    match schema["type"]:
+        case "object":
+            names = set(schema.get("properties", ()))
+            rest = schema["additionalProperties"]
+            return (
+                isinstance(value, dict)
+                and set(schema.get("required", ())) <= set(value)
+                and all(fits(value[name], schema["properties"][name]) for name in names)
+                and (rest is not False or set(value) <= names)
+                and (rest is False or all(fits(part, rest) for part in value.values()))
+            )
+        case "array":
+            return isinstance(value, list) and all(fits(part, schema["items"]) for part in value)
+        case kind:
+            types = {"string": str, "integer": int, "number": float | int, "boolean": bool}
+            types["null"] = type(None)
+            is_number = kind in ("integer", "number")
+            return isinstance(value, types[kind]) and not (is_number and isinstance(value, bool))
+
+
+def test_every_command_is_walked_here():
+    assert set(COMMANDS) == set(CALLS) | LONG_RUNNING == set(SHAPES)
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_schema_is_printed_without_anything_else_being_needed(liftbridge, words):
+    result = liftbridge(*words.split(), "-o", "schema")
+    assert (result.returncode, result.stderr) == (0, "")
+    schema = json.loads(result.stdout)
+    assert schema == SHAPES[words].schema()
+    assert schema["type"] in ("object", "array")
+    assert schema.get("items", schema)["required"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("words", sorted(CALLS))
+def test_data_is_on_stdout_in_the_form_asked_for(liftbridge, words, form):
+    arguments = [argument.format(form=form) for argument in CALLS[words]]
+    result = liftbridge(*words.split(), *arguments, "-o", form)
+    assert (result.returncode, result.stdout != "") == (0, True), result.stderr
+    schema = SHAPES[words].schema()
+    if form == "json":
+        assert fits(json.loads(result.stdout), schema)
+    elif form == "jsonl":
+        for line in result.stdout.splitlines():
+            assert fits(json.loads(line), schema.get("items", schema))
+    else:
+        assert "{" not in result.stdout.partition("\n")[0]
+
+
+@pytest.mark.parametrize("words", sorted(CALLS))
+def test_wrong_usage_is_one_line_and_exit_code_2(liftbridge, words):
+    result = liftbridge(*words.split(), "--no-such-option")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert_one_line(result.stderr, "USAGE")
+
+
+@pytest.mark.parametrize(
+    "words", sorted(set(CALLS) - {"examples"} - {w for w in CALLS if w.startswith("profile")})
+)
+def test_absent_server_is_one_line_and_exit_code_3(liftbridge, words):
+    arguments = [argument.format(form="x") for argument in CALLS[words]]
+    result = liftbridge(*words.split(), *arguments, "--servers", "127.0.0.1:1", "--timeout", "0.2")
+    assert (result.returncode, result.stdout) == (3, "")
+    assert_one_line(result.stderr, "UNAVAILABLE")
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["alter", "settings", "delete", "pause", "readonly", "partitions", "bounds", "subscribe"],
+)  # fmt: skip
+def test_refusal_is_one_line_and_exit_code_1(liftbridge, words):
+    arguments = ["no-such-stream", *CALLS[words][1:]]
+    result = liftbridge(*words.split(), *arguments)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert_one_line(result.stderr, "")
+
+
+def assert_one_line(text, code):
+    assert text.startswith("liftbridge: ")
+    assert text.count("\n") == 1
+    assert text.endswith(".\n")
+    assert code in text
+    assert "Traceback" not in text
+
+
+def test_publish_to_an_unknown_stream_is_refused(liftbridge):
+    result = liftbridge("publish", "no-such-stream", "x")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert_one_line(result.stderr, "NOT_FOUND")
+
+
+def test_delete_does_not_ask_without_a_terminal(environment):
+    result = program("delete", "s", stdin="y\n")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "--yes" in result.stderr
+    assert_one_line(result.stderr, "USAGE")
+    assert program("settings", "s").returncode == 0
+
+
+def test_reader_that_had_enough_ends_the_command_quietly(environment):
+    lines = "".join(f"{number}\n" for number in range(20_000))
+    assert program("create", "long").returncode == 0
+    assert program("publish", "long", "-q", stdin=lines).returncode == 0
+    with subprocess.Popen(
+        [PROGRAM, "subscribe", "long", "-o", "jsonl"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout.readline().startswith(b"{")
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("shell", "more"),
+    [
+        ("bash", {"COMP_WORDS": "liftbridge sub", "COMP_CWORD": "1"}),
+        ("zsh", {"_TYPER_COMPLETE_ARGS": "liftbridge sub"}),
+        (
+            "fish",
+            {"_TYPER_COMPLETE_ARGS": "liftbridge sub", "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+        ),
+    ],
+)
+def test_completion_completes_commands(shell, more):
+    result = program(_LIFTBRIDGE_COMPLETE=f"complete_{shell}", **more)
+    assert "subscribe" in result.stdout
+
+
+def test_version_and_help_are_data(liftbridge):
+    assert liftbridge("--version").stdout.startswith("liftbridge ")
+    result = liftbridge("publish", "--help")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "--idempotent" in result.stdout

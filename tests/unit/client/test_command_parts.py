@@ -1,0 +1,216 @@
+"""Parts of the command: values, formats, errors, profiles, examples, what is printed."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import typer
+
+from liftbridge_client import Message, Start, Stop, errors
+from liftbridge_client.cli import demo, exits, formats, profiles, values
+from liftbridge_client.cli.dev import Seen, table
+from liftbridge_client.cli.examples import EXAMPLES
+from liftbridge_client.cli.output import schema
+from liftbridge_client.cli.subscribe import MessageRow, line, row
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+MESSAGE = Message(
+    7, b"key", b"\xffv", 1_795_262_163_435_945_677, "s", 2, "a.b", "", {"h": b"1", "i": b"2"}
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.NotFoundError("x"), 1),
+        (errors.UsageError("x"), 2),
+        (errors.FullError("x"), 2),
+        (errors.RetriableError("x"), 3),
+        (errors.ServerError("x"), 3),
+        (errors.AckTimeoutError("x"), 4),
+        (errors.CallTimeoutError("x"), 4),
+        (errors.OutcomeUnknownError("x"), 4),
+        (ExceptionGroup("g", [ExceptionGroup("h", [errors.NotFoundError("x")])]), 1),
+        (typer.BadParameter("x"), 2),
+        (FileNotFoundError(2, "No such file", "f"), 3),
+        (ZeroDivisionError("two\nlines"), 3),
+    ],
+)
+def test_every_error_has_one_line_and_a_stable_exit_code(error, code):
+    text, found = exits.told(error)
+    assert found == code
+    assert text.startswith("liftbridge: ")
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", timedelta()),
+        ("500ms", timedelta(milliseconds=500)),
+        ("1h30m", timedelta(minutes=90)),
+        ("7d", timedelta(days=7)),
+    ],
+)
+def test_durations_are_read(text, expected):
+    assert values.duration(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "7", "d", "7x", "7d ", "-7d", "1.5h", "99999999999d", "٣d"])
+def test_wrong_duration_is_refused(text):
+    with pytest.raises(typer.BadParameter):
+        values.duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("0", 0), ("1kB", 1000), ("1KiB", 1024), ("2GiB", 2**31), ("5m", 5 * 10**6)],
+)
+def test_sizes_are_read(text, expected):
+    assert values.size(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1.5M", "1XB", "9999999TiB"])
+def test_wrong_size_is_refused(text):
+    with pytest.raises(typer.BadParameter):
+        values.size(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("beginning", Start.earliest()),
+        ("latest", Start.latest()),
+        ("new", Start.new()),
+        ("17", Start.at(17)),
+        ("-10m", Start.time(NOW - timedelta(minutes=10))),
+        ("2026-11-21T11:00:00Z", Start.time(NOW - timedelta(hours=1))),
+    ],
+)
+def test_start_positions_are_read(text, expected):
+    assert values.start(text, NOW) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("end", Stop.latest()),
+        ("never", Stop.never()),
+        ("17", Stop.at(17)),
+        ("-1h", Stop.time(NOW - timedelta(hours=1))),
+    ],
+)
+def test_stop_positions_are_read(text, expected):
+    assert values.stop(text, NOW) == expected
+
+
+@pytest.mark.parametrize("text", ["", "x", "-17", "9223372036854775808", "yesterday"])
+def test_wrong_position_is_refused(text):
+    with pytest.raises(errors.UsageError):
+        values.start(text, NOW)
+    with pytest.raises(errors.UsageError):
+        values.stop(text, NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r"%p:%o %k\n", b"2:7 key\n"),
+        (r"%v%s\t\0\\", b"\xffv\xffv\t\0\\"),
+        ("%v{hex} %k{base64}", b"ff76 a2V5"),
+        ("%t %n %T", b"s a.b 1795262163435945677"),
+        ("%d", b"2026-11-21T11:56:03.435945+00:00"),
+        ("%h %K %S %%", b"h=1,i=2 3 2 %"),
+    ],
+)
+def test_formats_are_filled_in(text, expected):
+    assert formats.compile_format(text)(MESSAGE) == expected
+
+
+@pytest.mark.parametrize("text", ["%x", "%", "\\", "\\x", "%k{rot13}"])
+def test_wrong_format_is_refused(text):
+    with pytest.raises(errors.UsageError, match="--format"):
+        formats.compile_format(text)
+
+
+def test_message_that_is_no_text_is_shown_in_base64():
+    shown = row(MESSAGE)
+    assert (shown.encoding, shown.key, shown.value) == ("base64", "a2V5", "/3Y=")
+    plain = row(MESSAGE._replace(value=b"v"))
+    assert (plain.encoding, plain.key, plain.value) == ("utf-8", "key", "v")
+    assert line(plain).endswith("key  v")
+
+
+def test_schema_tells_every_field_of_a_row():
+    found = schema(MessageRow)
+    assert found["required"] == list(MessageRow._fields)
+    assert found["properties"]["headers"] == {
+        "type": "object",
+        "additionalProperties": {"type": "string"},
+    }
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    monkeypatch.setenv("LIFTBRIDGE_CONFIG", str(tmp_path / "folder" / "profiles.toml"))
+    return tmp_path / "folder" / "profiles.toml"
+
+
+def test_profiles_come_back_as_they_were_stored(config):
+    known = profiles.Profiles(
+        "b", {"a": profiles.Profile("x:1", ca="/ca"), "b": profiles.Profile()}
+    )
+    profiles.store(known)
+    assert profiles.load() == known
+    assert config.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in config.parent.iterdir()] == ["profiles.toml"]
+
+
+def test_connection_is_chosen_from_the_narrowest_place(config):
+    assert profiles.choose(servers=None, profile=None).servers == profiles.SERVERS_DEFAULT
+    by_name = {"a": profiles.Profile("x:1", tls=True), "b": profiles.Profile("y:1")}
+    profiles.store(profiles.Profiles("b", by_name))
+    assert profiles.choose(servers=None, profile=None).servers == "y:1"
+    assert profiles.choose(servers=None, profile="a").servers == "x:1"
+    assert profiles.choose(servers="z:1", profile="a") == profiles.Profile("z:1", tls=True)
+    assert profiles.choose(servers="z:1", profile=None) == profiles.Profile("z:1")
+    with pytest.raises(errors.UsageError, match="no such profile: c"):
+        profiles.choose(servers=None, profile="c")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[",
+        "profiles = 1",
+        "current = 1",
+        "[profiles]\na = 1",
+        "[profiles.a]\nx = 1",
+        "[profiles.a]\nservers = 1",
+        "[profiles.a]\nservers = ':'",
+    ],
+)
+def test_profile_file_that_is_not_understood_is_refused(config, text):
+    config.parent.mkdir()
+    config.write_text(text)
+    with pytest.raises(errors.UsageError):
+        profiles.load()
+
+
+def test_demo_notices_whatever_is_wrong():
+    lines = [demo.Line(b"f", b"1"), demo.Line(b"f", b"2"), demo.Line(b"g", b"1")]
+    assert demo.compare(lines, [lines[2], lines[0], lines[1]]) == (0, 0, 0)
+    assert demo.compare(lines, lines[:2]).missing == 1
+    assert demo.compare(lines, [*lines, lines[2]]).repeated == 1
+    assert demo.compare(lines, [lines[1], lines[0], lines[2]]).misplaced == 2
+    assert demo.compare([], lines).repeated == 3
+
+
+def test_live_view_shows_rates_between_two_looks():
+    shown = table({"s": Seen(1, 300, 300, 2**20)}, {"s": Seen(1, 100, 100, 0)}, 2.0)
+    cells = [list(column.cells)[-1] for column in shown.renderables[1].columns[1:]]
+    assert cells == ["1", "300", "100", "1.0"]
+
+
+def test_examples_are_command_lines_of_known_topics():
+    assert all("liftbridge " in example.command for example in EXAMPLES)
+    assert len({example.command for example in EXAMPLES}) == len(EXAMPLES)
