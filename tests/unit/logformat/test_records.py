@@ -156,6 +156,9 @@ def test_caches_are_bounded_and_forgetting_changes_nothing() -> None:
     first = encoded(encoder, 20_000, [b"x"] * 2, keys=[b"k"] * 2)
     for n in range(5000):
         encoded(encoder, 20_000, [b"x" * n] * 2, subject=f"s{n}", keys=[b"k" * n] * 2)
+        encoded(encoder, 20_000, [b"x" * n] * 2)
+    for n in range(4200):
+        encoded(encoder, 20_000, [b""] * 2, subject="s" * n)
     cached = (encoder._constants, encoder._heads, encoder._value_sizes, encoder._key_sizes)
     assert max(len(cache) for cache in cached) <= 4096
     assert max(len(heads) for heads in encoder._heads.values()) <= 4096

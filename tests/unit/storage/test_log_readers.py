@@ -580,6 +580,29 @@ def test_reverse_reader_stops_when_retention_overtakes_it() -> None:
     assert read_back(reader, 100)[-1] == 25
 
 
+def test_reverse_reader_stops_at_the_oldest_offset_it_was_given() -> None:
+    bench = filled(SMALL)
+    for oldest in range(31):
+        reader = ReverseReader(bench.log, Offset(29), Offset(oldest))
+        assert read_back(reader, 100) == list(range(29, oldest - 1, -1))
+
+
+def test_reverse_reader_drops_what_retention_hides_while_it_holds_it() -> None:
+    bench = filled()
+    reader = ReverseReader(bench.log, Offset(29))
+    assert reader.read(1).count == 1
+    bench.log.set_log_start(Offset(20))
+    assert read_back(reader, 100) == list(range(28, 19, -1))
+
+
+def test_reverse_reader_notices_a_stretch_of_another_partition() -> None:
+    bench = LogBench()
+    bench.append(b"a")
+    bench.files.put(log_path(0), Batches(PartitionId(4 << 24 | 3)).make(0, [b"a"]))
+    with pytest.raises(CorruptionError):
+        read_back(ReverseReader(bench.log, Offset(0)), MIB)
+
+
 def test_reverse_reader_survives_truncation() -> None:
     bench = filled(SMALL)
     reader = ReverseReader(bench.log, Offset(29))

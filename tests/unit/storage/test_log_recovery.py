@@ -1,16 +1,21 @@
 """Opening a log after every kind of stop: what is cut, what is quarantined, what is repaired."""
 
 from collections.abc import Callable
+from struct import pack
 
 import pytest
 
-from liftbridge_broker.errors import FilesError
+from liftbridge_broker.errors import CorruptionError, FilesError
+from liftbridge_broker.logformat.checksum import crc32c
+from liftbridge_broker.logformat.index_blocks import ENTRY, decode_blocks, encode_entries
 from liftbridge_broker.model.ids import LeaderEpoch, Offset, PartitionId
 from liftbridge_broker.ports.files import FileHandle
+from liftbridge_broker.storage.index import load_index
 from liftbridge_broker.storage.recovery import CUT_COPIES_MAX
+from liftbridge_broker.storage.scan import LogFile, find_batch_behind
 from liftbridge_broker.storage.state import LogState
 from liftbridge_broker.storage.types import LogLimits, RecoveryReport
-from liftbridge_testkit.batches import Batches
+from liftbridge_testkit.batches import PARTITION, Batches
 from liftbridge_testkit.log_bench import (
     DIRECTORY,
     LogBench,
@@ -304,6 +309,56 @@ def test_lost_journal_begins_where_the_files_begin() -> None:
     bench.open()
     assert bench.log.log_start_offset == 2
     assert list(bench.values()) == [2, 3, 4, 5]
+
+
+def test_epoch_that_falls_is_damage() -> None:
+    bench = LogBench()
+    batches = [bench.append(b"a", epoch=5), bench.append(b"b", epoch=5)]
+    bench.files.put(log_path(0), batches[0] + Batches().make(1, [b"b"], epoch=4))
+    report = bench.open()
+    assert report.cut_offset == 1
+    assert "leader epoch falls to 4" in report.reason
+
+
+def test_search_for_a_batch_ends_with_a_file_that_became_shorter() -> None:
+    files = MemoryFiles()
+    files.put("log", b"x" * 300)
+    file = LogFile(files, files.open("log"), "log", PartitionId(1), 5000)
+    assert not find_batch_behind(file, 0, Offset(0))
+
+
+def test_block_of_index_with_half_an_entry_is_refused() -> None:
+    block = bytearray(
+        encode_entries(
+            partition_id=PartitionId(5),
+            base_offset=Offset(0),
+            records_before=0,
+            timestamp_before=0,
+            entries=ENTRY.pack(0, 0, 0),
+        )
+    )
+    cut = bytes(block[12:-8])
+    half = bytes(block[:4]) + pack(">II", len(cut), crc32c(cut)) + cut
+    with pytest.raises(CorruptionError, match="whole entries"):
+        list(decode_blocks(half, partition_id=PartitionId(5), base_offset=Offset(0)))
+
+
+def test_index_whose_first_block_is_lost_is_not_used() -> None:
+    bench = LogBench()
+    bench.files.fail(Fault("append", index_path(0), count=1))
+    for _ in range(520):
+        bench.append(b"v" * 5000)
+    whole = bench.log.live_segments()[0].index
+    data = whole.take_blocks(PARTITION)
+    first = encode_entries(
+        partition_id=PARTITION,
+        base_offset=Offset(0),
+        records_before=0,
+        timestamp_before=0,
+        entries=bytes(256 * 16),
+    )
+    lost = load_index(data[len(first) :], partition_id=PARTITION, base_offset=Offset(0))
+    assert (lost.is_whole, len(lost.entries), lost.resumes) == (False, 0, ())
 
 
 # What is not read.

@@ -74,6 +74,20 @@ def test_batch_that_does_not_follow_stops(batch: bytes) -> None:
         bench.append_raw(batch)
 
 
+def test_batches_that_do_not_follow_are_noticed_before_they_are_written() -> None:
+    bench = LogBench()
+    bench.append(b"a", epoch=5)
+    before = bench.files.content(log_path(0))
+    good = Batches().make(1, [b"b"], epoch=5)
+    for second in (Batches().make(3, [b"c"], epoch=5), Batches().make(2, [b"c"], epoch=4)):
+        headers = [header_of(good), header_of(second)]
+        with pytest.raises(AssertionError):
+            bench.log.append_batches(good + second, headers, 0)
+    with pytest.raises(AssertionError):
+        bench.log.append_batches(good + b"x", [header_of(good)], 0)
+    assert bench.files.content(log_path(0)) == before
+
+
 def test_segment_is_rolled_before_the_append_that_finds_it_full() -> None:
     bench = LogBench(LogLimits(1000, 0))
     bench.append(b"x" * 800)
@@ -445,6 +459,25 @@ def test_active_segment_is_never_replaced() -> None:
         bench.log.replace_segments([Offset(4)], log_path(4) + ".cleaned")
 
 
+def test_index_beside_a_compacted_file_that_is_not_its_own_is_dropped() -> None:
+    bench = filled()
+    bench.files.put(index_path(0) + ".cleaned", bench.files.content(index_path(0)))
+    swap(bench, 1, indexed=False, keep=9)
+    assert not bench.files.exists(index_path(0) + ".cleaned")
+    bench.stop()
+    assert bench.open(clean=True).rebuilt_indexes == 0
+    assert list(bench.values()) == [1, 2, 3, 4]
+
+
+def test_summary_that_points_at_no_batch_is_not_believed() -> None:
+    bench = filled()
+    bench.stop()
+    info = bench.log.segments()[0]
+    data = bench.files.content(info.path)
+    bench.files.put(info.path, b"\0" * 20 + data[20:])
+    assert bench.open(clean=True).quarantined == (info.path,)
+
+
 # Closing.
 
 
@@ -492,6 +525,13 @@ def test_index_of_an_idle_segment_is_read_again() -> None:
     bench.log.close_idle()
     bench.files.fail(Fault("read", index_path(0), count=1))
     assert [bench.log.offset_for_timestamp(n) for n in range(40)] == list(range(40))
+
+
+def test_segment_is_found_by_any_offset_of_its_range() -> None:
+    bench = filled()
+    found = [bench.log.segment_at(Offset(offset)) for offset in range(-1, 7)]
+    bases = [None if segment is None else segment.base_offset for segment in found]
+    assert bases == [None, 0, 1, 2, 3, 4, None, None]
 
 
 def test_state_is_what_the_journal_needs() -> None:

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final, Self
 
-from liftbridge_broker.logformat.batch import BatchHeader
+from liftbridge_broker.logformat.batch import COVERED_START, BatchHeader
 from liftbridge_broker.logformat.index_blocks import RELATIVE_MAX
 from liftbridge_broker.model.ids import OFFSET_MAX, Offset, PartitionId
 from liftbridge_broker.ports.files import FileHandle, Files
@@ -174,10 +174,8 @@ class PartitionLog:
 
         Measured by tests/bench/bench_log.py.
         """
-        first = headers[0]
         assert not self.is_offline
-        assert first.base_offset == self.log_end_offset
-        assert first.partition_id == self.partition_id
+        self._check_follow(data, headers)
         segment = self._active
         if segment.size and (self.needs_roll(wall_ns) or not segment.fits(headers[-1], len(data))):
             self.roll()
@@ -190,9 +188,7 @@ class PartitionLog:
         self._files.append(handle, data)
         latest = self.epochs.latest
         for header in headers:
-            assert header.base_offset == segment.end_offset
             if header.leader_epoch != latest:
-                assert latest is None or header.leader_epoch > latest
                 latest = header.leader_epoch
                 self.epochs.assign(latest, header.base_offset)
             segment.note_batch(header)
@@ -200,6 +196,19 @@ class PartitionLog:
         self.largest_timestamp = max(self.largest_timestamp, segment.largest_timestamp)
         if segment.has_index_block:
             self.index_failures += segment.write_index_block()
+
+    def _check_follow(self, data: bytes, headers: Sequence[BatchHeader]) -> None:
+        """Stop on batches that do not belong at the end of this log, before they are written."""
+        expected: int = self.log_end_offset
+        epoch: int = self.epochs.latest or 0
+        size = 0
+        for header in headers:
+            assert header.base_offset == expected
+            assert header.leader_epoch >= epoch
+            assert header.partition_id == self.partition_id
+            expected, epoch = header.last_offset + 1, header.leader_epoch
+            size += COVERED_START + header.length
+        assert size == len(data)
 
     def needs_roll(self, wall_ns: int) -> bool:
         """Whether the active segment has come to its size or age; never when it is empty."""
@@ -325,11 +334,6 @@ class PartitionLog:
     def live_segments(self) -> tuple[Segment, ...]:
         """All segments, oldest first; for look-ups and readers of this package."""
         return tuple(self._segments)
-
-    @property
-    def files(self) -> Files:
-        """Port the log reads by; for readers of this package."""
-        return self._files
 
     def offset_for_timestamp(self, timestamp: int) -> Offset:
         """First offset with a timestamp >= `timestamp`, the log end offset when there is none.

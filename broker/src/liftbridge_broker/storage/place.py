@@ -120,7 +120,7 @@ class Place:
             is_first: Whether nothing was given out in this read; else an error waits for the next.
 
         Returns:
-            The segment, `None` when there is nothing or it is not in memory (then `_need` is set).
+            The segment, `None` when the batch is not in memory (then `_need` is set).
 
         Raises:
             CorruptionError: The log is damaged at the place.
@@ -128,7 +128,7 @@ class Place:
         """
         try:
             segment = self._stand()
-            if segment is None or not self._hold_batch(segment, length):
+            if not self._hold_batch(segment, length):
                 return None
         except (CorruptionError, FilesError) as error:
             if is_first:
@@ -137,8 +137,8 @@ class Place:
             return None
         return segment
 
-    def _stand(self) -> Segment | None:
-        """The segment to read from at `_position`; `None` at the end of the log.
+    def _stand(self) -> Segment:
+        """The segment to read from at `_position`; `next_offset` is within the log.
 
         Raises:
             CorruptionError: The segment is damaged where the place is looked for.
@@ -149,11 +149,8 @@ class Place:
         segment = self._segment
         if segment is not None and self._position < segment.size:
             return segment
-        if segment is not None and not segment.is_sealed:
-            return None
         segment = log.segment_at(self.next_offset)
-        if segment is None or not segment.size:
-            return None
+        assert segment is not None
         self._block = b""
         if self.next_offset == segment.base_offset:
             self._position, self._expected = 0, segment.base_offset

@@ -4,6 +4,7 @@ Files are named by the base offset, 20 digits: `<base>.log`, `<base>.index`. The
 first append, together, and their names made durable then; handles are opened on demand.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from liftbridge_broker.errors import CorruptionError, FilesError
@@ -334,25 +335,22 @@ class Segment:
         Raises:
             CorruptionError: The log is damaged there.
         """
-        entry = self._checked_entry(self.index, self.index.floor_offset(offset))
-        if entry is None:
-            index = self.rebuild_index()
-            entry = self._checked_entry(index, index.floor_offset(offset))
-        if entry is None:
-            raise CorruptionError(
-                f"no batch with offset {offset} or before", path=self.path, position=0
-            )
-        return entry
+        return self._checked(lambda index: index.floor_offset(offset))
 
     def entry_for_timestamp(self, timestamp: int) -> IndexEntry:
         """Where to begin to look for the first record with a timestamp; as `entry_for`."""
-        entry = self._checked_entry(self.index, self.index.before_timestamp(timestamp))
+        return self._checked(lambda index: index.before_timestamp(timestamp))
+
+    def _checked(self, number_in: Callable[[SparseIndex], int]) -> IndexEntry:
+        """The entry of a look-up, once more with an index made anew when the log denies it."""
+        index = self.index
+        entry = self._checked_entry(index, number_in(index))
         if entry is None:
             index = self.rebuild_index()
-            entry = self._checked_entry(index, index.before_timestamp(timestamp))
-        if entry is None:
-            raise CorruptionError("segment has no batch", path=self.path, position=0)
-        return entry
+            entry = self._checked_entry(index, number_in(index))
+        if entry is not None:
+            return entry
+        raise CorruptionError("no batch where the log says so", path=self.path, position=0)
 
     def _checked_entry(self, index: SparseIndex, number: int) -> IndexEntry | None:
         """Entry by number, `None` when the log has no such batch there."""
@@ -402,8 +400,6 @@ class Segment:
 
         Else a crash could bring back entries of records that others have replaced by then.
         """
-        if not self.has_files:
-            return
         handle = self.files.open(self.index_path, create=True)
         try:
             self.files.truncate(handle, 0)
