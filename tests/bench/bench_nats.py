@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time
 
@@ -180,7 +181,11 @@ def publish() -> None:
         ),
     }
     for name, build in cases.items():
-        report("publish", name, best(lambda build=build: b"".join(build())), RUN)  # type: ignore[misc]
+        report("publish", name, best(partial(_joined, build)), RUN)
+
+
+def _joined(build: Callable[[], list[bytes]]) -> bytes:
+    return b"".join(build())
 
 
 def acks() -> None:

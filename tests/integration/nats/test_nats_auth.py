@@ -301,6 +301,7 @@ async def test_rotated_certificate_is_read_at_the_next_connection(tmp_path):
             key.write_bytes(client.key.read_bytes())
             trusted.write_bytes(new.cert.read_bytes())
             await sink.until(lambda: messaging.is_connected)
+            assert messaging.quiet._connection.is_secure
 
 
 async def test_tls_that_is_configured_is_never_left_out(tmp_path, authority):

@@ -193,6 +193,70 @@ async def test_bound_holds_within_one_turn_of_the_loop(nats):
         messaging.publish_quiet([frame("x", b"fine")])
 
 
+async def test_bound_can_be_changed_while_connected(nats):
+    async with linked(options(nats, pending_bytes_max=50_000)) as (messaging, _, _):
+        messaging.publish_quiet([frame("x", b"x" * 90_000)])
+        with pytest.raises(UnavailableError, match="busy"):
+            messaging.publish_quiet([frame("x", b"x")])
+        messaging.set_pending_bytes_max(1 << 20)
+        messaging.publish_quiet([frame("x", b"x")])
+        await messaging.flushed()
+        nats.pause()
+        messaging.set_pending_bytes_max(100_000)
+        assert messaging.backlog_bytes_max == 100_000
+
+        async def publish():
+            for _ in range(10_000):
+                messaging.publish_quiet([frame("x", b"x" * 10_000)])
+                await asyncio.sleep(0)
+
+        with pytest.raises(UnavailableError, match="busy"):
+            await publish()
+        assert 50_000 < messaging.backlog_bytes < 200_000
+        nats.resume()
+
+
+async def test_stream_is_told_of_when_its_subscription_stands(nats):
+    async with linked(options(nats)) as (a, sink, _), linked(options(nats, "b")) as (b, _, _):
+        a.subscribe(1, "fresh", "")
+        a.subscribe(2, "fresh", "group")
+        # Another connection publishes at once: nothing but the wait makes it arrive.
+        a.when_subscribed(lambda: b.publish_quiet([frame("fresh", b"x")]))
+        await sink.until(lambda: len(sink.deliveries) == 2)
+        assert sink.payloads(1) == sink.payloads(2) == [b"x"]
+
+
+async def test_waiting_for_subscriptions_ends_with_the_link(nats):
+    async with linked(options(nats)) as (messaging, _, observer):
+        told = asyncio.Event()
+        nats.pause()
+        messaging.when_subscribed(told.set)
+        nats.kill()
+        async with asyncio.timeout(10.0):
+            await told.wait()
+        await observer.until(lambda: len(observer.of("nats_disconnected")) == 2)
+        told.clear()
+        messaging.when_subscribed(told.set)
+        async with asyncio.timeout(10.0):
+            await told.wait()
+        with pytest.raises(UnavailableError, match="NATS connection is down"):
+            await messaging.flushed()
+
+
+async def test_failure_after_waiting_for_subscriptions_ends_the_adapter(nats):
+    def fail():
+        raise ZeroDivisionError
+
+    async def wait():
+        async with linked(options(nats)) as (messaging, _, _):
+            messaging.when_subscribed(fail)
+            await asyncio.Event().wait()
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await wait()
+    assert caught.group_contains(ZeroDivisionError)
+
+
 async def test_one_turn_of_the_loop_makes_one_write(nats):
     async with linked(options(nats)) as (messaging, sink, _):
         messaging.subscribe(1, "turn", "")

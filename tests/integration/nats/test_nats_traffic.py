@@ -51,6 +51,7 @@ async def test_quiet_messages_reach_other_brokers_and_own_queue_groups(nats):
         a.publish_quiet([frame("shared.x", b"1"), frame("shared.x", b"2")])
         await sink_a.until(lambda: sink_a.payloads(1) == [b"1", b"2"])
         await sink_b.until(lambda: sink_b.payloads(1) == [b"1", b"2"])
+        assert [arrival.subject for arrival in sink_a.arrivals(1)] == ["shared.x", "shared.x"]
 
 
 async def test_queue_group_gives_each_message_to_one_member(nats):
@@ -151,6 +152,7 @@ async def test_what_was_published_before_close_arrives(nats):
         async with linked(options(nats, "b")) as (b, _, _):
             b.publish_quiet([frame("last", b"x" * 1000) for _ in range(1000)])
         await sink.until(lambda: len(sink.payloads(1)) == 1000)
+        assert set(sink.payloads(1)) == {b"x" * 1000}
 
 
 async def test_nothing_is_left_behind_after_close(nats):
@@ -200,6 +202,7 @@ async def test_request_by_private_inbox(nats):
         await sink_b.until(lambda: sink_b.payloads(1))
         b.publish_quiet([frame(sink_b.arrivals(1)[0].reply, b"answer")])
         await sink_a.until(lambda: sink_a.payloads(1) == [b"answer"])
+        assert sink_a.arrivals(1)[0].subject == inbox
 
 
 async def test_failure_of_the_receiver_ends_the_adapter(nats):

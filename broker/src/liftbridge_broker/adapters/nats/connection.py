@@ -57,7 +57,6 @@ class Connection(asyncio.Protocol):
             after `SILENT_PINGS_MAX` times the connection is given up.
 
     Attributes:
-        pending_bytes_max: As above; may be changed.
         bytes_in: Bytes received.
         bytes_out: Bytes handed to the socket.
         behind_at: Loop time of the latest read of `BACKLOG_READ_BYTES` or more, after which more
@@ -75,7 +74,7 @@ class Connection(asyncio.Protocol):
     ) -> None:
         self._handler = handler
         self._loop = loop
-        self.pending_bytes_max = pending_bytes_max
+        self._pending_bytes_max = pending_bytes_max
         self._ping_interval_s = ping_interval_s
         self._transport: asyncio.Transport | None = None
         self._lost: asyncio.Future[None] = loop.create_future()
@@ -225,12 +224,18 @@ class Connection(asyncio.Protocol):
         """
         if self._is_lost:
             raise UnavailableError("NATS connection is down")
-        if self._is_paused or self._pending_bytes > self.pending_bytes_max:
+        if self._is_paused or self._pending_bytes > self._pending_bytes_max:
             raise UnavailableError("NATS connection busy")
         if not self._pending:
             self._loop.call_soon(self._flush)
         self._pending.append(data)
         self._pending_bytes += len(data)
+
+    def set_pending_bytes_max(self, bytes_max: int) -> None:
+        """Put another bound of bytes not yet taken by the socket into force."""
+        self._pending_bytes_max = bytes_max
+        if self._transport is not None:
+            self._transport.set_write_buffer_limits(high=bytes_max, low=bytes_max // 2)
 
     @property
     def pending_bytes(self) -> int:
@@ -314,8 +319,7 @@ class Connection(asyncio.Protocol):
 
     def _use(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        bound = self.pending_bytes_max
-        transport.set_write_buffer_limits(high=bound, low=bound // 2)
+        self.set_pending_bytes_max(self._pending_bytes_max)
 
     def _feed(self, data: bytes) -> None:
         if self._is_lost or self._parser is None:

@@ -245,7 +245,7 @@ class Link:
         self._options = replace(self._options, pending_bytes_max=bytes_max)
         for connection in (self._connection, self._opening):
             if connection is not None:
-                connection.pending_bytes_max = bytes_max
+                connection.set_pending_bytes_max(bytes_max)
 
     @property
     def pending_bytes(self) -> int:

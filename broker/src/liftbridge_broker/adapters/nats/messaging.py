@@ -141,7 +141,10 @@ class NatsMessaging:
         with contextlib.suppress(UnavailableError, TimeoutError):
             async with asyncio.timeout(SUBSCRIBED_SECONDS_MAX):
                 await self.flushed()
-        done()
+        try:
+            done()
+        except Exception as error:  # noqa: BLE001 - nobody awaits this task; `run` is to fail
+            self.quiet.on_fault(error)
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
         """End delivery."""

@@ -113,7 +113,8 @@ async def shake_hands(connection: Connection, handshake: Handshake) -> Session:
     """
     credentials = handshake.credentials
     client = Client()
-    client._transport = _LineTransport(connection, is_tls_demanded=handshake.tls is not None)  # noqa: SLF001
+    transport = _LineTransport(connection, is_tls_demanded=handshake.tls is not None)
+    client._transport = transport  # noqa: SLF001 - the way in; see the module
     has_jwt = bool(credentials.jwt)
     try:
         await client.connect(
