@@ -49,6 +49,8 @@ START_WALL_NS = 1_700_000_000_000_000_000
 NAMESPACE = "test-ns"
 METADATA_TOKEN = Token(1)
 PULL_BYTES = 1 << 20
+TURNS_MAX = 10_000
+"""Deadlines met in one `advance`; more of them are a timer that spins."""
 
 EARLIEST = Position(StartPosition.EARLIEST, 0, 0)
 NEVER = Position(StopPosition.ON_CANCEL, 0, 0)
@@ -424,7 +426,10 @@ class NodeWorld:
     def advance(self, duration_ns: int) -> None:
         """Let time go on, with every deadline on the way."""
         until = Instant(self.now + duration_ns)
+        turns = 0
         while self.armed is not None and self.armed <= until:
+            turns += 1
+            assert turns <= TURNS_MAX, "a deadline that is met comes back"
             self.now = max(self.now, self.armed)
             self.armed = None
             self.node.on_timer(self.now, self.wall_ns)
