@@ -5,7 +5,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import uvloop
 
@@ -16,6 +16,9 @@ from liftbridge_broker.adapters.observe.redaction import Redactor
 from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.errors import InternalError, LiftbridgeError
 from liftbridge_broker.server.process import Broker
+
+KEPT_BLOCK_BYTES: Final = 16 * 1024 * 1024
+"""Freed memory up to twice this stays with the process."""
 
 EXIT_OK = 0
 
@@ -47,6 +50,10 @@ def run(options: BrokerOptions, reload: Callable[[], BrokerOptions]) -> int:
     broker = Broker(options, observer, catalogue, reload)
     refusals: list[LiftbridgeError] = []
     bugs: list[Exception] = []
+    # glibc keeps freed memory up to the largest block that was ever given back. Without one, each
+    # buffer of a megabyte costs its page faults anew: 1.2 us instead of 0.25 us of CPU a record
+    # for bulk readers (bench: row batch read).
+    bytes(KEPT_BLOCK_BYTES)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(broker))
