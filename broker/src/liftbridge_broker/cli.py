@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from importlib import metadata
+from pathlib import Path
 from typing import Final
 
 import click
@@ -270,3 +271,43 @@ broker.add_command(
         ],
     )
 )
+
+
+def _inspect(directory: str, output: str) -> int:
+    """Describe the logs of a data directory on which no broker runs."""
+    from liftbridge_broker.adapters.disk.offline import inspect_lines  # noqa: PLC0415 - as `run`
+
+    for line in inspect_lines(Path(directory), output=output):
+        click.echo(line)
+    return ExitCode.OK
+
+
+def _verify(directory: str, output: str) -> int:
+    """Read everything in a data directory on which no broker runs; exit code 3 means damage."""
+    from liftbridge_broker.adapters.disk.offline import VerifyRun  # noqa: PLC0415 - as `run`
+
+    run = VerifyRun(Path(directory), output=output)
+    for line in run.lines():
+        click.echo(line)
+    return ExitCode.OK if run.is_whole else ExitCode.UNHEALTHY
+
+
+def _offline_parameters() -> list[click.Parameter]:
+    return [
+        click.Argument(["directory"], type=str),
+        click.Option(
+            ["--output", "-o", "output"],
+            type=click.Choice(["table", "json"]),
+            default="table",
+            show_default=True,
+            help="How to show what is found.",
+        ),
+    ]
+
+
+for _name, _callback in (("inspect", _inspect), ("verify", _verify)):
+    broker.add_command(
+        click.Command(
+            _name, callback=_callback, help=_callback.__doc__, params=_offline_parameters()
+        )
+    )

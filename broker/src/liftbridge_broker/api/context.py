@@ -50,7 +50,7 @@ class Context:
         if self.subscription_count >= self.subscriptions_max:
             raise LimitError(
                 f"{self.subscription_count} subscriptions are open, limit "
-                f"{self.subscriptions_max} (limits.subscriptions.max)"
+                f"{self.subscriptions_max} (subscriptions.max)"
             )
         self.subscription_count += 1
 

@@ -176,7 +176,7 @@ LIMITS: Final = (
         "publish.pending.max.bytes",
         Kind.SIZE,
         "64MiB",
-        "Bytes published but not yet answered, over all clients; beyond it publishes are refused.",
+        "Bytes that wait for their acks, or for NATS to take them; beyond it publishers have to wait.",
         is_original=False,
         is_reloadable=True,
         minimum=_MIB,

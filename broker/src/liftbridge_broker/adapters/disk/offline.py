@@ -16,6 +16,7 @@ from liftbridge_broker.adapters.disk.files import LocalFiles
 from liftbridge_broker.adapters.disk.lock import SharedLock
 from liftbridge_broker.errors import FilesError
 from liftbridge_broker.ports.files import FileEvent
+from liftbridge_broker.storage.directory import IDENTITY, JOURNAL, STREAMS
 from liftbridge_broker.storage.offline import (
     DirectoryReport,
     Finding,
@@ -48,10 +49,12 @@ def reading(root: Path) -> Iterator[LocalFiles]:
     """A data directory to be read while no broker runs on it.
 
     Raises:
-        FilesError: There is no such directory, or a running broker holds it.
+        FilesError: There is no such directory, a broker never used it, or one holds it now.
     """
     if not root.is_dir():
         raise FilesError(f"{root} is not a directory")
+    if not any((root / name).exists() for name in (IDENTITY, JOURNAL, STREAMS)):
+        raise FilesError(f"{root} is not the data directory of a broker")
     lock = SharedLock(root)
     files = ReadOnlyFiles(root, post=_unused, deliver=_unused_events)
     try:

@@ -1,0 +1,292 @@
+"""Start, reload and end of the real program: one line for each refusal, deadlines, signals."""
+
+import json
+import signal
+import socket
+import ssl
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+
+import grpc
+import pytest
+
+from liftbridge_proto import api_pb2
+from liftbridge_testkit.certs import Authority
+from liftbridge_testkit.checker import History, check
+from liftbridge_testkit.load import GrpcPublisher, read_log
+from liftbridge_testkit.processes import Broker, NatsServer, free_port
+from liftbridge_testkit.world import World
+
+
+@pytest.fixture(scope="module")
+def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    """One NATS server for all brokers of this file."""
+    with NatsServer(tmp_path_factory.mktemp("nats")) as running:
+        yield running
+
+
+def metric(broker: Broker, name: str) -> float:
+    with urllib.request.urlopen(f"http://127.0.0.1:{broker.metrics_port}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
+
+
+# End.
+
+
+def test_signal_ends_publishers_and_subscribers_in_time(tmp_path: Path, nats: NatsServer) -> None:
+    history = History()
+    with Broker(tmp_path, nats_url=nats.url) as broker, broker.channel() as channel:
+        world = World(channel)
+        stream = world.create()
+        idle = World(channel)
+        idle.create()
+        subscription = idle.subscribe()
+        publisher = GrpcPublisher(history.new_publisher(), broker.address, stream)
+        publisher.start()
+        publisher.wait_for(500)
+        began = monotonic()
+        broker.signal(signal.SIGTERM)
+        with pytest.raises(grpc.RpcError) as ended:
+            next(subscription)
+        assert broker.wait() == 0
+        assert monotonic() - began < 5.0
+        assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert ended.value.details() == "commit log was closed"
+        publisher.join()
+        acknowledged = publisher.done_count
+    assert "is_clean=True" in broker.log_text()
+    assert (broker.data_dir / "clean").exists()
+    with broker, broker.channel() as channel:
+        log = read_log(channel, stream)
+        assert check(history, log) == []
+        assert len(log) >= acknowledged
+    assert "is_clean=True partitions=2" in broker.log_text()
+
+
+def test_stuck_client_is_cut_off_at_the_deadline(tmp_path: Path, nats: NatsServer) -> None:
+    config = {"shutdown.timeout": "1s"}
+    with Broker(tmp_path, nats_url=nats.url, config=config) as broker, stuck(broker):
+        began = monotonic()
+        assert broker.stop() == 0
+        assert 0.9 < monotonic() - began < 3.0
+    assert "drain_timed_out" in broker.log_text()
+    assert "is_clean=True" in broker.log_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_second_signal_speeds_up(tmp_path: Path, nats: NatsServer, number: signal.Signals) -> None:
+    config = {"shutdown.timeout": "20s"}
+    with Broker(tmp_path, nats_url=nats.url, config=config) as broker, stuck(broker):
+        began = monotonic()
+        broker.signal(signal.SIGTERM)
+        broker.wait_until(lambda: "broker_draining" in broker.log_text(), "draining")
+        broker.signal(number)
+        assert broker.wait() == 0
+        assert monotonic() - began < 5.0
+    assert "is_clean=True" in broker.log_text()
+
+
+@contextmanager
+def stuck(broker: Broker) -> Iterator[None]:
+    """A client that subscribes to more than fits its window and reads none of it."""
+    with broker.channel() as channel:
+        world = World(channel)
+        world.create()
+        world.publish_many([bytes(500_000)] * 40)
+        subscription = world.subscribe(startPosition=api_pb2.StartPosition.EARLIEST)
+        broker.wait_until(lambda: metric(broker, "liftbridge_buffered_bytes ") > 0, "held up")
+        yield
+        subscription.cancel()  # type: ignore[attr-defined] # a call is an iterator and a future
+
+
+# Start.
+
+
+def refusal(broker: Broker) -> str:
+    """What a broker that cannot start says; exactly one line beside the log events, code 1."""
+    broker.spawn()
+    assert broker.wait(seconds_max=20) == 1
+    text = broker.log_text()
+    assert "Traceback" not in text
+    (line,) = [line for line in text.splitlines() if line.startswith("liftbridge-broker: ")]
+    return line
+
+
+def test_port_in_use_refuses_the_start(tmp_path: Path, nats: NatsServer) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        line = refusal(Broker(tmp_path, nats_url=nats.url, port=port))
+    assert f"cannot bind 127.0.0.1:{port}" in line
+
+
+def test_metrics_port_in_use_refuses_the_start(tmp_path: Path, nats: NatsServer) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        config = {"metrics.listen": address}
+        line = refusal(Broker(tmp_path, nats_url=nats.url, config=config))
+    assert f"metrics.listen: cannot bind {address}" in line
+
+
+def test_locked_directory_refuses_the_start(tmp_path: Path, nats: NatsServer) -> None:
+    with Broker(tmp_path, nats_url=nats.url) as holder:
+        second = Broker(tmp_path / "second", nats_url=nats.url, data_dir=holder.data_dir)
+        assert "is in use by" in refusal(second)
+
+
+def test_absent_nats_refuses_the_start_after_bounded_attempts(tmp_path: Path) -> None:
+    url = f"nats://127.0.0.1:{free_port()}"
+    assert "cannot connect to NATS after" in refusal(Broker(tmp_path, nats_url=url))
+
+
+def test_bad_certificate_refuses_the_start(tmp_path: Path, nats: NatsServer) -> None:
+    bad = tmp_path / "bad.pem"
+    bad.write_text("no certificate")
+    config = {"tls.cert": str(bad), "tls.key": str(bad)}
+    line = refusal(Broker(tmp_path, nats_url=nats.url, config=config))
+    assert str(bad) in line
+
+
+def test_signal_during_start_ends_it(tmp_path: Path) -> None:
+    with socket.socket() as silent:
+        # Takes connections and never greets: the start hangs in its first attempt.
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        broker = Broker(tmp_path, nats_url=f"nats://127.0.0.1:{silent.getsockname()[1]}")
+        broker.spawn()
+        with broker:
+            broker.wait_until(lambda: "metadata_recovered" in broker.log_text(), "at NATS")
+            began = monotonic()
+            assert broker.stop() == 0
+            assert monotonic() - began < 3.0
+    assert "broker_started" not in broker.log_text()
+
+
+# Reload.
+
+
+def reload(broker: Broker, **settings: object) -> None:
+    """Write another configuration and have the broker read it."""
+    path = broker.work_dir / f"{broker.name}.yaml"
+    old = json.loads(path.read_text())
+    path.write_text(json.dumps({**old, **{k.replace("_", "."): v for k, v in settings.items()}}))
+    told = 'liftbridge_transitions_total{kind="configuration_reload'
+    read = metric(broker, told)
+    broker.signal(signal.SIGHUP)
+    broker.wait_until(lambda: metric(broker, told) > read, "configuration read")
+
+
+def code_of(act: Callable[[], object]) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.RpcError) as refused:
+        act()
+    return refused.value.code(), refused.value.details() or ""
+
+
+def test_reload_puts_limits_into_force(tmp_path: Path, nats: NatsServer) -> None:
+    with Broker(tmp_path, nats_url=nats.url) as broker, broker.channel() as channel:
+        world = World(channel)
+        world.create()
+        world.publish()
+        reload(broker, subscriptions_max=1, streams_max_count=1, cursors_stream_partitions=1)
+        assert "configuration_restart_needed" in broker.log_text()
+        subscription = world.subscribe()
+        code, text = code_of(world.subscribe)
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "subscriptions.max" in text
+        code, text = code_of(World(channel).create)
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "streams.max.count" in text
+        assert metric(broker, "liftbridge_subscriptions ") == 1
+        subscription.cancel()  # type: ignore[attr-defined] # a call is an iterator and a future
+
+
+def test_reload_puts_disk_limits_and_log_level_into_force(tmp_path: Path, nats: NatsServer) -> None:
+    with Broker(tmp_path, nats_url=nats.url) as broker, broker.channel() as channel:
+        world = World(channel)
+        world.create()
+        world.publish()
+        reload(broker, data_free_min_bytes="1000000GiB")
+        broker.wait_until(lambda: "disk_full" in broker.log_text(), "full")
+        code, _ = code_of(world.publish)
+        assert code is grpc.StatusCode.UNAVAILABLE
+        assert metric(broker, 'liftbridge_publish_rejected_total{reason="storage_full"}') == 1
+        reload(broker, data_free_min_bytes="1MiB", logging_level="error")
+        broker.wait_until(lambda: metric(broker, "liftbridge_disk_full") == 0, "usable")
+        world.publish()
+        assert "disk_space_regained" not in broker.log_text()
+
+
+def test_wrong_file_changes_nothing(tmp_path: Path, nats: NatsServer) -> None:
+    with Broker(tmp_path, nats_url=nats.url) as broker, broker.channel() as channel:
+        reload(broker, nonsense=1, streams_max_count=1)
+        assert "configuration_reload_refused" in broker.log_text()
+        World(channel).create()
+        World(channel).create()
+
+
+def test_reload_reads_the_certificate_anew(tmp_path: Path, nats: NatsServer) -> None:
+    authority = Authority(tmp_path / "ca")
+    issued = authority.issue("server")
+    config = {"tls.cert": str(issued.cert), "tls.key": str(issued.key)}
+    broker = Broker(tmp_path, nats_url=nats.url, config=config)
+    broker.spawn()
+    with broker:
+        broker.wait_until(lambda: "broker_started" in broker.log_text(), "started")
+        before = ssl.get_server_certificate(("127.0.0.1", broker.port))
+        authority.issue("server")
+        reload(broker)
+        assert "certificate_reloaded" in broker.log_text()
+        after = ssl.get_server_certificate(("127.0.0.1", broker.port))
+        assert after != before
+        issued.cert.write_text("nothing")
+        reload(broker)
+        assert "cannot use" in broker.log_text()
+        assert ssl.get_server_certificate(("127.0.0.1", broker.port)) == after
+
+
+# Bugs.
+
+PLANTED = """#!{python}
+import sys
+import uvloop
+
+make = uvloop.new_event_loop
+
+
+def fail():
+    raise RuntimeError("planted")
+
+
+def make_failing():
+    loop = make()
+    loop.call_later(1.0, fail)
+    return loop
+
+
+uvloop.new_event_loop = make_failing
+from liftbridge_broker.cli import main
+
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_bug_is_told_once_and_ends_the_process(tmp_path: Path, nats: NatsServer) -> None:
+    script = tmp_path / "failing"
+    script.write_text(PLANTED.format(python=sys.executable))
+    script.chmod(0o755)
+    broker = Broker(tmp_path, nats_url=nats.url, binary=script, config={"metrics.listen": "off"})
+    broker.spawn()
+    assert broker.wait(seconds_max=20) == 1
+    lines = broker.log_text().splitlines()
+    (told,) = [line for line in lines if "bug_found" in line]
+    assert "RuntimeError: planted" in told
+    assert lines[-1].startswith("liftbridge-broker: stopped because of a bug: RuntimeError")
+    assert not (broker.data_dir / "clean").exists()
