@@ -109,12 +109,7 @@ async def subscribe(
     end = "never" if follow else to or ("never" if reverse else "end")
     begin = values.start(from_ or ("latest" if reverse else "beginning"), now)
     reading = Reading(begin, values.stop(end, now), reverse, resume, read_replica)
-    write: Callable[[Message], None]
-    if format_ is not None:
-        make = formats.compile_format(format_)
-        write = lambda message: run.printer.text(make(message))  # noqa: E731 - one of two writers
-    else:
-        write = lambda message: run.emit(row(message))  # noqa: E731 - one of two writers
+    write = _writer(run, format_)
     async with run.client() as lb:
         stream = lb.streams.get(name)
         numbers = partition or sorted((await lb.stream_info(name)).partitions)
@@ -126,6 +121,14 @@ async def subscribe(
                 if seen == count:
                     return
             run.printer.flush()
+
+
+def _writer(run: Run[MessageRow], text: str | None) -> Callable[[Message], None]:
+    """What prints a message: as a row, or in a format of the caller's."""
+    if text is None:
+        return lambda message: run.emit(row(message))
+    make = formats.compile_format(text)
+    return lambda message: run.printer.text(make(message))
 
 
 async def _merged(

@@ -1,0 +1,89 @@
+"""The reference of the command as Markdown, made from the command itself.
+
+python -m liftbridge_client.cli.reference > docs/reference/command.md
+"""
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from liftbridge_client.cli.app import app
+from liftbridge_client.cli.command import SHAPES
+
+INTRODUCTION = """\
+# Command `liftbridge`
+
+Made from the command itself (`python -m liftbridge_client.cli.reference`); a test compares.
+
+Data goes to standard output, talk to standard error. Nothing is asked without a terminal: `delete`
+needs `--yes` then. An error is one line that says what happened, its code, and what to do;
+`LIFTBRIDGE_TRACEBACK=1` shows where it came from.
+
+| Exit code | Meaning |
+| --- | --- |
+| 0 | done |
+| 1 | the server refused, or what was checked does not hold |
+| 2 | the command line, or a file named on it, is wrong |
+| 3 | the server is away or unhealthy |
+| 4 | no answer in time |
+| 130 | interrupted |
+
+Every command takes `-o table` (for people), `json` (one document), `jsonl` (one object a line) and
+`schema` (the JSON Schema of the document; nothing else is done). Commands that talk to a server
+take `--servers`, `--profile` and `--timeout`. The connection is the first of: `--servers`
+(`LIFTBRIDGE_SERVERS`), `--profile` (`LIFTBRIDGE_PROFILE`), the current profile, `localhost:9292`.
+`LIFTBRIDGE_CONFIG` names another file of profiles than `profiles.toml` in the user's configuration
+folder. `liftbridge --install-completion` sets up the completion of the shell.
+"""
+
+
+def reference() -> str:
+    """The page."""
+    parts = [INTRODUCTION]
+    for words, command in _commands(typer.main.get_command(app), ()):
+        parts.append("\n".join(_section(words, command)))
+    return "\n".join(parts)
+
+
+def _commands(group: Any, words: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, (*words, name))
+        else:
+            yield " ".join((*words, name)), command
+
+
+def _section(words: str, command: Any) -> Iterator[str]:
+    yield f"## `liftbridge {words}`\n"
+    yield " ".join(line.strip() for line in (command.help or "").split("\n")) + "\n"
+    yield "| Parameter | Meaning |"
+    yield "| --- | --- |"
+    for parameter in command.params:
+        if parameter.name not in ("output", "servers", "profile", "timeout", "help"):
+            yield f"| {_spelled(parameter)} | {_meaning(parameter)} |"
+    fields = ", ".join(f"`{name}`" for name in SHAPES[words].row._fields)
+    many = "Rows" if SHAPES[words].is_many else "One row"
+    yield f"\n{many} of {fields}.\n"
+
+
+def _spelled(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return f"`{parameter.metavar or parameter.name.upper()}`"
+    names = [*parameter.opts, *parameter.secondary_opts]
+    metavar = "" if parameter.is_flag else f" {parameter.metavar or 'VALUE'}"
+    return f"`{', '.join(names)}{metavar}`"
+
+
+def _meaning(parameter: Any) -> str:
+    text = (parameter.help or "").replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
+    default = parameter.default
+    is_shown = isinstance(default, str | int | float) and not isinstance(default, bool)
+    if is_shown and default != "" and parameter.param_type_name == "option":
+        text += f" Default: `{default}`."
+    return text.strip()
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())
