@@ -36,9 +36,7 @@ def skips(tree: ast.AST) -> Iterator[int]:
 
 
 def sleeps(tree: ast.AST) -> Iterator[int]:
-    """Lines that wait for time to pass; virtual time (`looptime`) and a bare yield do not."""
-    if any(isinstance(node, ast.Attribute) and node.attr == "looptime" for node in ast.walk(tree)):
-        return
+    """Lines that wait for time to pass; a bare yield does not."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and last_name(node.func) == "sleep":
             argument = node.args[0] if node.args else None
@@ -119,7 +117,6 @@ def test_skipping_something_else_is_left_alone():
         ("asyncio.sleep(delay)", 1),
         ("sleep(1)", 1),
         ("asyncio.sleep(0)", 0),
-        ("@pytest.mark.looptime\nasync def test_x(): await asyncio.sleep(60)", 0),
     ],
 )
 def test_planted_sleep_is_found(source, count):
