@@ -13,6 +13,7 @@ from liftbridge_broker.errors import (
 from liftbridge_broker.groups.cursors import UNKNOWN_OFFSET, Cursor, CursorIndex
 from liftbridge_broker.logformat.batch import walk
 from liftbridge_broker.model.ids import Offset, StreamName
+from liftbridge_broker.model.streams import FsyncPolicy
 from liftbridge_broker.node.bulk import BulkRange, BulkRead, Chunk
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.wire.cursors import encode_cursor
@@ -100,6 +101,12 @@ def test_range_ends_at_the_high_watermark_of_the_call(world: NodeWorld) -> None:
     last = read.pull(1 << 20)
     assert last is not None
     assert last.data == b""
+
+
+def test_uncommitted_records_are_not_read_whatever_end_is_asked_for(world: NodeWorld) -> None:
+    partition = world.create(fsync_policy=FsyncPolicy.COMMIT)
+    world.publish(partition, b"0")
+    assert Bulk(world, partition, wanted(0, 99)).chunks == []
 
 
 def test_follower_goes_on_and_ends_with_the_partition(world: NodeWorld) -> None:
