@@ -176,7 +176,7 @@ LIMITS: Final = (
         "publish.pending.max.bytes",
         Kind.SIZE,
         "64MiB",
-        "Bytes that wait for their acks, or for NATS to take them; beyond it publishers have to wait.",
+        "Bytes that wait for acks, or for NATS to take them; beyond it publishers have to wait.",
         is_original=False,
         is_reloadable=True,
         minimum=_MIB,

@@ -43,7 +43,6 @@ from liftbridge_broker.model.streams import StreamOverrides
 from liftbridge_broker.model.subjects import CURSORS_STREAM
 from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.node import Node
-from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.ports.files import FileEvent, Token
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.server.metrics import BrokerMetrics
@@ -53,6 +52,7 @@ from liftbridge_broker.server.wiring import (
     METADATA_DIRECTORY,
     grpc_limits,
     nats_options,
+    node_options,
     server_tls,
     store_options,
 )
@@ -271,16 +271,7 @@ class Broker:
             nats_options(options, self._store.identity.broker_id), self, self.observer
         )
         self.node = Node(
-            NodeOptions(
-                broker=self._store.identity.broker_id,
-                namespace=options.clustering.namespace,
-                inbox=f"{options.clustering.namespace}.ack.{secrets.token_hex(11)}",
-                defaults=options.streams,
-                record_bytes_max=options.clustering.record_bytes_max,
-                publishers_max=options.limits.publishers_max,
-                publisher_ttl_ns=options.limits.publisher_ttl_ns,
-                unanswered_bytes_max=options.limits.publish_pending_bytes_max,
-            ),
+            node_options(options, self._store.identity.broker_id),
             self._files,
             self._store,
             driver,

@@ -1,5 +1,6 @@
 """What each part of the broker is told, out of the options of the process."""
 
+import secrets
 import ssl
 from pathlib import Path
 from typing import Final
@@ -10,6 +11,7 @@ from liftbridge_broker.config.options import BrokerOptions, GrpcOptions, TlsOpti
 from liftbridge_broker.errors import ConfigError
 from liftbridge_broker.http2.limits import Limits
 from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.storage.flush import FlushLimits
 from liftbridge_broker.storage.reserve import SpaceLimits
 from liftbridge_broker.storage.store import StoreOptions
@@ -50,6 +52,20 @@ def nats_options(options: BrokerOptions, broker: BrokerId) -> NatsOptions:
         tls_key=nats.tls_key,
         tls_ca=nats.tls_ca,
         pending_bytes_max=options.limits.publish_pending_bytes_max,
+    )
+
+
+def node_options(options: BrokerOptions, broker: BrokerId) -> NodeOptions:
+    """What the node is told; the ack inbox belongs to this process alone."""
+    return NodeOptions(
+        broker=broker,
+        namespace=options.clustering.namespace,
+        inbox=f"{options.clustering.namespace}.ack.{secrets.token_hex(11)}",
+        defaults=options.streams,
+        record_bytes_max=options.clustering.record_bytes_max,
+        publishers_max=options.limits.publishers_max,
+        publisher_ttl_ns=options.limits.publisher_ttl_ns,
+        unanswered_bytes_max=options.limits.publish_pending_bytes_max,
     )
 
 
