@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from liftbridge_broker.model.ids import PartitionId
 from liftbridge_broker.ports.messaging import Arrival
 from liftbridge_broker.wire import nats as wire
 from liftbridge_broker.wire.nats import (
@@ -79,7 +80,7 @@ def hmsg(subject, sid, headers, payload, reply=""):
     return f"HMSG {middle}{sizes}\r\n".encode() + headers + payload + b"\r\n"
 
 
-HEADERS = appended_header_block(1 << 24)
+HEADERS = appended_header_block(PartitionId(1 << 24))
 STREAM = b"".join(
     (
         b'INFO {"a":1}\r\n',

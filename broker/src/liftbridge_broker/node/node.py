@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from liftbridge_broker.controller.commands import Command, PauseStream, ResumeStream
+from liftbridge_broker.controller.commands import Command, CreateStream, PauseStream, ResumeStream
 from liftbridge_broker.controller.records import Record
 from liftbridge_broker.controller.state import ClusterState, PartitionState, StreamState
 from liftbridge_broker.errors import (
@@ -158,8 +158,21 @@ class Node:
             reply(UnavailableError("broker is stopping"))
             return
         self._now = now
+        if isinstance(command, CreateStream):
+            reply = self._once_heard(reply)
         self.metadata.propose(command, now, reply)
         self._arm()
+
+    def _once_heard(self, reply: Callable[[object], None]) -> Callable[[object], None]:
+        """Tell of a new stream only when it hears its subject, or what follows at once is lost."""
+
+        def answered(outcome: object) -> None:
+            if isinstance(outcome, LiftbridgeError):
+                reply(outcome)
+            else:
+                self.messaging.when_subscribed(lambda: reply(outcome))
+
+        return answered
 
     def resume(
         self,
@@ -418,19 +431,6 @@ class Node:
                 SubscriptionId(partition.partition_id), partition.subject, partition.group
             )
 
-    def set_defaults(self, defaults: StreamOptions, now: Instant) -> None:
-        """Take over new defaults for what streams do not override."""
-        self.options = replace(self.options, defaults=defaults)
-        for stream, state in self.state.partitions():
-            partition = self.partitions.get(state.partition_id)
-            if partition is not None:
-                self.set_options(partition, self.options_of(stream), now)
-        self._arm()
-
-    def set_options(self, partition: Partition, options: StreamOptions, now: Instant) -> None:
-        """Put settings of a stream into force for one of its partitions."""
-        partition.set_options(options, self._wall_ns)
-        self.store.set_options(partition.partition_id, options, now)
     def set_limits(
         self, *, publishers_max: int, publisher_ttl_ns: int, unanswered_bytes_max: int
     ) -> None:
@@ -444,6 +444,19 @@ class Node:
         for partition in self.partitions.values():
             partition.publishers.set_limits(publishers_max=publishers_max, ttl_ns=publisher_ttl_ns)
 
+    def set_defaults(self, defaults: StreamOptions, now: Instant) -> None:
+        """Take over new defaults for what streams do not override."""
+        self.options = replace(self.options, defaults=defaults)
+        for stream, state in self.state.partitions():
+            partition = self.partitions.get(state.partition_id)
+            if partition is not None:
+                self.set_options(partition, self.options_of(stream), now)
+        self._arm()
+
+    def set_options(self, partition: Partition, options: StreamOptions, now: Instant) -> None:
+        """Put settings of a stream into force for one of its partitions."""
+        partition.set_options(options, self._wall_ns)
+        self.store.set_options(partition.partition_id, options, now)
         self.watch_idle(partition, now)
 
     def options_of(self, stream: StreamState) -> StreamOptions:
