@@ -21,7 +21,7 @@ from liftbridge_broker.ports.files import Files
 from liftbridge_broker.storage.epochs import LeaderEpochCache
 from liftbridge_broker.storage.index import LoadedIndex, Resume, keep_below, load_index
 from liftbridge_broker.storage.rewrite import complete_truncation, is_summary_of, shrink
-from liftbridge_broker.storage.scan import LogFile, find_batch_behind, scan_batches
+from liftbridge_broker.storage.scan import NO_EPOCH, LogFile, find_batch_behind, scan_batches
 from liftbridge_broker.storage.segment import (
     CLEANED_SUFFIX,
     CUT_SUFFIX,
@@ -36,7 +36,7 @@ from liftbridge_broker.storage.segment import (
     read_summary,
 )
 from liftbridge_broker.storage.state import LogState
-from liftbridge_broker.storage.types import EMPTY_STATE, RecoveryReport
+from liftbridge_broker.storage.types import EMPTY_STATE, READ_BLOCK_BYTES, RecoveryReport
 
 CUT_COPIES_MAX: Final = 8
 _COPY_BLOCK_BYTES: Final = 1 << 20
@@ -254,12 +254,12 @@ class _Recovery:
             segment.adopt_resume(keep_below(loaded, resume), resume)
             segment.first_timestamp = read_header(file.read(0, HEADER_SIZE), 0).first_timestamp
         start = segment.size
-        walk = scan_batches(file, start=start, base_offset=segment.end_offset, verified=verified)
         damage = None
         try:
-            for _, header in walk:
-                segment.note_batch(header)
-                self._note_epoch(header)
+            while segment.size < file.size:
+                if verified:
+                    self._take_plain(segment, file)
+                self._take_slowly(segment, file, verified=verified)
         except CorruptionError as error:
             damage = _Damage(number, error.position, segment.end_offset, str(error))
         segment.first_append_ns = segment.first_timestamp
@@ -267,6 +267,29 @@ class _Recovery:
             segment.verified.add(start, segment.size)
             self._scanned_bytes += segment.size - start
         return damage
+
+    def _take_plain(self, segment: Segment, file: LogFile) -> None:
+        """Verify and count as many batches as are alike."""
+        epoch = self._epochs.epoch_at(max(segment.end_offset, self.log_start))
+        while segment.note_block(file.read(segment.size, READ_BLOCK_BYTES), epoch):
+            pass
+
+    def _take_slowly(self, segment: Segment, file: LogFile, *, verified: bool) -> None:
+        """Count batches one by one: those that are judged by themselves, or only by headers.
+
+        Raises:
+            CorruptionError: The log is damaged at the next batch.
+        """
+        end = segment.end_offset
+        epoch = self._epochs.epoch_at(Offset(end - 1)) if end > self.log_start else None
+        walk = scan_batches(
+            file, start=segment.size, base_offset=end, verified=verified, epoch=epoch or NO_EPOCH
+        )
+        for _, header in walk:
+            segment.note_batch(header)
+            self._note_epoch(header)
+            if verified:
+                return
 
     def _note_epoch(self, header: BatchHeader) -> None:
         """Make the epoch cache agree with a batch; what ended below the log start is forgotten."""

@@ -17,6 +17,7 @@ from liftbridge_broker.model.ids import LeaderEpoch, Offset, PartitionId
 from liftbridge_broker.ports.files import FileHandle, Files
 from liftbridge_broker.storage.types import READ_BLOCK_BYTES
 
+NO_EPOCH: Final = LeaderEpoch(0)
 _PROLOGUE_BYTES: Final = PROLOGUE.to_bytes(4, "big")
 _SEARCH_BLOCK_BYTES: Final = 1 << 20
 _HEADER_BLOCK_BYTES: Final = 4096
@@ -51,7 +52,12 @@ class LogFile(NamedTuple):
 
 
 def scan_batches(
-    file: LogFile, *, start: int, base_offset: Offset, verified: bool
+    file: LogFile,
+    *,
+    start: int,
+    base_offset: Offset,
+    verified: bool,
+    epoch: LeaderEpoch = NO_EPOCH,
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Headers from a position to the end of a file, with their positions.
 
@@ -60,6 +66,7 @@ def scan_batches(
         start: Position of a batch.
         base_offset: Offset that batch must begin at.
         verified: Whether checksums are verified; else only headers are read.
+        epoch: Leader epoch of the batch before.
 
     Raises:
         CorruptionError: What comes next is no whole batch of the partition that adjoins the one
@@ -67,7 +74,6 @@ def scan_batches(
     """
     position = start
     expected = base_offset
-    epoch = LeaderEpoch(0)
     block, block_start = b"", start
     while position < file.size:
         at = position - block_start
