@@ -269,7 +269,7 @@ class FetchBatchesCall:
         self._is_pumping = True
         try:
             while call.writable:
-                chunk = read.pull(CHUNK_BYTES)
+                chunk = read.pull(min(CHUNK_BYTES, call.room + 1))
                 if chunk is None:
                     return
                 if not chunk.data:

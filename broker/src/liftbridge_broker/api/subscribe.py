@@ -105,7 +105,7 @@ class SubscribeCall:
         self._is_pumping = True
         try:
             while call.writable:
-                slices, end, waits = subscription.pull(PULL_BYTES)
+                slices, end, waits = subscription.pull(min(PULL_BYTES, call.room + 1))
                 if slices:
                     call.send(cast("list[bytes]", slices))  # views are joined like bytes
                 if end is not None:
