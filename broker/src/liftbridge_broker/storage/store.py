@@ -188,6 +188,9 @@ class LogStore:
             # A whole journal that does not know a log says that nothing of it was synced.
             state = EMPTY_STATE
         path = self._directory.make_log(partition, name)
+        if not self.was_clean:
+            # A process that was killed may have left files whose names are not durable.
+            self._files.sync_directory(path)
         policy = effective_policy(options.fsync_policy)
         log, report = PartitionLog.open(
             self._files,

@@ -325,6 +325,11 @@ class MemoryFiles:
         return len(self._submitted)
 
     @property
+    def is_cut(self) -> bool:
+        """Whether the power is away."""
+        return self._is_cut
+
+    @property
     def open_count(self) -> int:
         """Handles that are open, to find leaks."""
         return len(self._handles)

@@ -38,6 +38,7 @@ POLICIES = (FsyncPolicy.COMMIT, FsyncPolicy.INTERVAL, FsyncPolicy.NEVER)
 CAPACITY_BYTES = 1 << 30
 MILLISECOND_NS = 1_000_000
 CUTS_PER_SEED = 10
+KILL_CHANCE = 0.2
 TRACE_LINES = 60
 
 
@@ -97,6 +98,7 @@ class PowerCuts:
         self.deleting: set[PartitionId] = set()
         self.has_identity = False
         self.may_be_clean = False
+        self.is_truncating = False
         for _ in range(self.random.randint(1, 3)):
             self._new_partition()
         self.operations = self._draw_operations()
@@ -238,6 +240,7 @@ class PowerCuts:
         self._note(f"truncate {partition >> 24} to {end}")
         # The promise of durability ends where the cut was asked for.
         model.durable_end = min(model.durable_end, end)
+        self.is_truncating = True
         try:
             self.bed.store.truncate([(partition, Offset(end))], self.bed.now)
         except FilesError as error:
@@ -248,6 +251,8 @@ class PowerCuts:
                 self.bed.files.kill()
                 self._restart()
             return
+        finally:
+            self.is_truncating &= self.bed.files.is_cut
         model.end = end
         model.records = {o: record for o, record in model.records.items() if o < end}
         model.leader_epoch += 1
@@ -340,8 +345,13 @@ class PowerCuts:
 
     def _crash(self) -> None:
         while True:
-            self.cut_count += 1
-            self.bed.files.crash(self.random)
+            if self.random.random() < KILL_CHANCE and not self.is_truncating:
+                # Only the process died: what it wrote is visible, and not durable. Not within a
+                # truncation: what it removed may come back then, as if it had not begun.
+                self.bed.files.kill()
+            else:
+                self.cut_count += 1
+                self.bed.files.crash(self.random)
             self.bed.files.capacity_bytes = CAPACITY_BYTES
             if self.random.random() < 0.3:
                 self.bed.files.cut_power_at(self.bed.files.points + self.random.randint(1, 30))
@@ -377,6 +387,7 @@ class PowerCuts:
         bed.store.begin(bed.now)
         assert not bed.told("unknown_directory_kept")
         self.may_be_clean = False
+        self.is_truncating = False
         self._note("restarted")
 
     def _take_offline(self, partition: PartitionId, reason: str) -> None:
