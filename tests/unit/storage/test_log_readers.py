@@ -7,41 +7,26 @@ import pytest
 from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.logformat.batch import HEADER_SIZE, walk_verified
 from liftbridge_broker.model.ids import Offset, PartitionId
-from liftbridge_broker.ports.files import FileHandle, Token
+from liftbridge_broker.ports.files import Token
 from liftbridge_broker.storage.batch_reader import BatchReader
 from liftbridge_broker.storage.reader import LogReader
 from liftbridge_broker.storage.reverse import ReverseReader
 from liftbridge_broker.storage.types import READ_BLOCK_BYTES, LogLimits, ReadResult
 from liftbridge_testkit.batches import Batches, frames_of, offsets_of
-from liftbridge_testkit.log_bench import UNLIMITED, LogBench, damaged, log_path, starts_of
-from liftbridge_testkit.memory_files import Fault, MemoryFiles
+from liftbridge_testkit.log_bench import (
+    LogBench,
+    ReadCounter,
+    damaged,
+    log_path,
+    read_all,
+    read_back,
+    starts_of,
+    ten_batches,
+)
+from liftbridge_testkit.memory_files import Fault
 
 MIB = 1 << 20
 SMALL = LogLimits(700, 0)
-
-
-class ReadCounter(MemoryFiles):
-    """Counts reads of log files and their bytes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reads = 0
-        self.read_bytes = 0
-
-    def try_read(self, handle: FileHandle, position: int, length: int) -> bytes | None:
-        data = super().try_read(handle, position, length)
-        if data is not None:
-            self.reads += 1
-            self.read_bytes += len(data)
-        return data
-
-
-def filled(limits: LogLimits = UNLIMITED) -> LogBench:
-    """Batches of three records; the second of each has 50 bytes."""
-    bench = LogBench(limits)
-    for number in range(10):
-        bench.append(b"%d" % number, b"x" * 50, b"y", timestamp=number)
-    return bench
 
 
 def drain(read: Callable[[], ReadResult]) -> list[Offset]:
@@ -51,26 +36,6 @@ def drain(read: Callable[[], ReadResult]) -> list[Offset]:
         if not result.slices:
             return found
         found += offsets_of(result.slices)
-
-
-def read_all(reader: LogReader | BatchReader, max_bytes: int, end: int) -> int:
-    """Read to the end; how many records there were."""
-    count = 0
-    while True:
-        result = reader.read(max_bytes, Offset(end))
-        if not result.slices:
-            return count
-        count += result.count
-
-
-def read_back(reader: ReverseReader, max_bytes: int) -> list[Offset]:
-    """Read to the start, newest first."""
-    found: list[Offset] = []
-    while not reader.is_done:
-        result = reader.read(max_bytes)
-        assert result.count == len(result.slices)
-        found += [offsets_of([piece])[0] for piece in result.slices]
-    return found
 
 
 def all_from(bench: LogBench, first: int, max_bytes: int, end: int) -> list[Offset]:
@@ -84,13 +49,13 @@ def all_from(bench: LogBench, first: int, max_bytes: int, end: int) -> list[Offs
 @pytest.mark.parametrize("max_bytes", [1, 50, 130, 300, 700, MIB])
 @pytest.mark.parametrize("end", [0, 1, 2, 3, 4, 17, 29, 30, 99])
 def test_reader_gives_every_record_once_up_to_the_end(max_bytes: int, end: int) -> None:
-    bench = filled()
+    bench = ten_batches()
     for first in range(31):
         assert all_from(bench, first, max_bytes, end) == list(range(first, min(end, 30)))
 
 
 def test_slices_are_whole_batches_where_they_fit() -> None:
-    bench = filled()
+    bench = ten_batches()
     result = bench.log.reader(Offset(0)).read(MIB, Offset(30))
     assert (len(result.slices), result.count) == (10, 30)
     result = bench.log.reader(Offset(1)).read(MIB, Offset(29))
@@ -98,7 +63,7 @@ def test_slices_are_whole_batches_where_they_fit() -> None:
 
 
 def test_batch_that_does_not_fit_behind_others_is_left_whole() -> None:
-    bench = filled()
+    bench = ten_batches()
     frames = len(bench.files.content(log_path(0))) // 10 - HEADER_SIZE
     reader = bench.log.reader(Offset(0))
     assert offsets_of(reader.read(2 * frames + 10, Offset(30)).slices) == list(range(6))
@@ -116,7 +81,7 @@ def test_record_larger_than_what_is_asked_for_is_given_alone() -> None:
 
 
 def test_reader_waits_at_the_end_and_goes_on() -> None:
-    bench = filled()
+    bench = ten_batches()
     reader = bench.log.reader(Offset(30))
     assert reader.read(MIB, Offset(99)) == ReadResult([], 0)
     bench.append(b"new")
@@ -125,7 +90,7 @@ def test_reader_waits_at_the_end_and_goes_on() -> None:
 
 
 def test_reader_stops_at_an_end_inside_of_a_batch_and_goes_on_there() -> None:
-    bench = filled()
+    bench = ten_batches()
     reader = bench.log.reader(Offset(0))
     ends = [1, 2, 2, 5, 6, 7, 9, 30]
     found = [offsets_of(reader.read(MIB, Offset(end)).slices) for end in ends]
@@ -188,7 +153,7 @@ def test_frames_are_walked_once_when_a_batch_is_read_in_small_pieces() -> None:
 
 
 def test_batch_is_verified_once_until_its_file_changes() -> None:
-    bench = filled()
+    bench = ten_batches()
     assert all_from(bench, 0, MIB, 30) == list(range(30))
     data = bench.files.content(log_path(0))
     bench.files.put(log_path(0), damaged(data, len(data) - 20))
@@ -266,7 +231,7 @@ def test_batch_of_another_partition_is_told_by_every_reader() -> None:
 
 
 def test_file_shorter_than_its_log_is_damage() -> None:
-    bench = filled()
+    bench = ten_batches()
     data = bench.files.content(log_path(0))
     for kept in range(0, len(data), 97):
         bench.files.put(log_path(0), data[:kept])
@@ -314,14 +279,14 @@ def cold_drain(bench: LogBench, reader: LogReader | BatchReader, max_bytes: int)
 
 @pytest.mark.parametrize("max_bytes", [1, 300, MIB])
 def test_bytes_that_are_not_in_memory_are_asked_for(max_bytes: int) -> None:
-    bench = filled(SMALL)
+    bench = ten_batches(SMALL)
     assert bench.log.segment_count > 2
     assert cold_drain(bench, bench.log.reader(Offset(1)), max_bytes) == 29
     assert cold_drain(bench, bench.log.batch_reader(Offset(1)), max_bytes) == 29
 
 
 def test_bytes_that_never_come_are_damage_not_asked_for_again() -> None:
-    bench = filled()
+    bench = ten_batches()
     bench.files.put(log_path(0), bench.files.content(log_path(0))[:500])
     bench.files.is_cold = True
     for reader in (bench.log.reader(Offset(0)), bench.log.batch_reader(Offset(0))):
@@ -340,7 +305,7 @@ def test_bytes_that_never_come_are_damage_not_asked_for_again() -> None:
 
 
 def test_reverse_reader_asks_for_bytes_too() -> None:
-    bench = filled(SMALL)
+    bench = ten_batches(SMALL)
     reader = ReverseReader(bench.log, Offset(29))
     bench.files.is_cold = True
     found: list[Offset] = []
@@ -369,7 +334,7 @@ CHANGES: dict[str, Callable[[LogBench], object]] = {
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("kind", ["frames", "batches", "reverse"])
 def test_read_in_flight_keeps_its_file_open_and_is_dropped(change: str, kind: str) -> None:
-    bench = filled(SMALL)
+    bench = ten_batches(SMALL)
     bench.sync()
     bench.log.close_idle()
     bench.files.is_cold = True
@@ -393,7 +358,7 @@ def test_read_in_flight_keeps_its_file_open_and_is_dropped(change: str, kind: st
 
 
 def test_reader_that_ends_with_a_read_in_flight_leaves_nothing_open() -> None:
-    bench = filled()
+    bench = ten_batches()
     bench.sync()
     bench.log.close_idle()
     bench.files.is_cold = True
@@ -427,7 +392,7 @@ def rest(bench: LogBench, reader: LogReader) -> list[Offset]:
 
 @pytest.mark.parametrize("at", range(31))
 def test_reader_survives_a_roll(at: int) -> None:
-    bench = filled()
+    bench = ten_batches()
     reader = standing(bench, at)
     bench.log.roll()
     bench.append(b"new")
@@ -439,7 +404,7 @@ def test_reader_survives_a_roll(at: int) -> None:
 
 @pytest.mark.parametrize("at", range(31))
 def test_reader_survives_retention(at: int) -> None:
-    bench = filled(SMALL)
+    bench = ten_batches(SMALL)
     reader = standing(bench, at)
     bench.log.set_log_start(Offset(16))
     for path in bench.log.drop_segments_below(Offset(16)):
@@ -449,7 +414,7 @@ def test_reader_survives_retention(at: int) -> None:
 
 @pytest.mark.parametrize("at", range(31))
 def test_reader_survives_compaction(at: int) -> None:
-    bench = filled(SMALL)
+    bench = ten_batches(SMALL)
     reader = standing(bench, at)
     values = bench.values()
     kept = set(range(0, 30, 4))
@@ -474,7 +439,7 @@ def test_reader_survives_compaction(at: int) -> None:
 @pytest.mark.parametrize("at", range(31))
 @pytest.mark.parametrize("end", [0, 5, 13, 27, 29])
 def test_reader_survives_truncation(at: int, end: int) -> None:
-    bench = filled(SMALL)
+    bench = ten_batches(SMALL)
     reader = standing(bench, at)
     bench.log.truncate(Offset(end))
     assert rest(bench, reader) == list(range(at, end))
@@ -495,182 +460,3 @@ def test_reader_goes_on_after_damage_was_cut_away() -> None:
     bench.log.truncate(Offset(1))
     bench.append(b"again", epoch=2)
     assert frames_of(reader.read(MIB, Offset(2)).slices)[0].value == b"again"
-
-
-# Stored batches.
-
-
-@pytest.mark.parametrize("first", range(7))
-@pytest.mark.parametrize("end", range(8))
-def test_batches_are_cut_to_exactly_what_was_asked_for(first: int, end: int) -> None:
-    bench = LogBench()
-    bench.append(b"a", b"b", b"c")
-    bench.append(b"d")
-    bench.append(b"e", b"f", b"g")
-    data = bench.log.read_batches(Offset(first), MIB, Offset(end))
-    headers = [header for _, header in walk_verified(data, 0, len(data))]
-    if first >= end:
-        assert data == b""
-        return
-    assert (headers[0].base_offset, headers[-1].end_offset) == (first, min(end, 7))
-
-
-def test_whole_batches_are_the_stored_bytes_in_one_slice() -> None:
-    bench = filled()
-    result = bench.log.batch_reader(Offset(0)).read(MIB, Offset(30))
-    assert len(result.slices) == 1
-    assert bytes(result.slices[0]) == bench.files.content(log_path(0))
-    assert result.count == 30
-
-
-def test_batches_are_bounded_and_at_least_one_is_given() -> None:
-    bench = LogBench()
-    for number in range(100, 110):
-        bench.append_raw(bench.made.make(number - 100, [b"%d" % number]))
-    size = len(bench.log.read_batches(Offset(5), 1, Offset(10)))
-    bench.log.set_log_start(Offset(3))
-    for max_bytes, count in ((1, 1), (size, 1), (2 * size - 1, 1), (2 * size, 2), (MIB, 7)):
-        data = bench.log.read_batches(Offset(3), max_bytes, Offset(10))
-        assert len(list(walk_verified(data, 0, len(data)))) == count
-    with pytest.raises(AssertionError):
-        bench.log.read_batches(Offset(2), MIB, Offset(10))
-
-
-def test_blocking_read_of_batches_needs_no_page_cache() -> None:
-    bench = filled()
-    bench.files.is_cold = True
-    assert bench.log.read_batches(Offset(0), MIB, Offset(30)) == bench.files.content(log_path(0))
-
-
-# Backwards.
-
-
-@pytest.mark.parametrize("max_bytes", [1, 100, 500, MIB])
-@pytest.mark.parametrize("newest", [-1, 0, 1, 2, 3, 17, 29, 30, 99])
-def test_reverse_reader_gives_newest_first(max_bytes: int, newest: int) -> None:
-    bench = filled(SMALL)
-    bench.log.set_log_start(Offset(2))
-    reader = ReverseReader(bench.log, Offset(newest))
-    found: list[Offset] = []
-    while not reader.is_done:
-        result = reader.read(max_bytes)
-        assert sum(map(len, result.slices)) <= max_bytes or result.count == 1
-        found += [offsets_of([piece])[0] for piece in result.slices]
-    assert found == list(range(min(newest, 29), 1, -1))
-    assert reader.read(max_bytes) == ReadResult([], 0)
-
-
-def test_reverse_reader_reads_stretches_of_a_large_log() -> None:
-    bench = LogBench(files=ReadCounter())
-    assert isinstance(bench.files, ReadCounter)
-    for number in range(1000):
-        bench.append(b"x" * 1000, timestamp=number)
-    reader = ReverseReader(bench.log, Offset(999))
-    assert read_back(reader, 30_000) == list(range(999, -1, -1))
-    assert bench.files.read_bytes <= 1.1 * bench.log.size_bytes
-    assert bench.files.reads <= 30
-
-
-def test_reverse_reader_stops_when_retention_overtakes_it() -> None:
-    bench = filled(SMALL)
-    reader = ReverseReader(bench.log, Offset(29))
-    assert reader.read(100).count
-    bench.log.set_log_start(Offset(25))
-    bench.log.drop_segments_below(Offset(25))
-    assert read_back(reader, 100)[-1] == 25
-
-
-def test_reverse_reader_stops_at_the_oldest_offset_it_was_given() -> None:
-    bench = filled(SMALL)
-    for oldest in range(31):
-        reader = ReverseReader(bench.log, Offset(29), Offset(oldest))
-        assert read_back(reader, 100) == list(range(29, oldest - 1, -1))
-
-
-def test_reverse_reader_drops_what_retention_hides_while_it_holds_it() -> None:
-    bench = filled()
-    reader = ReverseReader(bench.log, Offset(29))
-    assert reader.read(1).count == 1
-    bench.log.set_log_start(Offset(20))
-    assert read_back(reader, 100) == list(range(28, 19, -1))
-
-
-def test_reverse_reader_notices_a_stretch_of_another_partition() -> None:
-    bench = LogBench()
-    bench.append(b"a")
-    bench.files.put(log_path(0), Batches(PartitionId(4 << 24 | 3)).make(0, [b"a"]))
-    with pytest.raises(CorruptionError):
-        read_back(ReverseReader(bench.log, Offset(0)), MIB)
-
-
-def test_reverse_reader_survives_truncation() -> None:
-    bench = filled(SMALL)
-    reader = ReverseReader(bench.log, Offset(29))
-    bench.log.truncate(Offset(10))
-    assert offsets_of(reader.read(MIB).slices[::-1])[-1] == 9
-
-
-# Times.
-
-
-def test_first_record_of_a_time_and_last_record_before_it() -> None:
-    bench = LogBench(SMALL)
-    for number in range(20):
-        bench.append(b"x" * 100, b"y", timestamp=10 * (number // 2))
-    for timestamp in range(-5, 105):
-        later = [n for n in range(40) if 10 * (n // 4) >= timestamp]
-        before = [n for n in range(40) if 10 * (n // 4) <= timestamp]
-        assert bench.log.offset_for_timestamp(timestamp) == (later[0] if later else 40)
-        found = bench.log.last_offset_at_or_before(timestamp)
-        assert found == (before[-1] if before else None)
-
-
-def test_times_between_two_segments_belong_to_the_later_one() -> None:
-    bench = LogBench()
-    bench.append(b"a", timestamp=10)
-    bench.log.roll()
-    bench.append(b"b", timestamp=30)
-    bench.log.roll()
-    assert bench.log.offset_for_timestamp(20) == 1
-    assert bench.log.offset_for_timestamp(10) == 0
-    assert bench.log.offset_for_timestamp(31) == 2
-    assert bench.log.last_offset_at_or_before(20) == 0
-
-
-def test_times_that_fell_are_found_by_the_first_record_that_reaches_them() -> None:
-    bench = LogBench()
-    times = [50, 90, 20, 30, 95, 10]
-    for timestamp in times:
-        bench.append(b"x" * 5000, timestamp=timestamp)
-    for timestamp in range(100):
-        later = [n for n, t in enumerate(times) if t >= timestamp]
-        assert bench.log.offset_for_timestamp(timestamp) == (later[0] if later else 6)
-
-
-def test_times_skip_what_is_hidden_or_gone() -> None:
-    bench = LogBench(LogLimits(100, 0))
-    bench.append(b"a", b"b", timestamp=10)
-    bench.append_raw(bench.made.filler(2, 8, timestamp=20))
-    bench.append_raw(bench.made.sparse(8, 12, {9: b"c"}, timestamp=30))
-    bench.append_raw(bench.made.filler(12, 20, timestamp=40))
-    log = bench.log
-    assert [log.offset_for_timestamp(t) for t in (5, 15, 25, 35)] == [0, 9, 9, 20]
-    assert [log.last_offset_at_or_before(t) for t in (5, 15, 35)] == [None, 1, 9]
-    assert (log.first_timestamp(), log.last_timestamp()) == (10, 30)
-    log.set_log_start(Offset(1))
-    assert (log.offset_for_timestamp(5), log.first_timestamp()) == (1, 10)
-    log.set_log_start(Offset(5))
-    assert (log.offset_for_timestamp(5), log.first_timestamp()) == (9, 30)
-    assert log.last_offset_at_or_before(29) is None
-    log.set_log_start(Offset(10))
-    assert (log.offset_for_timestamp(5), log.first_timestamp()) == (20, None)
-    assert log.last_timestamp() is None
-
-
-def test_last_record_is_found_behind_many_fillers() -> None:
-    bench = LogBench()
-    bench.append(b"a", timestamp=10)
-    for number in range(200):
-        bench.append_raw(bench.made.filler(1 + number, 2 + number, timestamp=20))
-    assert bench.log.last_timestamp() == 10
-    assert bench.log.last_offset_at_or_before(50) == 0

@@ -4,10 +4,14 @@ from collections.abc import Sequence
 
 from liftbridge_broker.logformat.frames import Frame
 from liftbridge_broker.model.ids import Offset
+from liftbridge_broker.ports.files import FileHandle
+from liftbridge_broker.storage.batch_reader import BatchReader
 from liftbridge_broker.storage.log import PartitionLog
+from liftbridge_broker.storage.reader import LogReader
+from liftbridge_broker.storage.reverse import ReverseReader
 from liftbridge_broker.storage.state import LogState
 from liftbridge_broker.storage.types import EMPTY_STATE, LogLimits, RecoveryReport
-from liftbridge_testkit.batches import PARTITION, Batches, frames_of, header_of
+from liftbridge_testkit.batches import PARTITION, Batches, frames_of, header_of, offsets_of
 from liftbridge_testkit.memory_files import MemoryFiles
 
 DIRECTORY = "streams/foo/0"
@@ -121,3 +125,78 @@ def index_path(base: int) -> str:
 def starts_of(batches: Sequence[bytes]) -> list[int]:
     """Where each of some batches begins when they are joined."""
     return [sum(map(len, batches[:number])) for number in range(len(batches))]
+
+
+def three_batches(*, synced: int) -> tuple[LogBench, list[bytes]]:
+    """A log of three batches of two records each, of which some batches are synced."""
+    bench = LogBench()
+    batches = []
+    for number in range(3):
+        batches.append(bench.append(b"%da" % number, b"%db" % number))
+        if number + 1 == synced:
+            bench.sync()
+    bench.files.kill()
+    return bench, batches
+
+
+def segmented(count: int, *, synced: int) -> LogBench:
+    """A log of segments with two records each."""
+    bench = LogBench(LogLimits(1000, 0))
+    for number in range(count):
+        bench.append(b"x" * 500, b"%d" % number * 500)
+        if number + 1 == synced:
+            bench.sync()
+    bench.files.kill()
+    return bench
+
+
+def ten_batches(limits: LogLimits = UNLIMITED) -> LogBench:
+    """Batches of three records; the second of each has 50 bytes."""
+    bench = LogBench(limits)
+    for number in range(10):
+        bench.append(b"%d" % number, b"x" * 50, b"y", timestamp=number)
+    return bench
+
+
+def read_all(reader: LogReader | BatchReader, max_bytes: int, end: int) -> int:
+    """Read to the end; how many records there were."""
+    count = 0
+    while True:
+        result = reader.read(max_bytes, Offset(end))
+        if not result.slices:
+            return count
+        count += result.count
+
+
+def read_back(reader: ReverseReader, max_bytes: int) -> list[Offset]:
+    """Read to the start, newest first."""
+    found: list[Offset] = []
+    while not reader.is_done:
+        result = reader.read(max_bytes)
+        assert result.count == len(result.slices)
+        found += [offsets_of([piece])[0] for piece in result.slices]
+    return found
+
+
+class ReadCounter(MemoryFiles):
+    """Counts reads of log files.
+
+    Attributes:
+        reads: Reads that were served from memory.
+        read_bytes: Bytes of log files read in any way.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+        self.read_bytes = 0
+
+    def read(self, handle: FileHandle, position: int, length: int) -> bytes:
+        data = super().read(handle, position, length)
+        if self._handles[handle].path.endswith(".log"):
+            self.read_bytes += len(data)
+        return data
+
+    def try_read(self, handle: FileHandle, position: int, length: int) -> bytes | None:
+        self.reads += 1
+        return super().try_read(handle, position, length)
