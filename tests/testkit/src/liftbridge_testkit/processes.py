@@ -196,8 +196,10 @@ class ServerProcess:
         self._popen().send_signal(number)
 
     def pause(self) -> None:
-        """Freeze the server (SIGSTOP): its connections stay open and nothing moves."""
+        """Freeze the server (SIGSTOP) and see it frozen: its connections stay, nothing moves."""
         self.signal(signal.SIGSTOP)
+        pid = self._popen().pid
+        self.wait_until(lambda: _is_stopped(pid), "frozen")
 
     def resume(self) -> None:
         """Let a frozen server go on (SIGCONT)."""
@@ -458,6 +460,15 @@ def _cpu_ticks(pid: int) -> int:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return int(fields[11]) + int(fields[12])
     return 0
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether every thread of a process is stopped; a signal takes its time to reach all."""
+    states = [
+        task.joinpath("stat").read_text().rpartition(")")[2].split()[0]
+        for task in Path(f"/proc/{pid}/task").iterdir()
+    ]
+    return all(state == "T" for state in states)
 
 
 def _rss_bytes(pid: int) -> int:
