@@ -368,6 +368,21 @@ def test_failed_compaction_is_told_and_changes_nothing(bed: StoreBed) -> None:
     assert not bed.store.failure
 
 
+@pytest.mark.parametrize("is_full", [True, False])
+def test_result_that_cannot_be_put_in_place_is_given_up(bed: StoreBed, *, is_full: bool) -> None:
+    bed.start({A: COMPACT})
+    fill(bed, 12, keys="abc")
+    bed.files.fail(Fault("rename", "*.log.cleaned", is_full=is_full))
+    bed.now = Instant(bed.now + 110 * MS)
+    while not bed.told("compaction_failed"):
+        bed.store.on_timer(bed.now, bed.wall_ns)
+        bed.now = Instant(bed.now + 10 * MS)
+    assert len(values_in(bed.log(A))) == 12
+    assert bool(bed.store.failure) is not is_full
+    bed.advance(3_000 * MS)
+    assert bool(bed.told("log_compacted")) is is_full
+
+
 def test_log_deleted_while_it_is_compacted_is_left_alone(bed: StoreBed) -> None:
     bed.start({A: COMPACT, B: PLAIN})
     for number in range(30):

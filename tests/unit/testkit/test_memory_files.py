@@ -230,3 +230,30 @@ def test_kill_keeps_what_was_written() -> None:
 
     assert files.content("a") == b"1"
     assert files.open_count == 0
+
+
+def test_kill_does_not_call_off_a_planned_power_cut() -> None:
+    files = MemoryFiles()
+    files.cut_power_at(2)
+    files.open("a", create=True)
+    files.kill()
+    with pytest.raises(PowerCutError):
+        files.open("b", create=True)
+    assert files.is_cut
+    files.crash(None)
+    assert not files.is_cut
+
+
+def test_lost_sectors_are_counted_and_can_be_turned_off() -> None:
+    def lost(chance: float) -> int:
+        count = 0
+        for seed in range(20):
+            files = MemoryFiles()
+            files.lost_sector_chance = chance
+            files.append(files.open("a", create=True), b"x" * 2_000)
+            files.crash(Random(seed))
+            count += files.lost_sector_count
+        return count
+
+    assert lost(0.0) == 0
+    assert lost(1.0) > 5

@@ -144,6 +144,9 @@ class Compactions:
         except CorruptionError as error:
             self._fail(work, error.text, now)
             return
+        except FilesError as error:
+            self._fail(work, error.text, now)
+            raise
         if is_whole:
             is_complete = result.map_end >= job.until
             if is_complete and not job.map_start:
