@@ -488,10 +488,8 @@ class LogStore:
         self._flush.note_journal(now)
 
     def _on_purged(self, event: FileEvent, now: Instant, wall_ns: int) -> None:
-        self._trash.on_event(event, now, wall_ns)
-        if event.error is not None:
-            raise event.error
-        self._teller.tell("trash_purged", entries=1, bytes=0)
+        size = self._trash.on_event(event, now, wall_ns)
+        self._teller.tell("trash_purged", entries=1, bytes=size)
         if self._space.is_full:
             self._trash.on_pressure()
 

@@ -6,7 +6,9 @@ first is purged at once. Purging runs off the loop, one log at a time.
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
+from liftbridge_broker.errors import FilesError
 from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.ports.files import FileEvent, Files, Token
 from liftbridge_broker.storage.directory import TrashedLog
@@ -21,7 +23,7 @@ class TrashBin:
         self._new_token = new_token
         self._waiting: deque[TrashedLog] = deque()
         self._deadline: Instant | None = None
-        self._purging: tuple[Token, TrashedLog] | None = None
+        self._purging: tuple[Token, int] | None = None
 
     @property
     def count(self) -> int:
@@ -57,20 +59,37 @@ class TrashBin:
         """Whether an event belongs to the purge under way."""
         return self._purging is not None and self._purging[0] == token
 
-    def on_event(self, event: FileEvent, now: Instant, wall_ns: int) -> TrashedLog:
-        """The purge ended; after an error its log stays where it is until the next start."""
+    def on_event(self, event: FileEvent, now: Instant, wall_ns: int) -> int:
+        """The purge ended; the bytes that are free now.
+
+        Raises:
+            FilesError: It failed; the log stays where it is until the next start.
+        """
         assert self._purging is not None
         assert self._purging[0] == event.token
-        log = self._purging[1]
+        size = self._purging[1]
         self._purging = None
         self._arm(now, wall_ns)
-        return log
+        if event.error is not None:
+            raise event.error
+        return size
 
     def _purge_first(self) -> None:
         log = self._waiting.popleft()
         token = self._new_token()
-        self._purging = token, log
+        self._purging = token, self._size(log)
         self._files.submit_remove(token, log.path)
+
+    def _size(self, log: TrashedLog) -> int:
+        """Bytes of the files of a log; blocking, some microseconds for each."""
+        size = 0
+        for name in self._files.list(log.path):
+            # What cannot be opened is not counted; whether it can be removed will show.
+            with suppress(FilesError):
+                handle = self._files.open(f"{log.path}/{name}")
+                size += self._files.size(handle)
+                self._files.close(handle)
+        return size
 
     def _arm(self, now: Instant, wall_ns: int) -> None:
         if not self._waiting:
