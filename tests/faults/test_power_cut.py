@@ -13,7 +13,26 @@ from liftbridge_testkit.power_cut import CUTS_PER_SEED, run_seed
 
 CUTS = 10_000
 SHARDS = 10
-REGRESSION_SEEDS = (0, 11, 17, 34, 37, 41, 58, 118, 227, 259, 262, 456, 504, 515, 748, 817)
+REGRESSION_SEEDS = (
+    0,
+    11,
+    17,
+    34,
+    37,
+    41,
+    58,
+    118,
+    227,
+    259,
+    262,
+    456,
+    504,
+    515,
+    748,
+    817,
+    1334,
+    11200,
+)
 """Each showed a fault when it was first run: in truncation, recovery, the journal or compaction."""
 
 

@@ -45,6 +45,7 @@ from liftbridge_broker.storage.flush import (
 )
 from liftbridge_broker.storage.journal import Journal, LoadedJournal, open_journal
 from liftbridge_broker.storage.log import PartitionLog
+from liftbridge_broker.storage.opening import open_log
 from liftbridge_broker.storage.publishers import read_publishers, save_publishers
 from liftbridge_broker.storage.reserve import SpaceGuard, SpaceLimits
 from liftbridge_broker.storage.telling import Teller
@@ -188,23 +189,17 @@ class LogStore:
             # A whole journal that does not know a log says that nothing of it was synced.
             state = EMPTY_STATE
         path = self._directory.make_log(partition, name)
-        if not self.was_clean:
-            # A process that was killed may have left files whose names are not durable.
-            self._files.sync_directory(path)
-        policy = effective_policy(options.fsync_policy)
-        log, report = PartitionLog.open(
+        log, report = open_log(
             self._files,
             path,
             partition,
             limits_of_log(options),
             state,
-            clean=self.was_clean,
-            commit=state is None or partition in self._strict,
+            was_clean=self.was_clean,
+            is_strict=partition in self._strict,
         )
+        policy = effective_policy(options.fsync_policy)
         log.commit = policy is FsyncPolicy.COMMIT
-        if state is not None and not self.was_clean:
-            # A log start that was raised says nothing of the batch it lies in.
-            log.recovery_point = min(log.recovery_point, state.recovery_point)
         stored = StoredLog(
             partition,
             name,

@@ -1,0 +1,58 @@
+"""Opening a log after a stop whose nature decides what may be believed.
+
+A process that was killed leaves names and bytes that are visible and not durable. What is decided
+on the strength of them, here or in recovery, must not outlive them: a power cut soon after would
+show a directory that no order of writes explains.
+"""
+
+from liftbridge_broker.model.ids import PartitionId
+from liftbridge_broker.ports.files import Files
+from liftbridge_broker.storage.log import PartitionLog
+from liftbridge_broker.storage.state import LogState
+from liftbridge_broker.storage.types import LogLimits, RecoveryReport
+
+
+def open_log(
+    files: Files,
+    path: str,
+    partition: PartitionId,
+    limits: LogLimits,
+    state: LogState | None,
+    *,
+    was_clean: bool,
+    is_strict: bool,
+) -> tuple[PartitionLog, RecoveryReport]:
+    """Open the log of a partition and recover it when the stop was not clean.
+
+    Args:
+        files: The data directory.
+        path: Folder of the log.
+        partition: Its partition.
+        limits: When it rolls.
+        state: What the journal says, durably; `None` when the journal lost it.
+        was_clean: Whether the last broker stopped in order.
+        is_strict: Whether all above the recovery point was written under policy `commit`.
+
+    Raises:
+        FilesError: The files cannot be read or made; nothing was lost.
+    """
+    if not was_clean:
+        files.sync_directory(path)
+    log, report = PartitionLog.open(
+        files,
+        path,
+        partition,
+        limits,
+        state,
+        clean=was_clean,
+        commit=state is None or is_strict,
+    )
+    if was_clean:
+        return log, report
+    if state is not None:
+        # A log start that was raised says nothing of the batch it lies in.
+        log.recovery_point = min(log.recovery_point, state.recovery_point)
+    if report.removed:
+        # Else they are back after a power cut, torn, and below a recovery point that moved on.
+        files.sync_directory(path)
+    return log, report
