@@ -184,6 +184,7 @@ async def test_permission_violation_is_told_and_the_link_stays(tmp_path):
             told = " ".join(str(fields["reason"]) for fields in observer.of("nats_error"))
             assert 'Permissions Violation for Subscription to "secret.x"' in told
             assert 'Permissions Violation for Publish to "secret.y"' in told
+            await messaging.flushed()
             messaging.publish_echo([frame("ok.x", b"fine")])
             await sink.until(lambda: sink.payloads(2) == [b"fine"])
             assert observer.of("nats_disconnected") == []
