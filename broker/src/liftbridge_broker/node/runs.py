@@ -11,10 +11,11 @@ from typing import Final, NamedTuple, Protocol
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import LeaderEpoch, Offset
 from liftbridge_broker.replication.publishers import PublisherStamp
+from liftbridge_broker.wire.acks import AckPolicy
 
-POLICY_LEADER: Final = 0
-POLICY_ALL: Final = 1
-POLICY_NONE: Final = 2
+POLICY_LEADER: Final = AckPolicy.LEADER.value
+POLICY_ALL: Final = AckPolicy.ALL.value
+POLICY_NONE: Final = AckPolicy.NONE.value
 
 
 class Stored(NamedTuple):
