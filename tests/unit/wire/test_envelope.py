@@ -13,7 +13,6 @@ from liftbridge_broker.wire.envelope import (
     decode,
     decode_ack,
     decode_publish,
-    decode_publishes,
     encode,
     encode_publish,
     encode_with_crc,
@@ -116,9 +115,9 @@ def test_envelope_cut_anywhere_is_whole_or_plain():
             assert decoded is None or decoded.ByteSize() == end - 8
 
 
-def test_run_is_decoded_like_its_members():
+def test_only_enveloped_payloads_are_opened():
     payloads = [b"plain", encode_publish(MESSAGE), MAGIC, b""]
-    assert decode_publishes(payloads) == [None, MESSAGE, None, None]
+    assert [decode_publish(payload) for payload in payloads] == [None, MESSAGE, None, None]
 
 
 def test_mutated_envelopes_never_raise():

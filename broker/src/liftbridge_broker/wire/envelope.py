@@ -14,7 +14,6 @@ envelope is a plain message. The original's reader slices by the header length i
 on `B9 0E 43 B4 00 FF 00 00`; here a header length outside 8 to the size of the data is not sound.
 """
 
-from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final
 
@@ -92,12 +91,6 @@ def decode_publish(data: bytes) -> api_pb2.Message | None:
         return api_pb2.Message.FromString(payload)
     except DecodeError:
         return None
-
-
-def decode_publishes(payloads: Iterable[bytes]) -> list[api_pb2.Message | None]:
-    """`decode_publish` of each payload of a run."""
-    decode_one = decode_publish
-    return [decode_one(data) if data.startswith(MAGIC) else None for data in payloads]
 
 
 def decode_ack(data: bytes) -> api_pb2.Ack | None:
