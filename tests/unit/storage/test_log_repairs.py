@@ -235,6 +235,68 @@ def test_segments_below_the_log_start_are_removed_at_the_start() -> None:
     assert list(bench.values()) == [5, 6, 7]
 
 
+def merged(*, stale: int, log_start: int, ends: bool = False) -> LogBench:
+    """Segments [0, 2), [2, 4), [4, 6) merged into one, and one of them left beside it.
+
+    Args:
+        stale: Base offset of the one that was left.
+        log_start: Log start offset in the journal.
+        ends: Whether the log ends there; else a segment follows.
+    """
+    bench = segmented(4, synced=4)
+    parts = [bench.files.content(log_path(base)) for base in (0, 2, 4)]
+    bench.files.put(log_path(0), b"".join(parts))
+    for base in {2, 4} - {stale}:
+        bench.files.remove(log_path(base))
+    if ends:
+        bench.files.remove(log_path(6))
+    end = Offset(6 if ends else 8)
+    bench.journal = bench.log.state._replace(log_start=Offset(log_start), recovery_point=end)
+    return bench
+
+
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("log_start", [0, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize("stale", [2, 4])
+def test_merged_segment_outlives_a_stale_one_that_it_covers(
+    stale: int, log_start: int, ends: bool
+) -> None:
+    bench = merged(stale=stale, log_start=log_start, ends=ends)
+    report = bench.open()
+    assert report.quarantined == ()
+    assert log_path(stale) in report.removed
+    assert log_path(0) not in report.removed
+    assert list(bench.values()) == list(range(log_start, 6 if ends else 8))
+
+
+def test_merged_segment_below_the_log_start_goes_with_what_it_covers() -> None:
+    bench = merged(stale=2, log_start=6)
+    assert {log_path(0), log_path(2)} <= set(bench.open().removed)
+    assert list(bench.values()) == [6, 7]
+
+
+@pytest.mark.parametrize("batch", [0, 1, 2])
+def test_damaged_merged_segment_is_kept_for_an_operator(batch: int) -> None:
+    bench = merged(stale=2, log_start=2)
+    data = bench.files.content(log_path(0))
+    bench.files.put(log_path(0), damaged(data, batch * len(data) // 3, 4))
+    before = bench.files.content(log_path(0))
+    report = bench.open()
+    assert bench.files.content(log_path(0)) == before
+    assert log_path(0) not in report.removed
+    assert report.quarantined == (log_path(0),)
+
+
+def test_torn_segment_below_the_log_start_is_removed() -> None:
+    bench = segmented(3, synced=3)
+    bench.files.put(log_path(0), bench.files.content(log_path(0))[:-30])
+    bench.journal = bench.log.state._replace(log_start=Offset(2), recovery_point=Offset(6))
+    report = bench.open()
+    assert report.quarantined == ()
+    assert log_path(0) in report.removed
+    assert list(bench.values()) == [2, 3, 4, 5]
+
+
 def test_log_whose_unsynced_end_was_below_the_log_start_begins_there() -> None:
     bench = segmented(2, synced=1)
     bench.files.put(log_path(2), b"")

@@ -23,7 +23,7 @@ from liftbridge_broker.storage.directory import (
 )
 from liftbridge_broker.storage.journal import LoadedJournal, parse_journal
 from liftbridge_broker.storage.rewrite import is_summary_of
-from liftbridge_broker.storage.scan import LogFile, scan_batches
+from liftbridge_broker.storage.scan import LogFile, reaches_beyond, scan_batches
 from liftbridge_broker.storage.segment import (
     CLEANED_SUFFIX,
     CUT_SUFFIX,
@@ -243,7 +243,9 @@ class Verification:
         for number, base in enumerate(bases):
             behind = bases[number + 1] if number + 1 < len(bases) else None
             name = f"{path}/{log_name(base)}"
-            if base < end and behind is not None and behind <= end:
+            if base < end and not reaches_beyond(
+                self._files, name, partition, base, behind=behind, limit=end
+            ):
                 yield Finding(Severity.NOTE, name, 0, "merged into the segment before it")
                 continue
             if base != end:

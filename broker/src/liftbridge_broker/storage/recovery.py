@@ -21,7 +21,13 @@ from liftbridge_broker.ports.files import Files
 from liftbridge_broker.storage.epochs import LeaderEpochCache
 from liftbridge_broker.storage.index import LoadedIndex, Resume, keep_below, load_index
 from liftbridge_broker.storage.rewrite import complete_truncation, is_summary_of, shrink
-from liftbridge_broker.storage.scan import NO_EPOCH, LogFile, find_batch_behind, scan_batches
+from liftbridge_broker.storage.scan import (
+    NO_EPOCH,
+    LogFile,
+    find_batch_behind,
+    reaches_beyond,
+    scan_batches,
+)
 from liftbridge_broker.storage.segment import (
     CLEANED_SUFFIX,
     CUT_SUFFIX,
@@ -182,17 +188,32 @@ class _Recovery:
         if not self._is_known and self.bases:
             self.log_start = self.bases[0]
         while len(self.bases) > 1 and self.bases[1] <= self.log_start:
-            # The journal holds the log start that made these files meaningless.
-            base_offset = self.bases.pop(0)
+            # The journal holds the log start that made these files meaningless; but what compaction
+            # merged into the first may lie beside it, and says nothing of where that one ends.
+            base_offset, behind = self.bases[:2]
+            if self._reaches_beyond(base_offset, behind, self.log_start):
+                break
+            del self.bases[0]
             self._remove(self.path(base_offset))
             self._remove(f"{self._directory}/{index_name(base_offset)}")
+
+    def _reaches_beyond(self, base_offset: Offset, behind: Offset | None, limit: Offset) -> bool:
+        """Whether a log file may hold records at or above an offset."""
+        return reaches_beyond(
+            self._files,
+            self.path(base_offset),
+            self._partition_id,
+            base_offset,
+            behind=behind,
+            limit=limit,
+        )
 
     def look_at_segments(self) -> _Damage | None:
         """Take the segments in order as far as they are good; the first damage."""
         expected = min(self.bases[0], self.log_start) if self.bases else self.log_start
         for number, base_offset in enumerate(self.bases):
             behind = self.bases[number + 1] if number + 1 < len(self.bases) else None
-            if base_offset < expected and behind is not None and behind <= expected:
+            if base_offset < expected and not self._reaches_beyond(base_offset, behind, expected):
                 # Merged by compaction into the one before; the crash came before its removal.
                 self._covered.append(base_offset)
                 continue

@@ -18,6 +18,7 @@ from liftbridge_broker.ports.files import FileHandle, Files
 from liftbridge_broker.storage.types import READ_BLOCK_BYTES
 
 NO_EPOCH: Final = LeaderEpoch(0)
+_ANYWHERE: Final = Offset(0)
 _PROLOGUE_BYTES: Final = PROLOGUE.to_bytes(4, "big")
 _SEARCH_BLOCK_BYTES: Final = 1 << 20
 _HEADER_BLOCK_BYTES: Final = 4096
@@ -115,13 +116,16 @@ def read_batch(file: LogFile, position: int) -> tuple[BatchHeader, bytes]:
     return header, batch
 
 
-def find_batch_behind(file: LogFile, position: int, offset: Offset) -> bool:
+def find_batch_behind(
+    file: LogFile, position: int, offset: Offset, reaching: Offset = _ANYWHERE
+) -> bool:
     """Whether a valid batch stands behind damage, which tells rot from a torn tail.
 
     Args:
         file: File with damage at `position`.
         position: Where the damaged batch begins, -1 to look at the whole file.
         offset: Offset it was to begin at; a valid batch behind it has a later one.
+        reaching: Offset beyond which the batch must reach to count.
     """
     start = position + 1
     try:
@@ -136,7 +140,7 @@ def find_batch_behind(file: LogFile, position: int, offset: Offset) -> bool:
         block = file.read(start, _SEARCH_BLOCK_BYTES)
         found = block.find(_PROLOGUE_BYTES)
         while found >= 0:
-            if _is_batch(file, start + found, offset):
+            if _is_batch(file, start + found, offset, reaching):
                 return True
             found = block.find(_PROLOGUE_BYTES, found + 1)
         if len(block) < HEADER_SIZE:
@@ -145,13 +149,54 @@ def find_batch_behind(file: LogFile, position: int, offset: Offset) -> bool:
     return False
 
 
-def _is_batch(file: LogFile, position: int, offset: Offset) -> bool:
+def reaches_beyond(
+    files: Files,
+    path: str,
+    partition_id: PartitionId,
+    base_offset: Offset,
+    *,
+    behind: Offset | None,
+    limit: Offset,
+) -> bool:
+    """Whether a log file may hold records at or above an offset; only headers are read.
+
+    A file that is damaged is believed to end where the next one begins, unless a batch of it tells
+    otherwise: compaction merges files, and a crash may leave those that were merged beside the one
+    that covers them.
+
+    Args:
+        files: The data directory.
+        path: The log file.
+        partition_id: Partition its batches must be of.
+        base_offset: Offset in its name.
+        behind: Base offset of the next file, `None` when it is the last.
+        limit: The offset.
+
+    Raises:
+        FilesError: The disk refused to read.
+    """
+    end = base_offset
+    handle = files.open(path)
+    try:
+        file = LogFile(files, handle, path, partition_id, files.size(handle))
+        for _, header in scan_batches(file, start=0, base_offset=base_offset, verified=False):
+            end = header.end_offset
+    except CorruptionError as error:
+        is_merged = behind is not None and end > behind
+        if is_merged or find_batch_behind(file, error.position, end, reaching=limit):
+            return True
+    finally:
+        files.close(handle)
+    return end > limit
+
+
+def _is_batch(file: LogFile, position: int, offset: Offset, reaching: Offset) -> bool:
     """Whether a valid batch of a later offset begins at a position."""
     try:
         header, _ = read_batch(file, position)
     except CorruptionError:
         return False
-    return header.base_offset > offset
+    return header.base_offset > offset and header.end_offset > reaching
 
 
 def _read_header(file: LogFile, block: bytes, at: int, position: int) -> BatchHeader:
