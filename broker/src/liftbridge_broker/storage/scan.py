@@ -179,12 +179,13 @@ def reaches_beyond(
     handle = files.open(path)
     try:
         file = LogFile(files, handle, path, partition_id, files.size(handle))
-        for _, header in scan_batches(file, start=0, base_offset=base_offset, verified=False):
-            end = header.end_offset
-    except CorruptionError as error:
-        is_merged = behind is not None and end > behind
-        if is_merged or find_batch_behind(file, error.position, end, reaching=limit):
-            return True
+        try:
+            for _, header in scan_batches(file, start=0, base_offset=base_offset, verified=False):
+                end = header.end_offset
+        except CorruptionError as error:
+            is_merged = behind is not None and end > behind
+            if is_merged or find_batch_behind(file, error.position, end, reaching=limit):
+                return True
     finally:
         files.close(handle)
     return end > limit
