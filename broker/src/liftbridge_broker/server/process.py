@@ -8,7 +8,6 @@ step with its deadline, and ends with the clean marker.
 import asyncio
 import contextlib
 import gc
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata as packages
@@ -26,56 +25,32 @@ from liftbridge_broker.adapters.observe.loop import LoopMonitor
 from liftbridge_broker.adapters.observe.observer import StructlogObserver
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.health import Health
-from liftbridge_broker.api.reflection import Reflection
 from liftbridge_broker.api.tls import ServerTls
 from liftbridge_broker.api.transport import GrpcServer
 from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.config.reload import reloadable_diff, reloaded
-from liftbridge_broker.controller.commands import Command, CreateStream, RegisterBroker
 from liftbridge_broker.errors import (
-    AlreadyExistsError,
-    FilesError,
     LiftbridgeError,
     UnavailableError,
 )
-from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, StreamName
-from liftbridge_broker.model.streams import StreamOverrides
-from liftbridge_broker.model.subjects import CURSORS_STREAM
-from liftbridge_broker.node.metadata import MetadataDriver
+from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.node.node import Node
-from liftbridge_broker.ports.files import FileEvent, Token
+from liftbridge_broker.ports.files import FileEvent
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
+from liftbridge_broker.server.core import Core
 from liftbridge_broker.server.metrics import BrokerMetrics
-from liftbridge_broker.server.services import Services
+from liftbridge_broker.server.services import make_api
 from liftbridge_broker.server.shutdown import Steps
 from liftbridge_broker.server.wiring import (
-    METADATA_DIRECTORY,
-    grpc_limits,
     nats_options,
-    node_options,
     server_tls,
     store_options,
 )
-from liftbridge_broker.storage.directory import Identity
-from liftbridge_broker.storage.metadata_log import MetadataLog
-from liftbridge_broker.storage.store import LogStore, open_store
 
 SECOND_NS: Final = 1_000_000_000
-METADATA_TOKEN: Final = Token(1)
 PACKAGE: Final = "liftbridge-broker"
 CLOSE_SECONDS: Final = 0.5
 GC_THRESHOLD: Final = 100_000
-
-
-class _Tokens:
-    """Tokens of file calls, each given once."""
-
-    def __init__(self) -> None:
-        self._last = METADATA_TOKEN
-
-    def __call__(self) -> Token:
-        self._last = Token(self._last + 1)
-        return self._last
 
 
 @dataclass(slots=True, eq=False)
@@ -95,11 +70,9 @@ class Broker:
     port: int = 0
     metrics_port: int = 0
     stop_reason: str = ""
-    node: Node = field(init=False)
     _clock: SystemClock = field(default_factory=SystemClock)
     _files: DiskFiles = field(init=False)
-    _store: LogStore = field(init=False)
-    _metadata: MetadataLog = field(init=False)
+    _core: Core = field(init=False)
     _nats: NatsMessaging = field(init=False)
     _embedded: EmbeddedNats | None = None
     _grpc: GrpcServer | None = None
@@ -110,10 +83,14 @@ class Broker:
     _monitor: LoopMonitor = field(default_factory=LoopMonitor)
     _timer: asyncio.TimerHandle | None = None
     _failed: asyncio.Future[LiftbridgeError] = field(init=False)
-    _is_registered: bool = False
     _is_ready: bool = False
     _is_drained: bool = False
     _started_ns: int = 0
+
+    @property
+    def node(self) -> Node:
+        """The broker without I/O, once the data directory is open."""
+        return self._core.node
 
     # -- the pump -----------------------------------------------------------------------------
 
@@ -154,20 +131,13 @@ class Broker:
         """End the process: something happened that must not be gone on after."""
         self._on_failed(error)
 
-    def _on_snapshot(self, index: MetadataIndex, size_bytes: int) -> None:
-        """The metadata asked for a snapshot; a full disk puts it off."""
-        if self._metadata.snapshot_index == index:
-            self.observer.transition(
-                "metadata_snapshot_taken", {"index": index, "bytes": size_bytes}
-            )
-
     def not_ready_reasons(self) -> list[str]:
         """Implement `HealthSource`."""
         reasons = [] if self._is_ready else ["broker: starting or stopping"]
         if self._is_ready and not self._nats.is_connected:
             reasons.append("nats: disconnected")
-        if self._is_ready and self._store.failure:
-            reasons.append(f"storage: {self._store.failure}")
+        if self._is_ready and self._core.store.failure:
+            reasons.append(f"storage: {self._core.store.failure}")
         return reasons
 
     # -- start --------------------------------------------------------------------------------
@@ -210,7 +180,7 @@ class Broker:
 
         async def begin() -> None:
             await self._join_nats(tasks)
-            await self._register()
+            await self._core.register()
             await self._open_ports()
 
         loop = asyncio.get_running_loop()
@@ -231,67 +201,19 @@ class Broker:
 
     def _open_data(self) -> None:
         """Lock and recover the data directory."""
-        options = self.options
-        began = self._clock.now()
         self._files = DiskFiles(
-            Path(options.data.directory),
+            Path(self.options.data.directory),
             post=asyncio.get_running_loop().call_soon_threadsafe,
             deliver=self._on_file_events,
         )
-        broker = BrokerId(options.clustering.server_id or secrets.token_hex(11))
-        tokens = _Tokens()
-        self._store = open_store(
-            self._files,
-            Identity(secrets.token_hex(16), broker),
-            store_options(options),
-            observer=self.observer,
-            new_token=tokens,
-            now=self._clock.now(),
-            wall_ns=self._started_ns,
+        self._core = Core(
+            self.options, self._files, self._clock, self, self.observer, self._on_failed
         )
-        self._store.on_failed = lambda reason: self._on_failed(FilesError(reason))
-        self._metadata, recovered = MetadataLog.open(
-            self._files,
-            sync_token=METADATA_TOKEN,
-            directory=METADATA_DIRECTORY,
-            index_min=MetadataIndex(self._store.proven_index),
-            snapshots_kept=options.clustering.snapshot_retain,
-        )
-        for finding in recovered.findings:
-            self.observer.transition("metadata_repaired", {"finding": finding})
-        driver = MetadataDriver(
-            self._metadata,
-            recovered,
-            on_change=lambda _index, records: self.node.on_change(records),
-            on_failed=self._on_failed,
-            on_snapshot=self._on_snapshot,
-            snapshot_entries=options.clustering.snapshot_threshold,
-        )
-        self._nats = NatsMessaging(
-            nats_options(options, self._store.identity.broker_id), self, self.observer
-        )
-        self.node = Node(
-            node_options(options, self._store.identity.broker_id),
-            self._files,
-            self._store,
-            driver,
-            self._nats,
-            self.observer,
-            self,
-            METADATA_TOKEN,
-            tokens,
-        )
-        self.node.open_partitions(self._clock.now())
-        self._store.begin(self._clock.now())
-        elapsed_ms = (self._clock.now() - began) // 1_000_000
-        self.observer.transition(
-            "metadata_recovered",
-            {
-                "applied_index": driver.state.applied_index,
-                "streams": len(driver.state.streams),
-                "duration_ms": elapsed_ms,
-            },
-        )
+        self._core.open(self._make_messaging)
+
+    def _make_messaging(self, broker: BrokerId) -> NatsMessaging:
+        self._nats = NatsMessaging(nats_options(self.options, broker), self, self.observer)
+        return self._nats
 
     async def _join_nats(self, tasks: asyncio.TaskGroup) -> None:
         options = self.options
@@ -314,74 +236,15 @@ class Broker:
             raise
         tasks.create_task(self._nats.run())
 
-    async def _register(self) -> None:
-        """Begin a broker session, open the partitions, create what the broker itself needs."""
-        listen = self.options.listen
-        identity = self._store.identity
-        await self._propose(
-            RegisterBroker(
-                broker=identity.broker_id,
-                incarnation_id=secrets.token_hex(16),
-                data_dir_id=identity.data_dir_id,
-                host=listen.advertised_host,
-                port=listen.advertised_port,
-                previous_broker_epoch=self._store.clean_broker_epoch or 0,
-                clean_partitions=self.node.verified_partitions(),
-            )
-        )
-        self._is_registered = True
-        self.node.listen()
-        cursors = self.options.cursors
-        if cursors.partitions:
-            command = CreateStream(
-                name=StreamName(CURSORS_STREAM),
-                subject=f"{self.options.clustering.namespace}.cursors",
-                partitions=cursors.partitions,
-                replication_factor=cursors.replication_factor,
-                overrides=StreamOverrides(
-                    compact_enabled=True,
-                    auto_pause_ms=cursors.auto_pause_ns // 1_000_000,
-                    auto_pause_disable_if_subscribers=True,
-                ),
-                creation_timestamp=self._clock.wall_ns(),
-                is_internal=True,
-            )
-            with contextlib.suppress(AlreadyExistsError):
-                await self._propose(command)
-
-    async def _propose(self, command: Command) -> object:
-        """Propose and wait for the answer; the metadata bounds the wait."""
-        answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self.node.propose(command, self._clock.now(), answer.set_result)
-        outcome = await answer
-        if isinstance(outcome, LiftbridgeError):
-            raise outcome
-        return outcome
-
     async def _open_ports(self) -> None:
         """Let clients in."""
         options = self.options
-        grpc = options.grpc
-        server = self._grpc = GrpcServer(
-            grpc_limits(grpc),
-            connections_max=grpc.connections_max,
-            observer=self.observer,
-        )
+        api = make_api(options, self.node, self._clock, self.observer, self._health)
+        server = self._grpc = api.server
+        self._context = api.context
         if options.tls.is_enabled:
             self._tls = server_tls(options.tls)
         listen = options.listen
-        self._context = Context(
-            self.node,
-            self._clock,
-            options.clustering.record_bytes_max,
-            options.limits.streams_max,
-            options.limits.stream_partitions_max,
-            options.limits.subscriptions_max,
-        )
-        services = Services(server, self._context, host=listen.advertised_host)
-        self._health.register(server)
-        if grpc.has_reflection:
-            Reflection(server)
         try:
             self.port = await server.start(
                 listen.host, listen.port, self._tls.context if self._tls is not None else None
@@ -390,7 +253,7 @@ class Broker:
             raise UnavailableError(
                 f"listen: cannot bind {listen.host}:{listen.port}: {error.strerror or error}"
             ) from error
-        services.metadata.port = listen.advertised_port or self.port
+        api.metadata.port = listen.advertised_port or self.port
         if options.metrics.is_enabled:
             await self._open_metrics(server)
         self._is_ready = True
@@ -483,7 +346,7 @@ class Broker:
         options, now, wall_ns = self.options, self._clock.now(), self._clock.wall_ns()
         limits, context = options.limits, self._context
         set_level(options.logging.level)
-        self._store.set_limits(store_options(options), now, wall_ns)
+        self._core.store.set_limits(store_options(options), now, wall_ns)
         context.streams_max = limits.streams_max
         context.partitions_max = limits.stream_partitions_max
         context.subscriptions_max = limits.subscriptions_max
@@ -543,29 +406,13 @@ class Broker:
             self._timer.cancel()
         try:
             if self._failed.done():
-                self._store.abandon()
+                self._core.store.abandon()
                 raise self._failed.result()
-            epoch = self._epoch_of_clean_stop()
-            if epoch is None:
-                self._store.abandon()
-            else:
-                self._store.close(epoch)
-            self._metadata.close()
+            epoch = self._core.epoch if self._is_drained else None
+            self._core.close(epoch)
         finally:
             self._files.shut_down()
         duration_ms = (self._clock.wall_ns() - self._started_ns) // 1_000_000
         self.observer.transition(
             "broker_stopped", {"is_clean": epoch is not None, "duration_ms": duration_ms}
         )
-
-    def _epoch_of_clean_stop(self) -> int | None:
-        """Broker epoch for the clean marker; `None` when there must be none.
-
-        A broker that was stopped before it registered leaves the directory as it found it: clean
-        only if the stop before was.
-        """
-        if not self._is_drained:
-            return None
-        if self._is_registered:
-            return self.node.state.brokers[self.node.broker].broker_epoch
-        return self._store.clean_broker_epoch

@@ -1,20 +1,27 @@
 """Which method of the API is served by what."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from liftbridge_broker.api.batches import FetchBatchesCall, PublishBatchCall
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.cursors import CursorService
 from liftbridge_broker.api.data import DataService
+from liftbridge_broker.api.health import Health
 from liftbridge_broker.api.metadata import MetadataService
 from liftbridge_broker.api.publish import PublishService
 from liftbridge_broker.api.publish_async import PublishAsyncCall
+from liftbridge_broker.api.reflection import Reflection
 from liftbridge_broker.api.streams import StreamService
 from liftbridge_broker.api.subscribe import SubscribeCall
 from liftbridge_broker.api.transport import GrpcServer
+from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.errors import GrpcStatus
+from liftbridge_broker.node.node import Node
+from liftbridge_broker.ports.clock import Clock
+from liftbridge_broker.ports.observe import Observer
+from liftbridge_broker.server.wiring import grpc_limits
 
 API: Final = "/proto.API/"
 DATA: Final = "/liftbridge.ext.v1.Data/"
@@ -28,24 +35,41 @@ UNBUILT: Final[Sequence[str]] = (
 """Methods of the API that this version refuses: consumer groups come with clusters."""
 
 
-class Services:
-    """Every service, entered into the server's table.
+class Api(NamedTuple):
+    """What clients reach: not listening yet.
 
     Attributes:
-        metadata: Its `port` is set once the server listens.
+        server: Serves every method.
+        context: What all services work with.
+        metadata: Its `port` is to be set once the server listens.
     """
 
-    def __init__(self, server: GrpcServer, context: Context, *, host: str) -> None:
-        """Enter every method.
+    server: GrpcServer
+    context: Context
+    metadata: MetadataService
 
-        Args:
-            server: The server, not started.
-            context: What every service works with.
-            host: Advertised host.
-        """
-        self.metadata = MetadataService(context, host=host)
-        _register_api(server, context, self.metadata)
-        _register_data(server, context)
+
+def make_api(
+    options: BrokerOptions, node: Node, clock: Clock, observer: Observer, health: Health
+) -> Api:
+    """A server with every method entered."""
+    grpc, limits = options.grpc, options.limits
+    server = GrpcServer(grpc_limits(grpc), connections_max=grpc.connections_max, observer=observer)
+    context = Context(
+        node,
+        clock,
+        options.clustering.record_bytes_max,
+        limits.streams_max,
+        limits.stream_partitions_max,
+        limits.subscriptions_max,
+    )
+    metadata = MetadataService(context, host=options.listen.advertised_host)
+    _register_api(server, context, metadata)
+    _register_data(server, context)
+    health.register(server)
+    if grpc.has_reflection:
+        Reflection(server)
+    return Api(server, context, metadata)
 
 
 def _register_api(server: GrpcServer, context: Context, metadata: MetadataService) -> None:
