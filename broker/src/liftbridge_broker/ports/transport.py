@@ -1,0 +1,48 @@
+"""Messages between brokers as the node sees them.
+
+Delivery is that of core NATS: at most once, in order per connection, nothing is told of a loss.
+Every protocol above repeats what it needs. The owner of the port hands what arrives to the node
+with the channel it came on.
+"""
+
+from enum import StrEnum
+from typing import Final, Protocol
+
+from liftbridge_broker.model.ids import BrokerId
+
+
+class Channel(StrEnum):
+    """Two ways to a broker, each with a connection of its own, so that bulk delays no election."""
+
+    METADATA = "meta"
+    DATA = "data"
+
+
+EVERYONE: Final = BrokerId("_all")
+"""Target of a message to every broker of the namespace, the sender too; `METADATA` only.
+
+No broker can have this id: ids begin with a letter or digit.
+"""
+
+
+class Transport(Protocol):
+    """The way to the other brokers.
+
+    Attributes:
+        is_connected: Whether messages can leave at present.
+        payload_bytes_max: Longest payload that `send` takes, in bytes.
+    """
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether messages can leave at present."""
+        ...
+
+    @property
+    def payload_bytes_max(self) -> int:
+        """Longest payload that `send` takes, in bytes."""
+        ...
+
+    def send(self, broker: BrokerId, channel: Channel, payload: bytes) -> None:
+        """Send at most once; dropped while the link is down. Never raises."""
+        ...
