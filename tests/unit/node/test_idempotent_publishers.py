@@ -8,13 +8,18 @@ from liftbridge_broker.errors import (
     InvalidRequestError,
     LiftbridgeError,
     OutOfOrderError,
+    StorageFullError,
     UnavailableError,
 )
 from liftbridge_broker.model.ids import PublisherId
 from liftbridge_broker.model.streams import FsyncPolicy
-from liftbridge_broker.node.partition import BATCH_BYTES_MAX, Partition
+from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.sealing import BATCH_BYTES_MAX
 from liftbridge_broker.replication.publishers import PublisherStamp
+from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.node_world import Answers, NodeWorld
+
+LARGE = [b"%d" % number + b"v" * BATCH_BYTES_MAX for number in range(4)]
 
 
 def send(
@@ -110,6 +115,55 @@ def test_run_of_several_batches_is_one_sequence(world: NodeWorld) -> None:
     send(world, partition, known, 0, *values)
     assert send(world, partition, known, 0, *values).stored[0].is_duplicate
     assert send(world, partition, known, 5, b"next").offset == 5
+
+
+def test_large_run_that_met_a_full_disk_is_stored_by_a_retry(world: NodeWorld) -> None:
+    partition = world.create()
+    known = world.init_publisher()
+    world.files.fail(Fault("append", "*/*.log", skip=1, count=-1, is_full=True))
+    assert send(world, partition, known, 0, b"first").offset == 0
+    assert isinstance(send(world, partition, known, 1, *LARGE).error, StorageFullError)
+    world.files.heal()
+    world.advance(60_000_000_000)
+    assert send(world, partition, known, 1, *LARGE).offset == 1
+    assert partition.log.log_end_offset == 1 + len(LARGE)
+
+
+def after_a_crash_in_a_large_run(world: NodeWorld) -> PublisherState:
+    """A log with `before` and the first two records of `LARGE`, one in each batch."""
+    partition = world.create(fsync_policy=FsyncPolicy.INTERVAL)
+    known = world.init_publisher()
+    send(world, partition, known, 0, b"before")
+    send(world, partition, known, 1, *LARGE)
+    path = partition.log.segments()[-1].path
+    data = world.files.content(path)
+    world.files.put(path, data[: -BATCH_BYTES_MAX - 1000])
+    world.kill()
+    assert world.partition().log.log_end_offset == 3
+    world.messaging.sent.clear()
+    return known
+
+
+def test_retry_of_a_run_that_a_crash_cut_stores_the_rest(world: NodeWorld) -> None:
+    known = after_a_crash_in_a_large_run(world)
+    again = send(world, world.partition(), known, 1, *LARGE)
+    assert (again.offset, again.stored[0].is_duplicate) == (1, False)
+    assert [value[:1] for value in world.values(world.partition()).values()] == [
+        b"b",
+        *[value[:1] for value in LARGE],
+    ]
+    assert len(world.messaging.sent) == 2
+    once_more = send(world, world.partition(), known, 1, *LARGE)
+    assert (once_more.offset, once_more.stored[0].is_duplicate) == (1, True)
+    assert send(world, world.partition(), known, 5, b"next").offset == 5
+
+
+def test_rest_of_a_run_that_would_not_follow_is_refused(world: NodeWorld) -> None:
+    known = after_a_crash_in_a_large_run(world)
+    world.publish(world.partition(), b"somebody else")
+    assert isinstance(send(world, world.partition(), known, 1, *LARGE).error, OutOfOrderError)
+    assert send(world, world.partition(), known, 1, *LARGE[:2]).offset == 1
+    assert send(world, world.partition(), known, 3, *LARGE[2:]).offset == 4
 
 
 @pytest.mark.parametrize("is_clean", [True, False])

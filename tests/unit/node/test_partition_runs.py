@@ -19,8 +19,9 @@ from liftbridge_broker.errors import (
 from liftbridge_broker.logformat.batch import walk
 from liftbridge_broker.model.ids import Offset, StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides
-from liftbridge_broker.node.partition import BATCH_BYTES_MAX, Partition
+from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER
+from liftbridge_broker.node.sealing import BATCH_BYTES_MAX
 from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.node_world import SECOND_NS, START_WALL_NS, NodeWorld, at_offset
 
@@ -302,12 +303,16 @@ def test_disk_with_space_again_takes_publishes_again(world: NodeWorld) -> None:
     assert world.publish(partition, b"b").offset == 0
 
 
-def test_run_of_which_a_part_is_stored_has_an_unknown_outcome(world: NodeWorld) -> None:
+@pytest.mark.parametrize("skip", [0, 1, 2])
+def test_full_disk_takes_all_of_a_large_run_or_nothing(world: NodeWorld, skip: int) -> None:
     partition = world.create()
-    world.files.fail(Fault("append", "*/*.log", skip=1, count=-1, is_full=True))
-    answers = world.publish(partition, *[b"v" * BATCH_BYTES_MAX] * 3)
-    assert isinstance(answers.error, OutcomeUnknownError)
-    assert partition.log.log_end_offset == 1
+    world.files.fail(Fault("append", "*/*.log", skip=skip, count=-1, is_full=True))
+    values = [b"v" * BATCH_BYTES_MAX] * 3
+    for _ in range(skip):
+        assert world.publish(partition, *values).stored
+    answers = world.publish(partition, *values)
+    assert isinstance(answers.error, StorageFullError)
+    assert partition.log.log_end_offset == 3 * skip
 
 
 def test_full_disk_below_a_filler_stores_nothing(world: NodeWorld) -> None:

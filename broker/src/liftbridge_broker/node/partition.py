@@ -29,13 +29,7 @@ from liftbridge_broker.errors import (
     StorageFullError,
     UnavailableError,
 )
-from liftbridge_broker.logformat.batch import (
-    ATTRIBUTE_IDEMPOTENT,
-    BatchHeader,
-    filler,
-    read_header,
-    seal,
-)
+from liftbridge_broker.logformat.batch import BatchHeader, read_header
 from liftbridge_broker.logformat.records import RecordEncoder
 from liftbridge_broker.model.ids import (
     Instant,
@@ -47,14 +41,12 @@ from liftbridge_broker.model.ids import (
 )
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.node.intake import Intake
-from liftbridge_broker.node.runs import EventTimes, PublishRun, Stored, Ticket, batch_ends
+from liftbridge_broker.node.runs import EventTimes, PublishRun, Stored, Ticket
+from liftbridge_broker.node.sealing import RunSealer
 from liftbridge_broker.replication.publishers import PublisherTable
 from liftbridge_broker.storage.log import PartitionLog
 from liftbridge_broker.wire.acks import AckEncoder
 from liftbridge_broker.wire.publish import EnvelopeEncoder
-
-BATCH_BYTES_MAX: Final = 256 * 1024
-"""Bytes of values and keys sealed into one batch, or one record (replication.md 1.15)."""
 
 BEGINNING: Final = Instant(0)
 
@@ -192,7 +184,7 @@ class Partition:
     delivered_bytes: int = 0
     dropped_count: int = 0
     subscribers: dict[Subscriber, None] = field(default_factory=dict)
-    _encoder: RecordEncoder = field(init=False)
+    _sealer: RunSealer = field(init=False)
     _envelopes: EnvelopeEncoder = field(init=False)
     _owed: deque[_Owed] = field(default_factory=deque)
     _readers: dict[Callable[[], None], None] = field(default_factory=dict)
@@ -201,7 +193,8 @@ class Partition:
     _segment_count: int = 0
 
     def __post_init__(self) -> None:
-        self._encoder = RecordEncoder(self.stream, self.number)
+        encoder = RecordEncoder(self.stream, self.number)
+        self._sealer = RunSealer(encoder, self.partition_id)
         self._envelopes = EnvelopeEncoder(self.stream, self.subject, self.number)
 
     # -- publishing ---------------------------------------------------------------------------
@@ -237,8 +230,9 @@ class Partition:
             text = "failed to publish to NATS: connection lost or too slow"
             self._refuse(run, UnavailableError(text))
             return
-        if self._append(run, now, wall_ns):
-            self.host.fan_out(self, run, now, wall_ns)
+        appended = self._append(run, now, wall_ns)
+        if appended is not None:
+            self.host.fan_out(self, appended, now, wall_ns)
 
     def envelopes_of(self, run: PublishRun) -> list[bytes]:
         """NATS frames that carry a run to every other listener of the subject."""
@@ -270,32 +264,46 @@ class Partition:
             return
         self._append(run, now, wall_ns)
 
-    def _append(self, run: PublishRun, now: Instant, wall_ns: int) -> bool:
+    def _append(self, run: PublishRun, now: Instant, wall_ns: int) -> PublishRun | None:
+        """Append a run and answer it; what of it was new, `None` for nothing."""
+        run, stored_count = self._without_stored(run)
         try:
             self._check_open()
             known = self._check_run(run)
+            if known is not None:
+                self._acknowledge(run, known, wall_ns, is_duplicate=True)
+                return None
+            timestamp = self._write(run, now, wall_ns)
         except LiftbridgeError as error:
             self._refuse(run, error)
-            return False
-        if known is not None:
-            self._acknowledge(run, known, wall_ns, is_duplicate=True)
-            return False
-        try:
-            base_offset, timestamp = self._write(run, now, wall_ns)
-        except LiftbridgeError as error:
-            self._refuse(run, error)
-            return False
-        count = len(run.values)
+            return None
+        count, end = len(run.values), self.log.log_end_offset
         self.last_active = now
         self.messages_received.mark(wall_ns)
         self.received_counts[run.path] += count
         self.received_bytes[run.path] += run.size_bytes
         if not self.is_commit_mode:
-            self._commit_to(self.log.log_end_offset, wall_ns)
+            self._commit_to(end, wall_ns)
         self.host.note_append(self, now)
+        base_offset = Offset(end - count - stored_count)
         stored = Stored(base_offset, timestamp, wall_ns, self.leader_epoch, is_duplicate=False)
-        self._owe(Offset(base_offset + count), stored, run)
-        return True
+        self._owe(end, stored, run)
+        return run
+
+    def _without_stored(self, run: PublishRun) -> tuple[PublishRun, int]:
+        """A run without what a crash left of it at the end of the log, and how much that is.
+
+        When something else was stored since, the offsets would not follow one another as the
+        answer says they do, and the sequence is refused.
+        """
+        if run.publisher is None or run.target_offset is not None:
+            return run, 0
+        publisher_id, _, first_sequence = run.publisher
+        count = len(run.values)
+        part = self.publishers.stored_part(publisher_id, first_sequence, count)
+        if part is None or part[0] + part[1] != self.log.log_end_offset:
+            return run, 0
+        return run.part(part[1], count), part[1]
 
     def _refuse(self, run: PublishRun, error: LiftbridgeError) -> None:
         self.host.count_refused(error, len(run.values))
@@ -352,105 +360,32 @@ class Partition:
             return None
         return self.publishers.check(*run.publisher, len(run.values))
 
-    def _write(self, run: PublishRun, now: Instant, wall_ns: int) -> tuple[Offset, int]:
-        """Seal and append a run as one batch or, when it is large, several; offsets adjoin."""
-        timestamp = max(self.log.largest_timestamp, wall_ns)
-        if run.target_offset is not None and run.target_offset > self.log.log_end_offset:
-            before = timestamp if run.timestamps is None else run.timestamps[0]
-            self._write_filler(run.target_offset, before, now, wall_ns)
-        base_offset = self.log.log_end_offset
-        start = 0
-        for end in batch_ends(run, BATCH_BYTES_MAX):
-            try:
-                self._write_batch(run, start, end, timestamp, wall_ns)
-            except FilesError as error:
-                raise self._append_failed(error, now, is_partial=start > 0) from error
-            start = end
-        if len(self.publishers) and self.log.segment_count != self._segment_count:
-            self._segment_count = self.log.segment_count
-            self.host.note_roll(self)
-        return base_offset, timestamp if run.timestamps is None else run.timestamps[0]
-
-    def _write_batch(
-        self, run: PublishRun, start: int, end: int, timestamp: int, wall_ns: int
-    ) -> None:
-        base_offset = self.log.log_end_offset
-        is_whole = start == 0 and end == len(run.values)
-        values = run.values if is_whole else run.values[start:end]
-        keys = run.keys if is_whole or run.keys is None else run.keys[start:end]
-        headers = run.headers if is_whole or run.headers is None else run.headers[start:end]
-        times = run.timestamps[start:end] if run.timestamps is not None else None
-        if times is None:
-            frames = self._encoder.encode(
-                base_offset=base_offset,
-                timestamp=timestamp,
-                subject=run.subject,
-                reply=run.reply,
-                values=values,
-                keys=keys,
-                headers=headers,
-            )
-        else:
-            frames = [
-                self._encoder.encode_record(
-                    offset=base_offset + index,
-                    timestamp=times[index],
-                    subject=run.subject,
-                    reply=run.reply,
-                    value=value,
-                    key=keys[index] if keys is not None else b"",
-                    headers=headers[index] if headers is not None else None,
-                )
-                for index, value in enumerate(values)
-            ]
-        publisher = run.publisher
-        batch = seal(
-            frames=frames,
-            partition_id=self.partition_id,
-            leader_epoch=self.leader_epoch,
-            base_offset=base_offset,
-            last_offset=Offset(base_offset + end - start - 1),
-            count=end - start,
-            first_timestamp=timestamp if times is None else times[0],
-            largest_timestamp=timestamp if times is None else times[-1],
-            attributes=ATTRIBUTE_IDEMPOTENT if publisher is not None else 0,
-            publisher_id=publisher.publisher_id if publisher is not None else PublisherId(0),
-            publisher_epoch=publisher.publisher_epoch if publisher is not None else 0,
-            first_sequence=publisher.first_sequence + start if publisher is not None else 0,
-        )
-        self._append_batch(batch, wall_ns)
-
-    def _append_batch(self, batch: bytes, wall_ns: int) -> None:
-        header: BatchHeader = read_header(batch, 0)
-        self.log.append(batch, header, wall_ns)
-        if header.publisher_id:
-            self.publishers.replay(header)
-
-    def _write_filler(self, target: Offset, timestamp: int, now: Instant, wall_ns: int) -> None:
-        """Cover the hole below a restored record, because ranges of batches must adjoin."""
-        empty = filler(
-            partition_id=self.partition_id,
-            leader_epoch=self.leader_epoch,
-            base_offset=self.log.log_end_offset,
-            last_offset=Offset(target - 1),
-            timestamp=timestamp,
-        )
+    def _write(self, run: PublishRun, now: Instant, wall_ns: int) -> int:
+        """Append a run, all of it or nothing; the timestamp of its first record."""
+        log = self.log
+        timestamp = max(log.largest_timestamp, wall_ns)
+        batches = self._sealer.seal(run, self.leader_epoch, log.log_end_offset, timestamp)
+        headers: list[BatchHeader] = [read_header(batch, 0) for batch in batches]
         try:
-            self._append_batch(empty, wall_ns)
+            log.append_batches(
+                batches[0] if len(batches) == 1 else b"".join(batches), headers, wall_ns
+            )
         except FilesError as error:
-            raise self._append_failed(error, now, is_partial=False) from error
+            raise self._append_failed(error, now) from error
+        if run.publisher is not None:
+            for header in headers:
+                self.publishers.replay(header)
+        if len(self.publishers) and log.segment_count != self._segment_count:
+            self._segment_count = log.segment_count
+            self.host.note_roll(self)
+        return timestamp if run.timestamps is None else run.timestamps[0]
 
-    def _append_failed(
-        self, error: FilesError, now: Instant, *, is_partial: bool
-    ) -> LiftbridgeError:
+    def _append_failed(self, error: FilesError, now: Instant) -> LiftbridgeError:
         """What a failed write means for the caller and for the partition."""
         self.host.note_append_failed(error, now)
-        if not error.is_full:
-            self.go_offline(error.text)
-        if is_partial:
-            return OutcomeUnknownError(f"outcome unknown: part of the run was stored: {error}")
         if error.is_full:
             return StorageFullError("not appended: storage full")
+        self.go_offline(error.text)
         return PartitionOfflineError(f"not appended: {error}")
 
     # -- commit -------------------------------------------------------------------------------

@@ -5,8 +5,8 @@ each run, never for each message (architecture 9).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import LeaderEpoch, Offset
@@ -16,6 +16,8 @@ from liftbridge_broker.wire.acks import AckPolicy
 POLICY_LEADER: Final = AckPolicy.LEADER.value
 POLICY_ALL: Final = AckPolicy.ALL.value
 POLICY_NONE: Final = AckPolicy.NONE.value
+
+Entry = TypeVar("Entry")
 
 
 class Stored(NamedTuple):
@@ -101,6 +103,28 @@ class PublishRun:
         """Bytes held by the run while it waits: values and keys."""
         keys = sum(map(len, self.keys)) if self.keys is not None else 0
         return sum(map(len, self.values)) + keys
+
+    def part(self, start: int, end: int) -> "PublishRun":
+        """Messages `start` to `end`, exclusive, with the tickets of the whole."""
+        publisher = self.publisher
+        if publisher is not None:
+            publisher = publisher._replace(first_sequence=publisher.first_sequence + start)
+        target = self.target_offset
+        return replace(
+            self,
+            values=self.values[start:end],
+            keys=_part(self.keys, start, end),
+            headers=_part(self.headers, start, end),
+            correlation_ids=_part(self.correlation_ids, start, end),
+            expected_offsets=_part(self.expected_offsets, start, end),
+            publisher=publisher,
+            target_offset=Offset(target + start) if target is not None else None,
+            timestamps=_part(self.timestamps, start, end),
+        )
+
+
+def _part(column: list[Entry] | None, start: int, end: int) -> list[Entry] | None:
+    return column[start:end] if column is not None else None
 
 
 def batch_ends(run: PublishRun, bytes_max: int) -> list[int]:

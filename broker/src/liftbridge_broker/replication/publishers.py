@@ -187,6 +187,23 @@ class PublisherTable:
             )
         return _offset_of(known, publisher_id, first_sequence, count)
 
+    def stored_part(
+        self, publisher_id: int, first_sequence: int, count: int
+    ) -> tuple[Offset, int] | None:
+        """Where a run of which only the first records are stored begins, and how many they are.
+
+        A crash may leave the first batches of a run that was written as several. `None` when
+        nothing or all of it is stored, or when where it begins is not remembered.
+        """
+        known = self._publishers.get(publisher_id)
+        if known is None or not known.extents:
+            return None
+        newest = known.extents[-1]
+        if not newest.first <= first_sequence < known.next_sequence < first_sequence + count:
+            return None
+        offset = Offset(newest.base_offset + first_sequence - newest.first)
+        return offset, known.next_sequence - first_sequence
+
     def _check_epoch(
         self, publisher_id: int, publisher_epoch: int, known: _Publisher | None
     ) -> None:
