@@ -25,6 +25,7 @@ from liftbridge_broker.ports.messaging import Messaging
 from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.ports.timer import Timer
 from liftbridge_broker.server.wiring import METADATA_DIRECTORY, node_options, store_options
+from liftbridge_broker.storage.compaction import CompactionRunner
 from liftbridge_broker.storage.directory import Identity
 from liftbridge_broker.storage.metadata_log import MetadataLog
 from liftbridge_broker.storage.store import LogStore, open_store
@@ -50,6 +51,7 @@ class Core:
     Attributes:
         options: What the broker was told; settings are reloaded by the owner.
         on_failed: Told when the data directory cannot be written any more: the broker must end.
+        runner: Compacts logs elsewhere; `None` has it done here, in steps.
         store: The logs, after `open`.
         node: The broker without I/O, after `open`.
         is_registered: Whether it has begun its session.
@@ -61,6 +63,7 @@ class Core:
     timer: Timer
     observer: Observer
     on_failed: Callable[[LiftbridgeError], None]
+    runner: CompactionRunner | None = None
     store: LogStore = field(init=False)
     node: Node = field(init=False)
     is_registered: bool = False
@@ -86,6 +89,7 @@ class Core:
             new_token=tokens,
             now=now,
             wall_ns=self.clock.wall_ns(),
+            runner=self.runner,
         )
         self.store.on_failed = lambda reason: self.on_failed(FilesError(reason))
         driver = self._open_metadata()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from liftbridge_broker.adapters.clock import SystemClock
+from liftbridge_broker.adapters.disk.compactor import CompactorProcess
 from liftbridge_broker.adapters.disk.files import DiskFiles
 from liftbridge_broker.adapters.nats.embedded import EmbeddedNats, EmbeddedOptions
 from liftbridge_broker.adapters.nats.messaging import NatsMessaging
@@ -72,6 +73,7 @@ class Broker:
     stop_reason: str = ""
     _clock: SystemClock = field(default_factory=SystemClock)
     _files: DiskFiles = field(init=False)
+    _compactor: CompactorProcess = field(init=False)
     _core: Core = field(init=False)
     _nats: NatsMessaging = field(init=False)
     _embedded: EmbeddedNats | None = None
@@ -201,13 +203,18 @@ class Broker:
 
     def _open_data(self) -> None:
         """Lock and recover the data directory."""
-        self._files = DiskFiles(
-            Path(self.options.data.directory),
-            post=asyncio.get_running_loop().call_soon_threadsafe,
-            deliver=self._on_file_events,
-        )
+        directory = Path(self.options.data.directory)
+        post = asyncio.get_running_loop().call_soon_threadsafe
+        self._files = DiskFiles(directory, post=post, deliver=self._on_file_events)
+        self._compactor = CompactorProcess(directory, post=post, deliver=self._on_file_events)
         self._core = Core(
-            self.options, self._files, self._clock, self, self.observer, self._on_failed
+            self.options,
+            self._files,
+            self._clock,
+            self,
+            self.observer,
+            self._on_failed,
+            self._compactor,
         )
         self._core.open(self._make_messaging)
 
@@ -404,6 +411,7 @@ class Broker:
         """
         if self._timer is not None:
             self._timer.cancel()
+        self._compactor.shut_down()  # before the lock goes: a successor may work on the same files
         try:
             if self._failed.done():
                 self._core.store.abandon()

@@ -101,6 +101,9 @@ class CompactorProcess:
                 )
             except OSError as error:
                 raise FilesError(f"start compactor: {error.strerror}") from error
+            if self._is_ending:
+                # `shut_down` may have looked before there was anything to kill.
+                self._process.kill()
         return self._process
 
     def _on_done(self, done: Sequence[Done]) -> None:
