@@ -4,11 +4,12 @@ Everything a node asks of its ports is noted. Nothing happens by itself: submitt
 `settle`, which also carries messages round as a NATS server would; time goes on in `advance`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import NamedTuple
 
+from liftbridge_broker.adapters.memory.files import MemoryFiles
+from liftbridge_broker.adapters.memory.messaging import MemoryMessaging, Sent
 from liftbridge_broker.controller.commands import (
     Command,
     CreateStream,
@@ -16,7 +17,7 @@ from liftbridge_broker.controller.commands import (
     RegisterBroker,
 )
 from liftbridge_broker.controller.state import PublisherState
-from liftbridge_broker.errors import LiftbridgeError, UnavailableError
+from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.logformat.frames import Frame, decode_frame, iter_frames
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, StreamName
 from liftbridge_broker.model.streams import StreamOptions, StreamOverrides
@@ -32,16 +33,14 @@ from liftbridge_broker.node.subscription import (
     Subscription,
 )
 from liftbridge_broker.ports.files import Token
-from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
+from liftbridge_broker.ports.messaging import Arrival
 from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_broker.storage.directory import Identity
 from liftbridge_broker.storage.metadata_log import MetadataLog
 from liftbridge_broker.storage.reserve import SpaceLimits
 from liftbridge_broker.storage.store import LogStore, StoreOptions, open_store
-from liftbridge_broker.wire.envelope import decode_ack, encode_publish
-from liftbridge_broker.wire.subjects import SubjectTable
+from liftbridge_broker.wire.envelope import encode_publish
 from liftbridge_proto import api_pb2
-from liftbridge_testkit.memory_files import MemoryFiles
 
 SECOND_NS = 1_000_000_000
 START = Instant(1_000)
@@ -54,112 +53,6 @@ TURNS_MAX = 10_000
 
 EARLIEST = Position(StartPosition.EARLIEST, 0, 0)
 NEVER = Position(StopPosition.ON_CANCEL, 0, 0)
-
-
-class Sent(NamedTuple):
-    """One message that the node published; `is_quiet` tells the connection."""
-
-    subject: str
-    payload: bytes
-    headers: bytes
-    is_quiet: bool
-
-
-def parse_frames(data: bytes, *, is_quiet: bool) -> list[Sent]:
-    """`PUB` and `HPUB` frames as messages; anything else is a failure of the test."""
-    sent: list[Sent] = []
-    position = 0
-    while position < len(data):
-        line_end = data.index(b"\r\n", position)
-        operation, subject, *sizes = data[position:line_end].split(b" ")
-        assert operation in {b"PUB", b"HPUB"}, operation
-        header_size = int(sizes[-2]) if operation == b"HPUB" else 0
-        start = line_end + 2
-        end = start + int(sizes[-1])
-        assert data[end : end + 2] == b"\r\n", "a message does not end where its size says"
-        headers, payload = data[start : start + header_size], data[start + header_size : end]
-        sent.append(Sent(subject.decode(), payload, headers, is_quiet))
-        position = end + 2
-    return sent
-
-
-@dataclass(slots=True)
-class MemoryMessaging:
-    """The port `Messaging`; what is published stays in `sent` until the owner carries it round.
-
-    Attributes:
-        is_connected: Turned by the test; publishing is refused while false.
-        backlog_bytes: Set by the test.
-        sent: Everything published so far.
-        subscriptions: Subject and queue group by subscription.
-        new: What was published and not carried round yet.
-    """
-
-    is_connected: bool = True
-    payload_bytes_max: int = 1 << 20
-    backlog_bytes: int = 0
-    backlog_bytes_max: int = 64 << 20
-    sent: list[Sent] = field(default_factory=list)
-    subscriptions: dict[SubscriptionId, tuple[str, str]] = field(default_factory=dict)
-    new: list[Sent] = field(default_factory=list)
-    _table: SubjectTable[SubscriptionId] = field(default_factory=SubjectTable)
-    _turns: dict[str, int] = field(default_factory=dict)
-
-    def subscribe(self, subscription: SubscriptionId, subject: str, queue: str) -> None:
-        """Port `Messaging`."""
-        assert subscription not in self.subscriptions
-        self.subscriptions[subscription] = (subject, queue)
-        self._table.add(subject, subscription)
-
-    def when_subscribed(self, done: Callable[[], None]) -> None:
-        """Port `Messaging`; nothing is under way here."""
-        done()
-
-    def unsubscribe(self, subscription: SubscriptionId) -> None:
-        """Port `Messaging`."""
-        found = self.subscriptions.pop(subscription, None)
-        if found is not None:
-            self._table.remove(found[0], subscription)
-
-    def publish_quiet(self, frames: Sequence[bytes]) -> None:
-        """Port `Messaging`."""
-        self._publish(frames, is_quiet=True)
-
-    def publish_echo(self, frames: Sequence[bytes]) -> None:
-        """Port `Messaging`."""
-        self._publish(frames, is_quiet=False)
-
-    def _publish(self, frames: Sequence[bytes], *, is_quiet: bool) -> None:
-        if not self.is_connected:
-            raise UnavailableError("NATS is not connected")
-        messages = parse_frames(b"".join(frames), is_quiet=is_quiet)
-        self.sent += messages
-        self.new += messages
-
-    def receivers(self, subject: str, *, is_quiet: bool) -> list[SubscriptionId]:
-        """Who gets a message: all without a queue group, and one of each group in turn.
-
-        A message from the quiet connection does not come back to its own subscriptions, which are
-        those without a queue group.
-        """
-        found: list[SubscriptionId] = []
-        groups: dict[str, list[SubscriptionId]] = {}
-        for subscription in self._table.lookup(subject):
-            queue = self.subscriptions[subscription][1]
-            if queue:
-                groups.setdefault(queue, []).append(subscription)
-            elif not is_quiet:
-                found.append(subscription)
-        for queue, members in groups.items():
-            turn = self._turns[queue] = self._turns.get(queue, -1) + 1
-            found.append(members[turn % len(members)])
-        return found
-
-    def acks(self, inbox: str) -> list[api_pb2.Ack]:
-        """Acks published to an inbox so far."""
-        acks = [decode_ack(message.payload) for message in self.sent if message.subject == inbox]
-        assert None not in acks
-        return [ack for ack in acks if ack is not None]
 
 
 @dataclass(slots=True)

@@ -1,0 +1,156 @@
+"""What files and directories in memory are made of: what is seen, and what would survive.
+
+A power cut keeps the durable part and, of the changes that were not synced, what a generator
+chooses, as long as a disk could have kept just that.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import NamedTuple
+
+SECTOR_BYTES = 512
+
+
+class Write(NamedTuple):
+    """An unsynced change of a file: `data` appended, or, when `None`, the file cut to `length`."""
+
+    sequence: int
+    data: bytes | None
+    length: int
+
+
+@dataclass(slots=True, eq=False)
+class File:
+    """One inode: what processes see, what is durable, and the changes between the two."""
+
+    data: bytearray = field(default_factory=bytearray)
+    durable: bytearray = field(default_factory=bytearray)
+    unsynced: deque[Write] = field(default_factory=deque)
+    sequence: int = 0
+    is_linked: bool = True
+
+    def append(self, data: bytes) -> None:
+        """Add bytes at the end, not durable."""
+        self.sequence += 1
+        self.data += data
+        self.unsynced.append(Write(self.sequence, data, 0))
+
+    def truncate(self, length: int) -> None:
+        """Cut, not durably."""
+        self.sequence += 1
+        del self.data[length:]
+        self.unsynced.append(Write(self.sequence, None, length))
+
+    def sync(self, up_to: int) -> None:
+        """Make the changes up to a sequence number durable."""
+        while self.unsynced and self.unsynced[0].sequence <= up_to:
+            replay(self.durable, self.unsynced.popleft())
+
+    def lose(self) -> None:
+        """A sync failed: the kernel marks the pages clean, a later sync will not write them."""
+        self.unsynced = deque(
+            write if write.data is None else write._replace(data=bytes(len(write.data)))
+            for write in self.unsynced
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Directory:
+    """One directory: names that processes see and names that are durable."""
+
+    entries: dict[str, "Entry"] = field(default_factory=dict)
+    durable: dict[str, "Entry"] = field(default_factory=dict)
+
+
+Entry = File | Directory
+
+
+class NameChange(NamedTuple):
+    """An unsynced change of names, atomic: each (directory, name, node before, node after).
+
+    One change makes or removes a name, two move it.
+    """
+
+    changes: tuple[tuple[Directory, str, Entry | None, Entry | None], ...]
+
+
+def replay(data: bytearray, write: Write) -> None:
+    """Carry out a change."""
+    if write.data is None:
+        del data[write.length :]
+    else:
+        data += write.data
+
+
+def make_durable(rename: NameChange) -> None:
+    """Carry out a change of names on what would survive."""
+    for directory, name, _, after in rename.changes:
+        if after is None:
+            directory.durable.pop(name, None)
+        else:
+            directory.durable[name] = after
+
+
+def is_possible(rename: NameChange) -> bool:
+    """Whether a change of names still fits what would survive."""
+    first = rename.changes[0]
+    is_removal = len(rename.changes) == 1 and first[3] is None
+    if is_removal and isinstance(first[2], Directory) and first[2].durable:
+        return False
+    return all(parent.durable.get(name) is before for parent, name, before, _ in rename.changes)
+
+
+def leaves_first(directory: Directory, name: str) -> Iterator[tuple[Directory, str, Entry]]:
+    """Entries to remove one by one for a directory to go, itself last."""
+    found: list[tuple[Directory, str, Entry]] = []
+    queue = [(directory, name)]
+    while queue:
+        parent, entry = queue.pop()
+        node = parent.entries[entry]
+        found.append((parent, entry, node))
+        if isinstance(node, Directory):
+            queue.extend((node, child) for child in sorted(node.entries))
+    return reversed(found)
+
+
+def directories_below(root: Directory) -> Iterator[Directory]:
+    """All directories of a tree, its root first."""
+    queue = [root]
+    while queue:
+        directory = queue.pop()
+        yield directory
+        queue.extend(node for node in directory.entries.values() if isinstance(node, Directory))
+
+
+def files_below(root: Directory) -> Iterator[File]:
+    """All files of a tree."""
+    for directory in directories_below(root):
+        yield from (node for node in directory.entries.values() if isinstance(node, File))
+
+
+def crash_contents(file: File, keep: Random | None, lost_sector_chance: float) -> bool:
+    """Keep a prefix of the unsynced writes, perhaps a torn one; whether a sector was lost."""
+    is_sector_lost = False
+    if keep is not None and file.unsynced:
+        durable_bytes = len(file.durable)
+        for _ in range(keep.randint(0, len(file.unsynced))):
+            replay(file.durable, file.unsynced.popleft())
+        if file.unsynced and file.unsynced[0].data is not None:
+            data = file.unsynced[0].data
+            file.durable += data[: keep.randint(0, len(data))]
+        if len(file.durable) > durable_bytes and keep.random() < lost_sector_chance:
+            _lose_sector(file.durable, durable_bytes, keep)
+            is_sector_lost = True
+    file.unsynced.clear()
+    file.data = bytearray(file.durable)
+    return is_sector_lost
+
+
+def _lose_sector(data: bytearray, start: int, keep: Random) -> None:
+    """Zero what lies of one sector beyond `start`: the length was written, the data was not."""
+    position = keep.randrange(start, len(data))
+    first = max(start, position - position % SECTOR_BYTES)
+    end = min(len(data), position - position % SECTOR_BYTES + SECTOR_BYTES)
+    data[first:end] = bytes(end - first)

@@ -1,0 +1,170 @@
+"""The port `Messaging` in memory: one broker and whoever publishes, without sockets.
+
+Nothing moves by itself: what is published waits in `new` until the owner carries it round.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from liftbridge_broker.errors import UnavailableError
+from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
+from liftbridge_broker.wire.envelope import decode_ack
+from liftbridge_broker.wire.subjects import SubjectTable
+from liftbridge_proto import api_pb2
+
+SENT_COUNT_MAX: Final = 10_000
+"""Messages remembered; with more than that the older half is forgotten."""
+
+
+class Sent(NamedTuple):
+    """One message that was published.
+
+    Attributes:
+        subject: Concrete subject.
+        payload: Bytes without headers.
+        headers: NATS header block, empty for none.
+        is_quiet: Whether the broker published it on its quiet connection.
+        reply: Reply subject, empty for none.
+    """
+
+    subject: str
+    payload: bytes
+    headers: bytes
+    is_quiet: bool
+    reply: str = ""
+
+
+class Chunk(NamedTuple):
+    """Messages of one subscription, as `ports.messaging.MessageSink` takes them."""
+
+    subscription: SubscriptionId
+    arrivals: list[Arrival]
+    payloads: list[bytes]
+
+
+def parse_frames(data: bytes, *, is_quiet: bool) -> list[Sent]:
+    """`PUB` and `HPUB` frames as messages; anything else is a bug of whoever made them."""
+    sent: list[Sent] = []
+    position = 0
+    while position < len(data):
+        line_end = data.index(b"\r\n", position)
+        operation, subject, *rest = data[position:line_end].split(b" ")
+        assert operation in {b"PUB", b"HPUB"}, operation
+        size_count = 2 if operation == b"HPUB" else 1
+        reply = b"".join(rest[:-size_count])
+        header_size = int(rest[-2]) if size_count == 2 else 0
+        start = line_end + 2
+        end = start + int(rest[-1])
+        assert data[end : end + 2] == b"\r\n", "a message does not end where its size says"
+        headers, payload = data[start : start + header_size], data[start + header_size : end]
+        sent.append(Sent(subject.decode(), payload, headers, is_quiet, reply.decode()))
+        position = end + 2
+    return sent
+
+
+@dataclass(slots=True, eq=False)
+class MemoryMessaging:
+    """The port `Messaging`; what is published stays in `new` until the owner carries it round.
+
+    Attributes:
+        on_published: Told that there is something to carry round.
+        is_connected: Turned by the owner; publishing is refused while false.
+        payload_bytes_max: As in the port.
+        backlog_bytes: Set by the owner.
+        backlog_bytes_max: As in the port.
+        sent: What was published last, the latest at the end.
+        subscriptions: Subject and queue group by subscription.
+        new: What was published and not carried round yet.
+    """
+
+    on_published: Callable[[], None] | None = None
+    is_connected: bool = True
+    payload_bytes_max: int = 1 << 20
+    backlog_bytes: int = 0
+    backlog_bytes_max: int = 64 << 20
+    sent: list[Sent] = field(default_factory=list)
+    subscriptions: dict[SubscriptionId, tuple[str, str]] = field(default_factory=dict)
+    new: list[Sent] = field(default_factory=list)
+    _table: SubjectTable[SubscriptionId] = field(default_factory=SubjectTable)
+    _turns: dict[str, int] = field(default_factory=dict)
+
+    def subscribe(self, subscription: SubscriptionId, subject: str, queue: str) -> None:
+        """As in the port."""
+        assert subscription not in self.subscriptions
+        self.subscriptions[subscription] = (subject, queue)
+        self._table.add(subject, subscription)
+
+    def when_subscribed(self, done: Callable[[], None]) -> None:
+        """As in the port; nothing is under way here."""
+        done()
+
+    def unsubscribe(self, subscription: SubscriptionId) -> None:
+        """As in the port."""
+        found = self.subscriptions.pop(subscription, None)
+        if found is not None:
+            self._table.remove(found[0], subscription)
+
+    def publish_quiet(self, frames: Sequence[bytes]) -> None:
+        """As in the port."""
+        self._publish(frames, is_quiet=True)
+
+    def publish_echo(self, frames: Sequence[bytes]) -> None:
+        """As in the port."""
+        self._publish(frames, is_quiet=False)
+
+    def _publish(self, frames: Sequence[bytes], *, is_quiet: bool) -> None:
+        if not self.is_connected:
+            raise UnavailableError("NATS is not connected")
+        self.publish(parse_frames(b"".join(frames), is_quiet=is_quiet))
+
+    def publish(self, messages: Sequence[Sent]) -> None:
+        """Publish as the broker or as somebody else; carried round later."""
+        self.new += messages
+        self.sent += messages
+        if len(self.sent) > SENT_COUNT_MAX:
+            del self.sent[: -SENT_COUNT_MAX // 2]
+        if self.on_published is not None:
+            self.on_published()
+
+    def receivers(self, subject: str, *, is_quiet: bool) -> list[SubscriptionId]:
+        """Who gets a message: all without a queue group, and one of each group in turn.
+
+        A message from the quiet connection does not come back to its own subscriptions, which are
+        those without a queue group.
+        """
+        found: list[SubscriptionId] = []
+        groups: dict[str, list[SubscriptionId]] = {}
+        for subscription in self._table.lookup(subject):
+            queue = self.subscriptions[subscription][1]
+            if queue:
+                groups.setdefault(queue, []).append(subscription)
+            elif not is_quiet:
+                found.append(subscription)
+        for queue, members in groups.items():
+            turn = self._turns[queue] = self._turns.get(queue, -1) + 1
+            found.append(members[turn % len(members)])
+        return found
+
+    def take_chunks(self) -> list[Chunk]:
+        """Carry round what is new: one chunk for each subscription that gets something."""
+        messages, self.new = self.new, []
+        chunks: dict[SubscriptionId, Chunk] = {}
+        arrivals: dict[Arrival, Arrival] = {}
+        for message in messages:
+            arrival = Arrival(message.subject, message.reply, message.headers)
+            # Receivers compare arrivals of one chunk by identity (ports.messaging).
+            arrival = arrivals.setdefault(arrival, arrival)
+            for subscription in self.receivers(message.subject, is_quiet=message.is_quiet):
+                chunk = chunks.get(subscription)
+                if chunk is None:
+                    chunk = chunks[subscription] = Chunk(subscription, [], [])
+                chunk.arrivals.append(arrival)
+                chunk.payloads.append(message.payload)
+        return list(chunks.values())
+
+    def acks(self, inbox: str) -> list[api_pb2.Ack]:
+        """Acks published to an inbox, as far as they are remembered."""
+        acks = [decode_ack(message.payload) for message in self.sent if message.subject == inbox]
+        assert None not in acks
+        return [ack for ack in acks if ack is not None]

@@ -1,0 +1,393 @@
+"""A whole broker in memory, on the running event loop: for tests of those who use Liftbridge.
+
+The broker is the shipped one (`server.core`, `api`), behind a gRPC port on loopback. Its files,
+its NATS and its clocks are in memory: files lose what was not synced when power goes, time stands
+still until `advance`, and nothing but the port is outside of this process. No task and no thread
+is started; everything runs in callbacks of the loop.
+"""
+
+import asyncio
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
+
+from liftbridge_broker.adapters.memory.clock import VirtualClock
+from liftbridge_broker.adapters.memory.files import MemoryFiles
+from liftbridge_broker.adapters.memory.gates import Gates
+from liftbridge_broker.adapters.memory.messaging import MemoryMessaging, Sent
+from liftbridge_broker.api.grpc_connection import GrpcConnection
+from liftbridge_broker.api.health import Health
+from liftbridge_broker.config.load import load
+from liftbridge_broker.config.options import BrokerOptions
+from liftbridge_broker.errors import LiftbridgeError, UnavailableError
+from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.server.core import Core
+from liftbridge_broker.server.services import Api, make_api
+from liftbridge_broker.server.wiring import server_tls
+
+HOST: Final = "127.0.0.1"
+DRAIN_SECONDS: Final = 1.0
+TURNS_MAX: Final = 10_000
+"""Turns without time going on; more of them are a timer that spins."""
+
+TRANSITION_COUNT_MAX: Final = 10_000
+"""Transitions remembered; with more than that the older half is forgotten."""
+
+BASE_SETTINGS: Final[Mapping[str, str]] = {
+    "cursors.stream.partitions": "1",
+    "data.reserve.bytes": "0",
+    "data.free.min.bytes": "0",
+}
+"""What differs from the shipped defaults: cursors as in `liftbridge dev`, no reserve file."""
+
+
+class Transition(NamedTuple):
+    """Something that happened, as the log of a broker tells it (docs/reference/logs.md)."""
+
+    kind: str
+    fields: Mapping[str, object]
+
+
+@dataclass(slots=True, eq=False)
+class _Life:
+    """One run of the broker: from a start until it stops, is killed or fails.
+
+    A callback that comes after the end finds `is_over` and does nothing.
+
+    Attributes:
+        failure: Why it ended by itself: its disk failed, or it has a bug.
+    """
+
+    options: BrokerOptions
+    files: MemoryFiles
+    clock: VirtualClock
+    transitions: list[Transition]
+    is_over: bool = False
+    is_paused: bool = False
+    failure: Exception | None = None
+    messaging: MemoryMessaging = field(init=False)
+    _core: Core = field(init=False)
+    _gates: Gates = field(init=False)
+    _health: Health = field(default_factory=Health)
+    _api: Api | None = None
+    _server: asyncio.Server | None = None
+    _turn: asyncio.Handle | None = None
+    _armed: Instant | None = None
+
+    def __post_init__(self) -> None:
+        self._gates = Gates(self._on_failed)
+        self.messaging = MemoryMessaging(on_published=self.wake)
+        self._core = Core(self.options, self.files, self.clock, self, self, self._on_failed)
+
+    # Ports.
+
+    def transition(self, kind: str, fields: Mapping[str, object]) -> None:
+        """Port `Observer`."""
+        self.transitions.append(Transition(kind, fields))
+        if len(self.transitions) > TRANSITION_COUNT_MAX:
+            del self.transitions[: -TRANSITION_COUNT_MAX // 2]
+
+    def arm(self, deadline: Instant) -> None:
+        """Port `Timer`."""
+        self._armed = deadline
+        if deadline <= self.clock.now():
+            self.wake()
+
+    def _on_failed(self, error: Exception) -> None:
+        """The disk failed, or there is a bug: nothing may be done after this turn."""
+        if self.failure is None:
+            self.failure = error
+            asyncio.get_running_loop().call_soon(self._end_failed)
+
+    def _end_failed(self) -> None:
+        if not self.is_over:
+            self.transition("broker_stopped", {"is_clean": False, "reason": str(self.failure)})
+            self.end()
+            self.files.kill()
+
+    # The pump.
+
+    def wake(self) -> None:
+        """Have a turn soon."""
+        if self._turn is None and not self.is_over and not self.is_paused:
+            self._turn = asyncio.get_running_loop().call_soon(self._run_turn)
+
+    def _run_turn(self) -> None:
+        self._turn = None
+        try:
+            self._take_turn()
+        except Exception as error:  # noqa: BLE001 - the pump: a bug ends the broker
+            self._on_failed(error)
+
+    def _take_turn(self) -> None:
+        """Ended file calls, messages and the due timer go to the node."""
+        node, now, wall_ns = self._core.node, self.clock.now(), self.clock.wall_ns()
+        for event in self.files.pump():
+            node.on_file_event(event, now, wall_ns)
+        for subscription, arrivals, payloads in self.messaging.take_chunks():
+            node.on_messages(subscription, arrivals, payloads, now, wall_ns)
+        if self._armed is not None and self._armed <= now:
+            self._armed = None
+            node.on_timer(now, wall_ns)
+
+    def _cancel_turn(self) -> None:
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it works: neither over nor paused."""
+        return not self.is_over and not self.is_paused
+
+    async def settle(self) -> None:
+        """Let turns follow one another until none is wanted."""
+        for _ in range(TURNS_MAX):
+            if self._turn is None or not self.is_running:
+                return
+            await asyncio.sleep(0)
+        raise AssertionError("the broker does not come to rest")
+
+    async def advance(self, until: Instant) -> None:
+        """Let time go on, with every deadline on the way."""
+        await self.settle()
+        turns, latest = 0, self.clock.now()
+        while self.is_running and self._armed is not None and self._armed <= until:
+            self.clock.move_to(self._armed)
+            turns = turns + 1 if self.clock.now() == latest else 0
+            assert turns <= TURNS_MAX, "a deadline that is met comes back"
+            latest = self.clock.now()
+            self.wake()
+            await self.settle()
+
+    # Start and end.
+
+    async def start(self, host: str, port: int) -> None:
+        """Recover the files, register, and let clients in.
+
+        Raises:
+            LiftbridgeError: The start was refused.
+        """
+        self.files.on_submitted = self.wake
+        options = self.options
+        self._core.open(lambda _broker: self.messaging)
+        await self._core.register()
+        api = self._api = make_api(options, self._core.node, self.clock, self, self._health)
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: self._gates.new(GrpcConnection(api.server)),
+            host,
+            port,
+            ssl=server_tls(options.tls).context if options.tls.is_enabled else None,
+            reuse_port=True,
+        )
+        api.metadata.port = port
+        self._health.set_serving(is_serving=True)
+        self.transition("broker_started", {"host": host, "port": port})
+
+    def pause(self) -> None:
+        """Do nothing until `resume`, as after SIGSTOP; the port takes connections."""
+        self.is_paused = True
+        self._cancel_turn()
+        self._gates.shut()
+
+    def resume(self) -> None:
+        """Go on with what came meanwhile."""
+        self.is_paused = False
+        self._gates.open()
+        self.wake()
+
+    async def stop(self) -> None:
+        """Stop in order and leave the clean marker.
+
+        Raises:
+            FilesError: The disk failed.
+        """
+        self._health.set_serving(is_serving=False)
+        await self.settle()
+        self._core.node.stop()
+        await self.settle()
+        if self._server is not None:
+            self._server.close()
+        if self._api is not None:
+            await self._api.server.drain(DRAIN_SECONDS)
+        await self.settle()
+        if not self.is_over:
+            self._core.close(self._core.epoch)
+            self.transition("broker_stopped", {"is_clean": True})
+            self.end()
+            self.files.kill()
+        await self.emptied()
+
+    def end(self) -> None:
+        """Break off everything at once; the files stay as they are."""
+        self.is_over = True
+        self.files.on_submitted = _nobody
+        self._cancel_turn()
+        if self._server is not None:
+            self._server.close()
+        self._gates.is_shut = False
+        self._gates.tear_off()
+
+    async def emptied(self) -> None:
+        """Wait until the port is free and every connection is gone."""
+        await self._gates.emptied()
+        if self._server is not None:
+            await self._server.wait_closed()
+
+
+class MemoryBroker:
+    """A broker that can be killed, paused and moved in time; see the module.
+
+    Attributes:
+        files: Its disk, which outlives runs.
+        clock: Its clocks.
+        host: Address of the gRPC port.
+        port: Its number, the same over restarts.
+        transitions: What happened, the latest at the end.
+    """
+
+    def __init__(self, settings: Mapping[str, str], wall_ns: int) -> None:
+        """Do nothing yet.
+
+        Args:
+            settings: Settings of the broker by dotted key, as in a configuration file.
+            wall_ns: Date to begin with, nanoseconds since the Unix epoch.
+        """
+        self._settings = settings
+        self.files = MemoryFiles()
+        self.clock = VirtualClock(wall_ns)
+        self.host = HOST
+        self.port = 0
+        self.transitions: list[Transition] = []
+        self._reserved: socket.socket | None = None
+        self._life: _Life | None = None
+        self._sent: list[Sent] = []
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and is not over; it may be paused."""
+        return self._life is not None and not self._life.is_over
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the latest run ended by itself; `None` when it did not."""
+        return None if self._life is None else self._life.failure
+
+    @property
+    def messaging(self) -> MemoryMessaging:
+        """NATS as the latest run saw it.
+
+        Raises:
+            UnavailableError: It was never started.
+        """
+        if self._life is None:
+            raise UnavailableError("the broker was never started")
+        return self._life.messaging
+
+    async def start(self) -> None:
+        """Start on the files as they are.
+
+        Raises:
+            LiftbridgeError: A setting is wrong, or the start was refused.
+        """
+        assert not self.is_running
+        if self._reserved is None:
+            self._reserve()
+        listen = {"listen": f"{self.host}:{self.port}", "host": self.host, "port": str(self.port)}
+        flags = {**BASE_SETTINGS, **self._settings, **listen}
+        options = load(flags=flags, environ={}, path=None)
+        life = self._life = _Life(options, self.files, self.clock, self.transitions)
+        life.messaging.sent = self._sent
+        try:
+            await life.start(self.host, self.port)
+        except BaseException:
+            life.end()
+            self.files.kill()
+            raise
+
+    def _reserve(self) -> None:
+        """Take a port that stays ours while nobody listens on it."""
+        reserved = self._reserved = socket.socket()
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        reserved.bind((self.host, 0))
+        self.port = reserved.getsockname()[1]
+
+    async def stop(self) -> None:
+        """Stop in order; a paused broker goes on first. No effect when it does not run.
+
+        Raises:
+            FilesError: The disk failed.
+        """
+        if self._life is not None and self.is_running:
+            if self._life.is_paused:
+                self._life.resume()
+            await self._life.stop()
+
+    async def kill(self, unsynced: Literal["lost", "kept"]) -> None:
+        """End it at once.
+
+        Args:
+            unsynced: Whether the machine goes with it (`lost`: the disk keeps what was synced) or
+                only the process (`kept`: the disk has all that was written).
+        """
+        life = self._life
+        if life is None or life.is_over:
+            return
+        life.end()
+        if unsynced == "lost":
+            self.files.crash(None)
+        else:
+            self.files.kill()
+        await life.emptied()
+
+    async def aclose(self) -> None:
+        """Stop, give the port back, and tell of a bug that ended it.
+
+        Raises:
+            Exception: What the broker died of, unless that was a refusal of its disk.
+        """
+        try:
+            await self.stop()
+            if self._life is not None:
+                await self._life.emptied()
+        finally:
+            if self._reserved is not None:
+                self._reserved.close()
+                self._reserved = None
+        failure = self.failure
+        if failure is not None and not isinstance(failure, LiftbridgeError):
+            raise failure
+
+    def pause(self) -> None:
+        """Do nothing until `resume`; no effect when it does not run."""
+        if self._life is not None and self._life.is_running:
+            self._life.pause()
+
+    def resume(self) -> None:
+        """Go on after `pause`; no effect otherwise."""
+        if self._life is not None and self.is_running and self._life.is_paused:
+            self._life.resume()
+
+    async def settle(self) -> None:
+        """Let it do all it can do at this time."""
+        if self._life is not None:
+            await self._life.settle()
+
+    async def advance(self, duration_ns: int) -> None:
+        """Let time go on; a broker that runs meets every deadline on the way, in order."""
+        assert duration_ns >= 0
+        until = Instant(self.clock.now() + duration_ns)
+        if self._life is not None and self._life.is_running:
+            await self._life.advance(until)
+        self.clock.move_to(until)
+
+    async def publish_nats(self, message: Sent) -> None:
+        """Publish on NATS as another client; stored when this returns, if the broker runs."""
+        if self._life is not None and not self._life.is_over:
+            self._life.messaging.publish([message])
+            await self.settle()
+
+
+def _nobody() -> None:
+    """Nobody runs on the files."""
