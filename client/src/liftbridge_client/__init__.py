@@ -6,18 +6,23 @@
         async for message in stream.subscribe(start=Start.earliest()):
             ...
 
-`connect_sync` gives the same names without `await`. Everything public is here; the modules below
-are internal.
+`connect_sync` gives the same names without `await`. Everything public is here and in `events`; the
+other modules are internal.
 """
 
+from liftbridge_client import events
 from liftbridge_client.aio import Client, Publisher, Stream, Streams, Subscription, connect
+from liftbridge_client.aio.listening import Events
 from liftbridge_client.aio.publisher import Outgoing
+from liftbridge_client.aio.session import ClientStats
+from liftbridge_client.codecs import Codec, JsonCodec, ProtobufCodec, TextCodec
 from liftbridge_client.core.partitioners import by_key, round_robin
 from liftbridge_client.errors import (
     AckTimeoutError,
     AlreadyExistsError,
     CallTimeoutError,
     ClosedError,
+    CodecError,
     EndOfStreamError,
     FailedPreconditionError,
     FullError,
@@ -50,7 +55,15 @@ from liftbridge_client.model import (
     StreamSettings,
     TlsFiles,
 )
-from liftbridge_client.sync import SyncClient, connect_sync
+from liftbridge_client.sync import (
+    SyncClient,
+    SyncEvents,
+    SyncPublisher,
+    SyncStream,
+    SyncStreams,
+    SyncSubscription,
+    connect_sync,
+)
 
 __all__ = [
     "Ack",
@@ -59,12 +72,17 @@ __all__ = [
     "BrokerInfo",
     "CallTimeoutError",
     "Client",
+    "ClientStats",
     "ClosedError",
+    "Codec",
+    "CodecError",
     "EndOfStreamError",
+    "Events",
     "FailedPreconditionError",
     "FullError",
     "IncorrectOffsetError",
     "InvalidRequestError",
+    "JsonCodec",
     "LiftbridgeError",
     "Message",
     "MessageBatch",
@@ -74,6 +92,7 @@ __all__ = [
     "Outgoing",
     "PartitionBounds",
     "PartitionInfo",
+    "ProtobufCodec",
     "PublishResult",
     "Publisher",
     "RefusedError",
@@ -89,6 +108,12 @@ __all__ = [
     "Streams",
     "Subscription",
     "SyncClient",
+    "SyncEvents",
+    "SyncPublisher",
+    "SyncStream",
+    "SyncStreams",
+    "SyncSubscription",
+    "TextCodec",
     "TlsFiles",
     "TooLargeError",
     "UnimplementedError",
@@ -96,5 +121,6 @@ __all__ = [
     "by_key",
     "connect",
     "connect_sync",
+    "events",
     "round_robin",
 ]

@@ -155,6 +155,23 @@ class FullError(UsageError):
     advice = "Publish slower, wait, or raise max_in_flight."
 
 
+class CodecError(LiftbridgeError):
+    """A codec cannot encode a value, or decode the value of a stored message.
+
+    Attributes:
+        data: Bytes that were to be decoded, empty when encoding.
+        offset: Offset of the message that holds them, `None` when encoding.
+    """
+
+    code = "CODEC"
+    advice = "Correct the value; to read on, subscribe from the offset behind the message."
+
+    def __init__(self, message: str, *, data: bytes = b"", offset: int | None = None) -> None:
+        super().__init__(message)
+        self.data = data
+        self.offset = offset
+
+
 _BY_STATUS: Final[dict[StatusCode, type[LiftbridgeError]]] = {
     StatusCode.CANCELLED: RetriableError,
     StatusCode.UNKNOWN: ServerError,

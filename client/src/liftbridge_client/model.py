@@ -4,9 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple
 
 from liftbridge_client.errors import LiftbridgeError, UsageError
+
+if TYPE_CHECKING:
+    # Its `default` (PEP 696) lets `Message` alone mean `Message[bytes]`; checkers bring it along.
+    from typing_extensions import TypeVar
+
+    Value = TypeVar("Value", default=bytes)
+else:
+    from typing import TypeVar
+
+    Value = TypeVar("Value")
 
 AckPolicy = Literal["leader", "all", "none"]
 FsyncPolicy = Literal["never", "interval", "commit", "auto"]
@@ -31,13 +41,13 @@ def from_ns(timestamp: int) -> datetime:
     return EPOCH + timedelta(microseconds=timestamp // 1_000)
 
 
-class Message(NamedTuple):
+class Message(NamedTuple, Generic[Value]):
     """A message of a partition.
 
     Attributes:
         offset: Its position in the partition.
         key: Key, empty for none.
-        value: Value.
+        value: Value; bytes, or what the subscription's codec makes of them.
         timestamp: When the leader stored it, Unix nanoseconds; `time` is the same as `datetime`.
         stream: Name of the stream.
         partition: Number of the partition.
@@ -48,7 +58,7 @@ class Message(NamedTuple):
 
     offset: int
     key: bytes
-    value: bytes
+    value: Value
     timestamp: int
     stream: str
     partition: int

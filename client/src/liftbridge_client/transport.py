@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import grpc
 import grpc.aio
 from google.protobuf.message import Message as ProtoMessage
 
 from liftbridge_client.errors import LiftbridgeError, UsageError, error_of
+from liftbridge_client.events import Connected, ConnectFailed, Disconnected, Event
 from liftbridge_client.model import TlsFiles
 
 _Request = TypeVar("_Request", bound=ProtoMessage)
@@ -54,16 +55,38 @@ def _status_error(code: grpc.StatusCode, details: str) -> LiftbridgeError:
     return error_of(code, details)
 
 
+class Listener(Protocol):
+    """Whoever hears events."""
+
+    def put(self, event: Event) -> None:
+        """Hear one."""
+        ...
+
+
+class Announcer(Protocol):
+    """Tells all listeners."""
+
+    @property
+    def has_listeners(self) -> bool:
+        """Whether anybody listens."""
+        ...
+
+    def emit(self, event: Event) -> None:
+        """Tell everybody."""
+        ...
+
+
 class Transport:
     """Channels of one client; bound to the loop that is running at `open`.
 
-    Attributes:
-        retry_count: Calls made again, counted by the owner.
+    Channels are watched, by a task each, from the first listener on.
     """
 
-    def __init__(self, tls: TlsFiles | None) -> None:
+    def __init__(self, tls: TlsFiles | None, announcer: Announcer) -> None:
         self._tls = tls
+        self._announcer = announcer
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._watches: dict[str, Watch] = {}
         self._credentials: grpc.ChannelCredentials | None = None
 
     def open(self) -> None:
@@ -78,7 +101,21 @@ class Transport:
     async def close(self) -> None:
         """Close all channels; calls that run are cancelled."""
         channels, self._channels = self._channels, {}
+        watches, self._watches = self._watches, {}
+        for watch in watches.values():
+            watch.task.cancel()
+        tasks = [watch.task for watch in watches.values()]
+        await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(channel.close(None) for channel in channels.values()))
+
+    def watch(self, listener: Listener) -> None:
+        """Watch all channels, and tell a new listener of the connections that stand."""
+        for address, channel in self._channels.items():
+            watch = self._watches.get(address)
+            if watch is None:
+                self._watches[address] = Watch(address, channel, self._announcer)
+            elif watch.is_up:
+                listener.put(Connected(address))
 
     def _channel(self, address: str) -> grpc.aio.Channel:
         channel = self._channels.get(address)
@@ -91,6 +128,8 @@ class Transport:
                     options.append(("grpc.ssl_target_name_override", self._tls.server_name))
                 channel = grpc.aio.secure_channel(address, self._credentials, options)
             self._channels[address] = channel
+            if self._announcer.has_listeners:
+                self._watches[address] = Watch(address, channel, self._announcer)
         return channel
 
     async def unary(
@@ -137,6 +176,42 @@ class Transport:
             response_deserializer=method.response.FromString,
         )
         return Duplex(call())  # type: ignore[call-arg]  # the stubs demand an iterator
+
+
+class Watch:
+    """Tells when the connection of a channel comes and goes.
+
+    Attributes:
+        is_up: Whether it stands.
+        task: The task that watches.
+    """
+
+    def __init__(self, address: str, channel: grpc.aio.Channel, announcer: Announcer) -> None:
+        self._address = address
+        self._channel = channel
+        self._announcer = announcer
+        self._is_failure_told = False
+        self.is_up = False
+        self.task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        state = self._channel.get_state()
+        while state is not grpc.ChannelConnectivity.SHUTDOWN:
+            self._on_state(state)
+            await self._channel.wait_for_state_change(state)
+            state = self._channel.get_state()
+
+    def _on_state(self, state: grpc.ChannelConnectivity) -> None:
+        is_ready = state is grpc.ChannelConnectivity.READY
+        if is_ready and not self.is_up:
+            self._is_failure_told = False
+            self._announcer.emit(Connected(self._address))
+        elif self.is_up and not is_ready:
+            self._announcer.emit(Disconnected(self._address))
+        self.is_up = is_ready
+        if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE and not self._is_failure_told:
+            self._is_failure_told = True
+            self._announcer.emit(ConnectFailed(self._address))
 
 
 class Reading(Generic[_Response]):

@@ -1,13 +1,17 @@
 """The client that callers enter."""
 
+from collections.abc import Mapping
 from datetime import timedelta
+from types import TracebackType
+from typing import Literal, Self, overload
 
 from liftbridge_client import methods
-from liftbridge_client.aio.session import Session
+from liftbridge_client.aio.listening import Events
+from liftbridge_client.aio.session import ClientStats, Session
 from liftbridge_client.aio.stream import Streams
 from liftbridge_client.core.addresses import parse_addresses
 from liftbridge_client.core.codec import POLICIES, ack_of
-from liftbridge_client.model import Ack, AckPolicy, TlsFiles
+from liftbridge_client.model import Ack, AckPolicy, Metadata, TlsFiles
 from liftbridge_proto import api_pb2
 
 
@@ -29,16 +33,98 @@ def connect(
     Raises:
         UsageError: An address is malformed.
     """
-    return Client(parse_addresses(servers), tls=tls, timeout=timeout, retry_time=retry_time)
+    addresses = parse_addresses(servers)
+    return Client(Session(addresses, tls=tls, timeout=timeout, retry_time=retry_time))
 
 
-class Client(Session):
-    """A client of a cluster; made by `connect`."""
+class Client:
+    """A client of a cluster; made by `connect`.
+
+    The constructor does no I/O and is bound to no loop; using a client that was not entered, or is
+    closed, fails at once.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def __aenter__(self) -> Self:
+        """Connect: the first seed that answers tells of all brokers.
+
+        Raises:
+            RetriableError: No seed answers within the retry time.
+            UsageError: A TLS file cannot be read.
+        """
+        await self._session.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close all connections; calls that run are cancelled."""
+        await self._session.aclose()
 
     @property
     def streams(self) -> Streams:
         """Making, finding and removing streams."""
-        return Streams(self)
+        return Streams(self._session)
+
+    @property
+    def stats(self) -> ClientStats:
+        """Counters of this client; the same object every time."""
+        return self._session.stats
+
+    @property
+    def has_data(self) -> bool:
+        """Whether our own calls are used; set to false, only those of the original are."""
+        return self._session.has_data
+
+    @has_data.setter
+    def has_data(self, has_data: bool) -> None:
+        self._session.has_data = has_data
+
+    async def metadata(self) -> Metadata:
+        """Brokers and streams, asked for anew."""
+        return await self._session.refresh()
+
+    def events(self, *, slow_after: timedelta = timedelta(seconds=1)) -> Events:
+        """What happens behind the calls from now on, to be iterated with `async for`.
+
+        Connections that come and go, changes of the metadata, attempts made again, and what is
+        slow; `liftbridge_client.events` has the types. The connections that stand come first. At
+        most 1,000 events wait for a listener.
+
+        Args:
+            slow_after: What takes longer than this is slow.
+        """
+        return self._session.listen(slow_after.total_seconds())
+
+    @overload
+    async def publish_to_subject(
+        self,
+        subject: str,
+        value: bytes,
+        *,
+        key: bytes = b"",
+        headers: Mapping[str, bytes] | None = None,
+        ack_policy: Literal["leader", "all"] = "leader",
+    ) -> Ack: ...
+
+    @overload
+    async def publish_to_subject(
+        self,
+        subject: str,
+        value: bytes,
+        *,
+        key: bytes = b"",
+        headers: Mapping[str, bytes] | None = None,
+        ack_policy: Literal["none"],
+    ) -> None: ...
 
     async def publish_to_subject(
         self,
@@ -46,7 +132,7 @@ class Client(Session):
         value: bytes,
         *,
         key: bytes = b"",
-        headers: dict[str, bytes] | None = None,
+        headers: Mapping[str, bytes] | None = None,
         ack_policy: AckPolicy = "leader",
     ) -> Ack | None:
         """Publish to a NATS subject; the first ack of any stream on it, `None` for policy none.
@@ -55,7 +141,7 @@ class Client(Session):
             AckTimeoutError: No stream is attached to the subject, or none answered in time.
             OutcomeUnknownError: The connection broke; the message may be stored.
         """
-        response = await self.call(
+        response = await self._session.call(
             methods.PUBLISH_TO_SUBJECT,
             api_pb2.PublishToSubjectRequest(
                 subject=subject,
@@ -66,4 +152,6 @@ class Client(Session):
             ),
             is_repeatable=False,
         )
-        return ack_of(response.ack, -1) if response.HasField("ack") else None
+        if ack_policy == "none":
+            return None
+        return ack_of(response.ack, -1)

@@ -30,6 +30,7 @@ from liftbridge_client.errors import (
     SequenceError,
     TooLargeError,
 )
+from liftbridge_client.events import PublisherReconnects, SlowAcks
 from liftbridge_client.model import Ack, AckPolicy, PublishResult
 from liftbridge_client.transport import Duplex
 from liftbridge_proto import api_pb2
@@ -43,6 +44,9 @@ _Response = TypeVar("_Response", bound=ProtoMessage)
 
 READ_AFTER_WRITE_SECONDS: Final = 0.2
 """How long the reader is waited for once writing failed."""
+
+LOOK_SECONDS_MIN: Final = 0.05
+"""How often at most a lane looks whether acks are late."""
 
 BATCH_COUNT_MAX: Final = 1_000
 BATCH_BYTES_MAX: Final = 256 * 1024
@@ -121,6 +125,7 @@ class LaneOwner(Protocol):
     stream_name: str
     ack_policy: AckPolicy
     identity: PublisherIdentity | None
+    takes_single: bool
 
     def on_settled(self, item: Item) -> None:
         """An item got its outcome."""
@@ -184,10 +189,21 @@ class Lane:
                     wait = WAIT_FIRST_SECONDS
                 if not self._keep_after(error, loop.time()):
                     return
+                self._tell_of_reconnect(error)
             self._owner.client.stats.retries += 1
             await asyncio.sleep(wait)
             wait = min(2 * wait, WAIT_MAX_SECONDS)
             await self._refresh()
+
+    def _tell_of_reconnect(self, cause: LiftbridgeError) -> None:
+        self._owner.client.hub.emit(
+            PublisherReconnects(
+                self._owner.stream_name, self._partition, self._waiting_count(), cause
+            )
+        )
+
+    def _waiting_count(self) -> int:
+        return sum(len(i.values) for i in (*self._unanswered.values(), *self._waiting))
 
     async def _refresh(self) -> None:
         with contextlib.suppress(LiftbridgeError):
@@ -221,7 +237,7 @@ class Lane:
         """One call: write what comes, read answers, until it breaks."""
         client = self._owner.client
         address = await client.leader_address(self._owner.stream_name, self._partition)
-        if client.has_data:
+        if client.has_data and not self._owner.takes_single:
             await self._batch_session(address)
         else:
             await self._plain_session(address)
@@ -414,15 +430,25 @@ class Lane:
             CallTimeoutError: The broker owes an answer for longer than a call may take.
         """
         loop = asyncio.get_running_loop()
-        limit = self._owner.client.timeout_seconds
+        client = self._owner.client
+        limit = client.timeout_seconds
+        told_at = 0.0
         while True:
+            slow = client.hub.slow_seconds or limit
             done, _ = await asyncio.wait(
-                tasks, timeout=limit / 4, return_when=asyncio.FIRST_COMPLETED
+                tasks,
+                timeout=max(min(slow, limit) / 4, LOOK_SECONDS_MIN),
+                return_when=asyncio.FIRST_COMPLETED,
             )
             if done:
                 return
-            if self._unanswered and loop.time() - self._progress_at > limit:
+            elapsed = loop.time() - self._progress_at if self._unanswered else 0.0
+            if elapsed > limit:
                 raise CallTimeoutError(f"the broker has not answered for {limit:g} s")
+            if elapsed > slow and told_at != self._progress_at:
+                told_at = self._progress_at
+                stream, count = self._owner.stream_name, self._waiting_count()
+                client.hub.emit(SlowAcks(stream, self._partition, count, elapsed))
 
     # -- outcomes -----------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, Self, cast
 
 from liftbridge_client import methods
 from liftbridge_client.aio.lane import (
@@ -15,16 +15,19 @@ from liftbridge_client.aio.lane import (
     Lane,
     PublisherIdentity,
 )
+from liftbridge_client.codecs import Codec, encoded
 from liftbridge_client.core.partitioners import Partitioner, by_key, choose
 from liftbridge_client.errors import (
     AckTimeoutError,
     ClosedError,
+    CodecError,
+    FailedPreconditionError,
     FullError,
     LiftbridgeError,
     UnimplementedError,
     UsageError,
 )
-from liftbridge_client.model import Ack, AckPolicy, PublishResult
+from liftbridge_client.model import Ack, AckPolicy, PublishResult, Value
 from liftbridge_proto.ext.v1 import data_pb2
 
 if TYPE_CHECKING:
@@ -34,20 +37,21 @@ IN_FLIGHT_DEFAULT: Final = 10_000
 IN_FLIGHT_BYTES: Final = 64 * 1024 * 1024
 
 
-class Outgoing(NamedTuple):
+class Outgoing(NamedTuple, Generic[Value]):
     """A message to publish; `publish_batch` takes these, or bare values."""
 
-    value: bytes
+    value: Value
     key: bytes = b""
     headers: Mapping[str, bytes] | None = None
     partition: int | None = None
 
 
-class Publisher:
+class Publisher(Generic[Value]):
     """Publishes to one stream; made by `Stream.publisher`, used with `async with`.
 
     Messages put in within one turn of the loop, or within `linger`, travel as one batch. At most
-    `max_in_flight` of them, and 64 MiB, wait for their acks.
+    `max_in_flight` of them, and 64 MiB, wait for their acks. To streams with a queue group or with
+    optimistic concurrency control messages go one by one, as the broker decides on each.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class Publisher:
         idempotent: bool,
         name: str,
         linger: timedelta,
+        codec: Codec[Value] | None,
     ) -> None:
         if max_in_flight < 1:
             raise UsageError(f"max_in_flight {max_in_flight}: must be at least 1")
@@ -69,6 +74,8 @@ class Publisher:
         self.stream_name = stream_name
         self.ack_policy: AckPolicy = ack_policy
         self.identity: PublisherIdentity | None = None
+        self.takes_single = False
+        self._codec = codec
         self._partitioner = partitioner or by_key
         self._max_in_flight = max_in_flight
         self._on_full = on_full
@@ -91,20 +98,48 @@ class Publisher:
         Raises:
             NotFoundError: There is no such stream.
             UnimplementedError: The server offers no idempotent publishing.
+            FailedPreconditionError: The stream takes no idempotent publisher: it has a queue group
+                or optimistic concurrency control.
         """
         info = await self.client.stream_info(self.stream_name)
         self._partition_count = len(info.partitions)
+        self.takes_single = await self._takes_single()
         if self._idempotent:
-            if not self.client.has_data:
-                raise UnimplementedError("this server offers no idempotent publishing")
-            response = await self.client.call(
-                methods.INIT_PUBLISHER,
-                data_pb2.InitPublisherRequest(stream=self.stream_name, publisher=self._name),
-            )
-            self.identity = PublisherIdentity(response.publisher_id, response.publisher_epoch)
-            self._next_sequences = dict(response.next_sequence)
+            await self._register()
         self._is_open = True
         return self
+
+    async def _takes_single(self) -> bool:
+        """Whether the stream refuses batches, because each message is decided on by itself.
+
+        Within a queue group another stream may get the message, and with optimistic concurrency
+        control each offset is compared: one base offset cannot answer for a batch.
+        """
+        if not self.client.has_data:
+            return True
+        name = self.stream_name
+        request = data_pb2.ListStreamsRequest(prefix=name, page_size=1)
+        found = (await self.client.call(methods.LIST_STREAMS, request)).streams
+        if not found or found[0].settings.name != name:
+            return False  # deleted just now, which the first publish will be told
+        settings = found[0].settings
+        return bool(settings.group) or settings.optimisticConcurrencyControl.value
+
+    async def _register(self) -> None:
+        """Get an identity, with the sequences that come next in each partition."""
+        if not self.client.has_data:
+            raise UnimplementedError("this server offers no idempotent publishing")
+        if self.takes_single:
+            raise FailedPreconditionError(
+                f"stream {self.stream_name} takes no idempotent publisher, because it has a queue "
+                "group or optimistic concurrency control"
+            )
+        response = await self.client.call(
+            methods.INIT_PUBLISHER,
+            data_pb2.InitPublisherRequest(stream=self.stream_name, publisher=self._name),
+        )
+        self.identity = PublisherIdentity(response.publisher_id, response.publisher_epoch)
+        self._next_sequences = dict(response.next_sequence)
 
     async def __aexit__(
         self,
@@ -135,19 +170,27 @@ class Publisher:
 
     async def publish(
         self,
-        value: bytes,
+        value: Value,
         *,
         key: bytes = b"",
         headers: Mapping[str, bytes] | None = None,
         partition: int | None = None,
     ) -> Ack:
-        """Publish one message and wait for its ack; waits for room in the window before."""
+        """Publish one message and wait for its ack; waits for room in the window before.
+
+        Raises:
+            CodecError: The codec refuses the value.
+            FullError: The window is full, and `on_full` says to raise.
+            ClosedError: The publisher is not open.
+            LiftbridgeError: The message is not, or may not be, stored.
+        """
+        data = self._encoded(value)
         await self._wait_for_room()
-        return await self._put(Outgoing(value, key, headers, partition))
+        return await self._put(Outgoing(data, key, headers, partition))
 
     def publish_nowait(
         self,
-        value: bytes,
+        value: Value,
         *,
         key: bytes = b"",
         headers: Mapping[str, bytes] | None = None,
@@ -156,39 +199,52 @@ class Publisher:
         """Publish one message; the future gets its ack.
 
         Raises:
+            CodecError: The codec refuses the value.
             FullError: The window is full.
             ClosedError: The publisher is not open.
         """
+        data = self._encoded(value)
         if not self._has_room():
             raise FullError(f"{self._in_flight} messages wait for their acks")
-        return self._put(Outgoing(value, key, headers, partition))
+        return self._put(Outgoing(data, key, headers, partition))
 
     async def publish_batch(
-        self, messages: Sequence[bytes | Outgoing], *, partition: int | None = None
+        self, messages: Sequence[Value | Outgoing[Value]], *, partition: int | None = None
     ) -> list[PublishResult]:
         """Publish messages and wait for all acks: a result for each, in the same order.
 
         Waits for room in the window, whatever `on_full` says: a result is owed for each message.
+        For a value that the codec refuses it is a `CodecError`; the others are published.
 
         Args:
             messages: Values, or `Outgoing`.
             partition: Partition for the messages that name none; `None` asks the partitioner.
         """
         self._check_open()
-        has_partition = partition is not None or self._partition_count == 1
-        if has_partition and set(map(type, messages)) <= {bytes}:
+        is_bare = self._codec is None and set(map(type, messages)) <= {bytes}
+        if is_bare and (partition is not None or self._partition_count == 1):
             values = cast("list[bytes]", list(messages))
             return await self._put_values(values, partition or 0)
+        results: list[Ack | BaseException | None] = []
         futures = []
         for message in messages:
-            outgoing = Outgoing(message) if isinstance(message, bytes) else message
-            if outgoing.partition is None and partition is not None:
-                outgoing = outgoing._replace(partition=partition)
+            outgoing = message if isinstance(message, Outgoing) else Outgoing(message)
+            try:
+                data = self._encoded(outgoing.value)
+            except CodecError as error:
+                results.append(error)
+                continue
             if not self._has_room():
                 await self._until_room()
-            futures.append(self._put(outgoing))
-        results = await asyncio.gather(*futures, return_exceptions=True)
-        return [_result(result) for result in results]
+            chosen = partition if outgoing.partition is None else outgoing.partition
+            futures.append(self._put(Outgoing(data, outgoing.key, outgoing.headers, chosen)))
+            results.append(None)
+        outcomes = iter(await asyncio.gather(*futures, return_exceptions=True))
+        return [_result(next(outcomes) if result is None else result) for result in results]
+
+    def _encoded(self, value: Value) -> bytes:
+        """Bytes of a value; without a codec, values are bytes."""
+        return cast("bytes", value) if self._codec is None else encoded(self._codec, value)
 
     async def _put_values(self, values: list[bytes], partition: int) -> list[PublishResult]:
         """Whole batches without a future for each message."""
@@ -245,7 +301,7 @@ class Publisher:
             self._settled.clear()
             await self._settled.wait()
 
-    def _put(self, outgoing: Outgoing) -> "asyncio.Future[Ack]":
+    def _put(self, outgoing: Outgoing[bytes]) -> "asyncio.Future[Ack]":
         self._check_open()
         partition = choose(
             self._partitioner, outgoing.key, outgoing.partition, self._partition_count

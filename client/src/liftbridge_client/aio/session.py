@@ -1,21 +1,26 @@
 """Connections, metadata, routing and retries: what everything else of the client calls through."""
 
+import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from types import TracebackType
-from typing import Final, Self, TypeVar
+from functools import partial
+from typing import Final, TypeVar
 
 from google.protobuf.message import Message as ProtoMessage
 from tenacity import (
     AsyncRetrying,
+    RetryCallState,
     retry_if_exception,
     stop_after_delay,
     wait_exponential_jitter,
 )
 
 from liftbridge_client import methods
+from liftbridge_client.aio.listening import Events, Hub
+from liftbridge_client.aio.race import first_answer
+from liftbridge_client.core.changes import changes
 from liftbridge_client.core.codec import metadata_of
 from liftbridge_client.errors import (
     ClosedError,
@@ -26,6 +31,7 @@ from liftbridge_client.errors import (
     UnimplementedError,
     publish_error,
 )
+from liftbridge_client.events import CallRetried, SlowCall
 from liftbridge_client.model import Metadata, StreamInfo, TlsFiles
 from liftbridge_client.transport import Method, Transport
 from liftbridge_proto import api_pb2
@@ -36,6 +42,8 @@ _Response = TypeVar("_Response", bound=ProtoMessage)
 
 WAIT_FIRST_SECONDS: Final = 0.05
 WAIT_MAX_SECONDS: Final = 1.0
+STAGGER_SECONDS: Final = 0.25
+"""How long a broker may be silent before another one is asked for metadata as well."""
 
 
 @dataclass(slots=True)
@@ -61,8 +69,9 @@ class Session:
     Attributes:
         timeout_seconds: How long a single call may take.
         retry_seconds: How long a call that met an absent broker is made again.
-        has_data: Whether the servers offer our own calls, known once entered.
+        has_data: Whether the servers offer our own calls, known once open.
         stats: Counters.
+        hub: Where events go.
     """
 
     def __init__(
@@ -81,36 +90,37 @@ class Session:
         self.timeout_seconds = timeout.total_seconds()
         self.has_data = False
         self.stats = ClientStats()
+        self.hub = Hub()
 
-    async def __aenter__(self) -> Self:
+    async def open(self) -> None:
         """Connect: the first seed that answers tells of all brokers.
 
         Raises:
             RetriableError: No seed answers within the retry time.
+            UsageError: A TLS file cannot be read.
         """
-        self._transport = Transport(self._tls)
-        self._transport.open()
+        self._transport = Transport(self._tls, self.hub)
         try:
+            self._transport.open()
             await self.refresh()
             await self._look_for_data()
         except BaseException:
             await self.aclose()
             raise
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
     async def aclose(self) -> None:
-        """Close all connections; calls that run are cancelled."""
+        """Close all connections; calls that run are cancelled, listeners come to their end."""
         transport, self._transport = self._transport, None
         if transport is not None:
             await transport.close()
+        self.hub.close()
+
+    def listen(self, slow_seconds: float) -> Events:
+        """A new listener, told of the connections that stand first."""
+        transport = self.transport
+        events = self.hub.listen(slow_seconds)
+        transport.watch(events)
+        return events
 
     @property
     def transport(self) -> Transport:
@@ -125,15 +135,35 @@ class Session:
 
     # -- metadata -----------------------------------------------------------------------------
 
-    async def metadata(self) -> Metadata:
-        """Brokers and streams, asked for anew."""
-        return await self.refresh()
-
     async def refresh(self) -> Metadata:
         """Ask for metadata and remember it."""
-        response = await self.call(methods.FETCH_METADATA, api_pb2.FetchMetadataRequest())
-        self._metadata = metadata_of(response)
+        async for attempt in self._attempts(methods.FETCH_METADATA.path, asks_leader=False):
+            with attempt:
+                await self._discover()
         return self._metadata
+
+    async def _discover(self) -> str:
+        """Ask the brokers that are known, then the seeds; the address that answered.
+
+        Raises:
+            LiftbridgeError: Nobody answered.
+        """
+        known = [f"{b.host}:{b.port}" for b in self._metadata.brokers.values()]
+        random.shuffle(known)  # spreads the load
+        addresses = tuple(dict.fromkeys((*known, *self._seeds)))
+        address, metadata = await first_answer(
+            [partial(self._ask_for_metadata, address) for address in addresses], STAGGER_SECONDS
+        )
+        if self.hub.has_listeners:
+            for event in changes(self._metadata, metadata):
+                self.hub.emit(event)
+        self._metadata = metadata
+        return address
+
+    async def _ask_for_metadata(self, address: str) -> tuple[str, Metadata]:
+        request = api_pb2.FetchMetadataRequest()
+        response = await self._unary(address, methods.FETCH_METADATA, request, self.timeout_seconds)
+        return address, metadata_of(response)
 
     async def stream_info(self, stream: str) -> StreamInfo:
         """What is known of a stream; asked for when it is not known.
@@ -165,7 +195,7 @@ class Session:
 
     def _any_address(self) -> str:
         known = [f"{b.host}:{b.port}" for b in self._metadata.brokers.values()]
-        return random.choice(known or self._seeds)  # noqa: S311 - spreads load, keeps no secret
+        return random.choice(known)  # noqa: S311 - spreads load, keeps no secret
 
     async def _look_for_data(self) -> None:
         try:
@@ -199,52 +229,62 @@ class Session:
             LiftbridgeError: The last attempt's error.
         """
         limit = self.timeout_seconds if timeout is None else timeout
-        attempt_count = 0
-        async for attempt in AsyncRetrying(
-            retry=retry_if_exception(
-                lambda error: _may_help(error, asks_leader=leader_of is not None)
-            ),
-            stop=stop_after_delay(self.retry_seconds),
-            wait=wait_exponential_jitter(
-                multiplier=WAIT_FIRST_SECONDS, max=WAIT_MAX_SECONDS, jitter=WAIT_FIRST_SECONDS
-            ),
-            reraise=True,
-        ):
+        is_first = True
+        async for attempt in self._attempts(method.path, asks_leader=leader_of is not None):
             with attempt:
-                attempt_count += 1
-                if attempt_count > 1:
-                    self.stats.retries += 1
-                    await self._forget(leader_of)
-                self.stats.calls += 1
-                address = (
-                    self._seeds[(attempt_count - 1) % len(self._seeds)]
-                    if not self._metadata.brokers
-                    else await self.leader_address(*leader_of)
-                    if leader_of is not None
-                    else self._any_address()
-                )
+                was_first, is_first = is_first, False
+                address = await self._address(leader_of, is_first=was_first)
                 try:
-                    return await self.transport.unary(address, method, request, limit)
+                    return await self._unary(address, method, request, limit)
                 except LiftbridgeError as error:
                     if is_repeatable:
                         raise
                     raise publish_error(error) from error
         raise AssertionError("the loop above returns or raises")
 
-    async def _forget(self, leader_of: tuple[str, int] | None) -> None:
-        """After a failure the metadata may be old: ask the seeds again."""
-        if leader_of is None:
-            self._metadata = Metadata({}, {})
-            return
-        for seed in self._seeds:
-            try:
-                response = await self.transport.unary(
-                    seed, methods.FETCH_METADATA, api_pb2.FetchMetadataRequest(), 1.0
-                )
-            except LiftbridgeError:
-                continue
-            self._metadata = metadata_of(response)
-            return
+    def _attempts(self, path: str, *, asks_leader: bool) -> AsyncRetrying:
+        return AsyncRetrying(
+            retry=retry_if_exception(lambda error: _may_help(error, asks_leader=asks_leader)),
+            stop=stop_after_delay(self.retry_seconds),
+            wait=wait_exponential_jitter(
+                multiplier=WAIT_FIRST_SECONDS, max=WAIT_MAX_SECONDS, jitter=WAIT_FIRST_SECONDS
+            ),
+            before_sleep=partial(self._on_retry, path),
+            reraise=True,
+        )
+
+    def _on_retry(self, path: str, state: RetryCallState) -> None:
+        self.stats.retries += 1
+        cause = state.outcome.exception() if state.outcome is not None else None
+        if isinstance(cause, LiftbridgeError):
+            self.hub.emit(CallRetried(path, state.attempt_number + 1, cause))
+
+    async def _address(self, leader_of: tuple[str, int] | None, *, is_first: bool) -> str:
+        """Whom to ask; after a failure the metadata may be old and is asked for again."""
+        if not is_first or not self._metadata.brokers:
+            answered = await self._discover()
+            if leader_of is None:
+                return answered
+        return self._any_address() if leader_of is None else await self.leader_address(*leader_of)
+
+    async def _unary(
+        self,
+        address: str,
+        method: Method[_Request, _Response],
+        request: _Request,
+        limit: float,
+    ) -> _Response:
+        """One attempt, counted and, when somebody listens, timed."""
+        transport = self.transport
+        self.stats.calls += 1
+        if not self.hub.has_listeners:
+            return await transport.unary(address, method, request, limit)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            return await transport.unary(address, method, request, limit)
+        finally:
+            self.hub.emit(SlowCall(method.path, address, loop.time() - began))
 
 
 def _may_help(error: BaseException, *, asks_leader: bool) -> bool:

@@ -1,13 +1,14 @@
 """Streams: making and finding them, and everything done with one."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, overload
 from zlib import crc32
 
 from liftbridge_client import methods
 from liftbridge_client.aio.publisher import IN_FLIGHT_DEFAULT, Publisher
 from liftbridge_client.aio.subscription import Subscription
+from liftbridge_client.codecs import Codec
 from liftbridge_client.core.codec import (
     POLICIES,
     ack_of,
@@ -29,6 +30,7 @@ from liftbridge_client.model import (
     StreamDescription,
     StreamInfo,
     StreamSettings,
+    Value,
     to_ns,
 )
 from liftbridge_proto import api_pb2
@@ -112,7 +114,7 @@ class Streams:
         streams = (await self._client.refresh()).streams
         return [streams[name] for name in sorted(streams) if name.startswith(prefix)]
 
-    async def describe(self, prefix: str = "") -> AsyncIterator[StreamDescription]:
+    async def describe(self, prefix: str = "") -> AsyncGenerator[StreamDescription, None]:
         """Streams with the settings in force, sorted by name; needs a server of this project."""
         token = ""
         while True:
@@ -134,11 +136,39 @@ class Stream:
         name: Its name.
     """
 
+    name: str
+
     def __init__(self, client: "Session", name: str) -> None:
         self._client = client
         self.name = name
 
     # -- publishing ---------------------------------------------------------------------------
+
+    @overload
+    async def publish(
+        self,
+        value: bytes,
+        *,
+        key: bytes = b"",
+        headers: Mapping[str, bytes] | None = None,
+        partition: int | None = None,
+        ack_policy: Literal["leader", "all"] = "leader",
+        expected_offset: int = -1,
+        partitioner: Partitioner = by_key,
+    ) -> Ack: ...
+
+    @overload
+    async def publish(
+        self,
+        value: bytes,
+        *,
+        key: bytes = b"",
+        headers: Mapping[str, bytes] | None = None,
+        partition: int | None = None,
+        ack_policy: Literal["none"],
+        expected_offset: int = -1,
+        partitioner: Partitioner = by_key,
+    ) -> None: ...
 
     async def publish(
         self,
@@ -187,14 +217,16 @@ class Stream:
             leader_of=(self.name, chosen),
             is_repeatable=False,
         )
-        if not response.HasField("ack"):
+        if ack_policy == "none":
             return None
         self._client.stats.published += 1
         return ack_of(response.ack, chosen)
 
+    @overload
     def publisher(
         self,
         *,
+        codec: None = None,
         ack_policy: AckPolicy = "leader",
         partitioner: Partitioner | None = None,
         max_in_flight: int = IN_FLIGHT_DEFAULT,
@@ -202,10 +234,38 @@ class Stream:
         idempotent: bool = False,
         name: str = "",
         linger: timedelta = timedelta(0),
-    ) -> Publisher:
+    ) -> Publisher[bytes]: ...
+
+    @overload
+    def publisher(
+        self,
+        *,
+        codec: Codec[Value],
+        ack_policy: AckPolicy = "leader",
+        partitioner: Partitioner | None = None,
+        max_in_flight: int = IN_FLIGHT_DEFAULT,
+        on_full: Literal["wait", "raise"] = "wait",
+        idempotent: bool = False,
+        name: str = "",
+        linger: timedelta = timedelta(0),
+    ) -> Publisher[Value]: ...
+
+    def publisher(
+        self,
+        *,
+        codec: Codec[Value] | None = None,
+        ack_policy: AckPolicy = "leader",
+        partitioner: Partitioner | None = None,
+        max_in_flight: int = IN_FLIGHT_DEFAULT,
+        on_full: Literal["wait", "raise"] = "wait",
+        idempotent: bool = False,
+        name: str = "",
+        linger: timedelta = timedelta(0),
+    ) -> Publisher[Value]:
         """A publisher for many messages, to be entered with `async with`.
 
         Args:
+            codec: Makes the bytes of values; without one, values are bytes.
             ack_policy: When a message counts as published.
             partitioner: How partitions are chosen; by key when `None`.
             max_in_flight: Messages that may wait for their acks.
@@ -224,23 +284,52 @@ class Stream:
             idempotent=idempotent,
             name=name,
             linger=linger,
+            codec=codec,
         )
 
     # -- reading ------------------------------------------------------------------------------
 
+    @overload
     def subscribe(
         self,
         *,
+        codec: None = None,
         partition: int = 0,
         start: Start | None = None,
         stop: Stop | None = None,
         resume: bool = False,
         reverse: bool = False,
         read_replica: bool = False,
-    ) -> Subscription:
+    ) -> Subscription[bytes]: ...
+
+    @overload
+    def subscribe(
+        self,
+        *,
+        codec: Codec[Value],
+        partition: int = 0,
+        start: Start | None = None,
+        stop: Stop | None = None,
+        resume: bool = False,
+        reverse: bool = False,
+        read_replica: bool = False,
+    ) -> Subscription[Value]: ...
+
+    def subscribe(
+        self,
+        *,
+        codec: Codec[Value] | None = None,
+        partition: int = 0,
+        start: Start | None = None,
+        stop: Stop | None = None,
+        resume: bool = False,
+        reverse: bool = False,
+        read_replica: bool = False,
+    ) -> Subscription[Value]:
         """Messages of one partition, to be iterated with `async for`.
 
         Args:
+            codec: Makes values of the bytes; without one, values are bytes.
             partition: Number of the partition.
             start: Where to begin; `None` is behind the last message.
             stop: Where to end; `None` is never.
@@ -257,11 +346,12 @@ class Stream:
             resume=resume,
             reverse=reverse,
             read_replica=read_replica,
+            codec=codec,
         )
 
     async def fetch_arrow(
         self, *, partition: int = 0, start: int = 0, end: int = 0, max_bytes: int = 0
-    ) -> AsyncIterator["pa.RecordBatch"]:
+    ) -> AsyncGenerator["pa.RecordBatch", None]:
         """A bounded range of committed messages as Arrow columns, headers left out.
 
         Args:

@@ -6,15 +6,18 @@ time; from the original, and for resume, reverse and replica reads, messages com
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final, Generic
 
 from liftbridge_client import methods
+from liftbridge_client.codecs import Codec
 from liftbridge_client.core.batches import decode_messages, to_message
 from liftbridge_client.core.codec import subscribe_request
 from liftbridge_client.errors import EndOfStreamError, LiftbridgeError, RetriableError
+from liftbridge_client.events import SubscriptionReconnects
 from liftbridge_client.message_batch import MessageBatch
-from liftbridge_client.model import Message, Start, Stop
+from liftbridge_client.model import Message, Start, Stop, Value
 from liftbridge_proto.ext.v1 import data_pb2
 
 if TYPE_CHECKING:
@@ -24,13 +27,15 @@ WAIT_FIRST_SECONDS: Final = 0.05
 WAIT_MAX_SECONDS: Final = 1.0
 
 
-class Subscription:
+class Subscription(Generic[Value]):
     """Messages of one partition; iterate it once, with `async for`, or use `batches`.
 
     Attributes:
         next_offset: First offset not given out yet, `None` before the first message when the
             server decides where to begin.
     """
+
+    next_offset: int | None
 
     def __init__(
         self,
@@ -43,6 +48,7 @@ class Subscription:
         resume: bool,
         reverse: bool,
         read_replica: bool,
+        codec: Codec[Value] | None,
     ) -> None:
         self._client = client
         self._stream = stream
@@ -52,16 +58,18 @@ class Subscription:
         self._resume = resume
         self._reverse = reverse
         self._read_replica = read_replica
+        self._codec = codec
         self._end: int | None = None
         self._progress_at = 0.0
-        self.next_offset: int | None = None
+        self.next_offset = None
 
-    async def __aiter__(self) -> AsyncIterator[Message]:
-        async for batch in self.batches():
-            for message in batch:
-                yield message
+    async def __aiter__(self) -> AsyncGenerator[Message[Value], None]:
+        async with aclosing(self.batches()) as batches:
+            async for batch in batches:
+                for message in batch:
+                    yield message
 
-    async def batches(self) -> AsyncIterator[MessageBatch]:
+    async def batches(self) -> AsyncGenerator[MessageBatch[Value], None]:
         """Messages as they come together; ends at the stop position.
 
         Raises:
@@ -76,13 +84,15 @@ class Subscription:
         while True:
             before = self._progress_at
             try:
-                async for batch in self._session():
-                    self._progress_at = loop.time()
-                    self._client.stats.received += len(batch)
-                    yield batch
+                async with aclosing(self._session()) as session:
+                    async for batch in session:
+                        self._progress_at = loop.time()
+                        self._client.stats.received += len(batch)
+                        yield batch
             except EndOfStreamError:
                 return
-            except RetriableError:
+            except RetriableError as error:
+                cause = error
                 if self._progress_at > before:
                     wait = WAIT_FIRST_SECONDS
                 if loop.time() - self._progress_at > self._client.retry_seconds:
@@ -90,6 +100,9 @@ class Subscription:
             else:
                 return
             self._client.stats.retries += 1
+            self._client.hub.emit(
+                SubscriptionReconnects(self._stream, self._partition, self.next_offset, cause)
+            )
             await asyncio.sleep(wait)
             wait = min(2 * wait, WAIT_MAX_SECONDS)
             try:
@@ -97,7 +110,7 @@ class Subscription:
             except LiftbridgeError:
                 continue
 
-    def _session(self) -> AsyncIterator[MessageBatch]:
+    def _session(self) -> AsyncGenerator[MessageBatch[Value], None]:
         is_plain = self._resume or self._reverse or self._read_replica
         if self._client.has_data and not is_plain:
             return self._read_batches()
@@ -105,7 +118,7 @@ class Subscription:
 
     # -- whole batches ------------------------------------------------------------------------
 
-    async def _read_batches(self) -> AsyncIterator[MessageBatch]:
+    async def _read_batches(self) -> AsyncGenerator[MessageBatch[Value], None]:
         if self.next_offset is None:
             await self._resolve()
         start = self.next_offset
@@ -128,7 +141,7 @@ class Subscription:
                     messages = [m for m in messages if m.offset < self._end]
                 self.next_offset = start
                 if messages:
-                    yield MessageBatch(self._stream, self._partition, start, messages)
+                    yield MessageBatch(self._stream, self._partition, start, messages, self._codec)
                 if self._end is not None and start >= self._end:
                     return
             raise RetriableError("the broker ended the call")
@@ -173,7 +186,7 @@ class Subscription:
 
     # -- message by message -------------------------------------------------------------------
 
-    async def _read_messages(self) -> AsyncIterator[MessageBatch]:
+    async def _read_messages(self) -> AsyncGenerator[MessageBatch[Value], None]:
         if self._reverse and self.next_offset is not None and self.next_offset < 0:
             return  # the oldest message was given out before the connection broke
         start = self._start if self.next_offset is None else Start.at(self.next_offset)
@@ -197,7 +210,9 @@ class Subscription:
             while (raw := await reading.read()) is not None:
                 message = to_message(raw)
                 self.next_offset = message.offset + step
-                yield MessageBatch(self._stream, self._partition, self.next_offset, (message,))
+                yield MessageBatch(
+                    self._stream, self._partition, self.next_offset, (message,), self._codec
+                )
         except LiftbridgeError as error:
             if self._reverse and error.server_text == "EOF":
                 return  # how the original ends a reverse subscription

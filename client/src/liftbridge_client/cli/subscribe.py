@@ -112,7 +112,7 @@ async def subscribe(
     write = _writer(run, format_)
     async with run.client() as lb:
         stream = lb.streams.get(name)
-        numbers = partition or sorted((await lb.stream_info(name)).partitions)
+        numbers = partition or sorted((await lb.streams.get(name).info()).partitions)
         seen = 0
         async for batch in _merged(stream, numbers, reading):
             for message in batch:

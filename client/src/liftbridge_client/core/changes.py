@@ -1,0 +1,28 @@
+"""What differs between two answers to a request for metadata."""
+
+from liftbridge_client.events import BrokersChanged, Event, LeaderChanged, StreamsChanged
+from liftbridge_client.model import Metadata
+
+
+def changes(before: Metadata, after: Metadata) -> list[Event]:
+    """Events that lead from one state of the metadata to the next; none from the empty one."""
+    if not before.brokers:
+        return []
+    found: list[Event] = []
+    addresses = [
+        tuple(sorted(f"{b.host}:{b.port}" for b in m.brokers.values())) for m in (before, after)
+    ]
+    if addresses[0] != addresses[1]:
+        found.append(BrokersChanged(addresses[0], addresses[1]))
+    appeared = tuple(sorted(after.streams.keys() - before.streams.keys()))
+    vanished = tuple(sorted(before.streams.keys() - after.streams.keys()))
+    if appeared or vanished:
+        found.append(StreamsChanged(appeared, vanished))
+    for name in sorted(after.streams.keys() & before.streams.keys()):
+        old, new = before.streams[name].partitions, after.streams[name].partitions
+        found += [
+            LeaderChanged(name, number, old[number].leader, new[number].leader)
+            for number in sorted(old.keys() & new.keys())
+            if old[number].leader != new[number].leader
+        ]
+    return found

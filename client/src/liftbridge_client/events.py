@@ -1,0 +1,231 @@
+"""What happens behind the calls: `Client.events` gives these, `describe` says one in a line.
+
+    async for event in lb.events():
+        log.warning(events.describe(event))
+
+An outage is told once, not at every attempt.
+"""
+
+from typing import Final, NamedTuple, assert_never
+
+from liftbridge_client.errors import LiftbridgeError
+
+EVENTS_KEPT_MAX: Final = 1_000
+"""Events that wait for one listener; of more, the oldest are dropped and counted."""
+
+
+class Connected(NamedTuple):
+    """A connection to a broker stands."""
+
+    address: str
+
+
+class Disconnected(NamedTuple):
+    """A connection that stood is gone."""
+
+    address: str
+
+
+class ConnectFailed(NamedTuple):
+    """A broker cannot be reached; told once until it is reached."""
+
+    address: str
+
+
+class BrokersChanged(NamedTuple):
+    """Metadata names other brokers than before.
+
+    Attributes:
+        before: Addresses before, sorted.
+        after: Addresses now, sorted.
+    """
+
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+class StreamsChanged(NamedTuple):
+    """Metadata names other streams than before.
+
+    Attributes:
+        appeared: Names of new streams, sorted.
+        vanished: Names of those that are gone, sorted.
+    """
+
+    appeared: tuple[str, ...]
+    vanished: tuple[str, ...]
+
+
+class LeaderChanged(NamedTuple):
+    """Another broker leads a partition.
+
+    Attributes:
+        stream: Name of the stream.
+        partition: Number of the partition.
+        before: Id of the broker that led it, empty for none.
+        after: Id of the broker that leads it, empty for none.
+    """
+
+    stream: str
+    partition: int
+    before: str
+    after: str
+
+
+class CallRetried(NamedTuple):
+    """A call failed and is made again.
+
+    Attributes:
+        method: Path of the method.
+        attempt: Number of the attempt that begins, from 2 on.
+        cause: Why the attempt before failed.
+    """
+
+    method: str
+    attempt: int
+    cause: LiftbridgeError
+
+
+class PublisherReconnects(NamedTuple):
+    """A publisher lost its call to the leader of a partition and opens another.
+
+    Attributes:
+        stream: Name of the stream.
+        partition: Number of the partition.
+        waiting_count: Messages that still wait for their acks.
+        cause: Why the call ended.
+    """
+
+    stream: str
+    partition: int
+    waiting_count: int
+    cause: LiftbridgeError
+
+
+class SubscriptionReconnects(NamedTuple):
+    """A subscription lost its call and goes on where it was.
+
+    Attributes:
+        stream: Name of the stream.
+        partition: Number of the partition.
+        next_offset: First offset not given out yet, `None` before the first message.
+        cause: Why the call ended.
+    """
+
+    stream: str
+    partition: int
+    next_offset: int | None
+    cause: LiftbridgeError
+
+
+class SlowCall(NamedTuple):
+    """A call took longer than the listener's `slow_after`.
+
+    Attributes:
+        method: Path of the method.
+        address: Broker that was asked.
+        seconds: How long it took.
+    """
+
+    method: str
+    address: str
+    seconds: float
+
+
+class SlowAcks(NamedTuple):
+    """A publisher has waited for the next ack for longer than `slow_after`; told once a wait.
+
+    Attributes:
+        stream: Name of the stream.
+        partition: Number of the partition.
+        waiting_count: Messages that wait for their acks.
+        seconds: How long nothing has come.
+    """
+
+    stream: str
+    partition: int
+    waiting_count: int
+    seconds: float
+
+
+class EventsLost(NamedTuple):
+    """The listener was too slow: so many events before the next one were dropped."""
+
+    count: int  # type: ignore[assignment]  # hides `tuple.count`, which nobody needs here
+
+
+Event = (
+    Connected
+    | Disconnected
+    | ConnectFailed
+    | BrokersChanged
+    | StreamsChanged
+    | LeaderChanged
+    | CallRetried
+    | PublisherReconnects
+    | SubscriptionReconnects
+    | SlowCall
+    | SlowAcks
+    | EventsLost
+)
+"""Everything `Client.events` can give."""
+
+
+def describe(event: Event) -> str:
+    """What happened and what to do about it, in one line."""
+    match event:
+        case Connected() | Disconnected() | ConnectFailed():
+            return _connection(event)
+        case BrokersChanged() | StreamsChanged() | LeaderChanged():
+            return _metadata(event)
+        case CallRetried() | PublisherReconnects() | SubscriptionReconnects():
+            return _retry(event)
+        case SlowCall(method, address, seconds):
+            where = f"{method} at {address}"
+            return f"slow: {where} took {seconds:.3f} s. Look at the load of the broker."
+        case SlowAcks(stream, partition, waiting, seconds):
+            what = f"no ack from {stream}/{partition} for {seconds:.1f} s"
+            return f"slow: {what}, {waiting} messages wait. Look at the broker's disk and load."
+        case EventsLost(count):
+            return f"{count} events were dropped. Read the events faster."
+    assert_never(event)
+
+
+def _connection(event: Connected | Disconnected | ConnectFailed) -> str:
+    match event:
+        case Connected(address):
+            return f"connected to {address}."
+        case Disconnected(address):
+            return f"lost the connection to {address}. Calls are made again for the retry time."
+        case ConnectFailed(address):
+            return f"cannot reach {address}. See whether the broker runs and the address is right."
+    assert_never(event)
+
+
+def _metadata(event: BrokersChanged | StreamsChanged | LeaderChanged) -> str:
+    match event:
+        case BrokersChanged(before, after):
+            return f"brokers were {_names(before)}, are {_names(after)}."
+        case StreamsChanged(appeared, vanished):
+            return f"streams appeared: {_names(appeared)}; vanished: {_names(vanished)}."
+        case LeaderChanged(stream, partition, before, after):
+            return f"{stream}/{partition} is led by {after or 'none'}, was by {before or 'none'}."
+    assert_never(event)
+
+
+def _retry(event: CallRetried | PublisherReconnects | SubscriptionReconnects) -> str:
+    match event:
+        case CallRetried(method, attempt, _):
+            what = f"{method} is called again (attempt {attempt})"
+        case PublisherReconnects(stream, partition, waiting, _):
+            what = f"the publisher to {stream}/{partition} reconnects, {waiting} messages wait"
+        case SubscriptionReconnects(stream, partition, next_offset, _):
+            where = "its start" if next_offset is None else f"offset {next_offset}"
+            what = f"the subscription to {stream}/{partition} goes on from {where}"
+        case _:
+            assert_never(event)
+    return f"{what}: {event.cause}. {event.cause.advice}"
+
+
+def _names(names: tuple[str, ...]) -> str:
+    return ", ".join(names) or "none"

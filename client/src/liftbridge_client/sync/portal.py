@@ -1,0 +1,132 @@
+"""The one thread with an event loop in which the asyncio client runs."""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from liftbridge_client.errors import ClosedError, UsageError
+
+_Result = TypeVar("_Result")
+
+CLOSED = "the client is not open: use it inside `with connect_sync(...)`"
+
+
+class Portal:
+    """Runs coroutines of any thread in the thread of the loop."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the thread runs."""
+        return self._loop is not None
+
+    def open(self) -> None:
+        """Start the thread."""
+        loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=loop.run_forever, name="liftbridge", daemon=True)
+        self._thread.start()
+        self._loop = loop
+
+    def close(self) -> None:
+        """End the thread; calls that still wait for something get `ClosedError`."""
+        loop, self._loop = self._loop, None
+        if loop is None or self._thread is None:
+            return
+        asyncio.run_coroutine_threadsafe(_cancel_all(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        self._thread.join()
+        loop.close()
+
+    def run(self, coroutine: Coroutine[Any, Any, _Result]) -> _Result:
+        """Run a coroutine and wait for it.
+
+        Raises:
+            ClosedError: The client was not entered, is closed, or was closed meanwhile.
+            UsageError: Called in the thread of the loop, as by a callback of a future: it would
+                wait for itself.
+        """
+        loop = self._loop
+        if loop is None:
+            coroutine.close()
+            raise ClosedError(CLOSED)
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise UsageError("a callback of a future must not call the client: it blocks its loop")
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        try:
+            return future.result()
+        except CancelledError:
+            raise ClosedError("the client was closed during the call") from None
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def iterate(self, items: AsyncGenerator[_Result, None]) -> Iterator[_Result]:
+        """What an asynchronous generator gives, one after another; it is closed at the end."""
+        try:
+            yield from self.drain(items)
+        finally:
+            with suppress(ClosedError):
+                self.run(_close(items))
+
+    def drain(self, items: AsyncIterator[_Result]) -> Iterator[_Result]:
+        """What an asynchronous iterator gives, one after another."""
+        while True:
+            try:
+                item = self.run(_next(items))
+            except _EndError:
+                return
+            yield item
+
+    def future_of(self, make: Coroutine[Any, Any, "asyncio.Future[_Result]"]) -> Future[_Result]:
+        """Run a coroutine that gives a future of the loop, and give one for threads.
+
+        Raises:
+            ClosedError: As of `run`.
+        """
+        theirs: Future[_Result] = Future()
+
+        def copy(ours: "asyncio.Future[_Result]") -> None:
+            if ours.cancelled():
+                theirs.set_exception(ClosedError("the client was closed before the ack came"))
+            elif (error := ours.exception()) is not None:
+                theirs.set_exception(error)
+            else:
+                theirs.set_result(ours.result())
+
+        async def start() -> None:
+            (await make).add_done_callback(copy)
+
+        theirs.set_running_or_notify_cancel()  # it cannot be cancelled: the message is on its way
+        self.run(start())
+        return theirs
+
+
+async def _next(items: AsyncIterator[_Result]) -> _Result:
+    try:
+        return await anext(items)
+    except StopAsyncIteration:
+        raise _EndError from None
+
+
+class _EndError(Exception):
+    """The iterator has come to its end; `StopAsyncIteration` cannot leave a coroutine."""
+
+
+async def _close(items: AsyncGenerator[Any, None]) -> None:
+    await items.aclose()
+
+
+async def _cancel_all() -> None:
+    """End what still runs in the loop, and its generators."""
+    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()

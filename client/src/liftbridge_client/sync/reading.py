@@ -1,0 +1,51 @@
+"""What is iterated, blocking: subscriptions and events."""
+
+from collections.abc import Iterator
+from typing import Generic, Self
+
+from liftbridge_client.aio.listening import Events
+from liftbridge_client.aio.subscription import Subscription
+from liftbridge_client.events import Event
+from liftbridge_client.message_batch import MessageBatch
+from liftbridge_client.model import Message, Value
+from liftbridge_client.sync.portal import Portal
+
+
+class SyncSubscription(Generic[Value]):
+    """As `Subscription`, iterated with `for`; blocks between batches."""
+
+    def __init__(self, portal: Portal, subscription: Subscription[Value]) -> None:
+        self._portal = portal
+        self._subscription = subscription
+
+    @property
+    def next_offset(self) -> int | None:
+        """As of `Subscription`."""
+        return self._subscription.next_offset
+
+    def __iter__(self) -> Iterator[Message[Value]]:
+        for batch in self.batches():
+            yield from batch
+
+    def batches(self) -> Iterator[MessageBatch[Value]]:
+        """As `Subscription.batches`."""
+        return self._portal.iterate(self._subscription.batches())
+
+
+class SyncEvents:
+    """As `Events`, iterated with `for`; blocks until something happens."""
+
+    def __init__(self, portal: Portal, events: Events) -> None:
+        self._portal = portal
+        self._events = events
+        self._items = portal.drain(events)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Event:
+        return next(self._items)
+
+    def close(self) -> None:
+        """As `Events.aclose`."""
+        self._portal.run(self._events.aclose())

@@ -1,0 +1,295 @@
+"""Streams, blocking."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Literal, cast, overload
+
+from liftbridge_client.aio.publisher import IN_FLIGHT_DEFAULT
+from liftbridge_client.aio.stream import Stream, Streams
+from liftbridge_client.codecs import Codec
+from liftbridge_client.core.partitioners import Partitioner, by_key
+from liftbridge_client.model import (
+    Ack,
+    AckPolicy,
+    PartitionBounds,
+    PartitionInfo,
+    Start,
+    Stop,
+    StreamDescription,
+    StreamInfo,
+    StreamSettings,
+    Value,
+)
+from liftbridge_client.sync.portal import Portal
+from liftbridge_client.sync.publisher import SyncPublisher
+from liftbridge_client.sync.reading import SyncSubscription
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from liftbridge_client.aio.publisher import Publisher
+    from liftbridge_client.aio.subscription import Subscription
+
+
+class SyncStreams:
+    """As `Streams`; `SyncClient.streams`."""
+
+    def __init__(self, portal: Portal, streams: Streams) -> None:
+        self._portal = portal
+        self._streams = streams
+
+    def create(
+        self,
+        name: str,
+        *,
+        subject: str = "",
+        partitions: int = 1,
+        replication: int = 1,
+        group: str = "",
+        settings: StreamSettings | None = None,
+    ) -> "SyncStream":
+        """As `Streams.create`."""
+        stream = self._portal.run(
+            self._streams.create(
+                name,
+                subject=subject,
+                partitions=partitions,
+                replication=replication,
+                group=group,
+                settings=settings,
+            )
+        )
+        return SyncStream(self._portal, stream)
+
+    def get(self, name: str) -> "SyncStream":
+        """As `Streams.get`."""
+        return SyncStream(self._portal, self._streams.get(name))
+
+    def delete(self, name: str) -> None:
+        """As `Streams.delete`."""
+        self._portal.run(self._streams.delete(name))
+
+    def list(self, prefix: str = "") -> Sequence[StreamInfo]:
+        """As `Streams.list`."""
+        return self._portal.run(self._streams.list(prefix))
+
+    def describe(self, prefix: str = "") -> Iterator[StreamDescription]:
+        """As `Streams.describe`."""
+        return self._portal.iterate(self._streams.describe(prefix))
+
+
+class SyncStream:
+    """As `Stream`."""
+
+    def __init__(self, portal: Portal, stream: Stream) -> None:
+        self._portal = portal
+        self._stream = stream
+
+    @property
+    def name(self) -> str:
+        """As of `Stream`."""
+        return self._stream.name
+
+    # -- publishing ---------------------------------------------------------------------------
+
+    @overload
+    def publish(
+        self,
+        value: bytes,
+        *,
+        key: bytes = b"",
+        headers: Mapping[str, bytes] | None = None,
+        partition: int | None = None,
+        ack_policy: Literal["leader", "all"] = "leader",
+        expected_offset: int = -1,
+        partitioner: Partitioner = by_key,
+    ) -> Ack: ...
+
+    @overload
+    def publish(
+        self,
+        value: bytes,
+        *,
+        key: bytes = b"",
+        headers: Mapping[str, bytes] | None = None,
+        partition: int | None = None,
+        ack_policy: Literal["none"],
+        expected_offset: int = -1,
+        partitioner: Partitioner = by_key,
+    ) -> None: ...
+
+    def publish(
+        self,
+        value: bytes,
+        *,
+        key: bytes = b"",
+        headers: Mapping[str, bytes] | None = None,
+        partition: int | None = None,
+        ack_policy: AckPolicy = "leader",
+        expected_offset: int = -1,
+        partitioner: Partitioner = by_key,
+    ) -> Ack | None:
+        """As `Stream.publish`."""
+        return self._portal.run(
+            self._stream.publish(
+                value,
+                key=key,
+                headers=headers,
+                partition=partition,
+                ack_policy=ack_policy,
+                expected_offset=expected_offset,
+                partitioner=partitioner,
+            )
+        )
+
+    @overload
+    def publisher(
+        self,
+        *,
+        codec: None = None,
+        ack_policy: AckPolicy = "leader",
+        partitioner: Partitioner | None = None,
+        max_in_flight: int = IN_FLIGHT_DEFAULT,
+        on_full: Literal["wait", "raise"] = "wait",
+        idempotent: bool = False,
+        name: str = "",
+        linger: timedelta = timedelta(0),
+    ) -> SyncPublisher[bytes]: ...
+
+    @overload
+    def publisher(
+        self,
+        *,
+        codec: Codec[Value],
+        ack_policy: AckPolicy = "leader",
+        partitioner: Partitioner | None = None,
+        max_in_flight: int = IN_FLIGHT_DEFAULT,
+        on_full: Literal["wait", "raise"] = "wait",
+        idempotent: bool = False,
+        name: str = "",
+        linger: timedelta = timedelta(0),
+    ) -> SyncPublisher[Value]: ...
+
+    def publisher(
+        self,
+        *,
+        codec: Codec[Value] | None = None,
+        ack_policy: AckPolicy = "leader",
+        partitioner: Partitioner | None = None,
+        max_in_flight: int = IN_FLIGHT_DEFAULT,
+        on_full: Literal["wait", "raise"] = "wait",
+        idempotent: bool = False,
+        name: str = "",
+        linger: timedelta = timedelta(0),
+    ) -> SyncPublisher[Value]:
+        """As `Stream.publisher`, to be entered with `with`."""
+        made = self._stream.publisher(
+            codec=codec,
+            ack_policy=ack_policy,
+            partitioner=partitioner,
+            max_in_flight=max_in_flight,
+            on_full=on_full,
+            idempotent=idempotent,
+            name=name,
+            linger=linger,
+        )
+        return SyncPublisher(self._portal, cast("Publisher[Value]", made))
+
+    # -- reading ------------------------------------------------------------------------------
+
+    @overload
+    def subscribe(
+        self,
+        *,
+        codec: None = None,
+        partition: int = 0,
+        start: Start | None = None,
+        stop: Stop | None = None,
+        resume: bool = False,
+        reverse: bool = False,
+        read_replica: bool = False,
+    ) -> SyncSubscription[bytes]: ...
+
+    @overload
+    def subscribe(
+        self,
+        *,
+        codec: Codec[Value],
+        partition: int = 0,
+        start: Start | None = None,
+        stop: Stop | None = None,
+        resume: bool = False,
+        reverse: bool = False,
+        read_replica: bool = False,
+    ) -> SyncSubscription[Value]: ...
+
+    def subscribe(
+        self,
+        *,
+        codec: Codec[Value] | None = None,
+        partition: int = 0,
+        start: Start | None = None,
+        stop: Stop | None = None,
+        resume: bool = False,
+        reverse: bool = False,
+        read_replica: bool = False,
+    ) -> SyncSubscription[Value]:
+        """As `Stream.subscribe`, to be iterated with `for`."""
+        made = self._stream.subscribe(
+            codec=codec,
+            partition=partition,
+            start=start,
+            stop=stop,
+            resume=resume,
+            reverse=reverse,
+            read_replica=read_replica,
+        )
+        return SyncSubscription(self._portal, cast("Subscription[Value]", made))
+
+    def fetch_arrow(
+        self, *, partition: int = 0, start: int = 0, end: int = 0, max_bytes: int = 0
+    ) -> Iterator["pa.RecordBatch"]:
+        """As `Stream.fetch_arrow`."""
+        return self._portal.iterate(
+            self._stream.fetch_arrow(partition=partition, start=start, end=end, max_bytes=max_bytes)
+        )
+
+    # -- state --------------------------------------------------------------------------------
+
+    def info(self) -> StreamInfo:
+        """As `Stream.info`."""
+        return self._portal.run(self._stream.info())
+
+    def partition_info(self, partition: int = 0) -> PartitionInfo:
+        """As `Stream.partition_info`."""
+        return self._portal.run(self._stream.partition_info(partition))
+
+    def bounds(self, *partitions: int, time: datetime | None = None) -> Sequence[PartitionBounds]:
+        """As `Stream.bounds`."""
+        return self._portal.run(self._stream.bounds(*partitions, time=time))
+
+    def pause(self, *partitions: int, resume_all: bool = False) -> None:
+        """As `Stream.pause`."""
+        self._portal.run(self._stream.pause(*partitions, resume_all=resume_all))
+
+    def set_readonly(self, *partitions: int, readonly: bool = True) -> None:
+        """As `Stream.set_readonly`."""
+        self._portal.run(self._stream.set_readonly(*partitions, readonly=readonly))
+
+    def alter(self, settings: StreamSettings) -> None:
+        """As `Stream.alter`."""
+        self._portal.run(self._stream.alter(settings))
+
+    def delete(self) -> None:
+        """As `Stream.delete`."""
+        self._portal.run(self._stream.delete())
+
+    # -- cursors ------------------------------------------------------------------------------
+
+    def set_cursor(self, cursor_id: str, offset: int, *, partition: int = 0) -> None:
+        """As `Stream.set_cursor`."""
+        self._portal.run(self._stream.set_cursor(cursor_id, offset, partition=partition))
+
+    def fetch_cursor(self, cursor_id: str, *, partition: int = 0) -> int | None:
+        """As `Stream.fetch_cursor`."""
+        return self._portal.run(self._stream.fetch_cursor(cursor_id, partition=partition))
