@@ -1,0 +1,124 @@
+"""What the core needs from outside: its log on disk, chance, and the numbers it works by."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from liftbridge_broker.raft.types import Entry, HardState, SnapshotMeta
+
+MS: Final = 1_000_000
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+
+class Rng(Protocol):
+    """Chance of one node; `random.Random` is one."""
+
+    def randrange(self, stop: int, /) -> int:
+        """A number from 0 to `stop` - 1."""
+        ...
+
+
+class StableLog(Protocol):
+    """The durable log as the core reads it.
+
+    The core asks only for what it was told to be durable by `RaftCore.persisted`, or what was there
+    at the start; what is being written at the moment it knows itself. The host may take snapshots
+    and drop entries up to them at any time, never above the last `Ready.committed`.
+    """
+
+    @property
+    def first_index(self) -> int:
+        """Lowest index whose entry is here; `last_index` + 1 when there is none."""
+        ...
+
+    @property
+    def last_index(self) -> int:
+        """Highest index whose entry is here, or the snapshot's index when there is none behind."""
+        ...
+
+    @property
+    def snapshot_meta(self) -> SnapshotMeta:
+        """Newest snapshot; index 0 for none, then with the configuration of the bootstrap.
+
+        `first_index` <= `snapshot_meta.last_index` + 1.
+        """
+        ...
+
+    def term_at(self, index: int) -> int | None:
+        """Term of the entry or of the snapshot at `index`, 0 for index 0; `None` = not known."""
+        ...
+
+    def entries(self, low: int, high: int, bytes_max: int) -> Sequence[Entry]:
+        """Entries from `low` to `high` - 1, as many as `bytes_max` of data hold but at least one.
+
+        Asked with `first_index` <= `low` < `high` <= `last_index` + 1 only.
+        """
+        ...
+
+    def hard_state(self) -> HardState:
+        """What was written last; asked once, at the start."""
+        ...
+
+    def config_entries(self) -> Sequence[Entry]:
+        """Entries of kind `CONFIG` behind the snapshot, in order; asked once, at the start."""
+        ...
+
+    def read_snapshot(self, index: int, position: int, bytes_max: int) -> bytes | None:
+        """Bytes of the state of snapshot `index` from `position` on; `None` when it is gone."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RaftOptions:
+    """Times and bounds; the defaults are those of replication.md 1.15.
+
+    Attributes:
+        heartbeat_ns: Between heartbeats of a leader.
+        election_ns: Least silence of the leader before an election; a leader that hears no quorum
+            for as long steps down, and a peer that heard a leader within it refuses to vote.
+        election_spread_ns: Random addition to it.
+        append_bytes_max: Data of the entries of one message; one entry always fits.
+        append_entries_max: Entries of one message.
+        inflight_messages_max: Unanswered appends to one follower.
+        inflight_bytes_max: Data in them.
+        entry_bytes_max: Length of one proposal.
+        uncommitted_bytes_max: Proposals of a leader that are not committed; more are refused.
+        unstable_bytes_max: Entries that wait for the disk; a follower drops appends beyond it.
+        committed_bytes_max: Data of `Ready.committed`; one entry always fits.
+        snapshot_bytes_max: Length of a snapshot that is taken from a leader.
+        chunk_bytes_max: Data of one `InstallChunk`.
+        reads_max: Reads that wait for an answer, those of followers included.
+        messages_max: Messages that wait for the host; more are dropped, as a network may do.
+        catch_up_entries_max: How far a learner may be behind the end of the log when promoted.
+        voters_max: Voters of a configuration.
+        members_max: Voters and learners of a configuration.
+    """
+
+    heartbeat_ns: int = 100 * MS
+    election_ns: int = 500 * MS
+    election_spread_ns: int = 250 * MS
+    append_bytes_max: int = 256 * KIB
+    append_entries_max: int = 4_096
+    inflight_messages_max: int = 64
+    inflight_bytes_max: int = 4 * MIB
+    entry_bytes_max: int = 1 * MIB
+    uncommitted_bytes_max: int = 16 * MIB
+    unstable_bytes_max: int = 64 * MIB
+    committed_bytes_max: int = 1 * MIB
+    snapshot_bytes_max: int = 1024 * MIB
+    chunk_bytes_max: int = 512 * KIB
+    reads_max: int = 1_024
+    messages_max: int = 4_096
+    catch_up_entries_max: int = 100
+    voters_max: int = 9
+    members_max: int = 256
+
+    def __post_init__(self) -> None:
+        """Check the relations the algorithm stands on."""
+        assert 0 < self.heartbeat_ns <= self.election_ns // 2
+        assert self.election_spread_ns > 0
+        assert self.inflight_messages_max > 0
+        assert self.append_entries_max > 0
+        assert self.chunk_bytes_max > 0
+        assert 0 < self.voters_max <= self.members_max

@@ -1,0 +1,398 @@
+"""Values of Raft: identities, log entries, messages, refusals, and what the core asks of its host.
+
+Everything here is plain data, compared by value. Messages name sender and target by identity, that
+is broker *and* data directory, so what was meant for a disk that is gone reaches nobody (KIP-853).
+Indexes count from 1, and 0 stands before the first entry; terms count from 1 as well.
+"""
+
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from liftbridge_broker.model.ids import BrokerId
+
+TERM_MAX: Final = 2**62
+"""A message of a higher term is refused: terms rise by one, so nobody honest gets there."""
+
+
+class Peer(NamedTuple):
+    """Identity of a voter or learner: a broker with one data directory.
+
+    A broker whose disk was wiped has a new directory id and so is somebody else, who has promised
+    nothing and may not vote in the old one's place.
+    """
+
+    broker: BrokerId
+    data_dir_id: str
+
+
+class EntryKind(IntEnum):
+    """What an entry holds; the numbers are stored."""
+
+    COMMAND = 0
+    """Bytes of the host."""
+    NOOP = 1
+    """Nothing: a new leader commits it, and with it all before it (Raft 8)."""
+    CONFIG = 2
+    """A whole configuration (`configuration.encode`), in force from the moment it is appended."""
+
+
+class Entry(NamedTuple):
+    """One place in the log."""
+
+    entry_index: int
+    term: int
+    kind: EntryKind
+    data: bytes
+
+
+class HardState(NamedTuple):
+    """What must survive a crash beside the entries (Raft fig. 2).
+
+    Attributes:
+        term: Latest term seen; 0 before the first election.
+        vote: Whom this peer voted for in `term`.
+        commit: An index known to be committed. Written only along with something else, so after a
+            crash it may be lower than it was; the leader tells it again.
+    """
+
+    term: int
+    vote: Peer | None
+    commit: int
+
+
+class Configuration(NamedTuple):
+    """Members of the group, both tuples sorted and disjoint; no voters = not yet bootstrapped."""
+
+    voters: tuple[Peer, ...]
+    learners: tuple[Peer, ...] = ()
+
+
+class SnapshotMeta(NamedTuple):
+    """Describes a snapshot: the state after entry `last_index`.
+
+    Attributes:
+        last_index: Last entry the state covers. 0 is the beginning of every log: no state, and
+            `configuration` is the one the group was bootstrapped with.
+        term: Term of that entry.
+        configuration: The one in force at `last_index`.
+        size_bytes: Length of the state.
+        sha256: Its digest, 32 bytes; empty for index 0.
+    """
+
+    last_index: int
+    term: int
+    configuration: Configuration
+    size_bytes: int
+    sha256: bytes
+
+
+class Snapshot(NamedTuple):
+    """A whole snapshot, digest checked."""
+
+    meta: SnapshotMeta
+    state: bytes
+
+
+# --- Messages -----------------------------------------------------------------------------------
+
+
+class PreVote(NamedTuple):
+    """Would you vote for me? Changes nothing at the receiver (Diss. 9.6).
+
+    `term` is the one an election would be held in: the sender's own plus one.
+    """
+
+    sender: Peer
+    target: Peer
+    term: int
+    last_index: int
+    last_term: int
+
+
+class PreVoteReply(NamedTuple):
+    """Answer to `PreVote`: `term` is the asked one when granted, else the sender's own."""
+
+    sender: Peer
+    target: Peer
+    term: int
+    is_granted: bool
+
+
+class Vote(NamedTuple):
+    """RequestVote (Raft 5.2); `is_transfer`: the leader itself asked for this election."""
+
+    sender: Peer
+    target: Peer
+    term: int
+    last_index: int
+    last_term: int
+    is_transfer: bool
+
+
+class VoteReply(NamedTuple):
+    """Answer to `Vote`."""
+
+    sender: Peer
+    target: Peer
+    term: int
+    is_granted: bool
+
+
+class Append(NamedTuple):
+    """AppendEntries (Raft 5.3): entries behind `prev_index`; none to tell `commit` or to probe."""
+
+    sender: Peer
+    target: Peer
+    term: int
+    prev_index: int
+    prev_term: int
+    entries: tuple[Entry, ...]
+    commit: int
+
+
+class AppendReply(NamedTuple):
+    """Answer to `Append`.
+
+    Attributes:
+        is_success: Whether `prev_index` matched.
+        log_index: On success the last index known to be equal to the leader's and durable;
+            otherwise the `prev_index` that was refused.
+        hint_index: On refusal the last index the follower may share with the leader.
+        hint_term: Its term at `hint_index`; 0 = unknown.
+    """
+
+    sender: Peer
+    target: Peer
+    term: int
+    is_success: bool
+    log_index: int
+    hint_index: int
+    hint_term: int
+
+
+class Heartbeat(NamedTuple):
+    """The leader lives. Never depends on flow control.
+
+    Attributes:
+        commit: Committed index, no higher than what the target has acknowledged in this term.
+        read_context: Highest read round so far; an answer confirms all rounds up to it.
+    """
+
+    sender: Peer
+    target: Peer
+    term: int
+    commit: int
+    read_context: int
+
+
+class HeartbeatReply(NamedTuple):
+    """Answer to `Heartbeat`, with its `read_context`."""
+
+    sender: Peer
+    target: Peer
+    term: int
+    read_context: int
+
+
+class InstallChunk(NamedTuple):
+    """A piece of a snapshot, `data` beginning at byte `position` of the state."""
+
+    sender: Peer
+    target: Peer
+    term: int
+    snapshot: SnapshotMeta
+    position: int
+    data: bytes
+
+
+class InstallChunkReply(NamedTuple):
+    """Answer to `InstallChunk`.
+
+    Attributes:
+        snapshot_index: Which snapshot it is about.
+        position: Next byte the follower needs.
+        is_done: The follower holds everything up to `snapshot_index`, durably.
+    """
+
+    sender: Peer
+    target: Peer
+    term: int
+    snapshot_index: int
+    position: int
+    is_done: bool
+
+
+class TimeoutNow(NamedTuple):
+    """The leader asks the target to hold an election at once (Diss. 3.10)."""
+
+    sender: Peer
+    target: Peer
+    term: int
+
+
+class ReadIndex(NamedTuple):
+    """A follower asks for an index that a linearizable read must wait for (Diss. 6.4)."""
+
+    sender: Peer
+    target: Peer
+    term: int
+    context: int
+
+
+class ReadIndexReply(NamedTuple):
+    """Answer to `ReadIndex`: what was acknowledged before the question is in `read_index`."""
+
+    sender: Peer
+    target: Peer
+    term: int
+    context: int
+    read_index: int
+
+
+Message = (
+    PreVote
+    | PreVoteReply
+    | Vote
+    | VoteReply
+    | Append
+    | AppendReply
+    | Heartbeat
+    | HeartbeatReply
+    | InstallChunk
+    | InstallChunkReply
+    | TimeoutNow
+    | ReadIndex
+    | ReadIndexReply
+)
+
+
+# --- Membership changes -------------------------------------------------------------------------
+
+
+class AddLearner(NamedTuple):
+    """Let `peer` receive the log without a vote."""
+
+    peer: Peer
+
+
+class Promote(NamedTuple):
+    """Make the learner `peer`, which has caught up, a voter."""
+
+    peer: Peer
+
+
+class Remove(NamedTuple):
+    """Take `peer`, voter or learner, out of the group."""
+
+    peer: Peer
+
+
+ConfigChange = AddLearner | Promote | Remove
+
+
+# --- What the core hands to its host ------------------------------------------------------------
+
+
+class Role(IntEnum):
+    """What a peer is at the moment."""
+
+    FOLLOWER = 0
+    PRE_CANDIDATE = 1
+    CANDIDATE = 2
+    LEADER = 3
+
+
+class ReadState(NamedTuple):
+    """The read `token` is linearizable once everything up to `read_index` is applied."""
+
+    token: int
+    read_index: int
+
+
+class LeaderChange(NamedTuple):
+    """Whom this peer takes for the leader of `term`; `None` while it knows nobody."""
+
+    leader: Peer | None
+    term: int
+
+
+class Ready(NamedTuple):
+    """What the host has to do, in this order; empty parts are skipped.
+
+    1. Send `messages_before`.
+    2. Hand out `committed`, then `reads`, `reads_failed` and `leader_change`. Committed entries
+       are durable here already.
+    3. If `must_persist`: write `snapshot`, then `entries`, then `hard_state`, make all of it
+       durable by one sync, and call `RaftCore.persisted`. A crash in between may leave any prefix
+       of these writes. No other `Ready` has anything to persist before that call.
+    4. Replace the state by `snapshot`, if there is one.
+    5. Send `messages_after`: they promise what was written in 3.
+
+    Attributes:
+        hard_state: New value, `None` when it need not be written.
+        entries: To be appended, contiguous. What the log holds from the first one's index on is
+            dropped before: it is not committed, and another leader's entries take its place.
+        snapshot: Takes the place of the whole log: the first entry is then behind it.
+        messages_before: May leave before anything is written.
+        messages_after: May leave only when 3 is done.
+        committed: Next committed entries, contiguous over all `Ready`s, each told once.
+        reads: Reads that may be served when `committed` is applied.
+        reads_failed: Tokens of reads that got no answer in time or lost their leader.
+        leader_change: Set when the leader or the term of a known leader changed.
+    """
+
+    hard_state: HardState | None = None
+    entries: tuple[Entry, ...] = ()
+    snapshot: Snapshot | None = None
+    messages_before: tuple[Message, ...] = ()
+    messages_after: tuple[Message, ...] = ()
+    committed: tuple[Entry, ...] = ()
+    reads: tuple[ReadState, ...] = ()
+    reads_failed: tuple[int, ...] = ()
+    leader_change: LeaderChange | None = None
+
+    @property
+    def must_persist(self) -> bool:
+        """Whether something has to be written and `RaftCore.persisted` called."""
+        return self.hard_state is not None or bool(self.entries) or self.snapshot is not None
+
+
+# --- Refusals -----------------------------------------------------------------------------------
+
+
+class RaftRefusalError(Exception):
+    """A call that cannot be served now; nothing was done, and the host tells its caller."""
+
+
+class NotRaftLeaderError(RaftRefusalError):
+    """Only the leader takes this.
+
+    Attributes:
+        leader: Who leads as far as this peer knows.
+    """
+
+    def __init__(self, leader: Peer | None) -> None:
+        """Name whom to ask instead."""
+        who = "no leader is known" if leader is None else f"the leader is {leader.broker}"
+        super().__init__(f"not the metadata leader: {who}")
+        self.leader = leader
+
+
+class RaftBusyError(RaftRefusalError):
+    """A bound is reached or leadership is being handed over; the same call may succeed later."""
+
+
+class RaftTooLargeError(RaftRefusalError):
+    """A proposal is longer than an entry may be."""
+
+
+class ConfigChangeRefusedError(RaftRefusalError):
+    """The membership change is not allowed now, or makes no sense."""
+
+
+class TransferRefusedError(RaftRefusalError):
+    """Leadership cannot go to that peer."""
+
+
+class BadConfigurationError(RaftRefusalError):
+    """Bytes are no configuration."""
