@@ -1,8 +1,12 @@
-"""What the broker's process asks of the system: its helper process, and room for open files."""
+"""The broker and its system: helper process, open files, data directories of others."""
 
 import os
+import re
+import resource
 import select
+import shutil
 import signal
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -87,3 +91,77 @@ def test_helper_that_was_killed_is_replaced(tmp_path: Path, nats: NatsServer) ->
         helper = compacted(broker)
         assert ends(helper, lambda: os.kill(helper, signal.SIGKILL))
         assert compacted(broker) != helper
+
+
+# Open files.
+
+
+@pytest.fixture
+def few_files() -> Iterator[int]:
+    """Processes begin with a low limit of open files, as on most systems; gives the highest."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    yield hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_broker_may_open_as_many_files_as_the_system_allows(
+    tmp_path: Path, nats: NatsServer, few_files: int
+) -> None:
+    with Broker(tmp_path, nats_url=nats.url) as broker:
+        limits = Path(f"/proc/{broker.pid}/limits").read_text()
+        found = re.search(r"Max open files +([0-9]+)", limits)
+        assert found
+        assert int(found[1]) == few_files
+        assert f"open_files_limited before=256 limit={few_files}" in plain(broker)
+
+
+def plain(broker: Broker) -> str:
+    """Log without colours and without the space that aligns it."""
+    return re.sub(" +", " ", re.sub(r"\x1b\[[0-9;]*m", "", broker.log_text()))
+
+
+# Directories.
+
+
+def unknown_count(broker: Broker) -> float:
+    with urllib.request.urlopen(f"http://127.0.0.1:{broker.metrics_port}/metrics") as answer:
+        text = answer.read().decode()
+    (line,) = re.findall(r"(?m)^liftbridge_unknown_directories (.*)$", text)
+    return float(line)
+
+
+def test_stored_id_wins_and_another_one_is_told(tmp_path: Path, nats: NatsServer) -> None:
+    with Broker(tmp_path, nats_url=nats.url, name="first") as first:
+        assert first.stop() == 0
+    with Broker(tmp_path, nats_url=nats.url, name="second", data_dir=first.data_dir) as second:
+        (line,) = [line for line in plain(second).splitlines() if "server_id_ignored" in line]
+        assert f"configured=second path={first.data_dir} stored=first" in line
+        with second.channel() as channel:
+            brokers = World(channel).api.FetchMetadata(api_pb2.FetchMetadataRequest()).brokers
+        assert [broker.id for broker in brokers] == ["first"]
+
+
+def test_deletion_is_completed_after_a_kill_and_strange_logs_stay(
+    tmp_path: Path, nats: NatsServer
+) -> None:
+    with Broker(tmp_path, nats_url=nats.url) as broker:
+        with broker.channel() as channel:
+            world = World(channel)
+            world.create()
+            world.publish()
+            (folder,) = (broker.data_dir / "streams").iterdir()
+            kept = shutil.copytree(folder, tmp_path / "kept")
+            world.delete()
+        broker.kill()
+        # As if the kill had come after the deletion was committed and before the log was moved.
+        shutil.rmtree(broker.data_dir / "trash")
+        shutil.copytree(kept, folder)
+        strange = shutil.copytree(kept, broker.data_dir / "streams" / "0000000001-strange")
+        broker.start()
+        assert not folder.exists()
+        assert len(list((broker.data_dir / "trash").iterdir())) == 1
+        assert strange.exists()
+        assert unknown_count(broker) == 1
+        assert f"deletion_completed path=streams/{folder.name}/0" in plain(broker)
+        assert "unknown_directory_kept path=streams/0000000001-strange/0" in plain(broker)

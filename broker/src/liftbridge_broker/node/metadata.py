@@ -22,11 +22,11 @@ from liftbridge_broker.controller.commands import (
     SetReadonly,
 )
 from liftbridge_broker.controller.decide import decide
-from liftbridge_broker.controller.records import Answer, Record
+from liftbridge_broker.controller.records import Answer, Record, StreamDeleted
 from liftbridge_broker.controller.replay import apply
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import CorruptionError, InternalError, LiftbridgeError
-from liftbridge_broker.model.ids import Instant, MetadataIndex
+from liftbridge_broker.model.ids import Instant, MetadataIndex, PartitionId
 from liftbridge_broker.ports.files import FileEvent
 from liftbridge_broker.ports.metadata import (
     Committed,
@@ -80,6 +80,7 @@ class MetadataDriver:
 
     Attributes:
         state: The state after `state.applied_index`; read only for everyone else.
+        deleted: Partitions whose deletion the log holds behind its snapshot, as it was opened.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class MetadataDriver:
         self._events: deque[MetadataEvent] = deque()
         self._is_draining = False
         self._snapshot_index = recovered.snapshot_index
-        self.state = _restored(recovered)
+        self.state, self.deleted = _restored(recovered)
 
     @property
     def pending_count(self) -> int:
@@ -221,14 +222,17 @@ class MetadataDriver:
         pending.reply(failure)
 
 
-def _restored(recovered: RecoveredMetadata) -> ClusterState:
-    """State after everything a log holds."""
+def _restored(recovered: RecoveredMetadata) -> tuple[ClusterState, frozenset[PartitionId]]:
+    """State after everything a log holds, and the partitions that were deleted on the way."""
     state = decode_state(recovered.snapshot) if recovered.snapshot_index else ClusterState()
     if state.applied_index != recovered.snapshot_index:
         raise CorruptionError(
             f"metadata snapshot: index {state.applied_index} in the file of index "
             f"{recovered.snapshot_index}"
         )
+    deleted: set[PartitionId] = set()
     for entry in recovered.entries:
-        apply(state, entry.entry_index, decode_command(entry.command))
-    return state
+        for record in apply(state, entry.entry_index, decode_command(entry.command)).records:
+            if isinstance(record, StreamDeleted):
+                deleted.update(record.partition_ids)
+    return state, frozenset(deleted)

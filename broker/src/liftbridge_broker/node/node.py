@@ -35,18 +35,8 @@ from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.partition import BEGINNING, Partition
 from liftbridge_broker.node.publishers import restored_publishers
-from liftbridge_broker.node.runs import POLICY_NONE, PublishRun
-from liftbridge_broker.node.subjects import (
-    AckInbox,
-    SubjectPublish,
-    Waiter,
-    forward_ack,
-    group_message,
-    no_ack,
-    nothing,
-    settle_unacked,
-    subject_frames,
-)
+from liftbridge_broker.node.runs import PublishRun
+from liftbridge_broker.node.subjects import SubjectPublish, SubjectPublisher, Waiter
 from liftbridge_broker.ports.files import FileEvent, Files, Token
 from liftbridge_broker.ports.messaging import Arrival, Messaging, SubscriptionId
 from liftbridge_broker.ports.observe import Observer
@@ -85,7 +75,7 @@ class Node:
     metadata_token: Token
     new_token: Callable[[], Token]
     partitions: dict[PartitionId, Partition] = field(default_factory=dict)
-    _inbox: AckInbox = field(init=False)
+    _to_subjects: SubjectPublisher = field(init=False)
     _subjects: SubjectTable[Partition] = field(default_factory=SubjectTable)
     _names: dict[tuple[str, int], Partition] = field(default_factory=dict)
     _reads: dict[Token, ReadDone] = field(default_factory=dict)
@@ -102,7 +92,7 @@ class Node:
     refused_counts: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._inbox = AckInbox(self.options.inbox)
+        self._to_subjects = SubjectPublisher(self.messaging, self.options.inbox)
 
     # -- what the API asks --------------------------------------------------------------------
 
@@ -148,7 +138,10 @@ class Node:
     def publish(self, partition: Partition, run: PublishRun, now: Instant, wall_ns: int) -> None:
         """Store a run from a client: directly, or over NATS when a queue group decides who does."""
         if partition.group and run.publisher is None and run.target_offset is None:
-            self._publish_for_group(partition, run, now)
+            self._to_subjects.publish_for_group(
+                partition, run, now, lambda ack: self._is_in_group(ack.stream, partition.group)
+            )
+            self._arm()
         else:
             partition.publish(run, now, wall_ns)
 
@@ -210,38 +203,9 @@ class Node:
             UnavailableError: The link to NATS is down.
             LimitError: Too many acks are waited for.
         """
-        if waiter is None:
-            frames = subject_frames(
-                publish, inbox=publish.ack_inbox, correlation_id=publish.correlation_id
-            )
-            self.messaging.publish_echo(frames)
-            return nothing
-        token = self._inbox.wait(waiter, now)
-        frames = subject_frames(publish, inbox=self._inbox.inbox, correlation_id=token)
-        try:
-            self.messaging.publish_echo(frames)
-        except LiftbridgeError:
-            self._inbox.forget(token)
-            raise
+        forget = self._to_subjects.publish(publish, now, waiter)
         self._arm()
-        return lambda: self._inbox.forget(token)
-
-    def _publish_for_group(self, partition: Partition, run: PublishRun, now: Instant) -> None:
-        """Send one message into the queue group; whichever member stores it acks it."""
-        message = group_message(partition, run)
-        try:
-            if run.policy == POLICY_NONE:
-                self.publish_to_subject(message, now, None)
-                settle_unacked(run)
-            else:
-                waiter = Waiter(
-                    lambda ack: forward_ack(run, ack),
-                    lambda: run.refuse(no_ack()),
-                    lambda ack: self._is_in_group(ack.stream, partition.group),
-                )
-                self.publish_to_subject(message, now, waiter)
-        except LiftbridgeError as error:
-            run.refuse(error)
+        return forget
 
     def _is_in_group(self, name: str, group: str) -> bool:
         stream = self.state.stream(name)
@@ -348,7 +312,7 @@ class Node:
         """Messages of one subscription of one chunk."""
         if subscription == INBOX_SUBSCRIPTION:
             for payload in payloads:
-                self._inbox.on_message(payload)
+                self._to_subjects.inbox.on_message(payload)
             return
         partition = self.partitions.get(PartitionId(subscription))
         if partition is None:
@@ -389,7 +353,7 @@ class Node:
         self._now, self._wall_ns = now, wall_ns
         self.store.on_timer(now, wall_ns)
         self.metadata.on_timer(now)
-        self._inbox.expire(now)
+        self._to_subjects.inbox.expire(now)
         for partition_id in self._idle.take_due(now):
             self._check_idle(self.partitions[partition_id], now)
         self._arm()
@@ -405,7 +369,7 @@ class Node:
         deadlines = (
             self.store.next_deadline(),
             self.metadata.next_deadline(),
-            self._inbox.next_deadline(),
+            self._to_subjects.inbox.next_deadline(),
             self._idle.next_deadline(),
         )
         return min((at for at in deadlines if at is not None), default=None)
@@ -413,10 +377,14 @@ class Node:
     # -- partitions ---------------------------------------------------------------------------
 
     def open_partitions(self, now: Instant) -> None:
-        """Open and recover the log of every partition led here; called once, at start."""
+        """Open and recover the log of every partition led here; called once, at start.
+
+        A kill between a committed deletion and the move of the logs leaves them; they go now.
+        """
         for stream, state in self.state.partitions():
             if state.leader == self.broker:
                 self.open_partition(stream, state, now)
+        self.store.finish_deletions(self.metadata.deleted, now)
 
     def listen(self) -> None:
         """Take messages from NATS from now on; called once, after the broker is registered."""

@@ -15,7 +15,8 @@ from liftbridge_broker.errors import LiftbridgeError, LimitError, OutcomeUnknown
 from liftbridge_broker.model.ids import Instant, LeaderEpoch, Offset
 from liftbridge_broker.node.intake import error_of_ack
 from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.runs import PublishRun, Stored
+from liftbridge_broker.node.runs import POLICY_NONE, PublishRun, Stored
+from liftbridge_broker.ports.messaging import Messaging
 from liftbridge_broker.wire.envelope import decode_ack, encode_publish
 from liftbridge_broker.wire.nats import publish_head
 from liftbridge_proto import api_pb2
@@ -188,3 +189,75 @@ def subject_frames(publish: SubjectPublish, *, inbox: str, correlation_id: str) 
     )
     payload = encode_publish(message)
     return [publish_head(publish.subject.encode(), len(payload)), payload, b"\r\n"]
+
+
+class SubjectPublisher:
+    """Publishes messages to subjects and waits for their acks.
+
+    Attributes:
+        inbox: Acks that are waited for; its subject is subscribed to by the owner.
+    """
+
+    def __init__(self, messaging: Messaging, inbox: str) -> None:
+        self._messaging = messaging
+        self.inbox = AckInbox(inbox)
+
+    def publish(
+        self, publish: SubjectPublish, now: Instant, waiter: Waiter | None
+    ) -> Callable[[], None]:
+        """Publish an envelope to a subject, and wait for an ack.
+
+        Args:
+            publish: The message; its subject and inbox are checked.
+            now: Time now.
+            waiter: Gets the ack; with `None` none is waited for: the caller's inbox gets all.
+
+        Returns:
+            What to call when the caller gives up.
+
+        Raises:
+            UnavailableError: The link to NATS is down.
+            LimitError: Too many acks are waited for.
+        """
+        if waiter is None:
+            frames = subject_frames(
+                publish, inbox=publish.ack_inbox, correlation_id=publish.correlation_id
+            )
+            self._messaging.publish_echo(frames)
+            return nothing
+        token = self.inbox.wait(waiter, now)
+        frames = subject_frames(publish, inbox=self.inbox.inbox, correlation_id=token)
+        try:
+            self._messaging.publish_echo(frames)
+        except LiftbridgeError:
+            self.inbox.forget(token)
+            raise
+        return lambda: self.inbox.forget(token)
+
+    def publish_for_group(
+        self,
+        partition: Partition,
+        run: PublishRun,
+        now: Instant,
+        takes: Callable[[api_pb2.Ack], bool],
+    ) -> None:
+        """Send one message into a queue group; whichever member stores it acks it.
+
+        Args:
+            partition: A partition of the group.
+            run: The message and who waits for its ack.
+            now: Time now.
+            takes: Whether an ack is of the group; other streams on the subject ack as well.
+        """
+        message = group_message(partition, run)
+        try:
+            if run.policy == POLICY_NONE:
+                self.publish(message, now, None)
+                settle_unacked(run)
+            else:
+                waiter = Waiter(
+                    lambda ack: forward_ack(run, ack), lambda: run.refuse(no_ack()), takes
+                )
+                self.publish(message, now, waiter)
+        except LiftbridgeError as error:
+            run.refuse(error)

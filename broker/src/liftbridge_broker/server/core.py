@@ -94,6 +94,7 @@ class Core:
         self.store.on_failed = lambda reason: self.on_failed(FilesError(reason))
         driver = self._open_metadata()
         identity = self.store.identity
+        self._compare_id(identity.broker_id)
         self.node = Node(
             node_options(options, identity.broker_id),
             self.files,
@@ -115,6 +116,14 @@ class Core:
                 "duration_ms": (self.clock.now() - now) // MILLISECOND_NS,
             },
         )
+
+    def _compare_id(self, stored: BrokerId) -> None:
+        """Warn when a data directory is another broker's: the stored id wins (spec 4.1)."""
+        configured = self.options.clustering.server_id
+        if configured not in ("", stored):
+            path = self.options.data.directory
+            fields = {"configured": configured, "stored": stored, "path": path}
+            self.observer.transition("server_id_ignored", fields)
 
     def _open_metadata(self) -> MetadataDriver:
         clustering = self.options.clustering

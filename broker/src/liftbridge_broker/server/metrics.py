@@ -64,6 +64,7 @@ class BrokerMetrics:
             "disk_free_bytes": self.files.free_bytes(),
             "disk_full": int(self.node.is_full()),
             "disk_read_only": int(bool(self.node.store.failure)),
+            "unknown_directories": self.node.store.unknown_count,
             "open_files": self.files.open_count,
             "fsync_seconds": self.node.store.sync_times,
             "grpc_requests_total": self._requests(),

@@ -39,6 +39,7 @@ from liftbridge_broker.node.node import Node
 from liftbridge_broker.ports.files import FileEvent
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.server.core import Core
+from liftbridge_broker.server.limits import raise_open_files
 from liftbridge_broker.server.metrics import BrokerMetrics
 from liftbridge_broker.server.services import make_api
 from liftbridge_broker.server.shutdown import Steps
@@ -166,6 +167,7 @@ class Broker:
                 "fingerprint": self.options.fingerprint(),
             },
         )
+        self.observer.transition("open_files_limited", raise_open_files()._asdict())
         for notice in self.options.notices:
             self.observer.transition("setting_noticed", {"text": notice})
         self._open_data()

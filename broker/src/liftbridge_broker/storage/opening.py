@@ -5,14 +5,55 @@ on the strength of them, here or in recovery, must not outlive them: a power cut
 show a directory that no order of writes explains.
 """
 
-from liftbridge_broker.model.ids import PartitionId
+from liftbridge_broker.model.ids import PartitionId, StreamName
+from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.ports.files import Files
+from liftbridge_broker.storage.flush import StoredLog, effective_policy, limits_of_log
 from liftbridge_broker.storage.log import PartitionLog
 from liftbridge_broker.storage.state import LogState
 from liftbridge_broker.storage.types import LogLimits, RecoveryReport
 
 
-def open_log(
+def open_stored(
+    files: Files,
+    path: str,
+    partition: PartitionId,
+    name: StreamName,
+    options: StreamOptions,
+    state: LogState | None,
+    *,
+    was_clean: bool,
+    is_strict: bool,
+) -> tuple[StoredLog, RecoveryReport]:
+    """Open the log of a partition as its flushing needs it; see `_open_log` for the arguments.
+
+    Fsync policy `auto` counts as `commit`, as it is right for a single replica.
+    """
+    log, report = _open_log(
+        files,
+        path,
+        partition,
+        limits_of_log(options),
+        state,
+        was_clean=was_clean,
+        is_strict=is_strict,
+    )
+    policy = effective_policy(options.fsync_policy)
+    log.commit = policy is FsyncPolicy.COMMIT
+    stored = StoredLog(
+        partition,
+        name,
+        log,
+        options,
+        policy,
+        is_strict=log.commit and is_strict,
+        strict_from=log.log_end_offset,
+        counted_bytes=log.size_bytes,
+    )
+    return stored, report
+
+
+def _open_log(
     files: Files,
     path: str,
     partition: PartitionId,

@@ -9,7 +9,7 @@ Once the device failed nothing of the directory is called durable, written or re
 (storage policy 7): `failure` says why, `on_failed` tells the node.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -45,7 +45,7 @@ from liftbridge_broker.storage.flush import (
 )
 from liftbridge_broker.storage.journal import Journal, LoadedJournal, open_journal
 from liftbridge_broker.storage.log import PartitionLog
-from liftbridge_broker.storage.opening import open_log
+from liftbridge_broker.storage.opening import open_stored
 from liftbridge_broker.storage.publishers import read_publishers, save_publishers
 from liftbridge_broker.storage.reserve import SpaceGuard, SpaceLimits
 from liftbridge_broker.storage.telling import Teller
@@ -90,6 +90,7 @@ class LogStore:
         was_clean: Whether the last broker here stopped in order and nothing was touched since.
         clean_broker_epoch: Epoch that broker had; `None` when the stop was not clean.
         sync_times: Nanoseconds that groups of syncs took.
+        unknown_count: What `begin` found in the directory that belongs to nobody.
         failure: Why the directory is offline, empty while it is not.
         on_failed: Told the reason when the directory goes offline.
     """
@@ -116,6 +117,7 @@ class LogStore:
         self._options = options
         self._teller = Teller(observer)
         self._opened_at = now
+        self._opened_wall_ns = 0
         self._space = SpaceGuard(files, RESERVE, options.space, self._on_space)
         self._trash = TrashBin(files, options.trash_grace_ns, new_token)
         self._flush = FlushDriver(files, journal, options.flush, new_token, self._on_full)
@@ -147,6 +149,7 @@ class LogStore:
         self.is_identity_new = directory.is_identity_new
         self.was_clean = False
         self.clean_broker_epoch: int | None = None
+        self.unknown_count = 0
         self.failure = ""
         self.on_failed: Callable[[str], None] = _ignore
 
@@ -158,6 +161,7 @@ class LogStore:
         Raises:
             FilesError: The disk refused.
         """
+        self._opened_wall_ns = wall_ns
         marker = self._directory.read_clean_marker()
         # A marker beside another journal was brought back by something that is not us.
         if marker is not None and marker.journal == self._stamp:
@@ -189,27 +193,17 @@ class LogStore:
             # A whole journal that does not know a log says that nothing of it was synced.
             state = EMPTY_STATE
         path = self._directory.make_log(partition, name)
-        log, report = open_log(
+        stored, report = open_stored(
             self._files,
             path,
             partition,
-            limits_of_log(options),
+            name,
+            options,
             state,
             was_clean=self.was_clean,
             is_strict=partition in self._strict,
         )
-        policy = effective_policy(options.fsync_policy)
-        log.commit = policy is FsyncPolicy.COMMIT
-        stored = StoredLog(
-            partition,
-            name,
-            log,
-            options,
-            policy,
-            is_strict=log.commit and partition in self._strict,
-            strict_from=log.log_end_offset,
-            counted_bytes=log.size_bytes,
-        )
+        log = stored.log
         self._logs[partition] = stored
         self._scanned_bytes += report.scanned_bytes
         self._teller.tell_recovery(stored, report)
@@ -240,7 +234,9 @@ class LogStore:
                 del self._states[partition]
                 self._journal.forget(partition)
         unopened = [kept[partition] for partition in self.unopened()]
-        for path in (*self._directory.unknown, *unopened):
+        unknown = (*self._directory.unknown, *unopened)
+        self.unknown_count = len(unknown)
+        for path in unknown:
             self._teller.tell("unknown_directory_kept", path=path)
         try:
             self._flush_journal_now(now)
@@ -265,11 +261,20 @@ class LogStore:
         return max(self.clean_broker_epoch or 0, *streams, 0)
 
     def unopened(self) -> tuple[PartitionId, ...]:
-        """Logs that lie here and are not open; whoever knows that one was deleted calls `delete`.
-
-        A crash between the committed deletion of a stream and the move of its logs leaves them.
-        """
+        """Logs that lie here and are not open."""
         return tuple(key for key in sorted(self._directory.logs()) if key not in self._logs)
+
+    def finish_deletions(self, deleted: Container[PartitionId], now: Instant) -> None:
+        """Move logs that are not open to the trash if their deletion is known; before `begin`.
+
+        A kill between the committed deletion of a stream and the move of its logs leaves them. A
+        log that nobody knows is no reason to delete it (policy 9): it stays.
+        """
+        for partition in self.unopened():
+            if partition in deleted:
+                path = self._directory.log_path(partition)
+                self.delete(partition, now, self._opened_wall_ns)
+                self._teller.tell("deletion_completed", path=path)
 
     # Settings.
 
