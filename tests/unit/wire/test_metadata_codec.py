@@ -162,19 +162,12 @@ def sample_state() -> ClusterState:
 
 
 GOLDEN_STATE = (
-    "080b"
-    "12150a0161100b1a05616761696e2201642a016830cc48"
-    "12110a016210021a01692201642a016830cc48"
-    "1a8a0108031203666f6f1a03732e2a2201672807"
-    "32290800100118ffffffffffffffff7f200328043005380640004807500158016001680070047808800101"
-    "3801"
-    "42120a020001120200011800200b280b300b3801"
-    "42120a0201001202000118002003280638014001"
-    "42120a020001120200011800200b280b300b4801"
-    "4a050a01701009"
-    "4a070a017110081801"
-    "1a1a080412036261721a01743200"
-    "420c0a0101120100180020042804"
+    "080b12150a0161100b1a05616761696e2201642a016830cc4812110a016210021a01692201642a016830cc48"
+    "1a9e0108031203666f6f1a03732e2a220167280732290800100118ffffffffffffffff7f2003280430053806"
+    "40004807500158016001680070047808800101380142160a020001120200011800200b280b300b38017a0203"
+    "0342160a02010012020001180020032806380140017a02030342160a020001120200011800200b280b300b48"
+    "017a0203034a050a017010094a070a01711008180150025801680270021a25080412036261721a0174320042"
+    "0f0a01011201001800200428047a01045001580168027002"
 )
 
 
@@ -225,8 +218,8 @@ DAMAGES: list[tuple[str, Damage]] = [
     ("unknown broker", lambda s: s.streams[0].partitions[0].replicas.append(2)),
     ("distinct replicas", lambda s: s.streams[0].partitions[0].replicas.append(0)),
     ("distinct replicas", lambda s: s.streams[0].partitions[0].ClearField("replicas")),
-    ("disordered in-sync", lambda s: s.streams[0].partitions[0].isr.append(0)),
-    ("in sync on no replica", lambda s: s.streams[0].partitions[0].isr.append(2)),
+    ("disordered isr", lambda s: s.streams[0].partitions[0].isr.append(0)),
+    ("isr elsewhere", lambda s: s.streams[0].partitions[0].isr.append(2)),
     ("led out of sync", lambda s: setattr(s.streams[0].partitions[0], "leader", 5)),
     ("led out of sync", lambda s: s.streams[0].partitions[0].ClearField("isr")),
     ("disordered epochs", lambda s: setattr(s.streams[0].partitions[1], "leader_epoch", 11)),
@@ -294,5 +287,6 @@ def test_no_bytes_make_the_decoder_of_snapshots_fail_otherwise() -> None:
         except CorruptionError:
             continue
         taken += 1
-        assert encode_state(state) == data
+        # Not always `data`: what a version without clusters left out is written from now on.
+        assert decode_state(encode_state(state)) == state
     assert 0 < taken < FUZZ_COUNT

@@ -3,8 +3,9 @@
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.streams import decode
-from liftbridge_broker.controller.state import PartitionState, StreamState
+from liftbridge_broker.controller.state import StreamState
 from liftbridge_broker.errors import FailedPreconditionError, NotFoundError
+from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import EventTimes
 from liftbridge_proto import api_pb2

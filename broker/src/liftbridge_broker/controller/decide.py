@@ -52,7 +52,6 @@ from liftbridge_broker.controller.records import (
 from liftbridge_broker.controller.state import (
     BrokerState,
     ClusterState,
-    PartitionState,
     PublisherState,
     StreamState,
 )
@@ -72,6 +71,7 @@ from liftbridge_broker.model.ids import (
     StreamId,
     partition_id,
 )
+from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOverrides
 from liftbridge_broker.model.subjects import check_group
 
@@ -148,6 +148,7 @@ def _register_broker(
         data_dir_id=command.data_dir_id,
         host=command.host,
         port=command.port,
+        fenced=False,
     )
     is_clean = known is not None and command.previous_broker_epoch == known.broker_epoch
     elections = _elections(state, index, command, is_clean=is_clean)
@@ -222,6 +223,7 @@ def _new_partition(
         leader=replicas[0],
         leader_epoch=LeaderEpoch(stream_id),
         partition_epoch=MetadataIndex(stream_id),
+        replica_epochs=(MetadataIndex(stream_id),) * len(replicas),
     )
 
 

@@ -6,7 +6,7 @@ to changes, such as the node, match on the same records.
 
 from typing import NamedTuple
 
-from liftbridge_broker.controller.state import BrokerState, PartitionState, PublisherState
+from liftbridge_broker.controller.state import BrokerState, PublisherState
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import (
     BrokerId,
@@ -18,6 +18,7 @@ from liftbridge_broker.model.ids import (
     StreamId,
     StreamName,
 )
+from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOverrides
 
 

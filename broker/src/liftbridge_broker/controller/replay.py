@@ -19,7 +19,7 @@ from liftbridge_broker.controller.records import (
     StreamCreated,
     StreamDeleted,
 )
-from liftbridge_broker.controller.state import ClusterState, StreamState
+from liftbridge_broker.controller.state import ClusterState, StreamPolicy, StreamState
 from liftbridge_broker.model.ids import MetadataIndex, number_of, stream_of
 
 
@@ -88,6 +88,7 @@ def _replay_creation(state: ClusterState, record: StreamCreated) -> None:
             group=record.group,
             creation_timestamp=record.creation_timestamp,
             overrides=record.overrides,
+            policy=StreamPolicy(replication_factor=len(record.partitions[0].replicas)),
             partitions=list(record.partitions),
         )
     )

@@ -11,25 +11,28 @@ from typing import Final, NamedTuple
 
 from liftbridge_broker.model.ids import (
     BrokerId,
-    LeaderEpoch,
     MetadataIndex,
     PartitionId,
-    PartitionNumber,
     PublisherId,
     StreamId,
     StreamName,
     number_of,
     stream_of,
 )
-from liftbridge_broker.model.streams import StreamOverrides
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
 
 NOTHING_APPLIED: Final = MetadataIndex(0)
-NEVER_UNCLEAN: Final = LeaderEpoch(0)
+DELETED_MAX: Final = 10_000
+"""Deleted streams whose ids are remembered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerState:
     """A registered broker.
+
+    Invariants: a broker that was removed is fenced and holds no replica; `draining` implies
+    `cordoned`.
 
     Attributes:
         broker: Configured id.
@@ -38,6 +41,15 @@ class BrokerState:
         data_dir_id: Data directory it holds.
         host: Address clients reach it at.
         port: Port clients reach it at.
+        zone: Zone or rack it stands in; empty when unknown.
+        version: Version of the software, for people.
+        feature_level: Latest rules of decision it knows.
+        fenced: Whether it may neither lead nor be in sync.
+        in_controlled_shutdown: Whether it hands its work over to stop.
+        controlled_shutdown_index: Metadata index at which it began to; 0 when it did not.
+        cordoned: Whether it gets no new replicas.
+        draining: Whether its replicas are to be moved away.
+        removed: Whether it was taken out of the cluster for good, with its data directory.
     """
 
     broker: BrokerId
@@ -46,43 +58,30 @@ class BrokerState:
     data_dir_id: str
     host: str
     port: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionState:
-    """A partition (replication protocol 1.3).
-
-    Invariants: `isr` is a subset of `replicas`, in their order; a leader is a member of `isr`;
-    `unclean_epoch` <= `leader_epoch` <= `partition_epoch`; `auto_paused` implies `paused`.
-
-    Attributes:
-        partition_id: Unique id, never reused.
-        replicas: Assigned brokers, the preferred leader first.
-        isr: In-sync set.
-        leader: Present leader, `None` when no replica can lead.
-        leader_epoch: Metadata index of the last election.
-        partition_epoch: Metadata index of the last change.
-        unclean_epoch: Leader epoch of the last election that may have lost records; 0 for never.
-        paused: Whether intake is stopped.
-        auto_paused: Whether the leader paused it for idleness.
-        readonly: Whether publishes are refused.
-    """
-
-    partition_id: PartitionId
-    replicas: tuple[BrokerId, ...]
-    isr: tuple[BrokerId, ...]
-    leader: BrokerId | None
-    leader_epoch: LeaderEpoch
-    partition_epoch: MetadataIndex
-    unclean_epoch: LeaderEpoch = NEVER_UNCLEAN
-    paused: bool = False
-    auto_paused: bool = False
-    readonly: bool = False
+    zone: str = ""
+    version: str = ""
+    feature_level: int = 0
+    fenced: bool = True
+    in_controlled_shutdown: bool = False
+    controlled_shutdown_index: MetadataIndex = NOTHING_APPLIED
+    cordoned: bool = False
+    draining: bool = False
+    removed: bool = False
 
     @property
-    def number(self) -> PartitionNumber:
-        """Number within the stream."""
-        return number_of(self.partition_id)
+    def registration_index(self) -> MetadataIndex:
+        """Index up to which a broker must have applied the log before it is unfenced."""
+        return self.broker_epoch
+
+    @property
+    def can_lead(self) -> bool:
+        """Whether it may be elected or come into sync: alive and not about to stop."""
+        return not self.fenced and not self.in_controlled_shutdown
+
+    @property
+    def takes_replicas(self) -> bool:
+        """Whether new replicas may be placed on it."""
+        return self.can_lead and not self.cordoned
 
 
 class PublisherState(NamedTuple):
@@ -90,6 +89,27 @@ class PublisherState(NamedTuple):
 
     publisher_id: PublisherId
     publisher_epoch: int
+
+
+class StreamPolicy(NamedTuple):
+    """Settings of a stream that the controller itself goes by, with the defaults put in.
+
+    Attributes:
+        replication_factor: Replicas that each partition has or is on its way to.
+        min_isr: In-sync replicas needed for a commit; see `effective_min_isr`.
+        min_isr_default: What `min_isr` is when the stream does not say; 0 for a default that
+            depends on the replication factor.
+        fsync_policy: When appended data reaches the disk.
+        unclean_mode: Who may elect a replica that might lack acknowledged records.
+        is_growing: Whether the replication factor grows with the number of brokers.
+    """
+
+    replication_factor: int = 1
+    min_isr: int = 1
+    min_isr_default: int = 0
+    fsync_policy: FsyncPolicy = FsyncPolicy.INTERVAL
+    unclean_mode: UncleanMode = UncleanMode.BALANCED
+    is_growing: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -103,6 +123,7 @@ class StreamState:
         group: NATS queue group, empty for none.
         creation_timestamp: Nanoseconds since 1970.
         overrides: Settings other than the defaults.
+        policy: Settings that the controller goes by.
         resume_all: Whether resuming one partition resumes all.
         partitions: State of each partition, by number.
         publishers: Idempotent publishers by name, the longest unused first.
@@ -114,6 +135,7 @@ class StreamState:
     group: str
     creation_timestamp: int
     overrides: StreamOverrides
+    policy: StreamPolicy = field(default_factory=StreamPolicy)
     resume_all: bool = False
     partitions: list[PartitionState] = field(default_factory=list)
     publishers: dict[str, PublisherState] = field(default_factory=dict)
@@ -124,8 +146,42 @@ class StreamState:
 
     @property
     def replication_factor(self) -> int:
-        """Replicas of each partition."""
-        return len(self.partitions[0].replicas)
+        """Replicas that each partition has or is on its way to."""
+        return self.policy.replication_factor
+
+    @property
+    def min_isr(self) -> int:
+        """In-sync replicas asked for; `effective_min_isr` tells what that means at present."""
+        return self.policy.min_isr
+
+    @property
+    def fsync_policy(self) -> FsyncPolicy:
+        """When appended data reaches the disk."""
+        return self.policy.fsync_policy
+
+    @property
+    def unclean_mode(self) -> UncleanMode:
+        """Who may elect a replica that might lack acknowledged records."""
+        return self.policy.unclean_mode
+
+
+def effective_min_isr(stream: StreamState, partition: PartitionState) -> int:
+    """In-sync replicas that a commit needs: never more than there are (replication 1.15).
+
+    While replicas are being added the former number counts, so that growth refuses nobody.
+    """
+    return max(1, min(stream.policy.min_isr, partition.replication_factor))
+
+
+def is_commit_mode(stream: StreamState, partition: PartitionState) -> bool:
+    """Whether only what was synced counts as replicated (replication 1.15).
+
+    With `auto` that is so while the in-sync set has no member to spare.
+    """
+    policy = stream.policy.fsync_policy
+    if policy is FsyncPolicy.AUTO:
+        return len(partition.isr) <= effective_min_isr(stream, partition)
+    return policy is FsyncPolicy.COMMIT
 
 
 @dataclass(slots=True, kw_only=True)
@@ -136,7 +192,13 @@ class ClusterState:
         applied_index: Index of the last command applied, refused ones included.
         streams: Streams by id, in order of creation.
         stream_ids: Ids by name, in order of creation.
-        brokers: Registered brokers, in order of their first registration.
+        brokers: Registered brokers and those removed, in order of their first registration.
+        cluster_id: Random text chosen when the cluster was made; empty before.
+        feature_level: Rules of decision in force; every broker knows them.
+        deleted: Metadata index of the deletion of streams by id, the last `DELETED_MAX`: the
+            proof a broker needs before it removes their files.
+        chain: Hash over all records so far, 64 bits; equal on all nodes of one version after the
+            same command.
         publisher_epochs: Epochs of all idempotent publishers by id; follows from `streams`.
         partition_count: Number of partitions of all streams; follows from `streams`.
     """
@@ -145,6 +207,10 @@ class ClusterState:
     streams: dict[StreamId, StreamState] = field(default_factory=dict)
     stream_ids: dict[StreamName, StreamId] = field(default_factory=dict)
     brokers: dict[BrokerId, BrokerState] = field(default_factory=dict)
+    cluster_id: str = ""
+    feature_level: int = 0
+    deleted: dict[StreamId, MetadataIndex] = field(default_factory=dict)
+    chain: int = 0
     publisher_epochs: dict[PublisherId, int] = field(default_factory=dict)
     partition_count: int = 0
 

@@ -19,7 +19,7 @@ from liftbridge_broker.controller.records import (
     StreamCreated,
     StreamDeleted,
 )
-from liftbridge_broker.controller.state import ClusterState, PartitionState, StreamState
+from liftbridge_broker.controller.state import ClusterState, StreamState
 from liftbridge_broker.errors import FilesError, LiftbridgeError, NotFoundError
 from liftbridge_broker.model.ids import (
     BrokerId,
@@ -29,6 +29,7 @@ from liftbridge_broker.model.ids import (
     StreamId,
     partition_id,
 )
+from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.storage.store import LogStore

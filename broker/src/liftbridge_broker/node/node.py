@@ -11,7 +11,7 @@ from typing import Final
 
 from liftbridge_broker.controller.commands import Command, CreateStream, PauseStream, ResumeStream
 from liftbridge_broker.controller.records import Record
-from liftbridge_broker.controller.state import ClusterState, PartitionState, StreamState
+from liftbridge_broker.controller.state import ClusterState, StreamState
 from liftbridge_broker.errors import (
     FilesError,
     LiftbridgeError,
@@ -25,6 +25,7 @@ from liftbridge_broker.model.ids import (
     PublisherId,
     StreamName,
 )
+from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOptions
 from liftbridge_broker.model.subjects import RESERVED_STREAMS, partition_subject
 from liftbridge_broker.node.applied import take_records

@@ -5,7 +5,7 @@ nothing else, so that a field, an entry or an enum value of a newer version stop
 `CorruptionError` instead of being skipped, which would let its state drift from the others'.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Final, TypeVar, assert_never
 
@@ -29,19 +29,21 @@ from liftbridge_proto.internal.v1 import metadata_pb2 as pb
 
 _Message = TypeVar("_Message", bound=Message)
 
-_FSYNC_POLICIES: Final[Sequence[FsyncPolicy | None]] = (
-    None,
-    FsyncPolicy.NEVER,
-    FsyncPolicy.INTERVAL,
-    FsyncPolicy.COMMIT,
-    FsyncPolicy.AUTO,
-)
-_UNCLEAN_MODES: Final[Sequence[UncleanMode | None]] = (
-    None,
-    UncleanMode.MANUAL,
-    UncleanMode.BALANCED,
-    UncleanMode.PROACTIVE,
-)
+_FSYNC_VALUES: Final[Mapping[FsyncPolicy | None, pb.FsyncPolicy]] = {
+    None: pb.FSYNC_POLICY_UNSPECIFIED,
+    FsyncPolicy.NEVER: pb.FSYNC_POLICY_NEVER,
+    FsyncPolicy.INTERVAL: pb.FSYNC_POLICY_INTERVAL,
+    FsyncPolicy.COMMIT: pb.FSYNC_POLICY_COMMIT,
+    FsyncPolicy.AUTO: pb.FSYNC_POLICY_AUTO,
+}
+_UNCLEAN_VALUES: Final[Mapping[UncleanMode | None, pb.UncleanMode]] = {
+    None: pb.UNCLEAN_MODE_UNSPECIFIED,
+    UncleanMode.MANUAL: pb.UNCLEAN_MODE_MANUAL,
+    UncleanMode.BALANCED: pb.UNCLEAN_MODE_BALANCED,
+    UncleanMode.PROACTIVE: pb.UNCLEAN_MODE_PROACTIVE,
+}
+_FSYNC_POLICIES: Final = tuple(_FSYNC_VALUES)
+_UNCLEAN_MODES: Final = tuple(_UNCLEAN_VALUES)
 _PLAIN_OVERRIDES: Final = tuple(
     field.name
     for field in fields(StreamOverrides)
@@ -125,8 +127,8 @@ def _fill_readonly(target: pb.SetReadonly, command: SetReadonly) -> None:
 def overrides_message(overrides: StreamOverrides) -> pb.StreamOverrides:
     """Settings of a stream as a message; what is `None` is left out."""
     message = pb.StreamOverrides(
-        fsync_policy=pb.FsyncPolicy.Name(_FSYNC_POLICIES.index(overrides.fsync_policy)),
-        unclean_mode=pb.UncleanMode.Name(_UNCLEAN_MODES.index(overrides.unclean_mode)),
+        fsync_policy=fsync_policy_value(overrides.fsync_policy),
+        unclean_mode=unclean_mode_value(overrides.unclean_mode),
     )
     for name in _PLAIN_OVERRIDES:
         value = getattr(overrides, name)
@@ -144,17 +146,44 @@ def overrides_of(holder: pb.CreateStream | pb.AlterStream | pb.Stream) -> Stream
     if not holder.HasField("overrides"):
         raise CorruptionError("metadata: a stream without settings")
     message = holder.overrides
-    fsync_policy, unclean_mode = message.fsync_policy, message.unclean_mode
-    if not 0 <= fsync_policy < len(_FSYNC_POLICIES):
-        raise CorruptionError(f"metadata: fsync policy {fsync_policy} is not known")
-    if not 0 <= unclean_mode < len(_UNCLEAN_MODES):
-        raise CorruptionError(f"metadata: unclean mode {unclean_mode} is not known")
     given = {name: getattr(message, name) for name in _PLAIN_OVERRIDES if message.HasField(name)}
     return StreamOverrides(
         **given,
-        fsync_policy=_FSYNC_POLICIES[fsync_policy],
-        unclean_mode=_UNCLEAN_MODES[unclean_mode],
+        fsync_policy=fsync_policy_of(message.fsync_policy),
+        unclean_mode=unclean_mode_of(message.unclean_mode),
     )
+
+
+def fsync_policy_of(value: int) -> FsyncPolicy | None:
+    """Policy of an enum value; `None` for the default.
+
+    Raises:
+        CorruptionError: The value is not known to this version.
+    """
+    if not 0 <= value < len(_FSYNC_POLICIES):
+        raise CorruptionError(f"metadata: fsync policy {value} is not known")
+    return _FSYNC_POLICIES[value]
+
+
+def unclean_mode_of(value: int) -> UncleanMode | None:
+    """Mode of an enum value; `None` for the default.
+
+    Raises:
+        CorruptionError: The value is not known to this version.
+    """
+    if not 0 <= value < len(_UNCLEAN_MODES):
+        raise CorruptionError(f"metadata: unclean mode {value} is not known")
+    return _UNCLEAN_MODES[value]
+
+
+def fsync_policy_value(policy: FsyncPolicy | None) -> pb.FsyncPolicy:
+    """Enum value of a policy."""
+    return _FSYNC_VALUES[policy]
+
+
+def unclean_mode_value(mode: UncleanMode | None) -> pb.UncleanMode:
+    """Enum value of a mode."""
+    return _UNCLEAN_VALUES[mode]
 
 
 def decode_command(data: bytes) -> Command:
@@ -201,12 +230,13 @@ def _change(message: pb.Command) -> Command:
                 readonly=message.set_readonly.readonly,
                 is_internal=message.set_readonly.is_internal,
             )
-        case _:
-            assert message.HasField("init_publisher")
+        case "init_publisher":
             return InitPublisher(
                 stream=StreamName(message.init_publisher.stream),
                 publisher=message.init_publisher.publisher,
             )
+        case _:
+            raise CorruptionError("metadata: a command that this version does not know")
 
 
 def _registration(message: pb.RegisterBroker) -> RegisterBroker:

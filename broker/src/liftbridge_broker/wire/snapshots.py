@@ -4,11 +4,14 @@ Equal states give equal bytes: everything is written in the order the state defi
 checks every relation that the rest of the broker relies on, because a snapshot comes from a disk.
 """
 
+from collections.abc import Sequence
+
 from liftbridge_broker.controller.state import (
+    DELETED_MAX,
     BrokerState,
     ClusterState,
-    PartitionState,
     PublisherState,
+    StreamPolicy,
     StreamState,
 )
 from liftbridge_broker.errors import CorruptionError
@@ -23,7 +26,17 @@ from liftbridge_broker.model.ids import (
     StreamName,
     partition_id,
 )
-from liftbridge_broker.wire.metadata import overrides_message, overrides_of, parse_canonical
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.model.streams import FsyncPolicy, UncleanMode
+from liftbridge_broker.wire.metadata import (
+    fsync_policy_of,
+    fsync_policy_value,
+    overrides_message,
+    overrides_of,
+    parse_canonical,
+    unclean_mode_of,
+    unclean_mode_value,
+)
 from liftbridge_proto.internal.v1 import metadata_pb2 as pb
 
 STREAM_ID_END = 1 << (64 - PARTITION_NUMBER_BITS)
@@ -31,20 +44,38 @@ STREAM_ID_END = 1 << (64 - PARTITION_NUMBER_BITS)
 
 def encode_state(state: ClusterState) -> bytes:
     """Bytes of a snapshot."""
-    message = pb.Snapshot(applied_index=state.applied_index)
+    message = pb.Snapshot(
+        applied_index=state.applied_index,
+        cluster_id=state.cluster_id,
+        feature_level=state.feature_level,
+        chain=state.chain,
+    )
     places = {broker: place for place, broker in enumerate(state.brokers)}
     for broker in state.brokers.values():
-        message.brokers.add(
-            broker=broker.broker,
-            broker_epoch=broker.broker_epoch,
-            incarnation_id=broker.incarnation_id,
-            data_dir_id=broker.data_dir_id,
-            host=broker.host,
-            port=broker.port,
-        )
+        _fill_broker(message.brokers.add(), broker)
     for stream in state.streams.values():
         _fill_stream(message.streams.add(), stream, places)
+    for stream_id, index in state.deleted.items():
+        message.deleted.add(stream_id=stream_id, deleted_index=index)
     return message.SerializeToString(deterministic=True)
+
+
+def _fill_broker(target: pb.Broker, broker: BrokerState) -> None:
+    target.broker = broker.broker
+    target.broker_epoch = broker.broker_epoch
+    target.incarnation_id = broker.incarnation_id
+    target.data_dir_id = broker.data_dir_id
+    target.host = broker.host
+    target.port = broker.port
+    target.zone = broker.zone
+    target.version = broker.version
+    target.feature_level = broker.feature_level
+    target.fenced = broker.fenced
+    target.in_controlled_shutdown = broker.in_controlled_shutdown
+    target.controlled_shutdown_index = broker.controlled_shutdown_index
+    target.cordoned = broker.cordoned
+    target.draining = broker.draining
+    target.removed = broker.removed
 
 
 def _fill_stream(target: pb.Stream, stream: StreamState, places: dict[BrokerId, int]) -> None:
@@ -63,6 +94,13 @@ def _fill_stream(target: pb.Stream, stream: StreamState, places: dict[BrokerId, 
             publisher_id=publisher.publisher_id,
             publisher_epoch=publisher.publisher_epoch,
         )
+    policy = stream.policy
+    target.replication_factor = policy.replication_factor
+    target.min_isr = policy.min_isr
+    target.min_isr_default = policy.min_isr_default
+    target.fsync_policy = fsync_policy_value(policy.fsync_policy)
+    target.unclean_mode = unclean_mode_value(policy.unclean_mode)
+    target.is_growing = policy.is_growing
 
 
 def _fill_partition(
@@ -79,6 +117,12 @@ def _fill_partition(
     target.paused = partition.paused
     target.auto_paused = partition.auto_paused
     target.readonly = partition.readonly
+    target.elr.extend(replicas.index(broker) for broker in partition.elr)
+    target.last_known_elr.extend(replicas.index(broker) for broker in partition.last_known_elr)
+    target.target.extend(replicas.index(broker) for broker in partition.target)
+    target.adding.extend(replicas.index(broker) for broker in partition.adding)
+    target.is_recovering = partition.is_recovering
+    target.replica_epochs.extend(partition.replica_epochs)
 
 
 def decode_state(data: bytes) -> ClusterState:
@@ -88,11 +132,15 @@ def decode_state(data: bytes) -> ClusterState:
         CorruptionError: The bytes are no snapshot of this version, or contradict themselves.
     """
     message = parse_canonical(pb.Snapshot, data)
-    state = ClusterState(applied_index=MetadataIndex(message.applied_index))
+    state = ClusterState(
+        applied_index=MetadataIndex(message.applied_index),
+        cluster_id=message.cluster_id,
+        feature_level=message.feature_level,
+        chain=message.chain,
+    )
     for broker in message.brokers:
         _require(broker.broker not in state.brokers, f"broker {broker.broker} twice")
-        _require(broker.broker_epoch <= message.applied_index, "a broker epoch ahead of the state")
-        state.brokers[BrokerId(broker.broker)] = _broker(broker)
+        state.brokers[BrokerId(broker.broker)] = _broker(broker, message.applied_index)
     brokers = tuple(state.brokers)
     publishers: set[int] = set()
     last_id = 0
@@ -108,7 +156,24 @@ def decode_state(data: bytes) -> ClusterState:
         _require(publishers.isdisjoint(ids) and len(ids) == len(set(ids)), "a publisher id twice")
         publishers.update(ids)
         state.add_stream(stream)
+    _restore_deleted(state, message)
     return state
+
+
+def _restore_deleted(state: ClusterState, message: pb.Snapshot) -> None:
+    _require(len(message.deleted) <= DELETED_MAX, f"{len(message.deleted)} deleted streams")
+    last_index = 0
+    for found in message.deleted:
+        stream_id = StreamId(found.stream_id)
+        is_gone = stream_id not in state.streams and stream_id not in state.deleted
+        _require(is_gone, f"stream {stream_id} deleted and not")
+        _require(
+            max(last_index, stream_id) < found.deleted_index <= message.applied_index
+            and stream_id > 0,
+            f"stream {stream_id} deleted out of order",
+        )
+        last_index = found.deleted_index
+        state.deleted[stream_id] = MetadataIndex(found.deleted_index)
 
 
 def _require(holds: bool, fault: str) -> None:
@@ -116,7 +181,13 @@ def _require(holds: bool, fault: str) -> None:
         raise CorruptionError(f"metadata snapshot: {fault}")
 
 
-def _broker(message: pb.Broker) -> BrokerState:
+def _broker(message: pb.Broker, applied_index: int) -> BrokerState:
+    _require(
+        max(message.broker_epoch, message.controlled_shutdown_index) <= applied_index,
+        "a broker epoch ahead of the state",
+    )
+    _require(message.fenced or not message.removed, f"broker {message.broker} gone and alive")
+    _require(message.cordoned or not message.draining, f"broker {message.broker} half drained")
     return BrokerState(
         broker=BrokerId(message.broker),
         broker_epoch=MetadataIndex(message.broker_epoch),
@@ -124,6 +195,15 @@ def _broker(message: pb.Broker) -> BrokerState:
         data_dir_id=message.data_dir_id,
         host=message.host,
         port=message.port,
+        zone=message.zone,
+        version=message.version,
+        feature_level=message.feature_level,
+        fenced=message.fenced,
+        in_controlled_shutdown=message.in_controlled_shutdown,
+        controlled_shutdown_index=MetadataIndex(message.controlled_shutdown_index),
+        cordoned=message.cordoned,
+        draining=message.draining,
+        removed=message.removed,
     )
 
 
@@ -139,6 +219,7 @@ def _stream(message: pb.Stream, brokers: tuple[BrokerId, ...], applied_index: in
         group=message.group,
         creation_timestamp=message.creation_timestamp,
         overrides=overrides_of(message),
+        policy=_policy(message),
         resume_all=message.resume_all,
     )
     for number, found in enumerate(message.partitions):
@@ -154,33 +235,82 @@ def _stream(message: pb.Stream, brokers: tuple[BrokerId, ...], applied_index: in
     return stream
 
 
+def _policy(message: pb.Stream) -> StreamPolicy:
+    """Policy of a stream; a version without clusters wrote none and meant the defaults."""
+    return StreamPolicy(
+        message.replication_factor or len(message.partitions[0].replicas),
+        message.min_isr or 1,
+        message.min_isr_default,
+        fsync_policy_of(message.fsync_policy) or FsyncPolicy.INTERVAL,
+        unclean_mode_of(message.unclean_mode) or UncleanMode.BALANCED,
+        message.is_growing,
+    )
+
+
 def _partition(
     stream_id: StreamId, number: int, message: pb.Partition, brokers: tuple[BrokerId, ...]
 ) -> PartitionState:
     name = f"partition {number} of stream {stream_id}"
-    places, isr = tuple(message.replicas), tuple(message.isr)
+    places = tuple(message.replicas)
     _require(all(place < len(brokers) for place in places), f"{name} on an unknown broker")
     _require(bool(places) and len(set(places)) == len(places), f"{name} without distinct replicas")
-    _require(isr == tuple(sorted(set(isr))), f"{name} with a disordered in-sync set")
-    _require(all(place < len(places) for place in isr), f"{name} in sync on no replica")
-    replicas = tuple(brokers[place] for place in places)
-    leader = message.leader if message.HasField("leader") else None
-    _require(leader is None or leader in isr, f"{name} led out of sync")
+    for kind in ("isr", "elr", "last_known_elr", "adding"):
+        members = tuple(getattr(message, kind))
+        _require(members == tuple(sorted(set(members))), f"{name} with a disordered {kind}")
+        _require(all(place < len(places) for place in members), f"{name} with a {kind} elsewhere")
+    _check_target(name, message)
+    _check_election(name, message)
     _require(
         message.unclean_epoch <= message.leader_epoch <= message.partition_epoch
         and stream_id <= message.leader_epoch,
         f"{name} with disordered epochs",
     )
+    epochs = message.replica_epochs or (stream_id,) * len(places)
+    _require(len(epochs) == len(places), f"{name} without an epoch of each replica")
+    _require(max(epochs) <= message.partition_epoch, f"{name} with disordered epochs")
     _require(message.paused or not message.auto_paused, f"{name} with disordered pause flags")
+    replicas = tuple(brokers[place] for place in places)
+
+    def named(members: Sequence[int]) -> tuple[BrokerId, ...]:
+        return tuple(replicas[place] for place in members)
+
     return PartitionState(
         partition_id=partition_id(stream_id, PartitionNumber(number)),
         replicas=replicas,
-        isr=tuple(replicas[place] for place in isr),
-        leader=None if leader is None else replicas[leader],
+        isr=named(message.isr),
+        leader=replicas[message.leader] if message.HasField("leader") else None,
         leader_epoch=LeaderEpoch(message.leader_epoch),
         partition_epoch=MetadataIndex(message.partition_epoch),
+        replica_epochs=tuple(MetadataIndex(one) for one in epochs),
+        elr=named(message.elr),
+        last_known_elr=named(message.last_known_elr),
+        target=named(message.target),
+        adding=named(message.adding),
         unclean_epoch=LeaderEpoch(message.unclean_epoch),
+        is_recovering=message.is_recovering,
         paused=message.paused,
         auto_paused=message.auto_paused,
         readonly=message.readonly,
+    )
+
+
+def _check_target(name: str, message: pb.Partition) -> None:
+    target, adding = tuple(message.target), tuple(message.adding)
+    count = len(message.replicas)
+    _require(
+        len(set(target)) == len(target) and all(place < count for place in target),
+        f"{name} moving to an unknown replica",
+    )
+    _require(set(adding) <= set(target), f"{name} adding what it does not want")
+    _require(not adding or adding[0] == count - len(adding), f"{name} adding before the last")
+    _require(len(adding) < count, f"{name} adding all it has")
+
+
+def _check_election(name: str, message: pb.Partition) -> None:
+    isr, elr = set(message.isr), set(message.elr)
+    _require(not message.HasField("leader") or message.leader in isr, f"{name} led out of sync")
+    _require(isr.isdisjoint(elr), f"{name} in sync and merely eligible")
+    _require(
+        not message.is_recovering or (len(isr) <= 1 and message.unclean_epoch > 0),
+        f"{name} recovering without cause",
     )

@@ -69,7 +69,7 @@ class StreamOverrides(_message.Message):
     def __init__(self, retention_bytes_max: _Optional[int] = ..., retention_messages_max: _Optional[int] = ..., retention_age_ms_max: _Optional[int] = ..., cleaner_interval_ms: _Optional[int] = ..., segment_bytes_max: _Optional[int] = ..., segment_age_ms_max: _Optional[int] = ..., compact_goroutines_max: _Optional[int] = ..., compact_enabled: _Optional[bool] = ..., auto_pause_ms: _Optional[int] = ..., auto_pause_disable_if_subscribers: _Optional[bool] = ..., min_isr: _Optional[int] = ..., optimistic_concurrency: _Optional[bool] = ..., encryption: _Optional[bool] = ..., fsync_policy: _Optional[_Union[FsyncPolicy, str]] = ..., tombstone_retention_ms: _Optional[int] = ..., unclean_mode: _Optional[_Union[UncleanMode, str]] = ...) -> None: ...
 
 class RegisterBroker(_message.Message):
-    __slots__ = ("broker", "incarnation_id", "data_dir_id", "host", "port", "previous_broker_epoch", "clean_partitions")
+    __slots__ = ("broker", "incarnation_id", "data_dir_id", "host", "port", "previous_broker_epoch", "clean_partitions", "quarantined_partitions", "zone", "version", "feature_level")
     BROKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
     DATA_DIR_ID_FIELD_NUMBER: _ClassVar[int]
@@ -77,6 +77,10 @@ class RegisterBroker(_message.Message):
     PORT_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     CLEAN_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINED_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    FEATURE_LEVEL_FIELD_NUMBER: _ClassVar[int]
     broker: str
     incarnation_id: str
     data_dir_id: str
@@ -84,10 +88,14 @@ class RegisterBroker(_message.Message):
     port: int
     previous_broker_epoch: int
     clean_partitions: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, broker: _Optional[str] = ..., incarnation_id: _Optional[str] = ..., data_dir_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., previous_broker_epoch: _Optional[int] = ..., clean_partitions: _Optional[_Iterable[int]] = ...) -> None: ...
+    quarantined_partitions: _containers.RepeatedScalarFieldContainer[int]
+    zone: str
+    version: str
+    feature_level: int
+    def __init__(self, broker: _Optional[str] = ..., incarnation_id: _Optional[str] = ..., data_dir_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., previous_broker_epoch: _Optional[int] = ..., clean_partitions: _Optional[_Iterable[int]] = ..., quarantined_partitions: _Optional[_Iterable[int]] = ..., zone: _Optional[str] = ..., version: _Optional[str] = ..., feature_level: _Optional[int] = ...) -> None: ...
 
 class CreateStream(_message.Message):
-    __slots__ = ("name", "subject", "group", "replication_factor", "partitions", "overrides", "creation_timestamp", "is_internal", "partitions_max", "streams_max")
+    __slots__ = ("name", "subject", "group", "replication_factor", "partitions", "overrides", "creation_timestamp", "is_internal", "partitions_max", "streams_max", "min_isr_default", "fsync_policy_default", "unclean_mode_default", "load")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SUBJECT_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -98,6 +106,10 @@ class CreateStream(_message.Message):
     IS_INTERNAL_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_MAX_FIELD_NUMBER: _ClassVar[int]
     STREAMS_MAX_FIELD_NUMBER: _ClassVar[int]
+    MIN_ISR_DEFAULT_FIELD_NUMBER: _ClassVar[int]
+    FSYNC_POLICY_DEFAULT_FIELD_NUMBER: _ClassVar[int]
+    UNCLEAN_MODE_DEFAULT_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
     name: str
     subject: str
     group: str
@@ -108,7 +120,11 @@ class CreateStream(_message.Message):
     is_internal: bool
     partitions_max: int
     streams_max: int
-    def __init__(self, name: _Optional[str] = ..., subject: _Optional[str] = ..., group: _Optional[str] = ..., replication_factor: _Optional[int] = ..., partitions: _Optional[int] = ..., overrides: _Optional[_Union[StreamOverrides, _Mapping]] = ..., creation_timestamp: _Optional[int] = ..., is_internal: _Optional[bool] = ..., partitions_max: _Optional[int] = ..., streams_max: _Optional[int] = ...) -> None: ...
+    min_isr_default: int
+    fsync_policy_default: FsyncPolicy
+    unclean_mode_default: UncleanMode
+    load: _containers.RepeatedCompositeFieldContainer[BrokerLoad]
+    def __init__(self, name: _Optional[str] = ..., subject: _Optional[str] = ..., group: _Optional[str] = ..., replication_factor: _Optional[int] = ..., partitions: _Optional[int] = ..., overrides: _Optional[_Union[StreamOverrides, _Mapping]] = ..., creation_timestamp: _Optional[int] = ..., is_internal: _Optional[bool] = ..., partitions_max: _Optional[int] = ..., streams_max: _Optional[int] = ..., min_isr_default: _Optional[int] = ..., fsync_policy_default: _Optional[_Union[FsyncPolicy, str]] = ..., unclean_mode_default: _Optional[_Union[UncleanMode, str]] = ..., load: _Optional[_Iterable[_Union[BrokerLoad, _Mapping]]] = ...) -> None: ...
 
 class DeleteStream(_message.Message):
     __slots__ = ("name", "is_internal")
@@ -119,14 +135,18 @@ class DeleteStream(_message.Message):
     def __init__(self, name: _Optional[str] = ..., is_internal: _Optional[bool] = ...) -> None: ...
 
 class AlterStream(_message.Message):
-    __slots__ = ("name", "overrides", "is_internal")
+    __slots__ = ("name", "overrides", "is_internal", "replication_factor", "load")
     NAME_FIELD_NUMBER: _ClassVar[int]
     OVERRIDES_FIELD_NUMBER: _ClassVar[int]
     IS_INTERNAL_FIELD_NUMBER: _ClassVar[int]
+    REPLICATION_FACTOR_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
     name: str
     overrides: StreamOverrides
     is_internal: bool
-    def __init__(self, name: _Optional[str] = ..., overrides: _Optional[_Union[StreamOverrides, _Mapping]] = ..., is_internal: _Optional[bool] = ...) -> None: ...
+    replication_factor: int
+    load: _containers.RepeatedCompositeFieldContainer[BrokerLoad]
+    def __init__(self, name: _Optional[str] = ..., overrides: _Optional[_Union[StreamOverrides, _Mapping]] = ..., is_internal: _Optional[bool] = ..., replication_factor: _Optional[int] = ..., load: _Optional[_Iterable[_Union[BrokerLoad, _Mapping]]] = ...) -> None: ...
 
 class PauseStream(_message.Message):
     __slots__ = ("name", "partitions", "resume_all", "is_automatic", "is_internal")
@@ -170,8 +190,210 @@ class InitPublisher(_message.Message):
     publisher: str
     def __init__(self, stream: _Optional[str] = ..., publisher: _Optional[str] = ...) -> None: ...
 
+class BrokerLoad(_message.Message):
+    __slots__ = ("broker", "load")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    broker: str
+    load: int
+    def __init__(self, broker: _Optional[str] = ..., load: _Optional[int] = ...) -> None: ...
+
+class Bootstrap(_message.Message):
+    __slots__ = ("cluster_id", "feature_level")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    FEATURE_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    feature_level: int
+    def __init__(self, cluster_id: _Optional[str] = ..., feature_level: _Optional[int] = ...) -> None: ...
+
+class UnfenceBroker(_message.Message):
+    __slots__ = ("broker", "broker_epoch", "applied_index", "want_fence")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_INDEX_FIELD_NUMBER: _ClassVar[int]
+    WANT_FENCE_FIELD_NUMBER: _ClassVar[int]
+    broker: str
+    broker_epoch: int
+    applied_index: int
+    want_fence: bool
+    def __init__(self, broker: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., applied_index: _Optional[int] = ..., want_fence: _Optional[bool] = ...) -> None: ...
+
+class FenceBroker(_message.Message):
+    __slots__ = ("broker", "broker_epoch")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    broker: str
+    broker_epoch: int
+    def __init__(self, broker: _Optional[str] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
+
+class ShutDownBroker(_message.Message):
+    __slots__ = ("broker", "broker_epoch")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    broker: str
+    broker_epoch: int
+    def __init__(self, broker: _Optional[str] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
+
+class CordonBroker(_message.Message):
+    __slots__ = ("broker", "cordoned", "draining")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    CORDONED_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    broker: str
+    cordoned: bool
+    draining: bool
+    def __init__(self, broker: _Optional[str] = ..., cordoned: _Optional[bool] = ..., draining: _Optional[bool] = ...) -> None: ...
+
+class RemoveBroker(_message.Message):
+    __slots__ = ("broker", "broker_epoch")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    broker: str
+    broker_epoch: int
+    def __init__(self, broker: _Optional[str] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
+
+class SetFeatureLevel(_message.Message):
+    __slots__ = ("feature_level",)
+    FEATURE_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    feature_level: int
+    def __init__(self, feature_level: _Optional[int] = ...) -> None: ...
+
+class IsrMember(_message.Message):
+    __slots__ = ("broker", "replica_epoch")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    broker: str
+    replica_epoch: int
+    def __init__(self, broker: _Optional[str] = ..., replica_epoch: _Optional[int] = ...) -> None: ...
+
+class AlterPartition(_message.Message):
+    __slots__ = ("broker", "broker_epoch", "partition_id", "leader_epoch", "partition_epoch", "isr", "is_recovering")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ISR_FIELD_NUMBER: _ClassVar[int]
+    IS_RECOVERING_FIELD_NUMBER: _ClassVar[int]
+    broker: str
+    broker_epoch: int
+    partition_id: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: _containers.RepeatedCompositeFieldContainer[IsrMember]
+    is_recovering: bool
+    def __init__(self, broker: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., partition_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ..., isr: _Optional[_Iterable[_Union[IsrMember, _Mapping]]] = ..., is_recovering: _Optional[bool] = ...) -> None: ...
+
+class StartReassignment(_message.Message):
+    __slots__ = ("partition_id", "target", "partition_epoch")
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    partition_id: int
+    target: _containers.RepeatedScalarFieldContainer[str]
+    partition_epoch: int
+    def __init__(self, partition_id: _Optional[int] = ..., target: _Optional[_Iterable[str]] = ..., partition_epoch: _Optional[int] = ...) -> None: ...
+
+class CancelReassignment(_message.Message):
+    __slots__ = ("partition_id", "partition_epoch", "is_unclean")
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    IS_UNCLEAN_FIELD_NUMBER: _ClassVar[int]
+    partition_id: int
+    partition_epoch: int
+    is_unclean: bool
+    def __init__(self, partition_id: _Optional[int] = ..., partition_epoch: _Optional[int] = ..., is_unclean: _Optional[bool] = ...) -> None: ...
+
+class ElectPreferred(_message.Message):
+    __slots__ = ("partitions",)
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, partitions: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ReplicaAnswer(_message.Message):
+    __slots__ = ("broker", "broker_epoch", "last_epoch", "log_end_offset")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LAST_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    broker: str
+    broker_epoch: int
+    last_epoch: int
+    log_end_offset: int
+    def __init__(self, broker: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., last_epoch: _Optional[int] = ..., log_end_offset: _Optional[int] = ...) -> None: ...
+
+class RecoverUnclean(_message.Message):
+    __slots__ = ("partition_id", "chosen", "partition_epoch", "mode", "answers")
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    CHOSEN_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    partition_id: int
+    chosen: str
+    partition_epoch: int
+    mode: UncleanMode
+    answers: _containers.RepeatedCompositeFieldContainer[ReplicaAnswer]
+    def __init__(self, partition_id: _Optional[int] = ..., chosen: _Optional[str] = ..., partition_epoch: _Optional[int] = ..., mode: _Optional[_Union[UncleanMode, str]] = ..., answers: _Optional[_Iterable[_Union[ReplicaAnswer, _Mapping]]] = ...) -> None: ...
+
+class LeaderChange(_message.Message):
+    __slots__ = ("partition_id", "leader_epoch", "partition_epoch", "exclude")
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    EXCLUDE_FIELD_NUMBER: _ClassVar[int]
+    partition_id: int
+    leader_epoch: int
+    partition_epoch: int
+    exclude: str
+    def __init__(self, partition_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ..., exclude: _Optional[str] = ...) -> None: ...
+
+class ChangeLeader(_message.Message):
+    __slots__ = ("changes",)
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    changes: _containers.RepeatedCompositeFieldContainer[LeaderChange]
+    def __init__(self, changes: _Optional[_Iterable[_Union[LeaderChange, _Mapping]]] = ...) -> None: ...
+
+class DeclareUnclean(_message.Message):
+    __slots__ = ("broker", "broker_epoch", "partition_id", "replica_epoch", "reason")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    broker: str
+    broker_epoch: int
+    partition_id: int
+    replica_epoch: int
+    reason: str
+    def __init__(self, broker: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., partition_id: _Optional[int] = ..., replica_epoch: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Leadership(_message.Message):
+    __slots__ = ("partition_id", "leader_epoch")
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    partition_id: int
+    leader_epoch: int
+    def __init__(self, partition_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ...) -> None: ...
+
+class Resign(_message.Message):
+    __slots__ = ("broker", "broker_epoch", "partitions", "leaves_isr", "successor", "reason")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    LEAVES_ISR_FIELD_NUMBER: _ClassVar[int]
+    SUCCESSOR_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    broker: str
+    broker_epoch: int
+    partitions: _containers.RepeatedCompositeFieldContainer[Leadership]
+    leaves_isr: bool
+    successor: str
+    reason: str
+    def __init__(self, broker: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[Leadership, _Mapping]]] = ..., leaves_isr: _Optional[bool] = ..., successor: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class Command(_message.Message):
-    __slots__ = ("register_broker", "create_stream", "delete_stream", "alter_stream", "pause_stream", "resume_stream", "set_readonly", "init_publisher")
+    __slots__ = ("register_broker", "create_stream", "delete_stream", "alter_stream", "pause_stream", "resume_stream", "set_readonly", "init_publisher", "bootstrap", "unfence_broker", "fence_broker", "shut_down_broker", "cordon_broker", "remove_broker", "set_feature_level", "alter_partition", "start_reassignment", "cancel_reassignment", "elect_preferred", "recover_unclean", "change_leader", "declare_unclean", "resign")
     REGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
     CREATE_STREAM_FIELD_NUMBER: _ClassVar[int]
     DELETE_STREAM_FIELD_NUMBER: _ClassVar[int]
@@ -180,6 +402,21 @@ class Command(_message.Message):
     RESUME_STREAM_FIELD_NUMBER: _ClassVar[int]
     SET_READONLY_FIELD_NUMBER: _ClassVar[int]
     INIT_PUBLISHER_FIELD_NUMBER: _ClassVar[int]
+    BOOTSTRAP_FIELD_NUMBER: _ClassVar[int]
+    UNFENCE_BROKER_FIELD_NUMBER: _ClassVar[int]
+    FENCE_BROKER_FIELD_NUMBER: _ClassVar[int]
+    SHUT_DOWN_BROKER_FIELD_NUMBER: _ClassVar[int]
+    CORDON_BROKER_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_BROKER_FIELD_NUMBER: _ClassVar[int]
+    SET_FEATURE_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    ALTER_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    START_REASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_REASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    ELECT_PREFERRED_FIELD_NUMBER: _ClassVar[int]
+    RECOVER_UNCLEAN_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_LEADER_FIELD_NUMBER: _ClassVar[int]
+    DECLARE_UNCLEAN_FIELD_NUMBER: _ClassVar[int]
+    RESIGN_FIELD_NUMBER: _ClassVar[int]
     register_broker: RegisterBroker
     create_stream: CreateStream
     delete_stream: DeleteStream
@@ -188,26 +425,59 @@ class Command(_message.Message):
     resume_stream: ResumeStream
     set_readonly: SetReadonly
     init_publisher: InitPublisher
-    def __init__(self, register_broker: _Optional[_Union[RegisterBroker, _Mapping]] = ..., create_stream: _Optional[_Union[CreateStream, _Mapping]] = ..., delete_stream: _Optional[_Union[DeleteStream, _Mapping]] = ..., alter_stream: _Optional[_Union[AlterStream, _Mapping]] = ..., pause_stream: _Optional[_Union[PauseStream, _Mapping]] = ..., resume_stream: _Optional[_Union[ResumeStream, _Mapping]] = ..., set_readonly: _Optional[_Union[SetReadonly, _Mapping]] = ..., init_publisher: _Optional[_Union[InitPublisher, _Mapping]] = ...) -> None: ...
+    bootstrap: Bootstrap
+    unfence_broker: UnfenceBroker
+    fence_broker: FenceBroker
+    shut_down_broker: ShutDownBroker
+    cordon_broker: CordonBroker
+    remove_broker: RemoveBroker
+    set_feature_level: SetFeatureLevel
+    alter_partition: AlterPartition
+    start_reassignment: StartReassignment
+    cancel_reassignment: CancelReassignment
+    elect_preferred: ElectPreferred
+    recover_unclean: RecoverUnclean
+    change_leader: ChangeLeader
+    declare_unclean: DeclareUnclean
+    resign: Resign
+    def __init__(self, register_broker: _Optional[_Union[RegisterBroker, _Mapping]] = ..., create_stream: _Optional[_Union[CreateStream, _Mapping]] = ..., delete_stream: _Optional[_Union[DeleteStream, _Mapping]] = ..., alter_stream: _Optional[_Union[AlterStream, _Mapping]] = ..., pause_stream: _Optional[_Union[PauseStream, _Mapping]] = ..., resume_stream: _Optional[_Union[ResumeStream, _Mapping]] = ..., set_readonly: _Optional[_Union[SetReadonly, _Mapping]] = ..., init_publisher: _Optional[_Union[InitPublisher, _Mapping]] = ..., bootstrap: _Optional[_Union[Bootstrap, _Mapping]] = ..., unfence_broker: _Optional[_Union[UnfenceBroker, _Mapping]] = ..., fence_broker: _Optional[_Union[FenceBroker, _Mapping]] = ..., shut_down_broker: _Optional[_Union[ShutDownBroker, _Mapping]] = ..., cordon_broker: _Optional[_Union[CordonBroker, _Mapping]] = ..., remove_broker: _Optional[_Union[RemoveBroker, _Mapping]] = ..., set_feature_level: _Optional[_Union[SetFeatureLevel, _Mapping]] = ..., alter_partition: _Optional[_Union[AlterPartition, _Mapping]] = ..., start_reassignment: _Optional[_Union[StartReassignment, _Mapping]] = ..., cancel_reassignment: _Optional[_Union[CancelReassignment, _Mapping]] = ..., elect_preferred: _Optional[_Union[ElectPreferred, _Mapping]] = ..., recover_unclean: _Optional[_Union[RecoverUnclean, _Mapping]] = ..., change_leader: _Optional[_Union[ChangeLeader, _Mapping]] = ..., declare_unclean: _Optional[_Union[DeclareUnclean, _Mapping]] = ..., resign: _Optional[_Union[Resign, _Mapping]] = ...) -> None: ...
 
 class Broker(_message.Message):
-    __slots__ = ("broker", "broker_epoch", "incarnation_id", "data_dir_id", "host", "port")
+    __slots__ = ("broker", "broker_epoch", "incarnation_id", "data_dir_id", "host", "port", "zone", "version", "feature_level", "fenced", "in_controlled_shutdown", "controlled_shutdown_index", "cordoned", "draining", "removed")
     BROKER_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
     DATA_DIR_ID_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    FEATURE_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    FENCED_FIELD_NUMBER: _ClassVar[int]
+    IN_CONTROLLED_SHUTDOWN_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLED_SHUTDOWN_INDEX_FIELD_NUMBER: _ClassVar[int]
+    CORDONED_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
     broker: str
     broker_epoch: int
     incarnation_id: str
     data_dir_id: str
     host: str
     port: int
-    def __init__(self, broker: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., incarnation_id: _Optional[str] = ..., data_dir_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
+    zone: str
+    version: str
+    feature_level: int
+    fenced: bool
+    in_controlled_shutdown: bool
+    controlled_shutdown_index: int
+    cordoned: bool
+    draining: bool
+    removed: bool
+    def __init__(self, broker: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., incarnation_id: _Optional[str] = ..., data_dir_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., zone: _Optional[str] = ..., version: _Optional[str] = ..., feature_level: _Optional[int] = ..., fenced: _Optional[bool] = ..., in_controlled_shutdown: _Optional[bool] = ..., controlled_shutdown_index: _Optional[int] = ..., cordoned: _Optional[bool] = ..., draining: _Optional[bool] = ..., removed: _Optional[bool] = ...) -> None: ...
 
 class Partition(_message.Message):
-    __slots__ = ("replicas", "isr", "leader", "leader_epoch", "partition_epoch", "unclean_epoch", "paused", "auto_paused", "readonly")
+    __slots__ = ("replicas", "isr", "leader", "leader_epoch", "partition_epoch", "unclean_epoch", "paused", "auto_paused", "readonly", "elr", "last_known_elr", "target", "adding", "is_recovering", "replica_epochs")
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     ISR_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
@@ -217,6 +487,12 @@ class Partition(_message.Message):
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     AUTO_PAUSED_FIELD_NUMBER: _ClassVar[int]
     READONLY_FIELD_NUMBER: _ClassVar[int]
+    ELR_FIELD_NUMBER: _ClassVar[int]
+    LAST_KNOWN_ELR_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    ADDING_FIELD_NUMBER: _ClassVar[int]
+    IS_RECOVERING_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_EPOCHS_FIELD_NUMBER: _ClassVar[int]
     replicas: _containers.RepeatedScalarFieldContainer[int]
     isr: _containers.RepeatedScalarFieldContainer[int]
     leader: int
@@ -226,7 +502,13 @@ class Partition(_message.Message):
     paused: bool
     auto_paused: bool
     readonly: bool
-    def __init__(self, replicas: _Optional[_Iterable[int]] = ..., isr: _Optional[_Iterable[int]] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ..., unclean_epoch: _Optional[int] = ..., paused: _Optional[bool] = ..., auto_paused: _Optional[bool] = ..., readonly: _Optional[bool] = ...) -> None: ...
+    elr: _containers.RepeatedScalarFieldContainer[int]
+    last_known_elr: _containers.RepeatedScalarFieldContainer[int]
+    target: _containers.RepeatedScalarFieldContainer[int]
+    adding: _containers.RepeatedScalarFieldContainer[int]
+    is_recovering: bool
+    replica_epochs: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, replicas: _Optional[_Iterable[int]] = ..., isr: _Optional[_Iterable[int]] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ..., unclean_epoch: _Optional[int] = ..., paused: _Optional[bool] = ..., auto_paused: _Optional[bool] = ..., readonly: _Optional[bool] = ..., elr: _Optional[_Iterable[int]] = ..., last_known_elr: _Optional[_Iterable[int]] = ..., target: _Optional[_Iterable[int]] = ..., adding: _Optional[_Iterable[int]] = ..., is_recovering: _Optional[bool] = ..., replica_epochs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Publisher(_message.Message):
     __slots__ = ("publisher", "publisher_id", "publisher_epoch")
@@ -239,7 +521,7 @@ class Publisher(_message.Message):
     def __init__(self, publisher: _Optional[str] = ..., publisher_id: _Optional[int] = ..., publisher_epoch: _Optional[int] = ...) -> None: ...
 
 class Stream(_message.Message):
-    __slots__ = ("stream_id", "name", "subject", "group", "creation_timestamp", "overrides", "resume_all", "partitions", "publishers")
+    __slots__ = ("stream_id", "name", "subject", "group", "creation_timestamp", "overrides", "resume_all", "partitions", "publishers", "replication_factor", "min_isr", "min_isr_default", "fsync_policy", "unclean_mode", "is_growing")
     STREAM_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SUBJECT_FIELD_NUMBER: _ClassVar[int]
@@ -249,6 +531,12 @@ class Stream(_message.Message):
     RESUME_ALL_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     PUBLISHERS_FIELD_NUMBER: _ClassVar[int]
+    REPLICATION_FACTOR_FIELD_NUMBER: _ClassVar[int]
+    MIN_ISR_FIELD_NUMBER: _ClassVar[int]
+    MIN_ISR_DEFAULT_FIELD_NUMBER: _ClassVar[int]
+    FSYNC_POLICY_FIELD_NUMBER: _ClassVar[int]
+    UNCLEAN_MODE_FIELD_NUMBER: _ClassVar[int]
+    IS_GROWING_FIELD_NUMBER: _ClassVar[int]
     stream_id: int
     name: str
     subject: str
@@ -258,17 +546,39 @@ class Stream(_message.Message):
     resume_all: bool
     partitions: _containers.RepeatedCompositeFieldContainer[Partition]
     publishers: _containers.RepeatedCompositeFieldContainer[Publisher]
-    def __init__(self, stream_id: _Optional[int] = ..., name: _Optional[str] = ..., subject: _Optional[str] = ..., group: _Optional[str] = ..., creation_timestamp: _Optional[int] = ..., overrides: _Optional[_Union[StreamOverrides, _Mapping]] = ..., resume_all: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., publishers: _Optional[_Iterable[_Union[Publisher, _Mapping]]] = ...) -> None: ...
+    replication_factor: int
+    min_isr: int
+    min_isr_default: int
+    fsync_policy: FsyncPolicy
+    unclean_mode: UncleanMode
+    is_growing: bool
+    def __init__(self, stream_id: _Optional[int] = ..., name: _Optional[str] = ..., subject: _Optional[str] = ..., group: _Optional[str] = ..., creation_timestamp: _Optional[int] = ..., overrides: _Optional[_Union[StreamOverrides, _Mapping]] = ..., resume_all: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., publishers: _Optional[_Iterable[_Union[Publisher, _Mapping]]] = ..., replication_factor: _Optional[int] = ..., min_isr: _Optional[int] = ..., min_isr_default: _Optional[int] = ..., fsync_policy: _Optional[_Union[FsyncPolicy, str]] = ..., unclean_mode: _Optional[_Union[UncleanMode, str]] = ..., is_growing: _Optional[bool] = ...) -> None: ...
+
+class DeletedStream(_message.Message):
+    __slots__ = ("stream_id", "deleted_index")
+    STREAM_ID_FIELD_NUMBER: _ClassVar[int]
+    DELETED_INDEX_FIELD_NUMBER: _ClassVar[int]
+    stream_id: int
+    deleted_index: int
+    def __init__(self, stream_id: _Optional[int] = ..., deleted_index: _Optional[int] = ...) -> None: ...
 
 class Snapshot(_message.Message):
-    __slots__ = ("applied_index", "brokers", "streams")
+    __slots__ = ("applied_index", "brokers", "streams", "cluster_id", "feature_level", "deleted", "chain")
     APPLIED_INDEX_FIELD_NUMBER: _ClassVar[int]
     BROKERS_FIELD_NUMBER: _ClassVar[int]
     STREAMS_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    FEATURE_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_FIELD_NUMBER: _ClassVar[int]
     applied_index: int
     brokers: _containers.RepeatedCompositeFieldContainer[Broker]
     streams: _containers.RepeatedCompositeFieldContainer[Stream]
-    def __init__(self, applied_index: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ...) -> None: ...
+    cluster_id: str
+    feature_level: int
+    deleted: _containers.RepeatedCompositeFieldContainer[DeletedStream]
+    chain: int
+    def __init__(self, applied_index: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., feature_level: _Optional[int] = ..., deleted: _Optional[_Iterable[_Union[DeletedStream, _Mapping]]] = ..., chain: _Optional[int] = ...) -> None: ...
 
 class Cursor(_message.Message):
     __slots__ = ("stream", "partition", "cursor_id", "offset")
