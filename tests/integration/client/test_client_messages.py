@@ -8,10 +8,12 @@ import pytest
 from liftbridge_client import (
     Ack,
     ClosedError,
+    CodecError,
     FailedPreconditionError,
     FullError,
     IncorrectOffsetError,
     InvalidRequestError,
+    JsonCodec,
     NotFoundError,
     Outgoing,
     RetriableError,
@@ -187,6 +189,108 @@ async def test_expected_offset_decides_who_wins(lb, name):
     with pytest.raises(IncorrectOffsetError):
         await stream.publish(b"b", expected_offset=0)
     assert [m.value for m in await read(stream)] == [b"a"]
+
+
+async def test_publisher_works_on_a_stream_with_optimistic_concurrency(lb, name):
+    settings = StreamSettings(optimistic_concurrency_control=True)
+    stream = await lb.streams.create(name, settings=settings)
+    async with stream.publisher() as publisher:
+        results = await publisher.publish_batch([b"%d" % i for i in range(300)])
+        one = await publisher.publish(b"one", key=b"k")
+    assert [ack.offset for ack in results] == list(range(300))
+    # Whoever compares is refused or not by where the publisher has come to.
+    with pytest.raises(IncorrectOffsetError):
+        await stream.publish(b"late", expected_offset=one.offset)
+    assert (await stream.publish(b"next", expected_offset=one.offset + 1)).offset == 301
+    assert [m.value for m in await read(stream)] == [
+        *(b"%d" % i for i in range(300)),
+        b"one",
+        b"next",
+    ]
+
+
+async def test_publisher_to_a_queue_group_tells_which_stream_took_each_message(lb, name):
+    streams = [
+        await lb.streams.create(f"{name}-{part}", subject=name, group="workers") for part in "ab"
+    ]
+    values = [b"%d" % i for i in range(400)]
+    async with streams[0].publisher() as publisher:
+        acks = await publisher.publish_batch(values)
+    stored = {(stream.name, m.offset): m.value for stream in streams for m in await read(stream)}
+    assert len(stored) == len(values)
+    assert {ack.stream for ack in acks} == {stream.name for stream in streams}
+    assert [stored[ack.stream, ack.offset] for ack in acks] == values
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"group": "workers"},
+        {"settings": StreamSettings(optimistic_concurrency_control=True)},
+    ],
+    ids=["group", "optimistic"],
+)
+async def test_stream_that_takes_single_messages_takes_no_idempotent_publisher(lb, name, options):
+    stream = await lb.streams.create(name, **options)
+    kind = FailedPreconditionError if lb.has_data else UnimplementedError
+    with pytest.raises(kind, match="idempotent"):
+        await stream.publisher(idempotent=True).__aenter__()
+
+
+async def test_stream_beside_one_that_takes_single_messages_takes_batches(lb, name):
+    # Streams are found by prefix: the one that comes first must not be taken for another.
+    settings = StreamSettings(optimistic_concurrency_control=True)
+    await lb.streams.create(f"{name}-longer", settings=settings)
+    stream = await lb.streams.create(name)
+    async with stream.publisher() as publisher:
+        first, last = await publisher.publish_batch([b"a", b"b"])
+        assert publisher.takes_single is not lb.has_data
+    assert (first.offset, last.offset) == (0, 1)
+
+
+async def test_policy_none_gives_no_ack(lb, name):
+    stream = await lb.streams.create(name)
+    assert await stream.publish(b"a", ack_policy="none") is None
+    assert await lb.publish_to_subject(name, b"b", ack_policy="none") is None
+    assert (await stream.publish(b"c", ack_policy="all")).stream == name
+
+
+async def test_typed_values_come_back_as_they_were_published(lb, name):
+    stream = await lb.streams.create(name, partitions=2)
+    codec = JsonCodec(dict[str, int])
+    async with stream.publisher(codec=codec) as publisher:
+        assert (await publisher.publish({"a": 1}, partition=1)).offset == 0
+        assert (await publisher.publish_nowait({"a": 2}, partition=1)).offset == 1
+        results = await publisher.publish_batch(
+            [{"a": 3}, Outgoing({"a": 4}, headers={"h": b"1"}), {"a": object()}, {"a": 5}],
+            partition=1,
+        )
+        with pytest.raises(CodecError, match="cannot be encoded"):
+            await publisher.publish({"a": object()})
+        with pytest.raises(CodecError):
+            publisher.publish_nowait({"a": object()})
+    assert [type(result) for result in results] == [Ack, Ack, CodecError, Ack]
+    found = await read(stream, 1, codec=codec)
+    assert [m.value for m in found] == [{"a": n} for n in range(1, 6)]
+    assert found[3].headers["h"] == b"1"
+    assert (await read(stream, 1))[0].value == b'{"a":1}'
+
+
+async def test_reader_goes_on_behind_a_message_that_cannot_be_decoded(lb, name):
+    stream = await lb.streams.create(name)
+    async with stream.publisher() as publisher:
+        await publisher.publish_batch([b"1", b"?", b"3"])
+    codec, found = JsonCodec(int), []
+
+    async def read_on(start):
+        async for message in stream.subscribe(codec=codec, start=start, stop=Stop.latest()):
+            found.append(message.value)  # noqa: PERF401 - what came before the error counts
+
+    with pytest.raises(CodecError, match="offset 1 ") as caught:
+        await read_on(Start.earliest())
+    assert caught.value.data == b"?"
+    await read_on(Start.at(caught.value.offset + 1))
+    assert found == [1, 3]
 
 
 async def test_publish_to_a_subject_reaches_its_stream(lb, name):

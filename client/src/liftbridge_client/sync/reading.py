@@ -5,6 +5,7 @@ from typing import Generic, Self
 
 from liftbridge_client.aio.listening import Events
 from liftbridge_client.aio.subscription import Subscription
+from liftbridge_client.errors import ClosedError
 from liftbridge_client.events import Event
 from liftbridge_client.message_batch import MessageBatch
 from liftbridge_client.model import Message, Value
@@ -44,7 +45,10 @@ class SyncEvents:
         return self
 
     def __next__(self) -> Event:
-        return next(self._items)
+        try:
+            return next(self._items)
+        except ClosedError:  # the client was closed, which is the end as for the asyncio client
+            raise StopIteration from None
 
     def close(self) -> None:
         """As `Events.aclose`."""
