@@ -1,0 +1,374 @@
+"""Files of the Raft log: how they are made, and what is left of them after a crash.
+
+The rule of recovery (storage policies 1 and 4): a damaged end of the last file that nothing proves
+to have been synced is torn and cut, with a copy kept. Any other damage or gap refuses to start,
+because what is missing may have been answered; nothing is changed then.
+
+A directory of the version before, one voter with files `<first index>.log`, is written anew as one
+file of this version. Until that file has its name the former files are the truth, afterwards they
+are leftovers.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from liftbridge_broker.errors import CorruptionError, FilesError
+from liftbridge_broker.ports.files import FileHandle, Files
+from liftbridge_broker.raft.types import Configuration, Entry, EntryKind, HardState, Snapshot
+from liftbridge_broker.storage.metadata_former import TERM, read_former
+from liftbridge_broker.storage.raft_records import (
+    FileScan,
+    RecordKind,
+    encode_file_header,
+    encode_record,
+    record_at,
+    scan,
+)
+from liftbridge_broker.storage.raft_snapshots import SUFFIX, read_snapshot
+from liftbridge_broker.storage.raft_state import LogState
+
+FORMER_PREFIX: Final = bytes(24)
+"""Stands before the commands of the version before: no origin, no token."""
+
+_NAME: Final = re.compile(r"([0-9]{20})\.(wal|log|snapshot)")
+_NEW_SUFFIX: Final = ".new"
+_CUT_SUFFIX: Final = ".cut"
+
+
+class LogFile(NamedTuple):
+    """An open log file.
+
+    Attributes:
+        handle: For appending.
+        number: Its number, which its name is made of.
+        chain: CRC of its last record.
+        size: Its length in bytes, all of it synced.
+    """
+
+    handle: FileHandle
+    number: int
+    chain: int
+    size: int
+
+
+class Found(NamedTuple):
+    """What recovery found, ready to be written on.
+
+    Attributes:
+        file: The last log file.
+        bases: Number of each log file and the index it goes on from, rising.
+        state: Entries, hard state and configurations.
+        snapshots: Indexes of intact snapshots, rising.
+        snapshot: The newest of them.
+        findings: What was repaired, for the log of the process.
+        is_reset_due: Whether the log must begin anew behind the snapshot.
+    """
+
+    file: LogFile
+    bases: Sequence[tuple[int, int]]
+    state: LogState
+    snapshots: Sequence[int]
+    snapshot: Snapshot | None
+    findings: Sequence[str]
+    is_reset_due: bool
+
+
+class _Tail(NamedTuple):
+    """The last file as it was scanned, with its bytes."""
+
+    path: str
+    found: FileScan
+    data: bytes
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether it ends in doubt."""
+        return self.found.end < len(self.data)
+
+
+def log_path(directory: str, number: int) -> str:
+    """Path of a log file."""
+    return f"{directory}/{number:020}.wal"
+
+
+def holds_metadata(files: Files, directory: str) -> bool:
+    """Whether a directory belongs to a member of a metadata group, or did."""
+    return any(_NAME.fullmatch(name) for name in files.list(directory))
+
+
+def create_log_file(
+    files: Files, directory: str, number: int, chain: int, state: LogState, kind: RecordKind
+) -> LogFile:
+    """Make a log file durable before it has its name, so that a named file is never torn.
+
+    Args:
+        files: The data directory.
+        directory: Where the metadata lie.
+        number: One above that of the file before.
+        chain: CRC of the last record of the file before.
+        state: Where the log stands; told by the base that opens the file.
+        kind: `BASE`, or `RESET` when the file does not continue the one before.
+
+    Raises:
+        FilesError: With `is_full` nothing has changed; otherwise the log cannot go on, because
+            the name may or may not be there after a crash.
+    """
+    header, crc = encode_file_header(number, chain)
+    base, crc = encode_record(
+        kind, state.last_index, state.last_term, state.base_payload(), synced_bytes=0, chain=crc
+    )
+    return _place(files, directory, number, header + base, crc)
+
+
+def _place(files: Files, directory: str, number: int, data: bytes, chain: int) -> LogFile:
+    path = log_path(directory, number)
+    files.remove(path + _NEW_SUFFIX)
+    handle = files.open(path + _NEW_SUFFIX, create=True)
+    try:
+        files.append(handle, data)
+        files.sync(handle)
+    finally:
+        files.close(handle)
+    # From here on even a full disk is no refusal: the name might be there or not.
+    try:
+        files.rename(path + _NEW_SUFFIX, path)
+        files.sync_directory(directory)
+        return LogFile(files.open(path), number, chain, len(data))
+    except FilesError as error:
+        raise FilesError(error.text) from error
+
+
+def remove_log_files(files: Files, directory: str, numbers: Sequence[int]) -> None:
+    """Remove log files, the oldest first; the names may come back in a crash."""
+    for number in numbers:
+        path = log_path(directory, number)
+        files.remove(path)
+        files.remove(path + _CUT_SUFFIX)
+
+
+def recover(files: Files, directory: str, *, index_min: int, bootstrap: Configuration) -> Found:
+    """Read a directory, cut what is torn, make the rest durable.
+
+    Args:
+        files: The data directory.
+        directory: Where the metadata lie.
+        index_min: An index that is known to have been durable.
+        bootstrap: Configuration of an empty directory, and of one of the version before.
+
+    Raises:
+        CorruptionError: What may have been answered is damaged or missing.
+        FilesError: The disk refused.
+    """
+    if not files.exists(directory):
+        files.make_directory(directory)
+        files.sync_directory("")
+    names = files.list(directory)
+    findings: list[str] = []
+    snapshots = _read_snapshots(files, directory, names, bootstrap, findings)
+    newest = snapshots[-1] if snapshots else None
+    oldest = snapshots[0].meta.last_index if snapshots else 0
+    known = max(index_min, 0 if newest is None else newest.meta.last_index)
+    if not _numbers(names, "wal"):
+        file, state = _begin(files, directory, names, bootstrap, findings, oldest, known)
+        bases: Sequence[tuple[int, int]] = ((file.number, state.base_index),)
+        is_reset_due = False
+    else:
+        state, bases, tail = _read_log(files, directory, _numbers(names, "wal"), oldest)
+        is_reset_due = newest is not None and not state.holds(
+            newest.meta.last_index, newest.meta.term
+        )
+        _require_whole(tail, state, newest, index_min)
+        if state.base_index > (0 if newest is None else newest.meta.last_index):
+            what = f"no intact snapshot covers entry {state.base_index}"
+            raise CorruptionError(f"metadata log: {what}", path=directory)
+        handle = files.open(tail.path)
+        if tail.is_torn:
+            findings.append(_cut(files, directory, handle, tail))
+        # What was only in the page cache counts from now on, so it must last.
+        files.sync(handle)
+        found = tail.found
+        file = LogFile(handle, found.number, found.chain, found.end)
+    _remove_leftovers(files, directory, names, [number for number, _ in bases])
+    indexes = [snapshot.meta.last_index for snapshot in snapshots]
+    return Found(file, bases, state, indexes, newest, findings, is_reset_due)
+
+
+def _begin(
+    files: Files,
+    directory: str,
+    names: Sequence[str],
+    bootstrap: Configuration,
+    findings: list[str],
+    oldest: int,
+    known: int,
+) -> tuple[LogFile, LogState]:
+    """The first file of this version, with what files of the version before hold."""
+    state = LogState(0, 0, bootstrap)
+    if not _numbers(names, "log"):
+        if known or _numbers(names, "snapshot"):
+            raise CorruptionError("metadata log: no log file is left", path=directory)
+        return create_log_file(files, directory, 1, 0, state, RecordKind.BASE), state
+    former = read_former(files, directory, oldest_snapshot=oldest, index_known=known)
+    findings += former.findings
+    base_index = former.last_index - len(former.entries)
+    state = LogState(base_index, TERM if base_index else 0, bootstrap)
+    header, chain = encode_file_header(1, 0)
+    record, chain = encode_record(
+        RecordKind.BASE,
+        base_index,
+        state.base_term,
+        state.base_payload(),
+        synced_bytes=0,
+        chain=chain,
+    )
+    pieces = [header, record]
+    for found in former.entries:
+        data = FORMER_PREFIX + found.command
+        entry = Entry(found.entry_index, found.term, EntryKind.COMMAND, data)
+        state.entries.append(entry)
+        record, chain = encode_record(
+            RecordKind.COMMAND, entry.entry_index, entry.term, data, synced_bytes=0, chain=chain
+        )
+        pieces.append(record)
+    state.hard_state = HardState(TERM, None, state.last_index)
+    record, chain = encode_record(
+        RecordKind.HARD_STATE, state.last_index, TERM, b"", synced_bytes=0, chain=chain
+    )
+    return _place(files, directory, 1, b"".join([*pieces, record]), chain), state
+
+
+def _numbers(names: Sequence[str], kind: str) -> list[int]:
+    """Numbers in the names of one kind of file, rising."""
+    found = (_NAME.fullmatch(name) for name in names)
+    return sorted(int(match[1]) for match in found if match and match[2] == kind)
+
+
+def _read_snapshots(
+    files: Files,
+    directory: str,
+    names: Sequence[str],
+    former: Configuration,
+    findings: list[str],
+) -> list[Snapshot]:
+    """Intact snapshots, rising; damaged ones are told and left."""
+    intact: list[Snapshot] = []
+    for index in _numbers(names, "snapshot"):
+        snapshot = read_snapshot(files, directory, index, former)
+        if snapshot is None:
+            findings.append(f"snapshot {directory}/{index:020}{SUFFIX} is damaged and not used")
+        else:
+            intact.append(snapshot)
+    return intact
+
+
+def _read_log(
+    files: Files, directory: str, numbers: Sequence[int], oldest: int
+) -> tuple[LogState, list[tuple[int, int]], _Tail]:
+    """Replay the files that the oldest snapshot does not cover; refuses all but a torn end.
+
+    Names of removed files may have come back in a crash, so what is covered need not be whole.
+    """
+    tail = _read_file(files, directory, numbers[-1])
+    chosen = [tail]
+    while _base_of(chosen[0]) > oldest:
+        number = chosen[0].found.number - 1
+        if number not in numbers:
+            what = f"entries from {oldest + 1} to {_base_of(chosen[0])} are missing"
+            raise CorruptionError(f"metadata log: {what}", path=directory)
+        chosen.insert(0, _read_file(files, directory, number))
+        if chosen[0].is_torn:
+            raise _rot(chosen[0])
+        if chosen[1].found.chain_before != chosen[0].found.chain:
+            raise CorruptionError(
+                f"metadata log: it does not continue file {number}", path=chosen[1].path
+            )
+    state: LogState | None = None
+    for file in chosen:
+        first, *others = file.found.records
+        if state is None:
+            state = LogState.from_base(first)
+        else:
+            state.apply(first, file.path)
+        for record in others:
+            state.apply(record, file.path)
+    assert state is not None
+    return state, [(file.found.number, _base_of(file)) for file in chosen], tail
+
+
+def _read_file(files: Files, directory: str, number: int) -> _Tail:
+    path = log_path(directory, number)
+    handle = files.open(path)
+    try:
+        data = files.read(handle, 0, files.size(handle))
+    finally:
+        files.close(handle)
+    found = scan(data, path)
+    if not found.records or found.records[0].kind not in (RecordKind.BASE, RecordKind.RESET):
+        # The base was durable before the file got its name.
+        raise CorruptionError("metadata log: damaged base", path=path, position=found.end)
+    if found.number != number:
+        raise CorruptionError(f"metadata log: file {found.number} under another name", path=path)
+    return _Tail(path, found, data)
+
+
+def _base_of(file: _Tail) -> int:
+    """Index a file goes on from; nothing before a reset is needed."""
+    base = file.found.records[0]
+    return 0 if base.kind is RecordKind.RESET else base.entry_index
+
+
+def _require_whole(tail: _Tail, state: LogState, newest: Snapshot | None, index_min: int) -> None:
+    """Refuse a log that lost what was synced."""
+    if tail.is_torn and tail.found.synced_bytes > tail.found.end:
+        raise _rot(tail)
+    covered = 0 if newest is None else newest.meta.last_index
+    if max(state.last_index, covered) < max(state.hard_state.commit, index_min):
+        raise _rot(tail, f"entry {state.last_index + 1} was synced and is missing")
+
+
+def _rot(tail: _Tail, what: str = "") -> CorruptionError:
+    """Why a log does not start that lost what was synced."""
+    if not what:
+        is_whole = record_at(tail.data, tail.found.end) is not None
+        what = f"a record was synced and is {'out of place' if is_whole else 'damaged'}"
+    return CorruptionError(
+        f"metadata log: {what}, so answered changes would be lost",
+        path=tail.path,
+        position=tail.found.end,
+    )
+
+
+def _cut(files: Files, directory: str, handle: FileHandle, tail: _Tail) -> str:
+    """Cut a torn end and keep a copy of it; returns what to tell the operator."""
+    end = tail.found.end
+    told = f"cut {len(tail.data) - end} torn bytes from {tail.path} at byte {end}"
+    copy = tail.path + _CUT_SUFFIX
+    try:
+        files.remove(copy)
+        target = files.open(copy, create=True)
+        try:
+            files.append(target, tail.data[end:])
+            files.sync(target)
+        finally:
+            files.close(target)
+        files.sync_directory(directory)
+    except FilesError as error:
+        if not error.is_full:
+            raise
+        told += ", without a copy because the disk is full"
+    files.truncate(handle, end)
+    return told
+
+
+def _remove_leftovers(
+    files: Files, directory: str, names: Sequence[str], kept: Sequence[int]
+) -> None:
+    """Remove unfinished files, log files that are not needed, and those of the version before."""
+    for name in names:
+        match = _NAME.fullmatch(name)
+        is_former = match is not None and match[2] == "log"
+        is_old = match is not None and match[2] == "wal" and int(match[1]) not in kept
+        if is_former or is_old or name.endswith((_NEW_SUFFIX, ".log.cut")):
+            files.remove(f"{directory}/{name}")
+    files.sync_directory(directory)

@@ -1,0 +1,214 @@
+"""What the records of a Raft log add up to: entries, hard state, configurations.
+
+The same steps are made when records are written and when they are read again, so that a restart
+finds what was there. Whatever does not follow from the records before is corruption: the chain of
+checksums holds, so no crash explains it.
+"""
+
+from struct import Struct
+from typing import Final
+
+from liftbridge_broker.errors import CorruptionError
+from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.raft import configuration as configurations
+from liftbridge_broker.raft.configuration import EMPTY
+from liftbridge_broker.raft.types import (
+    BadConfigurationError,
+    Configuration,
+    Entry,
+    EntryKind,
+    HardState,
+    Peer,
+)
+from liftbridge_broker.storage.raft_records import ENTRY_OF_KIND, Record, RecordKind
+
+_BASE: Final = Struct(">QQHH")
+_TEXT_BYTES_MAX: Final = 0xFFFF
+
+
+def encode_vote(vote: Peer | None) -> bytes:
+    """Broker and data directory, parted by a zero byte; nothing for no vote."""
+    return b"" if vote is None else f"{vote.broker}\0{vote.data_dir_id}".encode()
+
+
+def decode_vote(data: bytes) -> Peer | None:
+    """See `encode_vote`.
+
+    Raises:
+        CorruptionError: The bytes are no vote.
+    """
+    if not data:
+        return None
+    broker, separator, data_dir_id = data.partition(b"\0")
+    try:
+        vote = Peer(BrokerId(broker.decode()), data_dir_id.decode())
+    except UnicodeDecodeError as error:
+        raise CorruptionError("metadata log: a vote that is no text") from error
+    if not separator:
+        raise CorruptionError("metadata log: a vote for half a peer")
+    return vote
+
+
+def encode_configuration(configuration: Configuration) -> bytes:
+    """As in an entry; nothing for the empty configuration."""
+    return b"" if configuration == EMPTY else configurations.encode(configuration)
+
+
+def decode_configuration(data: bytes) -> Configuration:
+    """See `encode_configuration`.
+
+    Raises:
+        CorruptionError: The bytes are none.
+    """
+    try:
+        return configurations.decode(data) if data else EMPTY
+    except BadConfigurationError as error:
+        raise CorruptionError(f"metadata log: {error}") from error
+
+
+class LogState:
+    """Entries behind a base, with what else must survive a crash.
+
+    Attributes:
+        base_index: Index before the first entry.
+        base_term: Its term.
+        base_configuration: Configuration in force there.
+        entries: All entries behind it, contiguous.
+        hard_state: Term, vote and commit.
+    """
+
+    def __init__(self, base_index: int, base_term: int, configuration: Configuration) -> None:
+        """Begin without entries."""
+        self.base_index = base_index
+        self.base_term = base_term
+        self.base_configuration = configuration
+        self.entries: list[Entry] = []
+        self.hard_state = HardState(0, None, 0)
+
+    @property
+    def last_index(self) -> int:
+        """Index of the last entry, or of the base."""
+        return self.base_index + len(self.entries)
+
+    @property
+    def last_term(self) -> int:
+        """Term of the last entry, or of the base."""
+        return self.entries[-1].term if self.entries else self.base_term
+
+    def term_at(self, index: int) -> int | None:
+        """Term at an index, `None` when it is not known."""
+        place = index - self.base_index
+        if place == 0:
+            return self.base_term
+        return self.entries[place - 1].term if 0 < place <= len(self.entries) else None
+
+    def holds(self, index: int, term: int) -> bool:
+        """Whether the log goes on from a snapshot, or can be shortened to what is behind it."""
+        return index < self.base_index or self.term_at(index) == term
+
+    def configuration_at(self, index: int) -> Configuration:
+        """Configuration in force at an index between base and end."""
+        assert self.base_index <= index <= self.last_index
+        for place in range(index - self.base_index - 1, -1, -1):
+            if self.entries[place].kind is EntryKind.CONFIG:
+                return decode_configuration(self.entries[place].data)
+        return self.base_configuration
+
+    def cut(self, last_index: int) -> None:
+        """Drop the entries behind an index."""
+        assert self.base_index <= last_index
+        del self.entries[last_index - self.base_index :]
+
+    def drop_until(self, index: int) -> None:
+        """Make an index the base; entries up to it are given up."""
+        if index <= self.base_index:
+            return
+        self.base_configuration = self.configuration_at(index)
+        term = self.term_at(index)
+        assert term is not None
+        del self.entries[: index - self.base_index]
+        self.base_index, self.base_term = index, term
+
+    # -- records ------------------------------------------------------------------------------
+
+    def base_payload(self) -> bytes:
+        """Payload of a base: u64 term and commit, u16 lengths, vote, configuration at the end."""
+        vote = encode_vote(self.hard_state.vote)
+        configuration = encode_configuration(self.configuration_at(self.last_index))
+        assert max(len(vote), len(configuration)) <= _TEXT_BYTES_MAX
+        head = _BASE.pack(
+            self.hard_state.term, self.hard_state.commit, len(vote), len(configuration)
+        )
+        return head + vote + configuration
+
+    @classmethod
+    def from_base(cls, record: Record) -> "LogState":
+        """State at the beginning of a file.
+
+        Raises:
+            CorruptionError: The record is no base.
+        """
+        hard_state, configuration = _decode_base(record.payload)
+        state = cls(record.entry_index, record.term, configuration)
+        state.hard_state = hard_state
+        return state
+
+    def apply(self, record: Record, path: str) -> None:
+        """Take the next record.
+
+        Raises:
+            CorruptionError: It does not follow from what was before.
+        """
+        match record.kind:
+            case RecordKind.HARD_STATE:
+                vote = decode_vote(record.payload)
+                self.hard_state = HardState(record.term, vote, record.entry_index)
+            case RecordKind.CUT:
+                self._apply_cut(record, path)
+            case RecordKind.BASE:
+                if (record.entry_index, record.term) != (self.last_index, self.last_term):
+                    raise _misplaced(record, path)
+                self.hard_state, _ = _decode_base(record.payload)
+            case RecordKind.RESET:
+                self.hard_state, self.base_configuration = _decode_base(record.payload)
+                self.base_index, self.base_term = record.entry_index, record.term
+                self.entries.clear()
+            case RecordKind.COMMAND | RecordKind.NOOP | RecordKind.CONFIG:
+                if record.entry_index != self.last_index + 1 or record.term < self.last_term:
+                    raise _misplaced(record, path)
+                kind = ENTRY_OF_KIND[record.kind]
+                self.entries.append(Entry(record.entry_index, record.term, kind, record.payload))
+
+    def _apply_cut(self, record: Record, path: str) -> None:
+        if not self.hard_state.commit <= record.entry_index < self.last_index:
+            raise _misplaced(record, path)
+        if record.entry_index >= self.base_index:
+            if self.term_at(record.entry_index) != record.term:
+                raise _misplaced(record, path)
+            self.cut(record.entry_index)
+            return
+        # Entries from before this file are given up, all of which a snapshot covers by now.
+        self.entries.clear()
+        self.base_index, self.base_term = record.entry_index, record.term
+        self.base_configuration = decode_configuration(record.payload)
+
+
+def _decode_base(data: bytes) -> tuple[HardState, Configuration]:
+    if len(data) < _BASE.size:
+        raise CorruptionError("metadata log: a base that is cut short")
+    term, commit, vote_size, size = _BASE.unpack_from(data)
+    vote_end = _BASE.size + vote_size
+    if vote_end + size != len(data):
+        raise CorruptionError("metadata log: a base of another length")
+    vote = decode_vote(data[_BASE.size : vote_end])
+    return HardState(term, vote, commit), decode_configuration(data[vote_end:])
+
+
+def _misplaced(record: Record, path: str) -> CorruptionError:
+    kind = record.kind.name.lower()
+    return CorruptionError(
+        f"metadata log: {kind} of index {record.entry_index} and term {record.term} "
+        "is out of place",
+        path=path,
+        position=record.position,
+    )
