@@ -1,6 +1,7 @@
 """The port for metrics and health, over real sockets."""
 
 import asyncio
+import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -49,8 +50,8 @@ class Source:
         if not spec.labels:
             return value
         if spec.values:
-            (label,) = spec.labels
-            return dict.fromkeys([*spec.values[label], "unlisted-1", "unlisted-2"], value)
+            columns = ([*spec.values[label], "unlisted-1", "unlisted-2"] for label in spec.labels)
+            return dict.fromkeys(itertools.product(*columns), value)
         return {(f"v{n}",) * len(spec.labels): n for n in range(500)}
 
     def stream_samples(self):

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from liftbridge_broker.api.certificates import expiry_of
+
 # The suites of TLS 1.2 that RFC 9113 9.2.2 allows; those of TLS 1.3 are all fine.
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
@@ -36,6 +38,7 @@ class ServerTls:
 
     Attributes:
         context: What to listen with.
+        expires_at: Unix seconds at which the server's certificate ends; 0 when that is unreadable.
     """
 
     def __init__(self, files: TlsFiles) -> None:
@@ -46,6 +49,7 @@ class ServerTls:
         """
         self._files = files
         self.context = _read(files)
+        self.expires_at = _expiry(files)
         self._current = self.context
         self.context.sni_callback = self._on_client_hello
 
@@ -56,12 +60,20 @@ class ServerTls:
             OSError: A file cannot be read, or does not hold what it should (`ssl.SSLError`).
         """
         self._current = _read(self._files)
+        self.expires_at = _expiry(self._files)
 
     def _on_client_hello(
         self, tls: ssl.SSLObject, _server_name: str | None, _context: ssl.SSLContext
     ) -> None:
         """Continue a handshake, whether it names a server or not, with what was read last."""
         tls.context = self._current
+
+
+def _expiry(files: TlsFiles) -> int:
+    try:
+        return expiry_of(files.certificate)
+    except ValueError:
+        return 0  # OpenSSL took it; not knowing when it ends is no reason to refuse it
 
 
 def _read(files: TlsFiles) -> ssl.SSLContext:

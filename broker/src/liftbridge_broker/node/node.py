@@ -18,6 +18,7 @@ from liftbridge_broker.errors import (
     NotFoundError,
     UnavailableError,
 )
+from liftbridge_broker.model.histogram import Histogram
 from liftbridge_broker.model.ids import (
     BrokerId,
     Instant,
@@ -36,7 +37,7 @@ from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.partition import BEGINNING, Partition
 from liftbridge_broker.node.publishers import restored_publishers
-from liftbridge_broker.node.runs import PublishRun
+from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER, PublishRun
 from liftbridge_broker.node.subjects import SubjectPublish, SubjectPublisher, Waiter
 from liftbridge_broker.ports.files import FileEvent, Files, Token
 from liftbridge_broker.ports.messaging import Arrival, Messaging, SubscriptionId
@@ -64,6 +65,7 @@ class Node:
         lost_copy_count: Messages that other listeners of a subject missed for the same reason.
         unanswered_bytes: Bytes of runs that are stored and wait for their acks.
         refused_counts: Messages refused by partitions, by code of the error.
+        ack_times: Nanoseconds from the append of runs to their acks over NATS, by ack policy.
     """
 
     options: NodeOptions
@@ -91,6 +93,9 @@ class Node:
     lost_copy_count: int = 0
     unanswered_bytes: int = 0
     refused_counts: dict[str, int] = field(default_factory=dict)
+    ack_times: Mapping[int, Histogram] = field(
+        default_factory=lambda: {POLICY_LEADER: Histogram(), POLICY_ALL: Histogram()}
+    )
 
     def __post_init__(self) -> None:
         self._to_subjects = SubjectPublisher(self.messaging, self.options.inbox)
@@ -469,6 +474,7 @@ class Node:
                 record_bytes_max=self.options.record_bytes_max,
                 takes_singles=options.optimistic_concurrency,
                 reserved=None if is_internal else ReservedSubjects(self.options.namespace),
+                ack_times=self.ack_times,
             ),
             is_paused=state.paused,
             is_auto_paused=state.auto_paused,

@@ -10,15 +10,19 @@ from liftbridge_broker.adapters.disk.files import DiskFiles
 from liftbridge_broker.adapters.nats.messaging import NatsMessaging
 from liftbridge_broker.adapters.observe.metrics import Sample
 from liftbridge_broker.api.context import Context
+from liftbridge_broker.api.tls import ServerTls
 from liftbridge_broker.api.transport import GrpcServer
+from liftbridge_broker.model.histogram import Histogram
 from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.storage.lookup import last_record_before
 from liftbridge_broker.storage.types import NO_TIMESTAMP
 
 API_VERSION: Final = "2.0.0"
+SECOND_NS: Final = 1_000_000_000
 
 
 @dataclass(slots=True)
@@ -29,6 +33,7 @@ class BrokerMetrics:
         version: Version of the broker.
         started_ns: Wall clock of the start.
         is_ready: Whether requests are taken.
+        tls: Certificates of the gRPC port, `None` without TLS.
     """
 
     node: Node
@@ -40,6 +45,7 @@ class BrokerMetrics:
     version: str
     started_ns: int
     is_ready: Callable[[], bool]
+    tls: ServerTls | None
 
     def broker_samples(self) -> Mapping[str, Sample]:
         """Samples of the whole broker."""
@@ -47,6 +53,7 @@ class BrokerMetrics:
         stats = self.grpc.stats
         return {
             **self._publish_samples(),
+            **self._session_samples(),
             "build_info": self._build_info(),
             "broker_start_time_seconds": self.started_ns,
             "broker_ready": int(self.is_ready()),
@@ -88,18 +95,35 @@ class BrokerMetrics:
             },
         }
 
+    def _session_samples(self) -> Mapping[str, Sample]:
+        """Who the broker is until its next start: known once it is registered, and with TLS."""
+        samples: dict[str, Sample] = {}
+        registered = self.node.state.brokers.get(self.node.broker)
+        if registered is not None:
+            samples["broker_epoch"] = registered.broker_epoch
+        if self.tls is not None and self.tls.expires_at:
+            samples["certificate_expiry_timestamp_seconds"] = self.tls.expires_at * SECOND_NS
+        return samples
+
     def _publish_samples(self) -> Mapping[str, Sample]:
         """What publishers feel: how long acks take, what waits for them, what was refused."""
         context = self.context
         refused = Counter(self.node.refused_counts)
         refused.update(context.refused_counts)
         return {
-            "publish_ack_seconds": {
-                "leader": context.leader_ack_times,
-                "all": context.all_ack_times,
-            },
+            "append_seconds": self.files.append_times,
+            "publish_ack_seconds": self._ack_times(),
             "publish_pending_bytes": self.node.unanswered_bytes,
             "publish_rejected_total": {code.lower(): count for code, count in refused.items()},
+        }
+
+    def _ack_times(self) -> Mapping[tuple[str, ...], Histogram]:
+        """By the way the ack goes and its policy."""
+        return {
+            ("grpc", "leader"): self.context.leader_ack_times,
+            ("grpc", "all"): self.context.all_ack_times,
+            ("nats", "leader"): self.node.ack_times[POLICY_LEADER],
+            ("nats", "all"): self.node.ack_times[POLICY_ALL],
         }
 
     def _build_info(self) -> Mapping[tuple[str, ...], int]:

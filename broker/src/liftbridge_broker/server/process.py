@@ -290,6 +290,7 @@ class Broker:
                 version=packages.version(PACKAGE),
                 started_ns=self._started_ns,
                 is_ready=lambda: not self.not_ready_reasons(),
+                tls=self._tls,
             ),
             health=self,
             catalogue=self.catalogue,

@@ -12,11 +12,13 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import perf_counter_ns
 from typing import ClassVar, Final
 
 from liftbridge_broker.adapters.disk.lock import DirectoryLock
 from liftbridge_broker.adapters.disk.worker import Done, Job, Outbox, Worker
 from liftbridge_broker.errors import FilesError
+from liftbridge_broker.model.histogram import Histogram
 from liftbridge_broker.ports.files import FileEvent, FileHandle, Token
 
 _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
@@ -36,6 +38,7 @@ class LocalFiles:
 
     Attributes:
         open_flags: Flags that files are opened with.
+        append_times: Nanoseconds that appends took.
     """
 
     open_flags: ClassVar[int] = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -57,6 +60,7 @@ class LocalFiles:
         self._root = root
         self._deliver = deliver
         self._descriptors: dict[FileHandle, int] = {}
+        self.append_times = Histogram()
         self._paths: dict[FileHandle, str] = {}
         self._busy: dict[FileHandle, int] = {}
         self._closing: set[FileHandle] = set()
@@ -199,12 +203,14 @@ class LocalFiles:
     def append(self, handle: FileHandle, data: bytes) -> None:
         """As in the port. Benchmark: `tests/bench/bench_store.py`."""
         descriptor = self._descriptors[handle]
+        begun = perf_counter_ns()
         try:
             written = os.write(descriptor, data)
         except OSError as error:
             raise translated(error, "append to", self._paths[handle]) from error
         if written < len(data):
             append_rest(descriptor, data, written, self._paths[handle])
+        self.append_times.observe(perf_counter_ns() - begun)
 
     def truncate(self, handle: FileHandle, length: int) -> None:
         """As in the port."""

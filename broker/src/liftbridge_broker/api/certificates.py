@@ -1,0 +1,71 @@
+"""When a certificate ends, read from its file: the standard library tells that of peers only.
+
+A certificate is DER (X.690): tag, length, content, nested. What is needed lies at a fixed place
+(RFC 5280 4.1): Certificate, its first member, and there behind the optional version [0] the fourth
+member, the validity, of which the second member is the end.
+"""
+
+import ssl
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+_BEGIN: Final = "-----BEGIN CERTIFICATE-----"
+_END: Final = "-----END CERTIFICATE-----"
+_VERSION: Final = 0xA0
+_TIME_FORMATS: Final = {0x17: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
+"""UTCTime, whose years 00 to 49 are of this century, and GeneralizedTime."""
+
+
+class _Member(NamedTuple):
+    """One value: its tag, its content, and what stands behind it."""
+
+    tag: int
+    content: bytes
+    rest: bytes
+
+
+def expiry_of(path: Path) -> int:
+    """Unix seconds at which the first certificate of a PEM file ends.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It does not begin with a certificate that can be understood.
+    """
+    text = path.read_text()
+    start, end = text.find(_BEGIN), text.find(_END)
+    if start < 0 or end < start:
+        raise ValueError("no certificate")
+    certificate = _member(ssl.PEM_cert_to_DER_cert(text[start : end + len(_END)]))
+    first = _member(_member(certificate.content).content)
+    if first.tag == _VERSION:
+        first = _member(first.rest)
+    signature = _member(first.rest)
+    issuer = _member(signature.rest)
+    validity = _member(issuer.rest)
+    until = _member(_member(validity.content).rest)
+    form = _TIME_FORMATS.get(until.tag)
+    if form is None:
+        raise ValueError(f"time of tag {until.tag}")
+    written = until.content.decode("ascii")
+    found = datetime.strptime(written, form).replace(tzinfo=UTC)
+    if until.tag == min(_TIME_FORMATS) and found.year > 2049:
+        found = found.replace(year=found.year - 100)
+    return int(found.timestamp())
+
+
+def _member(data: bytes) -> _Member:
+    """The first value in some bytes.
+
+    Raises:
+        ValueError: There is no whole one.
+    """
+    if len(data) < 2:
+        raise ValueError("certificate is cut off")
+    start, length = 2, data[1]
+    if length & 0x80:
+        start += length & 0x7F
+        length = int.from_bytes(data[2:start], "big")
+    if len(data) < start + length:
+        raise ValueError("certificate is cut off")
+    return _Member(data[0], data[start : start + length], data[start + length :])

@@ -1,0 +1,56 @@
+"""The end of a certificate's validity, against what `openssl` says of the same file."""
+
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from liftbridge_broker.api.certificates import expiry_of
+from liftbridge_broker.api.tls import ServerTls, TlsFiles
+from liftbridge_testkit.certs import Authority
+
+
+def told_by_openssl(path: Path) -> int:
+    """`notAfter` in Unix seconds."""
+    command = ["openssl", "x509", "-in", str(path), "-noout", "-enddate"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return ssl.cert_time_to_seconds(answer.strip().removeprefix("notAfter="))
+
+
+# 2050 and later is written in another form.
+@pytest.mark.parametrize("days", [1, 30, 12_000, 40_000])
+def test_expiry_is_what_openssl_says(tmp_path: Path, days: int) -> None:
+    issued = Authority(tmp_path).issue("server", days=days)
+    assert expiry_of(issued.cert) == told_by_openssl(issued.cert)
+
+
+def test_first_certificate_of_a_chain_counts(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    issued = authority.issue("server", days=3)
+    chain = tmp_path / "chain.pem"
+    chain.write_text("a comment\n" + issued.cert.read_text() + authority.cert.read_text())
+    assert expiry_of(chain) == told_by_openssl(issued.cert) < told_by_openssl(authority.cert)
+
+
+def test_certificate_that_is_cut_off_is_refused(tmp_path: Path) -> None:
+    issued = Authority(tmp_path).issue("server")
+    whole = ssl.PEM_cert_to_DER_cert(issued.cert.read_text())
+    path = tmp_path / "cut.pem"
+    for length in range(0, len(whole) // 2, 3):
+        path.write_text(ssl.DER_cert_to_PEM_cert(whole[:length]))
+        with pytest.raises(ValueError, match=r"certificate|time of tag"):
+            expiry_of(path)
+    path.write_text("nothing")
+    with pytest.raises(ValueError, match="no certificate"):
+        expiry_of(path)
+
+
+def test_reload_moves_the_expiry(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    issued = authority.issue("server", days=3)
+    tls = ServerTls(TlsFiles(certificate=issued.cert, key=issued.key))
+    before = tls.expires_at
+    authority.issue("server", days=9)
+    tls.reload()
+    assert before < tls.expires_at == told_by_openssl(issued.cert)
