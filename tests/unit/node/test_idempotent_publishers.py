@@ -16,6 +16,8 @@ from liftbridge_broker.model.streams import FsyncPolicy
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.sealing import BATCH_BYTES_MAX
 from liftbridge_broker.replication.publishers import PublisherStamp
+from liftbridge_broker.storage.publishers import PUBLISHERS
+from liftbridge_broker.storage.smallfile import write_small_file
 from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.node_world import Answers, NodeWorld
 
@@ -215,6 +217,28 @@ def test_damaged_snapshot_is_left_aside(world: NodeWorld) -> None:
         world.files.put(path, b"garbage")
     world.start()
     assert world.partition().publishers.next_sequence(known.publisher_id) == 1
+
+
+@pytest.mark.parametrize("payload", [b"", b"not a snapshot", "cut", "longer"])
+def test_state_is_rebuilt_from_headers_when_the_snapshot_is_no_state(
+    world: NodeWorld, payload: bytes | str
+) -> None:
+    partition = world.create()
+    known = world.init_publisher()
+    for sequence in range(3):
+        send(world, partition, known, sequence, b"v")
+    good = partition.publishers.snapshot()
+    world.stop()
+    if isinstance(payload, str):
+        payload = good[:-1] if payload == "cut" else good + b"x"
+    # The file is whole: it is what it holds that this version does not know.
+    write_small_file(world.files, f"{partition.log.directory}/{PUBLISHERS}", payload)
+    world.start()
+    partition = world.partition()
+    assert partition.publishers.snapshot() == good
+    again = send(world, partition, known, 1, b"v")
+    assert (again.offset, again.stored[0].is_duplicate) == (1, True)
+    assert send(world, partition, known, 3, b"next").offset == 3
 
 
 def test_forgotten_silent_publishers_are_bounded() -> None:
