@@ -35,8 +35,15 @@ PLANTED = [
     ),
     ("deployables", {f"{BROKER}/api/planted.py": "import liftbridge_client\n"}),
     ("deployables", {f"{CLIENT}/planted.py": "import liftbridge_broker.errors\n"}),
+    (
+        "deployables",
+        {f"{CLIENT}/planted.py": "import liftbridge_broker.server.memory\n"},
+    ),
+    ("testing-apart", {f"{CLIENT}/aio/planted.py": "import liftbridge_client.testing\n"}),
+    ("testing-apart", {f"{CLIENT}/planted.py": "from liftbridge_client.testing import Broker\n"}),
     ("shipped", {f"{BROKER}/api/planted.py": "import liftbridge_testkit.processes\n"}),
     ("shipped", {f"{CLIENT}/planted.py": "import hypothesis\n"}),
+    ("shipped", {f"{CLIENT}/testing.py": "import pytest\n"}),
     ("shipped", {f"{BROKER}/adapters/planted.py": "import pytest\n"}),
     ("broker-without-grpcio", {f"{BROKER}/api/planted.py": "import grpc\n"}),
     (

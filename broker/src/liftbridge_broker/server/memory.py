@@ -7,6 +7,7 @@ is started; everything runs in callbacks of the loop.
 """
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -212,12 +213,14 @@ class _Life:
         if self._api is not None:
             await self._api.server.drain(DRAIN_SECONDS)
         await self.settle()
-        if not self.is_over:
-            self._core.close(self._core.epoch)
-            self.transition("broker_stopped", {"is_clean": True})
+        try:
+            if not self.is_over:
+                self._core.close(self._core.epoch)
+                self.transition("broker_stopped", {"is_clean": True})
+        finally:
             self.end()
             self.files.kill()
-        await self.emptied()
+            await self.emptied()
 
     def end(self) -> None:
         """Break off everything at once; the files stay as they are."""
@@ -348,7 +351,9 @@ class MemoryBroker:
             Exception: What the broker died of, unless that was a refusal of its disk.
         """
         try:
-            await self.stop()
+            # A disk that refuses at the end was made to.
+            with contextlib.suppress(LiftbridgeError):
+                await self.stop()
             if self._life is not None:
                 await self._life.emptied()
         finally:

@@ -1,0 +1,256 @@
+"""A broker inside your tests: the shipped core on your event loop, with its world in memory.
+
+    async with Broker() as broker, broker.client() as lb:
+        orders = await lb.streams.create("orders")
+        await orders.publish(b"three apples")
+        await broker.kill()                      # what was not synced is gone
+        await broker.restart()
+        await broker.advance(timedelta(days=8))  # retention, auto-pause: at once
+
+Streams, acks, errors and recovery are those of a broker in production, because it is the same code;
+its files, NATS and clocks are in memory. With pytest the fixture `liftbridge` is such a broker.
+Needs the extra: `pip install 'liftbridge[testing]'`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Final, Literal, Self
+
+from liftbridge_client.aio.client import Client, connect
+from liftbridge_client.errors import UsageError
+from liftbridge_client.model import TlsFiles
+
+try:
+    from liftbridge_broker.adapters.memory.files import Fault, MemoryFiles
+    from liftbridge_broker.adapters.memory.messaging import Sent
+    from liftbridge_broker.errors import ConfigError
+    from liftbridge_broker.server.memory import MemoryBroker, Transition
+    from liftbridge_broker.wire.nats import header_block
+    from liftbridge_broker.wire.subjects import SubjectTable, is_publishable
+except ModuleNotFoundError as error:
+    raise ImportError(
+        f"liftbridge_client.testing runs the broker and needs it installed ({error}): "
+        "pip install 'liftbridge[testing]'"
+    ) from error
+
+__all__ = ["Broker", "Fault", "MemoryFiles", "NatsMessage", "Transition"]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_LINE_ENDS: Final = frozenset("\r\n")
+
+
+@dataclass(frozen=True, slots=True)
+class NatsMessage:
+    """A message as plain NATS subscribers see it.
+
+    Attributes:
+        subject: Where it was published.
+        data: Payload; an envelope of Liftbridge when a client published it through the broker.
+        reply: Reply subject, empty for none.
+        headers: NATS headers; the last one of a name.
+    """
+
+    subject: str
+    data: bytes
+    reply: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Broker:
+    """A broker in memory, entered with `async with`; nothing happens before.
+
+    It serves gRPC on a free port of 127.0.0.1, which stays the same over restarts, so clients of
+    any kind can use it while the event loop runs. It starts no task and no thread. Its time stands
+    still until `advance`; time-outs of clients are real time.
+    """
+
+    def __init__(
+        self, *, config: Mapping[str, str] | None = None, time: datetime | None = None
+    ) -> None:
+        """Take the settings.
+
+        Args:
+            config: Settings by dotted key with their texts, as in a configuration file:
+                `{"streams.retention.max.age": "1h"}`. Cursors are on, with one partition, and
+                there is no reserve file; the rest has the shipped defaults.
+            time: Date that the broker begins with; `None` takes the real one.
+
+        Raises:
+            UsageError: `time` has no time zone.
+        """
+        begin = datetime.now(UTC) if time is None else time
+        if begin.tzinfo is None:
+            raise UsageError("time must have a time zone")
+        self._broker = MemoryBroker(dict(config or {}), (begin - _EPOCH) // _MICROSECOND * 1_000)
+
+    async def __aenter__(self) -> Self:
+        """Start.
+
+        Raises:
+            UsageError: A setting is wrong.
+        """
+        try:
+            await self._broker.start()
+        except ConfigError as error:
+            await self._broker.aclose()
+            raise UsageError(error.text) from error
+        except BaseException:
+            await self._broker.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop and leave nothing behind; raises what the broker died of, if that was a bug."""
+        await self._broker.aclose()
+
+    # What it is.
+
+    @property
+    def address(self) -> str:
+        """`host:port` for any client."""
+        return f"{self._broker.host}:{self._broker.port}"
+
+    @property
+    def time(self) -> datetime:
+        """Its date, which message timestamps are taken from."""
+        return _EPOCH + timedelta(microseconds=self._broker.clock.wall_ns() // 1_000)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it lives; a paused one does."""
+        return self._broker.is_running
+
+    @property
+    def disk(self) -> MemoryFiles:
+        """Its disk: `fail` plans failures of calls, `capacity_bytes` is its size."""
+        return self._broker.files
+
+    @property
+    def transitions(self) -> Sequence[Transition]:
+        """What happened, as its log would tell it; the latest at the end, 5,000 at least."""
+        return tuple(self._broker.transitions)
+
+    def client(
+        self,
+        *,
+        tls: TlsFiles | None = None,
+        timeout: timedelta = timedelta(seconds=5),
+        retry_time: timedelta = timedelta(seconds=10),
+    ) -> Client:
+        """A client of it, to be entered with `async with`; options as of `connect`."""
+        return connect(self.address, tls=tls, timeout=timeout, retry_time=retry_time)
+
+    # Time.
+
+    async def advance(self, duration: timedelta | float) -> None:
+        """Let time go on, with everything that the broker does on the way, in order.
+
+        Args:
+            duration: How long; a number is seconds.
+
+        Raises:
+            UsageError: It is negative.
+        """
+        if not isinstance(duration, timedelta):
+            duration = timedelta(seconds=duration)
+        if duration < timedelta(0):
+            raise UsageError("time goes on, not back")
+        await self._broker.advance(duration // _MICROSECOND * 1_000)
+
+    # Life.
+
+    async def kill(self, *, unsynced: Literal["lost", "kept"] = "lost") -> None:
+        """End it at once: connections break, nothing is flushed. No effect when it is not running.
+
+        Args:
+            unsynced: What becomes of bytes that no sync has made durable: `lost` as when the
+                machine loses its power, `kept` as when only the process is killed.
+        """
+        await self._broker.kill(unsynced)
+
+    async def stop(self) -> None:
+        """Stop in order: calls are drained, everything is synced. No effect when not running."""
+        await self._broker.stop()
+
+    async def restart(self) -> None:
+        """Start again on what the disk holds; one that runs is stopped in order before."""
+        await self._broker.stop()
+        await self._broker.start()
+
+    def pause(self) -> None:
+        """Freeze it, as by SIGSTOP: connections stay, nothing is answered, no timer fires."""
+        self._broker.pause()
+
+    def resume(self) -> None:
+        """Let a frozen one go on with all that has come meanwhile."""
+        self._broker.resume()
+
+    # NATS.
+
+    async def publish_nats(
+        self,
+        subject: str,
+        data: bytes,
+        *,
+        reply: str = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Publish on NATS as a program that knows nothing of Liftbridge does.
+
+        When this returns, streams on the subject have it; a broker that is not running never gets
+        it, a paused one when it goes on.
+
+        Args:
+            subject: Concrete subject.
+            data: Payload.
+            reply: Reply subject, empty for none.
+            headers: NATS headers.
+
+        Raises:
+            UsageError: A subject or header cannot be sent, or the message is too large for NATS.
+        """
+        if not is_publishable(subject) or (reply and not is_publishable(reply)):
+            raise UsageError(f"no NATS subject: {subject!r}, reply {reply!r}")
+        pairs = list((headers or {}).items())
+        if any(_LINE_ENDS & set(name + value) or ":" in name for name, value in pairs):
+            raise UsageError("a NATS header has a line end in it, or a colon in its name")
+        block = header_block(pairs) if pairs else b""
+        limit = self._broker.messaging.payload_bytes_max
+        if len(block) + len(data) > limit:
+            raise UsageError(f"message of {len(block) + len(data)} bytes, NATS takes {limit}")
+        await self._broker.publish_nats(Sent(subject, data, block, is_quiet=False, reply=reply))
+
+    def nats_messages(self, subject: str = ">") -> list[NatsMessage]:
+        """What was published on NATS: by the broker for its clients, by it as acks, by you.
+
+        Args:
+            subject: Which; wildcards allowed.
+
+        Returns:
+            The latest messages, 5,000 at least, oldest first.
+
+        Raises:
+            UsageError: It is no subject.
+        """
+        if not is_publishable(subject):
+            raise UsageError(f"no NATS subject: {subject!r}")
+        wanted: SubjectTable[str] = SubjectTable()
+        wanted.add(subject, subject)
+        return [
+            NatsMessage(sent.subject, sent.payload, sent.reply, _headers(sent.headers))
+            for sent in self._broker.messaging.sent
+            if wanted.lookup(sent.subject)
+        ]
+
+
+def _headers(block: bytes) -> Mapping[str, str]:
+    lines = (line.partition(":") for line in block.decode(errors="replace").split("\r\n")[1:])
+    return {name: value.strip() for name, colon, value in lines if colon}
