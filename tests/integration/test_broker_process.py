@@ -1,15 +1,19 @@
 """The broker and its system: helper process, open files, data directories of others."""
 
+import contextlib
 import os
 import re
 import resource
 import select
 import shutil
 import signal
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
+import grpc
 import pytest
 
 from liftbridge_proto import api_pb2
@@ -165,3 +169,48 @@ def test_deletion_is_completed_after_a_kill_and_strange_logs_stay(
         assert unknown_count(broker) == 1
         assert f"deletion_completed path=streams/{folder.name}/0" in plain(broker)
         assert "unknown_directory_kept path=streams/0000000001-strange/0" in plain(broker)
+
+
+# End.
+
+
+def test_publishers_of_a_broker_that_stops_know_what_became_of_each_message(
+    tmp_path: Path, nats: NatsServer
+) -> None:
+    config = {"streams.fsync.policy": "commit"}
+    with (
+        Broker(tmp_path, nats_url=nats.url, config=config) as broker,
+        broker.channel() as channel,
+    ):
+        world = World(channel)
+        name = world.create()
+        sending = threading.Event()
+
+        def requests() -> Iterator[api_pb2.PublishRequest]:
+            for number in count():
+                if number == 2_000:
+                    sending.set()
+                yield api_pb2.PublishRequest(
+                    stream=name, value=b"v" * 100, correlationId=str(number), expectedOffset=-1
+                )
+
+        acked, refused = 0, []
+        with contextlib.suppress(grpc.RpcError):
+            for answer in world.api.PublishAsync(requests()):
+                if answer.HasField("asyncError"):
+                    refused.append(answer.asyncError.message)
+                else:
+                    acked += 1
+                if sending.is_set():
+                    sending.clear()
+                    broker.signal(signal.SIGTERM)
+        assert broker.wait() == 0
+        assert acked > 0
+        assert [text for text in refused if "unknown" in text] == []
+    with broker, broker.channel() as channel:
+        world = World(channel)
+        world.name = name
+        messages, _, _ = world.read(
+            startPosition=api_pb2.EARLIEST, stopPosition=api_pb2.STOP_LATEST
+        )
+        assert len(messages) == acked

@@ -9,6 +9,7 @@ from liftbridge_broker.errors import (
     IncorrectOffsetError,
     InvalidRequestError,
     LiftbridgeError,
+    NotAppendedError,
     NotFoundError,
     OutcomeUnknownError,
     PartitionOfflineError,
@@ -313,6 +314,30 @@ def test_full_disk_takes_all_of_a_large_run_or_nothing(world: NodeWorld, skip: i
     answers = world.publish(partition, *values)
     assert isinstance(answers.error, StorageFullError)
     assert partition.log.log_end_offset == 3 * skip
+
+
+def test_stop_waits_for_the_sync_that_acks_wait_for(world: NodeWorld) -> None:
+    partition = world.create(fsync_policy=FsyncPolicy.COMMIT)
+    reading = world.subscribe(partition)
+    waiting = world.publish(partition, b"a")
+    settled: list[bool] = []
+    world.node.begin_stop(lambda: settled.append(waiting.is_answered))
+    late = world.publish(partition, b"b")
+    assert isinstance(late.error, NotAppendedError)
+    assert (settled, waiting.is_answered) == ([], False)
+    world.settle()
+    assert settled == [True]
+    assert waiting.offset == 0
+    reading.take()
+    assert reading.values == [b"a"]
+
+
+def test_stop_with_nothing_owed_is_settled_at_once(world: NodeWorld) -> None:
+    world.publish(world.create(fsync_policy=FsyncPolicy.NEVER), b"a")
+    settled: list[bool] = []
+    world.node.begin_stop(lambda: settled.append(True))
+    world.settle()
+    assert settled == [True]
 
 
 def test_full_disk_below_a_filler_stores_nothing(world: NodeWorld) -> None:

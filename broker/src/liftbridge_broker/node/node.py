@@ -52,6 +52,8 @@ from liftbridge_broker.wire.subjects import ReservedSubjects, SubjectTable
 INBOX_SUBSCRIPTION: Final = SubscriptionId(0)
 """Subscription of the broker's own ack inbox; partitions use their ids, which are above."""
 
+_STOPPED: Final = UnavailableError("commit log was closed")
+
 ReadDone = Callable[[bytes | LiftbridgeError], None]
 
 
@@ -86,6 +88,7 @@ class Node:
     _cursors: dict[PartitionId, CursorTable] = field(default_factory=dict)
     _is_stopping: bool = False
     _is_listening: bool = False
+    _settled: Callable[[], None] | None = None
     _armed: Instant | None = None
     _now: Instant = BEGINNING
     _wall_ns: int = 0
@@ -347,6 +350,8 @@ class Node:
             partition = self.partitions.get(flushed.partition_id)
             if partition is not None:
                 partition.on_flushed(flushed.flushed_offset, wall_ns)
+        if self._settled is not None:
+            self._tell_settled()
         self._arm()
 
     def on_change(self, records: Sequence[Record]) -> None:
@@ -385,10 +390,13 @@ class Node:
     def open_partitions(self, now: Instant) -> None:
         """Open and recover the log of every partition led here; called once, at start.
 
+        Those without a leader too: a crash between registration and election leaves them so.
         A kill between a committed deletion and the move of the logs leaves them; they go now.
         """
         for stream, state in self.state.partitions():
-            if state.leader == self.broker:
+            if state.leader == self.broker or (
+                state.leader is None and self.broker in state.replicas
+            ):
                 self.open_partition(stream, state, now)
         self.store.finish_deletions(self.metadata.deleted, now)
 
@@ -531,11 +539,29 @@ class Node:
             table = self._cursors[partition.partition_id] = CursorTable(partition, self)
         table.look_up(key, done)
 
+    def begin_stop(self, settled: Callable[[], None]) -> None:
+        """Refuse new work; what is stored gets its acks as its policy asks for.
+
+        Args:
+            settled: Called once, when no ack is owed any more; perhaps at once.
+        """
+        self._is_stopping = True
+        for partition in self.partitions.values():
+            partition.refuse_appends(_STOPPED)
+        self._settled = settled
+        self._tell_settled()
+
+    def _tell_settled(self) -> None:
+        settled = self._settled
+        if settled is not None and not any(p.owes_acks for p in self.partitions.values()):
+            self._settled = None
+            settled()
+
     def stop(self) -> None:
         """Refuse new work and end every subscription; the store is closed by the owner after."""
         self._is_stopping = True
         for partition_id in list(self.partitions):
-            self.close_partition(partition_id, UnavailableError("commit log was closed"))
+            self.close_partition(partition_id, _STOPPED)
 
     # -- auto-pause ---------------------------------------------------------------------------
 

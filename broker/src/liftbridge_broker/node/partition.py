@@ -511,17 +511,26 @@ class Partition:
         self.host.transition("partition_offline", self._named({"reason": reason}))
         self._fail_owed(OutcomeUnknownError(f"outcome unknown: {reason}"))
 
+    @property
+    def owes_acks(self) -> bool:
+        """Whether runs that are stored wait for their acks."""
+        return len(self._owed) > 0
+
+    def refuse_appends(self, error: LiftbridgeError) -> None:
+        """Append nothing more, because of `error`; reads and acks that are owed go on."""
+        self.closed_error = error
+        self.resume_failed(NotAppendedError(f"not appended: {error}"))
+
     def close(self, error: LiftbridgeError) -> None:
         """End everything: the stream was deleted, or the broker stops.
 
         Acks that are owed get an unknown outcome when the broker stops, because their records may
         be on disk; with the stream gone there is nothing left to know.
         """
-        self.closed_error = error
+        self.refuse_appends(error)
         self._end_subscriptions(error)
         is_deleted = isinstance(error, NotFoundError)
         self._fail_owed(error if is_deleted else OutcomeUnknownError(f"outcome unknown: {error}"))
-        self.resume_failed(NotAppendedError(f"not appended: {error}"))
 
     def _fail_owed(self, error: LiftbridgeError) -> None:
         owed, self._owed = self._owed, deque()

@@ -371,7 +371,7 @@ class Broker:
             self._observe.streams_max = options.metrics.streams_max
 
     async def _drain(self, hurry: asyncio.Event) -> None:
-        """Stop in order: readiness, NATS intake, subscriptions and acks, calls, links.
+        """Stop in order: readiness, NATS intake, acks, subscriptions, calls, links.
 
         Every step but the calls has little to do; together they have `shutdown.timeout`.
         """
@@ -383,6 +383,7 @@ class Broker:
         self._health.set_serving(is_serving=False)
         if not self._failed.done():
             await steps.run("nats_drain", self._nats.drain())
+            await steps.run("acks", self._settle())
             self.node.stop()
         if self._grpc is not None:
             await self._drain_calls(self._grpc, steps)
@@ -393,6 +394,16 @@ class Broker:
             await steps.run("metrics_close", self._observe.close())
         self._monitor.stop()
         self._is_drained = True
+
+    async def _settle(self) -> None:
+        """Wait until what is stored has its acks, which may wait for the disk."""
+        settled = asyncio.Event()
+        self.node.begin_stop(settled.set)
+        waiting = asyncio.get_running_loop().create_task(settled.wait())
+        try:
+            await asyncio.wait((waiting, self._failed), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
 
     async def _drain_calls(self, grpc: GrpcServer, steps: Steps) -> None:
         """Let running calls end, then close every connection."""
