@@ -1,0 +1,136 @@
+"""The port `Transport` on two links of its own: metadata on one, bulk on the other.
+
+A broker listens on `<namespace>.b.<broker>.meta` and `.data`, and on the subject of everyone. Both
+links echo: a message to everyone reaches its sender too, so that a broker alone finds itself.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from liftbridge_broker.adapters.nats.link import Link
+from liftbridge_broker.adapters.nats.options import NatsOptions
+from liftbridge_broker.errors import UnavailableError
+from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
+from liftbridge_broker.ports.observe import Observer
+from liftbridge_broker.ports.transport import EVERYONE, Channel
+from liftbridge_broker.wire.nats import CRLF, publish_head
+
+_OWN: Final = SubscriptionId(1)
+_ALL: Final = SubscriptionId(2)
+
+TakePeerMessage = Callable[[Channel, bytes], None]
+
+
+class NatsTransport:
+    """Messages between brokers over NATS (`ports.transport.Transport`).
+
+    The owner calls `start`, runs `run` in a task group, and at the end `close`.
+
+    Args:
+        options: Checked by the owner.
+        take: Gets each payload with its channel.
+        on_change: Called with a reason when the link for metadata went down, and with an empty
+            text when it came back.
+        observer: Told of transitions of each link.
+
+    Attributes:
+        dropped_count: Messages that could not be sent because a link was down or too slow.
+    """
+
+    def __init__(
+        self,
+        options: NatsOptions,
+        take: TakePeerMessage,
+        on_change: Callable[[str], None],
+        observer: Observer,
+    ) -> None:
+        self._prefix = f"{options.namespace}.b."
+        self._own = BrokerId(options.server_id)
+        self.dropped_count = 0
+        self._links = {
+            channel: Link(
+                options,
+                channel.value,
+                no_echo=False,
+                deliver=_delivery(channel, take),
+                on_change=on_change if channel is Channel.METADATA else _ignore_change,
+                observer=observer,
+            )
+            for channel in Channel
+        }
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """Both links, for metrics."""
+        return tuple(self._links.values())
+
+    async def start(self) -> None:
+        """Make both connections and listen.
+
+        Raises:
+            UnavailableError: NATS cannot be reached; no connection is left open.
+        """
+        try:
+            for channel, link in self._links.items():
+                link.subscribe(_OWN, self._subject(self._own, channel), "")
+                if channel is Channel.METADATA:
+                    link.subscribe(_ALL, self._subject(EVERYONE, channel), "")
+                await link.start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def run(self) -> None:
+        """Keep both connections up until `close`.
+
+        Raises:
+            ExceptionGroup: The receiver raised: a bug, after which nothing may go on.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            for link in self._links.values():
+                tasks.create_task(link.run())
+
+    async def close(self) -> None:
+        """Send what waits and end both connections and `run`; bounded by deadlines."""
+        async with asyncio.TaskGroup() as tasks:
+            for link in self._links.values():
+                tasks.create_task(link.close())
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether both connections stand."""
+        return all(link.is_up for link in self._links.values())
+
+    @property
+    def payload_bytes_max(self) -> int:
+        """`max_payload` of the NATS server, 1 MiB until the first connection."""
+        return min(link.payload_bytes_max for link in self._links.values())
+
+    def send(self, broker: BrokerId, channel: Channel, payload: bytes) -> None:
+        """Send at most once; what a link does not take is counted and lost."""
+        head = publish_head(self._subject(broker, channel).encode(), len(payload))
+        try:
+            self._links[channel].publish((head, payload, CRLF))
+        except UnavailableError:
+            self.dropped_count += 1
+
+    def _subject(self, broker: BrokerId, channel: Channel) -> str:
+        return f"{self._prefix}{broker}.{channel.value}"
+
+
+def _delivery(
+    channel: Channel, take: TakePeerMessage
+) -> Callable[[SubscriptionId, list[Arrival], list[bytes]], None]:
+    def deliver(
+        _subscription: SubscriptionId, _arrivals: list[Arrival], payloads: list[bytes]
+    ) -> None:
+        for payload in payloads:
+            take(channel, payload)
+
+    return deliver
+
+
+def _ignore_change(_reason: str) -> None:
+    """The bulk link tells of itself by its transitions."""

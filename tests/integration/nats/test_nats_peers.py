@@ -1,0 +1,108 @@
+"""Messages between brokers over a real nats-server."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from liftbridge_broker.adapters.nats.options import NatsOptions
+from liftbridge_broker.adapters.nats.peers import NatsTransport
+from liftbridge_broker.ports.transport import EVERYONE, Channel
+from liftbridge_testkit.nats_link import Recorder
+from liftbridge_testkit.processes import NatsServer
+
+
+class Inbox(Recorder):
+    """Keeps what arrived, and what was told of the link."""
+
+    def __init__(self):
+        super().__init__()
+        self.taken = []
+        self.changes = []
+        self.kinds = []
+
+    def take(self, channel, payload):
+        self.taken.append((channel, payload))
+        self.tell()
+
+    def on_change(self, reason):
+        self.changes.append(reason)
+        self.tell()
+
+    def transition(self, kind, fields):
+        self.kinds.append((kind, fields))
+        self.tell()
+
+    def payloads(self, channel):
+        return [payload for found, payload in self.taken if found is channel]
+
+
+@pytest.fixture
+def nats(tmp_path):
+    with NatsServer(tmp_path) as server:
+        yield server
+
+
+@asynccontextmanager
+async def broker(nats, server_id, namespace="ns"):
+    inbox = Inbox()
+    options = NatsOptions(
+        server_id=server_id, namespace=namespace, servers=(nats.url,), reconnect_wait_ms=20
+    )
+    transport = NatsTransport(options, inbox.take, inbox.on_change, inbox)
+    await transport.start()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(transport.run())
+        try:
+            yield transport, inbox
+        finally:
+            await transport.close()
+
+
+async def test_message_reaches_the_broker_and_channel_it_is_for(nats):
+    async with broker(nats, "a") as (a, at_a), broker(nats, "b.1") as (_, at_b):
+        a.send("b.1", Channel.METADATA, b"vote")
+        a.send("b.1", Channel.DATA, b"fetch")
+        await at_b.until(lambda: len(at_b.taken) == 2)
+        assert at_b.payloads(Channel.METADATA) == [b"vote"]
+        assert at_b.payloads(Channel.DATA) == [b"fetch"]
+        assert at_a.taken == []
+
+
+async def test_message_to_everyone_reaches_all_of_the_namespace_and_its_sender(nats):
+    async with (
+        broker(nats, "a") as (a, at_a),
+        broker(nats, "b") as (_, at_b),
+        broker(nats, "c", "other") as (c, at_c),
+    ):
+        a.send(EVERYONE, Channel.METADATA, b"who is there")
+        await at_a.until(lambda: at_a.taken == [(Channel.METADATA, b"who is there")])
+        await at_b.until(lambda: at_b.taken == [(Channel.METADATA, b"who is there")])
+        c.send("c", Channel.METADATA, b"own")
+        await at_c.until(lambda: bool(at_c.taken))
+        assert at_c.taken == [(Channel.METADATA, b"own")]
+
+
+async def test_messages_of_one_channel_keep_their_order(nats):
+    async with broker(nats, "a") as (a, _), broker(nats, "b") as (_, at_b):
+        sent = [bytes([i % 256]) * (1 + i % 700) for i in range(2_000)]
+        for payload in sent:
+            a.send("b", Channel.DATA, payload)
+        await at_b.until(lambda: len(at_b.taken) == len(sent))
+        assert at_b.payloads(Channel.DATA) == sent
+
+
+async def test_message_while_nats_is_away_is_lost_and_the_next_arrives(nats):
+    async with broker(nats, "a") as (a, at_a), broker(nats, "b") as (b, at_b):
+        nats.kill()
+        await at_a.until(lambda: not a.is_connected)
+        a.send("b", Channel.METADATA, b"lost")
+        assert a.dropped_count == 1
+        nats.start()
+        await at_a.until(lambda: a.is_connected)
+        await at_b.until(lambda: b.is_connected)
+        a.send("b", Channel.METADATA, b"kept")
+        await at_b.until(lambda: bool(at_b.taken))
+        assert at_b.taken == [(Channel.METADATA, b"kept")]
+        assert "" in at_a.changes
+        assert any(at_a.changes)
