@@ -190,6 +190,42 @@ class UnavailableError(LiftbridgeError):
     retriable = True
 
 
+class UnknownPartitionError(NotFoundError):
+    """A broker or operator names a partition that does not exist, or not any more."""
+
+    code = "UNKNOWN_PARTITION"
+
+
+class StaleBrokerEpochError(FailedPreconditionError):
+    """A broker acts in a session that is over; it must register again."""
+
+    code = "STALE_BROKER_EPOCH"
+
+
+class FencedLeaderEpochError(FailedPreconditionError):
+    """A leader, or a replica that follows it, acts in a leader epoch that is over."""
+
+    code = "FENCED_LEADER_EPOCH"
+
+
+class InvalidPartitionEpochError(FailedPreconditionError):
+    """The partition changed since this was decided; decide again on what it is now."""
+
+    code = "INVALID_PARTITION_EPOCH"
+
+
+class IneligibleReplicaError(FailedPreconditionError):
+    """A replica may not come into sync: fenced, about to stop, or known in another session."""
+
+    code = "INELIGIBLE_REPLICA"
+
+
+class NotControllerError(UnavailableError):
+    """A partition is further than this broker's metadata says; ask again later."""
+
+    code = "NOT_CONTROLLER"
+
+
 class InternalError(LiftbridgeError):
     """The broker failed at something it should be able to do; the text names the cause."""
 
@@ -220,6 +256,13 @@ class CorruptionError(LiftbridgeError):
         super().__init__(message + where)
         self.path = path
         self.position = position
+
+
+class WireError(LiftbridgeError):
+    """A message of a peer is malformed, too long or of another version: drop it, alert."""
+
+    code = "WIRE"
+    status = GrpcStatus.INTERNAL
 
 
 class FilesError(LiftbridgeError):

@@ -1,0 +1,496 @@
+"""What brokers say to each other, as values and as protobuf (`internal/v1/peer.proto`).
+
+Everything comes from another process that may be broken: every field is checked, nothing asserted.
+Fetches are in `wire.peer_fetch`; commands, records and messages of the metadata group travel in the
+tail of the frame (`wire.peer`) and are only named here.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from liftbridge_broker.errors import WireError
+from liftbridge_broker.model.ids import BrokerId, LeaderEpoch, MetadataIndex, Offset, PartitionId
+from liftbridge_broker.raft.types import Peer
+from liftbridge_broker.wire.peer_fetch import (
+    FetchBody,
+    FetchReplyBody,
+    decode_fetch,
+    decode_fetch_reply,
+    encode_fetch,
+    encode_fetch_reply,
+)
+from liftbridge_proto.internal.v1 import peer_pb2 as pb
+
+ORIGIN_SIZE: Final = 16
+"""Bytes of the random name of a process that proposes."""
+
+NAME_LENGTH_MAX: Final = 256
+"""Characters of an id or name from a peer; longer ones are refused."""
+
+REASON_LENGTH_MAX: Final = 4_096
+HASH_BYTES_MAX: Final = 64
+LIST_LENGTH_MAX: Final = 1_000_000
+"""Partitions in one message."""
+
+PEERS_MAX: Final = 1_000
+
+
+class RaftBody(NamedTuple):
+    """The tail is a message of the metadata group (`wire.raft`)."""
+
+
+class Propose(NamedTuple):
+    """A change for the leader of the metadata group; the tail is the command.
+
+    Attributes:
+        origin: Random name of the proposing process, `ORIGIN_SIZE` bytes.
+        token: Number of the proposal in that process.
+        is_essential: Whether it may use the space kept back for a full disk.
+    """
+
+    origin: bytes
+    token: int
+    is_essential: bool
+
+
+class ProposeRefused(NamedTuple):
+    """A change that was not appended.
+
+    Attributes:
+        origin: The process that proposed.
+        token: Number of the proposal.
+        is_definite: Whether it will certainly never be appended.
+        code: Stable name of the refusal.
+        reason: Its text.
+        leader: The leader as the sender knows it.
+    """
+
+    origin: bytes
+    token: int
+    is_definite: bool
+    code: str
+    reason: str
+    leader: BrokerId | None
+
+
+class Heartbeat(NamedTuple):
+    """Life of a broker, to the metadata leader; who it is stands in the header.
+
+    Attributes:
+        applied_index: Metadata it applied.
+        applied_hash: Hash of its state after that index.
+        want_fence: It asks to stay fenced.
+        want_shutdown: It asks to hand over and stop.
+    """
+
+    applied_index: MetadataIndex
+    applied_hash: bytes
+    want_fence: bool
+    want_shutdown: bool
+
+
+class HeartbeatReply(NamedTuple):
+    """Answer of the metadata leader.
+
+    Attributes:
+        broker_epoch: Registration that is answered; another one has no use for this.
+        incarnation_id: Start that is answered.
+        is_fenced: Whether the broker is fenced.
+        should_shutdown: Whether everything was handed over.
+        term: Term in which the sender leads.
+    """
+
+    broker_epoch: int
+    incarnation_id: str
+    is_fenced: bool
+    should_shutdown: bool
+    term: int
+
+
+class Silence(NamedTuple):
+    """A leader that a follower does not hear.
+
+    Attributes:
+        partition: What it leads.
+        leader: The leader.
+        leader_epoch: Epoch in which it leads.
+        partition_epoch: State of the partition that the follower knows.
+        silence_ns: Time since the leader was heard.
+    """
+
+    partition: PartitionId
+    leader: BrokerId
+    leader_epoch: LeaderEpoch
+    partition_epoch: MetadataIndex
+    silence_ns: int
+
+
+class LeaderReport(NamedTuple):
+    """Leaders that a follower does not hear."""
+
+    silences: tuple[Silence, ...]
+
+
+class LogInfoRequest(NamedTuple):
+    """Question of the metadata leader for ends of logs."""
+
+    partitions: tuple[PartitionId, ...]
+
+
+class LogInfo(NamedTuple):
+    """End of one log.
+
+    Attributes:
+        partition: Whose log.
+        last_epoch: Leader epoch of its last record, `None` when it has none.
+        log_end_offset: First offset it does not hold.
+    """
+
+    partition: PartitionId
+    last_epoch: LeaderEpoch | None
+    log_end_offset: Offset
+
+
+class LogInfoReply(NamedTuple):
+    """Ends of logs; what is not held is left out."""
+
+    logs: tuple[LogInfo, ...]
+
+
+class Discover(NamedTuple):
+    """Question of a broker that looks for its cluster.
+
+    Attributes:
+        data_dir_id: Its data directory.
+        is_empty: Whether that directory holds no metadata.
+        cluster_id: Cluster it would found or knows; empty for neither.
+    """
+
+    data_dir_id: str
+    is_empty: bool
+    cluster_id: str
+
+
+class DiscoverReply(NamedTuple):
+    """What a broker knows of its cluster.
+
+    Attributes:
+        data_dir_id: Its data directory.
+        is_empty: Whether that directory holds no metadata.
+        cluster_id: Cluster it belongs to or would found; empty for neither.
+        leader: Leader of the metadata group, `None` when it knows none.
+        voters: Voters it knows.
+    """
+
+    data_dir_id: str
+    is_empty: bool
+    cluster_id: str
+    leader: Peer | None
+    voters: tuple[Peer, ...]
+
+
+class Join(NamedTuple):
+    """Wish to be added to the metadata group as a learner.
+
+    Attributes:
+        data_dir_id: The sender's data directory.
+        as_voter: Whether it shall become a voter once it has caught up.
+    """
+
+    data_dir_id: str
+    as_voter: bool
+
+
+Body = (
+    RaftBody
+    | Propose
+    | ProposeRefused
+    | Heartbeat
+    | HeartbeatReply
+    | LeaderReport
+    | LogInfoRequest
+    | LogInfoReply
+    | Discover
+    | DiscoverReply
+    | Join
+    | FetchBody
+    | FetchReplyBody
+)
+
+
+# -- writing ------------------------------------------------------------------------------------
+
+
+def fill_body(target: pb.Peer, body: Body) -> None:
+    """Write a body into a header."""
+    match body:
+        case RaftBody():
+            target.raft.SetInParent()
+        case FetchBody():
+            encode_fetch(target.fetch, body)
+        case FetchReplyBody():
+            encode_fetch_reply(target.fetch_reply, body)
+        case Propose() | ProposeRefused():
+            _fill_proposal(target, body)
+        case Heartbeat() | HeartbeatReply():
+            _fill_heartbeat(target, body)
+        case LeaderReport() | LogInfoRequest() | LogInfoReply():
+            _fill_partitions(target, body)
+        case Discover() | DiscoverReply() | Join():
+            _fill_membership(target, body)
+
+
+def _fill_proposal(target: pb.Peer, body: Propose | ProposeRefused) -> None:
+    if isinstance(body, Propose):
+        target.propose.origin = body.origin
+        target.propose.token = body.token
+        target.propose.is_essential = body.is_essential
+        return
+    target.propose_refused.origin = body.origin
+    target.propose_refused.token = body.token
+    target.propose_refused.is_definite = body.is_definite
+    target.propose_refused.code = body.code
+    target.propose_refused.reason = body.reason[:REASON_LENGTH_MAX]
+    target.propose_refused.leader = body.leader or ""
+
+
+def _fill_heartbeat(target: pb.Peer, body: Heartbeat | HeartbeatReply) -> None:
+    if isinstance(body, Heartbeat):
+        target.heartbeat.SetInParent()
+        target.heartbeat.applied_index = body.applied_index
+        target.heartbeat.applied_hash = body.applied_hash
+        target.heartbeat.want_fence = body.want_fence
+        target.heartbeat.want_shutdown = body.want_shutdown
+        return
+    target.heartbeat_reply.SetInParent()
+    target.heartbeat_reply.broker_epoch = body.broker_epoch
+    target.heartbeat_reply.incarnation_id = body.incarnation_id
+    target.heartbeat_reply.is_fenced = body.is_fenced
+    target.heartbeat_reply.should_shutdown = body.should_shutdown
+    target.heartbeat_reply.term = body.term
+
+
+def _fill_partitions(target: pb.Peer, body: LeaderReport | LogInfoRequest | LogInfoReply) -> None:
+    match body:
+        case LeaderReport(silences):
+            target.leader_report.SetInParent()
+            for silence in silences:
+                target.leader_report.silences.add(
+                    partition_id=silence.partition,
+                    leader=silence.leader,
+                    leader_epoch=silence.leader_epoch,
+                    partition_epoch=silence.partition_epoch,
+                    silence_ns=silence.silence_ns,
+                )
+        case LogInfoRequest(partitions):
+            target.log_info_request.SetInParent()
+            target.log_info_request.partition_ids.extend(partitions)
+        case LogInfoReply(logs):
+            target.log_info_reply.SetInParent()
+            for log in logs:
+                target.log_info_reply.logs.add(
+                    partition_id=log.partition,
+                    last_epoch=log.last_epoch,
+                    log_end_offset=log.log_end_offset,
+                )
+
+
+def _fill_membership(target: pb.Peer, body: Discover | DiscoverReply | Join) -> None:
+    match body:
+        case Discover(data_dir_id, is_empty, cluster_id):
+            target.discover.SetInParent()
+            target.discover.data_dir_id = data_dir_id
+            target.discover.is_empty = is_empty
+            target.discover.cluster_id = cluster_id
+        case DiscoverReply():
+            reply = target.discover_reply
+            reply.SetInParent()
+            reply.data_dir_id = body.data_dir_id
+            reply.is_empty = body.is_empty
+            reply.cluster_id = body.cluster_id
+            if body.leader is not None:
+                reply.leader.broker = body.leader.broker
+                reply.leader.data_dir_id = body.leader.data_dir_id
+            for voter in body.voters:
+                reply.voters.add(broker=voter.broker, data_dir_id=voter.data_dir_id)
+        case Join(data_dir_id, as_voter):
+            target.join.SetInParent()
+            target.join.data_dir_id = data_dir_id
+            target.join.as_voter = as_voter
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+def read_body(message: pb.Peer) -> Body:
+    """Body of a header.
+
+    Raises:
+        WireError: There is none that this version knows, or a field breaks its bounds.
+    """
+    kind = message.WhichOneof("body")
+    if kind is None:
+        raise WireError("peer message: a body that this version does not know")
+    return _READERS[kind](message)
+
+
+def name(text: str, what: str, *, may_be_empty: bool = False) -> str:
+    """A name from a peer.
+
+    Raises:
+        WireError: It is empty or too long.
+    """
+    if len(text) > NAME_LENGTH_MAX or not (text or may_be_empty):
+        raise WireError(f"peer message: {what} of {len(text)} characters")
+    return text
+
+
+def _origin(data: bytes) -> bytes:
+    if len(data) != ORIGIN_SIZE:
+        raise WireError(f"peer message: origin of {len(data)} bytes")
+    return data
+
+
+def _bounded(count: int, what: str, most: int = LIST_LENGTH_MAX) -> None:
+    if count > most:
+        raise WireError(f"peer message: {count} {what}")
+
+
+def _peer(message: pb.RaftPeer) -> Peer:
+    return Peer(
+        BrokerId(name(message.broker, "broker")), name(message.data_dir_id, "data directory")
+    )
+
+
+def _propose(message: pb.Peer) -> Propose:
+    body = message.propose
+    return Propose(_origin(body.origin), body.token, body.is_essential)
+
+
+def _propose_refused(message: pb.Peer) -> ProposeRefused:
+    body = message.propose_refused
+    _bounded(len(body.reason), "characters of a reason", REASON_LENGTH_MAX)
+    leader = name(body.leader, "leader", may_be_empty=True)
+    return ProposeRefused(
+        _origin(body.origin),
+        body.token,
+        body.is_definite,
+        name(body.code, "code", may_be_empty=True),
+        body.reason,
+        BrokerId(leader) if leader else None,
+    )
+
+
+def _heartbeat(message: pb.Peer) -> Heartbeat:
+    body = message.heartbeat
+    _bounded(len(body.applied_hash), "bytes of a hash", HASH_BYTES_MAX)
+    return Heartbeat(
+        MetadataIndex(body.applied_index), body.applied_hash, body.want_fence, body.want_shutdown
+    )
+
+
+def _heartbeat_reply(message: pb.Peer) -> HeartbeatReply:
+    body = message.heartbeat_reply
+    return HeartbeatReply(
+        body.broker_epoch,
+        name(body.incarnation_id, "incarnation", may_be_empty=True),
+        body.is_fenced,
+        body.should_shutdown,
+        body.term,
+    )
+
+
+def _leader_report(message: pb.Peer) -> LeaderReport:
+    found = message.leader_report.silences
+    _bounded(len(found), "reported leaders")
+    return LeaderReport(
+        tuple(
+            Silence(
+                PartitionId(one.partition_id),
+                BrokerId(name(one.leader, "leader")),
+                LeaderEpoch(one.leader_epoch),
+                MetadataIndex(one.partition_epoch),
+                one.silence_ns,
+            )
+            for one in found
+        )
+    )
+
+
+def _log_info_request(message: pb.Peer) -> LogInfoRequest:
+    found = message.log_info_request.partition_ids
+    _bounded(len(found), "partitions")
+    return LogInfoRequest(tuple(PartitionId(one) for one in found))
+
+
+def _log_info_reply(message: pb.Peer) -> LogInfoReply:
+    found = message.log_info_reply.logs
+    _bounded(len(found), "logs")
+    return LogInfoReply(
+        tuple(
+            LogInfo(
+                PartitionId(one.partition_id),
+                LeaderEpoch(one.last_epoch) if one.HasField("last_epoch") else None,
+                offset(one.log_end_offset),
+            )
+            for one in found
+        )
+    )
+
+
+def offset(value: int) -> Offset:
+    """An offset from a peer.
+
+    Raises:
+        WireError: It is negative.
+    """
+    if value < 0:
+        raise WireError(f"peer message: offset {value}")
+    return Offset(value)
+
+
+def _discover(message: pb.Peer) -> Discover:
+    body = message.discover
+    return Discover(
+        name(body.data_dir_id, "data directory"),
+        body.is_empty,
+        name(body.cluster_id, "cluster", may_be_empty=True),
+    )
+
+
+def _discover_reply(message: pb.Peer) -> DiscoverReply:
+    body = message.discover_reply
+    _bounded(len(body.voters), "voters", PEERS_MAX)
+    return DiscoverReply(
+        name(body.data_dir_id, "data directory"),
+        body.is_empty,
+        name(body.cluster_id, "cluster", may_be_empty=True),
+        _peer(body.leader) if body.HasField("leader") else None,
+        tuple(_peer(voter) for voter in body.voters),
+    )
+
+
+def _join(message: pb.Peer) -> Join:
+    return Join(name(message.join.data_dir_id, "data directory"), message.join.as_voter)
+
+
+def _raft(message: pb.Peer) -> RaftBody:
+    del message
+    return RaftBody()
+
+
+_READERS: Final[dict[str, Callable[[pb.Peer], Body]]] = {
+    "raft": _raft,
+    "propose": _propose,
+    "propose_refused": _propose_refused,
+    "heartbeat": _heartbeat,
+    "heartbeat_reply": _heartbeat_reply,
+    "leader_report": _leader_report,
+    "log_info_request": _log_info_request,
+    "log_info_reply": _log_info_reply,
+    "discover": _discover,
+    "discover_reply": _discover_reply,
+    "join": _join,
+    "fetch": lambda message: decode_fetch(message.fetch),
+    "fetch_reply": lambda message: decode_fetch_reply(message.fetch_reply),
+}
