@@ -204,10 +204,9 @@ def test_every_flipped_bit_is_refused_or_cuts_only_what_was_not_synced() -> None
         damaged.put(FIRST_WAL, data)
         damaged.flip_bit(FIRST_WAL, bit)
         before = damaged.content(FIRST_WAL)
-        try:
-            found = opened(damaged)
-        except CorruptionError as error:
-            assert bit // 8 < synced or "out of place" in str(error), bit // 8
+        found = opened_or_refused(damaged)
+        if found is None:
+            assert bit // 8 < synced
             assert damaged.paths() == (FIRST_WAL,)
             assert damaged.content(FIRST_WAL) == before
             outcomes["refused"] += 1
@@ -219,8 +218,16 @@ def test_every_flipped_bit_is_refused_or_cuts_only_what_was_not_synced() -> None
             HardState(1, ME, 3), HardState(7, OTHER, 3), HardState(1, ME, 1)
         )  # fmt: skip
         outcomes["cut" if found.findings else "same"] += 1
-    assert outcomes["refused"] >= synced * 8 - 8
+    assert outcomes["refused"] == synced * 8
     assert outcomes["cut"] > 0
+
+
+def opened_or_refused(files: MemoryFiles) -> RaftLog | None:
+    """The log, `None` when it refuses to start."""
+    try:
+        return opened(files)
+    except CorruptionError:
+        return None
 
 
 def mark_size() -> int:
@@ -266,7 +273,7 @@ def test_a_file_without_whole_header_and_base_is_refused() -> None:
 
     for length in range(len(data)):
         files.put(FIRST_WAL, data[:length])
-        with pytest.raises(CorruptionError, match="damaged header|damaged base"):
+        with pytest.raises(CorruptionError, match=r"damaged (header|base)"):
             opened(files)
 
 
@@ -353,7 +360,7 @@ def test_without_an_intact_snapshot_for_the_log_start_is_refused() -> None:
     for path in files.paths("metadata"):
         if path.endswith("1.wal"):
             files.remove(path)
-    with pytest.raises(CorruptionError, match="missing|no intact snapshot"):
+    with pytest.raises(CorruptionError, match=r"missing|no intact snapshot"):
         opened(files)
 
 
