@@ -106,7 +106,7 @@ class RaftOptions:
     uncommitted_bytes_max: int = 16 * MIB
     unstable_bytes_max: int = 64 * MIB
     committed_bytes_max: int = 1 * MIB
-    snapshot_bytes_max: int = 1024 * MIB
+    snapshot_bytes_max: int = 256 * MIB
     chunk_bytes_max: int = 512 * KIB
     reads_max: int = 1_024
     messages_max: int = 4_096

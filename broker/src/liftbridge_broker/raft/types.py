@@ -166,8 +166,8 @@ class AppendReply(NamedTuple):
     term: int
     is_success: bool
     log_index: int
-    hint_index: int
-    hint_term: int
+    hint_index: int = 0
+    hint_term: int = 0
 
 
 class Heartbeat(NamedTuple):
@@ -266,6 +266,13 @@ Message = (
 )
 
 
+FromLeader = Append | Heartbeat | InstallChunk
+"""What shows that the leader lives."""
+
+ToLeader = AppendReply | HeartbeatReply | InstallChunkReply
+"""The answers to it."""
+
+
 # --- Membership changes -------------------------------------------------------------------------
 
 
@@ -300,6 +307,41 @@ class Role(IntEnum):
     PRE_CANDIDATE = 1
     CANDIDATE = 2
     LEADER = 3
+
+
+class Drop(IntEnum):
+    """Why a message was not acted upon; counted in `RaftCore.dropped`.
+
+    Nothing that a peer sends is asserted. Up to `REPEATED` these happen in healthy groups; the rest
+    means a peer that is broken or forged.
+    """
+
+    STALE_TERM = 0
+    """Of an older term."""
+    IN_LEASE = 1
+    """An election while the leader is heard (Diss. 6.4, check-quorum)."""
+    NOT_LEADER = 2
+    """For a leader, and this peer is none."""
+    NOT_A_MEMBER = 3
+    """An answer of, or an election among, peers that do not belong to the group."""
+    OVERLOADED = 4
+    """A bound is reached."""
+    REPEATED = 5
+    """An answer to what is not asked any more."""
+    WRONG_TARGET = 6
+    """For another identity, such as this broker with its former disk, or from this very one."""
+    BAD_TERM = 7
+    """No term at all."""
+    SECOND_LEADER = 8
+    """Of another leader of the term whose leader is known."""
+    MALFORMED = 9
+    """Fields that no honest peer sends together."""
+    BELOW_COMMIT = 10
+    """Contradicts what is committed here."""
+    BEYOND_LOG = 11
+    """Speaks of entries that do not exist."""
+    BAD_SNAPSHOT = 12
+    """The bytes do not have the digest, or no snapshot looks so."""
 
 
 class ReadState(NamedTuple):

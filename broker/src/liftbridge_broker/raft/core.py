@@ -1,0 +1,600 @@
+"""Raft as a state machine without I/O: messages, calls and time in, `Ready` out.
+
+Follows the Raft paper (fig. 2), Ongaro's dissertation and etcd/raft: pre-vote and check-quorum
+always on, read-index instead of leases, single-server membership changes that take effect when
+appended. One `RaftCore` per process start; its host calls `ready` after every call until it gives
+`None`, and does what `Ready` says. Time is monotonic nanoseconds.
+
+Nothing here raises because of what a peer sent: such messages are dropped and counted by reason.
+"""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from liftbridge_broker.raft.ballot import Ballot
+from liftbridge_broker.raft.environment import RaftOptions, Rng, StableLog
+from liftbridge_broker.raft.follower import Follower
+from liftbridge_broker.raft.leader import Leader
+from liftbridge_broker.raft.log import Log
+from liftbridge_broker.raft.outbox import Outbox
+from liftbridge_broker.raft.reads import LocalReads
+from liftbridge_broker.raft.status import PeerStatus, peer_statuses
+from liftbridge_broker.raft.timers import Timers
+from liftbridge_broker.raft.types import (
+    TERM_MAX,
+    Append,
+    AppendReply,
+    ConfigChange,
+    Configuration,
+    Drop,
+    Entry,
+    FromLeader,
+    HardState,
+    Heartbeat,
+    HeartbeatReply,
+    InstallChunk,
+    InstallChunkReply,
+    LeaderChange,
+    Message,
+    NotRaftLeaderError,
+    Peer,
+    PreVote,
+    PreVoteReply,
+    ReadIndex,
+    ReadIndexReply,
+    Ready,
+    Role,
+    Snapshot,
+    TimeoutNow,
+    ToLeader,
+    Vote,
+    VoteReply,
+)
+
+
+class RaftCore:
+    """One member of the group.
+
+    Invariants: a vote, a term, entries and snapshots are promised to others only behind the sync
+    that makes them durable; the own vote and the own entries count only then, too.
+
+    Attributes:
+        me: Identity of this peer; it never changes.
+        role: What it is at the moment.
+        leader: Whom it takes for the leader of `term`.
+        dropped: Messages not acted upon, counted by `Drop`.
+    """
+
+    __slots__ = (
+        "_ballot",
+        "_follower",
+        "_in_flight",
+        "_leading",
+        "_log",
+        "_options",
+        "_outbox",
+        "_reads",
+        "_storage",
+        "_timers",
+        "_told_leader",
+        "dropped",
+        "leader",
+        "me",
+        "role",
+    )
+
+    def __init__(
+        self, peer: Peer, storage: StableLog, options: RaftOptions, rng: Rng, now: int
+    ) -> None:
+        """Begin as a follower with what is durable.
+
+        The state before `storage.snapshot_meta.last_index` is taken as applied: the host has
+        restored that snapshot, and entries behind it come in `Ready.committed`.
+
+        Raises:
+            CorruptionError: The log contradicts the hard state, or cannot be read.
+        """
+        hard_state = storage.hard_state()
+        self.me = peer
+        self.role = Role.FOLLOWER
+        self.leader: Peer | None = None
+        self._storage = storage
+        self._options = options
+        self._log = Log(storage, hard_state)
+        self._ballot = Ballot(hard_state, self._log.last_term)
+        self._timers = Timers(options, rng, now)
+        self._outbox = Outbox(options.messages_max)
+        self._follower = Follower(peer, self._log, self._outbox, options)
+        self._reads = LocalReads(options.reads_max)
+        self._leading: Leader | None = None
+        self._in_flight: Ready | None = None
+        self._told_leader = LeaderChange(None, self.term)
+        self.dropped = [0] * len(Drop)
+        if self._log.membership.latest.voters == (peer,):
+            self._timers.election_deadline = now  # alone: nobody else could be leading
+
+    # --- What is known --------------------------------------------------------------------------
+
+    @property
+    def term(self) -> int:
+        """Latest term seen."""
+        return self._ballot.term
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this peer leads."""
+        return self._leading is not None
+
+    @property
+    def commit(self) -> int:
+        """Last index known to be committed."""
+        return self._log.commit
+
+    @property
+    def last_index(self) -> int:
+        """Last index of the log, durable or not."""
+        return self._log.last_index
+
+    @property
+    def told(self) -> int:
+        """Last index that was handed out as committed."""
+        return self._log.told
+
+    @property
+    def configuration(self) -> Configuration:
+        """The configuration in force, committed or not."""
+        return self._log.membership.latest
+
+    @property
+    def is_configuration_committed(self) -> bool:
+        """Whether the configuration in force is committed."""
+        return self._log.membership.latest_index <= self._log.commit
+
+    @property
+    def is_member(self) -> bool:
+        """Whether this peer belongs to the group, as far as it knows; else it does not vote.
+
+        A learner votes: it may have been promoted by an entry that it does not know yet.
+        """
+        return self._is_known(self.me)
+
+    @property
+    def transferee(self) -> Peer | None:
+        """Who is to take over leadership from this leader."""
+        return self._leading.transferee if self._leading is not None else None
+
+    def configuration_at(self, index: int) -> Configuration:
+        """The configuration for a snapshot of the state at `index`, which was told."""
+        assert index <= self._log.told
+        return self._log.membership.at(index)
+
+    def term_at(self, index: int) -> int | None:
+        """Term of the entry at `index`; `None` when it is not here."""
+        return self._log.term_at(index)
+
+    def match(self, peer: Peer) -> int | None:
+        """How far `peer` has come, asked at the leader; `None` elsewhere and for strangers."""
+        if self._leading is None:
+            return None
+        if peer == self.me:
+            return self._log.durable
+        progress = self._leading.progress.get(peer)
+        return progress.match if progress is not None else None
+
+    def peers(self) -> tuple[PeerStatus, ...]:
+        """All members as the leader sees them; empty elsewhere."""
+        if self._leading is None:
+            return ()
+        return peer_statuses(self.me, self._leading, self._log, self._timers.now)
+
+    # --- Calls of the host ----------------------------------------------------------------------
+
+    def propose(self, data: bytes) -> int:
+        """Append a command to the log of the leader.
+
+        Returns:
+            Its index. It is committed if an entry of this index *and of the present term* is told
+            as committed; another leader may put something else there.
+
+        Raises:
+            NotRaftLeaderError: Another peer leads, or nobody.
+            RaftBusyError: Too much is uncommitted, or leadership is being handed over.
+            RaftTooLargeError: It is longer than an entry may be.
+        """
+        if self._leading is None:
+            raise NotRaftLeaderError(self.leader)
+        return self._leading.propose(data)
+
+    def propose_config(self, change: ConfigChange) -> int:
+        """Change one member; in force at the leader when this returns. The index of the entry.
+
+        Raises:
+            NotRaftLeaderError: Another peer leads, or nobody.
+            ConfigChangeRefusedError: Not allowed now, or makes no sense.
+        """
+        if self._leading is None:
+            raise NotRaftLeaderError(self.leader)
+        index = self._leading.propose_config(change, self._timers.now)
+        self._after_commit()
+        return index
+
+    def transfer(self, peer: Peer, now: int) -> None:
+        """Hand leadership to `peer`; ends by itself after an election timeout (Diss. 3.10).
+
+        Raises:
+            NotRaftLeaderError: Another peer leads, or nobody.
+            TransferRefusedError: That peer cannot lead.
+        """
+        self._pass_time(now)
+        if self._leading is None:
+            raise NotRaftLeaderError(self.leader)
+        self._leading.transfer(peer, now)
+
+    def read(self, token: int, now: int) -> None:
+        """Begin a linearizable read; `Ready.reads` or `Ready.reads_failed` names the token.
+
+        Raises:
+            NotRaftLeaderError: Nobody is known to lead.
+            RaftBusyError: Too many reads wait.
+        """
+        self._pass_time(now)
+        if self._leading is not None:
+            self._leading.read(token)
+            return
+        if self.leader is None:
+            raise NotRaftLeaderError(None)
+        self._reads.check_room()
+        context = self._reads.ask(token, now + self._options.election_ns)
+        self._outbox.send(ReadIndex(self.me, self.leader, self.term, context))
+
+    def step(self, message: Message, now: int) -> None:
+        """Take a message from another peer."""
+        self._pass_time(now)
+        if message.target != self.me or message.sender == self.me:
+            drop: Drop | None = Drop.WRONG_TARGET
+        elif not 0 < message.term <= TERM_MAX:
+            drop = Drop.BAD_TERM
+        else:
+            drop = self._HANDLERS[type(message)](self, message)
+        if drop is not None:
+            self.dropped[drop] += 1
+
+    def tick(self, now: int) -> None:
+        """Let time do its work; to be called at `next_deadline`, harmless at any other time."""
+        self._pass_time(now)
+        self._reads.expire(now)
+        if self._leading is not None:
+            if now >= self._timers.heartbeat_due:
+                self._beat(self._leading, now)
+        elif now >= self._timers.election_deadline:
+            self._on_election_timeout()
+
+    def next_deadline(self) -> int | None:
+        """When `tick` has to be called at the latest; `None` while nothing depends on time."""
+        if self._leading is not None:
+            return self._timers.heartbeat_due if self._leading.progress else None
+        deadline = self._timers.follower_deadline()
+        expiry = self._reads.next_deadline()
+        return deadline if expiry is None else min(deadline, expiry)
+
+    def ready(self) -> Ready | None:
+        """What there is to do, `None` for nothing; asked again until then, after every call.
+
+        While an earlier `Ready` is not persisted, this one has nothing to persist: what needs it
+        waits, everything else goes on.
+        """
+        log, leading = self._log, self._leading
+        if leading is not None:
+            leading.send_appends(self._timers.now)
+        is_writing = self._in_flight is not None
+        is_write_due = not is_writing and (log.has_unwritten() or not self._ballot.is_durable)
+        if not (
+            is_write_due
+            or log.has_committed()
+            or self._outbox.has_any(is_writing=is_writing)
+            or self._reads.has_any(log.applicable)
+            or self._is_leader_news()
+        ):
+            return None
+        hard_state: HardState | None = None
+        snapshot: Snapshot | None = None
+        entries: tuple[Entry, ...] = ()
+        if is_write_due:
+            snapshot, entries = log.take_unwritten()
+            hard_state = HardState(self._ballot.term, self._ballot.vote, log.commit)
+        before, after = self._outbox.take(must_persist=is_write_due, is_writing=is_writing)
+        committed = log.take_committed(self._options.committed_bytes_max)
+        reads, failed = self._reads.take(log.applicable)
+        news = None
+        if self._is_leader_news():
+            news = self._told_leader = LeaderChange(self.leader, self.term)
+        ready = Ready(hard_state, entries, snapshot, before, after, committed, reads, failed, news)
+        if is_write_due:
+            self._in_flight = ready
+        return ready
+
+    def _is_leader_news(self) -> bool:
+        told = self._told_leader
+        if self.leader is None:
+            return told.leader is not None
+        return told.leader != self.leader or told.term != self.term
+
+    def persisted(self, ready: Ready) -> None:
+        """The hard state, entries and snapshot of `ready` are durable; `storage` shows them."""
+        assert ready is self._in_flight
+        assert ready.hard_state is not None
+        self._in_flight = None
+        self._log.on_persisted(ready.snapshot)
+        self._ballot.on_persisted(ready.hard_state)
+        if self._leading is not None:
+            if self._leading.recount():
+                self._after_commit()
+        elif self.role is Role.CANDIDATE and self._ballot.is_durable:
+            # Only now does the own vote count: before, a crash could let it be cast again.
+            self._ballot.votes[self.me] = True
+            self._count_votes()
+
+    # --- Time -----------------------------------------------------------------------------------
+
+    def _pass_time(self, now: int) -> None:
+        """Note the time; after standing still, start timers anew instead of acting on them."""
+        if not self._timers.pass_to(now):
+            return
+        if self._leading is not None:
+            self._leading.forget_silence(now)
+        elif self._log.membership.latest.voters != (self.me,):
+            self._timers.restart_election()
+
+    def _beat(self, leading: Leader, now: int) -> None:
+        """Step down when no quorum answers any more, else show that this leader lives."""
+        if not leading.is_quorum_heard(now):
+            self._become_follower(self.term, None)
+            return
+        leading.beat(now)
+        self._timers.restart_heartbeat()
+
+    # --- Roles ----------------------------------------------------------------------------------
+
+    def _become_follower(self, term: int, leader: Peer | None) -> None:
+        """Follow `leader`, or nobody yet, in `term`."""
+        self._ballot.raise_to(term)
+        if self._leading is not None:
+            self._leading.fail_reads()
+            self._leading = None
+        if leader != self.leader:
+            self._reads.fail_asked()
+        self.role = Role.FOLLOWER
+        self.leader = leader
+        self._ballot.votes.clear()
+        self._timers.restart_election()
+
+    def _on_election_timeout(self) -> None:
+        """Ask first whether an election could be won (Diss. 9.6)."""
+        self._become_follower(self.term, None)
+        log = self._log
+        if log.pending_snapshot is not None or not log.membership.may_lead(self.me, log.commit):
+            return
+        self.role = Role.PRE_CANDIDATE
+        self._ballot.votes[self.me] = True
+        last_index, last_term = log.last_index, log.last_term
+        for voter in log.membership.latest.voters:
+            if voter != self.me:
+                self._outbox.send(PreVote(self.me, voter, self.term + 1, last_index, last_term))
+        self._count_votes()
+
+    def _campaign(self, *, is_transfer: bool) -> None:
+        """Begin a term and ask for votes (Raft 5.2); the own vote counts when it is durable."""
+        self._become_follower(self.term + 1, None)
+        self.role = Role.CANDIDATE
+        self._ballot.cast(self.me)
+        log = self._log
+        last_index, last_term = log.last_index, log.last_term
+        for voter in log.membership.latest.voters:
+            if voter != self.me:
+                request = Vote(self.me, voter, self.term, last_index, last_term, is_transfer)
+                self._outbox.send(request, is_durable=False)
+
+    def _count_votes(self) -> None:
+        """Go on when a majority of the voters in force said yes, give up when it said no."""
+        result = self._ballot.result(self._log)
+        if result is None:
+            return
+        if not result:
+            self._become_follower(self.term, None)
+        elif self.role is Role.PRE_CANDIDATE:
+            self._campaign(is_transfer=False)
+        elif self._ballot.is_durable:
+            self._become_leader()
+
+    def _become_leader(self) -> None:
+        self.role = Role.LEADER
+        self.leader = self.me
+        self._ballot.votes.clear()
+        self._leading = Leader(
+            self.me,
+            self.term,
+            self._log,
+            self._storage,
+            self._outbox,
+            self._reads,
+            self._options,
+            self._timers.now,
+        )
+        self._timers.restart_heartbeat()
+
+    def _after_commit(self) -> None:
+        """A leader whose removal is committed has nothing left to do (Diss. 4.2.2)."""
+        leading = self._leading
+        if leading is not None and leading.is_removed:
+            leading.say_goodbye(self._timers.now)
+            self._become_follower(self.term, None)
+
+    # --- Elections ------------------------------------------------------------------------------
+
+    def _is_in_lease(self) -> bool:
+        """Whether a leader is alive as far as this peer knows: then it elects nobody else."""
+        if self._leading is not None:
+            return True  # it steps down by itself when no quorum answers
+        return self.leader is not None and self._timers.is_leader_fresh()
+
+    def _on_pre_vote(self, message: PreVote) -> Drop | None:
+        if not self.is_member:
+            return Drop.NOT_A_MEMBER
+        if self._is_in_lease():
+            return Drop.IN_LEASE
+        is_granted = message.term > self.term and self._log.is_up_to_date(
+            message.last_index, message.last_term
+        )
+        # A yes promises nothing; a no tells a term, which must be durable.
+        term = message.term if is_granted else self.term
+        self._outbox.send(
+            PreVoteReply(self.me, message.sender, max(term, 1), is_granted),
+            is_durable=is_granted or self._ballot.is_term_durable,
+        )
+        return None
+
+    def _on_vote(self, message: Vote) -> Drop | None:
+        if not self.is_member:
+            return Drop.NOT_A_MEMBER
+        if not message.is_transfer and self._is_in_lease():
+            return Drop.IN_LEASE
+        if message.term > self.term:
+            self._become_follower(message.term, None)
+        vote = self._ballot.vote
+        is_open = vote == message.sender or (vote is None and self.leader is None)
+        is_granted = (
+            message.term == self.term
+            and is_open
+            and self._log.is_up_to_date(message.last_index, message.last_term)
+        )
+        if is_granted:
+            self._ballot.cast(message.sender)
+            self._timers.restart_election()
+            is_durable = self._ballot.is_durable
+        else:
+            is_durable = self._ballot.is_term_durable
+        reply = VoteReply(self.me, message.sender, self.term, is_granted)
+        self._outbox.send(reply, is_durable=is_durable)
+        return None
+
+    def _on_pre_vote_reply(self, message: PreVoteReply) -> Drop | None:
+        if not self._is_known(message.sender):
+            return Drop.NOT_A_MEMBER
+        if not message.is_granted and message.term > self.term:
+            self._become_follower(message.term, None)
+            return None
+        is_asked = not message.is_granted or message.term == self.term + 1
+        if self.role is not Role.PRE_CANDIDATE or not is_asked:
+            return Drop.STALE_TERM
+        self._ballot.votes.setdefault(message.sender, message.is_granted)
+        self._count_votes()
+        return None
+
+    def _on_vote_reply(self, message: VoteReply) -> Drop | None:
+        drop = self._check_reply_term(message)
+        if drop is not None:
+            return drop
+        if self.role is not Role.CANDIDATE:
+            return Drop.REPEATED
+        self._ballot.votes.setdefault(message.sender, message.is_granted)
+        self._count_votes()
+        return None
+
+    def _on_timeout_now(self, message: TimeoutNow) -> Drop | None:
+        """Hold an election at once, without asking first: the leader wants it (Diss. 3.10)."""
+        if message.term != self.term or message.sender != self.leader:
+            return Drop.STALE_TERM if message.term < self.term else Drop.SECOND_LEADER
+        log = self._log
+        if log.pending_snapshot is not None or self.me not in log.membership.latest.voters:
+            return Drop.NOT_A_MEMBER
+        self._campaign(is_transfer=True)
+        return None
+
+    # --- From a leader --------------------------------------------------------------------------
+
+    def _on_from_leader(self, message: FromLeader) -> Drop | None:
+        """Follow the leader of the newest term; tell one of an older term that it is over."""
+        if message.term < self.term:
+            # Its term never rises by elections refused in a lease, so this peer must tell it:
+            # else the two would ignore each other for ever (etcd/raft, `checkQuorum`).
+            self._outbox.send(
+                AppendReply(self.me, message.sender, self.term, is_success=False, log_index=0),
+                is_durable=self._ballot.is_term_durable,
+            )
+            return Drop.STALE_TERM
+        if message.term == self.term and self.leader not in (None, message.sender):
+            return Drop.SECOND_LEADER
+        if message.term > self.term or self.leader is None:
+            self._become_follower(message.term, message.sender)
+        self._timers.on_leader_heard()
+        is_durable = self._ballot.is_term_durable
+        if isinstance(message, Append):
+            return self._follower.on_append(message, is_term_durable=is_durable)
+        if isinstance(message, Heartbeat):
+            return self._follower.on_heartbeat(message, is_term_durable=is_durable)
+        return self._follower.on_chunk(message, is_term_durable=is_durable)
+
+    def _on_read_index_reply(self, message: ReadIndexReply) -> Drop | None:
+        if message.term != self.term or message.sender != self.leader:
+            return Drop.STALE_TERM
+        is_asked = self._reads.on_answer(message.context, message.read_index)
+        return None if is_asked else Drop.REPEATED
+
+    # --- To a leader ----------------------------------------------------------------------------
+
+    def _is_known(self, peer: Peer) -> bool:
+        """Whether answers of `peer` mean anything: strangers cannot even raise the term."""
+        return self._log.membership.is_member(peer, self._log.commit)
+
+    def _check_reply_term(self, message: VoteReply | ToLeader) -> Drop | None:
+        """Drop answers of strangers and of older terms; a newer term ends this peer's role."""
+        if not self._is_known(message.sender):
+            is_departing = self._leading is not None and message.sender in self._leading.progress
+            if not is_departing or message.term > self.term:
+                return Drop.NOT_A_MEMBER
+        if message.term > self.term:
+            self._become_follower(message.term, None)
+            return Drop.NOT_LEADER
+        return Drop.STALE_TERM if message.term < self.term else None
+
+    def _on_to_leader(self, message: ToLeader) -> Drop | None:
+        drop = self._check_reply_term(message)
+        leading = self._leading
+        if drop is not None:
+            return drop
+        if leading is None:
+            return Drop.NOT_LEADER
+        if message.sender not in leading.progress:
+            return Drop.NOT_A_MEMBER
+        if isinstance(message, AppendReply):
+            drop = leading.on_append_reply(message, self._timers.now)
+        elif isinstance(message, HeartbeatReply):
+            drop = leading.on_heartbeat_reply(message, self._timers.now)
+        else:
+            drop = leading.on_chunk_reply(message, self._timers.now)
+        self._after_commit()
+        return drop
+
+    def _on_read_index(self, message: ReadIndex) -> Drop | None:
+        leading = self._leading
+        if leading is None or message.term != self.term:
+            return Drop.NOT_LEADER
+        if message.sender not in leading.progress:
+            return Drop.NOT_A_MEMBER
+        return leading.on_read_index(message)
+
+    _HANDLERS: ClassVar[dict[type[Message], Callable[..., Drop | None]]] = {
+        PreVote: _on_pre_vote,
+        PreVoteReply: _on_pre_vote_reply,
+        Vote: _on_vote,
+        VoteReply: _on_vote_reply,
+        Append: _on_from_leader,
+        AppendReply: _on_to_leader,
+        Heartbeat: _on_from_leader,
+        HeartbeatReply: _on_to_leader,
+        InstallChunk: _on_from_leader,
+        InstallChunkReply: _on_to_leader,
+        TimeoutNow: _on_timeout_now,
+        ReadIndex: _on_read_index,
+        ReadIndexReply: _on_read_index_reply,
+    }

@@ -1,0 +1,161 @@
+"""What a follower does with what its leader sends (Raft 5.3, 7).
+
+The core has checked the term and the sender; here the content is checked and answered.
+"""
+
+from liftbridge_broker.raft import configuration
+from liftbridge_broker.raft.environment import RaftOptions
+from liftbridge_broker.raft.log import Log
+from liftbridge_broker.raft.outbox import Outbox
+from liftbridge_broker.raft.receiver import SnapshotReceiver, Taken
+from liftbridge_broker.raft.types import (
+    Append,
+    AppendReply,
+    BadConfigurationError,
+    Drop,
+    Entry,
+    EntryKind,
+    Heartbeat,
+    HeartbeatReply,
+    InstallChunk,
+    InstallChunkReply,
+    Peer,
+)
+
+
+class Follower:
+    """Applies appends, heartbeats and snapshots to the log.
+
+    Each handler gives `None`, or why the message was dropped.
+    """
+
+    __slots__ = ("_log", "_me", "_options", "_outbox", "_receiver")
+
+    def __init__(self, me: Peer, log: Log, outbox: Outbox, options: RaftOptions) -> None:
+        """Work for `me` on `log`; answers go to `outbox`."""
+        self._me = me
+        self._log = log
+        self._outbox = outbox
+        self._options = options
+        self._receiver = SnapshotReceiver(options.snapshot_bytes_max)
+
+    def on_append(self, message: Append, *, is_term_durable: bool) -> Drop | None:
+        """Take entries if the logs meet at `prev_index`, else say where they may (Raft 5.3).
+
+        Entries that are here already stay: a late append with fewer entries must not cut off what
+        was acknowledged since.
+        """
+        log = self._log
+        if not _is_well_formed(message):
+            return Drop.MALFORMED
+        if log.tail_bytes > self._options.unstable_bytes_max:
+            return Drop.OVERLOADED
+        prev = message.prev_index
+        prev_term = log.term_at(prev)
+        if prev <= log.commit:
+            if prev_term is not None and prev_term != message.prev_term:
+                return Drop.BELOW_COMMIT
+        elif prev_term != message.prev_term:
+            self._reject(message, is_term_durable=is_term_durable)
+            return None
+        entries = message.entries
+        start = self._first_new(entries)
+        if start < len(entries):
+            if entries[start].entry_index <= log.commit:
+                return Drop.BELOW_COMMIT
+            log.append(entries[start:] if start else entries)
+        verified = prev + len(entries)
+        if message.commit > log.commit:
+            log.commit_to(max(min(message.commit, verified), log.commit))
+        # What is committed is equal at every leader to come (Raft 5.4), so it matches as well.
+        match = max(verified, log.commit)
+        self._outbox.send(
+            AppendReply(self._me, message.sender, message.term, is_success=True, log_index=match),
+            is_durable=is_term_durable and log.is_durable(match),
+        )
+        return None
+
+    def _first_new(self, entries: tuple[Entry, ...]) -> int:
+        """Position of the first entry that is not here already."""
+        log = self._log
+        last_index = log.last_index
+        for position, entry in enumerate(entries):
+            if entry.entry_index > last_index:
+                return position
+            known = log.term_at(entry.entry_index)
+            # A term that is not known is compacted, and so committed.
+            if known is not None and known != entry.term:
+                return position
+        return len(entries)
+
+    def _reject(self, message: Append, *, is_term_durable: bool) -> None:
+        """Say how far back the leader should go: past all entries of terms it cannot have."""
+        index, term = self._log.last_not_above(message.prev_index, message.prev_term)
+        self._outbox.send(
+            AppendReply(
+                self._me,
+                message.sender,
+                message.term,
+                is_success=False,
+                log_index=message.prev_index,
+                hint_index=index,
+                hint_term=term,
+            ),
+            is_durable=is_term_durable,
+        )
+
+    def on_heartbeat(self, message: Heartbeat, *, is_term_durable: bool) -> Drop | None:
+        """Learn what is committed, and answer."""
+        self._outbox.send(
+            HeartbeatReply(self._me, message.sender, message.term, message.read_context),
+            is_durable=is_term_durable,
+        )
+        if message.commit > self._log.last_index:
+            return Drop.BEYOND_LOG
+        self._log.commit_to(message.commit)
+        return None
+
+    def on_chunk(self, message: InstallChunk, *, is_term_durable: bool) -> Drop | None:
+        """Add a piece of a snapshot, and take it when it is whole (Raft 7)."""
+        receiver, log = self._receiver, self._log
+        meta = message.snapshot
+        if not receiver.is_sensible(message):
+            return Drop.BAD_SNAPSHOT
+        if log.term_at(meta.last_index) == meta.term:
+            log.commit_to(meta.last_index)  # all of it is here: the log stays (Raft 7)
+        drop = None
+        if meta.last_index > log.commit:
+            taken = receiver.take(message)
+            if taken is Taken.REFUSED:
+                return Drop.STALE_TERM
+            if taken is Taken.DAMAGED:
+                drop = Drop.BAD_SNAPSHOT
+            elif taken is Taken.WHOLE:
+                log.restore(receiver.take_whole())
+        is_done = meta.last_index <= log.commit
+        position = meta.size_bytes if is_done else receiver.position
+        self._outbox.send(
+            InstallChunkReply(
+                self._me, message.sender, message.term, meta.last_index, position, is_done
+            ),
+            is_durable=is_term_durable and (not is_done or log.is_durable(meta.last_index)),
+        )
+        return drop
+
+
+def _is_well_formed(message: Append) -> bool:
+    """Whether a leader could have sent it: contiguous entries whose terms do not fall."""
+    index, term = message.prev_index, message.prev_term
+    if index < 0 or message.commit < 0 or not 0 <= term <= message.term or (index == 0 and term):
+        return False
+    for entry in message.entries:
+        index += 1
+        if entry.entry_index != index or not term <= entry.term <= message.term or entry.term < 1:
+            return False
+        term = entry.term
+        if entry.kind is EntryKind.CONFIG:
+            try:
+                configuration.decode(entry.data)
+            except BadConfigurationError:
+                return False
+    return True

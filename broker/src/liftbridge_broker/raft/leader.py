@@ -1,0 +1,494 @@
+"""What a leader does in its term: replicate, commit, confirm reads, change members, hand over.
+
+Lives from the election to the end of the term; the core makes it and throws it away. Appends are
+not sent when a proposal comes but when the host asks what there is to do, so that proposals of one
+turn share a message. Follows Raft 5.3 and 5.4, Diss. 3.10, 4, 6.4 and 10.2.1, and etcd/raft.
+"""
+
+from collections import deque
+from typing import Final
+
+from liftbridge_broker.raft import configuration
+from liftbridge_broker.raft.environment import RaftOptions, StableLog
+from liftbridge_broker.raft.log import Log
+from liftbridge_broker.raft.outbox import Outbox
+from liftbridge_broker.raft.progress import Progress, ProgressState
+from liftbridge_broker.raft.quorum import majority, reached_by_majority
+from liftbridge_broker.raft.reads import LeaderReads, LocalReads
+from liftbridge_broker.raft.types import (
+    Append,
+    AppendReply,
+    ConfigChange,
+    ConfigChangeRefusedError,
+    Configuration,
+    Drop,
+    Entry,
+    EntryKind,
+    Heartbeat,
+    HeartbeatReply,
+    InstallChunk,
+    InstallChunkReply,
+    Peer,
+    Promote,
+    RaftBusyError,
+    RaftTooLargeError,
+    ReadIndex,
+    ReadIndexReply,
+    TimeoutNow,
+    TransferRefusedError,
+)
+
+ENTRY_OVERHEAD_BYTES: Final = 64
+"""Counted for each uncommitted proposal beside its data, so that empty ones are bounded too."""
+
+DEPARTURE_ELECTIONS: Final = 4
+"""Election timeouts for which a removed member is still sent what removes it."""
+
+
+class Leader:
+    """State of one leadership.
+
+    Invariants: entries from `first_own_index` on are of this term; `progress` has every other
+    member, and members that were removed a moment ago (`_departing`).
+
+    Attributes:
+        term: The term that is led.
+        first_own_index: Index of the no-op that began it.
+        progress: What is known about each follower.
+        transferee: Who is to take over, while no proposals are taken.
+        uncommitted_bytes: Own proposals that are not committed.
+    """
+
+    __slots__ = (
+        "_departing",
+        "_is_timeout_sent",
+        "_local_reads",
+        "_log",
+        "_me",
+        "_options",
+        "_outbox",
+        "_reads",
+        "_storage",
+        "_transfer_deadline",
+        "_uncommitted",
+        "first_own_index",
+        "progress",
+        "term",
+        "transferee",
+        "uncommitted_bytes",
+    )
+
+    def __init__(
+        self,
+        me: Peer,
+        term: int,
+        log: Log,
+        storage: StableLog,
+        outbox: Outbox,
+        local_reads: LocalReads,
+        options: RaftOptions,
+        now: int,
+    ) -> None:
+        """Begin to lead `term`: nothing is known about the followers; append a no-op (Raft 8)."""
+        self._me = me
+        self.term = term
+        self._log = log
+        self._storage = storage
+        self._outbox = outbox
+        self._local_reads = local_reads
+        self._options = options
+        self._reads = LeaderReads(options.reads_max)
+        self._departing: dict[Peer, tuple[int, int]] = {}
+        self.transferee: Peer | None = None
+        self._transfer_deadline = 0
+        self._is_timeout_sent = False
+        self._uncommitted: deque[tuple[int, int]] = deque()
+        self.uncommitted_bytes = 0
+        self.first_own_index = log.last_index + 1
+        self.progress: dict[Peer, Progress] = {}
+        self._follow_members(now)
+        self._append(EntryKind.NOOP, b"")
+
+    # --- Proposals ------------------------------------------------------------------------------
+
+    def propose(self, data: bytes) -> int:
+        """Append a command; its index.
+
+        Raises:
+            RaftBusyError: Too much is uncommitted, or leadership is being handed over.
+            RaftTooLargeError: It is longer than an entry may be.
+        """
+        if len(data) > self._options.entry_bytes_max:
+            raise RaftTooLargeError(
+                f"{len(data)} bytes; an entry holds {self._options.entry_bytes_max}"
+            )
+        if self.transferee is not None:
+            raise RaftBusyError(f"leadership is being handed to {self.transferee.broker}")
+        size = len(data) + ENTRY_OVERHEAD_BYTES
+        if self._uncommitted and self.uncommitted_bytes + size > (
+            self._options.uncommitted_bytes_max
+        ):
+            raise RaftBusyError(f"{self.uncommitted_bytes} bytes of proposals are not committed")
+        return self._append(EntryKind.COMMAND, data)
+
+    def _append(self, kind: EntryKind, data: bytes) -> int:
+        index = self._log.last_index + 1
+        self._log.append((Entry(index, self.term, kind, data),))
+        size = len(data) + ENTRY_OVERHEAD_BYTES
+        self._uncommitted.append((index, size))
+        self.uncommitted_bytes += size
+        return index
+
+    def propose_config(self, change: ConfigChange, now: int) -> int:
+        """Append the configuration after `change`; in force at once (Diss. 4.1). Its index.
+
+        One server at a time, each after the one before is committed, and only when an entry of the
+        own term is: else two leaders could hold configurations without a common voter (the bug of
+        the single-server change, found by Ongaro in 2015).
+
+        Raises:
+            ConfigChangeRefusedError: Not now, or not at all; the text says why.
+        """
+        log = self._log
+        latest = log.membership.latest
+        if self.transferee is not None:
+            raise ConfigChangeRefusedError(f"leadership goes to {self.transferee.broker}")
+        if log.commit < self.first_own_index:
+            raise ConfigChangeRefusedError("the leader has not committed an entry of its term yet")
+        if log.commit < log.membership.latest_index:
+            raise ConfigChangeRefusedError("the change before this one is not committed yet")
+        wanted = configuration.changed(latest, change)
+        self._check_bounds(wanted)
+        if isinstance(change, Promote):
+            self._check_caught_up(change.peer, now)
+        if not self._is_quorum_heard(wanted, now):
+            raise ConfigChangeRefusedError("no quorum of the voters after the change is alive")
+        index = self._append(EntryKind.CONFIG, configuration.encode(wanted))
+        self._follow_members(now)
+        self.recount()
+        return index
+
+    def _check_bounds(self, wanted: Configuration) -> None:
+        members = len(wanted.voters) + len(wanted.learners)
+        if len(wanted.voters) > self._options.voters_max or members > self._options.members_max:
+            raise ConfigChangeRefusedError(
+                f"at most {self._options.voters_max} voters and {self._options.members_max} members"
+            )
+
+    def _check_caught_up(self, learner: Peer, now: int) -> None:
+        """A voter that is far behind would hold up every commit (Diss. 4.2.1)."""
+        progress = self.progress[learner]
+        behind = self._log.last_index - progress.match
+        if (
+            progress.state is not ProgressState.REPLICATE
+            or behind > self._options.catch_up_entries_max
+            or progress.match < self._log.membership.latest_index
+            or now - progress.heard_at >= self._options.election_ns
+        ):
+            raise ConfigChangeRefusedError(f"{learner.broker} is {behind} entries behind")
+
+    def _follow_members(self, now: int) -> None:
+        """Track exactly the members, and for a while those that just left."""
+        voters, learners = self._log.membership.latest
+        last_index = self._log.last_index
+        deadline = now + DEPARTURE_ELECTIONS * self._options.election_ns
+        for peer in self.progress:
+            if peer not in voters and peer not in learners:
+                self._departing.setdefault(peer, (last_index, deadline))
+        for peer in voters + learners:
+            self._departing.pop(peer, None)
+            if peer != self._me and peer not in self.progress:
+                self.progress[peer] = Progress(max(last_index, 1), now, self._options)
+
+    # --- Commit ---------------------------------------------------------------------------------
+
+    def recount(self) -> bool:
+        """Commit what a majority holds durably, if it is of this term (Raft 5.4.2, fig. 8).
+
+        An entry of an older term is committed only together with one of this term behind it: a
+        majority that holds it does not keep another leader from overwriting it.
+        """
+        log, progress = self._log, self.progress
+        index = reached_by_majority(
+            log.durable if voter == self._me else progress[voter].match
+            for voter in log.membership.latest.voters
+        )
+        was_known = log.commit >= self.first_own_index
+        if index < self.first_own_index or not log.commit_to(index):
+            return False
+        uncommitted = self._uncommitted
+        while uncommitted and uncommitted[0][0] <= index:
+            self.uncommitted_bytes -= uncommitted.popleft()[1]
+        if not was_known:
+            self._reads.on_own_term_committed(index)
+        return True
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether the configuration without this leader is committed: it must step down."""
+        membership = self._log.membership
+        return (
+            self._me not in membership.latest.voters and membership.latest_index <= self._log.commit
+        )
+
+    def say_goodbye(self, now: int) -> None:
+        """Tell what is committed, and ask the most advanced voter to lead (Diss. 4.2.2)."""
+        self.send_appends(now)
+        voters = [v for v in self._log.membership.latest.voters if v in self.progress]
+        if voters:
+            best = max(voters, key=lambda voter: self.progress[voter].match)
+            self._outbox.send(TimeoutNow(self._me, best, self.term))
+
+    # --- Sending --------------------------------------------------------------------------------
+
+    def send_appends(self, now: int) -> None:
+        """Send each follower what it lacks and may be sent, and begin a read round if one is due.
+
+        Called once for every `Ready`, so it is cheap when there is nothing to send.
+        """
+        last_index, commit = self._log.last_index, self._log.commit
+        for peer, progress in self.progress.items():
+            if progress.state is ProgressState.REPLICATE and progress.next_index > last_index:
+                if progress.commit_sent >= commit:
+                    continue
+            elif progress.is_paused:
+                continue
+            self._send_append(peer, progress, now)
+        if self._reads.is_round_due:
+            self._reads.is_round_due = False
+            for peer, progress in self.progress.items():
+                self._send_heartbeat(peer, progress)
+            self._confirm_reads()
+
+    def _send_append(self, peer: Peer, progress: Progress, now: int) -> None:
+        """Send appends until there is nothing more, or the follower has enough to do."""
+        log, options = self._log, self._options
+        while not progress.is_paused:
+            prev = progress.next_index - 1
+            prev_term = log.term_at(prev)
+            if prev_term is None or prev < log.first_index - 1:
+                self._begin_snapshot(peer, progress, now)
+                return
+            entries = log.entries(
+                progress.next_index,
+                log.last_index + 1,
+                options.append_bytes_max,
+                options.append_entries_max,
+            )
+            last = prev + len(entries)
+            commit = log.commit
+            self._outbox.send(Append(self._me, peer, self.term, prev, prev_term, entries, commit))
+            progress.on_sent(last, sum([len(entry.data) for entry in entries]), len(entries))
+            progress.commit_sent = max(progress.commit_sent, min(commit, last))
+            if last >= log.last_index:
+                return
+
+    def _send_heartbeat(self, peer: Peer, progress: Progress) -> None:
+        # No higher than its match: behind it the follower may hold another leader's entries.
+        commit = min(progress.match, self._log.commit)
+        self._outbox.send(Heartbeat(self._me, peer, self.term, commit, self._reads.context))
+
+    def beat(self, now: int) -> None:
+        """Send heartbeats; send chunks again; let time end what it ends."""
+        self._reads.is_round_due = False
+        for peer, progress in list(self.progress.items()):
+            self._send_heartbeat(peer, progress)
+            if progress.state is ProgressState.SNAPSHOT:
+                is_due = now - progress.chunk_sent_at >= self._options.election_ns
+                if is_due and now - progress.heard_at < self._options.election_ns:
+                    self._send_chunk(peer, progress, now)
+            departure = self._departing.get(peer)
+            if departure is not None and (
+                min(progress.match, self._log.commit) >= departure[0] or now >= departure[1]
+            ):
+                del self.progress[peer], self._departing[peer]
+        if self.transferee is not None and now >= self._transfer_deadline:
+            self.transferee = None
+
+    def _begin_snapshot(self, peer: Peer, progress: Progress, now: int) -> None:
+        """Entries it needs are compacted: send the newest snapshot, if it was heard lately."""
+        meta = self._storage.snapshot_meta
+        if meta.last_index and now - progress.heard_at < self._options.election_ns:
+            progress.send_snapshot(meta)
+            self._send_chunk(peer, progress, now)
+
+    def _send_chunk(self, peer: Peer, progress: Progress, now: int) -> None:
+        """Send the piece of the snapshot that is next; of a newer one if that is gone."""
+        progress.chunk_sent_at = now
+        meta = progress.snapshot
+        assert meta is not None
+        bytes_max = self._options.chunk_bytes_max
+        data = self._storage.read_snapshot(meta.last_index, progress.position, bytes_max)
+        if data is None:
+            meta = self._storage.snapshot_meta
+            progress.send_snapshot(meta)
+            data = self._storage.read_snapshot(meta.last_index, 0, bytes_max)
+        if data is not None:
+            self._outbox.send(
+                InstallChunk(self._me, peer, self.term, meta, progress.position, data)
+            )
+
+    # --- Answers --------------------------------------------------------------------------------
+
+    def on_append_reply(self, message: AppendReply, now: int) -> Drop | None:
+        """Note how far a follower has come, or go back to where the logs meet (Raft 5.3)."""
+        progress = self.progress[message.sender]
+        progress.heard_at = now
+        if message.log_index > self._log.last_index or message.log_index < 0:
+            return Drop.BEYOND_LOG
+        if not message.is_success:
+            hint = max(message.hint_index, 0)
+            if message.hint_term > 0:
+                # All entries of higher terms than the follower has there cannot be shared.
+                hint = self._log.last_not_above(hint, message.hint_term)[0]
+            is_news = progress.on_reject(message.log_index, hint)
+            return None if is_news else Drop.REPEATED
+        is_news = progress.on_match(message.log_index)
+        if self._is_met(progress, message.log_index):
+            progress.replicate()
+        if is_news:
+            self.recount()
+            self._continue_transfer(message.sender, progress)
+        return None
+
+    def _is_met(self, progress: Progress, index: int) -> bool:
+        """Whether a follower that holds `index`, and is not replicated to, can be from now on."""
+        if progress.state is ProgressState.PROBE:
+            return progress.match == index
+        is_reachable = progress.match + 1 >= self._log.first_index
+        return progress.state is ProgressState.SNAPSHOT and is_reachable
+
+    def on_heartbeat_reply(self, message: HeartbeatReply, now: int) -> Drop | None:
+        """The follower lives: confirm reads, and ask again for what may have been lost."""
+        progress = self.progress[message.sender]
+        progress.heard_at = now
+        progress.is_probe_sent = False
+        if progress.state is ProgressState.REPLICATE and progress.match < self._log.last_index:
+            if progress.match == progress.match_at_beat:
+                self._ask_again(message.sender, progress)
+            progress.match_at_beat = progress.match
+        if message.read_context > self._reads.context:
+            return Drop.MALFORMED
+        if message.read_context > progress.read_context:
+            progress.read_context = message.read_context
+            self._confirm_reads()
+        return None
+
+    def _ask_again(self, peer: Peer, progress: Progress) -> None:
+        """No append was answered between two heartbeats: find out whether one was lost.
+
+        An append without entries behind all that was sent is accepted when everything arrived,
+        which frees the window, and refused when not, which leads back to probing.
+        """
+        prev = progress.next_index - 1
+        prev_term = self._log.term_at(prev)
+        if prev_term is not None:
+            commit = self._log.commit
+            self._outbox.send(Append(self._me, peer, self.term, prev, prev_term, (), commit))
+
+    def on_chunk_reply(self, message: InstallChunkReply, now: int) -> Drop | None:
+        """Send the next chunk, or go on behind the snapshot."""
+        progress = self.progress[message.sender]
+        progress.heard_at = now
+        if message.is_done:
+            if message.snapshot_index > self._log.commit:
+                return Drop.BEYOND_LOG
+            if progress.on_match(message.snapshot_index):
+                self.recount()
+            if self._is_met(progress, message.snapshot_index):
+                progress.replicate()
+            return None
+        meta = progress.snapshot
+        if meta is None or meta.last_index != message.snapshot_index:
+            return Drop.REPEATED
+        if not 0 <= message.position <= meta.size_bytes:
+            return Drop.MALFORMED
+        is_further = message.position > progress.position
+        progress.position = message.position
+        if is_further and message.position < meta.size_bytes:
+            self._send_chunk(message.sender, progress, now)
+        return None
+
+    # --- Reads ----------------------------------------------------------------------------------
+
+    def read(self, token: int) -> None:
+        """Begin a read of this peer; raises `RaftBusyError` when too many wait."""
+        self._local_reads.check_room()
+        self._reads.add(None, token, self._known_commit())
+
+    def on_read_index(self, message: ReadIndex) -> Drop | None:
+        """Begin a read of a follower."""
+        try:
+            self._reads.add(message.sender, message.context, self._known_commit())
+        except RaftBusyError:
+            return Drop.OVERLOADED
+        return None
+
+    def _known_commit(self) -> int | None:
+        commit = self._log.commit
+        return commit if commit >= self.first_own_index else None
+
+    def _confirm_reads(self) -> None:
+        """Answer the reads whose round a quorum of voters has answered."""
+        newest, progress = self._reads.context, self.progress
+        context = reached_by_majority(
+            newest if voter == self._me else progress[voter].read_context
+            for voter in self._log.membership.latest.voters
+        )
+        for read in self._reads.confirm(context):
+            if read.origin is None:
+                self._local_reads.add_final(read.number, read.read_index)
+            else:
+                self._outbox.send(
+                    ReadIndexReply(self._me, read.origin, self.term, read.number, read.read_index)
+                )
+
+    def fail_reads(self) -> None:
+        """Leadership ends: nobody confirms these reads any more."""
+        self._local_reads.failed += self._reads.own_tokens()
+
+    # --- Hand-over and life signs ---------------------------------------------------------------
+
+    def transfer(self, peer: Peer, now: int) -> None:
+        """Hand leadership to `peer` once it holds the whole log (Diss. 3.10).
+
+        Raises:
+            TransferRefusedError: It is no other voter, or was not heard lately.
+        """
+        if peer == self._me or peer not in self._log.membership.latest.voters:
+            raise TransferRefusedError(f"{peer.broker} is no other voter")
+        progress = self.progress[peer]
+        if now - progress.heard_at >= self._options.election_ns:
+            raise TransferRefusedError(f"{peer.broker} was not heard lately")
+        self.transferee = peer
+        self._transfer_deadline = now + self._options.election_ns
+        self._is_timeout_sent = False
+        self._continue_transfer(peer, progress)
+
+    def _continue_transfer(self, peer: Peer, progress: Progress) -> None:
+        if (
+            peer == self.transferee
+            and not self._is_timeout_sent
+            and progress.match == self._log.last_index
+        ):
+            self._is_timeout_sent = True
+            self._outbox.send(TimeoutNow(self._me, peer, self.term))
+
+    def is_quorum_heard(self, now: int) -> bool:
+        """Whether a majority of the voters answered within an election timeout (Diss. 6.2)."""
+        return self._is_quorum_heard(self._log.membership.latest, now)
+
+    def _is_quorum_heard(self, members: Configuration, now: int) -> bool:
+        heard = 0
+        for voter in members.voters:
+            if voter == self._me:
+                heard += 1
+                continue
+            progress = self.progress.get(voter)
+            heard += progress is not None and now - progress.heard_at < self._options.election_ns
+        return heard >= majority(len(members.voters))
+
+    def forget_silence(self, now: int) -> None:
+        """This peer stood still: that nobody was heard says nothing about the others."""
+        for progress in self.progress.values():
+            progress.heard_at = now

@@ -1,0 +1,267 @@
+"""The log as the algorithm sees it: what is on disk, and behind it what is on its way there.
+
+The tail in memory takes precedence over the disk: it holds all that is not durable, and what was
+not handed out as committed yet, so that a log which is followed closely is never read back.
+Follows `log.go` and `log_unstable.go` of etcd/raft.
+"""
+
+from typing import Final
+
+from liftbridge_broker.errors import CorruptionError
+from liftbridge_broker.raft import configuration
+from liftbridge_broker.raft.environment import StableLog
+from liftbridge_broker.raft.membership import Membership
+from liftbridge_broker.raft.types import (
+    BadConfigurationError,
+    Entry,
+    EntryKind,
+    HardState,
+    Snapshot,
+)
+
+TAIL_BYTES_KEPT: Final = 4 * 1024 * 1024
+"""Durable entries that are not committed leave the memory when the tail is longer than this."""
+
+
+class Log:
+    """Entries by index, and how far each has come.
+
+    Invariants: `told <= commit <= last_index`; `durable <= handed <= last_index`;
+    `told <= durable`; the tail holds exactly the entries from `_tail_first` on.
+
+    Attributes:
+        last_index: Index of the last entry, durable or not.
+        commit: Last index known to be committed.
+        told: Last index that was handed out as committed.
+        handed: Last index that was handed to the host for writing.
+        durable: Last index that the host said is durable, and that was not truncated since.
+        tail_bytes: Data of the entries in memory.
+        pending_snapshot: Takes the place of the log; not durable yet.
+        membership: Configurations of this log.
+    """
+
+    __slots__ = (
+        "_is_snapshot_handed",
+        "_storage",
+        "_tail",
+        "_tail_first",
+        "commit",
+        "durable",
+        "handed",
+        "last_index",
+        "membership",
+        "pending_snapshot",
+        "tail_bytes",
+        "told",
+    )
+
+    def __init__(self, storage: StableLog, hard_state: HardState) -> None:
+        """Begin with what is durable.
+
+        Raises:
+            CorruptionError: The hard state speaks of entries that the log has lost, or a
+                configuration in it cannot be read.
+        """
+        meta = storage.snapshot_meta
+        self._storage = storage
+        self._tail: list[Entry] = []
+        self.last_index = self.handed = self.durable = storage.last_index
+        self._tail_first = self.last_index + 1
+        self.tail_bytes = 0
+        if hard_state.commit > self.last_index:
+            raise CorruptionError(
+                f"the metadata log ends at {self.last_index}, "
+                f"but {hard_state.commit} was known to be committed"
+            )
+        self.commit = max(hard_state.commit, meta.last_index)
+        self.told = meta.last_index
+        self.pending_snapshot: Snapshot | None = None
+        self._is_snapshot_handed = False
+        self.membership = Membership(meta.last_index, meta.configuration)
+        for entry in storage.config_entries():
+            try:
+                self.membership.add(entry.entry_index, configuration.decode(entry.data))
+            except BadConfigurationError as error:
+                raise CorruptionError(f"metadata entry {entry.entry_index}: {error}") from error
+
+    @property
+    def first_index(self) -> int:
+        """Lowest index whose entry is here."""
+        if self.pending_snapshot is not None:
+            return self.pending_snapshot.meta.last_index + 1
+        return self._storage.first_index
+
+    @property
+    def last_term(self) -> int:
+        """Term of the last entry, 0 for an empty log."""
+        return self.term_at(self.last_index) or 0
+
+    def term_at(self, index: int) -> int | None:
+        """Term at `index`, 0 for index 0; `None` when it is compacted or not written yet."""
+        if index >= self._tail_first:
+            return self._tail[index - self._tail_first].term if index <= self.last_index else None
+        if self.pending_snapshot is not None:
+            meta = self.pending_snapshot.meta
+            return meta.term if index == meta.last_index else None
+        if index <= 0:
+            return 0 if index == 0 else None
+        return self._storage.term_at(index)
+
+    def is_up_to_date(self, last_index: int, last_term: int) -> bool:
+        """Whether a log that ends so holds everything this one may have committed (Raft 5.4.1)."""
+        mine = self.last_term
+        return last_term > mine or (last_term == mine and last_index >= self.last_index)
+
+    def last_not_above(self, index: int, term: int) -> tuple[int, int]:
+        """Last place at or before `index` whose term is at most `term`, and that term.
+
+        The back-up by term of etcd/raft (`findConflictByTerm`), by bisection: a hint from a peer
+        must not cost a walk over the log. (`0`, `0`) or an index just below the log, with term 0,
+        when there is none.
+        """
+        high = min(index, self.last_index)
+        low = self.first_index - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            found = self.term_at(middle)
+            if found is not None and found <= term:
+                low = middle
+            else:
+                high = middle - 1
+        found = self.term_at(low)
+        return (low, found) if found is not None and found <= term else (max(low, 0), 0)
+
+    def entries(self, low: int, high: int, bytes_max: int, count_max: int) -> tuple[Entry, ...]:
+        """Entries from `low` to `high` - 1 within both bounds, but at least one if there is one."""
+        high = min(high, low + count_max, self.last_index + 1)
+        if low >= high:
+            return ()
+        if low >= self._tail_first:
+            return self._cut(
+                self._tail[low - self._tail_first : high - self._tail_first], bytes_max
+            )
+        stored = self._storage.entries(low, min(high, self._tail_first), bytes_max)
+        return tuple(stored)
+
+    @staticmethod
+    def _cut(found: list[Entry], bytes_max: int) -> tuple[Entry, ...]:
+        size = 0
+        for count, entry in enumerate(found):
+            size += len(entry.data)
+            if size > bytes_max and count:
+                return tuple(found[:count])
+        return tuple(found)
+
+    def append(self, entries: tuple[Entry, ...]) -> None:
+        """Put `entries`, contiguous, in the place of everything from the first one on.
+
+        The caller made sure that they lie above `commit`, and that configurations are readable.
+        """
+        first = entries[0].entry_index
+        assert self.commit < first <= self.last_index + 1
+        if first <= self.last_index:
+            self._truncate(first)
+        self._tail += entries
+        self.last_index = entries[-1].entry_index
+        for entry in entries:
+            self.tail_bytes += len(entry.data)
+            if entry.kind is EntryKind.CONFIG:
+                self.membership.forget(self._storage.snapshot_meta.last_index)
+                self.membership.add(entry.entry_index, configuration.decode(entry.data))
+
+    def _truncate(self, first: int) -> None:
+        """Drop all from `first` on; what is being written of it no longer counts."""
+        if first < self._tail_first:
+            self._tail.clear()
+            self._tail_first = first
+            self.tail_bytes = 0
+        else:
+            gone = self._tail[first - self._tail_first :]
+            del self._tail[first - self._tail_first :]
+            self.tail_bytes -= sum(len(entry.data) for entry in gone)
+        self.last_index = first - 1
+        self.handed = min(self.handed, self.last_index)
+        self.durable = min(self.durable, self.last_index)
+        self.membership.truncate(first)
+
+    def commit_to(self, index: int) -> bool:
+        """Everything up to `index`, which is here, is committed; never goes back."""
+        if index <= self.commit:
+            return False
+        assert index <= self.last_index
+        self.commit = index
+        return True
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Put a snapshot from the leader, which lies above `commit`, in the place of the log."""
+        meta = snapshot.meta
+        assert meta.last_index > self.commit
+        self.pending_snapshot = snapshot
+        self._is_snapshot_handed = False
+        self._tail.clear()
+        self.tail_bytes = 0
+        self._tail_first = meta.last_index + 1
+        self.last_index = self.commit = self.told = meta.last_index
+        self.handed = self.durable = meta.last_index
+        self.membership.reset(meta.last_index, meta.configuration)
+
+    def is_durable(self, index: int) -> bool:
+        """Whether everything up to `index` survives a crash from now on."""
+        return index <= self.durable and self.pending_snapshot is None
+
+    def take_unwritten(self) -> tuple[Snapshot | None, tuple[Entry, ...]]:
+        """What the host has to write now; asked only when nothing is being written."""
+        snapshot = None
+        if self.pending_snapshot is not None and not self._is_snapshot_handed:
+            snapshot = self.pending_snapshot
+            self._is_snapshot_handed = True
+        if self.handed == self.last_index:
+            return snapshot, ()
+        entries = tuple(self._tail[self.handed + 1 - self._tail_first :])
+        self.handed = self.last_index
+        return snapshot, entries
+
+    def has_unwritten(self) -> bool:
+        """Whether `take_unwritten` has something."""
+        return self.handed < self.last_index or (
+            self.pending_snapshot is not None and not self._is_snapshot_handed
+        )
+
+    def on_persisted(self, snapshot: Snapshot | None) -> None:
+        """What was taken last is durable, except what was truncated or replaced meanwhile."""
+        if snapshot is not None and self.pending_snapshot is snapshot:
+            self.pending_snapshot = None
+        self.durable = self.handed
+        if self.tail_bytes > TAIL_BYTES_KEPT:
+            self._trim(self.durable)
+
+    def has_committed(self) -> bool:
+        """Whether `take_committed` has something."""
+        return self.told < min(self.commit, self.durable)
+
+    @property
+    def applicable(self) -> int:
+        """Up to where the host's state is, when it has done what it was handed; -1 = not known.
+
+        A snapshot takes the place of the state only when it is durable.
+        """
+        return self.told if self.pending_snapshot is None else -1
+
+    def take_committed(self, bytes_max: int) -> tuple[Entry, ...]:
+        """Next entries that are committed and durable here."""
+        high = min(self.commit, self.durable)
+        if self.told >= high:
+            return ()
+        entries = self.entries(self.told + 1, high + 1, bytes_max, high - self.told)
+        self.told = entries[-1].entry_index
+        self._trim(self.told)
+        return entries
+
+    def _trim(self, index: int) -> None:
+        """Leave entries up to `index`, which are durable, to the disk."""
+        drop = index + 1 - self._tail_first
+        if drop > 0:
+            for entry in self._tail[:drop]:
+                self.tail_bytes -= len(entry.data)
+            del self._tail[:drop]
+            self._tail_first += drop

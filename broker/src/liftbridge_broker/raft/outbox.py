@@ -1,0 +1,53 @@
+"""Messages that wait for the host: those that may leave now, and those that promise something.
+
+A message promises what it lets others count on: a term, a vote, entries, a snapshot. It may leave
+only when that is durable here (Raft fig. 2, `MustSync` and `msgsAfterAppend` of etcd/raft).
+"""
+
+from liftbridge_broker.raft.types import Message
+
+
+class Outbox:
+    """Two bounded lists; what does not fit is dropped and counted, as a network may do.
+
+    Attributes:
+        dropped_count: Messages dropped so far.
+    """
+
+    __slots__ = ("_after", "_before", "_messages_max", "dropped_count")
+
+    def __init__(self, messages_max: int) -> None:
+        """Hold so many messages at most."""
+        self._messages_max = messages_max
+        self._before: list[Message] = []
+        self._after: list[Message] = []
+        self.dropped_count = 0
+
+    def send(self, message: Message, *, is_durable: bool = True) -> None:
+        """Queue `message`, behind the next sync unless what it promises `is_durable` already."""
+        if len(self._before) + len(self._after) >= self._messages_max:
+            self.dropped_count += 1
+        elif is_durable:
+            self._before.append(message)
+        else:
+            self._after.append(message)
+
+    def has_any(self, *, is_writing: bool) -> bool:
+        """Whether `take` with nothing to persist has something."""
+        return bool(self._before) or (bool(self._after) and not is_writing)
+
+    def take(
+        self, *, must_persist: bool, is_writing: bool
+    ) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+        """Messages to send before and after the sync of this `Ready`.
+
+        Args:
+            must_persist: Whether this `Ready` has something to write.
+            is_writing: Whether an earlier one is not durable yet; then promises stay here.
+        """
+        before, after = tuple(self._before), tuple(self._after)
+        self._before.clear()
+        if is_writing:
+            return before, ()
+        self._after.clear()
+        return (before, after) if must_persist else (before + after, ())

@@ -1,0 +1,148 @@
+"""What a leader knows about one follower, and how fast it may send to it (etcd/raft `tracker`).
+
+`PROBE`: where the logs meet is not known; one append at a time, the next after an answer or a
+heartbeat's. `REPLICATE`: they meet; appends are sent without waiting, up to a number and a size.
+`SNAPSHOT`: the follower needs entries that are compacted; it gets a snapshot, no appends.
+"""
+
+from collections import deque
+from enum import IntEnum
+
+from liftbridge_broker.raft.environment import RaftOptions
+from liftbridge_broker.raft.types import SnapshotMeta
+
+
+class ProgressState(IntEnum):
+    """How a follower is sent to."""
+
+    PROBE = 0
+    REPLICATE = 1
+    SNAPSHOT = 2
+
+
+class Progress:
+    """State of one follower at its leader; never outlives the leader's term.
+
+    Invariants: `match < next_index`; `inflight` is empty unless replicating.
+
+    Attributes:
+        match: Last index known to be equal and durable there.
+        next_index: First index of the next append.
+        is_probe_sent: Probing, and the answer is outstanding.
+        commit_sent: Committed index that the appends sent so far have told.
+        heard_at: When the last answer of this term came, in nanoseconds.
+        read_context: Highest read round it confirmed.
+        snapshot: What is being sent while in `SNAPSHOT`.
+        position: Next byte of it to send.
+        chunk_sent_at: When a chunk was sent last.
+        match_at_beat: `match` when it answered a heartbeat last.
+    """
+
+    __slots__ = (
+        "_inflight",
+        "_inflight_bytes",
+        "_options",
+        "chunk_sent_at",
+        "commit_sent",
+        "heard_at",
+        "is_probe_sent",
+        "match",
+        "match_at_beat",
+        "next_index",
+        "position",
+        "read_context",
+        "snapshot",
+        "state",
+    )
+
+    def __init__(self, next_index: int, now: int, options: RaftOptions) -> None:
+        """Begin to probe at `next_index`."""
+        self._options = options
+        self.state = ProgressState.PROBE
+        self.match = 0
+        self.next_index = next_index
+        self.is_probe_sent = False
+        self.commit_sent = 0
+        self.heard_at = now
+        self.read_context = 0
+        self.snapshot: SnapshotMeta | None = None
+        self.position = 0
+        self.chunk_sent_at = now
+        self.match_at_beat = 0
+        self._inflight: deque[tuple[int, int]] = deque()
+        self._inflight_bytes = 0
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether no append may be sent now."""
+        if self.state is ProgressState.REPLICATE:
+            return (
+                len(self._inflight) >= self._options.inflight_messages_max
+                or self._inflight_bytes >= self._options.inflight_bytes_max
+            )
+        return self.state is ProgressState.SNAPSHOT or self.is_probe_sent
+
+    @property
+    def inflight_count(self) -> int:
+        """Appends with entries that are not answered."""
+        return len(self._inflight)
+
+    def probe(self) -> None:
+        """Look for the place where the logs meet, from what is known to match."""
+        floor = self.match
+        if self.state is ProgressState.SNAPSHOT and self.snapshot is not None:
+            floor = max(floor, self.snapshot.last_index)
+        self._enter(ProgressState.PROBE)
+        self.next_index = floor + 1
+
+    def replicate(self) -> None:
+        """The logs meet at `match`."""
+        self._enter(ProgressState.REPLICATE)
+        self.next_index = self.match + 1
+
+    def send_snapshot(self, meta: SnapshotMeta) -> None:
+        """Send `meta` from its first byte."""
+        self._enter(ProgressState.SNAPSHOT)
+        self.snapshot = meta
+
+    def _enter(self, state: ProgressState) -> None:
+        self.state = state
+        self.is_probe_sent = False
+        self.snapshot = None
+        self.position = 0
+        self._inflight.clear()
+        self._inflight_bytes = 0
+
+    def on_sent(self, last_index: int, size: int, count: int) -> None:
+        """An append up to `last_index` with `count` entries of `size` bytes was sent."""
+        if self.state is ProgressState.PROBE:
+            self.is_probe_sent = True
+        elif count:
+            self.next_index = last_index + 1
+            self._inflight.append((last_index, size))
+            self._inflight_bytes += size
+
+    def on_match(self, index: int) -> bool:
+        """The follower holds everything up to `index`; whether that is news."""
+        inflight = self._inflight
+        while inflight and inflight[0][0] <= index:
+            self._inflight_bytes -= inflight.popleft()[1]
+        if index <= self.match:
+            return False
+        self.match = index
+        self.next_index = max(self.next_index, index + 1)
+        return True
+
+    def on_reject(self, rejected: int, hint: int) -> bool:
+        """The follower lacks `rejected`; whether the answer is about the present state."""
+        if self.state is ProgressState.REPLICATE:
+            if rejected <= self.match:
+                return False  # late: it matched since
+            self.probe()
+            self.next_index = max(min(rejected, hint + 1), self.match + 1)
+            return True
+        if self.state is ProgressState.SNAPSHOT or rejected != self.next_index - 1:
+            return False
+        self.next_index = max(min(rejected, hint + 1), self.match + 1)
+        self.is_probe_sent = False
+        return True

@@ -1,0 +1,30 @@
+"""Majorities."""
+
+from collections.abc import Iterable, Mapping
+
+from liftbridge_broker.raft.types import Peer
+
+
+def majority(voter_count: int) -> int:
+    """How many of so many voters decide."""
+    return voter_count // 2 + 1
+
+
+def reached_by_majority(values: Iterable[int]) -> int:
+    """The highest value that a majority of the voters' `values` is at or above; 0 for no voter."""
+    ordered = sorted(values)
+    return ordered[(len(ordered) - 1) // 2] if ordered else 0
+
+
+def tally(voters: tuple[Peer, ...], votes: Mapping[Peer, bool]) -> bool | None:
+    """Whether the election is won or lost; `None` while it is open. Others' votes do not count."""
+    needed = majority(len(voters))
+    granted = refused = 0
+    for voter in voters:
+        answer = votes.get(voter)
+        if answer is not None:
+            granted += answer
+            refused += not answer
+    if voters and granted >= needed:
+        return True
+    return False if refused > len(voters) - needed else None

@@ -1,0 +1,171 @@
+"""Linearizable reads without log entries: read-index (Diss. 6.4).
+
+The leader notes its committed index, makes sure by a round of heartbeats that it still was the
+leader after the read began, and answers with the index; the reader waits until that is applied. A
+leader that has committed nothing of its own term yet does not know what is committed, so reads wait
+for that. Leases are not used: a stopped clock must not make a read stale.
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+from liftbridge_broker.raft.types import Peer, RaftBusyError, ReadState
+
+
+class _Read(NamedTuple):
+    """A read at the leader: of this peer by `number` = token, or of `origin` by its context."""
+
+    origin: Peer | None
+    number: int
+
+
+class ConfirmedRead(NamedTuple):
+    """A read whose index is final."""
+
+    origin: Peer | None
+    number: int
+    read_index: int
+
+
+class LeaderReads:
+    """Reads that wait at a leader, for one term.
+
+    Attributes:
+        context: Newest round; heartbeats carry it.
+        is_round_due: A read waits for a round that no heartbeat carried yet.
+    """
+
+    __slots__ = ("_early", "_reads_max", "_waiting", "context", "is_round_due")
+
+    def __init__(self, reads_max: int) -> None:
+        """Hold so many reads at most."""
+        self._reads_max = reads_max
+        self._early: list[_Read] = []
+        self._waiting: deque[tuple[int, int, _Read]] = deque()
+        self.context = 0
+        self.is_round_due = False
+
+    def add(self, origin: Peer | None, number: int, commit: int | None) -> None:
+        """Take a read; `commit` is `None` before an entry of the own term is committed.
+
+        Raises:
+            RaftBusyError: Too many wait.
+        """
+        if len(self._early) + len(self._waiting) >= self._reads_max:
+            raise RaftBusyError("too many reads wait for the metadata quorum")
+        read = _Read(origin, number)
+        if commit is None:
+            self._early.append(read)
+        else:
+            self._enter(read, commit)
+
+    def on_own_term_committed(self, commit: int) -> None:
+        """From now on the committed index is known: reads that waited for it begin."""
+        early, self._early = self._early, []
+        for read in early:
+            self._enter(read, commit)
+
+    def _enter(self, read: _Read, commit: int) -> None:
+        if not self.is_round_due:
+            # Reads that come before the next heartbeats leave share their round.
+            self.context += 1
+            self.is_round_due = True
+        self._waiting.append((self.context, commit, read))
+
+    def confirm(self, context: int) -> list[ConfirmedRead]:
+        """A quorum answered round `context`: all reads up to it are final."""
+        done: list[ConfirmedRead] = []
+        waiting = self._waiting
+        if self.is_round_due:
+            context = min(context, self.context - 1)  # nobody can have answered what was not sent
+        while waiting and waiting[0][0] <= context:
+            _, index, read = waiting.popleft()
+            done.append(ConfirmedRead(read.origin, read.number, index))
+        return done
+
+    def own_tokens(self) -> list[int]:
+        """Tokens of this peer's reads that wait."""
+        own = [read.number for read in self._early if read.origin is None]
+        own += [read.number for _, _, read in self._waiting if read.origin is None]
+        return own
+
+
+class LocalReads:
+    """Reads of this peer's host: asked of a leader elsewhere, or final and waiting to be applied.
+
+    Attributes:
+        failed: Tokens that got no answer; taken by the next `Ready`.
+    """
+
+    __slots__ = ("_asked", "_context", "_final", "_reads_max", "failed")
+
+    def __init__(self, reads_max: int) -> None:
+        """Hold so many reads at most."""
+        self._reads_max = reads_max
+        self._asked: dict[int, tuple[int, int]] = {}
+        self._final: list[ReadState] = []
+        self._context = 0
+        self.failed: list[int] = []
+
+    def check_room(self) -> None:
+        """Refuse when too many wait.
+
+        Raises:
+            RaftBusyError: They do.
+        """
+        if len(self._asked) + len(self._final) >= self._reads_max:
+            raise RaftBusyError("too many reads wait for the metadata leader")
+
+    def ask(self, token: int, deadline: int) -> int:
+        """Note that the leader is asked; the context for the message."""
+        self._context += 1
+        self._asked[self._context] = (token, deadline)
+        return self._context
+
+    def on_answer(self, context: int, index: int) -> bool:
+        """The leader answered; whether that was asked."""
+        asked = self._asked.pop(context, None)
+        if asked is None:
+            return False
+        self._final.append(ReadState(asked[0], index))
+        return True
+
+    def add_final(self, token: int, index: int) -> None:
+        """The read may be served when everything up to `index` is applied."""
+        self._final.append(ReadState(token, index))
+
+    def fail_asked(self) -> None:
+        """The leader that was asked is no more."""
+        self.failed += [token for token, _ in self._asked.values()]
+        self._asked.clear()
+
+    def expire(self, now: int) -> None:
+        """Give up what was asked too long ago; deadlines rise in the order of asking."""
+        while self._asked:
+            context = next(iter(self._asked))
+            token, deadline = self._asked[context]
+            if deadline > now:
+                return
+            del self._asked[context]
+            self.failed.append(token)
+
+    def next_deadline(self) -> int | None:
+        """When `expire` has something to do."""
+        for _, deadline in self._asked.values():
+            return deadline
+        return None
+
+    def take(self, told: int) -> tuple[tuple[ReadState, ...], tuple[int, ...]]:
+        """Reads to be served when everything up to `told` is applied, and the failed ones."""
+        if not self._final and not self.failed:
+            return (), ()
+        served = tuple(read for read in self._final if read.read_index <= told)
+        if served:
+            self._final = [read for read in self._final if read.read_index > told]
+        failed = tuple(self.failed)
+        self.failed.clear()
+        return served, failed
+
+    def has_any(self, told: int) -> bool:
+        """Whether `take` has something."""
+        return bool(self.failed) or any(read.read_index <= told for read in self._final)

@@ -1,0 +1,90 @@
+"""Puts a snapshot together from chunks, in any order of arrival and with any of them twice."""
+
+import hashlib
+from enum import IntEnum
+
+from liftbridge_broker.raft.configuration import is_well_formed
+from liftbridge_broker.raft.types import InstallChunk, Snapshot, SnapshotMeta
+
+SHA256_BYTES = 32
+
+
+class Taken(IntEnum):
+    """What became of a chunk."""
+
+    PARTIAL = 0
+    """Kept or known already: `SnapshotReceiver.position` says which byte is needed next."""
+    WHOLE = 1
+    """`SnapshotReceiver.take_whole` has the snapshot."""
+    DAMAGED = 2
+    """All bytes are here and they are not those of the digest; it begins anew."""
+    REFUSED = 3
+    """The chunk makes no sense, or belongs to an older snapshot."""
+
+
+class SnapshotReceiver:
+    """Holds at most one unfinished snapshot in memory, the newest one offered.
+
+    What is here survives a change of leader: another one goes on if it offers the same bytes.
+
+    Attributes:
+        meta: What is being received; `None` for nothing.
+        position: Next byte needed.
+    """
+
+    __slots__ = ("_bytes_max", "_hash", "_state", "meta", "position")
+
+    def __init__(self, bytes_max: int) -> None:
+        """Take snapshots up to `bytes_max` long."""
+        self._bytes_max = bytes_max
+        self.meta: SnapshotMeta | None = None
+        self.drop()
+
+    def drop(self) -> None:
+        """Forget what was received."""
+        self.meta = None
+        self._restart()
+
+    def _restart(self) -> None:
+        self.position = 0
+        self._state = bytearray()
+        self._hash = hashlib.sha256()
+
+    def is_sensible(self, chunk: InstallChunk) -> bool:
+        """Whether a leader could have sent `chunk`."""
+        meta = chunk.snapshot
+        return (
+            meta.last_index > 0
+            and 0 < meta.term <= chunk.term
+            and 0 <= meta.size_bytes <= self._bytes_max
+            and len(meta.sha256) == SHA256_BYTES
+            and 0 <= chunk.position <= meta.size_bytes - len(chunk.data)
+            and is_well_formed(meta.configuration)
+        )
+
+    def take(self, chunk: InstallChunk) -> Taken:
+        """Add `chunk`, which is sensible, if it is the next one."""
+        meta = chunk.snapshot
+        if meta != self.meta:
+            if self.meta is not None and (meta.last_index, meta.term) < self.meta[:2]:
+                return Taken.REFUSED  # a late chunk of what the leader no longer sends
+            self.drop()
+            self.meta = meta
+        if chunk.position == self.position:
+            self._state += chunk.data
+            self._hash.update(chunk.data)
+            self.position += len(chunk.data)
+        if self.position < meta.size_bytes:
+            return Taken.PARTIAL
+        if self._hash.digest() != meta.sha256:
+            self._restart()
+            return Taken.DAMAGED
+        return Taken.WHOLE
+
+    def take_whole(self) -> Snapshot:
+        """The finished snapshot; the receiver is empty afterwards."""
+        assert self.meta is not None
+        assert self.position == self.meta.size_bytes
+        snapshot = Snapshot(self.meta, bytes(self._state))
+        self.drop()
+        return snapshot

@@ -1,0 +1,43 @@
+"""What a leader can tell an operator about the members."""
+
+from typing import NamedTuple
+
+from liftbridge_broker.raft.leader import Leader
+from liftbridge_broker.raft.log import Log
+from liftbridge_broker.raft.progress import ProgressState
+from liftbridge_broker.raft.types import Peer
+
+
+class PeerStatus(NamedTuple):
+    """One member as the leader sees it.
+
+    Attributes:
+        match: Last index known to be durable there.
+        state: How it is sent to; `None` for the leader itself.
+        silent_ns: Since its last answer.
+        snapshot_position: Bytes of a snapshot it has, when one is being sent.
+    """
+
+    peer: Peer
+    is_voter: bool
+    match: int
+    state: ProgressState | None
+    silent_ns: int
+    snapshot_position: int
+
+
+def peer_statuses(me: Peer, leading: Leader, log: Log, now: int) -> tuple[PeerStatus, ...]:
+    """All members, voters first."""
+    voters, learners = log.membership.latest
+    found = []
+    for peer in voters + learners:
+        is_voter = peer in voters
+        if peer == me:
+            found.append(PeerStatus(peer, is_voter, log.durable, None, 0, 0))
+            continue
+        progress = leading.progress[peer]
+        silent_ns = now - progress.heard_at
+        found.append(
+            PeerStatus(peer, is_voter, progress.match, progress.state, silent_ns, progress.position)
+        )
+    return tuple(found)

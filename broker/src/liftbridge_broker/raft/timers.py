@@ -1,0 +1,73 @@
+"""The clock of a member: when to elect, when to beat, and whether the loop itself stood still."""
+
+from typing import Final
+
+from liftbridge_broker.raft.environment import RaftOptions, Rng
+
+WATCHES_PER_ELECTION: Final = 4
+"""Wake-ups asked for within an election timeout, so that a stalled loop shows as a gap."""
+
+
+class Timers:
+    """Deadlines in monotonic nanoseconds.
+
+    Attributes:
+        now: Time of the last call; never falls.
+        election_deadline: When a peer that hears no leader asks for an election.
+        heartbeat_due: When a leader beats next.
+        leader_heard_at: When the leader of the present term was heard last.
+    """
+
+    __slots__ = (
+        "_options",
+        "_rng",
+        "election_deadline",
+        "heartbeat_due",
+        "leader_heard_at",
+        "now",
+    )
+
+    def __init__(self, options: RaftOptions, rng: Rng, now: int) -> None:
+        """Begin with a full election timeout."""
+        self._options = options
+        self._rng = rng
+        self.now = now
+        self.heartbeat_due = now
+        self.leader_heard_at = now - options.election_ns
+        self.restart_election()
+
+    def pass_to(self, now: int) -> bool:
+        """Note the time; whether this loop stood still for more than half an election timeout.
+
+        After such a gap messages may lie unread: that nobody was heard says nothing about the
+        others, so nobody may be deposed or elected by it.
+        """
+        gap = now - self.now
+        if gap <= 0:
+            return False
+        self.now = now
+        return gap > self._options.election_ns // 2
+
+    def restart_election(self) -> None:
+        """Wait a full, random election timeout from now on (Raft 5.2)."""
+        options = self._options
+        spread = self._rng.randrange(options.election_spread_ns)
+        self.election_deadline = self.now + options.election_ns + spread
+
+    def restart_heartbeat(self) -> None:
+        """Beat an interval from now."""
+        self.heartbeat_due = self.now + self._options.heartbeat_ns
+
+    def on_leader_heard(self) -> None:
+        """The leader lives."""
+        self.leader_heard_at = self.now
+        self.restart_election()
+
+    def is_leader_fresh(self) -> bool:
+        """Whether the leader was heard within the least election timeout."""
+        return self.now - self.leader_heard_at < self._options.election_ns
+
+    def follower_deadline(self) -> int:
+        """When a peer that does not lead has to be woken."""
+        watch = self.now + self._options.election_ns // WATCHES_PER_ELECTION
+        return min(self.election_deadline, watch)
