@@ -35,6 +35,7 @@ def test_whole_directory_is_described_and_found_whole(broker: Broker) -> None:
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "last stop  clean" in shown.stdout
     assert f" {RECORDS} " in shown.stdout
+    assert "streams    1 with 1 partitions" in shown.stdout
     found = run("verify", broker.data_dir)
     assert (found.returncode, found.stderr) == (0, "")
     assert f"whole: 1 logs, 1 segments, {RECORDS} records" in found.stdout
@@ -44,10 +45,14 @@ def test_both_write_json(broker: Broker) -> None:
     report = json.loads(run("inspect", broker.data_dir, "-o", "json").stdout)
     assert report["is_clean"] is True
     (log,) = report["logs"]
+    metadata = report["metadata"]
+    assert (metadata["streams"], metadata["partitions"], metadata["damage"]) == (1, 1, "")
+    assert metadata["last_index"] >= metadata["first_index"] == 1
     assert (log["log_start_offset"], log["log_end_offset"]) == (0, RECORDS)
     lines = run("verify", "-o", "json", broker.data_dir).stdout.splitlines()
     summary = json.loads(lines[-1])
     assert (summary["kind"], summary["records"], summary["errors"]) == ("summary", RECORDS, 0)
+    assert summary["metadata_entries"] == metadata["last_index"]
 
 
 def test_damage_is_named_and_ends_with_code_3(broker: Broker, tmp_path: Path) -> None:

@@ -8,12 +8,18 @@ import pytest
 
 from liftbridge_broker.adapters.disk.files import DiskFiles
 from liftbridge_broker.adapters.disk.offline import VerifyRun, inspect_lines
+from liftbridge_broker.controller.commands import CreateStream
 from liftbridge_broker.errors import FilesError
+from liftbridge_broker.model.ids import StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
+from liftbridge_broker.ports.metadata import ProposalToken, Urgency
+from liftbridge_broker.wire.metadata import encode_command
 from liftbridge_testkit.memory_files import MemoryFiles
+from liftbridge_testkit.metadata_logs import opened, pump
 from liftbridge_testkit.stores import START_WALL_NS, StoreBed, key_of
 
 A, B = key_of(1), key_of(2, 3)
+METADATA_ENTRIES = 9
 OPTIONS = StreamOptions(fsync_policy=FsyncPolicy.COMMIT, segment_bytes_max=300)
 
 
@@ -28,6 +34,14 @@ def filled(root: Path, *, stops: bool = True) -> MemoryFiles:
     bed.append(B, [b"one"])
     bed.pump()
     bed.advance(1_000_000_000)
+    log, _ = opened(bed.files)
+    for number in range(METADATA_ENTRIES):
+        command = encode_command(
+            CreateStream(name=StreamName(f"s{number}"), subject="s", creation_timestamp=number)
+        )
+        log.propose(ProposalToken(number + 1), command, Urgency.ORDINARY)
+        pump(bed.files, log)
+    log.close()
     if stops:
         bed.store.close(broker_epoch=7)
     save(bed.files, root)
@@ -54,6 +68,10 @@ def log_files(root: Path) -> list[Path]:
     return sorted(root.glob("streams/0000000001-stream/0/*.log"))
 
 
+def metadata_logs(root: Path) -> list[Path]:
+    return sorted((root / "metadata").glob("*.log"))
+
+
 def flip(path: Path, position: int) -> None:
     data = bytearray(path.read_bytes())
     data[position] ^= 1
@@ -69,6 +87,13 @@ def test_inspect_shows_every_log_and_changes_nothing(tmp_path: Path) -> None:
         "broker     broker-1",
         "last stop  clean, broker epoch 7",
         f"journal    {(tmp_path / 'journal').stat().st_size} bytes",
+    ]
+    (path,) = metadata_logs(tmp_path)
+    assert lines[5:9] == [
+        f"metadata   9 entries from 1 to 9, {path.stat().st_size} bytes",
+        "snapshot   none",
+        "streams    0 with 0 partitions",
+        "",
     ]
     rows = [line.split() for line in lines[-3:]]
     assert rows[0][:4] == ["STREAM", "PARTITION", "START", "END"]
@@ -124,6 +149,7 @@ def test_whole_directory_is_whole(tmp_path: Path) -> None:
     assert is_whole
     assert len(lines) == 1
     assert lines[0].startswith("whole: 2 logs, 4 segments, 7 records, ")
+    assert lines[0].endswith(" bytes, 9 metadata entries")
     assert snapshot(tmp_path) == before
 
 
@@ -137,6 +163,37 @@ def test_every_flipped_byte_of_a_log_is_found(tmp_path: Path) -> None:
         assert not is_whole, position
         assert lines[0].startswith(f"error: {path.relative_to(tmp_path)}")
         path.write_bytes(whole)
+
+
+def test_every_flipped_byte_of_the_metadata_log_is_found(tmp_path: Path) -> None:
+    filled(tmp_path)
+    (path,) = metadata_logs(tmp_path)
+    whole = path.read_bytes()
+    # Behind the last entry stands a mark, which the next start may do without.
+    mark = whole.rindex(b"LBMK")
+    for position in range(0, len(whole), 11):
+        flip(path, position)
+        before = snapshot(tmp_path)
+        lines, is_whole = verified(tmp_path)
+        assert is_whole is (position >= mark), position
+        severity = "note" if is_whole else "error"
+        assert lines[0].startswith(f"{severity}: metadata"), lines
+        inspect_lines(tmp_path, output="table")
+        assert snapshot(tmp_path) == before
+        path.write_bytes(whole)
+
+
+def test_lost_metadata_is_an_error_where_logs_are(tmp_path: Path) -> None:
+    filled(tmp_path)
+    (path,) = metadata_logs(tmp_path)
+    path.unlink()
+    lines, is_whole = verified(tmp_path)
+    assert not is_whole
+    assert lines[0] == "error: metadata: metadata log: no log file is left"
+    shown = inspect_lines(tmp_path, output="table")
+    assert "metadata   metadata log: no log file is left" in shown
+    report = json.loads("\n".join(inspect_lines(tmp_path, output="json")))
+    assert report["metadata"]["damage"] == "metadata log: no log file is left"
 
 
 def remove_middle(root: Path) -> None:

@@ -168,6 +168,18 @@ def inspect(files: Files, known: Sequence[str] = ()) -> DirectoryReport:
     )
 
 
+def proven_index(files: Files) -> int:
+    """Greatest metadata index that other files prove: the id of a stream, or the last epoch.
+
+    Raises:
+        FilesError: The disk refused to read.
+    """
+    directory = DataDirectory.look(files)
+    marker = directory.read_clean_marker()
+    streams = (int(stream_of(partition)) for partition in directory.logs())
+    return max(marker.broker_epoch if marker is not None else 0, *streams, 0)
+
+
 class Verification:
     """One reading of everything in a data directory.
 

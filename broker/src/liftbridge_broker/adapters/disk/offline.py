@@ -14,6 +14,11 @@ from typing import ClassVar, Final
 
 from liftbridge_broker.adapters.disk.files import LocalFiles
 from liftbridge_broker.adapters.disk.lock import SharedLock
+from liftbridge_broker.adapters.disk.offline_metadata import (
+    METADATA_DIRECTORY,
+    MetadataReport,
+    read_metadata,
+)
 from liftbridge_broker.errors import FilesError
 from liftbridge_broker.ports.files import FileEvent
 from liftbridge_broker.storage.directory import IDENTITY, JOURNAL, STREAMS
@@ -21,11 +26,13 @@ from liftbridge_broker.storage.offline import (
     DirectoryReport,
     Finding,
     LogReport,
+    Severity,
     Verification,
     inspect,
+    proven_index,
 )
 
-METADATA_NAMES: Final = ("metadata",)
+METADATA_NAMES: Final = (METADATA_DIRECTORY,)
 """Names in a data directory that belong to the metadata log."""
 _COLUMNS: Final = (
     "STREAM",
@@ -83,9 +90,12 @@ def inspect_lines(root: Path, *, output: str, known: Sequence[str] = METADATA_NA
     """
     with reading(root) as files:
         report = inspect(files, known)
+        metadata = read_metadata(files, proven_index(files))
     if output == "json":
-        return json.dumps(report_json(root, report), indent=2).splitlines()
-    return [*_head_lines(root, report), "", *_table(_rows(report.logs))]
+        shown = {**report_json(root, report), "metadata": metadata._asdict()}
+        return json.dumps(shown, indent=2).splitlines()
+    head = [*_head_lines(root, report), *_metadata_lines(metadata)]
+    return [*head, "", *_table(_rows(report.logs))]
 
 
 class VerifyRun:
@@ -108,8 +118,12 @@ class VerifyRun:
             verification = Verification(files, self._known)
             for finding in verification.findings():
                 yield self._finding(finding)
-            self.is_whole = not verification.errors
-            yield self._summary(verification)
+            metadata = read_metadata(files, proven_index(files))
+            for finding in _metadata_findings(metadata):
+                yield self._finding(finding)
+            errors = verification.errors + bool(metadata.damage)
+            self.is_whole = not errors
+            yield self._summary(verification, metadata, errors)
 
     def _finding(self, finding: Finding) -> str:
         if self._output == "json":
@@ -117,7 +131,7 @@ class VerifyRun:
         where = f"{finding.path} at byte {finding.position}" if finding.position else finding.path
         return f"{finding.severity}: {where}: {finding.message}"
 
-    def _summary(self, found: Verification) -> str:
+    def _summary(self, found: Verification, metadata: MetadataReport, errors: int) -> str:
         if self._output == "json":
             return json.dumps(
                 {
@@ -126,13 +140,14 @@ class VerifyRun:
                     "segments": found.segments,
                     "records": found.records,
                     "bytes": found.bytes,
-                    "errors": found.errors,
+                    "metadata_entries": _entry_count(metadata),
+                    "errors": errors,
                 }
             )
-        verdict = "whole" if self.is_whole else f"{found.errors} errors"
+        verdict = "whole" if self.is_whole else f"{errors} errors"
         return (
             f"{verdict}: {found.logs} logs, {found.segments} segments, {found.records} records, "
-            f"{found.bytes} bytes"
+            f"{found.bytes} bytes, {_entry_count(metadata)} metadata entries"
         )
 
 
@@ -193,6 +208,32 @@ def _head_lines(root: Path, report: DirectoryReport) -> list[str]:
     lines += [f"trash      {path}" for path in report.trash]
     lines += [f"unknown    {path}" for path in report.unknown]
     return lines
+
+
+def _entry_count(metadata: MetadataReport) -> int:
+    return 0 if metadata.damage else metadata.last_index - metadata.first_index + 1
+
+
+def _metadata_lines(metadata: MetadataReport) -> list[str]:
+    if metadata.damage:
+        return [f"metadata   {metadata.damage}"]
+    entries = f"{_entry_count(metadata)} entries"
+    if _entry_count(metadata):
+        entries += f" from {metadata.first_index} to {metadata.last_index}"
+    covered = metadata.snapshot_index
+    return [
+        f"metadata   {entries}, {metadata.bytes} bytes",
+        f"snapshot   {f'of index {covered}' if covered else 'none'}",
+        f"streams    {metadata.streams} with {metadata.partitions} partitions",
+        *(f"next start {finding}" for finding in metadata.findings),
+    ]
+
+
+def _metadata_findings(metadata: MetadataReport) -> Iterator[Finding]:
+    if metadata.damage:
+        yield Finding(Severity.ERROR, metadata.path, metadata.position, metadata.damage)
+    for text in metadata.findings:
+        yield Finding(Severity.NOTE, METADATA_DIRECTORY, 0, text)
 
 
 def _rows(logs: Sequence[LogReport]) -> list[tuple[str, ...]]:

@@ -1,0 +1,102 @@
+"""What the metadata log of a data directory holds, and whether the next start would take it.
+
+The files are copied into memory and opened there as a start opens them, so the tools judge by the
+very rules of recovery and the directory stays as it is. A metadata log is small: a snapshot and
+some thousand commands.
+"""
+
+from typing import Final, NamedTuple
+
+from liftbridge_broker.adapters.memory.files import MemoryFiles
+from liftbridge_broker.errors import CorruptionError
+from liftbridge_broker.model.ids import MetadataIndex
+from liftbridge_broker.node.metadata import MetadataDriver
+from liftbridge_broker.ports.files import Files, Token
+from liftbridge_broker.storage.metadata_log import MetadataLog
+
+METADATA_DIRECTORY: Final = "metadata"
+_RESERVE: Final = "reserve"
+_TOKEN: Final = Token(1)
+
+
+class MetadataReport(NamedTuple):
+    """A metadata log.
+
+    Attributes:
+        bytes: Length of its files, without the reserve.
+        first_index: Index of the first command that is still there; behind `last_index` when none.
+        last_index: Index of the last one.
+        snapshot_index: Index that the newest snapshot covers, 0 without one.
+        streams: Streams after the last command.
+        partitions: Their partitions.
+        findings: What the next start puts right by itself.
+        damage: Why the next start is refused, empty when it is not; then nothing else is known.
+        path: Where the damage is.
+        position: Byte of the damage in that file.
+    """
+
+    bytes: int
+    first_index: int = 0
+    last_index: int = 0
+    snapshot_index: int = 0
+    streams: int = 0
+    partitions: int = 0
+    findings: tuple[str, ...] = ()
+    damage: str = ""
+    path: str = METADATA_DIRECTORY
+    position: int = 0
+
+
+def read_metadata(files: Files, proven_index: int) -> MetadataReport:
+    """Read the metadata log; nothing is changed.
+
+    Args:
+        files: The data directory.
+        proven_index: Greatest index that other files prove, such as the id of a stream.
+
+    Raises:
+        FilesError: The disk refused to read.
+    """
+    copy = MemoryFiles()
+    size = 0
+    names = files.list(METADATA_DIRECTORY) if files.exists(METADATA_DIRECTORY) else ()
+    for name in names:
+        path = f"{METADATA_DIRECTORY}/{name}"
+        data = _read(files, path)
+        size += len(data) if name != _RESERVE else 0
+        copy.put(path, data)
+    try:
+        log, recovered = MetadataLog.open(
+            copy, sync_token=_TOKEN, index_min=MetadataIndex(proven_index)
+        )
+        state = MetadataDriver(log, recovered, on_change=_unused, on_failed=_unused).state
+    except CorruptionError as error:
+        what = error.text.removesuffix(f" ({error.path} at byte {error.position})")
+        path = error.path or METADATA_DIRECTORY
+        return MetadataReport(size, damage=what, path=path, position=error.position)
+    first_index = min(int(name[:20]) for name in copy.list(METADATA_DIRECTORY) if _is_log(name))
+    return MetadataReport(
+        size,
+        first_index,
+        log.last_index,
+        recovered.snapshot_index,
+        len(state.streams),
+        state.partition_count,
+        tuple(recovered.findings),
+    )
+
+
+def _unused(*_: object) -> None:
+    """Nothing is changed, so nothing is told."""
+
+
+def _is_log(name: str) -> bool:
+    return name.endswith(".log") and name[:20].isdecimal()
+
+
+def _read(files: Files, path: str) -> bytes:
+    handle = files.open(path)
+    try:
+        return files.read(handle, 0, files.size(handle))
+    finally:
+        files.close(handle)
