@@ -3,24 +3,53 @@
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
 from liftbridge_broker.controller.commands import (
+    AlterPartition,
     AlterStream,
+    Bootstrap,
+    BrokerLoad,
+    CancelReassignment,
+    ChangeLeader,
     Command,
+    CordonBroker,
     CreateStream,
+    DeclareUnclean,
     DeleteStream,
+    ElectPreferred,
+    FenceBroker,
     InitPublisher,
+    IsrMember,
+    LeaderChange,
+    Leadership,
     PauseStream,
+    RecoverUnclean,
     RegisterBroker,
+    RemoveBroker,
+    ReplicaAnswer,
+    Resign,
     ResumeStream,
+    SetFeatureLevel,
     SetReadonly,
+    ShutDownBroker,
+    StartReassignment,
+    UnfenceBroker,
 )
 from liftbridge_broker.controller.replay import apply
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import CorruptionError, LiftbridgeError
-from liftbridge_broker.model.ids import BrokerId, MetadataIndex, PartitionId, StreamName
+from liftbridge_broker.model.ids import (
+    BrokerId,
+    MetadataIndex,
+    PartitionId,
+    PartitionNumber,
+    StreamId,
+    StreamName,
+    partition_id,
+)
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
 from liftbridge_broker.wire.metadata import decode_command, encode_command
 from liftbridge_broker.wire.snapshots import decode_state, encode_state
@@ -28,6 +57,7 @@ from liftbridge_proto.internal.v1 import metadata_pb2 as pb
 
 FUZZ_COUNT = 100_000
 FOO = StreamName("foo")
+A, B = BrokerId("a"), BrokerId("b")
 OVERRIDES = StreamOverrides(
     retention_bytes_max=0,
     retention_messages_max=1,
@@ -56,6 +86,10 @@ CREATION_WITH_EVERYTHING = (
     "4000480750015801600168007004780880010138ffffffffffffffffff01400148015002"
 )
 
+REGISTRATION_WITH_EVERYTHING = (
+    "0a290a01611201691a016422016828cc4830033a0b01808080808080808080014201074a017a5201765801"
+)
+
 GOLDEN: list[tuple[Command, str]] = [
     (REGISTER, "0a1e0a01611201691a016422016828cc4830033a0b0180808080808080808001"),
     (
@@ -64,8 +98,15 @@ GOLDEN: list[tuple[Command, str]] = [
     ),
     (
         CreateStream(
-            name=FOO, subject="s", group="g", replication_factor=-1, partitions=-2,
-            overrides=OVERRIDES, creation_timestamp=-1, is_internal=True, partitions_max=1,
+            name=FOO,
+            subject="s",
+            group="g",
+            replication_factor=-1,
+            partitions=-2,
+            overrides=OVERRIDES,
+            creation_timestamp=-1,
+            is_internal=True,
+            partitions_max=1,
             streams_max=2,
         ),
         CREATION_WITH_EVERYTHING,
@@ -83,10 +124,105 @@ GOLDEN: list[tuple[Command, str]] = [
     ),
     (ResumeStream(name=FOO, partitions=(0, 2)), "32090a03666f6f12020004"),
     (SetReadonly(name=FOO), "3a070a03666f6f1801"),
-    (SetReadonly(name=FOO, partitions=(3,), readonly=False, is_internal=True),
-     "3a0a0a03666f6f1201062001"),
+    (
+        SetReadonly(name=FOO, partitions=(3,), readonly=False, is_internal=True),
+        "3a0a0a03666f6f1201062001",
+    ),
     (InitPublisher(stream=FOO, publisher="p"), "42080a03666f6f120170"),
-]  # fmt: skip
+    (
+        replace(
+            REGISTER,
+            quarantined_partitions=(PartitionId(7),),
+            zone="z",
+            version="v",
+            feature_level=1,
+        ),
+        REGISTRATION_WITH_EVERYTHING,
+    ),
+    (
+        CreateStream(
+            name=FOO,
+            subject="s",
+            min_isr_default=2,
+            load=(BrokerLoad(A, 3),),
+            fsync_policy_default=FsyncPolicy.COMMIT,
+            unclean_mode_default=UncleanMode.MANUAL,
+        ),
+        "12220a03666f6f12017320022802320048904e50a08d0658026003680172050a01611003",
+    ),
+    (
+        AlterStream(
+            name=FOO, overrides=StreamOverrides(), replication_factor=3, load=(BrokerLoad(A, 0),)
+        ),
+        "220e0a03666f6f120020062a030a0161",
+    ),
+    (Bootstrap(cluster_id="c", feature_level=1), "4a050a01631001"),
+    (
+        UnfenceBroker(broker=A, broker_epoch=3, applied_index=4, want_fence=True),
+        "52090a0161100318042001",
+    ),
+    (FenceBroker(broker=A, broker_epoch=3), "5a050a01611003"),
+    (ShutDownBroker(broker=A, broker_epoch=3), "62050a01611003"),
+    (CordonBroker(broker=A, draining=True), "6a070a016110011801"),
+    (RemoveBroker(broker=A, broker_epoch=3), "72050a01611003"),
+    (SetFeatureLevel(feature_level=2), "7a020802"),
+    (
+        AlterPartition(
+            broker=A,
+            broker_epoch=3,
+            partition_id=PartitionId(1),
+            leader_epoch=5,
+            partition_epoch=6,
+            isr=(IsrMember(A, -1), IsrMember(B, 2**40)),
+            is_recovering=True,
+        ),
+        "8201200a0161100318012005280632050a01611001320a0a0162108080808080403801",
+    ),
+    (
+        StartReassignment(partition_id=PartitionId(1), target=(A, B), partition_epoch=6),
+        "8a010a08011201611201621806",
+    ),
+    (
+        CancelReassignment(partition_id=PartitionId(1), partition_epoch=6, is_unclean=True),
+        "920106080110061801",
+    ),
+    (
+        ElectPreferred(partitions=(PartitionId(1), PartitionId(2**63))),
+        "9a010d0a0b0180808080808080808001",
+    ),
+    (
+        RecoverUnclean(
+            partition_id=PartitionId(1),
+            chosen=A,
+            partition_epoch=6,
+            mode=UncleanMode.BALANCED,
+            answers=(ReplicaAnswer(B, 1, 2, 3),),
+        ),
+        "a201140801120161180620022a090a0162100118022003",
+    ),
+    (
+        ChangeLeader(changes=(LeaderChange(PartitionId(1), 5, 6, A),)),
+        "aa010b0a09080110051806220161",
+    ),
+    (
+        DeclareUnclean(
+            broker=A, broker_epoch=3, partition_id=PartitionId(1), replica_epoch=4, reason="rot"
+        ),
+        "b2010e0a01611003180120042a03726f74",
+    ),
+    (
+        Resign(
+            broker=A,
+            broker_epoch=3,
+            partitions=(Leadership(PartitionId(1), 5),),
+            leaves_isr=True,
+            successor=B,
+            reason="full",
+        ),
+        "ba01160a016110031a040801100520012a0162320466756c6c",
+    ),
+    (SetFeatureLevel(feature_level=0), "7a00"),
+]
 
 
 @pytest.mark.parametrize(("command", "golden"), GOLDEN)
@@ -103,7 +239,7 @@ def test_a_command_cut_anywhere_is_refused_or_another_whole_one(command: Command
             decode_command(data[:length])
 
 
-@pytest.mark.parametrize("data", [b"", b"\xfa\x01\x00", b"\x4a\x00"])
+@pytest.mark.parametrize("data", [b"", b"\xfa\x01\x00", b"\xfa\x0f\x00"])
 def test_an_unknown_command_is_refused(data: bytes) -> None:
     with pytest.raises(CorruptionError, match="does not know"):
         decode_command(data)
@@ -138,22 +274,41 @@ def test_numbers_beyond_their_field_are_a_mistake_of_the_caller() -> None:
 
 
 def sample_state() -> ClusterState:
+    """Three brokers, a stream with pools and a reassignment, one being recovered, one deleted."""
+    foo = [partition_id(StreamId(9), PartitionNumber(number)) for number in range(3)]
+    bar = partition_id(StreamId(10), PartitionNumber(0))
+    a, b, c = BrokerId("a"), BrokerId("b"), BrokerId("c")
+    new = replace(REGISTER, previous_broker_epoch=0, zone="z", version="1", feature_level=2)
     state = ClusterState()
     commands: list[Command] = [
-        replace(REGISTER, previous_broker_epoch=0),
-        replace(REGISTER, broker=BrokerId("b")),
+        Bootstrap(cluster_id="cluster", feature_level=0),
+        new,
+        replace(new, broker=b),
+        replace(new, broker=c),
+        UnfenceBroker(broker=a, broker_epoch=2, applied_index=2),
+        UnfenceBroker(broker=b, broker_epoch=3, applied_index=4),
+        UnfenceBroker(broker=c, broker_epoch=4, applied_index=4),
+        SetFeatureLevel(feature_level=1),
         CreateStream(
             name=FOO, subject="s.*", group="g", partitions=3, replication_factor=2,
-            overrides=OVERRIDES, creation_timestamp=7,
+            overrides=replace(OVERRIDES, min_isr=2), creation_timestamp=7,
         ),
-        CreateStream(name=StreamName("bar"), subject="t"),
+        CreateStream(name=StreamName("bar"), subject="t", min_isr_default=1),
         PauseStream(name=FOO, partitions=(0,), resume_all=True),
         PauseStream(name=FOO, partitions=(1,), is_automatic=True),
         SetReadonly(name=FOO, partitions=(2,)),
         InitPublisher(stream=FOO, publisher="q"),
         InitPublisher(stream=FOO, publisher="p"),
         InitPublisher(stream=FOO, publisher="q"),
-        replace(REGISTER, incarnation_id="again"),
+        CreateStream(name=StreamName("gone"), subject="u"),
+        DeleteStream(name=StreamName("gone")),
+        StartReassignment(partition_id=foo[1], target=(c, a)),
+        FenceBroker(broker=a, broker_epoch=2),
+        DeclareUnclean(broker=b, broker_epoch=3, partition_id=foo[0], replica_epoch=9),
+        replace(new, incarnation_id="again", quarantined_partitions=(bar,)),
+        CordonBroker(broker=c, draining=True),
+        ShutDownBroker(broker=c, broker_epoch=4),
+        UnfenceBroker(broker=a, broker_epoch=22, applied_index=24),
     ]  # fmt: skip
     for index, command in enumerate(commands, start=1):
         answer = apply(state, MetadataIndex(index), command).answer
@@ -162,12 +317,14 @@ def sample_state() -> ClusterState:
 
 
 GOLDEN_STATE = (
-    "080b12150a0161100b1a05616761696e2201642a016830cc4812110a016210021a01692201642a016830cc48"
-    "1a9e0108031203666f6f1a03732e2a220167280732290800100118ffffffffffffffff7f2003280430053806"
-    "40004807500158016001680070047808800101380142160a020001120200011800200b280b300b38017a0203"
-    "0342160a02010012020001180020032806380140017a02030342160a020001120200011800200b280b300b48"
-    "017a0203034a050a017010094a070a01711008180150025801680270021a25080412036261721a0174320042"
-    "0f0a01011201001800200428047a01045001580168027002"
+    "0819121d0a016110161a05616761696e2201642a016830cc483a017a420131480212190a016210031a016922"
+    "01642a016830cc483a017a420131480212210a016310041a01692201642a016830cc483a017a420131480258"
+    "016018680170011aa50108091203666f6f1a03732e2a220167280732290800100118ffffffffffffffff7f20"
+    "0328043005380640004807500158026001680070047808800101380142120a0200012015281638015a020001"
+    "7a02161542210a0301020012010018002009281838014001520101620201026a01027a0309091642160a0202"
+    "0012010018002009281648015a01017a0209164a050a0170100f4a070a0171100e180150025802680470011a"
+    "2b080a12036261721a0174320042130a0100120100180020192819301970017a011650015801600168027002"
+    "2207636c75737465722801320408111012399c96a5dbcafbb79c"
 )
 
 
@@ -180,7 +337,7 @@ def test_a_snapshot_gives_the_state_back() -> None:
     assert encode_state(restored) == data
     assert list(restored.streams[state.stream_ids[FOO]].publishers) == ["p", "q"]
     assert restored.partition_count == 4
-    assert restored.publisher_epochs == {8: 1, 9: 0}
+    assert restored.publisher_epochs == {14: 1, 15: 0}
 
 
 def test_a_snapshot_of_nothing_is_empty() -> None:
@@ -202,37 +359,86 @@ def test_a_snapshot_cut_anywhere_never_raises_anything_else() -> None:
             continue
         whole += 1
     # Only what ends between two entries of the outermost level can be read at all.
-    assert whole <= 5
+    assert whole <= 12
 
 
 Damage = Callable[[pb.Snapshot], object]
+
+
+def set_in(path: str, value: object) -> Damage:
+    """Put a value into the field that a path such as `streams.0.name` leads to."""
+    *way, name = path.split(".")
+
+    def damage(snapshot: pb.Snapshot) -> None:
+        target: Any = snapshot
+        for step in way:
+            target = target[int(step)] if step.isdigit() else getattr(target, step)
+        if isinstance(value, list):
+            target.ClearField(name)
+            getattr(target, name).extend(value)
+        else:
+            setattr(target, name, value)
+
+    return damage
+
+
+def of_partition(number: int, name: str, value: object) -> Damage:
+    return set_in(f"streams.0.partitions.{number}.{name}", value)
+
+
 DAMAGES: list[tuple[str, Damage]] = [
     ("broker a twice", lambda s: s.brokers.add(broker="a")),
-    ("a broker epoch ahead", lambda s: setattr(s.brokers[0], "broker_epoch", 99)),
-    ("stream id 3 out of order", lambda s: setattr(s.streams[1], "stream_id", 3)),
-    ("stream id 99 out of order", lambda s: setattr(s.streams[1], "stream_id", 99)),
-    ("stream id 0 out of order", lambda s: setattr(s.streams[0], "stream_id", 0)),
-    ("stream foo twice", lambda s: setattr(s.streams[1], "name", "foo")),
+    ("a broker epoch ahead", set_in("brokers.0.broker_epoch", 99)),
+    ("a broker epoch ahead", set_in("brokers.2.controlled_shutdown_index", 99)),
+    ("broker a gone and alive", set_in("brokers.0.removed", 1)),
+    ("broker c half drained", set_in("brokers.2.cordoned", 0)),
+    ("stream id 9 out of order", set_in("streams.1.stream_id", 9)),
+    ("stream id 99 out of order", set_in("streams.1.stream_id", 99)),
+    ("stream id 0 out of order", set_in("streams.0.stream_id", 0)),
+    ("stream foo twice", set_in("streams.1.name", "foo")),
     ("with 0 partitions", lambda s: s.streams[0].ClearField("partitions")),
-    ("partition epoch ahead", lambda s: setattr(s.streams[0].partitions[0], "partition_epoch", 99)),
-    ("unknown broker", lambda s: s.streams[0].partitions[0].replicas.append(2)),
-    ("distinct replicas", lambda s: s.streams[0].partitions[0].replicas.append(0)),
-    ("distinct replicas", lambda s: s.streams[0].partitions[0].ClearField("replicas")),
-    ("disordered isr", lambda s: s.streams[0].partitions[0].isr.append(0)),
-    ("isr elsewhere", lambda s: s.streams[0].partitions[0].isr.append(2)),
-    ("led out of sync", lambda s: setattr(s.streams[0].partitions[0], "leader", 5)),
-    ("led out of sync", lambda s: s.streams[0].partitions[0].ClearField("isr")),
-    ("disordered epochs", lambda s: setattr(s.streams[0].partitions[1], "leader_epoch", 11)),
-    ("disordered epochs", lambda s: setattr(s.streams[0].partitions[1], "leader_epoch", 1)),
-    ("disordered epochs", lambda s: setattr(s.streams[0].partitions[1], "unclean_epoch", 5)),
-    ("disordered pause", lambda s: setattr(s.streams[0].partitions[2], "auto_paused", True)),
+    ("partition epoch ahead", of_partition(0, "partition_epoch", 99)),
+    ("unknown broker", of_partition(0, "replicas", [0, 9])),
+    ("distinct replicas", of_partition(0, "replicas", [0, 0])),
+    ("distinct replicas", of_partition(0, "replicas", [])),
+    ("disordered isr", of_partition(1, "isr", [1, 0])),
+    ("isr elsewhere", of_partition(1, "isr", [9])),
+    ("disordered elr", of_partition(1, "elr", [1, 1])),
+    ("elr elsewhere", of_partition(1, "elr", [9])),
+    ("disordered last_known_elr", of_partition(0, "last_known_elr", [1, 0])),
+    ("adding elsewhere", of_partition(1, "adding", [9])),
+    ("moving to an unknown replica", of_partition(1, "target", [1, 9])),
+    ("moving to an unknown replica", of_partition(1, "target", [1, 2, 1])),
+    ("adding what it does not want", of_partition(1, "target", [1])),
+    ("adding before the last", of_partition(1, "adding", [1])),
+    ("adding all it has", lambda s: (of_partition(1, "adding", [0, 1, 2])(s),
+                                     of_partition(1, "target", [0, 1, 2])(s))),
+    ("led out of sync", of_partition(1, "leader", 5)),
+    ("led out of sync", of_partition(1, "isr", [])),
+    ("in sync and merely eligible", of_partition(1, "elr", [0])),
+    ("recovering without cause", of_partition(1, "is_recovering", 1)),
+    ("recovering without cause", of_partition(2, "is_recovering", 1)),
+    ("disordered epochs", of_partition(1, "leader_epoch", 25)),
+    ("disordered epochs", of_partition(1, "leader_epoch", 1)),
+    ("disordered epochs", of_partition(1, "unclean_epoch", 10)),
+    ("disordered epochs", of_partition(1, "replica_epochs", [9, 9, 25])),
+    ("an epoch of each replica", of_partition(1, "replica_epochs", [9])),
+    ("disordered pause", of_partition(2, "auto_paused", 1)),
     ("a publisher twice", lambda s: s.streams[0].publishers.add(publisher="p", publisher_id=1)),
-    ("a publisher id twice", lambda s: s.streams[1].publishers.add(publisher="x", publisher_id=8)),
-    ("a publisher id twice", lambda s: s.streams[0].publishers.add(publisher="x", publisher_id=8)),
+    ("a publisher id twice", lambda s: s.streams[1].publishers.add(publisher="x", publisher_id=14)),
+    ("a publisher id twice", lambda s: s.streams[0].publishers.add(publisher="x", publisher_id=14)),
     ("a publisher id ahead", lambda s: s.streams[0].publishers.add(publisher="x")),
     ("a publisher id ahead", lambda s: s.streams[1].publishers.add(publisher="x", publisher_id=99)),
-    ("is not known", lambda s: setattr(s.streams[0].overrides, "fsync_policy", 9)),
-]
+    ("is not known", set_in("streams.0.overrides.fsync_policy", 9)),
+    ("fsync policy 9 is not known", set_in("streams.0.fsync_policy", 9)),
+    ("unclean mode 9 is not known", set_in("streams.0.unclean_mode", 9)),
+    ("stream 9 deleted and not", lambda s: s.deleted.add(stream_id=9, deleted_index=20)),
+    ("stream 17 deleted and not", lambda s: s.deleted.add(stream_id=17, deleted_index=20)),
+    ("stream 5 deleted out of order", lambda s: s.deleted.add(stream_id=5, deleted_index=6)),
+    ("stream 19 deleted out of order", lambda s: s.deleted.add(stream_id=19, deleted_index=99)),
+    ("stream 0 deleted out of order", lambda s: s.deleted.add(stream_id=0, deleted_index=20)),
+    ("10001 deleted streams", lambda s: [s.deleted.add() for _ in range(10_000)]),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("fault", "damage"), DAMAGES, ids=[fault for fault, _ in DAMAGES])

@@ -13,6 +13,7 @@ from liftbridge_broker.errors import (
     InvalidRequestError,
     LimitError,
     NotFoundError,
+    UnavailableError,
 )
 from liftbridge_broker.model.ids import PartitionNumber
 from liftbridge_broker.model.streams import StreamOverrides
@@ -73,14 +74,26 @@ def check_partition_count(partitions: int, partitions_max: int) -> int:
     return partitions or 1
 
 
-def check_replication_factor(replication_factor: int, broker_count: int) -> int:
-    """Number of replicas asked for, 0 meaning 1 and -1 every broker."""
-    resolved = broker_count if replication_factor == -1 else replication_factor or 1
+def check_replication_factor(
+    replication_factor: int, broker_count: int, placeable_count: int
+) -> int:
+    """Number of replicas asked for, 0 meaning 1 and -1 every broker that takes replicas.
+
+    Args:
+        replication_factor: What was asked for.
+        broker_count: Brokers of the cluster.
+        placeable_count: Those of them that take new replicas at present.
+    """
+    resolved = placeable_count if replication_factor == -1 else replication_factor or 1
     if resolved <= 0:
         raise InvalidRequestError(f"Invalid replicationFactor {replication_factor}")
     if resolved > broker_count:
         raise InvalidRequestError(
             f"Invalid replicationFactor {resolved}, cluster size {broker_count}"
+        )
+    if resolved > placeable_count:  # guard C15.live
+        raise UnavailableError(
+            f"{placeable_count} of {resolved} brokers needed take replicas at present"
         )
     return resolved
 

@@ -4,9 +4,10 @@ A record tells the outcome, never the wish, so that replay has nothing to decide
 to changes, such as the node, match on the same records.
 """
 
+from enum import StrEnum
 from typing import NamedTuple
 
-from liftbridge_broker.controller.state import BrokerState, PublisherState
+from liftbridge_broker.controller.state import BrokerState, PublisherState, StreamPolicy
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import (
     BrokerId,
@@ -22,28 +23,67 @@ from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOverrides
 
 
-class BrokerRegistered(NamedTuple):
-    """A broker has a new session."""
+class Cause(StrEnum):
+    """Why a broker or a partition changed, for those who watch."""
+
+    REGISTERED = "registered"
+    UNFENCED = "unfenced"
+    FENCED = "fenced"
+    SHUTTING_DOWN = "shutting_down"
+    CORDONED = "cordoned"
+    REMOVED = "removed"
+    ISR_ALTERED = "isr_altered"
+    REASSIGNING = "reassigning"
+    REASSIGNED = "reassigned"
+    REASSIGNMENT_CANCELLED = "reassignment_cancelled"
+    PREFERRED = "preferred"
+    RECOVERED_UNCLEANLY = "recovered_uncleanly"
+    REPORTED = "reported"
+    DECLARED_UNCLEAN = "declared_unclean"
+    RESIGNED = "resigned"
+    STREAM_ALTERED = "stream_altered"
+
+
+class Bootstrapped(NamedTuple):
+    """The cluster has a name."""
+
+    cluster_id: str
+    feature_level: int
+
+
+class FeatureLevelSet(NamedTuple):
+    """Other rules of decision are in force."""
+
+    feature_level: int
+
+
+class BrokerChanged(NamedTuple):
+    """A broker has this state from now on."""
 
     broker: BrokerState
+    cause: Cause
 
 
-class LeaderElected(NamedTuple):
-    """A partition has a new leader epoch, perhaps under the same leader.
+class PartitionChanged(NamedTuple):
+    """A partition has this state from now on.
 
     Attributes:
-        partition_id: The partition.
-        leader: Its leader.
-        isr: Its in-sync set.
-        leader_epoch: Index of this record's command, also the new partition epoch.
-        is_unclean: Whether acknowledged records may have been lost.
+        state: The state; its partition epoch is the index of the command.
+        cause: What brought it about.
     """
 
-    partition_id: PartitionId
-    leader: BrokerId
-    isr: tuple[BrokerId, ...]
-    leader_epoch: LeaderEpoch
-    is_unclean: bool
+    state: PartitionState
+    cause: Cause
+
+    @property
+    def is_election(self) -> bool:
+        """Whether it has a new leader epoch, perhaps under the same leader or under none."""
+        return int(self.state.leader_epoch) == self.state.partition_epoch
+
+    @property
+    def is_unclean(self) -> bool:
+        """Whether acknowledged records may have been lost by this change."""
+        return int(self.state.unclean_epoch) == self.state.partition_epoch
 
 
 class StreamCreated(NamedTuple):
@@ -55,23 +95,26 @@ class StreamCreated(NamedTuple):
     group: str
     creation_timestamp: int
     overrides: StreamOverrides
+    policy: StreamPolicy
     partitions: tuple[PartitionState, ...]
 
 
 class StreamDeleted(NamedTuple):
-    """A stream is gone; its partition ids never come back."""
+    """A stream is gone; its partition ids never come back. `deleted_index` is the command's."""
 
     stream_id: StreamId
     name: StreamName
     partition_ids: tuple[PartitionId, ...]
+    deleted_index: MetadataIndex
 
 
 class StreamAltered(NamedTuple):
-    """A stream has these settings other than the defaults."""
+    """A stream has these settings other than the defaults, and this policy."""
 
     stream_id: StreamId
     name: StreamName
     overrides: StreamOverrides
+    policy: StreamPolicy
 
 
 class PartitionsPaused(NamedTuple):
@@ -130,8 +173,10 @@ class PublisherForgotten(NamedTuple):
 
 
 Record = (
-    BrokerRegistered
-    | LeaderElected
+    Bootstrapped
+    | FeatureLevelSet
+    | BrokerChanged
+    | PartitionChanged
     | StreamCreated
     | StreamDeleted
     | StreamAltered
@@ -159,7 +204,37 @@ class StreamIdAnswer(NamedTuple):
     stream_id: StreamId
 
 
-Answer = Done | BrokerEpochAnswer | StreamIdAnswer | PublisherState
+class PartitionAnswer(NamedTuple):
+    """Answer to a command about one partition: what came of it.
+
+    Attributes:
+        leader: Leader from now on.
+        leader_epoch: Its epoch.
+        partition_epoch: Epoch of the partition.
+        is_new_leader: Whether another one leads than before: NEW_LEADER_ELECTED of the protocol.
+    """
+
+    leader: BrokerId | None
+    leader_epoch: LeaderEpoch
+    partition_epoch: MetadataIndex
+    is_new_leader: bool
+
+
+class PartitionOutcome(NamedTuple):
+    """What became of one partition of a list; code and text are empty when it was done."""
+
+    partition_id: PartitionId
+    code: str
+    text: str
+
+
+class Outcomes(NamedTuple):
+    """Answer to a command about a list of partitions, in its order."""
+
+    outcomes: tuple[PartitionOutcome, ...]
+
+
+Answer = Done | BrokerEpochAnswer | StreamIdAnswer | PublisherState | PartitionAnswer | Outcomes
 """What a command is answered with; `InitPublisher` with the publisher's new state."""
 
 

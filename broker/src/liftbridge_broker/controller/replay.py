@@ -1,14 +1,17 @@
 """Replay: records change the state, and nothing else does. It never decides and never refuses."""
 
 from dataclasses import replace
+from hashlib import blake2b
 from typing import assert_never
 
 from liftbridge_broker.controller.commands import Command
 from liftbridge_broker.controller.decide import decide
 from liftbridge_broker.controller.records import (
-    BrokerRegistered,
+    Bootstrapped,
+    BrokerChanged,
     Decision,
-    LeaderElected,
+    FeatureLevelSet,
+    PartitionChanged,
     PartitionsPaused,
     PartitionsResumed,
     PublisherForgotten,
@@ -19,8 +22,9 @@ from liftbridge_broker.controller.records import (
     StreamCreated,
     StreamDeleted,
 )
-from liftbridge_broker.controller.state import ClusterState, StreamPolicy, StreamState
+from liftbridge_broker.controller.state import DELETED_MAX, ClusterState, StreamState
 from liftbridge_broker.model.ids import MetadataIndex, number_of, stream_of
+from liftbridge_broker.model.partitions import PartitionState
 
 
 def apply(state: ClusterState, index: MetadataIndex, command: Command) -> Decision:
@@ -37,24 +41,41 @@ def apply(state: ClusterState, index: MetadataIndex, command: Command) -> Decisi
     decision = decide(state, index, command)
     for record in decision.records:
         replay(state, record)
-    state.applied_index = index
+    _advance(state, index, decision.records)
     return decision
+
+
+def skip(state: ClusterState, index: MetadataIndex) -> None:
+    """Count an entry of the log that is no command.
+
+    Args:
+        state: State after entry `index - 1`; changed in place.
+        index: Index of the entry.
+    """
+    assert index == state.applied_index + 1
+    _advance(state, index, ())
+
+
+def _advance(state: ClusterState, index: MetadataIndex, records: tuple[Record, ...]) -> None:
+    """Count an entry, and chain what it did to all that was done before.
+
+    Nodes compare the chain at equal indices: one that decided otherwise is found (I16). What is
+    hashed is how Python prints the records, so only nodes of one version can be compared.
+    """
+    done = repr((state.chain, index, records)).encode()
+    state.chain = int.from_bytes(blake2b(done, digest_size=8).digest())
+    state.applied_index = index
 
 
 def replay(state: ClusterState, record: Record) -> None:
     """Put the values of a record in place."""
     match record:
-        case BrokerRegistered(broker):
-            # An assignment keeps the place of a broker that registers again.
-            state.brokers[broker.broker] = broker
-        case LeaderElected():
-            _replay_election(state, record)
-        case StreamCreated():
-            _replay_creation(state, record)
-        case StreamDeleted():
-            state.drop_stream(record.stream_id)
-        case StreamAltered():
-            state.streams[record.stream_id].overrides = record.overrides
+        case Bootstrapped() | FeatureLevelSet() | BrokerChanged():
+            _replay_cluster(state, record)
+        case PartitionChanged():
+            _replay_partition(state, record.state)
+        case StreamCreated() | StreamDeleted() | StreamAltered():
+            _replay_stream(state, record)
         case PartitionsPaused() | PartitionsResumed() | ReadonlySet():
             _replay_flags(state.streams[record.stream_id], record)
         case PublisherInitialised() | PublisherForgotten():
@@ -63,20 +84,52 @@ def replay(state: ClusterState, record: Record) -> None:
             assert_never(record)
 
 
-def _replay_election(state: ClusterState, record: LeaderElected) -> None:
-    partitions = state.streams[stream_of(record.partition_id)].partitions
-    number = number_of(record.partition_id)
+def _replay_cluster(
+    state: ClusterState, record: Bootstrapped | FeatureLevelSet | BrokerChanged
+) -> None:
+    match record:
+        case Bootstrapped():
+            state.cluster_id = record.cluster_id
+            state.feature_level = record.feature_level
+        case FeatureLevelSet():
+            state.feature_level = record.feature_level
+        case BrokerChanged(broker):
+            # An assignment keeps the place of a broker that registers again.
+            state.brokers[broker.broker] = broker
+        case _:
+            assert_never(record)
+
+
+def _replay_stream(
+    state: ClusterState, record: StreamCreated | StreamDeleted | StreamAltered
+) -> None:
+    match record:
+        case StreamCreated():
+            _replay_creation(state, record)
+        case StreamDeleted():
+            state.drop_stream(record.stream_id)
+            state.deleted[record.stream_id] = record.deleted_index
+            if len(state.deleted) > DELETED_MAX:
+                del state.deleted[next(iter(state.deleted))]
+        case StreamAltered():
+            stream = state.streams[record.stream_id]
+            stream.overrides = record.overrides
+            stream.policy = record.policy
+        case _:
+            assert_never(record)
+
+
+def _replay_partition(state: ClusterState, after: PartitionState) -> None:
+    partitions = state.streams[stream_of(after.partition_id)].partitions
+    number = number_of(after.partition_id)
     before = partitions[number]
-    assert record.leader in record.isr
-    assert record.leader_epoch > before.leader_epoch
-    partitions[number] = replace(
-        before,
-        leader=record.leader,
-        isr=record.isr,
-        leader_epoch=record.leader_epoch,
-        partition_epoch=MetadataIndex(record.leader_epoch),
-        unclean_epoch=record.leader_epoch if record.is_unclean else before.unclean_epoch,
-    )
+    assert after.partition_epoch > before.partition_epoch
+    assert after.leader_epoch >= before.leader_epoch
+    assert after.unclean_epoch >= before.unclean_epoch
+    assert after.leader is None or after.leader in after.isr
+    assert not set(after.isr) & set(after.elr)
+    assert len(after.replica_epochs) == len(after.replicas)
+    partitions[number] = after
 
 
 def _replay_creation(state: ClusterState, record: StreamCreated) -> None:
@@ -88,7 +141,7 @@ def _replay_creation(state: ClusterState, record: StreamCreated) -> None:
             group=record.group,
             creation_timestamp=record.creation_timestamp,
             overrides=record.overrides,
-            policy=StreamPolicy(replication_factor=len(record.partitions[0].replicas)),
+            policy=record.policy,
             partitions=list(record.partitions),
         )
     )

@@ -170,7 +170,12 @@ def effective_min_isr(stream: StreamState, partition: PartitionState) -> int:
 
     While replicas are being added the former number counts, so that growth refuses nobody.
     """
-    return max(1, min(stream.policy.min_isr, partition.replication_factor))
+    return min_isr_of(stream.policy, partition.replication_factor)
+
+
+def min_isr_of(policy: StreamPolicy, replication_factor: int) -> int:
+    """In-sync replicas that a commit needs when there are `replication_factor` replicas."""
+    return max(1, min(policy.min_isr, replication_factor))
 
 
 def is_commit_mode(stream: StreamState, partition: PartitionState) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Protocol
 
 from liftbridge_broker.controller.records import (
-    LeaderElected,
+    PartitionChanged,
     PartitionsPaused,
     PartitionsResumed,
     PublisherInitialised,
@@ -28,6 +28,7 @@ from liftbridge_broker.model.ids import (
     PartitionNumber,
     StreamId,
     partition_id,
+    stream_of,
 )
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions
@@ -88,8 +89,8 @@ def take_records(
                 _delete(owner, record, now, wall_ns)
             case StreamAltered():
                 _alter(owner, record, now)
-            case LeaderElected():
-                _lead(owner, record)
+            case PartitionChanged():
+                _lead(owner, record, now)
             case PartitionsPaused():
                 _pause(owner, record, now, wall_ns)
             case PartitionsResumed():
@@ -109,13 +110,7 @@ def _ids(stream_id: StreamId, numbers: Sequence[PartitionNumber]) -> list[Partit
 def _create(owner: PartitionOwner, record: StreamCreated, now: Instant) -> None:
     stream = owner.state.streams[record.stream_id]
     for state in record.partitions:
-        try:
-            owner.open_partition(stream, state, now)
-        except FilesError as error:
-            owner.transition(
-                "partition_offline",
-                {"stream": stream.name, "partition": state.number, "reason": error.text},
-            )
+        _open(owner, stream, state, now)
     owner.transition(
         "stream_created",
         {
@@ -124,6 +119,16 @@ def _create(owner: PartitionOwner, record: StreamCreated, now: Instant) -> None:
             "partitions": len(record.partitions),
         },
     )
+
+
+def _open(owner: PartitionOwner, stream: StreamState, state: PartitionState, now: Instant) -> None:
+    try:
+        owner.open_partition(stream, state, now)
+    except FilesError as error:
+        owner.transition(
+            "partition_offline",
+            {"stream": stream.name, "partition": state.number, "reason": error.text},
+        )
 
 
 def _delete(owner: PartitionOwner, record: StreamDeleted, now: Instant, wall_ns: int) -> None:
@@ -145,11 +150,17 @@ def _alter(owner: PartitionOwner, record: StreamAltered, now: Instant) -> None:
     owner.transition("stream_altered", {"stream": record.name, "changes": changed})
 
 
-def _lead(owner: PartitionOwner, record: LeaderElected) -> None:
-    partition = owner.partitions.get(record.partition_id)
-    if partition is not None and record.leader == owner.broker:
-        partition.leader_epoch = record.leader_epoch
-        partition.log.epochs.assign(record.leader_epoch, partition.log.log_end_offset)
+def _lead(owner: PartitionOwner, record: PartitionChanged, now: Instant) -> None:
+    """Lead in a new epoch; what was open before stays open through the time without a leader."""
+    state = record.state
+    if state.leader != owner.broker or not record.is_election:
+        return
+    partition = owner.partitions.get(state.partition_id)
+    if partition is None:
+        _open(owner, owner.state.streams[stream_of(state.partition_id)], state, now)
+        return
+    partition.leader_epoch = state.leader_epoch
+    partition.log.epochs.assign(state.leader_epoch, partition.log.log_end_offset)
 
 
 def _watch_publishers(owner: PartitionOwner, record: PublisherInitialised) -> None:

@@ -11,15 +11,30 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from liftbridge_broker.controller.commands import (
+    AlterPartition,
     AlterStream,
+    Bootstrap,
+    CancelReassignment,
+    ChangeLeader,
     Command,
+    CordonBroker,
     CreateStream,
+    DeclareUnclean,
     DeleteStream,
+    ElectPreferred,
+    FenceBroker,
     InitPublisher,
     PauseStream,
+    RecoverUnclean,
     RegisterBroker,
+    RemoveBroker,
+    Resign,
     ResumeStream,
+    SetFeatureLevel,
     SetReadonly,
+    ShutDownBroker,
+    StartReassignment,
+    UnfenceBroker,
 )
 from liftbridge_broker.controller.decide import decide
 from liftbridge_broker.controller.records import Answer, Record, StreamDeleted
@@ -49,6 +64,21 @@ Reply = Callable[[Answer | LiftbridgeError], None]
 
 _FAILURES: Final[dict[type[Command], str]] = {
     RegisterBroker: "Failed to register broker",
+    Bootstrap: "Failed to bootstrap cluster",
+    UnfenceBroker: "Failed to unfence broker",
+    FenceBroker: "Failed to fence broker",
+    ShutDownBroker: "Failed to shut down broker",
+    CordonBroker: "Failed to cordon broker",
+    RemoveBroker: "Failed to remove broker",
+    SetFeatureLevel: "Failed to set feature level",
+    AlterPartition: "Failed to alter in-sync set",
+    StartReassignment: "Failed to start reassignment",
+    CancelReassignment: "Failed to cancel reassignment",
+    ElectPreferred: "Failed to elect preferred leaders",
+    RecoverUnclean: "Failed to recover partition",
+    ChangeLeader: "Failed to change leaders",
+    DeclareUnclean: "Failed to declare replica unclean",
+    Resign: "Failed to resign",
     CreateStream: "Failed to replicate partition",
     DeleteStream: "Failed to delete stream",
     AlterStream: "Failed to alter stream",
@@ -59,7 +89,18 @@ _FAILURES: Final[dict[type[Command], str]] = {
 }
 """What a client is told when the log fails a command (spec 1.4), before the cause."""
 
-_ESSENTIAL: Final = (RegisterBroker, DeleteStream)
+_ESSENTIAL: Final = (
+    RegisterBroker,
+    UnfenceBroker,
+    FenceBroker,
+    ShutDownBroker,
+    AlterPartition,
+    RecoverUnclean,
+    ChangeLeader,
+    DeclareUnclean,
+    Resign,
+    DeleteStream,
+)
 
 
 def ignore_snapshot(index: MetadataIndex, size_bytes: int) -> None:

@@ -9,10 +9,18 @@ import contextlib
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import metadata as packages
 from typing import Final
 
 from liftbridge_broker.config.options import BrokerOptions
-from liftbridge_broker.controller.commands import Command, CreateStream, RegisterBroker
+from liftbridge_broker.controller.commands import (
+    FEATURE_LEVEL,
+    Command,
+    CreateStream,
+    RegisterBroker,
+    UnfenceBroker,
+)
+from liftbridge_broker.controller.records import BrokerEpochAnswer
 from liftbridge_broker.errors import AlreadyExistsError, FilesError, LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, MetadataIndex, StreamName
 from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOverrides
@@ -159,7 +167,7 @@ class Core:
             LiftbridgeError: The metadata refused.
         """
         listen, identity = self.options.listen, self.store.identity
-        await self._propose(
+        registered = await self._propose(
             RegisterBroker(
                 broker=identity.broker_id,
                 incarnation_id=secrets.token_hex(16),
@@ -168,6 +176,17 @@ class Core:
                 port=listen.advertised_port,
                 previous_broker_epoch=self.store.clean_broker_epoch or 0,
                 clean_partitions=self.node.verified_partitions(),
+                version=packages.version("liftbridge-broker"),
+                feature_level=FEATURE_LEVEL,
+            )
+        )
+        assert isinstance(registered, BrokerEpochAnswer)
+        # The answer came by way of the log: this broker has applied its registration.
+        await self._propose(
+            UnfenceBroker(
+                broker=identity.broker_id,
+                broker_epoch=registered.broker_epoch,
+                applied_index=self.node.state.applied_index,
             )
         )
         self.is_registered = True

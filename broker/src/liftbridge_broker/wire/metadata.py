@@ -5,25 +5,21 @@ nothing else, so that a field, an entry or an enum value of a newer version stop
 `CorruptionError` instead of being skipped, which would let its state drift from the others'.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Final, TypeVar, assert_never
+from typing import Final, NamedTuple, TypeVar, get_args
 
 from google.protobuf.message import DecodeError, Message
 
 from liftbridge_broker.controller.commands import (
-    AlterStream,
+    BrokerLoad,
     Command,
-    CreateStream,
-    DeleteStream,
-    InitPublisher,
-    PauseStream,
-    RegisterBroker,
-    ResumeStream,
-    SetReadonly,
+    IsrMember,
+    LeaderChange,
+    Leadership,
+    ReplicaAnswer,
 )
 from liftbridge_broker.errors import CorruptionError
-from liftbridge_broker.model.ids import BrokerId, PartitionId, StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
 from liftbridge_proto.internal.v1 import metadata_pb2 as pb
 
@@ -50,6 +46,40 @@ _PLAIN_OVERRIDES: Final = tuple(
     if field.name not in ("fsync_policy", "unclean_mode")
 )
 """Settings that have the same name, type and unit in the message; absent stands for `None`."""
+_COMMANDS: Final[Mapping[str, Callable[..., Command]]] = {
+    kind.__name__: kind for kind in get_args(Command)
+}
+_PARTS: Final[Mapping[str, Callable[..., tuple[object, ...]]]] = {
+    kind.__name__: kind for kind in (BrokerLoad, IsrMember, LeaderChange, Leadership, ReplicaAnswer)
+}
+"""Values that repeated messages stand for. As commands do, they have the name of their message and
+its fields under the same names, so that one pair of functions below does for all of them."""
+
+
+class _Field(NamedTuple):
+    """A field of a message: the names of its enum or message are empty for plain values."""
+
+    name: str
+    enum: str
+    message: str
+    is_repeated: bool
+
+
+_FIELDS: Final[Mapping[str, tuple[_Field, ...]]] = {
+    message.name: tuple(
+        _Field(
+            field.name,
+            "" if field.enum_type is None else field.enum_type.name,
+            "" if field.message_type is None else field.message_type.name,
+            field.is_repeated,
+        )
+        for field in message.fields
+    )
+    for message in pb.DESCRIPTOR.message_types_by_name.values()
+}
+_FSYNC_POLICY: Final = "FsyncPolicy"
+_OVERRIDES: Final = "StreamOverrides"
+_ONEOF_NAMES: Final = {field.message: field.name for field in _FIELDS["Command"]}
 
 
 def encode_command(command: Command) -> bytes:
@@ -59,69 +89,28 @@ def encode_command(command: Command) -> bytes:
         ValueError: A number is outside the range of its field (`metadata.proto`).
     """
     message = pb.Command()
-    match command:
-        case RegisterBroker():
-            _fill_registration(message.register_broker, command)
-        case CreateStream():
-            _fill_creation(message.create_stream, command)
-        case DeleteStream():
-            message.delete_stream.name = command.name
-            message.delete_stream.is_internal = command.is_internal
-        case AlterStream():
-            message.alter_stream.name = command.name
-            message.alter_stream.overrides.CopyFrom(overrides_message(command.overrides))
-            message.alter_stream.is_internal = command.is_internal
-        case PauseStream():
-            _fill_pause(message.pause_stream, command)
-        case ResumeStream():
-            message.resume_stream.name = command.name
-            message.resume_stream.partitions.extend(command.partitions)
-        case SetReadonly():
-            _fill_readonly(message.set_readonly, command)
-        case InitPublisher():
-            message.init_publisher.stream = command.stream
-            message.init_publisher.publisher = command.publisher
-        case _:
-            assert_never(command)
+    _fill(getattr(message, _ONEOF_NAMES[type(command).__name__]), command)
     return message.SerializeToString(deterministic=True)
 
 
-def _fill_registration(target: pb.RegisterBroker, command: RegisterBroker) -> None:
-    target.broker = command.broker
-    target.incarnation_id = command.incarnation_id
-    target.data_dir_id = command.data_dir_id
-    target.host = command.host
-    target.port = command.port
-    target.previous_broker_epoch = command.previous_broker_epoch
-    target.clean_partitions.extend(command.clean_partitions)
-
-
-def _fill_creation(target: pb.CreateStream, command: CreateStream) -> None:
-    target.name = command.name
-    target.subject = command.subject
-    target.group = command.group
-    target.replication_factor = command.replication_factor
-    target.partitions = command.partitions
-    target.overrides.CopyFrom(overrides_message(command.overrides))
-    target.creation_timestamp = command.creation_timestamp
-    target.is_internal = command.is_internal
-    target.partitions_max = command.partitions_max
-    target.streams_max = command.streams_max
-
-
-def _fill_pause(target: pb.PauseStream, command: PauseStream) -> None:
-    target.name = command.name
-    target.partitions.extend(command.partitions)
-    target.resume_all = command.resume_all
-    target.is_automatic = command.is_automatic
-    target.is_internal = command.is_internal
-
-
-def _fill_readonly(target: pb.SetReadonly, command: SetReadonly) -> None:
-    target.name = command.name
-    target.partitions.extend(command.partitions)
-    target.readonly = command.readonly
-    target.is_internal = command.is_internal
+def _fill(target: Message, value: object) -> None:
+    """Put every field of a value into its message, which is present even when all are empty."""
+    target.SetInParent()
+    for field in _FIELDS[target.DESCRIPTOR.name]:
+        given = getattr(value, field.name)
+        if isinstance(given, StreamOverrides):
+            getattr(target, field.name).CopyFrom(overrides_message(given))
+        elif field.enum:
+            is_policy = field.enum == _FSYNC_POLICY
+            values = fsync_policy_value(given) if is_policy else unclean_mode_value(given)
+            setattr(target, field.name, values)
+        elif field.is_repeated and field.message:
+            for item in given:
+                _fill(getattr(target, field.name).add(), item)
+        elif field.is_repeated:
+            getattr(target, field.name).extend(given)
+        else:
+            setattr(target, field.name, given)
 
 
 def overrides_message(overrides: StreamOverrides) -> pb.StreamOverrides:
@@ -193,87 +182,38 @@ def decode_command(data: bytes) -> Command:
         CorruptionError: The bytes are no command of this version.
     """
     message = parse_canonical(pb.Command, data)
-    match message.WhichOneof("command"):
-        case "register_broker":
-            return _registration(message.register_broker)
-        case "create_stream":
-            return _creation(message.create_stream)
-        case None:
-            raise CorruptionError("metadata: a command that this version does not know")
-        case _:
-            return _change(message)
+    name = message.WhichOneof("command")
+    if name is None:
+        raise CorruptionError("metadata: a command that this version does not know")
+    found = getattr(message, name)
+    return _COMMANDS[found.DESCRIPTOR.name](**_values(found))
 
 
-def _change(message: pb.Command) -> Command:
-    """Command about a stream that exists."""
-    match message.WhichOneof("command"):
-        case "delete_stream":
-            deletion = message.delete_stream
-            return DeleteStream(name=StreamName(deletion.name), is_internal=deletion.is_internal)
-        case "alter_stream":
-            return AlterStream(
-                name=StreamName(message.alter_stream.name),
-                overrides=overrides_of(message.alter_stream),
-                is_internal=message.alter_stream.is_internal,
-            )
-        case "pause_stream":
-            return _pause(message.pause_stream)
-        case "resume_stream":
-            return ResumeStream(
-                name=StreamName(message.resume_stream.name),
-                partitions=tuple(message.resume_stream.partitions),
-            )
-        case "set_readonly":
-            return SetReadonly(
-                name=StreamName(message.set_readonly.name),
-                partitions=tuple(message.set_readonly.partitions),
-                readonly=message.set_readonly.readonly,
-                is_internal=message.set_readonly.is_internal,
-            )
-        case "init_publisher":
-            return InitPublisher(
-                stream=StreamName(message.init_publisher.stream),
-                publisher=message.init_publisher.publisher,
-            )
-        case _:
-            raise CorruptionError("metadata: a command that this version does not know")
+def _values(message: Message) -> dict[str, object]:
+    """Fields of a message as arguments of the value it stands for."""
+    fields_of = _FIELDS[message.DESCRIPTOR.name]
+    return {field.name: _value(message, field) for field in fields_of}
 
 
-def _registration(message: pb.RegisterBroker) -> RegisterBroker:
-    return RegisterBroker(
-        broker=BrokerId(message.broker),
-        incarnation_id=message.incarnation_id,
-        data_dir_id=message.data_dir_id,
-        host=message.host,
-        port=message.port,
-        previous_broker_epoch=message.previous_broker_epoch,
-        clean_partitions=tuple(PartitionId(one) for one in message.clean_partitions),
-    )
+def _value(message: Message, field: _Field) -> object:
+    given = getattr(message, field.name)
+    if field.enum:
+        return _enum_member(field, given)
+    if field.message == _OVERRIDES:
+        assert isinstance(message, pb.CreateStream | pb.AlterStream)
+        return overrides_of(message)
+    if field.message:
+        part = _PARTS[field.message]
+        return tuple(part(**_values(item)) for item in given)
+    return tuple(given) if field.is_repeated else given
 
 
-def _creation(message: pb.CreateStream) -> CreateStream:
-    return CreateStream(
-        name=StreamName(message.name),
-        subject=message.subject,
-        group=message.group,
-        replication_factor=message.replication_factor,
-        partitions=message.partitions,
-        overrides=overrides_of(message),
-        creation_timestamp=message.creation_timestamp,
-        is_internal=message.is_internal,
-        partitions_max=message.partitions_max,
-        streams_max=message.streams_max,
-    )
-
-
-def _pause(message: pb.PauseStream) -> PauseStream:
-    return PauseStream(
-        name=StreamName(message.name),
-        partitions=tuple(message.partitions),
-        resume_all=message.resume_all,
-        is_automatic=message.is_automatic,
-        is_internal=message.is_internal,
-    )
+def _enum_member(field: _Field, value: int) -> FsyncPolicy | UncleanMode | None:
+    """Policy or mode of an enum value; only a default may be left open."""
+    found = fsync_policy_of(value) if field.enum == _FSYNC_POLICY else unclean_mode_of(value)
+    if found is None and not field.name.endswith("_default"):
+        raise CorruptionError(f"metadata: no {field.name}")
+    return found
 
 
 def parse_canonical(kind: type[_Message], data: bytes) -> _Message:

@@ -11,11 +11,14 @@ from random import Random
 from liftbridge_broker.adapters.memory.files import MemoryFiles
 from liftbridge_broker.adapters.memory.messaging import MemoryMessaging, Sent
 from liftbridge_broker.controller.commands import (
+    FEATURE_LEVEL,
     Command,
     CreateStream,
     InitPublisher,
     RegisterBroker,
+    UnfenceBroker,
 )
+from liftbridge_broker.controller.records import BrokerEpochAnswer, Done
 from liftbridge_broker.controller.state import PublisherState
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.logformat.frames import Frame, decode_frame, iter_frames
@@ -274,9 +277,18 @@ class NodeWorld:
                 port=9292,
                 previous_broker_epoch=self.store.clean_broker_epoch or 0,
                 clean_partitions=self.node.verified_partitions(),
+                feature_level=FEATURE_LEVEL,
             )
         )
-        assert not isinstance(outcome, LiftbridgeError), outcome
+        assert isinstance(outcome, BrokerEpochAnswer), outcome
+        outcome = self.propose(
+            UnfenceBroker(
+                broker=BrokerId("broker-1"),
+                broker_epoch=outcome.broker_epoch,
+                applied_index=self.node.state.applied_index,
+            )
+        )
+        assert outcome == Done(), outcome
 
     def kill(self) -> None:
         """End the process and keep what it wrote, then start again."""

@@ -1,0 +1,298 @@
+"""Decisions about brokers: sessions, fencing, stopping, leaving (C1 to C3, C13, C20, C21).
+
+Marks such as `# guard C1.removed` name the guards of the replication protocol; a list of tests
+says which test notices that one of them is gone.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from liftbridge_broker.controller.commands import (
+    Bootstrap,
+    CordonBroker,
+    FenceBroker,
+    RegisterBroker,
+    RemoveBroker,
+    SetFeatureLevel,
+    ShutDownBroker,
+    UnfenceBroker,
+)
+from liftbridge_broker.controller.draft import Draft
+from liftbridge_broker.controller.elections import elect, with_isr, with_session
+from liftbridge_broker.controller.reassignment import grow
+from liftbridge_broker.controller.records import (
+    Bootstrapped,
+    BrokerEpochAnswer,
+    Cause,
+    Decision,
+    Done,
+    FeatureLevelSet,
+)
+from liftbridge_broker.controller.state import NOTHING_APPLIED, BrokerState, ClusterState
+from liftbridge_broker.errors import (
+    FailedPreconditionError,
+    InvalidRequestError,
+    LimitError,
+    NotFoundError,
+    StaleBrokerEpochError,
+)
+from liftbridge_broker.model.ids import BrokerId, MetadataIndex
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.model.subjects import check_group
+
+BROKERS_MAX: Final = 1_024
+"""Brokers of a cluster, those that left included, so that no requests take all memory."""
+
+
+def bootstrap(state: ClusterState, index: MetadataIndex, command: Bootstrap) -> Decision:
+    """The first name stays; asking for it again is answered alike."""
+    if not command.cluster_id:
+        raise InvalidRequestError("Invalid cluster id, cannot be empty")
+    if state.cluster_id == command.cluster_id:
+        return Decision((), Done())
+    if state.cluster_id:  # guard Bootstrap.once
+        raise FailedPreconditionError(
+            f"cluster is {state.cluster_id} already, not {command.cluster_id}"
+        )
+    draft = Draft(state, index)
+    _check_feature_level(state, command.feature_level)
+    draft.records.append(Bootstrapped(command.cluster_id, command.feature_level))
+    return draft.decision(Done())
+
+
+def register_broker(state: ClusterState, index: MetadataIndex, command: RegisterBroker) -> Decision:
+    """C1: a new session, fenced until it has caught up; what may be lost is no longer counted on.
+
+    A live session of another process is replaced only when it holds the same data directory, whose
+    lock proves the former process gone.
+    """
+    known = _check_registration(state, command)
+    if known is not None and known.incarnation_id == command.incarnation_id:
+        return Decision((), BrokerEpochAnswer(known.broker_epoch))  # guard C1.retry
+    draft = Draft(state, index)
+    if known is not None and not known.fenced:
+        # The former process is gone: a quick restart need not wait for its session to end.
+        _fence(draft, known, Cause.REGISTERED)  # guard C1.fence_first
+    keeps = known is not None and not known.removed
+    broker = BrokerState(
+        broker=command.broker,
+        broker_epoch=index,
+        incarnation_id=command.incarnation_id,
+        data_dir_id=command.data_dir_id,
+        host=command.host,
+        port=command.port,
+        zone=command.zone,
+        version=command.version,
+        feature_level=command.feature_level,
+        fenced=True,
+        cordoned=keeps and known is not None and known.cordoned,
+        draining=keeps and known is not None and known.draining,
+    )
+    draft.put_broker(broker, Cause.REGISTERED)
+    _renew_replicas(draft, command, known)
+    if command.feature_level == 0:
+        _unfence(draft, broker)
+    return draft.decision(BrokerEpochAnswer(index))
+
+
+def _check_registration(state: ClusterState, command: RegisterBroker) -> BrokerState | None:
+    """Refuse a broker that must not begin a session; its registration so far otherwise."""
+    if not command.broker or not command.incarnation_id or not command.data_dir_id:
+        raise InvalidRequestError("Invalid registration, broker and identities cannot be empty")
+    check_group(command.broker)
+    if command.feature_level < state.feature_level:  # guard C21.registration
+        raise FailedPreconditionError(
+            f"broker {command.broker} knows feature level {command.feature_level}, "
+            f"the cluster is at {state.feature_level}"
+        )
+    known = state.brokers.get(command.broker)
+    if known is None:
+        if len(state.brokers) >= BROKERS_MAX:
+            raise LimitError(f"{len(state.brokers)} brokers exist, limit {BROKERS_MAX}")
+        return None
+    if known.removed and known.data_dir_id == command.data_dir_id:  # guard C1.removed
+        raise FailedPreconditionError(f"broker {command.broker} was removed from the cluster")
+    is_live = not known.fenced
+    if is_live and known.data_dir_id != command.data_dir_id:  # guard C1.data_dir
+        raise FailedPreconditionError(
+            f"broker {command.broker} is registered with data directory {known.data_dir_id}, "
+            f"this one is {command.data_dir_id}"
+        )
+    return known
+
+
+def _renew_replicas(draft: Draft, command: RegisterBroker, known: BrokerState | None) -> None:
+    """Begin a new session of every replica, and take the unclean ones out of the pools."""
+    broker = command.broker
+    same_data = known is not None and known.data_dir_id == command.data_dir_id  # guard C1.wiped
+    is_clean = (
+        known is not None
+        and same_data
+        and command.previous_broker_epoch == known.broker_epoch  # guard C1.marker
+    )
+    verified = frozenset(command.clean_partitions if same_data else ())
+    damaged = frozenset(command.quarantined_partitions)
+    for before in draft.replicas_of(broker):
+        number = before.partition_id
+        partition = before
+        is_whole = is_clean or number in verified
+        if not is_whole or number in damaged:  # guard C1.unclean
+            isr = [one for one in partition.isr if one != broker]
+            partition = _moved(draft, partition, isr, unclean=broker)
+        partition = with_session(partition, broker, draft.index)  # guard C1.session
+        draft.put(partition, Cause.REGISTERED)
+
+
+def _moved(
+    draft: Draft, partition: PartitionState, isr: list[BrokerId], *, unclean: BrokerId
+) -> PartitionState:
+    return with_isr(
+        partition, isr, draft.brokers, draft.index, draft.min_isr(partition), unclean=(unclean,)
+    )
+
+
+def unfence_broker(state: ClusterState, index: MetadataIndex, command: UnfenceBroker) -> Decision:
+    """C2: the broker may lead; what waited for it gets a leader."""
+    broker = check_session(state, command.broker, command.broker_epoch)  # guard C2.epoch
+    if command.want_fence:  # guard C2.want_fence
+        raise FailedPreconditionError(f"broker {broker.broker} asks to stay fenced")
+    if command.applied_index < broker.registration_index:  # guard C2.applied
+        raise FailedPreconditionError(
+            f"broker {broker.broker} has applied {command.applied_index}, "
+            f"needed {broker.registration_index}"
+        )
+    if not broker.fenced:
+        return Decision((), Done())
+    draft = Draft(state, index)
+    _unfence(draft, broker)
+    return draft.decision(Done())
+
+
+def _unfence(draft: Draft, broker: BrokerState) -> None:
+    draft.put_broker(replace(broker, fenced=False), Cause.UNFENCED)
+    for partition in draft.replicas_of(broker.broker):
+        if partition.leader is None:
+            elected = elect(partition, draft.brokers, draft.index, draft.min_isr(partition))
+            draft.put(elected, Cause.UNFENCED)
+    for stream in draft.state.streams.values():
+        grow(draft, stream)
+
+
+def fence_broker(state: ClusterState, index: MetadataIndex, command: FenceBroker) -> Decision:
+    """C3: the broker leads nothing and is in sync nowhere."""
+    broker = check_session(state, command.broker, command.broker_epoch)  # guard C3.epoch
+    if broker.fenced:  # guard C3.fenced
+        return Decision((), Done())
+    draft = Draft(state, index)
+    _fence(draft, broker, Cause.FENCED)
+    return draft.decision(Done())
+
+
+def _fence(draft: Draft, broker: BrokerState, cause: Cause) -> None:
+    draft.put_broker(replace(broker, fenced=True), cause)
+    for partition in draft.replicas_of(broker.broker):
+        isr = [one for one in partition.isr if one != broker.broker]
+        if len(isr) < len(partition.isr):
+            min_isr = draft.min_isr(partition)
+            draft.put(with_isr(partition, isr, draft.brokers, draft.index, min_isr), cause)
+
+
+def shut_down_broker(
+    state: ClusterState, index: MetadataIndex, command: ShutDownBroker
+) -> Decision:
+    """C13: others take over, except where nobody else could lead."""
+    broker = check_session(state, command.broker, command.broker_epoch)  # guard C13.epoch
+    if broker.fenced or broker.in_controlled_shutdown:
+        return Decision((), Done())  # guard C13.again
+    draft = Draft(state, index)
+    draft.put_broker(
+        replace(broker, in_controlled_shutdown=True, controlled_shutdown_index=index),
+        Cause.SHUTTING_DOWN,
+    )
+    for partition in draft.replicas_of(broker.broker):
+        isr = [one for one in partition.isr if one != broker.broker]
+        can_go_on = any(draft.brokers[one].can_lead for one in isr)
+        if can_go_on and len(isr) < len(partition.isr):  # guard C13.last
+            min_isr = draft.min_isr(partition)
+            changed = with_isr(partition, isr, draft.brokers, index, min_isr)
+            draft.put(changed, Cause.SHUTTING_DOWN)
+    return draft.decision(Done())
+
+
+def cordon_broker(state: ClusterState, index: MetadataIndex, command: CordonBroker) -> Decision:
+    """C20: placement passes the broker by; a drained one is cordoned as well."""
+    broker = _member(state, command.broker)
+    cordoned = command.cordoned or command.draining
+    if (broker.cordoned, broker.draining) == (cordoned, command.draining):
+        return Decision((), Done())
+    draft = Draft(state, index)
+    changed = replace(broker, cordoned=cordoned, draining=command.draining)
+    draft.put_broker(changed, Cause.CORDONED)
+    return draft.decision(Done())
+
+
+def remove_broker(state: ClusterState, index: MetadataIndex, command: RemoveBroker) -> Decision:
+    """A stopped broker that holds nothing is gone for good."""
+    broker = check_session(state, command.broker, command.broker_epoch)  # guard Remove.epoch
+    if not broker.fenced:  # guard Remove.fenced
+        raise FailedPreconditionError(f"broker {broker.broker} is alive, stop it first")
+    draft = Draft(state, index)
+    held = sum(1 for _ in draft.replicas_of(broker.broker))
+    if held:  # guard Remove.replicas
+        raise FailedPreconditionError(f"broker {broker.broker} holds {held} replicas")
+    gone = replace(
+        broker,
+        removed=True,
+        cordoned=False,
+        draining=False,
+        in_controlled_shutdown=False,
+        controlled_shutdown_index=NOTHING_APPLIED,
+    )
+    draft.put_broker(gone, Cause.REMOVED)
+    return draft.decision(Done())
+
+
+def set_feature_level(
+    state: ClusterState, index: MetadataIndex, command: SetFeatureLevel
+) -> Decision:
+    """C21: rules that every broker knows; never back."""
+    if command.feature_level == state.feature_level:
+        return Decision((), Done())
+    _check_feature_level(state, command.feature_level)
+    draft = Draft(state, index)
+    draft.records.append(FeatureLevelSet(command.feature_level))
+    return draft.decision(Done())
+
+
+def _check_feature_level(state: ClusterState, level: int) -> None:
+    if level < state.feature_level:  # guard C21.back
+        raise FailedPreconditionError(
+            f"feature level {level} is below {state.feature_level}, which is in force"
+        )
+    for broker in state.brokers.values():
+        if not broker.removed and broker.feature_level < level:  # guard C21.brokers
+            raise FailedPreconditionError(
+                f"broker {broker.broker} knows feature level {broker.feature_level}, not {level}"
+            )
+
+
+def check_session(state: ClusterState, broker: BrokerId, broker_epoch: int) -> BrokerState:
+    """State of a broker in its present session.
+
+    Raises:
+        StaleBrokerEpochError: The session is over, or there was never one.
+    """
+    known = state.brokers.get(broker)
+    if known is None or known.removed or known.broker_epoch != broker_epoch:
+        present = "none" if known is None or known.removed else f"{known.broker_epoch}"
+        raise StaleBrokerEpochError(
+            f"broker {broker} has broker epoch {present}, not {broker_epoch}"
+        )
+    return known
+
+
+def _member(state: ClusterState, broker: BrokerId) -> BrokerState:
+    known = state.brokers.get(broker)
+    if known is None or known.removed:
+        raise NotFoundError(f"broker {broker} does not exist")
+    return known

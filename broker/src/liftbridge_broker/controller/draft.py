@@ -1,0 +1,103 @@
+"""What a command is about to change: the state as it would be, and the records that get it there.
+
+A decision about a broker concerns many partitions, and each of them depends on what was decided
+about the broker. The draft lies over the state and leaves it as it is.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from liftbridge_broker.controller.records import (
+    Answer,
+    BrokerChanged,
+    Cause,
+    Decision,
+    PartitionChanged,
+    Record,
+)
+from liftbridge_broker.controller.state import (
+    BrokerState,
+    ClusterState,
+    StreamPolicy,
+    StreamState,
+    min_isr_of,
+)
+from liftbridge_broker.errors import UnknownPartitionError
+from liftbridge_broker.model.ids import BrokerId, MetadataIndex, PartitionId, StreamId, stream_of
+from liftbridge_broker.model.partitions import PartitionState
+
+
+@dataclass(slots=True)
+class Draft:
+    """Changes by the command of `index`.
+
+    Attributes:
+        state: State before; never changed.
+        index: Index of the command.
+        brokers: Brokers as they will be.
+        policies: Policies of streams that will have another one.
+        records: Changes of streams so far, which go before those of partitions.
+    """
+
+    state: ClusterState
+    index: MetadataIndex
+    brokers: dict[BrokerId, BrokerState] = field(init=False)
+    policies: dict[StreamId, StreamPolicy] = field(default_factory=dict)
+    records: list[Record] = field(default_factory=list)
+    _broker_causes: dict[BrokerId, Cause] = field(default_factory=dict)
+    _partitions: dict[PartitionId, PartitionChanged] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.brokers = dict(self.state.brokers)
+
+    def put_broker(self, broker: BrokerState, cause: Cause) -> None:
+        """Give a broker another state."""
+        self.brokers[broker.broker] = broker
+        self._broker_causes[broker.broker] = cause
+
+    def put(self, partition: PartitionState, cause: Cause) -> None:
+        """Give a partition another state; one equal to that before is no change."""
+        assert partition.partition_epoch <= self.index
+        if partition.partition_epoch == self.index:
+            self._partitions[partition.partition_id] = PartitionChanged(partition, cause)
+
+    def partition(self, partition_id: PartitionId) -> PartitionState:
+        """A partition as it will be.
+
+        Raises:
+            UnknownPartitionError: There is none of this id, or not any more.
+        """
+        changed = self._partitions.get(partition_id)
+        if changed is not None:
+            return changed.state
+        found = self.state.partition(partition_id)
+        if found is None:
+            raise UnknownPartitionError(f"partition {partition_id} does not exist")
+        return found
+
+    def policy(self, partition_id: PartitionId) -> StreamPolicy:
+        """Policy of the stream of a partition that exists, as it will be."""
+        return self.policy_of(self.state.streams[stream_of(partition_id)])
+
+    def policy_of(self, stream: StreamState) -> StreamPolicy:
+        """Policy of a stream as it will be."""
+        return self.policies.get(stream.stream_id, stream.policy)
+
+    def min_isr(self, partition: PartitionState) -> int:
+        """In-sync replicas that a commit needs (`effective_min_isr`)."""
+        return min_isr_of(self.policy(partition.partition_id), partition.replication_factor)
+
+    def replicas_of(self, broker: BrokerId) -> Iterator[PartitionState]:
+        """Partitions with a replica on a broker, as they will be, in order."""
+        for _, partition in self.state.partitions():
+            current = self.partition(partition.partition_id)
+            if broker in current.replicas:
+                yield current
+
+    def decision(self, answer: Answer) -> Decision:
+        """All changes as records, with an answer."""
+        brokers = (
+            BrokerChanged(self.brokers[broker], cause)
+            for broker, cause in self._broker_causes.items()
+        )
+        return Decision((*brokers, *self.records, *self._partitions.values()), answer)

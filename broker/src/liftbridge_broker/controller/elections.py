@@ -1,0 +1,205 @@
+"""Who leads and who may: elections and the eligible leader replicas (C4, rule E, KIP-966).
+
+Pure functions of a partition and the brokers. All of them are asked with the partition as it is and
+give the partition as it will be, with its epochs set to the index of the command when it changes.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from liftbridge_broker.controller.state import BrokerState
+from liftbridge_broker.model.ids import BrokerId, LeaderEpoch, MetadataIndex
+from liftbridge_broker.model.partitions import PartitionState
+
+NO_BROKERS: Final[frozenset[BrokerId]] = frozenset()
+
+
+class Eligible(NamedTuple):
+    """The pools that leaders are elected from when nobody is in sync."""
+
+    elr: tuple[BrokerId, ...]
+    last_known_elr: tuple[BrokerId, ...]
+
+
+def maintain_eligible(
+    partition: PartitionState,
+    isr: Collection[BrokerId],
+    min_isr: int,
+    *,
+    replicas: tuple[BrokerId, ...],
+    unclean: Collection[BrokerId] = NO_BROKERS,
+) -> Eligible:
+    """Rule E: who keeps the guarantee to hold every committed record.
+
+    Below the minimum nothing is committed, so whoever was complete stays complete. At or above
+    it, only those in sync are.
+
+    Args:
+        partition: The partition before.
+        isr: In-sync set after.
+        min_isr: In-sync replicas that a commit needs, after.
+        replicas: Replicas after.
+        unclean: Replicas that may have lost what they held.
+    """
+    if len(isr) >= min_isr:  # guard E.full
+        return Eligible((), ())
+    left = [one for one in partition.isr if one not in isr]
+    pool = {*partition.elr, *left}
+    elr = tuple(
+        one
+        for one in replicas  # guard E.replicas
+        if one in pool
+        and one not in isr  # guard E.isr
+        and one not in unclean  # guard E.unclean
+    )
+    known = {*partition.last_known_elr, *(one for one in pool if one not in elr)}
+    return Eligible(
+        elr, tuple(one for one in replicas if one in known and one not in isr and one not in elr)
+    )
+
+
+def elect(
+    partition: PartitionState,
+    brokers: Mapping[BrokerId, BrokerState],
+    index: MetadataIndex,
+    min_isr: int,
+    *,
+    avoid: BrokerId | None = None,
+) -> PartitionState:
+    """C4: keep a leader that is still valid, else find one, else have none.
+
+    Args:
+        partition: The partition, with its pools up to date.
+        brokers: State of all brokers.
+        index: Index of the command.
+        min_isr: In-sync replicas that a commit needs.
+        avoid: Leader that must not go on, though it could.
+
+    Returns:
+        The same object when its leader stays.
+    """
+    candidates = [
+        one
+        for one in partition.replicas
+        if one in partition.isr  # guard C4.isr
+        and brokers[one].can_lead  # guard C4.can_lead
+        and one != avoid
+    ]
+    if partition.leader in candidates:
+        return partition  # guard C4.keep
+    if candidates:
+        return led(partition, candidates[0], index)
+    if not partition.isr:  # guard C4.elr
+        return _elect_eligible(partition, brokers, index, min_isr)
+    # Those in sync are about to stop: the last of them leads until the end (C13).
+    remaining = [one for one in partition.isr if not brokers[one].fenced and one != avoid]
+    if partition.leader in remaining:
+        return partition
+    return led(partition, remaining[0] if remaining else None, index)
+
+
+def _elect_eligible(
+    partition: PartitionState,
+    brokers: Mapping[BrokerId, BrokerState],
+    index: MetadataIndex,
+    min_isr: int,
+) -> PartitionState:
+    """Nobody is in sync: a complete replica may lead, or the only one that ever was complete."""
+    eligible = [one for one in partition.elr if not brokers[one].fenced]  # guard C4.elr_fenced
+    if eligible:
+        isr = eligible[:1]
+        pools = maintain_eligible(partition, isr, min_isr, replicas=partition.replicas)
+        partition = replace(
+            partition, isr=tuple(isr), elr=pools.elr, last_known_elr=pools.last_known_elr
+        )
+        return led(partition, isr[0], index)
+    last = partition.last_known_elr
+    # A single one is the last leader: below two needed replicas whoever led alone was all there
+    # was, and with two or more needed there are as many last known ones (I12).
+    if (
+        not partition.elr  # guard C4.3a_elr
+        and len(last) == 1  # guard C4.3a_only
+        and not brokers[last[0]].fenced  # guard C4.3a_fenced
+    ):
+        return led_uncleanly(partition, last[0], index)
+    return led(partition, None, index)
+
+
+def led(partition: PartitionState, leader: BrokerId | None, index: MetadataIndex) -> PartitionState:
+    """The partition under another leader, or without one; the same object when it has none yet."""
+    if leader is None and partition.leader is None:
+        return partition
+    return replace(
+        partition,
+        leader=leader,
+        leader_epoch=LeaderEpoch(index),  # guard C4.epoch
+        partition_epoch=index,
+    )
+
+
+def led_uncleanly(
+    partition: PartitionState, leader: BrokerId, index: MetadataIndex
+) -> PartitionState:
+    """The partition under a leader that might lack acknowledged records: "possible data loss"."""
+    return replace(
+        partition,
+        isr=(leader,),
+        elr=(),
+        last_known_elr=(),
+        leader=leader,
+        leader_epoch=LeaderEpoch(index),
+        partition_epoch=index,
+        unclean_epoch=LeaderEpoch(index),
+        is_recovering=True,
+    )
+
+
+def with_isr(
+    partition: PartitionState,
+    isr: Collection[BrokerId],
+    brokers: Mapping[BrokerId, BrokerState],
+    index: MetadataIndex,
+    min_isr: int,
+    *,
+    unclean: Collection[BrokerId] = NO_BROKERS,
+    avoid: BrokerId | None = None,
+) -> PartitionState:
+    """The partition with another in-sync set: rule E, then an election where one is due.
+
+    Args:
+        partition: The partition before.
+        isr: Members of the new set, in any order; all of them replicas.
+        brokers: State of all brokers.
+        index: Index of the command.
+        min_isr: In-sync replicas that a commit needs.
+        unclean: Replicas that may have lost what they held.
+        avoid: Leader that must not go on.
+
+    Returns:
+        The same object when nothing changes.
+    """
+    members = tuple(one for one in partition.replicas if one in isr)
+    pools = maintain_eligible(
+        partition, members, min_isr, replicas=partition.replicas, unclean=unclean
+    )
+    before = (partition.isr, partition.elr, partition.last_known_elr)
+    if (members, *pools) != before:
+        partition = replace(
+            partition,
+            isr=members,
+            elr=pools.elr,
+            last_known_elr=pools.last_known_elr,
+            partition_epoch=index,
+        )
+    return elect(partition, brokers, index, min_isr, avoid=avoid)
+
+
+def with_session(
+    partition: PartitionState, broker: BrokerId, index: MetadataIndex
+) -> PartitionState:
+    """The partition with a new session of one replica: what it told before is void."""
+    place = partition.replicas.index(broker)
+    epochs = list(partition.replica_epochs)
+    epochs[place] = index
+    return replace(partition, replica_epochs=tuple(epochs), partition_epoch=index)

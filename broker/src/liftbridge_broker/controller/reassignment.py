@@ -1,0 +1,255 @@
+"""Moving partitions between brokers: grow, catch up, shrink (C6 to C8).
+
+A reassignment never makes the in-sync set smaller than its minimum and never adds to it; only the
+leader does that, when the new replicas have everything. What is no longer needed goes at the end.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from liftbridge_broker.controller.commands import (
+    BrokerLoad,
+    CancelReassignment,
+    StartReassignment,
+)
+from liftbridge_broker.controller.draft import Draft
+from liftbridge_broker.controller.elections import elect, led_uncleanly, maintain_eligible
+from liftbridge_broker.controller.placement import Placement, placeable
+from liftbridge_broker.controller.records import (
+    Cause,
+    Decision,
+    PartitionAnswer,
+    StreamAltered,
+)
+from liftbridge_broker.controller.state import (
+    ClusterState,
+    StreamPolicy,
+    StreamState,
+    min_isr_of,
+)
+from liftbridge_broker.errors import (
+    FailedPreconditionError,
+    InvalidPartitionEpochError,
+    InvalidRequestError,
+)
+from liftbridge_broker.model.ids import BrokerId, LeaderEpoch, MetadataIndex
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.model.streams import StreamOverrides
+
+GROWTH_MAX: Final = 3
+"""Replicas up to which reserved streams grow with the number of brokers (replication 1.15)."""
+
+LARGE_FACTOR: Final = 3
+"""Replication factor from which on a commit needs two in-sync replicas by default."""
+
+
+def start_reassignment(
+    state: ClusterState, index: MetadataIndex, command: StartReassignment
+) -> Decision:
+    """C6, and C7 where nothing must catch up."""
+    draft = Draft(state, index)
+    before = draft.partition(command.partition_id)
+    check_partition_epoch(before, command.partition_epoch)
+    reassign(draft, before, command.target)
+    return draft.decision(partition_answer(before, draft.partition(before.partition_id)))
+
+
+def check_partition_epoch(partition: PartitionState, expected: int) -> None:
+    """Refuse a decision on another state of a partition; 0 expects none.
+
+    Raises:
+        InvalidPartitionEpochError: The partition changed since.
+    """
+    if expected and partition.partition_epoch != expected:
+        raise InvalidPartitionEpochError(
+            f"partition {partition.partition_id} has partition epoch "
+            f"{partition.partition_epoch}, not {expected}"
+        )
+
+
+def partition_answer(before: PartitionState, after: PartitionState) -> PartitionAnswer:
+    """Answer of a command about one partition."""
+    return PartitionAnswer(
+        after.leader, after.leader_epoch, after.partition_epoch, after.leader != before.leader
+    )
+
+
+def reassign(draft: Draft, partition: PartitionState, target: tuple[BrokerId, ...]) -> None:
+    """Begin to move a partition, and end it at once when nothing must catch up.
+
+    Raises:
+        FailedPreconditionError: A reassignment is under way.
+        InvalidRequestError: The target is no set of brokers that the partition can live on.
+    """
+    if partition.is_reassigning:  # guard C6.running
+        raise FailedPreconditionError(f"partition {partition.partition_id} is being reassigned")
+    _check_target(draft, partition, target)
+    if target == partition.replicas:
+        return
+    adding = tuple(one for one in target if one not in partition.replicas)
+    started = replace(
+        partition,
+        replicas=(*partition.replicas, *adding),
+        replica_epochs=(
+            *partition.replica_epochs,
+            *(draft.index for _ in adding),  # guard C6.session
+        ),
+        target=target,
+        adding=adding,
+        partition_epoch=draft.index,
+    )
+    finished = complete_if_due(draft, started)
+    draft.put(finished, Cause.REASSIGNED if finished is not started else Cause.REASSIGNING)
+
+
+def _check_target(draft: Draft, partition: PartitionState, target: tuple[BrokerId, ...]) -> None:
+    min_isr = draft.min_isr(partition)
+    if len(target) < min_isr:  # guard C6.min_isr
+        raise InvalidRequestError(f"Invalid replicas, {len(target)} of at least {min_isr}")
+    if len(set(target)) != len(target):  # guard C6.twice
+        raise InvalidRequestError("Invalid replicas, a broker is named twice")
+    for name in target:
+        broker = draft.brokers.get(name)
+        if broker is None or broker.removed:  # guard C6.brokers
+            raise InvalidRequestError(f"Invalid replicas, broker {name} does not exist")
+        if broker.cordoned and name not in partition.replicas:  # guard C20.reassign
+            raise InvalidRequestError(f"Invalid replicas, broker {name} takes no new ones")
+
+
+def complete_if_due(draft: Draft, partition: PartitionState) -> PartitionState:
+    """C7: shrink to the target once enough of it is in sync; the same object when it is not due.
+
+    Both epochs change always, also when the leader stays.
+    """
+    if not partition.is_reassigning:
+        return partition
+    final = tuple(one for one in partition.target if one in partition.isr)
+    policy = draft.policy(partition.partition_id)
+    min_isr = min_isr_of(policy, len(partition.target))
+    if not set(partition.adding) <= set(final):  # guard C7.adding
+        return partition
+    if len(final) < min_isr:  # guard C7.min_isr
+        return partition
+    return _cut(draft, partition, partition.target, min_isr)
+
+
+def _cut(
+    draft: Draft, partition: PartitionState, replicas: tuple[BrokerId, ...], min_isr: int
+) -> PartitionState:
+    """The partition with these of its replicas, no reassignment and a new leader epoch."""
+    index = draft.index
+    isr = tuple(one for one in replicas if one in partition.isr)
+    pools = maintain_eligible(partition, isr, min_isr, replicas=replicas)
+    cut = replace(
+        partition,
+        replicas=replicas,
+        replica_epochs=tuple(
+            partition.replica_epochs[partition.replicas.index(one)] for one in replicas
+        ),
+        isr=isr,
+        elr=pools.elr,
+        last_known_elr=pools.last_known_elr,
+        target=(),
+        adding=(),
+        leader=partition.leader if partition.leader in isr else None,
+        leader_epoch=LeaderEpoch(index),  # guard C7.epochs
+        partition_epoch=index,
+    )
+    return elect(cut, draft.brokers, index, min_isr)
+
+
+def cancel_reassignment(
+    state: ClusterState, index: MetadataIndex, command: CancelReassignment
+) -> Decision:
+    """C8: back to the former replicas, if enough of them are in sync or loss was agreed to."""
+    draft = Draft(state, index)
+    before = draft.partition(command.partition_id)
+    check_partition_epoch(before, command.partition_epoch)
+    if not before.is_reassigning:
+        raise FailedPreconditionError(f"partition {before.partition_id} is not being reassigned")
+    replicas = tuple(one for one in before.replicas if one not in before.adding)
+    in_sync = sum(one in before.isr for one in replicas)
+    min_isr = draft.min_isr(before)
+    if in_sync < min_isr and not command.is_unclean:  # guard C8.min_isr
+        raise FailedPreconditionError(
+            f"partition {before.partition_id} would have {in_sync} in-sync replicas, "
+            f"needed {min_isr}"
+        )
+    after = _cut(draft, before, replicas, min_isr)
+    if not after.isr and not after.elr:
+        # Only replicas that were being added had everything.
+        live = [one for one in replicas if not draft.brokers[one].fenced]
+        after = led_uncleanly(after, live[0], index) if live else after
+    draft.put(after, Cause.REASSIGNMENT_CANCELLED)
+    return draft.decision(partition_answer(before, after))
+
+
+def resolve_min_isr(overrides: StreamOverrides, default: int, replication_factor: int) -> int:
+    """In-sync replicas that a commit of a stream needs: as given, by default, or by its factor."""
+    if overrides.min_isr is not None:
+        return max(1, overrides.min_isr)
+    if default:
+        return default
+    return 2 if replication_factor >= LARGE_FACTOR else 1
+
+
+def with_factor(
+    policy: StreamPolicy, overrides: StreamOverrides, replication_factor: int
+) -> StreamPolicy:
+    """Policy of a stream that gets another number of replicas, or other overrides."""
+    return policy._replace(
+        replication_factor=replication_factor,
+        min_isr=resolve_min_isr(overrides, policy.min_isr_default, replication_factor),
+        fsync_policy=overrides.fsync_policy or policy.fsync_policy,
+        unclean_mode=overrides.unclean_mode or policy.unclean_mode,
+    )
+
+
+def grow(draft: Draft, stream: StreamState) -> None:
+    """Add replicas to a stream that grows with the cluster, unless it is being moved anyway."""
+    policy = draft.policy_of(stream)
+    if not policy.is_growing:
+        return
+    wanted = min(GROWTH_MAX, len(placeable(draft.brokers)))
+    partitions = [draft.partition(one.partition_id) for one in stream.partitions]
+    if wanted <= policy.replication_factor or any(one.is_reassigning for one in partitions):
+        return
+    policy = with_factor(policy, stream.overrides, wanted)
+    draft.policies[stream.stream_id] = policy
+    draft.records.append(StreamAltered(stream.stream_id, stream.name, stream.overrides, policy))
+    resize(draft, partitions, wanted, ())
+
+
+def resize(
+    draft: Draft,
+    partitions: Sequence[PartitionState],
+    replication_factor: int,
+    load: tuple[BrokerLoad, ...],
+) -> None:
+    """Begin to give partitions another number of replicas.
+
+    Raises:
+        FailedPreconditionError: One of them is being reassigned.
+    """
+    placement = Placement(draft.brokers, load, draft.state.partition_count)
+    for partition in partitions:
+        if len(partition.replicas) < replication_factor:
+            target = placement.extend(partition.replicas, replication_factor)
+        else:
+            target = _kept(partition, replication_factor)
+        reassign(draft, partition, target)
+
+
+def _kept(partition: PartitionState, count: int) -> tuple[BrokerId, ...]:
+    """The replicas to keep: the leader, then those in sync, then the eligible, then the others."""
+    ranked = sorted(
+        partition.replicas,
+        key=lambda one: (
+            one != partition.leader,
+            one not in partition.isr,
+            one not in partition.elr,
+        ),
+    )
+    kept = ranked[:count]
+    return tuple(one for one in partition.replicas if one in kept)

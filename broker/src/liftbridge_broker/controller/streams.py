@@ -1,0 +1,271 @@
+"""Decisions about streams and their publishers (C14 to C18)."""
+
+from dataclasses import fields, replace
+from typing import Final
+
+from liftbridge_broker.controller.checks import (
+    check_encryption,
+    check_min_isr,
+    check_names,
+    check_not_reserved,
+    check_partition_count,
+    check_partitions,
+    check_publisher,
+    check_replication_factor,
+    check_stream_count,
+    check_values,
+)
+from liftbridge_broker.controller.commands import (
+    AlterStream,
+    CreateStream,
+    DeleteStream,
+    InitPublisher,
+    PauseStream,
+    ResumeStream,
+    SetReadonly,
+)
+from liftbridge_broker.controller.draft import Draft
+from liftbridge_broker.controller.elections import with_isr
+from liftbridge_broker.controller.placement import Placement, placeable
+from liftbridge_broker.controller.reassignment import (
+    GROWTH_MAX,
+    complete_if_due,
+    resize,
+    resolve_min_isr,
+    with_factor,
+)
+from liftbridge_broker.controller.records import (
+    Cause,
+    Decision,
+    Done,
+    PartitionsPaused,
+    PartitionsResumed,
+    PublisherForgotten,
+    PublisherInitialised,
+    ReadonlySet,
+    Record,
+    StreamAltered,
+    StreamCreated,
+    StreamDeleted,
+    StreamIdAnswer,
+)
+from liftbridge_broker.controller.state import (
+    ClusterState,
+    PublisherState,
+    StreamPolicy,
+    StreamState,
+)
+from liftbridge_broker.errors import (
+    AlreadyExistsError,
+    FailedPreconditionError,
+    InvalidRequestError,
+    NotFoundError,
+)
+from liftbridge_broker.model.ids import (
+    BrokerId,
+    LeaderEpoch,
+    MetadataIndex,
+    PartitionNumber,
+    PublisherId,
+    StreamId,
+    partition_id,
+)
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
+from liftbridge_broker.model.subjects import RESERVED_STREAMS
+
+PUBLISHERS_MAX: Final = 10_000
+"""Idempotent publishers of one stream; beyond it the longest unused is forgotten."""
+
+PUBLISHER_EPOCH_MAX: Final = 2**32 - 1
+MIN_ISR_MAX: Final = 2**31 - 1
+
+
+def create_stream(state: ClusterState, index: MetadataIndex, command: CreateStream) -> Decision:
+    """C15. The order of the checks is that of the original (spec 1.4)."""
+    check_names(command, command.partitions)
+    check_encryption(command.overrides)
+    partition_count = check_partition_count(command.partitions, command.partitions_max)
+    check_values(command.overrides)
+    is_growing = command.replication_factor == -1 and command.name in RESERVED_STREAMS
+    replication_factor = check_replication_factor(
+        command.replication_factor,
+        sum(not broker.removed for broker in state.brokers.values()),
+        len(placeable(state.brokers)),
+    )
+    if is_growing:
+        replication_factor = min(replication_factor, GROWTH_MAX)
+    check_min_isr(command.overrides, replication_factor)
+    if command.name in state.stream_ids:
+        raise AlreadyExistsError("stream already exists")
+    check_stream_count(len(state.streams), command.streams_max)
+    stream_id = StreamId(index)
+    overrides = _normalised(command.overrides)
+    default = min(command.min_isr_default, MIN_ISR_MAX)
+    policy = StreamPolicy(
+        replication_factor,
+        resolve_min_isr(overrides, default, replication_factor),
+        default,
+        overrides.fsync_policy or command.fsync_policy_default or FsyncPolicy.INTERVAL,
+        overrides.unclean_mode or command.unclean_mode_default or UncleanMode.BALANCED,
+        is_growing,
+    )
+    placement = Placement(state.brokers, command.load, state.partition_count)
+    created = StreamCreated(
+        stream_id,
+        command.name,
+        command.subject,
+        command.group,
+        command.creation_timestamp,
+        overrides,
+        policy,
+        tuple(
+            _new_partition(stream_id, PartitionNumber(number), placement.place(replication_factor))
+            for number in range(partition_count)
+        ),
+    )
+    return Decision((created,), StreamIdAnswer(stream_id))
+
+
+def _new_partition(
+    stream_id: StreamId, number: PartitionNumber, replicas: tuple[BrokerId, ...]
+) -> PartitionState:
+    """A partition without records, which all of its replicas therefore hold."""
+    index = MetadataIndex(stream_id)
+    return PartitionState(
+        partition_id=partition_id(stream_id, number),
+        replicas=replicas,
+        isr=replicas,
+        leader=replicas[0],
+        leader_epoch=LeaderEpoch(stream_id),
+        partition_epoch=index,
+        replica_epochs=(index,) * len(replicas),
+    )
+
+
+def _normalised(overrides: StreamOverrides) -> StreamOverrides:
+    """Overrides with 0 in-sync replicas read as 1: the leader itself is always one."""
+    return replace(overrides, min_isr=1) if overrides.min_isr == 0 else overrides
+
+
+def delete_stream(state: ClusterState, index: MetadataIndex, command: DeleteStream) -> Decision:
+    """C14: the partition ids go with the stream and are never given again."""
+    check_not_reserved(command.name, is_internal=command.is_internal)
+    stream = _existing(state, command.name)
+    partition_ids = tuple(partition.partition_id for partition in stream.partitions)
+    deleted = StreamDeleted(stream.stream_id, stream.name, partition_ids, index)
+    return Decision((deleted,), Done())
+
+
+def _existing(state: ClusterState, name: str) -> StreamState:
+    stream = state.stream(name)
+    if stream is None:
+        raise NotFoundError("stream does not exist")
+    return stream
+
+
+def alter_stream(state: ClusterState, index: MetadataIndex, command: AlterStream) -> Decision:
+    """C16: values given replace those the stream has; its pools follow in the same command."""
+    check_not_reserved(command.name, is_internal=command.is_internal)
+    stream = _existing(state, command.name)
+    check_encryption(command.overrides)
+    check_values(command.overrides)
+    draft = Draft(state, index)
+    factor = _new_factor(draft, stream, command.replication_factor)
+    check_min_isr(command.overrides, factor)
+    values = {name: getattr(command.overrides, name) for name in _OVERRIDE_NAMES}
+    given = {name: value for name, value in values.items() if value is not None}
+    overrides = _normalised(replace(stream.overrides, **given))
+    check_min_isr(overrides, factor)
+    policy = with_factor(stream.policy, overrides, factor)
+    if command.replication_factor:
+        policy = policy._replace(is_growing=False)
+    draft.policies[stream.stream_id] = policy
+    draft.records.append(StreamAltered(stream.stream_id, stream.name, overrides, policy))
+    if policy.min_isr != stream.policy.min_isr:
+        _adjust(draft, stream)
+    if factor != stream.policy.replication_factor:
+        partitions = [draft.partition(one.partition_id) for one in stream.partitions]
+        resize(draft, partitions, factor, command.load)
+    return draft.decision(Done())
+
+
+_OVERRIDE_NAMES: Final = tuple(field.name for field in fields(StreamOverrides))
+
+
+def _new_factor(draft: Draft, stream: StreamState, wanted: int) -> int:
+    """Replication factor that a stream is to have; 0 leaves it."""
+    if not wanted:
+        return stream.policy.replication_factor
+    if any(one.is_reassigning for one in stream.partitions):  # guard C16.running
+        raise FailedPreconditionError("stream is being reassigned")
+    usable = {*placeable(draft.brokers), *(b for p in stream.partitions for b in p.replicas)}
+    if not 0 < wanted <= len(usable):
+        raise InvalidRequestError(f"Invalid replicationFactor {wanted}, cluster size {len(usable)}")
+    return wanted
+
+
+def _adjust(draft: Draft, stream: StreamState) -> None:
+    """Rule E and C7 again under another minimum, so that no pool of the former one is left."""
+    for before in stream.partitions:
+        partition = with_isr(  # guard C16.rule_e
+            before, before.isr, draft.brokers, draft.index, draft.min_isr(before)
+        )
+        partition = complete_if_due(draft, partition)
+        draft.put(partition, Cause.STREAM_ALTERED)
+
+
+def pause_stream(state: ClusterState, index: MetadataIndex, command: PauseStream) -> Decision:
+    """C17. Pausing twice is answered alike; a pause by hand outlasts one for idleness."""
+    check_not_reserved(command.name, is_internal=command.is_internal)
+    stream, numbers = check_partitions(state.stream(command.name), command.partitions)
+    automatic: list[PartitionNumber] = []
+    explicit: list[PartitionNumber] = []
+    for number in numbers:
+        before = stream.partitions[number]
+        by_hand = not command.is_automatic or (before.paused and not before.auto_paused)
+        (explicit if by_hand else automatic).append(number)
+    # An idle partition does not take back what a client asked for the stream.
+    resume_all = stream.resume_all if command.is_automatic else command.resume_all
+    paused = PartitionsPaused(
+        stream.stream_id, stream.name, tuple(explicit), tuple(automatic), resume_all, index
+    )
+    return Decision((paused,), Done())
+
+
+def resume_stream(state: ClusterState, index: MetadataIndex, command: ResumeStream) -> Decision:
+    """C17. Reserved streams too: any publish or subscription resumes."""
+    stream, numbers = check_partitions(state.stream(command.name), command.partitions)
+    if stream.resume_all:
+        numbers = tuple(partition.number for partition in stream.partitions)
+    numbers = tuple(number for number in numbers if stream.partitions[number].paused)
+    if not numbers:
+        return Decision((), Done())
+    return Decision((PartitionsResumed(stream.stream_id, stream.name, numbers, index),), Done())
+
+
+def set_readonly(state: ClusterState, index: MetadataIndex, command: SetReadonly) -> Decision:
+    """C18. Asking for the present state is answered alike."""
+    check_not_reserved(command.name, is_internal=command.is_internal)
+    stream, numbers = check_partitions(state.stream(command.name), command.partitions)
+    record = ReadonlySet(stream.stream_id, stream.name, numbers, command.readonly, index)
+    return Decision((record,), Done())
+
+
+def init_publisher(state: ClusterState, index: MetadataIndex, command: InitPublisher) -> Decision:
+    """A new publisher gets an id, a known one the next epoch, which fences its former self."""
+    check_publisher(command.publisher)
+    stream = _existing(state, command.stream)
+    known = stream.publishers.get(command.publisher)
+    records: list[Record] = []
+    if known is None or known.publisher_epoch == PUBLISHER_EPOCH_MAX:
+        initialised = PublisherState(PublisherId(index), 0)
+    else:
+        initialised = PublisherState(known.publisher_id, known.publisher_epoch + 1)
+    if known is None and len(stream.publishers) >= PUBLISHERS_MAX:
+        oldest = next(iter(stream.publishers))
+        records.append(
+            PublisherForgotten(stream.stream_id, oldest, stream.publishers[oldest].publisher_id)
+        )
+    records.append(PublisherInitialised(stream.stream_id, command.publisher, initialised))
+    return Decision(tuple(records), initialised)
