@@ -24,17 +24,21 @@ PATIENT = timedelta(seconds=60)
 
 
 @pytest.fixture(scope="module")
-def nats(tmp_path_factory):
-    with NatsServer(tmp_path_factory.mktemp("nats")) as running:
+def module_broker(tmp_path_factory):
+    place = tmp_path_factory.mktemp("faults")
+    # A NATS server of its own lives on when the broker is killed.
+    with NatsServer(place) as nats, Broker(place, nats_url=nats.url) as running:
         yield running
 
 
 @pytest.fixture
-def broker(tmp_path, nats, request):
-    namespace = f"faults-{abs(hash(request.node.name))}"
-    config = {"clustering.namespace": namespace}
-    with Broker(tmp_path, nats_url=nats.url, config=config) as running:
-        yield running
+def broker(module_broker):
+    """One broker for the module, whole again after each test; its streams stay."""
+    if not module_broker.is_alive():
+        module_broker.start()
+    yield module_broker
+    if module_broker.is_alive():
+        module_broker.resume()
 
 
 async def until(condition):
@@ -53,10 +57,10 @@ async def read(stream, partition=0):
     return [message async for message in reading]
 
 
-async def test_idempotent_publisher_stores_every_message_once_across_kills(broker):
+async def test_idempotent_publisher_stores_every_message_once_across_kills(broker, name):
     count, chunk = 30_000, 250
     async with connect(broker.address, retry_time=PATIENT) as lb:
-        stream = await lb.streams.create("once")
+        stream = await lb.streams.create(name)
         acked = 0
         results = []
 
@@ -81,9 +85,9 @@ async def test_idempotent_publisher_stores_every_message_once_across_kills(broke
         assert lb.stats.retries > 0
 
 
-async def test_other_publisher_is_told_that_the_outcome_is_unknown(broker):
+async def test_other_publisher_is_told_that_the_outcome_is_unknown(broker, name):
     async with connect(broker.address, retry_time=PATIENT) as lb:
-        stream = await lb.streams.create("unknown")
+        stream = await lb.streams.create(name)
         async with stream.publisher() as publisher:
             assert (await publisher.publish(b"0")).offset == 0
             broker.pause()
@@ -98,10 +102,10 @@ async def test_other_publisher_is_told_that_the_outcome_is_unknown(broker):
         assert values.count(b"2") == values.count(b"0") == 1
 
 
-async def test_silent_broker_ends_in_a_timeout_and_not_in_a_hang(broker):
+async def test_silent_broker_ends_in_a_timeout_and_not_in_a_hang(broker, name):
     second = timedelta(seconds=1)
     async with connect(broker.address, timeout=second, retry_time=second) as lb:
-        stream = await lb.streams.create("silent")
+        stream = await lb.streams.create(name)
         async with stream.publisher() as publisher:
             await publisher.publish(b"0")
             broker.pause()
@@ -115,9 +119,9 @@ async def test_silent_broker_ends_in_a_timeout_and_not_in_a_hang(broker):
         broker.resume()
 
 
-async def test_frozen_broker_costs_an_idempotent_publisher_time_only(broker):
+async def test_frozen_broker_costs_an_idempotent_publisher_time_only(broker, name):
     async with connect(broker.address, timeout=timedelta(seconds=1), retry_time=PATIENT) as lb:
-        stream = await lb.streams.create("frozen")
+        stream = await lb.streams.create(name)
         async with stream.publisher(idempotent=True) as publisher:
             await publisher.publish(b"0")
             broker.pause()
@@ -129,9 +133,9 @@ async def test_frozen_broker_costs_an_idempotent_publisher_time_only(broker):
         assert [message.value for message in await read(stream)] == [b"%d" % i for i in range(50)]
 
 
-async def test_publisher_that_was_idle_for_long_still_has_its_retry_time(broker):
+async def test_publisher_that_was_idle_for_long_still_has_its_retry_time(broker, name):
     async with connect(broker.address, retry_time=timedelta(seconds=10)) as lb:
-        stream = await lb.streams.create("idle")
+        stream = await lb.streams.create(name)
         async with stream.publisher(idempotent=True) as publisher:
             await publisher.publish(b"0")
             (lane,) = publisher._lanes.values()
@@ -142,10 +146,10 @@ async def test_publisher_that_was_idle_for_long_still_has_its_retry_time(broker)
             assert (await future).offset == 1
 
 
-async def test_publisher_without_broker_gives_up_after_the_retry_time(broker):
+async def test_publisher_without_broker_gives_up_after_the_retry_time(broker, name):
     second = timedelta(seconds=1)
     async with connect(broker.address, timeout=second, retry_time=second) as lb:
-        stream = await lb.streams.create("gone")
+        stream = await lb.streams.create(name)
         async with stream.publisher(idempotent=True) as publisher:
             await publisher.publish(b"0")
             broker.kill()
@@ -154,9 +158,9 @@ async def test_publisher_without_broker_gives_up_after_the_retry_time(broker):
         assert all(isinstance(result, LiftbridgeError) for result in results)
 
 
-async def test_closing_without_broker_says_how_many_acks_are_missing(broker):
+async def test_closing_without_broker_says_how_many_acks_are_missing(broker, name):
     async with connect(broker.address, retry_time=PATIENT) as lb:
-        stream = await lb.streams.create("closing")
+        stream = await lb.streams.create(name)
         publisher = await stream.publisher(idempotent=True).__aenter__()
         await publisher.publish(b"0")
         broker.kill()
@@ -168,9 +172,9 @@ async def test_closing_without_broker_says_how_many_acks_are_missing(broker):
 
 
 @pytest.mark.parametrize("mib", [2, 8], ids=["limit of streams", "limit of gRPC"])
-async def test_refused_batch_does_not_stall_an_idempotent_publisher(broker, mib):
+async def test_refused_batch_does_not_stall_an_idempotent_publisher(broker, name, mib):
     async with connect(broker.address) as lb:
-        stream = await lb.streams.create("refused")
+        stream = await lb.streams.create(name)
         async with stream.publisher(idempotent=True) as publisher:
             await publisher.publish(b"0")
             big = publisher.publish_batch([b"x" * mib * 1024 * 1024])
@@ -183,9 +187,9 @@ async def test_refused_batch_does_not_stall_an_idempotent_publisher(broker, mib)
         assert [message.value for message in await read(stream)] == [b"0", b"1", b"2", b"3"]
 
 
-async def test_second_publisher_of_a_name_fences_the_first(broker):
+async def test_second_publisher_of_a_name_fences_the_first(broker, name):
     async with connect(broker.address) as lb:
-        stream = await lb.streams.create("fenced")
+        stream = await lb.streams.create(name)
         async with stream.publisher(idempotent=True, name="p") as first:
             await first.publish(b"0")
             async with stream.publisher(idempotent=True, name="p") as second:
@@ -195,10 +199,12 @@ async def test_second_publisher_of_a_name_fences_the_first(broker):
 
 
 @pytest.mark.parametrize("has_data", [True, False])
-async def test_subscription_goes_on_across_restarts_without_loss_or_repetition(broker, has_data):
+async def test_subscription_goes_on_across_restarts_without_loss_or_repetition(
+    broker, name, has_data
+):
     count = 3_000
     async with connect(broker.address, retry_time=PATIENT) as lb:
-        stream = await lb.streams.create("follow")
+        stream = await lb.streams.create(name)
         found = []
 
         async def follow():
@@ -209,7 +215,7 @@ async def test_subscription_goes_on_across_restarts_without_loss_or_repetition(b
                     return
 
         async with connect(broker.address, retry_time=PATIENT) as other:
-            publishing = other.streams.get("follow")
+            publishing = other.streams.get(name)
             async with asyncio.TaskGroup() as tasks, asyncio.timeout(60):
                 following = tasks.create_task(follow())
                 for part in range(2):
@@ -224,9 +230,9 @@ async def test_subscription_goes_on_across_restarts_without_loss_or_repetition(b
         assert found == [(i, b"%d" % i) for i in range(2 * count)]
 
 
-async def test_subscription_gives_up_when_the_broker_stays_away(broker):
+async def test_subscription_gives_up_when_the_broker_stays_away(broker, name):
     async with connect(broker.address, retry_time=timedelta(seconds=0.5)) as lb:
-        stream = await lb.streams.create("away")
+        stream = await lb.streams.create(name)
         await stream.publish(b"x")
         messages = aiter(stream.subscribe(start=Start.earliest()))
         assert (await anext(messages)).value == b"x"
@@ -236,10 +242,10 @@ async def test_subscription_gives_up_when_the_broker_stays_away(broker):
                 await anext(messages)
 
 
-async def test_plain_publisher_keeps_the_acks_that_came_before_the_break(broker):
+async def test_plain_publisher_keeps_the_acks_that_came_before_the_break(broker, name):
     async with connect(broker.address, retry_time=PATIENT) as lb:
         lb.has_data = False
-        stream = await lb.streams.create("plain")
+        stream = await lb.streams.create(name)
         async with stream.publisher() as publisher:
             publishing = asyncio.gather(
                 *(

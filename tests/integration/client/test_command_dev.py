@@ -69,6 +69,73 @@ def test_dev_keeps_data_for_the_next_time(environment, tmp_path):
             assert dev.wait(30) == 0
 
 
+def descendants(pid):
+    """Processes below one, with how they were called."""
+    found = {}
+    waiting = [pid]
+    for member in waiting:
+        for children in Path(f"/proc/{member}/task").glob("*/children"):
+            waiting.extend(int(child) for child in children.read_text().split())
+        found[member] = Path(f"/proc/{member}/cmdline").read_text().split("\0")
+    del found[pid]
+    return found
+
+
+def is_running(pid):
+    stat = Path(f"/proc/{pid}/stat")
+    # A process that nobody reaped is a zombie: it holds nothing any more.
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_killed_dev_leaves_no_orphan_and_the_next_one_takes_its_data(environment, tmp_path):
+    call = [PROGRAM, "dev", "--data-dir", str(tmp_path / "data"), "-o", "jsonl"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(call, env=environment, **pipes) as killed:
+        json.loads(killed.stdout.readline())
+        assert liftbridge(environment, "create", "s").returncode == 0
+        assert liftbridge(environment, "publish", "s", "a", "b").returncode == 0
+        children = descendants(killed.pid)
+        (broker,) = (p for p, words in children.items() if words[1].endswith("liftbridge-broker"))
+        (nats,) = (p for p, words in children.items() if words[0].endswith("nats-server"))
+        # Frozen, the broker holds its data for as long as it takes to end.
+        os.kill(broker, signal.SIGSTOP)
+        killed.kill()
+        killed.wait(10)
+    with subprocess.Popen(call, env=environment, **pipes) as following:
+        try:
+            log = tmp_path / "data" / "broker.log"
+            while "is in use by process" not in log.read_text():
+                assert following.poll() is None, following.stderr.read()
+            os.kill(broker, signal.SIGCONT)
+            line = following.stdout.readline()
+            assert line, following.stderr.read()
+            assert not is_running(broker)
+            assert not is_running(nats)
+            read = liftbridge(environment, "subscribe", "s", "--format", "%v\\n")
+            assert (read.returncode, read.stdout) == (0, "a\nb\n")
+        finally:
+            following.terminate()
+            if is_running(broker):
+                os.kill(broker, signal.SIGKILL)
+        assert following.wait(30) == 0
+
+
+def test_data_that_another_broker_holds_is_told_in_one_line(environment, tmp_path):
+    call = [PROGRAM, "dev", "--data-dir", str(tmp_path / "data"), "-o", "jsonl"]
+    with subprocess.Popen(
+        call, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as dev:
+        try:
+            json.loads(dev.stdout.readline())
+            second = liftbridge(environment, *call[1:])
+        finally:
+            dev.terminate()
+        assert dev.wait(30) == 0
+    assert (second.returncode, second.stdout) == (3, "")
+    assert "is in use by process" in second.stderr
+    assert second.stderr.count("\n") == 1
+
+
 def test_demo_ends_with_success_and_leaves_nothing(environment, tmp_path):
     result = liftbridge(environment, "demo", "--lines", "20000", "-o", "json")
     assert result.returncode == 0, result.stderr

@@ -22,7 +22,7 @@ from liftbridge_client.cli import exits, profiles
 from liftbridge_client.cli.command import Run, command
 from liftbridge_client.cli.local import LocalBroker, free_port
 from liftbridge_client.cli.output import Form, Shape, say, stdout_console
-from liftbridge_client.errors import LiftbridgeError, RetriableError, UsageError
+from liftbridge_client.errors import LiftbridgeError, ServerError, UsageError
 from liftbridge_client.model import PartitionBounds
 
 PROFILE: Final = "dev"
@@ -146,7 +146,7 @@ async def _watch(run: Run[DevRow], broker: LocalBroker, stopped: asyncio.Event) 
     """Show what happens until the broker ends or is to be ended.
 
     Raises:
-        RetriableError: The broker ended by itself.
+        ServerError: The broker ended by itself.
     """
     is_live = run.form is Form.TABLE and sys.stdout.isatty()
     async with contextlib.AsyncExitStack() as stack:
@@ -158,7 +158,7 @@ async def _watch(run: Run[DevRow], broker: LocalBroker, stopped: asyncio.Event) 
         while not stopped.is_set():
             if broker.exit_code is not None:
                 run.exit_code = exits.UNHEALTHY
-                raise RetriableError(f"the broker ended; its log is {broker.log_path}")
+                raise ServerError(f"the broker ended; its log is {broker.log_path}")
             if view is not None:
                 await view.refresh()
             with contextlib.suppress(TimeoutError):

@@ -12,19 +12,33 @@ from pathlib import Path
 from typing import Final, Self
 
 from liftbridge_client.aio.client import connect
-from liftbridge_client.errors import LiftbridgeError, RetriableError, UsageError
+from liftbridge_client.errors import LiftbridgeError, ServerError, UsageError
 
 HOST: Final = "127.0.0.1"
 READY_SECONDS_MAX: Final = 30.0
 STOP_SECONDS_MAX: Final = 15.0
 POLL_SECONDS: Final = 0.05
 LOG_LINES: Final = 3
+HELD_SECONDS_MAX: Final = 3.0
+"""How long a start waits for a data directory that an ending broker still holds."""
+HELD_POLL_SECONDS: Final = 0.3
 
-# Runs between fork and exec in a fresh interpreter: the child gets SIGTERM when its parent dies,
-# however it dies (PR_SET_PDEATHSIG is 1). A parent that died before is seen by its number.
+OWN_VARIABLES: Final = (
+    "LIFTBRIDGE_CONFIG",
+    "LIFTBRIDGE_PROFILE",
+    "LIFTBRIDGE_SERVERS",
+    "LIFTBRIDGE_TRACEBACK",
+)
+"""Variables of the command, which the broker would take for settings of its own."""
+
+_SAID: Final = "liftbridge-broker: "
+_HELD: Final = "is in use by process"
+
+# Runs between fork and exec in a fresh interpreter: on Linux the child gets SIGTERM when its parent
+# dies, however it dies (PR_SET_PDEATHSIG is 1). A parent that died before is seen by its number.
 _LAUNCHER: Final = (
     "import ctypes,os,signal,sys;"
-    "ctypes.CDLL(None).prctl(1,int(signal.SIGTERM),0,0,0);"
+    "sys.platform=='linux' and ctypes.CDLL(None).prctl(1,int(signal.SIGTERM),0,0,0);"
     "os.getppid()==int(sys.argv[1]) or sys.exit(1);"
     "os.execv(sys.argv[2],sys.argv[2:])"
 )
@@ -82,6 +96,7 @@ class LocalBroker:
         self.nats_port = nats_port
         self.metrics_port = metrics_port
         self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
 
     @property
     def address(self) -> str:
@@ -115,35 +130,49 @@ class LocalBroker:
     async def start(self) -> None:
         """Start it and wait until it serves.
 
+        A broker whose command was killed may still be ending: its data directory is waited for.
+
         Raises:
-            RetriableError: It ended, or did not serve within `READY_SECONDS_MAX`; holds the end of
-                its log. It is not running then.
+            ServerError: It ended, or did not serve within `READY_SECONDS_MAX`; holds what it said.
+                It is not running then.
             UsageError: It is not installed.
         """
         command = self._command()
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603, ASYNC220 - our own program; forks once
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                # Its own session: Ctrl-C is for the command, which then ends the broker.
-                start_new_session=True,
-            )
+        loop = asyncio.get_running_loop()
+        held_until = loop.time() + HELD_SECONDS_MAX
         is_ready = False
+        self._spawn(command)
         try:
             async with asyncio.timeout(READY_SECONDS_MAX):
                 while not await self._serves():
                     if self.exit_code is not None:
-                        raise RetriableError(f"the broker ended at its start: {self._last_words()}")
+                        told = self._last_words()
+                        if _HELD not in told or loop.time() > held_until:
+                            raise ServerError(f"the broker ended at its start: {told}")
+                        await asyncio.sleep(HELD_POLL_SECONDS)
+                        self._spawn(command)
                     await asyncio.sleep(POLL_SECONDS)
             is_ready = True
         except TimeoutError:
-            raise RetriableError(f"the broker does not serve: {self._last_words()}") from None
+            raise ServerError(f"the broker does not serve: {self._last_words()}") from None
         finally:
             if not is_ready:
                 self.kill()
+
+    def _spawn(self, command: list[str]) -> None:
+        environment = {k: v for k, v in os.environ.items() if k not in OWN_VARIABLES}
+        with self.log_path.open("ab") as log:
+            self._log_start = log.tell()
+            self._process = subprocess.Popen(  # noqa: S603 - our own program
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                # Its own session: Ctrl-C is for the command, which then ends the broker.
+                start_new_session=True,
+            )
 
     async def _serves(self) -> bool:
         if is_free(self.port):  # far cheaper to ask often than a connection
@@ -166,7 +195,7 @@ class LocalBroker:
         """Ask it to end and wait; 0 when it ended cleanly.
 
         Raises:
-            RetriableError: It still ran after `STOP_SECONDS_MAX`; it is killed.
+            ServerError: It still ran after `STOP_SECONDS_MAX`; it is killed.
         """
         process = self._process
         if process is None:
@@ -179,12 +208,19 @@ class LocalBroker:
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
             self.kill()
-            raise RetriableError(f"the broker did not end: {self._last_words()}") from None
+            raise ServerError(f"the broker did not end: {self._last_words()}") from None
         return code
 
     def _last_words(self) -> str:
-        lines = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
-        return " | ".join(line.strip() for line in lines[-LOG_LINES:])
+        """What the broker ended with, or the end of its log when it said nothing.
+
+        A broker that is still ending may write to the same log, but says nothing like it.
+        """
+        with self.log_path.open(encoding="utf-8", errors="replace") as log:
+            log.seek(self._log_start)
+            lines = log.read().splitlines()
+        said = [line.removeprefix(_SAID) for line in lines if line.startswith(_SAID)]
+        return said[-1] if said else " | ".join(line.strip() for line in lines[-LOG_LINES:])
 
     async def __aenter__(self) -> Self:
         await self.start()
