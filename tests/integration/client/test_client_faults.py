@@ -18,27 +18,13 @@ from liftbridge_client import (
     TooLargeError,
     connect,
 )
-from liftbridge_testkit.processes import Broker, NatsServer
 
 PATIENT = timedelta(seconds=60)
 
 
-@pytest.fixture(scope="module")
-def module_broker(tmp_path_factory):
-    place = tmp_path_factory.mktemp("faults")
-    # A NATS server of its own lives on when the broker is killed.
-    with NatsServer(place) as nats, Broker(place, nats_url=nats.url) as running:
-        yield running
-
-
 @pytest.fixture
-def broker(module_broker):
-    """One broker for the module, whole again after each test; its streams stay."""
-    if not module_broker.is_alive():
-        module_broker.start()
-    yield module_broker
-    if module_broker.is_alive():
-        module_broker.resume()
+def broker(mortal_broker):
+    return mortal_broker
 
 
 async def until(condition):
@@ -103,7 +89,7 @@ async def test_other_publisher_is_told_that_the_outcome_is_unknown(broker, name)
 
 
 async def test_silent_broker_ends_in_a_timeout_and_not_in_a_hang(broker, name):
-    second = timedelta(seconds=1)
+    second = timedelta(seconds=0.5)
     async with connect(broker.address, timeout=second, retry_time=second) as lb:
         stream = await lb.streams.create(name)
         async with stream.publisher() as publisher:
@@ -147,7 +133,7 @@ async def test_publisher_that_was_idle_for_long_still_has_its_retry_time(broker,
 
 
 async def test_publisher_without_broker_gives_up_after_the_retry_time(broker, name):
-    second = timedelta(seconds=1)
+    second = timedelta(seconds=0.5)
     async with connect(broker.address, timeout=second, retry_time=second) as lb:
         stream = await lb.streams.create(name)
         async with stream.publisher(idempotent=True) as publisher:

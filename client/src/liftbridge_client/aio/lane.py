@@ -443,12 +443,12 @@ class Lane:
             if done:
                 return
             elapsed = loop.time() - self._progress_at if self._unanswered else 0.0
-            if elapsed > limit:
-                raise CallTimeoutError(f"the broker has not answered for {limit:g} s")
             if elapsed > slow and told_at != self._progress_at:
                 told_at = self._progress_at
                 stream, count = self._owner.stream_name, self._waiting_count()
                 client.hub.emit(SlowAcks(stream, self._partition, count, elapsed))
+            if elapsed > limit:
+                raise CallTimeoutError(f"the broker has not answered for {limit:g} s")
 
     # -- outcomes -----------------------------------------------------------------------------
 
