@@ -1,0 +1,87 @@
+"""What the metadata leader proposes by itself to keep the cluster in shape.
+
+Pure looks at the state: which partitions should be led by their first replica (C9), which must be
+moved off brokers that are drained (C20), and whether a broker may stop (C13). Each has a bound, so
+that one pass does not move everything at once.
+"""
+
+from collections.abc import Mapping
+
+from liftbridge_broker.controller.commands import BrokerLoad, ElectPreferred, StartReassignment
+from liftbridge_broker.controller.placement import Placement
+from liftbridge_broker.controller.state import ClusterState
+from liftbridge_broker.model.ids import BrokerId, MetadataIndex, PartitionId
+
+
+def preferred_elections(state: ClusterState, partitions_max: int) -> ElectPreferred | None:
+    """Leaderships to give back to the first replica; `None` when all are where they belong."""
+    found: list[PartitionId] = []
+    for _, partition in state.partitions():
+        first = partition.replicas[0]
+        if (
+            partition.leader not in (None, first)
+            and first in partition.isr
+            and state.brokers[first].can_lead
+            and not partition.is_recovering
+        ):
+            found.append(partition.partition_id)
+            if len(found) >= partitions_max:
+                break
+    return ElectPreferred(partitions=tuple(found)) if found else None
+
+
+def drain_moves(
+    state: ClusterState, load: tuple[BrokerLoad, ...], moves_max: int
+) -> tuple[StartReassignment, ...]:
+    """Moves off drained brokers; a partition for which there is no other place stays.
+
+    Args:
+        state: Applied metadata.
+        load: What brokers carry, for the choice among them.
+        moves_max: Reassignments that may be under way at once, those begun before included.
+    """
+    draining = {one.broker for one in state.brokers.values() if one.draining}
+    if not draining:
+        return ()
+    under_way = sum(partition.is_reassigning for _, partition in state.partitions())
+    placement = Placement(state.brokers, load, 0)
+    moves: list[StartReassignment] = []
+    for _, partition in state.partitions():
+        if under_way + len(moves) >= moves_max:
+            break
+        kept = tuple(one for one in partition.replicas if one not in draining)
+        if partition.is_reassigning or len(kept) == len(partition.replicas):
+            continue
+        target = placement.extend(kept, len(partition.replicas))
+        if len(target) == len(partition.replicas):
+            moves.append(
+                StartReassignment(
+                    partition_id=partition.partition_id,
+                    target=target,
+                    partition_epoch=partition.partition_epoch,
+                )
+            )
+    return tuple(moves)
+
+
+def may_stop(
+    state: ClusterState, broker: BrokerId, applied: Mapping[BrokerId, MetadataIndex]
+) -> bool:
+    """Whether a broker in controlled shutdown may stop now (SHUTDOWN_NOW of C13).
+
+    Args:
+        state: Applied metadata.
+        broker: The broker.
+        applied: Metadata index that each broker told in its last heartbeat.
+    """
+    stopping = state.brokers[broker]
+    if not stopping.in_controlled_shutdown:
+        return False
+    others_know = all(
+        applied.get(other.broker, MetadataIndex(0)) >= stopping.controlled_shutdown_index
+        for other in state.brokers.values()
+        if other.broker != broker and not other.fenced
+    )
+    return others_know and not any(
+        partition.leader == broker for _, partition in state.partitions()
+    )

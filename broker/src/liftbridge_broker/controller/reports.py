@@ -1,0 +1,155 @@
+"""Followers that do not hear their leader: when enough of them say so, it is replaced (C11).
+
+Soft state of the metadata leader: lost when another one takes over, which followers notice and then
+report again. A report only counts for the very state of the partition that the reporter knew.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from liftbridge_broker.controller.commands import LeaderChange
+from liftbridge_broker.controller.state import ClusterState
+from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId
+from liftbridge_broker.model.partitions import PartitionState
+
+SECOND_NS: Final = 1_000_000_000
+WINDOW_NS: Final = 2 * SECOND_NS
+BACKOFF_NS_MIN: Final = 2 * SECOND_NS
+BACKOFF_NS_MAX: Final = 64 * SECOND_NS
+TALLIES_MAX: Final = 100_000
+
+
+class LeaderReport(NamedTuple):
+    """A follower has had no valid answer from its leader for too long.
+
+    Attributes:
+        reporter: The follower.
+        broker_epoch: Its session.
+        partition_id: The partition.
+        leader: The leader it does not hear.
+        leader_epoch: Leader epoch it knows.
+        partition_epoch: Partition epoch it knows.
+    """
+
+    reporter: BrokerId
+    broker_epoch: int
+    partition_id: PartitionId
+    leader: BrokerId
+    leader_epoch: int
+    partition_epoch: int
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Reports on one state of a partition: when each reporter was heard last."""
+
+    partition_epoch: int
+    heard: dict[BrokerId, Instant] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Backoff:
+    """No change of a leader before `until`; the next pause is `pause_ns` long."""
+
+    until: Instant
+    pause_ns: int
+
+
+class LeaderReports:
+    """Tallies of all partitions; owned by the metadata leader, cleared when it becomes one.
+
+    Args:
+        window_ns: Time within which reporters must be heard to be counted together.
+        backoff_ns_min: Least time between two changes of the leader of one partition; it doubles
+            with each of them, and is forgotten after a quiet time of `backoff_ns_max`.
+        backoff_ns_max: The longest such time.
+        tallies_max: Partitions that anything is kept of; the oldest makes place.
+    """
+
+    def __init__(
+        self,
+        *,
+        window_ns: int = WINDOW_NS,
+        backoff_ns_min: int = BACKOFF_NS_MIN,
+        backoff_ns_max: int = BACKOFF_NS_MAX,
+        tallies_max: int = TALLIES_MAX,
+    ) -> None:
+        self._window_ns = window_ns
+        self._backoff_ns_min = backoff_ns_min
+        self._backoff_ns_max = backoff_ns_max
+        self._tallies_max = tallies_max
+        self._tallies: dict[PartitionId, _Tally] = {}
+        self._backoffs: dict[PartitionId, _Backoff] = {}
+
+    def clear(self) -> None:
+        """Forget everything, as a new metadata leader must."""
+        self._tallies.clear()
+        self._backoffs.clear()
+
+    def on_report(
+        self, state: ClusterState, report: LeaderReport, now: Instant
+    ) -> LeaderChange | None:
+        """Count a report; the change to propose when it was the one that was missing.
+
+        Args:
+            state: Applied metadata.
+            report: The report, of which nothing is believed that the state does not bear out.
+            now: Time of its arrival.
+        """
+        partition = state.partition(report.partition_id)
+        if partition is None or not _counts(state, partition, report):
+            return None
+        tally = self._tally(partition)
+        # A report of one does not put off that of another: each has its own time.
+        tally.heard[report.reporter] = now
+        since = now - self._window_ns
+        count = sum(heard >= since for heard in tally.heard.values())  # guard C11.window
+        followers = len(partition.isr) - 1
+        if 2 * count <= followers:  # guard C11.majority
+            return None
+        if not self._may_change(report.partition_id, now):
+            return None
+        return LeaderChange(
+            report.partition_id, report.leader_epoch, report.partition_epoch, report.leader
+        )
+
+    def _tally(self, partition: PartitionState) -> _Tally:
+        """Tally of the present state of a partition; that of a former one is dropped."""
+        number = partition.partition_id
+        tally = self._tallies.pop(number, None)
+        if tally is None or tally.partition_epoch != partition.partition_epoch:
+            tally = _Tally(partition.partition_epoch)
+        self._tallies[number] = tally
+        if len(self._tallies) > self._tallies_max:
+            del self._tallies[next(iter(self._tallies))]
+        return tally
+
+    def _may_change(self, partition: PartitionId, now: Instant) -> bool:
+        """Whether the pause since the last change is over; if so, begin the next, longer one."""
+        backoff = self._backoffs.pop(partition, None)
+        if backoff is not None and now < backoff.until:  # guard C11.backoff
+            self._backoffs[partition] = backoff
+            return False
+        is_quiet = backoff is None or now - backoff.until >= self._backoff_ns_max
+        pause_ns = self._backoff_ns_min if is_quiet or backoff is None else backoff.pause_ns
+        self._backoffs[partition] = _Backoff(
+            Instant(now + pause_ns), min(2 * pause_ns, self._backoff_ns_max)
+        )
+        if len(self._backoffs) > self._tallies_max:
+            del self._backoffs[next(iter(self._backoffs))]
+        return True
+
+
+def _counts(state: ClusterState, partition: PartitionState, report: LeaderReport) -> bool:
+    """Whether the reporter is an in-sync follower, alive, and knows the partition as it is."""
+    reporter = state.brokers.get(report.reporter)
+    return (
+        reporter is not None
+        and reporter.broker_epoch == report.broker_epoch  # guard C11.report_session
+        and not reporter.fenced  # guard C11.report_fenced
+        and report.reporter in partition.isr  # guard C11.report_isr
+        and report.reporter != partition.leader  # guard C11.report_self
+        and report.leader == partition.leader
+        and report.leader_epoch == partition.leader_epoch  # guard C11.report_leader_epoch
+        and report.partition_epoch == partition.partition_epoch  # guard C11.report_partition_epoch
+    )
