@@ -15,7 +15,7 @@ PYTHONS := $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14)
 PYTEST_ARGS ?= -n 2 --dist loadfile --durations=10
 TEST_GATES := format-check lint prose imports types docs pytest
 
-.PHONY: help install demo test check bench soak docs proto lock format clean changelog \
+.PHONY: help install demo test check bench soak fuzz docs proto lock format clean changelog \
 	$(TEST_GATES) meta unit
 
 help: ## List the targets
@@ -50,6 +50,10 @@ bench: install ## Measure this broker beside NATS JetStream and print the table
 soak: install ## 200 x kill -9 under load, fsync=commit (LIFTBRIDGE_KILLS=n, LIFTBRIDGE_SEED=n)
 	@LIFTBRIDGE_KILLS=$${LIFTBRIDGE_KILLS:-200} $(PY) -m pytest -q \
 		tests/faults/test_kill9.py -k random_moments
+
+fuzz: install ## Damaged input to every decoder for FUZZ_SECONDS (60); FUZZ_SEED=n repeats a run
+	@FUZZ_SECONDS=$${FUZZ_SECONDS:-60} $(PY) -m pytest -q -m fuzz -n 2 --dist load \
+		--timeout 0 tests/unit tests/property
 
 docs: install ## Build the documentation into docs/_build/html; warnings are errors
 	@$(PY) -m sphinx -W -n --keep-going -q -b html docs docs/_build/html

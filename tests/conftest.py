@@ -7,9 +7,14 @@ header of a run prints the seed of pytest-randomly; `--randomly-seed=N` repeats 
 
 import asyncio
 import os
+from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from liftbridge_testkit.fuzzing import Fuzz
+
+FUZZ_SHARE = pytest.StashKey[float]()
 
 # Before Python 3.14 the first look for a loop makes one, which pytest-asyncio (1.5) does between
 # async tests and then leaves open, so that a later test fails for its ResourceWarning; a loop that
@@ -36,6 +41,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--rewrite",
         action="store_true",
         help="write what the code does now into the files of expected results; read the diff",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark fuzz tests, and share `FUZZ_SECONDS` among them when it is set."""
+    fuzzed = [item for item in items if "fuzz" in getattr(item, "fixturenames", ())]
+    for item in fuzzed:
+        item.add_marker("fuzz")
+    seconds = float(os.environ.get("FUZZ_SECONDS") or 0)
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT") or 1)
+    config.stash[FUZZ_SHARE] = seconds * workers / max(1, len(fuzzed))
+
+
+@pytest.fixture
+def fuzz(request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> Fuzz:
+    """Rounds of a fuzz test; a long run tells its seed."""
+    seed = os.environ.get("FUZZ_SEED")
+    return Fuzz(
+        seconds=request.config.stash[FUZZ_SHARE],
+        seed=int(seed) if seed else None,
+        tell=lambda text: record_property("note", text),
     )
 
 

@@ -14,6 +14,7 @@ from liftbridge_broker.http2.events import (
     RequestReceived,
 )
 from liftbridge_broker.http2.limits import SECOND_NS, Limits
+from liftbridge_testkit.fuzzing import Fuzz
 from liftbridge_testkit.http2_broken import broken_inputs
 from liftbridge_testkit.http2_peer import prefixed
 
@@ -66,11 +67,10 @@ def check_bounds(core: Connection) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_no_input_breaks_the_core(seed: int) -> None:
-    rng = random.Random(seed)
-    broken = broken_inputs(seed)
+def test_no_input_breaks_the_core(seed: int, fuzz: Fuzz) -> None:
+    broken = broken_inputs(fuzz.seed if fuzz.is_long else seed)
     ended = alive = 0
-    for _ in range(INPUTS_PER_SEED):
+    for rng in fuzz.rounds(seed, INPUTS_PER_SEED):
         data = next(broken)
         core = Connection(LIMITS, 0)
         cut = rng.randrange(len(data))
@@ -87,8 +87,8 @@ def test_no_input_breaks_the_core(seed: int) -> None:
         ended += has_ended
         alive += not has_ended
         check_end(b"".join(sent), has_ended=has_ended)
-    assert ended > INPUTS_PER_SEED // 4
-    assert alive > INPUTS_PER_SEED // 20
+    assert ended > fuzz.count // 4
+    assert alive > fuzz.count // 20
 
 
 def check_end(sent: bytes, *, has_ended: bool) -> None:

@@ -25,6 +25,7 @@ from liftbridge_broker.model.ids import Offset, PartitionId
 from liftbridge_broker.storage.index import load_index
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.batches import PARTITION, Batches, frames_of
+from liftbridge_testkit.fuzzing import Fuzz
 
 FUZZ_INPUTS = 100_000
 
@@ -139,11 +140,12 @@ def mutate(random: Random, data: bytes) -> bytes:
     return bytes(out)
 
 
-def fuzz(seed: int, inputs: int, samples: Sequence[bytes], check: Callable[[bytes], bool]) -> int:
+def accepted_of(
+    fuzz: Fuzz, seed: int, samples: Sequence[bytes], check: Callable[[bytes], bool]
+) -> int:
     """Run `check` on mutated samples; how many of them were accepted."""
-    random = Random(seed)
     accepted = 0
-    for _ in range(inputs):
+    for random in fuzz.rounds(seed, FUZZ_INPUTS):
         sample = random.choice(samples)
         damaged = mutate(random, sample)
         if damaged != sample:
@@ -151,7 +153,7 @@ def fuzz(seed: int, inputs: int, samples: Sequence[bytes], check: Callable[[byte
     return accepted
 
 
-def test_fuzzed_batches_are_never_taken_for_others() -> None:
+def test_fuzzed_batches_are_never_taken_for_others(fuzz: Fuzz) -> None:
     made = Batches()
     samples = [
         made.make(0, [b"a"]),
@@ -174,11 +176,11 @@ def test_fuzzed_batches_are_never_taken_for_others() -> None:
             return False
         return walked == len(data)
 
-    accepted = fuzz(1, FUZZ_INPUTS, samples, check)
-    assert accepted < FUZZ_INPUTS // 100  # whole batches lost or put in front are whole logs
+    accepted = accepted_of(fuzz, 1, samples, check)
+    assert accepted < fuzz.count // 100  # whole batches lost or put in front are whole logs
 
 
-def test_fuzzed_frames_are_refused_or_are_what_the_encoder_writes() -> None:
+def test_fuzzed_frames_are_refused_or_are_what_the_encoder_writes(fuzz: Fuzz) -> None:
     encoder = RecordEncoder("stream", 3)
     samples = [
         encoder.encode_record(
@@ -208,11 +210,11 @@ def test_fuzzed_frames_are_refused_or_are_what_the_encoder_writes() -> None:
         assert again == data
         return True
 
-    accepted = fuzz(2, FUZZ_INPUTS, samples, check)
-    assert 0 < accepted < FUZZ_INPUTS
+    accepted = accepted_of(fuzz, 2, samples, check)
+    assert 0 < accepted < fuzz.count
 
 
-def test_fuzzed_sequences_of_frames_end_or_are_refused() -> None:
+def test_fuzzed_sequences_of_frames_end_or_are_refused(fuzz: Fuzz) -> None:
     sample = Batches().make(100, [b"a", b"bb", b"", b"d" * 40])[HEADER_SIZE:]
 
     def check(data: bytes) -> bool:
@@ -229,10 +231,10 @@ def test_fuzzed_sequences_of_frames_end_or_are_refused() -> None:
         assert at == len(data)
         return True
 
-    assert fuzz(3, FUZZ_INPUTS, [sample], check) < FUZZ_INPUTS
+    assert accepted_of(fuzz, 3, [sample], check) < fuzz.count
 
 
-def test_fuzzed_index_files_tell_only_what_was_written() -> None:
+def test_fuzzed_index_files_tell_only_what_was_written(fuzz: Fuzz) -> None:
     partition, base = PartitionId(5), Offset(7)
     blocks = [
         encode_entries(
@@ -262,7 +264,7 @@ def test_fuzzed_index_files_tell_only_what_was_written() -> None:
         return found.is_whole
 
     assert len(told) == 4
-    assert fuzz(4, FUZZ_INPUTS, [sample], check) < FUZZ_INPUTS // 100
+    assert accepted_of(fuzz, 4, [sample], check) < fuzz.count // 100
 
 
 def test_fuzzer_changes_nearly_all_it_is_given() -> None:

@@ -9,6 +9,7 @@ import pytest
 from liftbridge_broker.api.certificates import expiry_of
 from liftbridge_broker.api.tls import ServerTls, TlsFiles
 from liftbridge_testkit.certs import Authority
+from liftbridge_testkit.fuzzing import Fuzz
 
 
 def told_by_openssl(path: Path) -> int:
@@ -44,6 +45,39 @@ def test_certificate_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     path.write_text("nothing")
     with pytest.raises(ValueError, match="no certificate"):
         expiry_of(path)
+
+
+def test_damaged_certificates_are_read_or_refused(fuzz: Fuzz, tmp_path: Path) -> None:
+    whole = ssl.PEM_cert_to_DER_cert(Authority(tmp_path).issue("server").cert.read_text())
+    path = tmp_path / "damaged.pem"
+    refused = 0
+    for random in fuzz.rounds(5280, 2_000):
+        data = bytearray(whole[: len(whole) // 2])
+        for _ in range(random.randint(1, 3)):
+            data[random.randrange(len(data))] = random.randrange(256)
+        path.write_text(ssl.DER_cert_to_PEM_cert(bytes(data)))
+        try:
+            expiry_of(path)
+        except ValueError:
+            refused += 1
+    assert refused == fuzz.count  # half of it is missing
+
+
+def test_times_of_damaged_certificates_are_times_or_refused(fuzz: Fuzz, tmp_path: Path) -> None:
+    whole = ssl.PEM_cert_to_DER_cert(Authority(tmp_path).issue("server").cert.read_text())
+    path = tmp_path / "damaged.pem"
+    read = 0
+    for random in fuzz.rounds(5281, 2_000):
+        data = bytearray(whole)
+        for _ in range(random.randint(1, 3)):
+            data[random.randrange(len(data))] = random.randrange(256)
+        path.write_text(ssl.DER_cert_to_PEM_cert(bytes(data)))
+        try:
+            assert expiry_of(path) > -(10**11)
+            read += 1
+        except ValueError:
+            pass
+    assert 0 < read < fuzz.count
 
 
 def test_reload_moves_the_expiry(tmp_path: Path) -> None:

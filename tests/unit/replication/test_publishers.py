@@ -21,6 +21,7 @@ from liftbridge_broker.replication.publishers import (
     PublisherTable,
     parse_headers,
 )
+from liftbridge_testkit.fuzzing import Fuzz
 
 P = 7
 Q = 8
@@ -230,6 +231,27 @@ def test_a_compacted_batch_counts_its_range() -> None:
     table.replay(Header(P, 0, 0, 100, 109))
 
     assert table.next_sequence(P) == 10
+
+
+def test_damaged_snapshots_are_refused_or_are_a_state(fuzz: Fuzz) -> None:
+    made = PublisherTable()
+    for number in range(3):
+        stored(made, number + 1, 0, 10)
+    whole = made.snapshot()
+    refused = 0
+    for random in fuzz.rounds(1015, 5_000):
+        data = bytearray(whole)
+        for _ in range(random.randint(1, 3)):
+            data[random.randrange(len(data))] = random.choice((0, 1, 0x7F, 0xFF))
+        data = data[: random.randint(1, len(data))] if random.random() < 0.5 else data
+        again = PublisherTable()
+        try:
+            again.restore(bytes(data))
+        except CorruptionError:
+            refused += 1
+        else:
+            assert len(again.snapshot()) <= len(data)
+    assert fuzz.count // 4 < refused < fuzz.count
 
 
 def test_sequences_of_a_hostile_header_stay_storable() -> None:

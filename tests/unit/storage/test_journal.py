@@ -14,6 +14,7 @@ from liftbridge_broker.storage.journal import (
     parse_journal,
 )
 from liftbridge_broker.storage.state import LogState
+from liftbridge_testkit.fuzzing import Fuzz
 from liftbridge_testkit.memory_files import Fault, MemoryFiles, PowerCutError
 
 PATH = "journal"
@@ -247,9 +248,8 @@ def test_full_disk_does_not_keep_a_damaged_journal_from_loading() -> None:
     assert load(files).damaged_count == 1
 
 
-def test_garbage_loads_as_nothing() -> None:
-    random = Random(7)
-    for _ in range(2_000):
+def test_garbage_loads_as_nothing(fuzz: Fuzz) -> None:
+    for random in fuzz.rounds(7, 2_000):
         assert parse_journal(random.randbytes(random.randint(1, 400))).states == {}
 
 
