@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from liftbridge_broker.controller.commands import Command, CreateStream, PauseStream, ResumeStream
+from liftbridge_broker.controller.commands import Command, CreateStream, ResumeStream
 from liftbridge_broker.controller.records import Record
 from liftbridge_broker.controller.state import ClusterState, StreamState
 from liftbridge_broker.errors import (
@@ -27,11 +27,11 @@ from liftbridge_broker.model.ids import (
     StreamName,
 )
 from liftbridge_broker.model.partitions import PartitionState
-from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOptions
+from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.model.subjects import RESERVED_STREAMS, partition_subject
 from liftbridge_broker.node.applied import take_records
+from liftbridge_broker.node.auto_pause import AutoPause
 from liftbridge_broker.node.cursors import CursorTable, LookUpDone
-from liftbridge_broker.node.idle import IdleWatch
 from liftbridge_broker.node.intake import Intake
 from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.options import NodeOptions
@@ -84,7 +84,7 @@ class Node:
     _subjects: SubjectTable[Partition] = field(default_factory=SubjectTable)
     _names: dict[tuple[str, int], Partition] = field(default_factory=dict)
     _reads: dict[Token, ReadDone] = field(default_factory=dict)
-    _idle: IdleWatch = field(default_factory=IdleWatch)
+    _idle: AutoPause = field(default_factory=AutoPause)
     _cursors: dict[PartitionId, CursorTable] = field(default_factory=dict)
     _is_stopping: bool = False
     _is_listening: bool = False
@@ -365,8 +365,8 @@ class Node:
         self.store.on_timer(now, wall_ns)
         self.metadata.on_timer(now)
         self._to_subjects.inbox.expire(now)
-        for partition_id in self._idle.take_due(now):
-            self._check_idle(self.partitions[partition_id], now)
+        for command in self._idle.take_due(self.partitions, now):
+            self.propose(command, now, _ignore_outcome)
         self._arm()
 
     def _arm(self) -> None:
@@ -444,6 +444,10 @@ class Node:
     def options_of(self, stream: StreamState) -> StreamOptions:
         """Settings in force of a stream."""
         return self.options.defaults.overridden(stream.overrides)
+
+    def watch_idle(self, partition: Partition, now: Instant) -> None:
+        """Look again when the partition may have been idle for its auto-pause time."""
+        self._idle.watch(partition, now)
 
     def open_partition(self, stream: StreamState, state: PartitionState, now: Instant) -> None:
         """Open the log of a partition led here and take its messages.
@@ -562,39 +566,6 @@ class Node:
         self._is_stopping = True
         for partition_id in list(self.partitions):
             self.close_partition(partition_id, _STOPPED)
-
-    # -- auto-pause ---------------------------------------------------------------------------
-
-    def _check_idle(self, partition: Partition, now: Instant) -> None:
-        """Pause a partition that got nothing for its auto-pause time (spec 6.5)."""
-        idle_ns = partition.options.auto_pause_ms * MILLISECOND_NS
-        if not idle_ns or partition.is_paused:
-            return
-        is_held = (
-            partition.options.auto_pause_disable_if_subscribers and len(partition.subscribers) > 0
-        )
-        due = Instant(partition.last_active + idle_ns)
-        if is_held or due <= now:
-            # Also after a proposal, which may fail: the next look tries again.
-            due, is_due = Instant(now + idle_ns), not is_held
-        else:
-            is_due = False
-        self._idle.watch(partition.partition_id, due)
-        if not is_due:
-            return
-        command = PauseStream(
-            name=StreamName(partition.stream),
-            partitions=(partition.number,),
-            is_automatic=True,
-            is_internal=True,
-        )
-        self.propose(command, now, _ignore_outcome)
-
-    def watch_idle(self, partition: Partition, now: Instant) -> None:
-        """Look again when the partition may have been idle for its auto-pause time."""
-        idle_ns = partition.options.auto_pause_ms * MILLISECOND_NS
-        if idle_ns:
-            self._idle.watch(partition.partition_id, Instant(now + idle_ns))
 
 
 def _ignore_outcome(_outcome: object) -> None:
