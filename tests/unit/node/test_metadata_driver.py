@@ -43,8 +43,8 @@ from liftbridge_broker.model.ids import (
 from liftbridge_broker.model.streams import StreamOverrides
 from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.ports.files import Token
-from liftbridge_broker.storage.metadata_log import MetadataLog
 from liftbridge_broker.wire.snapshots import encode_state
+from liftbridge_testkit.lone_metadata import open_lone
 from liftbridge_testkit.memory_files import Fault, MemoryFiles
 
 SYNC = Token(3)
@@ -67,7 +67,7 @@ class World:
         self.start()
 
     def start(self) -> None:
-        log, recovered = MetadataLog.open(self.files, sync_token=SYNC)
+        log, recovered = open_lone(self.files, sync_token=SYNC)
         self.driver = MetadataDriver(
             log,
             recovered,
@@ -114,7 +114,7 @@ def test_nothing_is_answered_or_changed_before_the_sync(world: World) -> None:
 
     world.pump()
 
-    assert world.answers == [StreamIdAnswer(StreamId(2))]
+    assert world.answers == [StreamIdAnswer(StreamId(3))]
 
 
 def test_changes_are_told_with_their_index_before_the_answer(world: World) -> None:
@@ -126,7 +126,7 @@ def test_changes_are_told_with_their_index_before_the_answer(world: World) -> No
 
     assert told_before == [1]
     ((index, (record,)),) = world.changes
-    assert index == 2
+    assert index == 3
     assert isinstance(record, StreamCreated)
     assert record.name == "foo"
 
@@ -146,14 +146,14 @@ def test_every_command_is_answered(world: World) -> None:
     )
 
     assert world.answers == [
-        StreamIdAnswer(StreamId(2)),
+        StreamIdAnswer(StreamId(3)),
         Done(),
         Done(),
         Done(),
         Done(),
-        PublisherState(PublisherId(7), 0),
+        PublisherState(PublisherId(8), 0),
         Done(),
-        BrokerEpochAnswer(MetadataIndex(1)),
+        BrokerEpochAnswer(MetadataIndex(2)),
     ]
     assert world.driver.pending_count == 0
 
@@ -174,10 +174,10 @@ def test_of_two_equal_creations_in_flight_the_second_is_refused_when_applied(wor
     world.pump()
 
     first, second = world.answers
-    assert first == StreamIdAnswer(StreamId(2))
+    assert first == StreamIdAnswer(StreamId(3))
     assert isinstance(second, AlreadyExistsError)
-    assert [index for index, _ in world.changes] == [2]
-    assert world.driver.state.applied_index == 3
+    assert [index for index, _ in world.changes] == [3]
+    assert world.driver.state.applied_index == 4
 
 
 def test_a_thousand_creations_share_two_syncs(world: World) -> None:
@@ -185,7 +185,7 @@ def test_a_thousand_creations_share_two_syncs(world: World) -> None:
     world.propose(*(create(f"s{number}") for number in range(1000)))
     world.pump()
 
-    assert world.answers == [StreamIdAnswer(StreamId(2 + number)) for number in range(1000)]
+    assert world.answers == [StreamIdAnswer(StreamId(3 + number)) for number in range(1000)]
     # Two groups, each an append and a sync; then the mark, and the snapshot that was due:
     # a small file and a new log file, each made, written, synced and renamed.
     assert world.files.points - before <= 2 * 2 + 1 + 20
@@ -202,9 +202,9 @@ def test_a_callback_may_propose_and_order_is_kept(world: World) -> None:
     world.propose(create("bar"))
     world.pump()
 
-    ids = [StreamIdAnswer(StreamId(number)) for number in (2, 3, 4)]
+    ids = [StreamIdAnswer(StreamId(number)) for number in (3, 4, 5)]
     assert world.answers == [*ids, Done()]
-    assert [index for index, _ in world.changes] == [2, 3, 4, 5]
+    assert [index for index, _ in world.changes] == [3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("snapshot_entries", [1, 2, 3, 1000])
@@ -230,20 +230,20 @@ def test_a_restart_restores_everything(snapshot_entries: int) -> None:
     assert stream.resume_all
     world.answers.clear()
     world.do(InitPublisher(stream=FOO, publisher="p"))
-    assert world.answers == [PublisherState(PublisherId(4), 1)]
+    assert world.answers == [PublisherState(PublisherId(5), 1)]
 
 
 def test_snapshots_are_made_at_the_threshold() -> None:
-    world = World(snapshot_entries=4)
+    world = World(snapshot_entries=5)
     world.do(REGISTER)
     world.do(create("a"), create("b"))
     assert not [path for path in world.files.paths() if path.endswith(".snapshot")]
 
     world.do(create("c"))
 
-    assert "metadata/00000000000000000004.snapshot" in world.files.paths()
-    world.do(create("d"), create("e"), create("f"))
-    assert "metadata/00000000000000000008.snapshot" not in world.files.paths()
+    assert "metadata/00000000000000000005.snapshot" in world.files.paths()
+    world.do(create("d"), create("e"), create("f"), create("g"))
+    assert "metadata/00000000000000000010.snapshot" not in world.files.paths()
 
 
 FAILURES = [
@@ -319,7 +319,7 @@ def test_a_slow_log_is_answered_after_the_timeout_and_applied_later(world: World
     assert answer.text == "Failed to replicate partition: raft operation timed out"
     assert world.driver.next_deadline() == 7 * SECOND
     world.pump()
-    assert world.answers[1:] == [StreamIdAnswer(StreamId(3))]
+    assert world.answers[1:] == [StreamIdAnswer(StreamId(4))]
     assert world.driver.state.stream("foo") is not None
     assert world.driver.next_deadline() is None
 
@@ -336,8 +336,8 @@ def test_a_proposal_that_timed_out_and_then_failed_is_answered_once(world: World
 
 
 def test_a_log_of_a_newer_version_does_not_start(world: World) -> None:
-    log, _ = MetadataLog.open(MemoryFiles(), sync_token=SYNC)
-    recovered = MetadataLog.open(world.files, sync_token=SYNC)[1]
+    log, _ = open_lone(MemoryFiles(), sync_token=SYNC)
+    recovered = open_lone(world.files, sync_token=SYNC)[1]
     newer = recovered._replace(entries=[recovered.entries[0]._replace(command=b"\xfa\x01\x00")])
 
     with pytest.raises(CorruptionError, match="does not know"):
@@ -345,10 +345,10 @@ def test_a_log_of_a_newer_version_does_not_start(world: World) -> None:
 
 
 def test_a_snapshot_of_another_index_does_not_start(world: World) -> None:
-    log, recovered = MetadataLog.open(MemoryFiles(), sync_token=SYNC)
+    log, recovered = open_lone(MemoryFiles(), sync_token=SYNC)
     wrong = recovered._replace(
         snapshot_index=MetadataIndex(9), snapshot=encode_state(world.driver.state)
     )
 
-    with pytest.raises(CorruptionError, match="index 1 in the file of index 9"):
+    with pytest.raises(CorruptionError, match="index 2 in the file of index 9"):
         MetadataDriver(log, wrong, on_change=lambda *_: None, on_failed=world.failures.append)

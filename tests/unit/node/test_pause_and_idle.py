@@ -22,7 +22,6 @@ from liftbridge_broker.model.ids import Instant, PartitionId, StreamName
 from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOverrides
 from liftbridge_broker.node.idle import STALE_COUNT_MAX, IdleWatch
 from liftbridge_broker.node.partition import PARKED_BYTES_MAX
-from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.node_world import SECOND_NS, NodeWorld, envelope
 
 S = StreamName("s")
@@ -89,11 +88,12 @@ def test_what_waits_for_a_resume_is_bounded(world: NodeWorld) -> None:
 def test_failed_resume_refuses_what_waited(world: NodeWorld) -> None:
     partition = world.create()
     pause(world)
-    world.files.fail(Fault("append", "metadata/*", count=-1, is_full=True))
+    free = world.files.free_bytes()
+    world.files.capacity_bytes -= free
     answers = world.publish(partition, b"a")
     world.settle()
     assert answers.error.text.startswith("Failed to resume stream: ")
-    world.files.heal()
+    world.files.capacity_bytes += free
 
 
 def test_delete_while_a_run_waits_refuses_it(world: NodeWorld) -> None:
@@ -200,10 +200,11 @@ def test_subscriber_holds_the_pause_off_when_asked(world: NodeWorld) -> None:
 
 def test_pause_that_fails_is_tried_again(world: NodeWorld) -> None:
     partition = world.create(auto_pause_ms=IDLE_MS)
-    world.files.fail(Fault("append", "metadata/*", count=1, is_full=True))
+    free = world.files.free_bytes()
+    world.files.capacity_bytes -= free
     world.advance(IDLE_NS)
     assert not partition.is_paused
-    world.files.heal()
+    world.files.capacity_bytes += free
     world.advance(10 * SECOND_NS)
     assert partition.is_paused
 

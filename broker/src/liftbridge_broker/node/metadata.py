@@ -38,7 +38,7 @@ from liftbridge_broker.controller.commands import (
 )
 from liftbridge_broker.controller.decide import decide
 from liftbridge_broker.controller.records import Answer, Record, StreamDeleted
-from liftbridge_broker.controller.replay import apply
+from liftbridge_broker.controller.replay import apply, skip
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import CorruptionError, InternalError, LiftbridgeError
 from liftbridge_broker.model.ids import Instant, MetadataIndex, PartitionId
@@ -46,11 +46,16 @@ from liftbridge_broker.ports.files import FileEvent
 from liftbridge_broker.ports.metadata import (
     Committed,
     Failed,
+    LeaderChanged,
     MetadataConsensus,
     MetadataEvent,
     ProposalToken,
+    ReadFailed,
+    ReadReady,
+    ReadToken,
     RecoveredMetadata,
     Refused,
+    Restored,
     Urgency,
 )
 from liftbridge_broker.wire.metadata import decode_command, encode_command
@@ -103,9 +108,13 @@ _ESSENTIAL: Final = (
 )
 
 
-def ignore_snapshot(index: MetadataIndex, size_bytes: int) -> None:
+ReadReply = Callable[[LiftbridgeError | None], None]
+"""Gets the outcome of one read, once; `None` = the state may be read now."""
+
+
+def ignore(*told: object) -> None:
     """Nobody wants to know."""
-    del index, size_bytes
+    del told
 
 
 class _Pending(NamedTuple):
@@ -131,7 +140,9 @@ class MetadataDriver:
         *,
         on_change: Callable[[MetadataIndex, tuple[Record, ...]], None],
         on_failed: Callable[[LiftbridgeError], None],
-        on_snapshot: Callable[[MetadataIndex, int], None] = ignore_snapshot,
+        on_snapshot: Callable[[MetadataIndex, int], None] = ignore,
+        on_restored: Callable[[], None] = ignore,
+        on_leader: Callable[[LeaderChanged], None] = ignore,
         snapshot_entries: int = SNAPSHOT_ENTRIES_DEFAULT,
         proposal_timeout_ns: int = PROPOSAL_TIMEOUT_NS_DEFAULT,
     ) -> None:
@@ -144,6 +155,9 @@ class MetadataDriver:
                 something, with its index.
             on_failed: Told once when the log cannot be written any more: the process must end.
             on_snapshot: Told the index and size of each state given to the log as a snapshot.
+            on_restored: Told when `state` was replaced by a leader's snapshot; what led there is
+                not known.
+            on_leader: Told when another broker leads the group, or nobody.
             snapshot_entries: Commands between two snapshots.
             proposal_timeout_ns: Time after which a proposal is answered without its outcome.
 
@@ -155,14 +169,18 @@ class MetadataDriver:
         self._on_change = on_change
         self._on_failed = on_failed
         self._on_snapshot = on_snapshot
+        self._on_restored = on_restored
+        self._on_leader = on_leader
         self._snapshot_entries = snapshot_entries
         self._proposal_timeout_ns = proposal_timeout_ns
         self._token_last = ProposalToken(0)
         self._pending: dict[ProposalToken, _Pending] = {}
+        self._read_last = ReadToken(0)
+        self._reads: dict[ReadToken, ReadReply] = {}
         self._events: deque[MetadataEvent] = deque()
         self._is_draining = False
         self._snapshot_index = recovered.snapshot_index
-        self.state, self.deleted = _restored(recovered)
+        self.state, self.deleted = restore(recovered)
 
     @property
     def pending_count(self) -> int:
@@ -175,14 +193,16 @@ class MetadataDriver:
         Args:
             command: The change.
             now: Time of the request.
-            reply: Called once: at once with an early refusal, else with the answer or refusal of
-                the moment the command was applied, or with an `InternalError` when the log failed
-                or did not answer in time, which leaves the outcome open.
+            reply: Called once: with an early refusal, else with the answer or refusal of the moment
+                the command was applied, or with an `InternalError` when the log failed or did not
+                answer in time, which leaves the outcome open.
         """
-        early = decide(self.state, MetadataIndex(self.state.applied_index + 1), command)
-        if isinstance(early.answer, LiftbridgeError):
-            reply(early.answer)
-            return
+        if self._consensus.is_leader:
+            # Others may be behind what they were told, and refuse what is right by now.
+            early = decide(self.state, MetadataIndex(self.state.applied_index + 1), command)
+            if isinstance(early.answer, LiftbridgeError):
+                reply(early.answer)
+                return
         self._token_last = ProposalToken(self._token_last + 1)
         deadline = Instant(now + self._proposal_timeout_ns)
         self._pending[self._token_last] = _Pending(command, reply, deadline)
@@ -195,9 +215,25 @@ class MetadataDriver:
         self._consensus.on_file_event(event)
         self._drain()
 
+    def read(self, reply: ReadReply) -> None:
+        """Ask to be told when the state holds everything that was answered before now."""
+        self._read_last = ReadToken(self._read_last + 1)
+        self._reads[self._read_last] = reply
+        self._consensus.read(self._read_last)
+        self._drain()
+
+    def on_message(self, payload: bytes, now: Instant) -> None:
+        """Take what another broker sent to the log."""
+        self._consensus.on_message(payload, now)
+        self._drain()
+
     def next_deadline(self) -> Instant | None:
-        """When the oldest proposal runs out of time; `None` when none waits."""
-        return next((pending.deadline for pending in self._pending.values()), None)
+        """When the oldest proposal runs out of time, or the log has something to do."""
+        oldest = next((pending.deadline for pending in self._pending.values()), None)
+        log = self._consensus.next_deadline()
+        if oldest is None or log is None:
+            return oldest if log is None else log
+        return min(oldest, log)
 
     def on_timer(self, now: Instant) -> None:
         """Answer proposals whose time is over; they may be applied all the same."""
@@ -205,8 +241,10 @@ class MetadataDriver:
         while self._pending:
             token = next(iter(self._pending))
             if self._pending[token].deadline > now:
-                return
+                break
             self._settle(token, InternalError("raft operation timed out"))
+        self._consensus.on_timer(now)
+        self._drain()
 
     def _drain(self) -> None:
         """Handle events in order, also those that a callback brings about by proposing."""
@@ -243,8 +281,25 @@ class MetadataDriver:
                 self._settle(token, error)
             case Failed(error):
                 self._on_failed(error)
+            case Restored():
+                self._restore(event)
+            case LeaderChanged():
+                self._on_leader(event)
+            case ReadReady(token):
+                self._reads.pop(token)(None)
+            case ReadFailed(token, error):
+                self._reads.pop(token)(error)
+
+    def _restore(self, event: Restored) -> None:
+        """Go on with a leader's snapshot, which this broker keeps as its own by now."""
+        self.state, _ = restore(RecoveredMetadata(event.entry_index, event.state, (), ()))
+        self._snapshot_index = event.entry_index
+        self._on_restored()
 
     def _apply(self, event: Committed) -> None:
+        if not event.command:
+            skip(self.state, event.entry_index)
+            return
         pending = self._pending.pop(event.token, None)
         command = decode_command(event.command) if pending is None else pending.command
         decision = apply(self.state, event.entry_index, command)
@@ -263,8 +318,12 @@ class MetadataDriver:
         pending.reply(failure)
 
 
-def _restored(recovered: RecoveredMetadata) -> tuple[ClusterState, frozenset[PartitionId]]:
-    """State after everything a log holds, and the partitions that were deleted on the way."""
+def restore(recovered: RecoveredMetadata) -> tuple[ClusterState, frozenset[PartitionId]]:
+    """State after everything a log holds, and the partitions that were deleted on the way.
+
+    Raises:
+        CorruptionError: The log holds what this version does not know.
+    """
     state = decode_state(recovered.snapshot) if recovered.snapshot_index else ClusterState()
     if state.applied_index != recovered.snapshot_index:
         raise CorruptionError(
@@ -273,6 +332,9 @@ def _restored(recovered: RecoveredMetadata) -> tuple[ClusterState, frozenset[Par
         )
     deleted: set[PartitionId] = set()
     for entry in recovered.entries:
+        if not entry.command:
+            skip(state, entry.entry_index)
+            continue
         for record in apply(state, entry.entry_index, decode_command(entry.command)).records:
             if isinstance(record, StreamDeleted):
                 deleted.update(record.partition_ids)

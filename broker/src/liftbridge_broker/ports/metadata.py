@@ -1,8 +1,8 @@
 """The replicated log of metadata commands as the node sees it.
 
-One broker keeps it in a local log; several agree on it by Raft. Both take proposals by token and
-tell what became of them as events, in the order of the log. A command is told as committed only
-when it is durable: nothing is answered before.
+Its members agree on it by Raft; a broker alone is a group of one. Proposals are taken by token, and
+what became of them is told as events, in the order of the log. A command is told as committed only
+when it is durable at a majority and here: nothing is answered before.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,9 @@ from enum import IntEnum
 from typing import NamedTuple, NewType, Protocol
 
 from liftbridge_broker.errors import LiftbridgeError
-from liftbridge_broker.model.ids import MetadataIndex
+from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex
 from liftbridge_broker.ports.files import FileEvent
+from liftbridge_broker.raft.types import Peer
 
 ProposalToken = NewType("ProposalToken", int)
 """Names a proposal of this node, from 1; chosen by the proposer, rising."""
@@ -26,11 +27,11 @@ class Urgency(IntEnum):
 
 
 class Committed(NamedTuple):
-    """A command is durable and has its final place; it must now be applied.
+    """An entry is durable and has its final place; it must now be applied.
 
     Attributes:
         entry_index: Its index, one above that of the event before.
-        command: Its bytes.
+        command: Its bytes; empty for an entry that is no command and only counts.
         token: The proposal of this node that it came from; 0 for none.
     """
 
@@ -56,7 +57,50 @@ class Failed(NamedTuple):
     error: LiftbridgeError
 
 
-MetadataEvent = Committed | Refused | Failed
+class Restored(NamedTuple):
+    """A leader's snapshot takes the place of the state; commands before it are never told.
+
+    Attributes:
+        entry_index: Last index the state covers; the next `Committed` is one above it.
+        state: Bytes that some member gave to `MetadataConsensus.snapshot`.
+    """
+
+    entry_index: MetadataIndex
+    state: bytes
+
+
+class LeaderChanged(NamedTuple):
+    """Another broker leads the group, or nobody that is known.
+
+    Attributes:
+        leader: The leader, `None` while nobody is known.
+        term: The term it leads in, or the latest one seen.
+        is_self: Whether this broker is the leader.
+    """
+
+    leader: BrokerId | None
+    term: int
+    is_self: bool
+
+
+ReadToken = NewType("ReadToken", int)
+"""Names a read of this node; chosen by the reader."""
+
+
+class ReadReady(NamedTuple):
+    """The state holds everything that was answered before `read` was called."""
+
+    token: ReadToken
+
+
+class ReadFailed(NamedTuple):
+    """No leader confirmed the read in time; the reader may ask again."""
+
+    token: ReadToken
+    error: LiftbridgeError
+
+
+MetadataEvent = Committed | Refused | Failed | Restored | LeaderChanged | ReadReady | ReadFailed
 
 
 class RecoveredMetadata(NamedTuple):
@@ -76,14 +120,84 @@ class RecoveredMetadata(NamedTuple):
 
 
 class MetadataConsensus(Protocol):
-    """A log of commands that this node, alone or with others, appends to."""
+    """A log of commands that this node, alone or with others, appends to.
+
+    Calls that ask for a change of the group raise a `LiftbridgeError` when this broker does not
+    lead it or the change is not allowed now; whether an allowed one succeeds shows in `voters` and
+    `learners`.
+    """
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this broker leads the group."""
+        ...
+
+    @property
+    def leader(self) -> Peer | None:
+        """Who leads the group as far as this broker knows."""
+        ...
+
+    @property
+    def term(self) -> int:
+        """Latest term seen."""
+        ...
+
+    @property
+    def voters(self) -> Sequence[Peer]:
+        """Members with a vote, committed or not."""
+        ...
+
+    @property
+    def learners(self) -> Sequence[Peer]:
+        """Members without a vote, committed or not."""
+        ...
+
+    def match(self, peer: Peer) -> MetadataIndex | None:
+        """How far a member has come, asked at the leader; `None` elsewhere and for strangers."""
+        ...
 
     def propose(self, token: ProposalToken, command: bytes, urgency: Urgency) -> None:
-        """Ask for a place in the log; the outcome is an event, possibly at once."""
+        """Ask for a place in the log; the outcome is an event, possibly at once, or never.
+
+        It never comes when a message is lost: the proposer bounds its wait, and the outcome is
+        unknown then.
+        """
+        ...
+
+    def read(self, token: ReadToken) -> None:
+        """Ask to be told when the state holds everything that was answered before now."""
+        ...
+
+    def transfer(self, broker: BrokerId) -> None:
+        """Hand leadership to another voter; ends by itself when that one cannot take it."""
+        ...
+
+    def add_learner(self, peer: Peer) -> None:
+        """Add a member without a vote."""
+        ...
+
+    def promote(self, peer: Peer) -> None:
+        """Give a learner that has caught up a vote."""
+        ...
+
+    def remove(self, peer: Peer) -> None:
+        """Remove a member."""
+        ...
+
+    def on_message(self, payload: bytes, now: Instant) -> None:
+        """Take a payload that another broker sent; anything that is not for the log is ignored."""
         ...
 
     def on_file_event(self, event: FileEvent) -> None:
         """Take the outcome of a file call that this log submitted."""
+        ...
+
+    def on_timer(self, now: Instant) -> None:
+        """Let time do its work; called at `next_deadline`, harmless at any other time."""
+        ...
+
+    def next_deadline(self) -> Instant | None:
+        """When `on_timer` has to be called at the latest; `None` while nothing depends on time."""
         ...
 
     def take_events(self) -> Sequence[MetadataEvent]:

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import metadata as packages
+from random import SystemRandom
 from typing import Final
 
 from liftbridge_broker.config.options import BrokerOptions
@@ -25,18 +26,22 @@ from liftbridge_broker.errors import AlreadyExistsError, FilesError, LiftbridgeE
 from liftbridge_broker.model.ids import BrokerId, MetadataIndex, StreamName
 from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOverrides
 from liftbridge_broker.model.subjects import CURSORS_STREAM
+from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.node import Node
+from liftbridge_broker.node.peer_link import NoPeers, PeerLink
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.ports.files import Files, Token
 from liftbridge_broker.ports.messaging import Messaging
 from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.ports.timer import Timer
+from liftbridge_broker.raft.types import Configuration, Peer
 from liftbridge_broker.server.wiring import METADATA_DIRECTORY, node_options, store_options
 from liftbridge_broker.storage.compaction import CompactionRunner
 from liftbridge_broker.storage.directory import Identity
-from liftbridge_broker.storage.metadata_log import MetadataLog
+from liftbridge_broker.storage.raft_log import RaftLog
 from liftbridge_broker.storage.store import LogStore, open_store
+from liftbridge_broker.wire.peer_bodies import ORIGIN_SIZE
 
 METADATA_TOKEN: Final = Token(1)
 
@@ -75,7 +80,8 @@ class Core:
     store: LogStore = field(init=False)
     node: Node = field(init=False)
     is_registered: bool = False
-    _metadata: MetadataLog = field(init=False)
+    _metadata: RaftConsensus = field(init=False)
+    _incarnation_id: str = field(init=False)
 
     def open(self, messaging: Callable[[BrokerId], Messaging]) -> None:
         """Recover the data directory and open every partition in it; nothing is heard yet.
@@ -135,12 +141,24 @@ class Core:
 
     def _open_metadata(self) -> MetadataDriver:
         clustering = self.options.clustering
-        self._metadata, recovered = MetadataLog.open(
+        identity = self.store.identity
+        me = Peer(identity.broker_id, identity.data_dir_id)
+        log = RaftLog.open(
             self.files,
-            sync_token=METADATA_TOKEN,
             directory=METADATA_DIRECTORY,
-            index_min=MetadataIndex(self.store.proven_index),
+            bootstrap=Configuration((me,)),
+            index_min=self.store.proven_index,
             snapshots_kept=clustering.snapshot_retain,
+        )
+        self._incarnation_id = secrets.token_hex(16)
+        self._metadata, recovered = RaftConsensus.open(
+            log,
+            me,
+            PeerLink(NoPeers(), me.broker, self._incarnation_id),
+            origin=secrets.token_bytes(ORIGIN_SIZE),
+            sync_token=METADATA_TOKEN,
+            rng=SystemRandom(),
+            now=self.clock.now(),
         )
         for finding in recovered.findings:
             self.observer.transition("metadata_repaired", {"finding": finding})
@@ -170,7 +188,7 @@ class Core:
         registered = await self._propose(
             RegisterBroker(
                 broker=identity.broker_id,
-                incarnation_id=secrets.token_hex(16),
+                incarnation_id=self._incarnation_id,
                 data_dir_id=identity.data_dir_id,
                 host=listen.advertised_host,
                 port=listen.advertised_port,

@@ -22,7 +22,7 @@ from liftbridge_broker.controller.records import BrokerEpochAnswer, Done
 from liftbridge_broker.controller.state import PublisherState
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.logformat.frames import Frame, decode_frame, iter_frames
-from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, StreamName
+from liftbridge_broker.model.ids import BrokerId, Instant, StreamName
 from liftbridge_broker.model.streams import StreamOptions, StreamOverrides
 from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.node import Node
@@ -39,11 +39,11 @@ from liftbridge_broker.ports.files import Token
 from liftbridge_broker.ports.messaging import Arrival
 from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_broker.storage.directory import Identity
-from liftbridge_broker.storage.metadata_log import MetadataLog
 from liftbridge_broker.storage.reserve import SpaceLimits
 from liftbridge_broker.storage.store import LogStore, StoreOptions, open_store
 from liftbridge_broker.wire.envelope import encode_publish
 from liftbridge_proto import api_pb2
+from liftbridge_testkit.lone_metadata import open_lone
 
 SECOND_NS = 1_000_000_000
 START = Instant(1_000)
@@ -231,11 +231,11 @@ class NodeWorld:
             wall_ns=self.wall_ns,
         )
         self.store.on_failed = self.failures.append
-        log, recovered = MetadataLog.open(
+        log, recovered = open_lone(
             self.files,
             sync_token=METADATA_TOKEN,
-            directory="metadata",
-            index_min=MetadataIndex(self.store.proven_index),
+            index_min=self.store.proven_index,
+            now=self.now,
         )
         driver = MetadataDriver(
             log,

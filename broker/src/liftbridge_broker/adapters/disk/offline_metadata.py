@@ -9,14 +9,13 @@ from typing import Final, NamedTuple
 
 from liftbridge_broker.adapters.memory.files import MemoryFiles
 from liftbridge_broker.errors import CorruptionError
-from liftbridge_broker.model.ids import MetadataIndex
-from liftbridge_broker.node.metadata import MetadataDriver
-from liftbridge_broker.ports.files import Files, Token
-from liftbridge_broker.storage.metadata_log import MetadataLog
+from liftbridge_broker.node.consensus import recovered_metadata
+from liftbridge_broker.node.metadata import restore
+from liftbridge_broker.ports.files import Files
+from liftbridge_broker.storage.raft_log import RaftLog
 
 METADATA_DIRECTORY: Final = "metadata"
 _RESERVE: Final = "reserve"
-_TOKEN: Final = Token(1)
 
 
 class MetadataReport(NamedTuple):
@@ -24,10 +23,10 @@ class MetadataReport(NamedTuple):
 
     Attributes:
         bytes: Length of its files, without the reserve.
-        first_index: Index of the first command that is still there; behind `last_index` when none.
+        first_index: Index of the first entry that is still there; behind `last_index` when none.
         last_index: Index of the last one.
         snapshot_index: Index that the newest snapshot covers, 0 without one.
-        streams: Streams after the last command.
+        streams: Streams after the last command that is known to be committed.
         partitions: Their partitions.
         findings: What the next start puts right by itself.
         damage: Why the next start is refused, empty when it is not; then nothing else is known.
@@ -66,32 +65,24 @@ def read_metadata(files: Files, proven_index: int) -> MetadataReport:
         size += len(data) if name != _RESERVE else 0
         copy.put(path, data)
     try:
-        log, recovered = MetadataLog.open(
-            copy, sync_token=_TOKEN, index_min=MetadataIndex(proven_index)
-        )
-        state = MetadataDriver(log, recovered, on_change=_unused, on_failed=_unused).state
+        log = RaftLog.open(copy, directory=METADATA_DIRECTORY, index_min=proven_index)
+        if len(log.configuration.voters) == 1:
+            # As in a start of the only voter: what is durable is committed.
+            log.mark(log.last_index)
+        state, _ = restore(recovered_metadata(log))
     except CorruptionError as error:
         what = error.text.removesuffix(f" ({error.path} at byte {error.position})")
         path = error.path or METADATA_DIRECTORY
         return MetadataReport(size, damage=what, path=path, position=error.position)
-    first_index = min(int(name[:20]) for name in copy.list(METADATA_DIRECTORY) if _is_log(name))
     return MetadataReport(
         size,
-        first_index,
+        log.first_index,
         log.last_index,
-        recovered.snapshot_index,
+        log.snapshot_meta.last_index,
         len(state.streams),
         state.partition_count,
-        tuple(recovered.findings),
+        tuple(log.findings),
     )
-
-
-def _unused(*_: object) -> None:
-    """Nothing is changed, so nothing is told."""
-
-
-def _is_log(name: str) -> bool:
-    return name.endswith(".log") and name[:20].isdecimal()
 
 
 def _read(files: Files, path: str) -> bytes:

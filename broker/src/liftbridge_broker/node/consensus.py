@@ -1,0 +1,560 @@
+"""A member of the metadata group: the Raft core between its disk, its peers and the node.
+
+Holds the rules of replication 2.4: everything one `Ready` asks for is written with one call and one
+sync; what promises it leaves only afterwards; only committed entries are applied; the first error
+of the disk but a full one ends the log; while a sync runs, proposals gather for the next one. A
+broker alone is a group of one voter and goes the same way.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from liftbridge_broker.errors import (
+    FailedPreconditionError,
+    FilesError,
+    LiftbridgeError,
+    OutcomeUnknownError,
+    StorageFullError,
+    TooLargeError,
+    UnavailableError,
+    WireError,
+)
+from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex
+from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.node.peer_link import PeerLink
+from liftbridge_broker.node.proposals import (
+    PREFIX_SIZE,
+    PROPOSALS_MAX,
+    TOKEN_SIZE,
+    OwnProposals,
+    SeenProposals,
+    Waiting,
+)
+from liftbridge_broker.ports.files import FileEvent, Token
+from liftbridge_broker.ports.metadata import (
+    Committed,
+    Failed,
+    LeaderChanged,
+    MetadataEvent,
+    ProposalToken,
+    ReadFailed,
+    ReadReady,
+    ReadToken,
+    RecoveredMetadata,
+    Refused,
+    Restored,
+    Urgency,
+)
+from liftbridge_broker.ports.transport import Channel
+from liftbridge_broker.raft.core import RaftCore
+from liftbridge_broker.raft.environment import RaftOptions, Rng
+from liftbridge_broker.raft.types import (
+    AddLearner,
+    ConfigChange,
+    Entry,
+    EntryKind,
+    Message,
+    NotRaftLeaderError,
+    Peer,
+    Promote,
+    RaftBusyError,
+    RaftRefusalError,
+    RaftTooLargeError,
+    Ready,
+    Remove,
+)
+from liftbridge_broker.storage.raft_log import RaftLog
+from liftbridge_broker.wire.peer import PeerHeader, Reassembler
+from liftbridge_broker.wire.peer_bodies import Propose, ProposeRefused, RaftBody
+from liftbridge_broker.wire.raft import decode_message, encode_message
+
+RETRY_NS: Final = 1_000 * MILLISECOND_NS
+"""Time between two attempts to write on a full disk."""
+
+DEFAULT_RAFT_OPTIONS: Final = RaftOptions()
+
+_FULL_TEXT: Final = "not written: the disk is full"
+
+
+class RaftConsensus:
+    """One member of the group; implements `MetadataConsensus`.
+
+    Invariants: at most one `Ready` is being written; its messages that promise something wait in
+    it. Proposals wait in their order, for a leader or for room in the log, before any newer one is
+    appended or sent.
+
+    Attributes:
+        failure: Why nothing can be written any more, `None` while all is well.
+        malformed_count: Messages of peers that could not be read.
+    """
+
+    def __init__(
+        self,
+        log: RaftLog,
+        core: RaftCore,
+        link: PeerLink,
+        *,
+        origin: bytes,
+        sync_token: Token,
+        now: Instant,
+    ) -> None:
+        """Take over what `open` recovered."""
+        self._log = log
+        self._core = core
+        self._link = link
+        self._sync_token = sync_token
+        self._now = now
+        self._own = OwnProposals(origin)
+        self._seen = SeenProposals()
+        self._chunks = Reassembler()
+        self._events: list[MetadataEvent] = []
+        self._writing: Ready | None = None
+        self._blocked: Ready | None = None
+        self._retry_at = now
+        self._is_mark_due = False
+        self.failure: FilesError | None = None
+        self.malformed_count = 0
+
+    @classmethod
+    def open(
+        cls,
+        log: RaftLog,
+        me: Peer,
+        link: PeerLink,
+        *,
+        origin: bytes,
+        sync_token: Token,
+        rng: Rng,
+        now: Instant,
+        options: RaftOptions = DEFAULT_RAFT_OPTIONS,
+    ) -> tuple["RaftConsensus", RecoveredMetadata]:
+        """Go on with a log that was opened; the first sync may be submitted at once.
+
+        Args:
+            log: The log.
+            me: This broker with its data directory.
+            link: The way to the others.
+            origin: 16 random bytes, unique to this process.
+            sync_token: Token of every sync of the log; the owner hands its events back.
+            rng: Chance for election timeouts.
+            now: Time of the start.
+            options: Times and bounds.
+
+        Returns:
+            The member, and what its log holds for sure.
+
+        Raises:
+            CorruptionError: The log contradicts itself.
+            FilesError: The disk refused.
+        """
+        if log.configuration.voters == (me,):
+            # Nobody else can have led since, so whatever is durable here is committed.
+            log.mark(log.last_index)
+        core = RaftCore(me, log, options, rng, now)
+        while core.told < core.commit:
+            assert core.ready() is not None  # they are told as recovered, below
+        recovered = recovered_metadata(log)
+        log.forget_snapshot()
+        consensus = cls(log, core, link, origin=origin, sync_token=sync_token, now=now)
+        consensus.on_timer(now)
+        return consensus, recovered
+
+    def close(self) -> None:
+        """Close the files; what is in flight has an unknown outcome."""
+        self._log.close()
+
+    # -- what is known ------------------------------------------------------------------------
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this broker leads the group."""
+        return self._core.is_leader
+
+    @property
+    def leader(self) -> Peer | None:
+        """Who leads the group as far as this broker knows."""
+        return self._core.leader
+
+    @property
+    def term(self) -> int:
+        """Latest term seen."""
+        return self._core.term
+
+    @property
+    def voters(self) -> Sequence[Peer]:
+        """Members with a vote, committed or not."""
+        return self._core.configuration.voters
+
+    @property
+    def learners(self) -> Sequence[Peer]:
+        """Members without a vote, committed or not."""
+        return self._core.configuration.learners
+
+    @property
+    def core(self) -> RaftCore:
+        """The core, for looking only."""
+        return self._core
+
+    @property
+    def snapshot_index(self) -> MetadataIndex:
+        """Index of the newest snapshot, 0 for none."""
+        return MetadataIndex(self._log.snapshot_meta.last_index)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether only essential commands are taken because the disk is full."""
+        return self._log.is_full
+
+    def match(self, peer: Peer) -> MetadataIndex | None:
+        """How far a member has come, asked at the leader; `None` elsewhere and for strangers."""
+        index = self._core.match(peer)
+        return None if index is None else MetadataIndex(index)
+
+    # -- calls of the node --------------------------------------------------------------------
+
+    def take_events(self) -> Sequence[MetadataEvent]:
+        """Events since the last call, oldest first."""
+        events, self._events = self._events, []
+        return events
+
+    def propose(self, token: ProposalToken, command: bytes, urgency: Urgency) -> None:
+        """Append a command here or send it to the leader; see `MetadataConsensus`."""
+        assert command
+        if self.failure is not None:
+            self._refuse(token, UnavailableError(f"metadata log failed: {self.failure.text}"))
+        elif len(self._own) >= PROPOSALS_MAX:
+            self._refuse(token, UnavailableError(f"more than {PROPOSALS_MAX} changes wait"))
+        else:
+            self._own.waiting.append(Waiting(token, command, urgency, self._now))
+            self._advance()
+
+    def read(self, token: ReadToken) -> None:
+        """Ask to be told when the state holds everything that was answered before now."""
+        try:
+            self._core.read(token, self._now)
+        except RaftRefusalError as error:
+            self._events.append(ReadFailed(token, UnavailableError(str(error))))
+        self._advance()
+
+    def transfer(self, broker: BrokerId) -> None:
+        """Hand leadership to another voter.
+
+        Raises:
+            LiftbridgeError: It cannot go there.
+        """
+        target = next((peer for peer in self.voters if peer.broker == broker), None)
+        if target is None:
+            raise FailedPreconditionError(f"{broker} does not vote in the metadata group")
+        self._ask(lambda: self._core.transfer(target, self._now))
+
+    def add_learner(self, peer: Peer) -> None:
+        """Add a member without a vote; raises `LiftbridgeError`."""
+        self._change(AddLearner(peer))
+
+    def promote(self, peer: Peer) -> None:
+        """Give a learner that has caught up a vote; raises `LiftbridgeError`."""
+        self._change(Promote(peer))
+
+    def remove(self, peer: Peer) -> None:
+        """Remove a member; raises `LiftbridgeError`."""
+        self._change(Remove(peer))
+
+    def _change(self, change: ConfigChange) -> None:
+        self._ask(lambda: self._core.propose_config(change))
+
+    def _ask(self, call: Callable[[], object]) -> None:
+        """Ask something of the core as the leader."""
+        try:
+            call()
+        except (NotRaftLeaderError, RaftBusyError) as error:
+            raise UnavailableError(str(error)) from error
+        except RaftRefusalError as error:
+            raise FailedPreconditionError(str(error)) from error
+        self._advance()
+
+    def snapshot(self, index: MetadataIndex, state: bytes) -> None:
+        """Keep the state after `index`; see `MetadataConsensus`."""
+        if self.failure is None:
+            self._try(lambda: self._log.save_snapshot(index, state))
+
+    def on_timer(self, now: Instant) -> None:
+        """Let time do its work."""
+        self._now = now
+        if self.failure is not None:
+            return
+        self._core.tick(now)
+        for waiting in self._own.expire(now):
+            self._refuse(waiting.token, UnavailableError("the metadata group has no leader"))
+        if self._blocked is not None and now >= self._retry_at:
+            ready, self._blocked = self._blocked, None
+            self._persist(ready)
+        self._advance()
+
+    def next_deadline(self) -> Instant | None:
+        """When `on_timer` has to be called at the latest."""
+        if self.failure is not None:
+            return None
+        blocked = self._retry_at if self._blocked is not None else None
+        deadlines = (self._core.next_deadline(), self._own.next_deadline(), blocked)
+        known = [deadline for deadline in deadlines if deadline is not None]
+        return Instant(min(known)) if known else None
+
+    def on_file_event(self, event: FileEvent) -> None:
+        """The sync in flight ended."""
+        assert event.token == self._sync_token
+        ready, self._writing = self._writing, None
+        assert ready is not None
+        if event.error is not None:
+            self._fail(event.error)
+        if self.failure is not None:
+            return
+        self._log.on_synced()
+        self._core.persisted(ready)
+        if ready.snapshot is not None:
+            index = ready.snapshot.meta.last_index
+            self._own.on_restored(index)
+            self._events.append(Restored(MetadataIndex(index), ready.snapshot.state))
+        self._send(ready.messages_after)
+        self._is_mark_due = True
+        self._advance()
+
+    # -- messages of peers --------------------------------------------------------------------
+
+    def on_message(self, payload: bytes, now: Instant) -> None:
+        """Take a payload that another broker sent."""
+        try:
+            message = self._chunks.take(payload)
+        except WireError:
+            self.malformed_count += 1
+            return
+        if message is not None:
+            self.on_peer(*message, now)
+
+    def on_peer(self, header: PeerHeader, tail: bytes, now: Instant) -> None:
+        """Take a message that somebody else put together and read; others are ignored."""
+        self._now = now
+        if self.failure is not None or not self._link.is_ours(header):
+            return
+        match header.body:
+            case RaftBody():
+                self._on_raft(header.sender, tail)
+            case Propose():
+                self._on_propose(header.sender, header.body, tail)
+            case ProposeRefused():
+                self._on_refused(header.body)
+            case _:
+                return
+        self._advance()
+
+    def _on_raft(self, sender: BrokerId, data: bytes) -> None:
+        try:
+            message = decode_message(data)
+        except WireError:
+            self.malformed_count += 1
+            return
+        if message.sender.broker == sender:
+            self._core.step(message, self._now)
+
+    def _on_propose(self, sender: BrokerId, body: Propose, command: bytes) -> None:
+        """Append a command of another broker, or say that it was not."""
+        if not command or not self._seen.is_new(body.origin, body.token):
+            return
+        data = body.origin + body.token.to_bytes(TOKEN_SIZE, "big") + command
+        refusal: LiftbridgeError
+        try:
+            if self._core.is_leader and not self._has_room(data, is_essential=body.is_essential):
+                refusal = StorageFullError(_FULL_TEXT)
+            else:
+                self._core.propose(data)
+                return
+        except RaftTooLargeError as error:
+            refusal = TooLargeError(str(error))
+        except RaftRefusalError as error:
+            refusal = UnavailableError(str(error))
+        leader = self._core.leader
+        answer = ProposeRefused(
+            body.origin,
+            body.token,
+            is_definite=True,
+            code=refusal.code,
+            reason=refusal.text,
+            leader=None if leader is None else leader.broker,
+        )
+        self._link.send(sender, Channel.METADATA, answer)
+
+    def _on_refused(self, body: ProposeRefused) -> None:
+        """The leader did not take a proposal of this process."""
+        token = ProposalToken(body.token)
+        if body.origin != self._own.origin or not self._own.settle(token):
+            return
+        if not body.is_definite:
+            self._refuse(token, OutcomeUnknownError(body.reason))
+        else:
+            known = (StorageFullError, TooLargeError)
+            kind = next((kind for kind in known if kind.code == body.code), UnavailableError)
+            self._refuse(token, kind(body.reason))
+
+    # -- proposals ----------------------------------------------------------------------------
+
+    def _offer_waiting(self) -> None:
+        """Append what waits, or send it to the leader, as far as that is possible now."""
+        waiting = self._own.waiting
+        while waiting and self.failure is None:
+            if self._core.leader is None:
+                return
+            proposal = waiting.popleft()
+            if self._core.leader == self._core.me:
+                if not self._append(proposal):
+                    waiting.appendleft(proposal)
+                    return
+            else:
+                self._forward(proposal, self._core.leader.broker)
+
+    def _append(self, proposal: Waiting) -> bool:
+        """Append a proposal or refuse it; false when it has to wait for room in the core."""
+        data = self._own.data_of(proposal)
+        is_essential = proposal.urgency is Urgency.ESSENTIAL
+        try:
+            if self._has_room(data, is_essential=is_essential):
+                self._own.on_appended(proposal, self._core.propose(data))
+            elif self.failure is None:
+                self._refuse(proposal.token, StorageFullError(_FULL_TEXT))
+            else:
+                self._refuse(proposal.token, UnavailableError(self.failure.text))
+        except RaftBusyError:
+            return False
+        except RaftTooLargeError as error:
+            self._refuse(proposal.token, TooLargeError(str(error)))
+        return True
+
+    def _has_room(self, data: bytes, *, is_essential: bool) -> bool:
+        return bool(self._try(lambda: self._log.has_room(len(data), is_essential=is_essential)))
+
+    def _forward(self, proposal: Waiting, leader: BrokerId) -> None:
+        """Send a proposal once; what becomes of it is seen when it is applied here."""
+        if not self._link.is_connected:
+            self._refuse(proposal.token, UnavailableError("cut off from the metadata leader"))
+            return
+        self._own.on_sent(proposal)
+        is_essential = proposal.urgency is Urgency.ESSENTIAL
+        body = Propose(self._own.origin, proposal.token, is_essential)
+        self._link.send(leader, Channel.METADATA, body, proposal.command)
+
+    # -- what the core asks for ---------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Do what the core asks for, until there is nothing left to do now."""
+        while self.failure is None:
+            self._offer_waiting()
+            ready = self._core.ready()
+            if ready is None:
+                break
+            self._take(ready)
+        if self._is_mark_due and self._writing is None and self.failure is None:
+            self._is_mark_due = False
+            self._try(lambda: self._log.mark(self._core.told))
+
+    def _take(self, ready: Ready) -> None:
+        self._send(ready.messages_before)
+        for entry in ready.committed:
+            self._commit(entry)
+        for read in ready.reads:
+            self._events.append(ReadReady(ReadToken(read.token)))
+        for token in ready.reads_failed:
+            error = UnavailableError("no leader of the metadata group confirmed the read")
+            self._events.append(ReadFailed(ReadToken(token), error))
+        if ready.leader_change is not None:
+            leader, term = ready.leader_change
+            broker = None if leader is None else leader.broker
+            self._events.append(LeaderChanged(broker, term, leader == self._core.me))
+        if ready.must_persist:
+            self._persist(ready)
+
+    def _commit(self, entry: Entry) -> None:
+        """Tell of an entry that has its final place."""
+        token, displaced = self._own.on_committed(
+            entry.entry_index, entry.data if entry.kind is EntryKind.COMMAND else b""
+        )
+        if displaced:
+            self._refuse(displaced, UnavailableError("another leader took over before it counted"))
+        index = MetadataIndex(entry.entry_index)
+        self._events.append(Committed(index, _command_of(entry), token))
+
+    def _persist(self, ready: Ready) -> None:
+        """Write what must be durable and submit its sync; on a full disk, later."""
+        assert self._writing is None
+        snapshot = ready.snapshot
+        try:
+            if snapshot is not None and snapshot.meta != self._log.snapshot_meta:
+                self._log.install(snapshot)
+            self._log.append(ready.entries, ready.hard_state)
+        except FilesError as error:
+            if error.is_full:
+                self._blocked = ready
+                self._retry_at = Instant(self._now + RETRY_NS)
+            else:
+                self._fail(error)
+            return
+        self._writing = ready
+        self._log.submit_sync(self._sync_token)
+
+    def _send(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            data = encode_message(message)
+            self._link.send(message.target.broker, Channel.METADATA, RaftBody(), data)
+
+    # -- failure ------------------------------------------------------------------------------
+
+    def _refuse(self, token: ProposalToken, error: LiftbridgeError) -> None:
+        self._events.append(Refused(token, error))
+
+    def _try(self, call: Callable[[], object]) -> object:
+        """Do something on the disk; an error ends the log."""
+        try:
+            return call()
+        except FilesError as error:
+            self._fail(error)
+            return None
+
+    def _fail(self, error: FilesError) -> None:
+        """The disk refused: nothing is written any more, and no sync is tried again.
+
+        What was written or sent may be found committed; what was neither will not.
+        """
+        if self.failure is not None:
+            return
+        self.failure = error
+        is_alone = len(self.voters) + len(self.learners) == 1
+        for token, is_unwritten in self._own.take_open(self._log.last_index):
+            if is_unwritten and is_alone:
+                self._refuse(token, UnavailableError(f"not written: {error.text}"))
+            else:
+                self._refuse(token, OutcomeUnknownError(f"outcome unknown: {error.text}"))
+        while self._own.waiting:
+            token = self._own.waiting.popleft().token
+            self._refuse(token, UnavailableError(f"not written: {error.text}"))
+        self._events.append(Failed(error))
+
+
+def recovered_metadata(log: RaftLog) -> RecoveredMetadata:
+    """What a log holds for sure.
+
+    Raises:
+        FilesError: The disk refused.
+    """
+    meta, commit = log.snapshot_meta, log.hard_state().commit
+    first = meta.last_index + 1
+    found = log.entries(first, commit + 1, sys.maxsize) if first <= commit else ()
+    entries = [
+        Committed(MetadataIndex(entry.entry_index), _command_of(entry), ProposalToken(0))
+        for entry in found
+    ]
+    snapshot = log.newest_snapshot()
+    state = b"" if snapshot is None else snapshot.state
+    return RecoveredMetadata(MetadataIndex(meta.last_index), state, entries, log.findings)
+
+
+def _command_of(entry: Entry) -> bytes:
+    """Command of an entry; nothing when it is none."""
+    return entry.data[PREFIX_SIZE:] if entry.kind is EntryKind.COMMAND else b""
