@@ -1,0 +1,13 @@
+"""The error of a broken promise."""
+
+
+class BrokenInvariantError(AssertionError):
+    """A promise is broken.
+
+    Attributes:
+        name: Which one: the number of an invariant (`I5`) or the name of a checker.
+    """
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(f"{name}: {text}")
+        self.name = name

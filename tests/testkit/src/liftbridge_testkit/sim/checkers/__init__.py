@@ -1,0 +1,23 @@
+"""Checkers of client histories, one promise each; all of them near-linear."""
+
+from liftbridge_testkit.sim.checkers.acked import AckedIsStored
+from liftbridge_testkit.sim.checkers.expected import ExpectedOffsets
+from liftbridge_testkit.sim.checkers.offsets import OneWriteAtAnOffset
+from liftbridge_testkit.sim.checkers.order import PublisherOrder
+from liftbridge_testkit.sim.checkers.published import OnlyWhatWasPublished
+from liftbridge_testkit.sim.checkers.reads import ConsistentReads
+from liftbridge_testkit.sim.checkers.realtime import RealTimeOrder
+from liftbridge_testkit.sim.history import Checker, History
+
+
+def all_checkers(history: History) -> list[Checker]:
+    """One of each."""
+    return [
+        OneWriteAtAnOffset(),
+        RealTimeOrder(),
+        ExpectedOffsets(),
+        ConsistentReads(),
+        AckedIsStored(),
+        OnlyWhatWasPublished(history),
+        PublisherOrder(history),
+    ]

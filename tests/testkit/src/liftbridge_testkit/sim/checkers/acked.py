@@ -1,0 +1,46 @@
+"""Nothing acknowledged is lost (I13): an acked record is there, at its offset, unchanged.
+
+Gone may be what retention removed, what compaction replaced, and what the promise of the ack policy
+and of the fsync policy allows to be lost (`on_loss`).
+"""
+
+from liftbridge_broker.model.ids import PartitionId
+from liftbridge_testkit.sim.broken import BrokenInvariantError
+from liftbridge_testkit.sim.history import Checker, FinalLog, Write
+
+
+class AckedIsStored(Checker):
+    """Keeps committed acks by partition and offset."""
+
+    def __init__(self) -> None:
+        self._acked: dict[PartitionId, dict[int, Write]] = {}
+
+    def on_ack(self, write: Write) -> None:
+        """Remember a committed ack."""
+        if write.is_committed:
+            self._acked.setdefault(write.partition, {})[write.offset] = write
+
+    def on_loss(self, partition: PartitionId, end: int) -> None:
+        """Forget what may be gone."""
+        acked = self._acked.get(partition, {})
+        for offset in [offset for offset in acked if offset >= end]:
+            del acked[offset]
+
+    def at_end(self, log: FinalLog) -> None:
+        """Compare with the log."""
+        stored = {record.offset: record for record in log.records}
+        newest = {record.key: record.offset for record in log.records if record.key}
+        for offset, write in self._acked.get(log.partition, {}).items():
+            record = stored.get(offset)
+            if record is not None and record.value == write.value:
+                continue
+            if record is None and offset < log.start:
+                continue
+            if record is None and log.is_compacted and newest.get(write.key, -1) > offset:
+                continue
+            found = "nothing" if record is None else f"{record.value[:24]!r}"
+            raise BrokenInvariantError(
+                "I13",
+                f"{write.identity} was acked at {offset} of {log.partition}, which holds {found} "
+                f"(log {log.start} to {log.end})",
+            )

@@ -1,0 +1,46 @@
+"""A log holds what was published and nothing else, each at most once (I18).
+
+A write that was definitely refused is not stored; one with an unknown outcome may be, once. An
+idempotent write may have been sent many times and is stored once all the same.
+"""
+
+from liftbridge_broker.model.ids import PartitionId
+from liftbridge_testkit.sim.broken import BrokenInvariantError
+from liftbridge_testkit.sim.history import Checker, FinalLog, History, Outcome, Record, Write
+
+
+class OnlyWhatWasPublished(Checker):
+    """Looks each record up in the history."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+
+    def _write_of(self, partition: PartitionId, record: Record) -> Write:
+        write = self._history.find(record.value)
+        if write is None or write.partition != partition:
+            raise BrokenInvariantError(
+                "published",
+                f"offset {record.offset} of {partition} holds what nobody published there: "
+                f"{record.value[:24]!r}",
+            )
+        if write.outcome is Outcome.REFUSED:
+            raise BrokenInvariantError(
+                "refused", f"{write.identity} was refused and is at {record.offset} of {partition}"
+            )
+        return write
+
+    def on_seen(self, partition: PartitionId, reader: str, record: Record) -> None:
+        """A delivered record must have been published."""
+        del reader
+        self._write_of(partition, record)
+
+    def at_end(self, log: FinalLog) -> None:
+        """So must every stored one, and none be there twice."""
+        places: dict[tuple[int, int], int] = {}
+        for record in log.records:
+            identity = self._write_of(log.partition, record).identity
+            other = places.setdefault(identity, record.offset)
+            if other != record.offset:
+                raise BrokenInvariantError(
+                    "I18", f"{identity} is at {other} and at {record.offset} of {log.partition}"
+                )

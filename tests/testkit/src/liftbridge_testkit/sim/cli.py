@@ -1,0 +1,177 @@
+"""`python -m liftbridge_testkit.sim`: ranges of seeds over two processes, or one seed again.
+
+Exit code 0: nothing broke and every floor was reached; 1: a seed broke something; 2: a floor was
+missed, so the range proves less than it should.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from time import perf_counter
+
+from liftbridge_testkit.sim.coverage import Coverage
+from liftbridge_testkit.sim.floors import floors_for
+from liftbridge_testkit.sim.scheduler import SECOND_NS
+from liftbridge_testkit.sim.seeds import WORLDS, SeedResult, replay_command, run_seed
+
+WORKERS = 2
+CHUNK = 10
+PROGRESS_SECONDS = 10.0
+FAILURES_SHOWN = 5
+
+
+@dataclass(slots=True)
+class Sum:
+    """What a range of seeds came to.
+
+    Attributes:
+        seeds: Seeds run.
+        events: Turns of processes in them.
+        virtual_ns: Simulated time.
+        busy_seconds: Time all workers spent.
+        coverage: Counters of all seeds.
+        failures: What broke, in the order in which it came.
+        by_kind: Seeds by kind of world.
+    """
+
+    seeds: int = 0
+    events: int = 0
+    virtual_ns: int = 0
+    busy_seconds: float = 0.0
+    coverage: Coverage = field(default_factory=Coverage)
+    failures: list[SeedResult] = field(default_factory=list)
+    by_kind: dict[str, int] = field(default_factory=dict)
+
+    def add(self, result: SeedResult) -> None:
+        """Add one seed."""
+        self.seeds += 1
+        self.events += result.events
+        self.virtual_ns += result.virtual_ns
+        self.busy_seconds += result.seconds
+        self.by_kind[result.kind] = self.by_kind.get(result.kind, 0) + 1
+        self.coverage.add(result.counts)
+        if result.failure:
+            self.failures.append(result)
+
+    def line(self, seconds: float) -> str:
+        """One line for people."""
+        rate = self.events / max(self.busy_seconds, 1e-9)
+        return (
+            f"{self.seeds:,} seeds, {self.events:,} events, "
+            f"{self.virtual_ns / SECOND_NS / 3_600:.2f} h simulated in {seconds:.1f} s, "
+            f"{rate:,.0f} events/s a core, {len(self.failures)} failed"
+        )
+
+
+def seed_range(text: str) -> range:
+    """`a:b` as the seeds from a to b - 1; `a` alone as one seed."""
+    first, colon, end = text.partition(":")
+    return range(int(first), int(end)) if colon else range(int(first), int(first) + 1)
+
+
+def run_chunk(seeds: Sequence[int], kind: str) -> list[SeedResult]:
+    """Run some seeds, one after the other; what a worker does."""
+    return [run_seed(seed, kind) for seed in seeds]
+
+
+def run_all(seeds: range, kind: str, workers: int) -> Iterator[SeedResult]:
+    """Results as they come, from as many processes; with one, in this process and in order."""
+    if workers == 1:
+        for seed in seeds:
+            yield run_seed(seed, kind)
+        return
+    chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        futures = [pool.submit(run_chunk, chunk, kind) for chunk in chunks]
+        for future in as_completed(futures):
+            yield from future.result()
+
+
+def run_range(seeds: range, kind: str, workers: int, *, is_quiet: bool) -> tuple[Sum, float]:
+    """Run a range and tell how it goes; what it came to, and how long it took."""
+    total = Sum()
+    began = told = perf_counter()
+    for result in run_all(seeds, kind, workers):
+        total.add(result)
+        if result.failure and not is_quiet and len(total.failures) <= FAILURES_SHOWN:
+            sys.stdout.write(result.failure + "\n")
+        now = perf_counter()
+        if now - told > PROGRESS_SECONDS and not is_quiet:
+            told = now
+            sys.stdout.write(total.line(now - began) + "\n")
+            sys.stdout.flush()
+    return total, perf_counter() - began
+
+
+def report(total: Sum, seconds: float, floors: Mapping[tuple[str, str], int]) -> None:
+    """Tell what a range came to, for people."""
+    lines = total.coverage.table(floors)
+    lines.append(total.line(seconds))
+    lines += [f"below its floor: {line}" for line in total.coverage.below(floors)]
+    for result in total.failures:
+        lines.append(f"seed {result.seed} failed; {replay_command(result.seed, result.kind)}")
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def as_json(total: Sum, seconds: float, floors: Mapping[tuple[str, str], int]) -> str:
+    """The same for programs."""
+    coverage: dict[str, dict[str, int]] = {}
+    for (group, name), times in sorted(total.coverage.counts.items()):
+        coverage.setdefault(group, {})[name] = times
+    return json.dumps(
+        {
+            "seeds": total.seeds,
+            "by_kind": total.by_kind,
+            "events": total.events,
+            "virtual_hours": total.virtual_ns / SECOND_NS / 3_600,
+            "seconds": seconds,
+            "events_per_core_second": total.events / max(total.busy_seconds, 1e-9),
+            "coverage": coverage,
+            "below_floor": total.coverage.below(floors),
+            "failures": [
+                {"seed": one.seed, "world": one.kind, "failure": one.failure}
+                for one in total.failures
+            ],
+        },
+        indent=2,
+    )
+
+
+def replay(seed: int, kind: str, *, is_verbose: bool) -> int:
+    """Run one seed again; its trace goes to standard output."""
+    result = run_seed(seed, kind, sys.stdout if is_verbose else None)
+    sys.stdout.write(
+        f"{result.failure or 'nothing broke'}\nseed {seed} ({result.kind}): "
+        f"{result.events} events, trace hash {result.trace_hash}\n"
+    )
+    return 1 if result.failure else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(
+        prog="python -m liftbridge_testkit.sim", description="Simulate brokers, by seeds."
+    )
+    parser.add_argument("--seeds", type=seed_range, default=range(100), help="a:b")
+    parser.add_argument("--world", choices=sorted(WORLDS), default="", help="one kind only")
+    parser.add_argument("--replay", type=int, metavar="SEED", help="one seed again")
+    parser.add_argument("--verbose", action="store_true", help="with --replay: the whole trace")
+    parser.add_argument("--workers", type=int, default=WORKERS, help="processes")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    options = parser.parse_args(arguments)
+    if options.replay is not None:
+        return replay(options.replay, options.world, is_verbose=options.verbose)
+    is_json = options.output == "json"
+    total, seconds = run_range(options.seeds, options.world, options.workers, is_quiet=is_json)
+    floors = floors_for(total.by_kind)
+    if is_json:
+        sys.stdout.write(as_json(total, seconds, floors) + "\n")
+    else:
+        report(total, seconds, floors)
+    if total.failures:
+        return 1
+    return 2 if total.coverage.below(floors) else 0

@@ -1,0 +1,1 @@
+"""Who uses the brokers: publishers, readers, administrators, each with a life of its own."""

@@ -1,0 +1,308 @@
+"""Publishers over gRPC: runs of messages by one ack policy, one run or several under way.
+
+A plain publisher never sends a message twice. An idempotent one repeats a run whose outcome it does
+not know until it does, under the same sequence numbers.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from liftbridge_broker.controller.commands import InitPublisher
+from liftbridge_broker.controller.state import PublisherState
+from liftbridge_broker.errors import (
+    FencedPublisherError,
+    InternalError,
+    LiftbridgeError,
+    NotFoundError,
+    OutcomeUnknownError,
+    OutOfOrderError,
+)
+from liftbridge_broker.model.ids import Instant, PartitionId, StreamName
+from liftbridge_broker.node.runs import POLICY_ALL, POLICY_NONE, PublishRun, Stored, Ticket
+from liftbridge_broker.replication.publishers import PublisherStamp
+from liftbridge_testkit.sim.clients.calls import Answer, Calls, Lost, Serving
+from liftbridge_testkit.sim.clients.directory import Directory, Place
+from liftbridge_testkit.sim.history import History, Write
+from liftbridge_testkit.sim.scheduler import MILLISECOND_NS
+from liftbridge_testkit.sim.world import World
+
+RETRY_NS = 50 * MILLISECOND_NS
+_UNKNOWN = (OutcomeUnknownError, InternalError)
+"""Refusals after which a record may be stored all the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublisherPlan:
+    """How one publisher lives.
+
+    Attributes:
+        stream: Stream it writes to.
+        number: Partition of it.
+        policy: Ack policy.
+        think_ns: Longest pause between runs.
+        run_max: Most messages of a run.
+        size_max: Longest value.
+        keys: Keys it chooses from; empty for none.
+        window: Runs under way at a time; 1 for a synchronous one.
+        is_idempotent: Whether it numbers its messages; then `window` is 1.
+        expects_offsets: Whether it uses optimistic concurrency; then runs have one message.
+    """
+
+    stream: str
+    number: int = 0
+    policy: int = POLICY_ALL
+    think_ns: int = 20 * MILLISECOND_NS
+    run_max: int = 4
+    size_max: int = 200
+    keys: tuple[bytes, ...] = ()
+    window: int = 1
+    is_idempotent: bool = False
+    expects_offsets: bool = False
+
+
+class Acked(NamedTuple):
+    """Answer to a run: where it is stored, and whether that is for ever."""
+
+    stored: Stored
+    is_committed: bool
+
+
+@dataclass(slots=True)
+class _Sink:
+    """Ticket of a run."""
+
+    answer: Answer
+
+    def acked(self, stored: Stored) -> None:
+        """Port `AckSink`."""
+        self.answer(stored)
+
+    def refused(self, error: LiftbridgeError) -> None:
+        """Port `AckSink`."""
+        self.answer(error)
+
+
+class Publisher:
+    """One publisher from `start` until `stop`.
+
+    Attributes:
+        in_flight: Runs under way.
+        is_stopped: Whether it begins no more runs.
+        acked_count: Messages acked so far.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        calls: Calls,
+        directory: Directory,
+        history: History,
+        plan: PublisherPlan,
+    ) -> None:
+        self.plan = plan
+        self.in_flight = 0
+        self.is_stopped = False
+        self.acked_count = 0
+        self.number = history.new_publisher()
+        self.name = f"pub-{self.number}"
+        self._world = world
+        self._calls = calls
+        self._directory = directory
+        self._history = history
+        self._random = world.new_random()
+        self._stamp: PublisherState | None = None
+        self._sequence = 0
+        self._home: PartitionId | None = None
+        self._expected = 0
+
+    def start(self) -> None:
+        """Begin to publish."""
+        self._later()
+
+    def stop(self) -> None:
+        """Begin no more runs; an idempotent one still repeats what it does not know of."""
+        self.is_stopped = True
+
+    def _later(self, least_ns: int = 0) -> None:
+        delay = least_ns + self._random.randrange(self.plan.think_ns + 1)
+        self._world.scheduler.after(delay, self._go)
+
+    def _go(self) -> None:
+        if self.is_stopped or self.in_flight >= self.plan.window:
+            return
+        place = self._directory.find(self.plan.stream, self.plan.number)
+        if place is None or place.leader is None:
+            self._later(RETRY_NS)
+            return
+        if self.plan.is_idempotent and (self._stamp is None or self._home != place.partition):
+            self._init(place)
+            return
+        self._publish(place)
+        if self.in_flight < self.plan.window:
+            self._later()
+
+    # -- idempotence --------------------------------------------------------------------------
+
+    def _init(self, place: Place) -> None:
+        """Ask for an id and epoch; what is stored of this publisher comes back with them."""
+        assert place.leader is not None
+        self.in_flight += 1
+        self._home = place.partition
+        command = InitPublisher(stream=StreamName(self.plan.stream), publisher=self.name)
+
+        def serve(serving: Serving, now: Instant, _wall_ns: int, answer: Answer) -> None:
+            def answered(outcome: object) -> None:
+                partition = serving.node.partitions.get(place.partition)
+                if not isinstance(outcome, PublisherState) or partition is None:
+                    answer(outcome if isinstance(outcome, LiftbridgeError) else _gone(place))
+                    return
+                answer((outcome, partition.publishers.next_sequence(outcome.publisher_id)))
+
+            serving.node.propose(command, now, answered)
+
+        self._calls.call(self.name, place.leader, serve, self._initialised)
+
+    def _initialised(self, outcome: object) -> None:
+        self.in_flight -= 1
+        if isinstance(outcome, tuple) and not isinstance(outcome, Lost):
+            self._stamp, self._sequence = outcome
+            self._later()
+        else:
+            self._stamp = None
+            self._later(RETRY_NS)
+
+    # -- publishing ---------------------------------------------------------------------------
+
+    def _publish(self, place: Place) -> None:
+        plan, random = self.plan, self._random
+        count = 1 if plan.expects_offsets else random.randrange(1, plan.run_max + 1)
+        expected = -1
+        if plan.expects_offsets:
+            expected = random.choice((self._expected, self._expected, -1))
+        writes = [
+            self._history.invoke(
+                self.number,
+                place.partition,
+                self._world.now,
+                policy=plan.policy,
+                size=random.randrange(24, plan.size_max),
+                key=random.choice(plan.keys) if plan.keys else b"",
+                expected_offset=expected,
+                is_idempotent=plan.is_idempotent,
+            )
+            for _ in range(count)
+        ]
+        self.in_flight += 1
+        self._send(place, writes, attempt=1)
+
+    def _send(self, place: Place, writes: list[Write], attempt: int) -> None:
+        assert place.leader is not None
+        stamp = None
+        if self.plan.is_idempotent:
+            assert self._stamp is not None
+            stamp = PublisherStamp(*self._stamp, self._sequence)
+        policy = self.plan.policy
+
+        def serve(serving: Serving, now: Instant, wall_ns: int, answer: Answer) -> None:
+            node = serving.node
+            partition = node.partitions.get(place.partition)
+            if partition is None:
+                raise _gone(place)
+
+            def stored(outcome: object) -> None:
+                if isinstance(outcome, Stored):
+                    is_committed = policy == POLICY_ALL or not partition.is_replicated
+                    answer(Acked(outcome, is_committed))
+                else:
+                    answer(outcome)
+
+            run = PublishRun(
+                [write.value for write in writes],
+                partition.subject,
+                "grpc",
+                () if policy == POLICY_NONE else (Ticket(policy, _Sink(stored)),),
+                [write.key for write in writes] if self.plan.keys else None,
+                policy=policy,
+                expected_offsets=[write.expected_offset for write in writes],
+                publisher=stamp,
+            )
+            node.publish(partition, run, now, wall_ns)
+            if policy == POLICY_NONE:
+                answer(None)
+
+        def done(outcome: object) -> None:
+            self._done(place, writes, attempt, outcome)
+
+        self._calls.call(self.name, place.leader, serve, done)
+
+    def _done(self, place: Place, writes: list[Write], attempt: int, outcome: object) -> None:
+        if isinstance(outcome, Acked):
+            self._note_acked(writes, outcome)
+        elif self.plan.is_idempotent and self._repeats(place, writes, attempt, outcome):
+            return
+        else:
+            self._give_up(writes, is_refused=attempt == 1 and _is_refused(outcome))
+        self.in_flight -= 1
+        self._later()
+
+    def _note_acked(self, writes: list[Write], acked: Acked) -> None:
+        stored = acked.stored
+        for offset, write in enumerate(writes, stored.base_offset):
+            self._history.acked(
+                write,
+                self._world.now,
+                offset=offset,
+                leader_epoch=stored.leader_epoch,
+                is_committed=acked.is_committed,
+            )
+        self.acked_count += len(writes)
+        self._sequence += len(writes)
+        self._expected = stored.base_offset + len(writes)
+        if stored.is_duplicate:
+            self._world.coverage.rare("duplicate answered with its first offset")
+
+    def _give_up(self, writes: list[Write], *, is_refused: bool) -> None:
+        for write in writes:
+            if is_refused:
+                self._history.refused(write, self._world.now)
+            else:
+                self._history.unknown(write)
+        if self.plan.expects_offsets:
+            self._expected += self._random.choice((0, 1))
+
+    def _repeats(self, place: Place, writes: list[Write], attempt: int, outcome: object) -> bool:
+        """Whether an idempotent run is sent again: its outcome is not known yet."""
+        if attempt == 1 and _is_refused(outcome):
+            return False
+        if isinstance(outcome, FencedPublisherError | OutOfOrderError | NotFoundError):
+            # Its memory at the broker is gone, or the stream: nobody can say any more.
+            self._stamp = None
+            return False
+        if attempt > 1 and self.is_stopped and attempt > 20:
+            return False
+        self._world.coverage.count("client", "repeated run")
+        self._world.scheduler.after(RETRY_NS, self._again, place, writes, attempt + 1)
+        return True
+
+    def _again(self, place: Place, writes: list[Write], attempt: int) -> None:
+        now_at = self._directory.find(self.plan.stream, self.plan.number)
+        if now_at is not None and now_at.partition != place.partition:
+            self._stamp = None
+            self._give_up(writes, is_refused=False)
+            self.in_flight -= 1
+            self._later()
+        elif now_at is None or now_at.leader is None:
+            self._world.scheduler.after(RETRY_NS, self._again, place, writes, attempt)
+        else:
+            self._send(now_at, writes, attempt)
+
+
+def _is_refused(outcome: object) -> bool:
+    """Whether an outcome says that nothing is stored."""
+    if isinstance(outcome, Lost):
+        return outcome.is_refused
+    return isinstance(outcome, LiftbridgeError) and not isinstance(outcome, _UNKNOWN)
+
+
+def _gone(place: Place) -> NotFoundError:
+    return NotFoundError(f"no such partition: {place.partition}")

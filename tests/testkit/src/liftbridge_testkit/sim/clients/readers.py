@@ -1,0 +1,186 @@
+"""Readers: subscriptions from any position, at leaders and, where allowed, at other replicas.
+
+A reader takes what it gets at once; where its subscription ends it goes on from the next offset at
+whoever serves the partition then, so that one reader sees one history across restarts.
+"""
+
+from dataclasses import dataclass
+
+from liftbridge_broker.errors import LiftbridgeError, NotFoundError
+from liftbridge_broker.logformat.frames import decode_frame, iter_frames
+from liftbridge_broker.model.ids import Instant, PartitionId
+from liftbridge_broker.node.subscription import (
+    Position,
+    StartPosition,
+    StopPosition,
+    Subscription,
+)
+from liftbridge_testkit.sim.clients.calls import Answer, Calls, Serving
+from liftbridge_testkit.sim.clients.directory import Directory
+from liftbridge_testkit.sim.history import History, Record
+from liftbridge_testkit.sim.machine import Machine
+from liftbridge_testkit.sim.scheduler import MILLISECOND_NS
+from liftbridge_testkit.sim.world import World
+
+PULL_BYTES = 64 * 1024
+OPENED = "opened"
+"""Answer to a call that opened a subscription."""
+
+RETRY_NS = 80 * MILLISECOND_NS
+NEVER = Position(StopPosition.ON_CANCEL, 0, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderPlan:
+    """How one reader lives.
+
+    Attributes:
+        stream: Stream it reads.
+        number: Partition of it.
+        start: Where it begins.
+        leaves_ppm: Chance that it leaves after a pull and comes back, in millionths.
+    """
+
+    stream: str
+    number: int = 0
+    start: StartPosition = StartPosition.EARLIEST
+    leaves_ppm: int = 0
+
+
+class Reader:
+    """One reader from `start` until `stop`.
+
+    Attributes:
+        next_offset: First offset it has not got; -1 before the first one.
+        partition: What it reads; a stream made anew is read from its beginning.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        calls: Calls,
+        directory: Directory,
+        history: History,
+        plan: ReaderPlan,
+        number: int,
+    ) -> None:
+        self.plan = plan
+        self.name = f"reader-{number}"
+        self.next_offset = -1
+        self.partition: PartitionId | None = None
+        self.is_stopped = False
+        self._world = world
+        self._calls = calls
+        self._directory = directory
+        self._history = history
+        self._random = world.new_random()
+        self._subscription: Subscription | None = None
+        self._machine: Machine | None = None
+        self._incarnation = 0
+        self._attempt = 0
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._again()
+
+    def stop(self) -> None:
+        """Leave for good."""
+        self.is_stopped = True
+        self._leave()
+
+    def _again(self) -> None:
+        """Open a subscription a little later, if none stands then."""
+        self._attempt += 1
+        if not self.is_stopped:
+            delay = self._random.randrange(1, RETRY_NS)
+            self._world.scheduler.after(delay, self._go, self._attempt)
+
+    def _go(self, attempt: int) -> None:
+        if attempt != self._attempt or self.is_stopped:
+            return
+        place = self._directory.find(self.plan.stream, self.plan.number)
+        if place is None or place.leader is None:
+            self._again()
+            return
+        if place.partition != self.partition:
+            self.partition, self.next_offset = place.partition, -1
+        machine = place.leader
+
+        def serve(serving: Serving, _now: Instant, _wall_ns: int, answer: Answer) -> None:
+            # A call that was given up may be served late: the reader is elsewhere by then.
+            if attempt == self._attempt and self._subscription is None:
+                self._open(serving, machine)
+            answer(OPENED)
+
+        def opened(outcome: object) -> None:
+            if outcome is not OPENED and attempt == self._attempt and self._subscription is None:
+                self._again()
+
+        self._calls.call(self.name, machine, serve, opened)
+
+    def _position(self) -> Position:
+        if self.next_offset >= 0:
+            return Position(StartPosition.OFFSET, self.next_offset, 0)
+        return Position(self.plan.start, 0, 0)
+
+    def _open(self, serving: Serving, machine: Machine) -> None:
+        """Subscribe at a broker, within a turn of it."""
+        assert self.partition is not None
+        node = serving.node
+        partition = node.partitions.get(self.partition)
+        if partition is None:
+            raise NotFoundError(f"no such partition: {self.partition}")
+        self._subscription = Subscription.open(
+            partition, node, self._wake, start=self._position(), stop=NEVER, is_reverse=False
+        )
+        self._machine, self._incarnation = machine, machine.incarnation
+        machine.ended[self] = self._on_process_end
+        self._world.coverage.count("client", "subscription")
+        try:
+            self._wake()
+        except LiftbridgeError:
+            self._leave()
+            raise
+
+    def _on_process_end(self) -> None:
+        self._subscription = None
+        self._again()
+
+    def _wake(self) -> None:
+        """Take what there is; called within a turn of the broker."""
+        subscription = self._subscription
+        while subscription is not None and subscription is self._subscription:
+            slices, end, waits = subscription.pull(PULL_BYTES)
+            for piece in slices:
+                self._take(piece)
+            if end is not None:
+                self._leave()
+                self._again()
+            elif waits:
+                return
+            elif self.plan.leaves_ppm and self._random.randrange(1_000_000) < self.plan.leaves_ppm:
+                self._leave()
+                self._again()
+
+    def _leave(self) -> None:
+        """Close the subscription, if one stands."""
+        subscription, self._subscription = self._subscription, None
+        machine = self._machine
+        if subscription is None or machine is None:
+            return
+        machine.ended.pop(self, None)
+        if machine.incarnation == self._incarnation:
+            subscription.close(machine.now())
+
+    def _take(self, piece: bytes | memoryview) -> None:
+        assert self.partition is not None
+        for position, stop, _ in iter_frames(piece, 0, len(piece)):
+            frame = decode_frame(piece, position, stop)
+            record = Record(int(frame.offset), bytes(frame.key), bytes(frame.value))
+            if record.offset < self.next_offset:
+                # A subscription from an offset that is not committed yet begins where commit is.
+                self._world.coverage.rare("delivered again after a new subscription")
+                self._history.seen(self.partition, "", record)
+                continue
+            self.next_offset = record.offset + 1
+            self._history.seen(self.partition, self.name, record)

@@ -1,0 +1,61 @@
+"""The clocks of one machine: a monotonic one that drifts, a wall clock that is also set.
+
+The program sees nothing else; the world's time is known to the simulator alone.
+"""
+
+from liftbridge_broker.model.ids import Instant
+
+WALL_START_NS = 1_700_000_000_000_000_000
+"""Wall clock at the beginning of the world."""
+
+MILLION = 1_000_000
+
+
+class MachineClock:
+    """Both clocks of a machine.
+
+    Attributes:
+        drift_ppm: How much faster than true time they go, in millionths; negative for slower.
+        wall_skew_ns: How far the wall clock is ahead, drift apart.
+    """
+
+    __slots__ = ("_base_local", "_base_true", "drift_ppm", "wall_skew_ns")
+
+    def __init__(
+        self, base_local: int = 0, base_true: int = 0, *, drift_ppm: int = 0, wall_skew_ns: int = 0
+    ) -> None:
+        self.drift_ppm = drift_ppm
+        self.wall_skew_ns = wall_skew_ns
+        self._base_local = base_local
+        self._base_true = base_true
+
+    def local(self, true_ns: int) -> Instant:
+        """Monotonic time at a true time."""
+        passed = true_ns - self._base_true
+        return Instant(self._base_local + passed + passed * self.drift_ppm // MILLION)
+
+    def wall(self, true_ns: int) -> int:
+        """Unix nanoseconds at a true time."""
+        passed = true_ns - self._base_true
+        return WALL_START_NS + true_ns + passed * self.drift_ppm // MILLION + self.wall_skew_ns
+
+    def true(self, local_ns: int) -> int:
+        """First true time at which the monotonic clock shows at least `local_ns`."""
+        wanted = local_ns - self._base_local
+        passed = wanted * MILLION // (MILLION + self.drift_ppm)
+        true_ns = self._base_true + passed
+        while self.local(true_ns) < local_ns:
+            true_ns += 1
+        return true_ns
+
+    def set_drift(self, drift_ppm: int, true_ns: int) -> None:
+        """Let the clocks go at another rate from now on, without a jump."""
+        local, wall = self.local(true_ns), self.wall(true_ns)
+        self._base_local, self._base_true, self.drift_ppm = local, true_ns, drift_ppm
+        self.wall_skew_ns = wall - WALL_START_NS - true_ns
+
+    def reboot(self, base_local: int, true_ns: int) -> None:
+        """The machine starts anew: its monotonic clock begins somewhere else."""
+        wall = self.wall(true_ns)
+        self._base_local, self._base_true = base_local, true_ns
+        self.wall_skew_ns = wall - WALL_START_NS - true_ns

@@ -1,0 +1,199 @@
+"""The disk of a machine: files in memory whose slow calls take simulated time, and damage to them.
+
+`MemoryFiles` says what survives a power cut and which calls fail; here are when calls by token end,
+and the faults that change bytes: rot, and writes that land in another file.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from random import Random
+
+from liftbridge_broker.errors import FilesError
+from liftbridge_broker.ports.files import FileHandle, Token
+from liftbridge_testkit.memory_files import MemoryFiles
+from liftbridge_testkit.sim.scheduler import MICROSECOND_NS
+
+LOG_FILES = "*.log"
+"""Files of records."""
+
+VOLUME_BYTES = 1 << 40
+NEVER = -1
+
+
+@dataclass(slots=True)
+class DiskSpeed:
+    """How long calls take, nanoseconds.
+
+    Attributes:
+        read_ns: A read by token.
+        sync_ns_min: A sync at least.
+        sync_ns_jitter: What chance adds at most.
+        factor: All of it is multiplied by this while the disk is slow.
+    """
+
+    read_ns: int = 80 * MICROSECOND_NS
+    sync_ns_min: int = 100 * MICROSECOND_NS
+    sync_ns_jitter: int = 400 * MICROSECOND_NS
+    factor: int = 1
+
+
+class SimFiles(MemoryFiles):
+    """The port `Files` of a machine.
+
+    Attributes:
+        speed: How long calls take.
+        on_busy: Told how long a call by token will take, when it was submitted.
+        on_blocked: Told how long a blocking call held the process up; only while it is slow.
+        cold_ppm: Reads that find nothing in memory, in millionths.
+        failed_sync_count: Syncs that failed since the last boot: pages that the kernel calls clean
+            differ from the disk until then.
+        misdirected: Pattern of the file whose next append lands in another one; empty for none.
+        misdirected_count: How often that has happened.
+    """
+
+    def __init__(self, random: Random) -> None:
+        super().__init__(capacity_bytes=VOLUME_BYTES)
+        self.speed = DiskSpeed()
+        self.on_busy: Callable[[int], None] = _ignore
+        self.on_blocked: Callable[[int], None] = _ignore
+        self.cold_ppm = 0
+        self.failed_sync_count = 0
+        self.misdirected = ""
+        self.misdirected_count = 0
+        self._chance = random
+
+    def try_read(self, handle: FileHandle, position: int, length: int) -> bytes | None:
+        """As the port: what memory holds cannot fail, and at times memory holds nothing."""
+        if self.cold_ppm and self._chance.randrange(1_000_000) < self.cold_ppm:
+            return None
+        faults, self._faults = self._faults, []
+        try:
+            return super().try_read(handle, position, length)
+        finally:
+            self._faults = faults
+
+    def submit_read(self, token: Token, handle: FileHandle, position: int, length: int) -> None:
+        """As the port; ends after `read_ns`."""
+        super().submit_read(token, handle, position, length)
+        self.on_busy(self.speed.read_ns * self.speed.factor)
+
+    def submit_sync(self, token: Token, handles: Sequence[FileHandle]) -> None:
+        """As the port; ends after the time of a sync."""
+        super().submit_sync(token, handles)
+        self.on_busy(self._sync_ns())
+
+    def submit_remove(self, token: Token, path: str) -> None:
+        """As the port; takes as long as a sync."""
+        super().submit_remove(token, path)
+        self.on_busy(self._sync_ns())
+
+    def sync(self, handle: FileHandle) -> None:
+        """As the port; a slow disk holds the process up."""
+        super().sync(handle)
+        if self.speed.factor > 1:
+            self.on_blocked(self._sync_ns())
+
+    def append(self, handle: FileHandle, data: bytes) -> None:
+        """As the port, or with the bytes in another file and zeros in their place."""
+        if self.misdirected:
+            path = self._handles[handle].path
+            if fnmatchcase(path, self.misdirected) and self._misdirect(path, data):
+                data = bytes(len(data))
+        super().append(handle, data)
+
+    def _sync_ns(self) -> int:
+        speed = self.speed
+        return (speed.sync_ns_min + self._chance.randrange(speed.sync_ns_jitter + 1)) * speed.factor
+
+    def _misdirect(self, path: str, data: bytes) -> bool:
+        """Write `data` over a part of another file of that kind, if there is one large enough."""
+        others = [
+            other
+            for other in self.paths()
+            if other != path
+            and fnmatchcase(other, self.misdirected)
+            and len(self.durable_content(other)) >= len(data)
+        ]
+        if not others:
+            return False
+        other = self._chance.choice(others)
+        content = self.content(other)
+        at = self._chance.randrange(len(content) - len(data) + 1)
+        self.put(other, content[:at] + data + content[at + len(data) :])
+        self.misdirected = ""
+        self.misdirected_count += 1
+        return True
+
+    def _meet_fault(self, operation: str, path: str) -> None:
+        try:
+            super()._meet_fault(operation, path)
+        except FilesError:
+            self.failed_sync_count += operation == "sync"
+            raise
+
+    def enlarge(self) -> None:
+        """End the shortage of space."""
+        self.capacity_bytes = VOLUME_BYTES
+
+    def mend(self) -> None:
+        """Everything works again; what is damaged stays damaged."""
+        self.heal()
+        self.enlarge()
+        self.cut_power_at(NEVER)
+        self.speed.factor = 1
+        self.cold_ppm = 0
+        self.misdirected = ""
+
+    # Damage.
+
+    def rot(self, pattern: str = LOG_FILES, *, durable_only: bool = True) -> str:
+        """Turn over one bit of one file; says where, empty when there is no byte to spoil.
+
+        Args:
+            pattern: Files it may hit.
+            durable_only: Hit only what was synced, as rot of a disk does.
+        """
+        sizes = {}
+        for path in self.paths():
+            if fnmatchcase(path, pattern):
+                size = len(self.durable_content(path) if durable_only else self.content(path))
+                if size:
+                    sizes[path] = size
+        if not sizes:
+            return ""
+        path = self._chance.choice(list(sizes))
+        bit = self._chance.randrange(sizes[path] * 8)
+        self.spoil(path, bit)
+        return f"{path}:{bit // 8}.{bit % 8}"
+
+    def spoil(self, path: str, bit: int) -> None:
+        """Turn over one bit, in what processes see and in what is durable; syncs stay owed."""
+        file = self._file(path)
+        for data in (file.data, file.durable):
+            if bit // 8 < len(data):
+                data[bit // 8] ^= 1 << bit % 8
+
+    def lose_power(self, keep: Random | None) -> int:
+        """Cut the power and restore it; says how many bytes or names did not survive."""
+        before = {path: len(self.content(path)) for path in self.paths()}
+        self.crash(keep)
+        self.failed_sync_count = 0
+        after = {path: len(self.content(path)) for path in self.paths()}
+        return sum(
+            max(1, size - after.get(path, 0))
+            for path, size in before.items()
+            if after.get(path, -1) < size
+        )
+
+    def wipe(self) -> None:
+        """Lose all files: the disk was replaced."""
+        self.kill()
+        for name in self.list(""):
+            self.remove(name)
+        self.sync_directory("")
+
+
+def _ignore(nanoseconds: int) -> None:
+    """Nobody waits."""
+    del nanoseconds

@@ -1,0 +1,197 @@
+"""What clients did and learned, kept as it happens, and handed to the checkers.
+
+A write is *acked*, definitely *refused*, or *unknown*; an unknown one may be stored later, once.
+Values are unique and tell who wrote them as which of their writes, so what a reader sees names its
+write. Histories are kept for each partition id, which a stream that is made anew does not share.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from liftbridge_broker.model.ids import PartitionId
+from liftbridge_testkit.checker import Identity, decode, encode
+from liftbridge_testkit.sim.coverage import Coverage
+
+
+class Outcome(Enum):
+    """What the writer knows of a write."""
+
+    UNKNOWN = "unknown"
+    ACKED = "acked"
+    REFUSED = "refused"
+
+
+@dataclass(slots=True, eq=False)
+class Write:
+    """One message of one publisher.
+
+    Attributes:
+        identity: Who wrote it, as which of its messages.
+        partition: Where to.
+        value: What.
+        key: Key, empty for none.
+        policy: Ack policy (`POLICY_*`).
+        expected_offset: Optimistic concurrency; -1 for any offset.
+        is_idempotent: Whether it carries a publisher's stamp and may be sent again.
+        invoked_at: True time it was sent first.
+        ended_at: True time the outcome was learned; -1 while unknown.
+        outcome: What is known.
+        offset: Where it is stored, -1 while that is not known.
+        leader_epoch: Epoch told by the ack.
+        is_committed: Whether the ack means that it is never lost.
+    """
+
+    identity: Identity
+    partition: PartitionId
+    value: bytes
+    key: bytes
+    policy: int
+    expected_offset: int
+    is_idempotent: bool
+    invoked_at: int
+    ended_at: int = -1
+    outcome: Outcome = Outcome.UNKNOWN
+    offset: int = -1
+    leader_epoch: int = 0
+    is_committed: bool = False
+
+
+class Record(NamedTuple):
+    """One record of a log at the end of a run."""
+
+    offset: int
+    key: bytes
+    value: bytes
+
+
+@dataclass(slots=True)
+class FinalLog:
+    """A partition at the end of a run, read from its leader.
+
+    Attributes:
+        partition: Its id.
+        start: First offset that retention left.
+        end: High watermark.
+        records: What readers get, in order.
+        is_compacted: Whether older records of a key may be missing.
+    """
+
+    partition: PartitionId
+    start: int
+    end: int
+    records: list[Record]
+    is_compacted: bool
+
+
+class Checker:
+    """Told of everything in order; raises `BrokenInvariantError` for what must not be."""
+
+    def on_invoke(self, write: Write) -> None:
+        """A write is about to be sent for the first time."""
+
+    def on_ack(self, write: Write) -> None:
+        """The writer learned where it is stored."""
+
+    def on_refused(self, write: Write) -> None:
+        """The writer learned that it is not stored."""
+
+    def on_seen(self, partition: PartitionId, reader: str, record: Record) -> None:
+        """A subscription delivered a record."""
+
+    def on_loss(self, partition: PartitionId, end: int) -> None:
+        """What was promised no more than the log end at `end` allows: the rest may be gone."""
+
+    def at_end(self, log: FinalLog) -> None:
+        """The run is over and the partition has settled."""
+
+
+@dataclass(slots=True)
+class History:
+    """All that clients noted in a run.
+
+    Attributes:
+        writes: By identity.
+        checkers: Told of everything.
+        next_sequences: By publisher: its next message.
+    """
+
+    coverage: Coverage
+    writes: dict[Identity, Write] = field(default_factory=dict)
+    checkers: list[Checker] = field(default_factory=list)
+    next_sequences: dict[int, int] = field(default_factory=dict)
+
+    def new_publisher(self) -> int:
+        """Number of a publisher that nobody had in this run."""
+        number = len(self.next_sequences)
+        self.next_sequences[number] = 0
+        return number
+
+    def invoke(
+        self,
+        publisher: int,
+        partition: PartitionId,
+        now: int,
+        *,
+        policy: int,
+        size: int = 64,
+        key: bytes = b"",
+        expected_offset: int = -1,
+        is_idempotent: bool = False,
+    ) -> Write:
+        """Note a write before it is sent."""
+        sequence = self.next_sequences[publisher]
+        self.next_sequences[publisher] = sequence + 1
+        identity = Identity(publisher, sequence)
+        value = encode(identity, size)
+        write = Write(identity, partition, value, key, policy, expected_offset, is_idempotent, now)
+        self.writes[identity] = write
+        for checker in self.checkers:
+            checker.on_invoke(write)
+        return write
+
+    def acked(
+        self, write: Write, now: int, *, offset: int, leader_epoch: int, is_committed: bool
+    ) -> None:
+        """Note an ack."""
+        assert write.outcome is Outcome.UNKNOWN
+        write.outcome, write.ended_at = Outcome.ACKED, now
+        write.offset, write.leader_epoch = offset, leader_epoch
+        write.is_committed = is_committed
+        self.coverage.count("client", "acked record")
+        for checker in self.checkers:
+            checker.on_ack(write)
+
+    def refused(self, write: Write, now: int) -> None:
+        """Note a definite refusal."""
+        assert write.outcome is Outcome.UNKNOWN
+        write.outcome, write.ended_at = Outcome.REFUSED, now
+        self.coverage.count("client", "refused record")
+        for checker in self.checkers:
+            checker.on_refused(write)
+
+    def unknown(self, write: Write) -> None:
+        """The writer gave up: the write stays open for ever."""
+        assert write.outcome is Outcome.UNKNOWN
+        self.coverage.count("client", "unknown outcome")
+
+    def seen(self, partition: PartitionId, reader: str, record: Record) -> None:
+        """Note a delivered record."""
+        self.coverage.count("client", "delivered record")
+        for checker in self.checkers:
+            checker.on_seen(partition, reader, record)
+
+    def may_lose(self, partition: PartitionId, end: int) -> None:
+        """The promise allows everything from `end` on to be gone."""
+        for checker in self.checkers:
+            checker.on_loss(partition, end)
+
+    def check_end(self, log: FinalLog) -> None:
+        """Hold a partition's last state against everything noted."""
+        for checker in self.checkers:
+            checker.at_end(log)
+
+    def find(self, value: bytes) -> Write | None:
+        """The write of a value; `None` when nobody wrote it."""
+        identity = decode(value)
+        return None if identity is None else self.writes.get(identity)

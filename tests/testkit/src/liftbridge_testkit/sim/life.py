@@ -1,0 +1,283 @@
+"""One life of a world: what is in it, drawn from the seed, and the phases it goes through.
+
+Safety first: everything breaks while clients work and every turn is watched. Then liveness: all is
+mended, and within bounded time every partition must take a write with policy ALL, every publisher
+know its outcome, every reader reach the end. At last the logs are held against the histories.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+from liftbridge_broker.controller.commands import CreateStream
+from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.logformat.frames import decode_frame, iter_frames
+from liftbridge_broker.model.ids import PartitionId
+from liftbridge_broker.node.partition import Partition
+from liftbridge_testkit.sim.broken import BrokenInvariantError
+from liftbridge_testkit.sim.checkers import all_checkers
+from liftbridge_testkit.sim.clients.admin import Admin
+from liftbridge_testkit.sim.clients.calls import Calls, Lost, serving_on
+from liftbridge_testkit.sim.clients.directory import Directory
+from liftbridge_testkit.sim.clients.publishers import Publisher, PublisherPlan
+from liftbridge_testkit.sim.clients.readers import Reader
+from liftbridge_testkit.sim.faults import Faults
+from liftbridge_testkit.sim.history import FinalLog, History, Record
+from liftbridge_testkit.sim.machine import Machine
+from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
+from liftbridge_testkit.sim.world import Watcher, World
+
+SETTLE_NS = 60 * SECOND_NS
+"""Virtual time in which everything must have recovered."""
+
+LOOK_NS = 50 * MILLISECOND_NS
+
+
+class Starting(Protocol):
+    """A client of any kind."""
+
+    def start(self) -> None:
+        """Begin."""
+        ...
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        ...
+
+
+class Writer(Starting, Protocol):
+    """A publisher of any kind."""
+
+    @property
+    def in_flight(self) -> int:
+        """Runs or messages whose outcome is open."""
+        ...
+
+
+class LivenessError(BrokenInvariantError):
+    """Something that had to happen after everything was mended did not."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("liveness", text)
+
+
+@dataclass(slots=True)
+class Turns(Watcher):
+    """Counts turns of processes: the events of a run."""
+
+    count: int = 0
+
+    def on_turn(self, machine: Machine) -> None:
+        """One more."""
+        del machine
+        self.count += 1
+
+
+@dataclass(slots=True)
+class Life:
+    """A world and everyone in it.
+
+    Attributes:
+        events_max: Turns after which the safety phase ends.
+        time_max_ns: Virtual time after which it ends.
+        publishers: All publishers.
+        readers: All readers.
+        admins: All administrators, at least one.
+        creates: Streams that are there before anything else happens.
+        probes: Who must be able to write when everything is mended.
+        faults: What breaks things, `None` for nothing.
+        turns: Counts the events.
+    """
+
+    world: World
+    events_max: int = 5_000
+    time_max_ns: int = 120 * SECOND_NS
+    history: History = field(init=False)
+    calls: Calls = field(init=False)
+    directory: Directory = field(init=False)
+    publishers: list[Writer] = field(default_factory=list)
+    readers: list[Reader] = field(default_factory=list)
+    admins: list[Admin] = field(default_factory=list)
+    creates: list[CreateStream] = field(default_factory=list)
+    probes: list[PublisherPlan] = field(default_factory=list)
+    faults: Faults | None = None
+    turns: Turns = field(default_factory=Turns)
+
+    def __post_init__(self) -> None:
+        self.history = History(self.world.coverage)
+        self.history.checkers = all_checkers(self.history)
+        self.calls = Calls(self.world)
+        self.directory = Directory(self.world)
+        self.world.watchers.append(self.turns)
+
+    # -- phases -------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Go through all phases.
+
+        Raises:
+            BrokenInvariantError: A promise is broken.
+        """
+        self.begin()
+        self.break_things()
+        self.recover()
+        self.check()
+
+    def begin(self) -> None:
+        """Start all machines, and wait until some broker serves."""
+        for machine in self.world.machines.values():
+            delay = self.world.random.randrange(200 * MILLISECOND_NS)
+            self.world.scheduler.after(delay, machine.start)
+        self._expect("a broker that serves", lambda: bool(self.directory.serving()))
+        for command in self.creates:
+            self._create(command)
+
+    def _create(self, command: CreateStream) -> None:
+        outcomes: list[object] = [None]
+
+        def done(outcome: object) -> None:
+            outcomes.append(outcome)
+
+        def is_there() -> bool:
+            if isinstance(outcomes[-1], LiftbridgeError | Lost | None):
+                outcomes.append(0)
+                self.admins[0].propose("create", command, done)
+            state = self.directory.state()
+            return state is not None and state.stream(command.name) is not None
+
+        self._expect(f"stream {command.name}", is_there)
+
+    def break_things(self) -> None:
+        """Safety: clients work, faults happen."""
+        users: list[Starting] = [*self.publishers, *self.readers, *self.admins]
+        for user in users:
+            user.start()
+        if self.faults is not None:
+            self.faults.start()
+        last = self.turns.count + self.events_max
+        self.world.run_while(lambda: self.turns.count < last, at_most_ns=self.time_max_ns)
+
+    def recover(self) -> None:
+        """Liveness: everything is mended and must come back."""
+        self.world.trace.note(self.world.now, "world", "heal")
+        if self.faults is not None:
+            self.faults.heal()
+        users: list[Starting] = [*self.publishers, *self.admins]
+        for user in users:
+            user.stop()
+        self._expect("all brokers", self._are_all_serving)
+        self._restart_offline()
+        self._expect("all brokers", self._are_all_serving)
+        self._probe()
+        self._expect(
+            "outcomes of all runs", lambda: all(not one.in_flight for one in self.publishers)
+        )
+        self._expect("everything committed", self._is_all_committed)
+        self._expect("readers at the end", self._are_readers_done)
+        for reader in self.readers:
+            reader.stop()
+
+    def _are_all_serving(self) -> bool:
+        return len(self.directory.serving()) == len(self.world.machines)
+
+    def _restart_offline(self) -> None:
+        """Do what an operator does with a broker whose files failed: start it again."""
+        for machine in self.world.machines.values():
+            program = serving_on(machine)
+            if program is not None and any(
+                partition.offline_reason for partition in program.node.partitions.values()
+            ):
+                machine.stop()
+                self._expect("an orderly stop", partial(_has_other, machine, machine.incarnation))
+
+    def _probe(self) -> None:
+        """Every partition that clients use takes a write with policy ALL."""
+        probes = [
+            Publisher(self.world, self.calls, self.directory, self.history, plan)
+            for plan in self.probes
+        ]
+        for probe in probes:
+            probe.start()
+        self._expect("a write to each partition", lambda: all(one.acked_count for one in probes))
+        for probe in probes:
+            probe.stop()
+        self._expect("outcomes of probes", lambda: all(not one.in_flight for one in probes))
+
+    def _is_all_committed(self) -> bool:
+        for machine in self.world.machines.values():
+            program = serving_on(machine)
+            if program is None:
+                return False
+            for partition in program.node.partitions.values():
+                log = partition.log
+                if log.high_watermark < log.log_end_offset and not partition.offline_reason:
+                    return False
+        return True
+
+    def check(self) -> None:
+        """Hold every partition against the histories, and ask the watchers."""
+        for machine in self.world.machines.values():
+            program = serving_on(machine)
+            assert program is not None
+            for partition in program.node.partitions.values():
+                if not partition.offline_reason:
+                    self.history.check_end(final_log(partition))
+        for watcher in self.world.watchers:
+            watcher.on_end()
+
+    # -- waiting ------------------------------------------------------------------------------
+
+    def _expect(self, what: str, happens: Callable[[], bool]) -> None:
+        """Go on until something has happened, looking now and then."""
+        until = self.world.now + SETTLE_NS
+        while not happens():
+            if self.world.now >= until:
+                raise LivenessError(f"{what}: not within {SETTLE_NS // SECOND_NS} s")
+            self.world.run_until(self.world.now + LOOK_NS)
+
+    def _are_readers_done(self) -> bool:
+        for reader in self.readers:
+            partition = self.leader_of(reader.plan.stream, reader.plan.number)
+            if partition is None or partition.is_paused or partition.offline_reason:
+                continue  # nobody can read it: nothing to wait for
+            if reader.partition != partition.partition_id:
+                return False
+            if 0 <= reader.next_offset < partition.log.high_watermark:
+                return False
+        return True
+
+    def leader_of(self, stream: str, number: int) -> Partition | None:
+        """The partition object at its leader; `None` when there is none."""
+        place = self.directory.find(stream, number)
+        if place is None or place.leader is None:
+            return None
+        program = serving_on(place.leader)
+        if program is None:
+            return None
+        return program.node.partitions.get(place.partition)
+
+
+def _has_other(machine: Machine, incarnation: int) -> bool:
+    """Whether the process of this incarnation is gone."""
+    return machine.incarnation != incarnation
+
+
+def final_log(partition: Partition) -> FinalLog:
+    """All committed records of a partition, read as a subscriber reads them."""
+    log = partition.log
+    records: list[Record] = []
+    reader = log.reader(log.log_start_offset)
+    while slices := reader.read(1 << 20, log.high_watermark).slices:
+        for piece in slices:
+            for position, stop, _ in iter_frames(piece, 0, len(piece)):
+                frame = decode_frame(piece, position, stop)
+                records.append(Record(int(frame.offset), bytes(frame.key), bytes(frame.value)))
+    reader.close()
+    return FinalLog(
+        PartitionId(partition.partition_id),
+        int(log.log_start_offset),
+        int(log.high_watermark),
+        records,
+        partition.options.compact_enabled,
+    )

@@ -1,0 +1,204 @@
+"""A broker that is a cluster of its own, as a program: store, metadata log and node."""
+
+from dataclasses import dataclass, field
+
+from liftbridge_broker.controller.commands import RegisterBroker
+from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.model.streams import StreamOptions
+from liftbridge_broker.node.consensus import RaftConsensus
+from liftbridge_broker.node.metadata import MetadataDriver
+from liftbridge_broker.node.node import Node
+from liftbridge_broker.node.options import NodeOptions
+from liftbridge_broker.node.peer_link import NoPeers, PeerLink
+from liftbridge_broker.ports.files import FileEvent, Token
+from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
+from liftbridge_broker.ports.transport import Channel
+from liftbridge_broker.raft.types import Configuration, Peer
+from liftbridge_broker.storage.directory import Identity
+from liftbridge_broker.storage.flush import FlushLimits
+from liftbridge_broker.storage.raft_log import RaftLog
+from liftbridge_broker.storage.reserve import SpaceLimits
+from liftbridge_broker.storage.store import LogStore, StoreOptions, open_store
+from liftbridge_testkit.sim.program import Ports
+
+NAMESPACE = "lb"
+METADATA_TOKEN = Token(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings:
+    """What an operator would write into the configuration of every broker.
+
+    Attributes:
+        defaults: Settings of streams.
+        flush: When files are synced.
+        space: Bounds of the volume.
+        record_bytes_max: Largest record.
+        snapshot_entries: Metadata commands between two snapshots.
+        trash_grace_ns: Time a deleted log is kept.
+    """
+
+    defaults: StreamOptions = field(default_factory=StreamOptions)
+    flush: FlushLimits = field(default_factory=FlushLimits)
+    space: SpaceLimits = field(default_factory=lambda: SpaceLimits(4_096, 0))
+    record_bytes_max: int = 1 << 20
+    snapshot_entries: int = 64
+    trash_grace_ns: int = 1_000_000_000
+
+
+class LoneBroker:
+    """The program; implements `Program` and `Serving`.
+
+    Attributes:
+        node: The broker, for clients and watchers; made by `start`.
+        is_ready: Whether it is registered and hears NATS.
+    """
+
+    node: Node
+
+    def __init__(self, ports: Ports, settings: BrokerSettings) -> None:
+        self.ports = ports
+        self.settings = settings
+        self.is_ready = False
+        self._store: LogStore | None = None
+        self._metadata: RaftConsensus | None = None
+        self._token = METADATA_TOKEN
+
+    def _new_token(self) -> Token:
+        self._token = Token(self._token + 1)
+        return self._token
+
+    def start(self) -> None:
+        """Recover, open partitions, register; ready when the registration is committed."""
+        try:
+            self._open()
+        except LiftbridgeError as error:
+            self.ports.failed(error.text)
+            return
+        self._register()
+
+    def _open(self) -> None:
+        ports, settings, shell = self.ports, self.settings, self.ports.shell
+        store = self._store = open_store(
+            ports.files,
+            Identity(ports.new_id(), ports.broker),
+            StoreOptions(
+                flush=settings.flush,
+                space=settings.space,
+                trash_grace_ns=settings.trash_grace_ns,
+                known_names=("metadata",),
+            ),
+            observer=shell,
+            new_token=self._new_token,
+            now=shell.now(),
+            wall_ns=shell.wall_ns(),
+        )
+        store.on_failed = ports.failed
+        me = Peer(store.identity.broker_id, store.identity.data_dir_id)
+        log = RaftLog.open(
+            ports.files, bootstrap=Configuration((me,)), index_min=store.proven_index
+        )
+        self._metadata, recovered = RaftConsensus.open(
+            log,
+            me,
+            PeerLink(NoPeers(), me.broker, ports.new_id()),
+            origin=bytes.fromhex(ports.new_id()),
+            sync_token=METADATA_TOKEN,
+            rng=ports.random,
+            now=shell.now(),
+        )
+        driver = MetadataDriver(
+            self._metadata,
+            recovered,
+            on_change=lambda _index, records: self.node.on_change(records),
+            on_failed=lambda error: ports.failed(error.text),
+            snapshot_entries=settings.snapshot_entries,
+        )
+        options = NodeOptions(
+            broker=ports.broker,
+            namespace=NAMESPACE,
+            inbox=f"{NAMESPACE}.ack.{ports.broker}.{ports.start_number}",
+            defaults=settings.defaults,
+            record_bytes_max=settings.record_bytes_max,
+        )
+        self.node = Node(
+            options,
+            ports.files,
+            store,
+            driver,
+            ports.messaging,
+            shell,
+            shell,
+            METADATA_TOKEN,
+            self._new_token,
+        )
+        self.node.open_partitions(shell.now())
+        store.begin(shell.now())
+
+    def _register(self) -> None:
+        assert self._store is not None
+        ports, identity = self.ports, self._store.identity
+        command = RegisterBroker(
+            broker=ports.broker,
+            incarnation_id=ports.new_id(),
+            data_dir_id=identity.data_dir_id,
+            host="localhost",
+            port=9292,
+            previous_broker_epoch=self._store.clean_broker_epoch or 0,
+            clean_partitions=self.node.verified_partitions(),
+        )
+        self.node.propose(command, ports.shell.now(), self._registered)
+
+    def _registered(self, outcome: object) -> None:
+        if isinstance(outcome, LiftbridgeError):
+            self.ports.failed(outcome.text)
+            return
+        self.node.listen()
+        self.is_ready = True
+
+    # Events.
+
+    def on_file_event(self, event: FileEvent, now: Instant, wall_ns: int) -> None:
+        """A call by token ended."""
+        self.node.on_file_event(event, now, wall_ns)
+
+    def on_timer(self, now: Instant, wall_ns: int) -> None:
+        """The deadline came."""
+        self.node.on_timer(now, wall_ns)
+
+    def on_messages(
+        self,
+        subscription: SubscriptionId,
+        arrivals: list[Arrival],
+        payloads: list[bytes],
+        now: Instant,
+        wall_ns: int,
+    ) -> None:
+        """Messages of a subscription."""
+        self.node.on_messages(subscription, arrivals, payloads, now, wall_ns)
+
+    def on_peer(self, channel: Channel, payload: bytes, now: Instant, wall_ns: int) -> None:
+        """It has no peers."""
+
+    def on_link(self, *, connected: bool, now: Instant, wall_ns: int) -> None:
+        """The node asks its port whether it is connected."""
+
+    def stop(self, now: Instant, wall_ns: int) -> None:
+        """Stop in order: refuse, sync, mark the directory as clean."""
+        del now, wall_ns
+        assert self._store is not None
+        assert self._metadata is not None
+        if not self.is_ready:
+            self._store.abandon()
+            self.ports.stopped()
+            return
+        self.is_ready = False
+        self.node.stop()
+        try:
+            self._store.close(self.node.state.brokers[self.node.broker].broker_epoch)
+            self._metadata.close()
+        except LiftbridgeError as error:
+            self.ports.failed(error.text)
+            return
+        self.ports.stopped()

@@ -1,0 +1,420 @@
+"""NATS as the world runs it: endpoints, links, subjects, and what goes wrong between them.
+
+Delivery is that of core NATS: at most once, in order per connection, nothing told of a loss, queue
+groups give a message to one member, a quiet connection does not hear itself. A link that falls
+loses what is under way on it. Messages between brokers are treated worse, as swarm options: lost,
+doubled, overtaking, changed on the way (replication.md 1.2 asks for all of it to be tolerated).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+from typing import NamedTuple, Protocol
+from zlib import crc32
+
+from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
+from liftbridge_broker.ports.transport import EVERYONE, Channel
+from liftbridge_broker.wire.subjects import SubjectTable
+from liftbridge_testkit.sim.coverage import Coverage
+from liftbridge_testkit.sim.scheduler import MICROSECOND_NS, MILLISECOND_NS, Scheduler
+from liftbridge_testkit.sim.trace import Trace
+
+PPM = 1_000_000
+
+
+class Receiver(Protocol):
+    """Who an endpoint belongs to; called within an event of its own."""
+
+    def on_delivery(self, subscription: SubscriptionId, arrival: Arrival, payload: bytes) -> None:
+        """A message for one subscription."""
+        ...
+
+    def on_peer(self, channel: Channel, payload: bytes) -> None:
+        """A message of another broker."""
+        ...
+
+    def on_link(self, *, connected: bool) -> None:
+        """The link to NATS fell or is back."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Endpoint:
+    """One client of NATS: a broker process, or one that publishes and subscribes.
+
+    Attributes:
+        name: Unique in the world.
+        receiver: Gets what arrives.
+        takes_peers: Whether it is a broker and hears messages between brokers.
+        is_up: Whether its link stands.
+        generation: Rises when the link falls; what was under way before is lost.
+        down_at: When it fell last.
+    """
+
+    name: str
+    receiver: Receiver
+    takes_peers: bool = False
+    is_up: bool = False
+    generation: int = 0
+    down_at: int = -1
+
+
+@dataclass(slots=True)
+class Conditions:
+    """What links are like; times in nanoseconds, chances in millionths.
+
+    Attributes:
+        delay_ns_min: Least time from one endpoint to another.
+        delay_ns_jitter: What chance adds at most.
+        spike_ppm: Messages that take `spike_ns` longer.
+        spike_ns: How much longer.
+        loss_ppm: Messages between brokers that are lost.
+        duplicate_ppm: Those that arrive twice.
+        reorder_ppm: Those that do not wait for the ones before.
+        corrupt_ppm: Those of which a bit is turned over.
+    """
+
+    delay_ns_min: int = 100 * MICROSECOND_NS
+    delay_ns_jitter: int = 200 * MICROSECOND_NS
+    spike_ppm: int = 0
+    spike_ns: int = 50 * MILLISECOND_NS
+    loss_ppm: int = 0
+    duplicate_ppm: int = 0
+    reorder_ppm: int = 0
+    corrupt_ppm: int = 0
+
+
+class Verdict(Enum):
+    """What a filter makes of a message between brokers."""
+
+    PASS = "pass"
+    HOLD = "hold"
+    DROP = "drop"
+
+
+class Held(NamedTuple):
+    """A message between brokers that waits until a script lets it go."""
+
+    source: Endpoint
+    target: Endpoint
+    channel: Channel
+    payload: bytes
+
+
+Filter = Callable[[str, str, Channel, bytes], Verdict]
+Named = tuple[str, SubscriptionId]
+
+
+@dataclass(slots=True)
+class Network:
+    """All links of a world.
+
+    Attributes:
+        conditions: What they are like at present.
+        filter: Asked for each message between brokers by scripts; `None` lets all pass.
+        held: What the filter held back, in order.
+    """
+
+    scheduler: Scheduler
+    random: Random
+    trace: Trace
+    coverage: Coverage
+    conditions: Conditions = field(default_factory=Conditions)
+    filter: Filter | None = None
+    held: list[Held] = field(default_factory=list)
+    endpoints: dict[str, Endpoint] = field(default_factory=dict)
+    _cuts: dict[tuple[str, str], int] = field(default_factory=dict)
+    _slow: dict[tuple[str, str], int] = field(default_factory=dict)
+    _outages: int = 0
+    _unlinked: dict[str, int] = field(default_factory=dict)
+    _last: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    _table: SubjectTable[Named] = field(default_factory=SubjectTable)
+    _subscribed: dict[Named, tuple[str, str]] = field(default_factory=dict)
+
+    # -- endpoints ----------------------------------------------------------------------------
+
+    def add(self, name: str, receiver: Receiver, *, takes_peers: bool = False) -> Endpoint:
+        """Make an endpoint; its link stands when NATS does.
+
+        A link that is out of order when the endpoint comes is told as soon as it is mended.
+        """
+        assert name not in self.endpoints
+        endpoint = Endpoint(name, receiver, takes_peers)
+        endpoint.is_up = self._may_be_up(name)
+        self.endpoints[name] = endpoint
+        return endpoint
+
+    def remove(self, endpoint: Endpoint) -> None:
+        """The process behind an endpoint ended; its subscriptions go with it."""
+        del self.endpoints[endpoint.name]
+        for named in [named for named in self._subscribed if named[0] == endpoint.name]:
+            self.unsubscribe(endpoint, named[1])
+        endpoint.is_up = False
+        endpoint.generation += 1
+        endpoint.down_at = self.scheduler.now
+
+    def _may_be_up(self, name: str) -> bool:
+        return not self._outages and not self._unlinked.get(name)
+
+    # -- what faults do -----------------------------------------------------------------------
+
+    def cut(self, source: str, target: str) -> None:
+        """Lose everything from `source` to `target`; cuts add up."""
+        self._cuts[source, target] = self._cuts.get((source, target), 0) + 1
+
+    def mend(self, source: str, target: str) -> None:
+        """Take back one `cut`."""
+        left = self._cuts[source, target] - 1
+        if left:
+            self._cuts[source, target] = left
+        else:
+            del self._cuts[source, target]
+
+    def is_cut(self, source: str, target: str) -> bool:
+        """Whether nothing gets from `source` to `target`."""
+        return (source, target) in self._cuts
+
+    def slow(self, source: str, target: str, extra_ns: int) -> None:
+        """Let everything from `source` to `target` take longer; 0 for as ever."""
+        if extra_ns:
+            self._slow[source, target] = extra_ns
+        else:
+            self._slow.pop((source, target), None)
+
+    def unlink(self, name: str) -> None:
+        """Let the link of an endpoint fall, or keep it from coming up."""
+        self._unlinked[name] = self._unlinked.get(name, 0) + 1
+        self._review(name)
+
+    def relink(self, name: str) -> None:
+        """Take back one `unlink`."""
+        self._unlinked[name] -= 1
+        self._review(name)
+
+    def begin_outage(self) -> None:
+        """NATS goes away for all."""
+        self._outages += 1
+        for name in list(self.endpoints):
+            self._review(name)
+
+    def end_outage(self) -> None:
+        """NATS is back; each endpoint connects when it notices."""
+        self._outages -= 1
+        for name in list(self.endpoints):
+            self.scheduler.after(self.random.randrange(100 * MILLISECOND_NS), self._review, name)
+
+    def heal(self) -> None:
+        """Mend everything that is broken between endpoints."""
+        self._cuts.clear()
+        self._slow.clear()
+        self._unlinked.clear()
+        self._outages = 0
+        self.conditions.loss_ppm = self.conditions.duplicate_ppm = 0
+        self.conditions.reorder_ppm = self.conditions.corrupt_ppm = 0
+        self.conditions.spike_ppm = 0
+        self.filter = None
+        self.release()
+        for name in list(self.endpoints):
+            self._review(name)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is cut, unlinked or out."""
+        return not self._cuts and not self._outages and not any(self._unlinked.values())
+
+    def _review(self, name: str) -> None:
+        """Bring the link of an endpoint in line with what is broken, and tell its owner."""
+        endpoint = self.endpoints.get(name)
+        if endpoint is None or endpoint.is_up == self._may_be_up(name):
+            return
+        endpoint.is_up = not endpoint.is_up
+        if not endpoint.is_up:
+            endpoint.generation += 1
+            endpoint.down_at = self.scheduler.now
+        self.trace.note(self.scheduler.now, name, "link", endpoint.is_up)
+        endpoint.receiver.on_link(connected=endpoint.is_up)
+
+    # -- subjects -----------------------------------------------------------------------------
+
+    def subscribe(
+        self, endpoint: Endpoint, subscription: SubscriptionId, subject: str, queue: str
+    ) -> None:
+        """The server learns of a subscription."""
+        named = (endpoint.name, subscription)
+        assert named not in self._subscribed
+        self._subscribed[named] = (subject, queue)
+        self._table.add(subject, named)
+
+    def unsubscribe(self, endpoint: Endpoint, subscription: SubscriptionId) -> None:
+        """The server forgets a subscription, if it has it."""
+        named = (endpoint.name, subscription)
+        found = self._subscribed.pop(named, None)
+        if found is not None:
+            self._table.remove(found[0], named)
+
+    def publish(
+        self,
+        source: Endpoint,
+        lane: str,
+        subject: str,
+        payload: bytes,
+        *,
+        reply: str = "",
+        headers: bytes = b"",
+        hears_itself: bool = True,
+    ) -> None:
+        """Carry a message to everyone who listens to its subject.
+
+        Args:
+            source: Who publishes; dropped when its link is down.
+            lane: Its connection: messages of one lane stay in order.
+            subject: Concrete subject.
+            payload: Bytes of the message.
+            reply: Reply subject, empty for none.
+            headers: Header block, empty for none.
+            hears_itself: False for a quiet connection.
+        """
+        if not source.is_up:
+            return
+        arrival = Arrival(subject, reply, headers)
+        for name, subscription in self._listeners(source, subject, hears_itself=hears_itself):
+            target = self.endpoints[name]
+            deliver = target.receiver.on_delivery
+            self._post(source, target, lane, deliver, subscription, arrival, payload)
+
+    def _listeners(self, source: Endpoint, subject: str, *, hears_itself: bool) -> list[Named]:
+        """All without a queue group, and one of each group whose link stands."""
+        found: list[Named] = []
+        groups: dict[tuple[str, str], list[Named]] = {}
+        for named in self._table.lookup(subject):
+            pattern, queue = self._subscribed[named]
+            if not self.endpoints[named[0]].is_up:
+                continue
+            if queue:
+                groups.setdefault((pattern, queue), []).append(named)
+            elif hears_itself or named[0] != source.name:
+                found.append(named)
+        found += [self.random.choice(members) for members in groups.values()]
+        return found
+
+    # -- between brokers ----------------------------------------------------------------------
+
+    def send(self, source: Endpoint, broker: str, channel: Channel, payload: bytes) -> None:
+        """Carry a message from one broker to another one, or to all of them."""
+        if not source.is_up:
+            return
+        if broker == EVERYONE:
+            targets = [one for one in self.endpoints.values() if one.takes_peers]
+        else:
+            one = self.endpoints.get(broker)
+            targets = [one] if one is not None and one.takes_peers else []
+        for target in targets:
+            self._pass_filter(source, target, channel, payload)
+
+    def _pass_filter(
+        self, source: Endpoint, target: Endpoint, channel: Channel, payload: bytes
+    ) -> None:
+        if self.filter is not None:
+            verdict = self.filter(source.name, target.name, channel, payload)
+            if verdict is Verdict.HOLD:
+                self.held.append(Held(source, target, channel, payload))
+            if verdict is not Verdict.PASS:
+                return
+        self._send(source, target, channel, payload)
+
+    def _send(self, source: Endpoint, target: Endpoint, channel: Channel, payload: bytes) -> None:
+        conditions, random = self.conditions, self.random
+        deliver = target.receiver.on_peer
+        if conditions.loss_ppm and random.randrange(PPM) < conditions.loss_ppm:
+            self.coverage.count("fault", "message lost")
+            return
+        if conditions.corrupt_ppm and random.randrange(PPM) < conditions.corrupt_ppm and payload:
+            self.coverage.count("fault", "message corrupted")
+            changed = bytearray(payload)
+            changed[random.randrange(len(changed))] ^= 1 << random.randrange(8)
+            payload = bytes(changed)
+        self._post(source, target, channel, deliver, channel, payload)
+        if conditions.duplicate_ppm and random.randrange(PPM) < conditions.duplicate_ppm:
+            self.coverage.count("fault", "message doubled")
+            # The copy comes by another way, perhaps much later.
+            lane = f"copy{random.randrange(PPM)}"
+            self._post(source, target, lane, deliver, channel, payload, extra_ns=self._late())
+
+    def _late(self) -> int:
+        """How much later a message that lost its place comes: mostly little, at times seconds."""
+        scale = self.random.choice((1, 1, 1, 10, 100, 3_000))
+        return self.random.randrange(scale * MILLISECOND_NS)
+
+    def release(self) -> int:
+        """Let all messages go that were held; returns how many."""
+        held, self.held = self.held, []
+        for message in held:
+            self._send(*message)
+        return len(held)
+
+    # -- on the way ---------------------------------------------------------------------------
+
+    def _post(
+        self,
+        source: Endpoint,
+        target: Endpoint,
+        lane: str,
+        deliver: Callable[..., None],
+        *arguments: object,
+        extra_ns: int = 0,
+    ) -> None:
+        key = (source.name, target.name)
+        if key in self._cuts or not target.is_up:
+            return
+        conditions, random, now = self.conditions, self.random, self.scheduler.now
+        delay = conditions.delay_ns_min + random.randrange(conditions.delay_ns_jitter + 1)
+        if conditions.spike_ppm and random.randrange(PPM) < conditions.spike_ppm:
+            delay += conditions.spike_ns
+        delay += self._slow.get(key, 0) if self._slow else 0
+        arrives = now + delay + extra_ns
+        if (
+            conditions.reorder_ppm
+            and source.takes_peers
+            and target.takes_peers
+            and random.randrange(PPM) < conditions.reorder_ppm
+        ):
+            self.coverage.count("fault", "message overtaken")
+            arrives += self._late()
+        else:
+            way = (source.name, target.name, lane)
+            arrives = max(arrives, self._last.get(way, 0))
+            self._last[way] = arrives
+        self.scheduler.at(
+            arrives,
+            self._arrive,
+            source,
+            source.generation,
+            now + delay // 2,
+            target,
+            target.generation,
+            deliver,
+            arguments,
+        )
+
+    def _arrive(
+        self,
+        source: Endpoint,
+        source_generation: int,
+        at_server: int,
+        target: Endpoint,
+        target_generation: int,
+        deliver: Callable[..., None],
+        arguments: tuple[object, ...],
+    ) -> None:
+        """A message is there, unless a link fell or was cut while it was under way."""
+        if target.generation != target_generation or (source.name, target.name) in self._cuts:
+            return
+        if source.generation != source_generation and source.down_at < at_server:
+            return
+        payload = arguments[-1]
+        assert isinstance(payload, bytes)
+        self.trace.note(
+            self.scheduler.now, target.name, "from", source.name, len(payload), crc32(payload)
+        )
+        deliver(*arguments)

@@ -1,0 +1,102 @@
+"""One seed after the other: which world it draws, how it is run, what is told of it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import perf_counter
+from traceback import format_exception
+from typing import Protocol
+
+from liftbridge_testkit.sim.life import Turns
+from liftbridge_testkit.sim.lone_life import make_lone_life
+from liftbridge_testkit.sim.trace import Sink, Trace
+from liftbridge_testkit.sim.world import World
+
+TAIL_LINES = 60
+
+
+class Run(Protocol):
+    """A life of any kind of world."""
+
+    world: World
+    turns: Turns
+
+    def run(self) -> None:
+        """Go through all phases; raises for what is wrong."""
+        ...
+
+
+WORLDS: Mapping[str, Callable[[int, Trace], Run]] = {
+    "lone": make_lone_life,
+}
+"""Kinds of worlds; a range of seeds that names none takes them in turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeedResult:
+    """What became of one seed.
+
+    Attributes:
+        seed: Which one.
+        kind: Kind of world.
+        events: Turns of processes.
+        virtual_ns: Simulated time.
+        seconds: Real time.
+        trace_hash: Hash of everything that happened.
+        counts: What was met, see `Coverage`.
+        failure: What broke, with the last lines of the trace; empty when nothing did.
+    """
+
+    seed: int
+    kind: str
+    events: int
+    virtual_ns: int
+    seconds: float
+    trace_hash: str
+    counts: Mapping[tuple[str, str], int]
+    failure: str = ""
+
+
+def kind_of(seed: int) -> str:
+    """Kind of world of a seed when none is asked for."""
+    return tuple(WORLDS)[seed % len(WORLDS)]
+
+
+def replay_command(seed: int, kind: str) -> str:
+    """What to type to see a seed again."""
+    return f"python -m liftbridge_testkit.sim --replay {seed} --world {kind} --verbose"
+
+
+def run_seed(seed: int, kind: str = "", sink: Sink | None = None) -> SeedResult:
+    """Run one seed to its end or to what it breaks.
+
+    Args:
+        seed: Where all chance comes from.
+        kind: Kind of world, of `WORLDS`; empty takes the seed's own.
+        sink: Gets every line of the trace; `None` keeps only the last ones.
+    """
+    kind = kind or kind_of(seed)
+    trace = Trace(sink)
+    began = perf_counter()
+    life = WORLDS[kind](seed, trace)
+    failure = ""
+    try:
+        life.run()
+    except Exception as error:  # noqa: BLE001 - whatever a seed breaks is told, with the seed
+        # The last frames say where; the chain of callbacks above them says little.
+        lines = format_exception(error)
+        text = "".join(lines[-4:]) if sink is None else "".join(lines)
+        tail = "\n".join(trace.tail(TAIL_LINES)) if sink is None else ""
+        failure = (
+            f"seed {seed} ({kind}): {type(error).__name__}: {error}\n{tail}\n{text}"
+            f"replay: {replay_command(seed, kind)}"
+        )
+    return SeedResult(
+        seed,
+        kind,
+        life.turns.count,
+        life.world.now,
+        perf_counter() - began,
+        trace.hash,
+        dict(life.world.coverage.counts),
+        failure,
+    )

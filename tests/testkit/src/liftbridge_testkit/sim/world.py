@@ -1,0 +1,122 @@
+"""The world of one run: time, network, machines, and those who watch them.
+
+Watchers see the true state of everything after every turn of a process, whatever that process
+believes, and say what is wrong by raising `BrokenInvariantError`.
+"""
+
+from collections.abc import Callable, Mapping
+from random import Random
+
+from liftbridge_broker.model.ids import BrokerId
+from liftbridge_testkit.sim.clock import MachineClock
+from liftbridge_testkit.sim.coverage import Coverage
+from liftbridge_testkit.sim.machine import Machine
+from liftbridge_testkit.sim.network import Network
+from liftbridge_testkit.sim.program import MakeProgram
+from liftbridge_testkit.sim.scheduler import SECOND_NS, Scheduler
+from liftbridge_testkit.sim.trace import Trace
+
+
+class Watcher:
+    """Looks at the true state of the world; what a watcher does not care for does nothing."""
+
+    def on_turn(self, machine: Machine) -> None:
+        """A process had a turn; cheap, because it is called after every one."""
+
+    def on_transition(self, machine: Machine, kind: str, fields: Mapping[str, object]) -> None:
+        """A process told a transition, in the middle of a turn."""
+
+    def on_process_end(self, machine: Machine, reason: str, lost_bytes: int) -> None:
+        """A process ended; `lost_bytes` of its disk did not survive."""
+
+    def on_end(self) -> None:
+        """The run is over and everything had time to settle."""
+
+
+class World:
+    """Everything of one run.
+
+    Attributes:
+        seed: Where all chance comes from.
+        random: Chance of the world itself; each part gets a generator of its own from it, so that
+            what one part draws does not change the others.
+        machines: By name, in order.
+        watchers: Asked after every turn.
+    """
+
+    def __init__(self, seed: int, trace: Trace) -> None:
+        self.seed = seed
+        self.random = Random(seed)
+        self.scheduler = Scheduler()
+        self.trace = trace
+        self.coverage = Coverage()
+        self.network = Network(self.scheduler, self.new_random(), trace, self.coverage)
+        self.machines: dict[BrokerId, Machine] = {}
+        self.watchers: list[Watcher] = []
+
+    def new_random(self) -> Random:
+        """A generator for one part of the world."""
+        return Random(self.random.getrandbits(64))
+
+    @property
+    def now(self) -> int:
+        """True time, nanoseconds from the beginning."""
+        return self.scheduler.now
+
+    def add_machine(self, name: str, make: MakeProgram) -> Machine:
+        """A machine with an empty disk, not started, whose clocks are somewhat off."""
+        random = self.new_random()
+        clock = MachineClock(
+            base_local=random.randrange(1, 1_000 * SECOND_NS),
+            base_true=self.now,
+            drift_ppm=random.randrange(-100, 101),
+            wall_skew_ns=random.randrange(-SECOND_NS, SECOND_NS),
+        )
+        machine = Machine(BrokerId(name), self, random, make, clock)
+        self.machines[machine.name] = machine
+        return machine
+
+    def running(self) -> list[Machine]:
+        """Machines with a process, in order."""
+        return [machine for machine in self.machines.values() if machine.program is not None]
+
+    # What machines tell.
+
+    def touch(self, machine: Machine) -> None:
+        """A process had a turn."""
+        for watcher in self.watchers:
+            watcher.on_turn(machine)
+
+    def on_transition(self, machine: Machine, kind: str, fields: Mapping[str, object]) -> None:
+        """A process told a transition."""
+        for watcher in self.watchers:
+            watcher.on_transition(machine, kind, fields)
+
+    def on_process_end(self, machine: Machine, reason: str, lost_bytes: int) -> None:
+        """A process ended."""
+        self.coverage.count("world", f"process {reason}")
+        if lost_bytes:
+            self.coverage.count("world", "crash with loss")
+        for watcher in self.watchers:
+            watcher.on_process_end(machine, reason, lost_bytes)
+
+    # Time.
+
+    def run_until(self, when: int) -> None:
+        """Let everything happen that is planned up to `when`, and time go on until then."""
+        scheduler = self.scheduler
+        while (next_at := scheduler.next_at) is not None and next_at <= when:
+            scheduler.step()
+        scheduler.now = max(scheduler.now, when)
+
+    def run_while(self, wanted: Callable[[], bool], *, at_most_ns: int) -> bool:
+        """Go on until `wanted` is false; whether that happened in time."""
+        scheduler = self.scheduler
+        until = scheduler.now + at_most_ns
+        while wanted():
+            next_at = scheduler.next_at
+            if next_at is None or next_at > until:
+                scheduler.now = until
+                return not wanted()
+            scheduler.step()
+        return True
