@@ -161,11 +161,23 @@ class PartitionOfflineError(NotAppendedError):
     retriable = False
 
 
+class NotEnoughReplicasError(NotAppendedError):
+    """Acks of all replicas were asked for and too few are in sync; nothing was stored."""
+
+    code = "NOT_ENOUGH_REPLICAS"
+
+
 class OutcomeUnknownError(LiftbridgeError):
     """The record may or may not be stored; never a status that clients retry by themselves."""
 
     code = "OUTCOME_UNKNOWN"
     status = GrpcStatus.UNKNOWN
+
+
+class NotEnoughReplicasAfterAppendError(OutcomeUnknownError):
+    """The in-sync set fell below its minimum after the append; the record may be committed yet."""
+
+    code = "NOT_ENOUGH_REPLICAS_AFTER_APPEND"
 
 
 class OutOfOrderError(LiftbridgeError):
@@ -188,6 +200,12 @@ class UnavailableError(LiftbridgeError):
     code = "UNAVAILABLE"
     status = GrpcStatus.UNAVAILABLE
     retriable = True
+
+
+class OffsetNotAvailableError(UnavailableError):
+    """A new leader does not know yet what of its log is committed; ask again soon."""
+
+    code = "OFFSET_NOT_AVAILABLE"
 
 
 class UnknownPartitionError(NotFoundError):
