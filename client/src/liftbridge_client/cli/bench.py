@@ -36,15 +36,34 @@ class BenchRow(NamedTuple):
 async def bench(
     run: Run[BenchRow],
     *,
-    messages: Annotated[int, typer.Option("--messages", "-n", min=1000)] = 200_000,
-    size: Annotated[int, typer.Option(min=1, max=1_000_000, help="Bytes of a value.")] = 256,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, max=64)] = 1,
-    replication: Annotated[int, typer.Option(min=-1, help="Replicas of each partition.")] = 1,
-    ack: Annotated[str, typer.Option(metavar="leader|all", help="What an ack means.")] = "leader",
-    idempotent: Annotated[bool, typer.Option("--idempotent")] = False,
+    messages: Annotated[
+        int,
+        typer.Option("--messages", "-n", min=1000, metavar="COUNT", help="Messages to publish."),
+    ] = 200_000,
+    size: Annotated[
+        int, typer.Option(min=1, max=1_000_000, metavar="BYTES", help="Bytes of a value.")
+    ] = 256,
+    partitions: Annotated[
+        int,
+        typer.Option(
+            "--partitions", "-p", min=1, max=64, metavar="COUNT", help="Number of partitions."
+        ),
+    ] = 1,
+    replication: Annotated[
+        int, typer.Option(min=-1, metavar="COUNT", help="Replicas of each partition.")
+    ] = 1,
+    ack: Annotated[
+        str, typer.Option(metavar="leader|all", help="Who must have stored it.")
+    ] = "leader",
+    idempotent: Annotated[
+        bool, typer.Option("--idempotent", help="Publish without duplicates.")
+    ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the stream there.")] = False,
 ) -> None:
-    """Measure publishing and reading, on a stream of its own that is deleted afterwards."""
+    """Measure publishing and reading, on a stream of its own.
+
+    The stream is deleted afterwards.
+    """
     if ack not in ("leader", "all"):
         raise UsageError(f"--ack {ack!r}: must be leader or all")
     policy: AckPolicy = "all" if ack == "all" else "leader"

@@ -19,7 +19,9 @@ class CursorRow(NamedTuple):
 
 
 CursorId = Annotated[str, typer.Argument(metavar="CURSOR", help="Name of the cursor.")]
-Partition = Annotated[int, typer.Option("--partition", "-p", min=0, help="Partition.")]
+Partition = Annotated[
+    int, typer.Option("--partition", "-p", min=0, metavar="NUMBER", help="Its partition.")
+]
 
 
 async def get(
@@ -35,7 +37,7 @@ async def set_(
     run: Run[CursorRow],
     name: Name,
     cursor: CursorId,
-    offset: Annotated[int, typer.Argument(min=0, help="Position to store.")],
+    offset: Annotated[int, typer.Argument(min=0, metavar="OFFSET", help="Position to store.")],
     *,
     partition: Partition = 0,
 ) -> None:

@@ -302,11 +302,14 @@ async def publish_plain(port: int, subject: str, values: Sequence[bytes]) -> Non
 async def demo(
     run: Run[DemoRow],
     *,
-    lines: Annotated[int, typer.Option(min=100, max=LINES_MAX, help="Lines to publish.")] = (
-        LINES_DEFAULT
-    ),
+    lines: Annotated[
+        int, typer.Option(min=100, max=LINES_MAX, metavar="COUNT", help="Lines to publish.")
+    ] = (LINES_DEFAULT),
 ) -> None:
-    """See it work: publish, kill -9, restart, count; ends by itself and leaves nothing behind."""
+    """See it work: publish, kill -9, restart, count.
+
+    Ends by itself and leaves nothing behind.
+    """
     console = stderr_console()
     place = Path(tempfile.mkdtemp(prefix="liftbridge-demo-"))
     started = perf_counter()

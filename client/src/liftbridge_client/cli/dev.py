@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import platformdirs
 import typer
@@ -52,28 +52,28 @@ class Seen(NamedTuple):
     bytes: int
 
 
-Port = Annotated[int | None, typer.Option("--port", min=1, max=65535, help="Port for gRPC.")]
+def _port(name: str, help_text: str) -> Any:
+    return typer.Option(name, min=1, max=65535, metavar="PORT", help=help_text)
 
 
 async def dev(
     run: Run[DevRow],
     *,
-    port: Port = None,
-    nats_port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port for NATS.")] = None,
-    metrics_port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Port for metrics.")
-    ] = None,
+    port: Annotated[int | None, _port("--port", "For gRPC.")] = None,
+    nats_port: Annotated[int | None, _port("--nats-port", "For NATS.")] = None,
+    metrics_port: Annotated[int | None, _port("--metrics-port", "For metrics.")] = None,
     data_dir: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Where the data is kept.")
+        Path | None, typer.Option(file_okay=False, metavar="FOLDER", help="Where the data is kept.")
     ] = None,
     ephemeral: Annotated[
         bool, typer.Option("--ephemeral", help="Keep the data only until the command ends.")
     ] = False,
 ) -> None:
-    """Run a broker with a NATS server inside, for development; Ctrl-C ends it.
+    """Run a broker with NATS inside; Ctrl-C ends it.
 
-    Serves gRPC on 9292 and NATS on 4222, or on free ports when these are taken. The data stays in
-    the user's state folder unless another one is named, or none with --ephemeral.
+    For development. Serves gRPC on 9292 and NATS on 4222, or on free ports when these are taken.
+    The data stays in the user's state folder unless another one is named, or none with
+    --ephemeral.
     """
     if ephemeral and data_dir is not None:
         raise UsageError("--ephemeral keeps no data, and --data-dir says where to keep it")

@@ -76,7 +76,9 @@ def line(row: ExampleRow) -> str:
 
 async def examples(
     run: Run[ExampleRow],
-    topic: Annotated[str, typer.Argument(help=f"One of {', '.join(TOPICS)}; all of them.")] = "",
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help=f"One of {', '.join(TOPICS)}; by default all.")
+    ] = "",
 ) -> None:
     """Show command lines to copy."""
     if topic and topic not in TOPICS:

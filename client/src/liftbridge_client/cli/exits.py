@@ -26,6 +26,8 @@ UNHEALTHY: Final = 3
 TIMED_OUT: Final = 4
 INTERRUPTED: Final = 130
 
+USAGE_ADVICE: Final = "Look at --help."
+
 _KINDS: Final[tuple[tuple[type[LiftbridgeError], int], ...]] = (
     (AckTimeoutError, TIMED_OUT),
     (CallTimeoutError, TIMED_OUT),
@@ -45,7 +47,8 @@ def code_of(error: LiftbridgeError) -> int:
 def line_of(error: LiftbridgeError) -> str:
     """One line: what happened, its code, what to do."""
     text = " ".join(str(error).split())
-    return f"liftbridge: {text.rstrip('.')} ({error.code}). {error.advice}"
+    advice = USAGE_ADVICE if type(error) is UsageError else error.advice
+    return f"liftbridge: {text.rstrip('.')} ({error.code}). {advice}"
 
 
 def told(error: Exception) -> tuple[str, int]:
@@ -56,7 +59,7 @@ def told(error: Exception) -> tuple[str, int]:
         return line_of(error), code_of(error)
     if isinstance(error, typer.TyperException):
         text = " ".join(error.format_message().split()).rstrip(".")
-        return f"liftbridge: {text} (USAGE). Look at --help.", USAGE
+        return f"liftbridge: {text} (USAGE). {USAGE_ADVICE}", USAGE
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
         return f"liftbridge: {place}{error.strerror or error} (SYSTEM).", UNHEALTHY

@@ -190,4 +190,4 @@ def _cell(value: Any) -> str:
         return " ".join(f"{name}={_cell(part)}" for name, part in value.items()) or "-"
     if isinstance(value, list | tuple):
         return ",".join(_cell(part) for part in value) or "-"
-    return str(value)
+    return str(value) or "-"

@@ -1,7 +1,7 @@
 """`liftbridge profile`: connections under names."""
 
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -35,7 +35,17 @@ Name = Annotated[
         autocompletion=lambda: sorted(profiles.load().by_name),
     ),
 ]
-Pem = typer.Option(exists=True, dir_okay=False, resolve_path=True, help="PEM file.")
+
+
+def _pem(help_text: str) -> Any:
+    return typer.Option(
+        exists=True, dir_okay=False, resolve_path=True, metavar="FILE", help=help_text
+    )
+
+
+ShownName = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the profile; by default the current one.")
+]
 
 
 async def add(
@@ -46,13 +56,21 @@ async def add(
         profiles.SERVERS_DEFAULT
     ),
     tls: Annotated[bool, typer.Option("--tls", help="Encrypt, trusting the system's CAs.")] = False,
-    ca: Annotated[Path | None, Pem] = None,
-    cert: Annotated[Path | None, Pem] = None,
-    key: Annotated[Path | None, Pem] = None,
-    server_name: Annotated[str, typer.Option(help="Name in the server's certificate.")] = "",
+    ca: Annotated[Path | None, _pem("Authorities for the server's certificate (PEM).")] = None,
+    cert: Annotated[Path | None, _pem("Certificate to show to the server (PEM).")] = None,
+    key: Annotated[Path | None, _pem("Private key of the certificate (PEM).")] = None,
+    server_name: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="Name in the server's certificate, when it is not its address."
+        ),
+    ] = "",
     use: Annotated[bool, typer.Option("--use", help="Make it the current one.")] = False,
 ) -> None:
-    """Add a profile, or replace it; the first one becomes the current one."""
+    """Add or replace a profile.
+
+    The first one becomes the current one. Certificates are the credentials that brokers know.
+    """
     parse_addresses(servers)
     if (cert is None) != (key is None):
         raise UsageError("--cert and --key go together")
@@ -78,8 +96,8 @@ async def use(run: Run[ProfileRow], name: Name) -> None:
     run.emit(ProfileRow(name, True, *profile))  # noqa: FBT003 - a field of a row
 
 
-async def show(run: Run[ProfileRow], name: Annotated[str, typer.Argument()] = "") -> None:
-    """Show a profile, the current one when none is named."""
+async def show(run: Run[ProfileRow], name: ShownName = "") -> None:
+    """Show a profile."""
     current = profiles.load().current
     profile = profiles.choose(servers=None, profile=name or None)
     shown = name or current

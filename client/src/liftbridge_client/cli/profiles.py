@@ -149,7 +149,7 @@ def check_name(name: str) -> str:
     is_word = name.replace("-", "").replace("_", "").replace(".", "").isalnum()
     if not is_word or len(name) > NAME_LENGTH_MAX:
         raise UsageError(
-            f"profile name {name!r}: must be 1 to {NAME_LENGTH_MAX} letters, digits, -, _ or ."
+            f"profile name {name!r}: must be 1 to {NAME_LENGTH_MAX} letters, digits or any of '-_.'"
         )
     return name
 

@@ -56,36 +56,60 @@ async def publish(
     name: Annotated[str, typer.Argument(metavar="STREAM", help="Name of the stream.")],
     messages: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[VALUE]...", help="Messages; none reads lines of standard input."),
+        typer.Argument(metavar="VALUE", help="Messages; none reads lines of standard input."),
     ] = None,
     *,
     file: Annotated[
         list[Path] | None,
-        typer.Option("--file", "-f", exists=True, dir_okay=False, help="Publish its lines."),
+        typer.Option(
+            "--file",
+            "-f",
+            exists=True,
+            dir_okay=False,
+            metavar="FILE",
+            help="Publish its lines; may be repeated.",
+        ),
     ] = None,
-    key: Annotated[str, typer.Option("--key", "-k", help="Key of the messages.")] = "",
+    key: Annotated[
+        str, typer.Option("--key", "-k", metavar="KEY", help="Key of all messages.")
+    ] = "",
     key_delimiter: Annotated[
-        str, typer.Option("--key-delimiter", "-K", help="What ends the key of each message.")
+        str,
+        typer.Option(
+            "--key-delimiter",
+            "-K",
+            metavar="TEXT",
+            help="What ends the key within each message; one without it has no key.",
+        ),
     ] = "",
     header: Annotated[
         list[str] | None,
         typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header; may be repeated."),
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="Partition; the key decides.")
+        int | None,
+        typer.Option(
+            "--partition", "-p", min=0, metavar="NUMBER", help="By default the key decides."
+        ),
     ] = None,
     ack: Annotated[
-        str, typer.Option(parser=_policy, metavar="leader|all|none", help="What an ack means.")
+        str,
+        typer.Option(
+            parser=_policy, metavar="leader|all|none", help="Who must have stored it for an ack."
+        ),
     ] = "leader",
     idempotent: Annotated[
         bool, typer.Option("--idempotent", help="Repeat after failures without duplicates.")
     ] = False,
     rate: Annotated[
-        float, typer.Option(min=0.0, help="At most so many messages a second; 0 is no limit.")
+        float,
+        typer.Option(
+            min=0.0, metavar="COUNT", help="At most so many messages a second; 0 is no limit."
+        ),
     ] = 0.0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print failures only.")] = False,
 ) -> None:
-    """Publish messages: arguments, lines of files, or lines of standard input."""
+    """Publish arguments, lines of files, or of standard input."""
     if messages and file:
         raise UsageError("messages are arguments or lines of --file, not both")
     policy: AckPolicy = ack  # type: ignore[assignment]  # checked by the parser

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
+from liftbridge_client.aio.client import Client
 from liftbridge_client.cli import values
 from liftbridge_client.cli.command import Run, command
 from liftbridge_client.cli.output import Shape
@@ -20,6 +21,7 @@ from liftbridge_client.model import (
 )
 
 PANEL: Final = "Streams"
+PARTITIONS_HELP: Final = "A partition; may be repeated. All by default."
 FSYNC_POLICIES: Final = ("never", "interval", "commit", "auto")
 
 
@@ -76,7 +78,7 @@ class BrokerRow(NamedTuple):
 
 
 class SettingsRow(NamedTuple):
-    """Settings in force; sizes in bytes, times in seconds."""
+    """Settings in force; sizes in bytes."""
 
     name: str
     subject: str
@@ -85,23 +87,23 @@ class SettingsRow(NamedTuple):
     replication: int
     retention_max_bytes: int | None
     retention_max_messages: int | None
-    retention_max_age: float | None
-    cleaner_interval: float | None
+    retention_max_age_seconds: float | None
+    cleaner_interval_seconds: float | None
     segment_max_bytes: int | None
-    segment_max_age: float | None
+    segment_max_age_seconds: float | None
     compact_max_goroutines: int | None
     compact_enabled: bool | None
-    auto_pause_time: float | None
+    auto_pause_time_seconds: float | None
     auto_pause_disable_if_subscribers: bool | None
     min_isr: int | None
     optimistic_concurrency_control: bool | None
     encryption: bool | None
     fsync_policy: str | None
-    tombstone_retention: float | None
+    tombstone_retention_seconds: float | None
 
 
 class DoneRow(NamedTuple):
-    """What was done to a stream."""
+    """What was done to which partitions of a stream."""
 
     stream: str
     partitions: Sequence[int]
@@ -121,15 +123,20 @@ def _option(name: str, text: str, **more: Any) -> Any:
 Name = Annotated[str, typer.Argument(metavar="STREAM", help="Name of the stream.")]
 Partitions = Annotated[
     list[int] | None,
-    typer.Option("--partition", "-p", min=0, help="A partition; may be repeated. All by default."),
+    typer.Option("--partition", "-p", min=0, metavar="NUMBER", help=PARTITIONS_HELP),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 _SIZE: Final = {"parser": values.size, "metavar": "SIZE"}
 _TIME: Final = {"parser": values.duration, "metavar": "DURATION"}
-MaxBytes = Annotated[int | None, _option("--max-bytes", "Keep at most this much.", **_SIZE)]
-MaxMessages = Annotated[int | None, _option("--max-messages", "Keep at most so many.", min=0)]
+MaxBytes = Annotated[
+    int | None, _option("--max-bytes", "Keep at most this much, as 500MB or 2GiB.", **_SIZE)
+]
+MaxMessages = Annotated[
+    int | None, _option("--max-messages", "Keep at most so many.", min=0, metavar="COUNT")
+]
 MaxAge = Annotated[
-    timedelta | None, _option("--max-age", "Keep messages at most this long.", **_TIME)
+    timedelta | None,
+    _option("--max-age", "Keep messages at most this long, as 7d or 1h30m.", **_TIME),
 ]
 CleanerInterval = Annotated[
     timedelta | None, _option("--cleaner-interval", "How often old messages are removed.", **_TIME)
@@ -141,9 +148,12 @@ Compact = Annotated[
     _option("--compact/--no-compact", "Whether only the last message of each key is kept."),
 ]
 AutoPause = Annotated[
-    timedelta | None, _option("--auto-pause", "Pause after being idle so long.", **_TIME)
+    timedelta | None,
+    _option("--auto-pause", "Pause after being idle so long; 0 is never.", **_TIME),
 ]
-MinIsr = Annotated[int | None, _option("--min-isr", "Replicas in sync that acks need.", min=1)]
+MinIsr = Annotated[
+    int | None, _option("--min-isr", "Replicas in sync that acks need.", min=1, metavar="COUNT")
+]
 Concurrency = Annotated[
     bool | None,
     _option(
@@ -199,13 +209,25 @@ async def create(
     name: Name,
     *,
     subject: Annotated[
-        str, typer.Option(help="NATS subject it is attached to, * and > included; its name.")
+        str,
+        typer.Option(
+            metavar="SUBJECT",
+            help="NATS subject to keep, * and > included; by default the name of the stream.",
+        ),
     ] = "",
-    partitions: Annotated[int, typer.Option("--partitions", "-p", min=1)] = 1,
-    replication: Annotated[
-        int, typer.Option(min=-1, help="Replicas of each partition; -1 is one on every broker.")
+    partitions: Annotated[
+        int,
+        typer.Option("--partitions", "-p", min=1, metavar="COUNT", help="Number of partitions."),
     ] = 1,
-    group: Annotated[str, typer.Option(help="NATS queue group.")] = "",
+    replication: Annotated[
+        int,
+        typer.Option(
+            min=-1, metavar="COUNT", help="Replicas of each partition; -1 is one on every broker."
+        ),
+    ] = 1,
+    group: Annotated[
+        str, typer.Option(metavar="NAME", help="NATS queue group to share messages with.")
+    ] = "",
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Do nothing when it exists.")
     ] = False,
@@ -252,8 +274,14 @@ async def delete(run: Run[DoneRow], name: Name, *, yes: Yes = False) -> None:
     """Delete a stream with its data."""
     run.confirm(f"Delete stream {name} and all its messages?", is_confirmed=yes)
     async with run.client() as lb:
+        numbers = await _numbers(lb, name, None)
         await lb.streams.delete(name)
-    run.emit(DoneRow(name, [], "deleted"))
+    run.emit(DoneRow(name, numbers, "deleted"))
+
+
+async def _numbers(lb: Client, name: str, chosen: Sequence[int] | None) -> Sequence[int]:
+    """The partitions named, or all there are."""
+    return chosen or sorted((await lb.streams.get(name).info()).partitions)
 
 
 async def pause(
@@ -265,11 +293,13 @@ async def pause(
         bool, typer.Option("--resume-all", help="A publish to one partition resumes all.")
     ] = False,
 ) -> None:
-    """Pause partitions: intake and subscriptions stop until the next publish."""
-    chosen = partition or []
+    """Pause partitions until the next publish.
+
+    Intake and subscriptions stop; plain NATS messages are not kept meanwhile.
+    """
     async with run.client() as lb:
-        await lb.streams.get(name).pause(*chosen, resume_all=resume_all)
-    run.emit(DoneRow(name, chosen, "paused"))
+        await lb.streams.get(name).pause(*(partition or ()), resume_all=resume_all)
+        run.emit(DoneRow(name, await _numbers(lb, name, partition), "paused"))
 
 
 async def readonly(
@@ -279,16 +309,18 @@ async def readonly(
     partition: Partitions = None,
     off: Annotated[bool, typer.Option("--off", help="Accept publishes again.")] = False,
 ) -> None:
-    """Refuse publishes to partitions."""
-    chosen = partition or []
+    """Refuse publishes to partitions, or accept them again."""
     async with run.client() as lb:
-        await lb.streams.get(name).set_readonly(*chosen, readonly=not off)
-    run.emit(DoneRow(name, chosen, "writable" if off else "readonly"))
+        await lb.streams.get(name).set_readonly(*(partition or ()), readonly=not off)
+        done = "writable" if off else "readonly"
+        run.emit(DoneRow(name, await _numbers(lb, name, partition), done))
 
 
 async def list_streams(
     run: Run[StreamRow],
-    prefix: Annotated[str, typer.Argument(help="Only names that start with this.")] = "",
+    prefix: Annotated[
+        str, typer.Argument(metavar="PREFIX", help="Only names that start with this.")
+    ] = "",
     *,
     all_: Annotated[
         bool, typer.Option("--all", "-a", help="Internal streams too (names with __).")
@@ -333,7 +365,7 @@ async def bounds(
         typer.Option("--time", metavar="TIME", help="Look up the offset of a time: -10m or ISO."),
     ] = None,
 ) -> None:
-    """Show where partitions begin and end, and what they take on disk."""
+    """Show offsets, times and bytes of partitions."""
     moment = None
     if time is not None:
         moment = values.time(time, datetime.now(UTC))
@@ -383,7 +415,7 @@ def _bounds_row(stream: str, found: PartitionBounds) -> BoundsRow:
 
 def _settings_row(stream: StreamDescription) -> SettingsRow:
     names = SettingsRow._fields[5:]
-    found = (getattr(stream.settings, name) for name in names)
+    found = (getattr(stream.settings, name.removesuffix("_seconds")) for name in names)
     plain: list[Any] = [
         value.total_seconds() if isinstance(value, timedelta) else value for value in found
     ]

@@ -12,6 +12,7 @@ from liftbridge_client.aio.stream import Stream
 from liftbridge_client.cli import formats, values
 from liftbridge_client.cli.command import Run, command
 from liftbridge_client.cli.output import Form, Shape
+from liftbridge_client.cli.streams import PARTITIONS_HELP
 from liftbridge_client.errors import UsageError
 from liftbridge_client.model import Message, Start, Stop
 
@@ -58,27 +59,37 @@ async def subscribe(
     *,
     partition: Annotated[
         list[int] | None,
-        typer.Option("--partition", "-p", min=0, help="A partition; may be repeated. All."),
+        typer.Option("--partition", "-p", min=0, metavar="NUMBER", help=PARTITIONS_HELP),
     ] = None,
     from_: Annotated[
         str,
         typer.Option(
             "--from",
             metavar="POSITION",
-            help="beginning, latest (the last message), new, an offset, -10m, or an ISO time.",
+            help="beginning (default), latest (the last message), new, an offset, --from=-10m, or"
+            " an ISO time.",
         ),
     ] = "",
     to: Annotated[
         str | None,
         typer.Option(
-            "--to", metavar="POSITION", help="end, an offset, -10m, or an ISO time (inclusive)."
+            "--to",
+            metavar="POSITION",
+            help="end (default), an offset, --to=-10m, or an ISO time (inclusive).",
         ),
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on with what comes, instead of ending.")
     ] = False,
     count: Annotated[
-        int, typer.Option("--count", "-n", min=0, help="End after so many messages; 0: no limit.")
+        int,
+        typer.Option(
+            "--count",
+            "-n",
+            min=0,
+            metavar="COUNT",
+            help="End after so many messages; 0 is no limit.",
+        ),
     ] = 0,
     reverse: Annotated[
         bool, typer.Option("--reverse", help="Newest first, up to the oldest.")
@@ -100,7 +111,10 @@ async def subscribe(
         ),
     ] = None,
 ) -> None:
-    """Read messages from any position; ends behind the last one unless --follow is given."""
+    """Read messages from any position.
+
+    Ends behind the message that is the last one now, unless --follow is given.
+    """
     if follow and (to is not None or reverse):
         raise UsageError("--follow never ends: it goes with neither --to nor --reverse")
     if format_ is not None and run.form is not Form.TABLE:
