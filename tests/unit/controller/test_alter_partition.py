@@ -39,7 +39,7 @@ def test_the_leader_changes_the_set_and_its_epoch(
     before = world.get(number)
     answer = world.alter(number, "abc")
 
-    index = world.index
+    index = world.state.applied_index
     assert answer == PartitionAnswer(A, before.leader_epoch, index, is_new_leader=False)
     assert world.get(number).isr == (A, B, C)
     assert world.get(number).leader_epoch == before.leader_epoch

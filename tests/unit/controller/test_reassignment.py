@@ -64,7 +64,7 @@ def test_s62_a_move_ends_when_what_was_added_is_in_sync(
     after = world.get(number)
     assert (after.replicas, after.isr, after.leader) == ((A, B, D), (A, B, D), A)
     assert not after.is_reassigning
-    assert after.leader_epoch == after.partition_epoch == world.index
+    assert (after.leader_epoch, after.partition_epoch) == (world.index, world.index)
     assert after.leader_epoch > started.leader_epoch
     assert after.replica_epoch(D) == started.replica_epoch(D)
 
@@ -221,6 +221,24 @@ def test_s66_an_operator_may_give_it_up_all_the_same(
     after = world.get(number)
     assert (after.replicas, after.isr, after.is_recovering) == ((A, B, C), (A,), True)
     assert after.unclean_epoch == world.index
+
+
+def test_who_comes_back_first_leads_after_a_move_was_given_up_without_anybody() -> None:
+    world = ControllerWorld()
+    world.start("abc")
+    number = world.create(1)
+    world.ok(move(number, "bc"))
+    world.alter(number, "ab")
+    world.restart("a", is_clean=False)
+    world.fence("a")
+    world.fence("b")
+    assert world.pools(number) == ("", "b", "", "")
+    world.ok(CancelReassignment(partition_id=number, is_unclean=True))
+    assert world.pools(number) == ("", "", "a", "")
+    world.unfence("a")
+
+    assert world.pools(number) == ("a", "", "", "a")
+    assert world.get(number).is_recovering
 
 
 def test_there_must_be_a_move_to_give_up(world: ControllerWorld, number: PartitionId) -> None:

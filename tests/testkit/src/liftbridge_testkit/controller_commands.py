@@ -1,0 +1,355 @@
+"""Commands at random: mostly what an honest broker would send, now and then forged or stale."""
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Final
+
+from liftbridge_broker.controller.commands import (
+    MEMBER_ALREADY,
+    NOBODY,
+    AlterPartition,
+    AlterStream,
+    Bootstrap,
+    BrokerLoad,
+    CancelReassignment,
+    ChangeLeader,
+    Command,
+    CordonBroker,
+    CreateStream,
+    DeclareUnclean,
+    DeleteStream,
+    ElectPreferred,
+    FenceBroker,
+    InitPublisher,
+    IsrMember,
+    LeaderChange,
+    Leadership,
+    PauseStream,
+    RecoverUnclean,
+    RegisterBroker,
+    RemoveBroker,
+    ReplicaAnswer,
+    Resign,
+    ResumeStream,
+    SetFeatureLevel,
+    SetReadonly,
+    ShutDownBroker,
+    StartReassignment,
+    UnfenceBroker,
+)
+from liftbridge_broker.controller.state import ClusterState
+from liftbridge_broker.model.ids import BrokerId, PartitionId, StreamName
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
+
+BROKERS: Final = tuple(BrokerId(name) for name in "abcde")
+STREAMS: Final = tuple(StreamName(name) for name in ("one", "two", "three", "__cursors"))
+FORGED_ONE_IN: Final = 12
+"""One number in so many is not the one an honest broker would send."""
+
+
+class CommandMaker:
+    """Makes commands for a state.
+
+    Args:
+        random: Chance; equal states and chances give equal commands.
+        state: State that the commands are meant for; only read.
+    """
+
+    def __init__(self, random: Random, state: ClusterState) -> None:
+        self._random = random
+        self._state = state
+        self._partitions = [partition for _, partition in state.partitions()]
+
+    def make(self, kind: str) -> Command:
+        """A command of a kind, one of `KINDS`."""
+        return KINDS[kind](self)
+
+    def _number(self, honest: int) -> int:
+        """A number that is sometimes off by one or far away, never below 0."""
+        if self._random.randrange(FORGED_ONE_IN):
+            return honest
+        return max(0, honest + self._random.choice((-1, 1, 2**40)))
+
+    def _flag(self, one_in: int = 2) -> bool:
+        return self._random.randrange(one_in) == 0
+
+    def _broker(self) -> BrokerId:
+        return self._random.choice(BROKERS)
+
+    def _one_of(self, *, fenced: bool) -> BrokerId:
+        """A broker in the state asked for, where there is one and as a rule."""
+        found = [
+            one.broker
+            for one in self._state.brokers.values()
+            if one.fenced == fenced and not one.removed
+        ]
+        return self._random.choice(found) if found and not self._flag_forged() else self._broker()
+
+    def _flag_forged(self) -> bool:
+        return self._flag(FORGED_ONE_IN)
+
+    def _brokers(self) -> tuple[BrokerId, ...]:
+        return tuple(self._random.sample(BROKERS, self._random.randint(1, 4)))
+
+    def _epoch(self, broker: BrokerId) -> int:
+        known = self._state.brokers.get(broker)
+        return self._number(known.broker_epoch if known else 0)
+
+    def _partition(self) -> PartitionState | None:
+        return self._random.choice(self._partitions) if self._partitions else None
+
+    def _partition_id(self) -> PartitionId:
+        partition = self._partition()
+        return PartitionId(self._number(partition.partition_id if partition else 1))
+
+    def _load(self) -> tuple[BrokerLoad, ...]:
+        return tuple(BrokerLoad(self._broker(), self._random.randrange(5)) for _ in range(2))
+
+    def _overrides(self) -> StreamOverrides:
+        return StreamOverrides(
+            min_isr=self._random.choice((None, None, 0, 1, 2, 3)),
+            unclean_mode=self._random.choice((None, *UncleanMode)),
+            fsync_policy=self._random.choice((None, *FsyncPolicy)),
+        )
+
+    # Brokers.
+
+    def register(self) -> RegisterBroker:
+        """A process starts, cleanly or not, seldom on other data."""
+        broker = self._broker()
+        known = self._state.brokers.get(broker)
+        marker = known.broker_epoch if known and self._flag() else 0
+        same = known is not None and self._flag(6)
+        return RegisterBroker(
+            broker=broker,
+            incarnation_id=known.incarnation_id if same and known else f"{self._random.random()}",
+            data_dir_id="other" if self._flag(10) else "data",
+            previous_broker_epoch=self._number(marker),
+            clean_partitions=tuple(self._partition_id() for _ in range(self._random.randrange(3))),
+            quarantined_partitions=(self._partition_id(),) if self._flag(6) else (),
+            zone=self._random.choice(("", "x", "y")),
+            feature_level=self._random.choice((0, 1, 1, 1, 1, 2)),
+        )
+
+    def unfence(self) -> UnfenceBroker:
+        """A broker caught up."""
+        broker = self._one_of(fenced=True)
+        return UnfenceBroker(
+            broker=broker,
+            broker_epoch=self._epoch(broker),
+            applied_index=self._number(self._state.applied_index),
+            want_fence=self._flag(10),
+        )
+
+    def fence(self) -> FenceBroker:
+        """A broker went silent."""
+        broker = self._one_of(fenced=False)
+        return FenceBroker(broker=broker, broker_epoch=self._epoch(broker))
+
+    def shut_down(self) -> ShutDownBroker:
+        """A broker wants to stop."""
+        broker = self._one_of(fenced=False)
+        return ShutDownBroker(broker=broker, broker_epoch=self._epoch(broker))
+
+    def cordon(self) -> CordonBroker:
+        """An operator closes or opens a broker."""
+        return CordonBroker(broker=self._broker(), cordoned=self._flag(), draining=self._flag(4))
+
+    def remove(self) -> RemoveBroker:
+        """An operator removes a broker."""
+        broker = self._one_of(fenced=True)
+        return RemoveBroker(broker=broker, broker_epoch=self._epoch(broker))
+
+    def level(self) -> SetFeatureLevel:
+        """Other rules are asked for."""
+        return SetFeatureLevel(feature_level=self._random.randrange(3))
+
+    def bootstrap(self) -> Bootstrap:
+        """A cluster is named."""
+        return Bootstrap(cluster_id=self._random.choice(("", "x", "y")), feature_level=0)
+
+    # Partitions.
+
+    def alter_partition(self) -> AlterPartition:
+        """A leader asks for another in-sync set."""
+        partition = self._partition()
+        broker = partition.leader if partition and partition.leader else self._broker()
+        replicas = partition.replicas if partition else BROKERS
+        wanted = [one for one in replicas if one == broker or self._flag()]
+        if self._flag(FORGED_ONE_IN):
+            wanted.append(self._broker())
+        return AlterPartition(
+            broker=broker if self._random.randrange(FORGED_ONE_IN) else self._broker(),
+            broker_epoch=self._epoch(broker),
+            partition_id=partition.partition_id if partition else PartitionId(1),
+            leader_epoch=self._number(partition.leader_epoch if partition else 1),
+            partition_epoch=self._number(partition.partition_epoch if partition else 1),
+            isr=tuple(self._member(partition, one) for one in wanted),
+            is_recovering=self._flag(FORGED_ONE_IN),
+        )
+
+    def _member(self, partition: PartitionState | None, broker: BrokerId) -> IsrMember:
+        if partition is not None and broker in partition.isr and self._flag():
+            return IsrMember(broker, MEMBER_ALREADY)
+        epoch = partition.replica_epoch(broker) if partition else None
+        honest = IsrMember(broker, self._number(epoch or 0))
+        return honest if self._random.randrange(FORGED_ONE_IN) else IsrMember(broker, -1)
+
+    def reassign(self) -> StartReassignment:
+        """An operator moves a partition."""
+        return StartReassignment(partition_id=self._partition_id(), target=self._brokers())
+
+    def cancel(self) -> CancelReassignment:
+        """An operator gives a move up."""
+        return CancelReassignment(partition_id=self._partition_id(), is_unclean=self._flag(4))
+
+    def prefer(self) -> ElectPreferred:
+        """The balancer looks at some partitions."""
+        return ElectPreferred(partitions=tuple(self._partition_id() for _ in range(3)))
+
+    def recover(self) -> RecoverUnclean:
+        """The controller or an operator recovers a partition without a leader."""
+        leaderless = [one for one in self._partitions if one.leader is None]
+        partition = self._random.choice(leaderless) if leaderless else self._partition()
+        asked = partition.last_known_elr or partition.replicas if partition else BROKERS
+        answers = tuple(
+            ReplicaAnswer(
+                one, self._epoch(one), self._random.randrange(3), self._random.randrange(3)
+            )
+            for one in asked
+            if self._random.randrange(6)
+        )
+        best = max(answers, key=lambda one: (one.last_epoch, one.log_end_offset), default=None)
+        return RecoverUnclean(
+            partition_id=partition.partition_id if partition else PartitionId(1),
+            chosen=best.broker if best and self._random.randrange(4) else self._broker(),
+            partition_epoch=self._number(partition.partition_epoch if partition else 1),
+            mode=self._random.choice(tuple(UncleanMode)),
+            answers=answers,
+        )
+
+    def change_leader(self) -> ChangeLeader:
+        """Followers do not hear their leaders."""
+        return ChangeLeader(
+            changes=tuple(
+                LeaderChange(
+                    one.partition_id,
+                    self._number(one.leader_epoch),
+                    self._number(one.partition_epoch),
+                    one.leader or self._broker(),
+                )
+                for one in self._partitions[:2]
+            )
+        )
+
+    def declare(self) -> DeclareUnclean:
+        """A replica is damaged."""
+        partition = self._partition()
+        broker = self._random.choice(partition.replicas) if partition else self._broker()
+        epoch = partition.replica_epoch(broker) if partition else 0
+        return DeclareUnclean(
+            broker=broker,
+            broker_epoch=self._epoch(broker),
+            partition_id=partition.partition_id if partition else PartitionId(1),
+            replica_epoch=self._number(epoch or 0),
+        )
+
+    def resign(self) -> Resign:
+        """A leader gives up what it leads."""
+        broker = self._one_of(fenced=False)
+        return Resign(
+            broker=broker,
+            broker_epoch=self._epoch(broker),
+            partitions=tuple(
+                Leadership(one.partition_id, self._number(one.leader_epoch))
+                for one in self._partitions
+                if one.leader == broker
+            ),
+            leaves_isr=self._flag(),
+            successor=self._broker() if self._flag(4) else NOBODY,
+        )
+
+    # Streams.
+
+    def create(self) -> CreateStream:
+        """A client or the broker itself creates a stream."""
+        name = self._random.choice(STREAMS)
+        return CreateStream(
+            name=name,
+            subject="s",
+            replication_factor=self._random.choice((-1, 1, 2, 3, 3, 4)),
+            partitions=self._random.randint(1, 2),
+            overrides=self._overrides(),
+            is_internal=name.startswith("__"),
+            min_isr_default=self._random.choice((0, 0, 1, 2)),
+            load=self._load(),
+        )
+
+    def delete(self) -> DeleteStream:
+        """A stream is deleted."""
+        return DeleteStream(name=self._random.choice(STREAMS), is_internal=self._flag())
+
+    def alter(self) -> AlterStream:
+        """A stream gets other settings, perhaps another number of replicas."""
+        return AlterStream(
+            name=self._random.choice(STREAMS),
+            overrides=self._overrides(),
+            is_internal=self._flag(),
+            replication_factor=self._random.choice((0, 0, 1, 2, 3, 4)),
+            load=self._load(),
+        )
+
+    def pause(self) -> PauseStream | ResumeStream | SetReadonly:
+        """Flags of a stream change."""
+        name = self._random.choice(STREAMS)
+        return self._random.choice(
+            (
+                PauseStream(name=name, partitions=(0,), resume_all=self._flag()),
+                PauseStream(name=name, is_automatic=True, is_internal=True),
+                ResumeStream(name=name),
+                SetReadonly(name=name, readonly=self._flag()),
+            )
+        )
+
+    def publisher(self) -> InitPublisher:
+        """A publisher begins."""
+        return InitPublisher(stream=self._random.choice(STREAMS), publisher="p")
+
+
+KINDS: Final[Mapping[str, Callable[[CommandMaker], Command]]] = {
+    "register": CommandMaker.register,
+    "unfence": CommandMaker.unfence,
+    "fence": CommandMaker.fence,
+    "shut_down": CommandMaker.shut_down,
+    "cordon": CommandMaker.cordon,
+    "remove": CommandMaker.remove,
+    "level": CommandMaker.level,
+    "bootstrap": CommandMaker.bootstrap,
+    "alter_partition": CommandMaker.alter_partition,
+    "reassign": CommandMaker.reassign,
+    "cancel": CommandMaker.cancel,
+    "prefer": CommandMaker.prefer,
+    "recover": CommandMaker.recover,
+    "change_leader": CommandMaker.change_leader,
+    "declare": CommandMaker.declare,
+    "resign": CommandMaker.resign,
+    "create": CommandMaker.create,
+    "delete": CommandMaker.delete,
+    "alter": CommandMaker.alter,
+    "pause": CommandMaker.pause,
+    "publisher": CommandMaker.publisher,
+}
+WEIGHTS: Final[Mapping[str, int]] = {
+    "register": 10, "unfence": 20, "fence": 5, "alter_partition": 40, "create": 10, "reassign": 4,
+    "recover": 6, "change_leader": 4, "prefer": 4, "alter": 4, "remove": 1, "level": 1,
+    "bootstrap": 1, "cordon": 1,
+}  # fmt: skip
+"""How often each kind is chosen; 2 for those not named."""
+
+
+def random_command(random: Random, state: ClusterState) -> Command:
+    """A command of any kind for a state."""
+    kinds = tuple(KINDS)
+    (kind,) = random.choices(kinds, [WEIGHTS.get(one, 2) for one in kinds])
+    return CommandMaker(random, state).make(kind)
