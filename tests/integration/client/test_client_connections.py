@@ -91,7 +91,7 @@ async def test_client_that_trusts_the_authority_works_over_tls(tls_broker, autho
     assert values == [b"a", b"b", b"c"]
 
 
-async def refused(address, tls):
+async def assert_refused(address, tls):
     """No connection, and an error that says so; the broker serves others meanwhile."""
     with pytest.raises(RetriableError):
         await connect(
@@ -100,18 +100,18 @@ async def refused(address, tls):
 
 
 async def test_broker_of_a_stranger_is_not_trusted(tls_broker, strangers):
-    await refused(tls_broker.address, TlsFiles(ca=strangers.cert))
+    await assert_refused(tls_broker.address, TlsFiles(ca=strangers.cert))
 
 
 async def test_plaintext_to_a_tls_port_ends_in_an_error_and_not_in_a_hang(tls_broker):
     async with asyncio.timeout(20):
-        await refused(tls_broker.address, None)
+        await assert_refused(tls_broker.address, None)
 
 
 async def test_certificate_of_another_name_is_taken_only_when_it_is_named(mtls_broker, authority):
     mine = authority.issue("me")
     files = {"ca": authority.cert, "cert": mine.cert, "key": mine.key}
-    await refused(mtls_broker.address, TlsFiles(**files))
+    await assert_refused(mtls_broker.address, TlsFiles(**files))
     named = TlsFiles(**files, server_name="broker.example")
     assert await use(mtls_broker.address, named, "named") == [b"a", b"b", b"c"]
 
@@ -119,9 +119,11 @@ async def test_certificate_of_another_name_is_taken_only_when_it_is_named(mtls_b
 async def test_mutual_tls_refuses_clients_without_a_known_certificate(
     mtls_broker, authority, strangers
 ):
-    await refused(mtls_broker.address, TlsFiles(ca=authority.cert, server_name="broker.example"))
+    await assert_refused(
+        mtls_broker.address, TlsFiles(ca=authority.cert, server_name="broker.example")
+    )
     other = strangers.issue("other")
-    await refused(
+    await assert_refused(
         mtls_broker.address,
         TlsFiles(ca=authority.cert, cert=other.cert, key=other.key, server_name="broker.example"),
     )

@@ -16,6 +16,7 @@ from liftbridge_client.aio.publisher import Outgoing
 from liftbridge_client.cli import exits, values
 from liftbridge_client.cli.command import Run, command
 from liftbridge_client.cli.output import Form, Shape, say, stderr_console
+from liftbridge_client.cli.streams import Name
 from liftbridge_client.errors import LiftbridgeError, UsageError
 from liftbridge_client.model import AckPolicy, PublishResult, from_ns
 
@@ -51,62 +52,65 @@ def _policy(text: str) -> str:
     return text
 
 
+File = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--file",
+        "-f",
+        exists=True,
+        dir_okay=False,
+        metavar="FILE",
+        help="Publish its lines; may be repeated.",
+    ),
+]
+Key = Annotated[str, typer.Option("--key", "-k", metavar="KEY", help="Key of all messages.")]
+KeyDelimiter = Annotated[
+    str,
+    typer.Option(
+        "--key-delimiter",
+        "-K",
+        metavar="TEXT",
+        help="What ends the key within each message; one without it has no key.",
+    ),
+]
+Header = Annotated[
+    list[str] | None,
+    typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header; may be repeated."),
+]
+Partition = Annotated[
+    int | None,
+    typer.Option("--partition", "-p", min=0, metavar="NUMBER", help="By default the key decides."),
+]
+AckOption = Annotated[
+    str,
+    typer.Option(
+        parser=_policy, metavar="leader|all|none", help="Who must have stored it for an ack."
+    ),
+]
+Rate = Annotated[
+    float,
+    typer.Option(min=0.0, metavar="COUNT", help="At most so many messages a second; 0: no limit."),
+]
+
+
 async def publish(
     run: Run[PublishedRow],
-    name: Annotated[str, typer.Argument(metavar="STREAM", help="Name of the stream.")],
+    name: Name,
     messages: Annotated[
         list[str] | None,
         typer.Argument(metavar="VALUE", help="Messages; none reads lines of standard input."),
     ] = None,
     *,
-    file: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--file",
-            "-f",
-            exists=True,
-            dir_okay=False,
-            metavar="FILE",
-            help="Publish its lines; may be repeated.",
-        ),
-    ] = None,
-    key: Annotated[
-        str, typer.Option("--key", "-k", metavar="KEY", help="Key of all messages.")
-    ] = "",
-    key_delimiter: Annotated[
-        str,
-        typer.Option(
-            "--key-delimiter",
-            "-K",
-            metavar="TEXT",
-            help="What ends the key within each message; one without it has no key.",
-        ),
-    ] = "",
-    header: Annotated[
-        list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header; may be repeated."),
-    ] = None,
-    partition: Annotated[
-        int | None,
-        typer.Option(
-            "--partition", "-p", min=0, metavar="NUMBER", help="By default the key decides."
-        ),
-    ] = None,
-    ack: Annotated[
-        str,
-        typer.Option(
-            parser=_policy, metavar="leader|all|none", help="Who must have stored it for an ack."
-        ),
-    ] = "leader",
+    file: File = None,
+    key: Key = "",
+    key_delimiter: KeyDelimiter = "",
+    header: Header = None,
+    partition: Partition = None,
+    ack: AckOption = "leader",
     idempotent: Annotated[
         bool, typer.Option("--idempotent", help="Repeat after failures without duplicates.")
     ] = False,
-    rate: Annotated[
-        float,
-        typer.Option(
-            min=0.0, metavar="COUNT", help="At most so many messages a second; 0 is no limit."
-        ),
-    ] = 0.0,
+    rate: Rate = 0.0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print failures only.")] = False,
 ) -> None:
     """Publish arguments, lines of files, or of standard input."""

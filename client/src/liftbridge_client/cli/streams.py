@@ -21,7 +21,6 @@ from liftbridge_client.model import (
 )
 
 PANEL: Final = "Streams"
-PARTITIONS_HELP: Final = "A partition; may be repeated. All by default."
 FSYNC_POLICIES: Final = ("never", "interval", "commit", "auto")
 
 
@@ -123,7 +122,13 @@ def _option(name: str, text: str, **more: Any) -> Any:
 Name = Annotated[str, typer.Argument(metavar="STREAM", help="Name of the stream.")]
 Partitions = Annotated[
     list[int] | None,
-    typer.Option("--partition", "-p", min=0, metavar="NUMBER", help=PARTITIONS_HELP),
+    typer.Option(
+        "--partition",
+        "-p",
+        min=0,
+        metavar="NUMBER",
+        help="A partition; may be repeated. All by default.",
+    ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 _SIZE: Final = {"parser": values.size, "metavar": "SIZE"}

@@ -12,7 +12,7 @@ from liftbridge_client.aio.stream import Stream
 from liftbridge_client.cli import formats, values
 from liftbridge_client.cli.command import Run, command
 from liftbridge_client.cli.output import Form, Shape
-from liftbridge_client.cli.streams import PARTITIONS_HELP
+from liftbridge_client.cli.streams import Name, Partitions
 from liftbridge_client.errors import UsageError
 from liftbridge_client.model import Message, Start, Stop
 
@@ -53,63 +53,60 @@ class Reading(NamedTuple):
     is_replica: bool
 
 
+From = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="POSITION",
+        help="beginning (default), latest (the last message), new, an offset, --from=-10m, or"
+        " an ISO time.",
+    ),
+]
+To = Annotated[
+    str | None,
+    typer.Option(
+        "--to",
+        metavar="POSITION",
+        help="end (default), an offset, --to=-10m, or an ISO time (inclusive).",
+    ),
+]
+Follow = Annotated[
+    bool, typer.Option("--follow", "-f", help="Go on with what comes, instead of ending.")
+]
+Count = Annotated[
+    int,
+    typer.Option(
+        "--count", "-n", min=0, metavar="COUNT", help="End after so many messages; 0 is no limit."
+    ),
+]
+Reverse = Annotated[bool, typer.Option("--reverse", help="Newest first, up to the oldest.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume partitions that are paused.")]
+ReadReplica = Annotated[bool, typer.Option("--read-replica", help="A replica in sync may serve.")]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="TEXT",
+        help="%o offset, %p partition, %k key, %v or %s value, %t stream, %n subject,"
+        " %T time in ns, %d ISO time, %h headers, %K %S lengths; {hex} or {base64} behind"
+        " %k and %v; \\n, \\t, \\0.",
+    ),
+]
+
+
 async def subscribe(
     run: Run[MessageRow],
-    name: Annotated[str, typer.Argument(metavar="STREAM", help="Name of the stream.")],
+    name: Name,
     *,
-    partition: Annotated[
-        list[int] | None,
-        typer.Option("--partition", "-p", min=0, metavar="NUMBER", help=PARTITIONS_HELP),
-    ] = None,
-    from_: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            metavar="POSITION",
-            help="beginning (default), latest (the last message), new, an offset, --from=-10m, or"
-            " an ISO time.",
-        ),
-    ] = "",
-    to: Annotated[
-        str | None,
-        typer.Option(
-            "--to",
-            metavar="POSITION",
-            help="end (default), an offset, --to=-10m, or an ISO time (inclusive).",
-        ),
-    ] = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what comes, instead of ending.")
-    ] = False,
-    count: Annotated[
-        int,
-        typer.Option(
-            "--count",
-            "-n",
-            min=0,
-            metavar="COUNT",
-            help="End after so many messages; 0 is no limit.",
-        ),
-    ] = 0,
-    reverse: Annotated[
-        bool, typer.Option("--reverse", help="Newest first, up to the oldest.")
-    ] = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Resume partitions that are paused.")
-    ] = False,
-    read_replica: Annotated[
-        bool, typer.Option("--read-replica", help="A replica in sync may serve.")
-    ] = False,
-    format_: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="TEXT",
-            help="%o offset, %p partition, %k key, %v or %s value, %t stream, %n subject,"
-            " %T time in ns, %d ISO time, %h headers, %K %S lengths; {hex} or {base64} behind"
-            " %k and %v; \\n, \\t, \\0.",
-        ),
-    ] = None,
+    partition: Partitions = None,
+    from_: From = "",
+    to: To = None,
+    follow: Follow = False,
+    count: Count = 0,
+    reverse: Reverse = False,
+    resume: Resume = False,
+    read_replica: ReadReplica = False,
+    format_: Format = None,
 ) -> None:
     """Read messages from any position.
 
