@@ -106,7 +106,7 @@ class Leader:
         self.uncommitted_bytes = 0
         self.first_own_index = log.last_index + 1
         self.progress: dict[Peer, Progress] = {}
-        self._follow_members(now)
+        self._follow_members(self.first_own_index, now)
         self._append(EntryKind.NOOP, b"")
 
     # --- Proposals ------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class Leader:
         if not self._is_quorum_heard(wanted, now):
             raise ConfigChangeRefusedError("no quorum of the voters after the change is alive")
         index = self._append(EntryKind.CONFIG, configuration.encode(wanted))
-        self._follow_members(now)
+        self._follow_members(index, now)
         self.recount()
         return index
 
@@ -187,18 +187,17 @@ class Leader:
         ):
             raise ConfigChangeRefusedError(f"{learner.broker} is {behind} entries behind")
 
-    def _follow_members(self, now: int) -> None:
-        """Track exactly the members, and for a while those that just left."""
+    def _follow_members(self, next_index: int, now: int) -> None:
+        """Track exactly the members, new ones from `next_index` on, and a while who just left."""
         voters, learners = self._log.membership.latest
-        last_index = self._log.last_index
         deadline = now + DEPARTURE_ELECTIONS * self._options.election_ns
         for peer in self.progress:
             if peer not in voters and peer not in learners:
-                self._departing.setdefault(peer, (last_index, deadline))
+                self._departing.setdefault(peer, (next_index, deadline))
         for peer in voters + learners:
             self._departing.pop(peer, None)
             if peer != self._me and peer not in self.progress:
-                self.progress[peer] = Progress(max(last_index, 1), now, self._options)
+                self.progress[peer] = Progress(next_index, now, self._options)
 
     # --- Commit ---------------------------------------------------------------------------------
 
@@ -382,9 +381,11 @@ class Leader:
         """
         prev = progress.next_index - 1
         prev_term = self._log.term_at(prev)
-        if prev_term is not None:
-            commit = self._log.commit
-            self._outbox.send(Append(self._me, peer, self.term, prev, prev_term, (), commit))
+        if prev_term is None:
+            progress.probe()  # compacted meanwhile: probing leads to a snapshot
+            return
+        commit = self._log.commit
+        self._outbox.send(Append(self._me, peer, self.term, prev, prev_term, (), commit))
 
     def on_chunk_reply(self, message: InstallChunkReply, now: int) -> Drop | None:
         """Send the next chunk, or go on behind the snapshot."""

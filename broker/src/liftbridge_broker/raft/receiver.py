@@ -32,12 +32,13 @@ class SnapshotReceiver:
         position: Next byte needed.
     """
 
-    __slots__ = ("_bytes_max", "_hash", "_state", "meta", "position")
+    __slots__ = ("_bytes_max", "_hash", "_state", "_term", "meta", "position")
 
     def __init__(self, bytes_max: int) -> None:
         """Take snapshots up to `bytes_max` long."""
         self._bytes_max = bytes_max
         self.meta: SnapshotMeta | None = None
+        self._term = 0
         self.drop()
 
     def drop(self) -> None:
@@ -66,10 +67,14 @@ class SnapshotReceiver:
         """Add `chunk`, which is sensible, if it is the next one."""
         meta = chunk.snapshot
         if meta != self.meta:
-            if self.meta is not None and (meta.last_index, meta.term) < self.meta[:2]:
-                return Taken.REFUSED  # a late chunk of what the leader no longer sends
+            is_older = self.meta is not None and meta.last_index < self.meta.last_index
+            if is_older and chunk.term == self._term:
+                # A late chunk: a leader goes on to newer snapshots only. Another leader may well
+                # have an older one.
+                return Taken.REFUSED
             self.drop()
             self.meta = meta
+        self._term = chunk.term
         if chunk.position == self.position:
             self._state += chunk.data
             self._hash.update(chunk.data)

@@ -1,0 +1,288 @@
+"""Random lives of a group: everything that may go wrong does, then it must recover (R19).
+
+One seed is one life. In the first phase messages are lost, doubled and reordered, links cut,
+processes stopped with any part of what was not synced, disks slow, loops stalled, logs compacted,
+members changed, leadership handed over. In the second everything is healed and the group has to
+elect a leader and commit at every voter within a bounded time. `Watch` checks all the way.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from liftbridge_broker.raft.configuration import EMPTY
+from liftbridge_broker.raft.environment import MS, RaftOptions
+from liftbridge_broker.raft.types import (
+    AddLearner,
+    Append,
+    ConfigChange,
+    Configuration,
+    Peer,
+    Promote,
+    RaftRefusalError,
+    Remove,
+)
+from liftbridge_testkit.raft.cluster import Host, RaftCluster, peer_of
+
+OPTIONS = RaftOptions(
+    append_bytes_max=400,
+    append_entries_max=8,
+    inflight_messages_max=4,
+    inflight_bytes_max=2_000,
+    uncommitted_bytes_max=3_000,
+    committed_bytes_max=300,
+    chunk_bytes_max=7,
+    catch_up_entries_max=20,
+)
+"""Small bounds, so that a short life reaches all of them."""
+
+NETWORK_MAX = 400
+RECOVERY_NS = 20_000 * MS
+"""Time to recover: some twenty election timeouts."""
+
+
+@dataclass
+class Life:
+    """What happened under one seed."""
+
+    seed: int
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+class Chaos:
+    """Drives one cluster by one generator."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = Random(seed)
+        self.life = Life(seed)
+        self.cluster = RaftCluster(OPTIONS, seed)
+        count = self.rng.choice((1, 3, 3, 3, 5))
+        self.spares = [peer_of(str(n)) for n in range(count + 1, count + 3)]
+        configuration = Configuration(tuple(peer_of(str(n)) for n in range(1, count + 1)))
+        for peer in configuration.voters:
+            self.cluster.add(peer, configuration)
+        for peer in self.spares:
+            self.cluster.add(peer, EMPTY)
+        for peer in list(self.cluster.hosts):
+            self.cluster.start(peer)
+        self.read_floors: dict[int, int] = {}
+        self.token = 0
+        self.loss = self.rng.choice((0, 0, 2, 10, 30))
+        weights: list[tuple[int, Callable[[], None]]] = [
+            (60, self.deliver),
+            (20, self.pass_time),
+            (8, self.propose),
+            (2, self.read),
+            (2, self.hold_or_sync),
+            (1, self.crash),
+            (2, self.restart),
+            (1, self.partition),
+            (1, self.heal),
+            (1, self.stall),
+            (2, self.compact),
+            (1, self.change_members),
+            (1, self.transfer),
+            (1, self.stale_copy),
+        ]
+        # A subset of the faults makes each of them more visible (swarm testing).
+        self.actions = [
+            (weight, action)
+            for number, (weight, action) in enumerate(weights)
+            if number < 3 or self.rng.randrange(4)
+        ]
+        self.old_messages: list[Append] = []
+
+    def run(self, steps: int) -> Life:
+        """Live for so many steps, then recover."""
+        weights = [weight for weight, _ in self.actions]
+        actions = [action for _, action in self.actions]
+        for action in self.rng.choices(actions, weights, k=steps):
+            action()
+        self.recover()
+        self.check_reads()
+        watch = self.cluster.watch
+        self.life.counts.update(
+            steps=steps,
+            elections=watch.election_count,
+            truncations=watch.truncation_count,
+            snapshots=watch.snapshot_count,
+            committed=watch.last_committed,
+        )
+        return self.life
+
+    # --- Faults ---------------------------------------------------------------------------------
+
+    def count(self, name: str) -> None:
+        self.life.counts[name] += 1
+
+    def some_host(self) -> Host | None:
+        running = self.cluster.running()
+        return self.rng.choice(running) if running else None
+
+    def deliver(self) -> None:
+        network = self.cluster.network
+        for _ in range(self.rng.randrange(1, 6)):
+            if not network:
+                return
+            position = 0 if self.rng.randrange(4) else self.rng.randrange(len(network))
+            message = network.pop(position)
+            if self.rng.randrange(100) < self.loss:
+                self.count("lost")
+                continue
+            if not self.rng.randrange(20):
+                network.append(message)
+                self.count("doubled")
+            if isinstance(message, Append) and not self.rng.randrange(30):
+                self.old_messages.append(message)
+            self.cluster.deliver(message)
+        del network[:-NETWORK_MAX]
+
+    def stale_copy(self) -> None:
+        """A message from long ago arrives once more."""
+        if self.old_messages:
+            self.cluster.deliver(self.rng.choice(self.old_messages))
+            self.count("stale")
+
+    def pass_time(self) -> None:
+        self.cluster.now += self.rng.randrange(60 * MS)
+        for host in self.cluster.running():
+            core = host.core
+            if core is None:
+                continue
+            deadline = core.next_deadline()
+            if deadline is not None and deadline <= self.cluster.now:
+                self.cluster.tick(host.peer)
+
+    def propose(self) -> None:
+        leaders = [h for h in self.cluster.running() if h.core is not None and h.core.is_leader]
+        for host in leaders:
+            for _ in range(self.rng.randrange(1, 5)):
+                data = b"%d" % self.rng.randrange(10**6) * self.rng.randrange(1, 20)
+                self.attempt(host.peer, "proposed", lambda core, data=data: core.propose(data))
+
+    def attempt(self, peer: Peer, name: str, action: Callable[..., object]) -> None:
+        try:
+            self.cluster.act(peer, lambda core: void(action(core)))
+            self.count(name)
+        except RaftRefusalError:
+            self.count(f"{name} refused")
+
+    def read(self) -> None:
+        host = self.some_host()
+        if host is None:
+            return
+        self.token += 1
+        # What any client may have been told is committed; the read must not be before that.
+        self.read_floors[self.token] = max(h.applied for h in self.cluster.running())
+        self.attempt(host.peer, "read", lambda core: core.read(self.token, self.cluster.now))
+
+    def check_reads(self) -> None:
+        for host in self.cluster.hosts.values():
+            for token, index in host.reads:
+                assert index >= self.read_floors[token], f"stale read {token} at {index}"
+            self.life.counts["reads served"] += len(host.reads)
+
+    def hold_or_sync(self) -> None:
+        host = self.some_host()
+        if host is not None:
+            host.is_holding = not host.is_holding
+            self.count("slow disk")
+            if not host.is_holding:
+                self.cluster.sync(host.peer)
+
+    def crash(self) -> None:
+        host = self.some_host()
+        if host is not None:
+            host.crash(self.rng.randrange(host.storage.write_count + 1))
+            host.is_holding = bool(self.rng.randrange(2))
+            self.count("crash")
+
+    def restart(self) -> None:
+        down = [host for host in self.cluster.hosts.values() if host.core is None]
+        if down:
+            self.cluster.start(self.rng.choice(down).peer)
+
+    def partition(self) -> None:
+        peers = list(self.cluster.hosts)
+        if self.rng.randrange(2):
+            place = [self.rng.randrange(2) for _ in peers]
+            groups = [[p for p, g in zip(peers, place, strict=True) if g == n] for n in (0, 1)]
+            self.cluster.partition(groups)
+        else:
+            # One-way and non-transitive cuts.
+            for _ in range(len(peers)):
+                a, b = self.rng.choice(peers), self.rng.choice(peers)
+                self.cluster.cut.add((a, b))
+        self.count("partition")
+
+    def heal(self) -> None:
+        self.cluster.cut.clear()
+
+    def stall(self) -> None:
+        """All loops stand still, or one does while the others go on."""
+        self.cluster.now += self.rng.randrange(2_000 * MS)
+        self.count("stall")
+
+    def compact(self) -> None:
+        host = self.some_host()
+        if host is not None and host.compact(self.rng.randrange(5)):
+            self.count("compaction")
+
+    def change_members(self) -> None:
+        leader = self.cluster.leader()
+        if leader is None:
+            return
+        voters, learners = leader.configuration
+        change: ConfigChange
+        draw = self.rng.randrange(3)
+        if draw == 0:
+            change = AddLearner(self.rng.choice(list(self.cluster.hosts)))
+        elif draw == 1 and learners:
+            change = Promote(self.rng.choice(learners))
+        else:
+            change = Remove(self.rng.choice(voters + learners))
+        name = type(change).__name__
+        self.attempt(leader.me, name, lambda core: core.propose_config(change))
+
+    def transfer(self) -> None:
+        leader = self.cluster.leader()
+        if leader is not None:
+            peer = self.rng.choice(leader.configuration.voters)
+            self.attempt(leader.me, "transfer", lambda core: core.transfer(peer, self.cluster.now))
+
+    # --- Recovery -------------------------------------------------------------------------------
+
+    def recover(self) -> None:
+        """Heal everything: a leader and a commit at every voter must come in bounded time."""
+        cluster = self.cluster
+        cluster.cut.clear()
+        for host in cluster.hosts.values():
+            host.is_holding = False
+            if host.core is None:
+                cluster.start(host.peer)
+            cluster.sync(host.peer)
+        cluster.settle()
+        begin = cluster.now
+        while not self.is_settled():
+            assert cluster.now < begin + RECOVERY_NS, "nothing is committed after all was healed"
+            cluster.elapse(100 * MS)
+        leader = cluster.leader()
+        assert leader is not None
+        self.life.counts["recovery ms"] = (cluster.now - begin) // MS
+        cluster.act(leader.me, lambda core: void(core.propose(b"last")))
+        cluster.elapse(5_000 * MS)
+        for peer in leader.configuration.voters + leader.configuration.learners:
+            host = cluster.hosts[peer]
+            assert host.applied == leader.last_index, f"{peer.broker} did not catch up"
+
+    def is_settled(self) -> bool:
+        """Whether a leader has committed its whole log and takes proposals."""
+        leader = self.cluster.leader()
+        return leader is not None and (
+            leader.transferee is None and leader.commit == leader.last_index
+        )
+
+
+def void(_: object) -> None:
+    """Drop a result."""
