@@ -1,0 +1,162 @@
+"""Sessions of all brokers as the metadata leader keeps them (replication protocol 1.5, 1.8, 1.15).
+
+Soft state: lost with the leadership, and that is safe, for every session begins at full length with
+a new leader. What is decided here is only a proposal; the guards are in `decide`.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from liftbridge_broker.controller.balance import may_stop
+from liftbridge_broker.controller.commands import (
+    Command,
+    FenceBroker,
+    ShutDownBroker,
+    UnfenceBroker,
+)
+from liftbridge_broker.controller.state import BrokerState, ClusterState
+from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex
+from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.wire.peer_bodies import Heartbeat, HeartbeatReply
+
+SESSION_NS: Final = 1_500 * MILLISECOND_NS
+"""Time without a heartbeat after which a broker is fenced."""
+
+NEVER: Final = Instant(0)
+
+RETRY_NS: Final = 500 * MILLISECOND_NS
+"""Time after which a change that did not come about is proposed again."""
+
+
+@dataclass(slots=True)
+class _Session:
+    """What is known of one broker in one registration.
+
+    Attributes:
+        broker_epoch: The registration.
+        heard_at: When its last heartbeat came, or when it began to be waited for.
+        asked_for: What was proposed last.
+        asked_at: When that was; 0 for never.
+    """
+
+    broker_epoch: MetadataIndex
+    heard_at: Instant
+    asked_for: type[Command] | None = None
+    asked_at: Instant = NEVER
+
+
+class BrokerSessions:
+    """Who was heard when; owned by the metadata leader, made anew by each.
+
+    Args:
+        session_ns: Time without a heartbeat after which a broker is fenced.
+
+    Attributes:
+        applied: Metadata index that each broker told last.
+    """
+
+    def __init__(self, state: ClusterState, now: Instant, session_ns: int = SESSION_NS) -> None:
+        """Begin every session at full length."""
+        self._session_ns = session_ns
+        self._sessions: dict[BrokerId, _Session] = {}
+        self._looked_at = now
+        self.applied: dict[BrokerId, MetadataIndex] = {}
+        for broker in state.brokers.values():
+            self._session(broker, now)
+
+    def _session(self, broker: BrokerState, now: Instant) -> _Session:
+        """Session of the present registration, which begins now when it is a new one."""
+        session = self._sessions.get(broker.broker)
+        if session is None or session.broker_epoch != broker.broker_epoch:
+            session = self._sessions[broker.broker] = _Session(broker.broker_epoch, now)
+        return session
+
+    def on_heartbeat(
+        self,
+        state: ClusterState,
+        broker_id: BrokerId,
+        broker_epoch: int,
+        heartbeat: Heartbeat,
+        now: Instant,
+    ) -> list[Command]:
+        """Take a sign of life; returns what to propose because of it.
+
+        A heartbeat of another registration than the present one proves nothing about this one.
+        """
+        broker = state.brokers.get(broker_id)
+        if broker is None or broker.broker_epoch != broker_epoch or broker.removed:
+            return []
+        session = self._session(broker, now)
+        session.heard_at = now
+        self.applied[broker_id] = heartbeat.applied_index
+        wanted: Command | None = None
+        if heartbeat.want_shutdown and not broker.in_controlled_shutdown:
+            wanted = ShutDownBroker(broker=broker_id, broker_epoch=broker.broker_epoch)
+        elif (
+            broker.fenced
+            and not heartbeat.want_fence
+            and heartbeat.applied_index >= broker.registration_index
+        ):
+            wanted = UnfenceBroker(
+                broker=broker_id,
+                broker_epoch=broker.broker_epoch,
+                applied_index=heartbeat.applied_index,
+                want_fence=heartbeat.want_fence,
+            )
+        if wanted is None or not self._may_ask(session, type(wanted), now):
+            return []
+        return [wanted]
+
+    def reply(self, state: ClusterState, broker_id: BrokerId, term: int) -> HeartbeatReply | None:
+        """Answer to a heartbeat; `None` for a broker that is not registered."""
+        broker = state.brokers.get(broker_id)
+        if broker is None or broker.removed:
+            return None
+        return HeartbeatReply(
+            broker_epoch=broker.broker_epoch,
+            incarnation_id=broker.incarnation_id,
+            is_fenced=broker.fenced,
+            should_shutdown=may_stop(state, broker_id, self.applied),
+            term=term,
+        )
+
+    def expired(self, state: ClusterState, now: Instant) -> list[Command]:
+        """Brokers to fence, because they were not heard for a session.
+
+        When this look comes much later than it was due, this process stood still, and so did
+        everything it should have heard: all sessions begin anew (S78).
+        """
+        stalled = now - self._looked_at > self._session_ns
+        self._looked_at = now
+        fences: list[Command] = []
+        for broker in state.brokers.values():
+            session = self._session(broker, now)
+            if broker.fenced:
+                continue
+            if stalled:
+                session.heard_at = now
+            elif now - session.heard_at >= self._session_ns and self._may_ask(
+                session, FenceBroker, now
+            ):
+                fence = FenceBroker(broker=broker.broker, broker_epoch=broker.broker_epoch)
+                fences.append(fence)
+        return fences
+
+    def next_deadline(self, state: ClusterState) -> Instant:
+        """When to look again: often enough to tell a late look from a silent broker."""
+        due = self._looked_at + self._session_ns // 2
+        for broker in state.brokers.values():
+            session = self._sessions.get(broker.broker)
+            if broker.fenced or session is None:
+                continue
+            silent = session.heard_at + self._session_ns
+            due = min(due, max(silent, session.asked_at + RETRY_NS if session.asked_at else 0))
+        return Instant(due)
+
+    @staticmethod
+    def _may_ask(session: _Session, kind: type[Command], now: Instant) -> bool:
+        """One proposal of a kind at a time for each broker; one without effect is repeated."""
+        if session.asked_for is kind and now - session.asked_at < RETRY_NS:
+            return False
+        session.asked_for, session.asked_at = kind, now
+        return True

@@ -1,0 +1,103 @@
+"""The metadata leader asks replicas for the ends of their logs, to recover a partition (C10).
+
+Soft state: a new metadata leader asks again. Questions are repeated until they are answered or the
+partition needs no recovery any more; nobody is chosen under mode `balanced` before all are heard.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from liftbridge_broker.controller.commands import RecoverUnclean, ReplicaAnswer
+from liftbridge_broker.controller.recovery import Inquiry, conclude, inquiries
+from liftbridge_broker.controller.state import ClusterState
+from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId
+from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.wire.peer_bodies import LogInfo
+
+ASK_NS: Final = 500 * MILLISECOND_NS
+PROACTIVE_NS: Final = 3_000 * MILLISECOND_NS
+ASK_PARTITIONS_MAX: Final = 10_000
+"""Partitions in one question; the others are asked for when these are done."""
+
+Ask = Callable[[BrokerId, tuple[PartitionId, ...]], None]
+"""Sends a broker the question for the ends of logs."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """An inquiry under way and what was heard."""
+
+    inquiry: Inquiry
+    since: Instant
+    answers: dict[BrokerId, ReplicaAnswer] = field(default_factory=dict)
+
+
+class Inquiries:
+    """Inquiries under way, by partition."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._open: dict[PartitionId, _Open] = {}
+        self._due: Instant | None = None
+
+    def next_deadline(self) -> Instant | None:
+        """When to ask or conclude; `None` while no partition needs recovery."""
+        return self._due
+
+    def hurry(self, now: Instant) -> None:
+        """A partition may need recovery since this moment."""
+        if self._due is None or now < self._due:
+            self._due = now
+
+    def on_timer(self, state: ClusterState, ask: Ask, now: Instant) -> list[RecoverUnclean]:
+        """Ask whoever has not answered; returns what can be concluded."""
+        if self._due is None or now < self._due:
+            return []
+        before, self._open = self._open, {}
+        for inquiry in inquiries(state):
+            known = before.get(inquiry.partition_id)
+            is_same = known is not None and known.inquiry == inquiry
+            self._open[inquiry.partition_id] = (
+                known if known is not None and is_same else _Open(inquiry, now)
+            )
+        self._due = Instant(now + ASK_NS) if self._open else None
+        questions: dict[BrokerId, list[PartitionId]] = {}
+        for one in self._open.values():
+            for broker in one.inquiry.asked:
+                if broker not in one.answers:
+                    questions.setdefault(broker, []).append(one.inquiry.partition_id)
+        for broker, partitions in questions.items():
+            ask(broker, tuple(partitions[:ASK_PARTITIONS_MAX]))
+        concluded = [self._conclude(one, now) for one in self._open.values()]
+        return [command for command in concluded if command is not None]
+
+    def on_answer(
+        self,
+        state: ClusterState,
+        broker_id: BrokerId,
+        broker_epoch: int,
+        logs: Sequence[LogInfo],
+        now: Instant,
+    ) -> list[RecoverUnclean]:
+        """Take ends of logs of the present session of a broker; returns what follows from them."""
+        broker = state.brokers.get(broker_id)
+        if broker is None or broker.broker_epoch != broker_epoch:
+            return []
+        commands: list[RecoverUnclean] = []
+        for log in logs:
+            one = self._open.get(log.partition)
+            if one is None or broker_id not in one.inquiry.asked:
+                continue
+            one.answers[broker_id] = ReplicaAnswer(
+                broker_id, broker_epoch, int(log.last_epoch or 0), log.log_end_offset
+            )
+            command = self._conclude(one, now)
+            if command is not None:
+                commands.append(command)
+        return commands
+
+    @staticmethod
+    def _conclude(one: _Open, now: Instant) -> RecoverUnclean | None:
+        is_over = now - one.since >= PROACTIVE_NS
+        return conclude(one.inquiry, tuple(one.answers.values()), is_over=is_over)

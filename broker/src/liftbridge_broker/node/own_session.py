@@ -1,0 +1,96 @@
+"""This broker's own session with the metadata leader: heartbeats out, answers in (1.8, 1.15).
+
+A broker that hears nothing for a session cannot know whether it is still what it was: it *fences
+itself* and stops promising what only the leader of a partition may promise. The session is counted
+from when the last answered heartbeat was sent, so it ends here no later than at the other side.
+"""
+
+from collections import OrderedDict
+from typing import Final
+
+from liftbridge_broker.model.ids import Instant, MetadataIndex
+from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.node.broker_sessions import SESSION_NS
+from liftbridge_broker.wire.peer_bodies import Heartbeat, HeartbeatReply
+
+HEARTBEAT_NS: Final = 150 * MILLISECOND_NS
+OPEN_MAX: Final = 64
+"""Heartbeats whose answer is waited for; older ones count as lost."""
+
+
+class OwnSession:
+    """When to send a heartbeat, and what its answers mean.
+
+    Args:
+        heartbeat_ns: Time between two heartbeats.
+        session_ns: Time without an answered heartbeat after which the broker fences itself.
+
+    Attributes:
+        broker_epoch: Registration of this broker; 0 before it is registered.
+        want_fence: Whether the broker asks to stay fenced, until its replicas are in place.
+        want_shutdown: Whether it asks to hand over and stop.
+        is_fenced: Whether the metadata leader said it is.
+        may_stop: Whether the metadata leader said that everything was handed over.
+        answered_at: Send time of the last heartbeat that was answered; `None` before the first.
+    """
+
+    def __init__(self, *, heartbeat_ns: int = HEARTBEAT_NS, session_ns: int = SESSION_NS) -> None:
+        """Begin unregistered."""
+        self._heartbeat_ns = heartbeat_ns
+        self._session_ns = session_ns
+        self._due: Instant | None = None
+        self._last_id = 0
+        self._open: OrderedDict[int, Instant] = OrderedDict()
+        self.broker_epoch = MetadataIndex(0)
+        self.want_fence = True
+        self.want_shutdown = False
+        self.is_fenced = True
+        self.may_stop = False
+        self.answered_at: Instant | None = None
+
+    def begin(self, broker_epoch: MetadataIndex, now: Instant) -> None:
+        """A registration was applied: heartbeats begin, and so does the session."""
+        self.broker_epoch = broker_epoch
+        self.is_fenced = True
+        self.may_stop = False
+        self.answered_at = now
+        self._open.clear()
+        self._due = now
+
+    def hurry(self, now: Instant) -> None:
+        """Send the next heartbeat at once: there is news, or another metadata leader."""
+        if self._due is not None:
+            self._due = now
+
+    def next_deadline(self) -> Instant | None:
+        """When the next heartbeat is due; `None` before the registration."""
+        return self._due
+
+    def beat(
+        self, applied_index: MetadataIndex, applied_hash: bytes, now: Instant
+    ) -> tuple[int, Heartbeat] | None:
+        """The heartbeat that is due, with its correlation id; `None` when none is."""
+        if self._due is None or now < self._due:
+            return None
+        self._due = Instant(now + self._heartbeat_ns)
+        self._last_id += 1
+        self._open[self._last_id] = now
+        if len(self._open) > OPEN_MAX:
+            self._open.popitem(last=False)
+        heartbeat = Heartbeat(applied_index, applied_hash, self.want_fence, self.want_shutdown)
+        return self._last_id, heartbeat
+
+    def on_reply(self, correlation_id: int, reply: HeartbeatReply) -> bool:
+        """Take an answer; returns whether it was one to this registration."""
+        sent_at = self._open.pop(correlation_id, None)
+        if sent_at is None or reply.broker_epoch != self.broker_epoch:
+            return False
+        if self.answered_at is None or sent_at > self.answered_at:
+            self.answered_at = sent_at
+        self.is_fenced = reply.is_fenced
+        self.may_stop = self.may_stop or (self.want_shutdown and reply.should_shutdown)
+        return True
+
+    def is_self_fenced(self, now: Instant) -> bool:
+        """Whether nothing was heard for a session, so that others may lead by now."""
+        return self.answered_at is None or now - self.answered_at >= self._session_ns
