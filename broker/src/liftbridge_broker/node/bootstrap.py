@@ -1,0 +1,165 @@
+"""How a broker with an empty data directory finds its cluster, or founds one (replication 1.15).
+
+A second history over an existing one is the one thing that must never happen, so a broker without
+metadata first asks everybody. Whoever knows a cluster names its leader, and the broker asks that
+one to be let in, as a member without a vote and with the identity of its directory: a wiped disk is
+a new member. A cluster is founded only
+
+- by *listed peers*, when every one of them told that its directory is empty too. Each then begins
+  with the same configuration and, because it follows from the identities, the same cluster id;
+- by a *seed*, when nobody knew a cluster;
+- by a broker that was told neither, when moreover nobody else is looking for one.
+
+Questions are repeated: NATS may lose any of them, and a broker may start at any time.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from liftbridge_broker.model.ids import BrokerId, Instant
+from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.ports.transport import EVERYONE, Channel
+from liftbridge_broker.raft.configuration import EMPTY
+from liftbridge_broker.raft.types import Configuration, Peer
+from liftbridge_broker.wire.peer import PeerHeader
+from liftbridge_broker.wire.peer_bodies import Body, Discover, DiscoverReply
+
+ASK_NS: Final = 100 * MILLISECOND_NS
+PATIENCE_NS: Final = 300 * MILLISECOND_NS
+"""Time in which somebody who knows a cluster must have answered before one is founded."""
+
+SEEKERS_MAX: Final = 1_000
+
+Send = Callable[[BrokerId, Channel, Body], None]
+
+
+class Role(StrEnum):
+    """What a broker may do when nobody knows a cluster."""
+
+    ALONE = "alone"
+    SEED = "seed"
+    PEER = "peer"
+    WAITER = "waiter"
+    """Only join, or be told by an operator."""
+
+
+class Beginning(NamedTuple):
+    """How the metadata of this broker begin.
+
+    Attributes:
+        configuration: First configuration of the group; empty for a broker that was let in
+            elsewhere and waits for its leader.
+        cluster_id: Id of the cluster that is founded; empty when one is joined.
+    """
+
+    configuration: Configuration
+    cluster_id: str
+
+
+def founded_by(peers: Sequence[Peer]) -> Beginning:
+    """Beginning of a cluster founded by these brokers; equal for equal sets of them."""
+    voters = tuple(sorted(peers))
+    text = "\n".join(f"{peer.broker}\t{peer.data_dir_id}" for peer in voters)
+    return Beginning(Configuration(voters), sha256(text.encode()).hexdigest()[:32])
+
+
+class Discovery:
+    """The search of one broker with an empty data directory.
+
+    Args:
+        me: This broker with its data directory.
+        role: What it may do when nobody knows a cluster.
+        peers: Brokers that found the cluster together, for `Role.PEER`; this one is of them.
+        send: Sends a message in the name of this broker.
+        now: Time of the start.
+
+    Attributes:
+        beginning: The outcome, `None` while the search goes on.
+        seekers: Other brokers that look for a cluster, by id.
+    """
+
+    def __init__(
+        self, me: Peer, role: Role, peers: Sequence[BrokerId], send: Send, now: Instant
+    ) -> None:
+        """Begin to ask at `now`."""
+        self._me = me
+        self._role = role
+        self._peers = tuple(sorted({*peers, BrokerId(me.broker)}))
+        self._send = send
+        self._began_at = now
+        self._ask_at = now
+        self.beginning: Beginning | None = None
+        self.seekers: dict[BrokerId, Peer] = {}
+
+    def next_deadline(self) -> Instant | None:
+        """When to ask again; `None` when the search is over."""
+        return None if self.beginning is not None else self._ask_at
+
+    def on_timer(self, now: Instant) -> None:
+        """Ask everybody, or found a cluster when it is time."""
+        if self.beginning is not None or now < self._ask_at:
+            return
+        if self._may_found(now):
+            self._found()
+            return
+        self._ask_at = Instant(now + ASK_NS)
+        question = Discover(self._me.data_dir_id, is_empty=True, cluster_id="")
+        self._send(EVERYONE, Channel.METADATA, question)
+
+    def on_peer(self, header: PeerHeader) -> None:
+        """Take a message; only questions and answers of this search mean anything here."""
+        body = header.body
+        sender = header.sender
+        if isinstance(body, Discover):
+            self._note(sender, body.data_dir_id, is_empty=body.is_empty)
+            if sender != self._me.broker:
+                answer = DiscoverReply(
+                    self._me.data_dir_id, is_empty=True, cluster_id="", leader=None, voters=()
+                )
+                self._send(sender, Channel.METADATA, answer)
+        elif isinstance(body, DiscoverReply):
+            self._note(sender, body.data_dir_id, is_empty=body.is_empty)
+            if self.beginning is None:
+                self._join(body)
+
+    def _join(self, reply: DiscoverReply) -> None:
+        """Stop looking when somebody knows a cluster.
+
+        When it already counts on this very directory, because listed peers founded it while this
+        one still asked, the broker begins as the member it is.
+        """
+        if self._me in reply.voters:
+            self.beginning = Beginning(Configuration(tuple(sorted(reply.voters))), "")
+        elif reply.leader is not None:
+            self.beginning = Beginning(EMPTY, "")
+
+    def _note(self, sender: BrokerId, data_dir_id: str, *, is_empty: bool) -> None:
+        """Remember who else looks; one that has metadata by now does not any more."""
+        if sender == self._me.broker:
+            return
+        if not is_empty:
+            self.seekers.pop(sender, None)
+        elif sender in self.seekers or len(self.seekers) < SEEKERS_MAX:
+            self.seekers[sender] = Peer(sender, data_dir_id)
+
+    def _may_found(self, now: Instant) -> bool:
+        if self._role is Role.PEER:
+            return all(one in self.seekers for one in self._peers if one != self._me.broker)
+        if now - self._began_at < PATIENCE_NS:
+            return False
+        return self._role is Role.SEED or (self._role is Role.ALONE and not self.seekers)
+
+    def _found(self) -> None:
+        if self._role is Role.PEER:
+            others = [self.seekers[one] for one in self._peers if one != self._me.broker]
+            # Those who still ask must hear that this directory was empty, or they wait for ever.
+            for other in others:
+                answer = DiscoverReply(
+                    self._me.data_dir_id, is_empty=True, cluster_id="", leader=None, voters=()
+                )
+                self._send(BrokerId(other.broker), Channel.METADATA, answer)
+            self.beginning = founded_by([self._me, *others])
+        else:
+            self.beginning = founded_by([self._me])
