@@ -14,12 +14,11 @@ import pytest
 from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.model.ids import MetadataIndex
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
-from liftbridge_broker.ports.files import Token
 from liftbridge_broker.ports.metadata import ProposalToken, Urgency
 from liftbridge_broker.storage.flush import FlushLimits
-from liftbridge_broker.storage.metadata_log import MetadataLog
 from liftbridge_broker.storage.smallfile import write_small_file
 from liftbridge_broker.storage.store import StoreOptions
+from liftbridge_testkit.lone_metadata import commands_of, open_lone, pump
 from liftbridge_testkit.memory_files import Fault, MemoryFiles
 from liftbridge_testkit.stores import NO_LIMITS, StoreBed, key_of, values_in
 
@@ -28,7 +27,6 @@ A = key_of(1)
 OPTIONS = StreamOptions(
     fsync_policy=FsyncPolicy.COMMIT, segment_bytes_max=300, retention_messages_max=5
 )
-SYNC = Token(9_999)
 VALUES = {number: b"value %d" % number + b"." * 90 for number in range(8)}
 COMMANDS = [b"command %d" % number + b"." * 50 for number in range(12)]
 
@@ -296,9 +294,10 @@ def test_slow_disk_holds_acks_back_and_nothing_else(stop: str) -> None:
 
 def metadata(files: MemoryFiles) -> list[bytes]:
     """Everything the metadata log holds."""
-    _, recovered = MetadataLog.open(files, sync_token=SYNC, index_min=MetadataIndex(len(COMMANDS)))
+    # Before the commands there is the entry that began the term.
+    _, recovered = open_lone(files, index_min=1 + len(COMMANDS))
     held = recovered.snapshot.split(b"\n") if recovered.snapshot else []
-    return held + [entry.command for entry in recovered.entries]
+    return held + commands_of(recovered)
 
 
 def whole_or_reason(files: MemoryFiles) -> tuple[list[bytes], str]:
@@ -311,16 +310,12 @@ def whole_or_reason(files: MemoryFiles) -> tuple[list[bytes], str]:
 
 def with_metadata() -> MemoryFiles:
     files = MemoryFiles()
-    log, _ = MetadataLog.open(files, sync_token=SYNC)
+    log, _ = open_lone(files)
     for number, command in enumerate(COMMANDS):
-        log.propose(ProposalToken(number), command, Urgency.ORDINARY)
-        for event in files.pump():
-            log.on_file_event(event)
-        log.take_events()
+        log.propose(ProposalToken(1 + number), command, Urgency.ORDINARY)
+        pump(files, log)
         if number == 5:
-            log.snapshot(MetadataIndex(6), b"\n".join(COMMANDS[:6]))
-            for event in files.pump():
-                log.on_file_event(event)
+            log.snapshot(MetadataIndex(7), b"\n".join(COMMANDS[:6]))
     files.kill()
     return files
 
@@ -334,11 +329,12 @@ def test_damaged_metadata_is_whole_or_refused_and_never_shorter(
     path: str, fault: Callable[[bytes, bytes], list[bytes]]
 ) -> None:
     files = with_metadata()
-    whole = {name: files.content(name) for name in files.paths()}
+    whole = {name: files.content(name) for name in METADATA_PATHS}
     outcomes = set()
     for damaged in fault(whole[path], whole[path][: len(whole[path]) // 2]):
         for name in files.paths():
-            files.remove(name)
+            if not name.endswith("reserve"):
+                files.remove(name)
         for name, content in whole.items():
             files.put(name, content)
         files.put(path, damaged)
@@ -362,10 +358,9 @@ def test_failing_disk_under_metadata_is_told(operation: str) -> None:
     files = with_metadata()
     files.fail(Fault(operation, "metadata/*", count=-1))
     try:
-        log, _ = MetadataLog.open(files, sync_token=SYNC)
+        log, _ = open_lone(files)
         log.propose(ProposalToken(99), b"more", Urgency.ORDINARY)
-        for event in files.pump():
-            log.on_file_event(event)
+        pump(files, log)
     except FilesError as error:
         text = str(error)
     else:

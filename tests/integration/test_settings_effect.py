@@ -1,25 +1,24 @@
 """Settings that bound something: each one is seen to bound it, also when it changes at work."""
 
 from liftbridge_broker.model.histogram import Histogram
-from liftbridge_broker.model.ids import Offset, PublisherId
+from liftbridge_broker.model.ids import MetadataIndex, Offset, PublisherId
 from liftbridge_broker.model.streams import FsyncPolicy
 from liftbridge_broker.replication.publishers import PublisherTable
-from liftbridge_broker.storage.metadata_log import MetadataLog
+from liftbridge_testkit.lone_metadata import commit, open_lone
 from liftbridge_testkit.memory_files import MemoryFiles
-from liftbridge_testkit.metadata_logs import SYNC_TOKEN, commit
 from liftbridge_testkit.node_world import NodeWorld
 
 
 def test_as_many_metadata_snapshots_are_kept_as_the_setting_says() -> None:
     for kept in (1, 2, 4):
         files = MemoryFiles()
-        log, _ = MetadataLog.open(files, sync_token=SYNC_TOKEN, snapshots_kept=kept)
+        log, _ = open_lone(files, snapshots_kept=kept)
         for number in range(1, 8):
-            commit(files, log, number)
-            log.snapshot(log.synced_index, b"state %d" % number)
+            index = commit(files, log, number)
+            log.snapshot(MetadataIndex(index), b"state %d" % number)
         names = [name for name in files.list("metadata") if name.endswith(".snapshot")]
         assert len(names) == kept
-        assert names[-1] == f"{7:020}.snapshot"
+        assert names[-1] == f"{log.snapshot_index:020}.snapshot"
 
 
 class Batch:

@@ -14,8 +14,8 @@ from liftbridge_broker.model.ids import StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.ports.metadata import ProposalToken, Urgency
 from liftbridge_broker.wire.metadata import encode_command
+from liftbridge_testkit.lone_metadata import open_lone, pump
 from liftbridge_testkit.memory_files import MemoryFiles
-from liftbridge_testkit.metadata_logs import opened, pump
 from liftbridge_testkit.stores import START_WALL_NS, StoreBed, key_of
 
 A, B = key_of(1), key_of(2, 3)
@@ -34,7 +34,7 @@ def filled(root: Path, *, stops: bool = True) -> MemoryFiles:
     bed.append(B, [b"one"])
     bed.pump()
     bed.advance(1_000_000_000)
-    log, _ = opened(bed.files)
+    log, _ = open_lone(bed.files)
     for number in range(METADATA_ENTRIES):
         command = encode_command(
             CreateStream(name=StreamName(f"s{number}"), subject="s", creation_timestamp=number)
@@ -69,7 +69,7 @@ def log_files(root: Path) -> list[Path]:
 
 
 def metadata_logs(root: Path) -> list[Path]:
-    return sorted((root / "metadata").glob("*.log"))
+    return sorted((root / "metadata").glob("*.wal"))
 
 
 def flip(path: Path, position: int) -> None:
@@ -90,7 +90,7 @@ def test_inspect_shows_every_log_and_changes_nothing(tmp_path: Path) -> None:
     ]
     (path,) = metadata_logs(tmp_path)
     assert lines[5:9] == [
-        f"metadata   9 entries from 1 to 9, {path.stat().st_size} bytes",
+        f"metadata   10 entries from 1 to 10, {path.stat().st_size} bytes",
         "snapshot   none",
         "streams    0 with 0 partitions",
         "",
@@ -149,7 +149,7 @@ def test_whole_directory_is_whole(tmp_path: Path) -> None:
     assert is_whole
     assert len(lines) == 1
     assert lines[0].startswith("whole: 2 logs, 4 segments, 7 records, ")
-    assert lines[0].endswith(" bytes, 9 metadata entries")
+    assert lines[0].endswith(" bytes, 10 metadata entries")
     assert snapshot(tmp_path) == before
 
 
@@ -170,7 +170,7 @@ def test_every_flipped_byte_of_the_metadata_log_is_found(tmp_path: Path) -> None
     (path,) = metadata_logs(tmp_path)
     whole = path.read_bytes()
     # Behind the last entry stands a mark, which the next start may do without.
-    mark = whole.rindex(b"LBMK")
+    mark = whole.rindex(b"LBRH")
     for position in range(0, len(whole), 11):
         flip(path, position)
         before = snapshot(tmp_path)

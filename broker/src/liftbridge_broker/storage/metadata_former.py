@@ -11,7 +11,13 @@ from typing import Final, NamedTuple
 from liftbridge_broker.errors import CorruptionError
 from liftbridge_broker.model.ids import MetadataIndex
 from liftbridge_broker.ports.files import Files
-from liftbridge_broker.storage.metadata_file import Entry, Scan, entry_at, read_file_header, scan
+from liftbridge_broker.storage.metadata_former_file import (
+    Entry,
+    Scan,
+    entry_at,
+    read_file_header,
+    scan,
+)
 
 _NAME: Final = re.compile(r"([0-9]{20})\.log")
 TERM: Final = 1

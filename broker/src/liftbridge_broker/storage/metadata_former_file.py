@@ -1,4 +1,4 @@
-"""Bytes of one file of the metadata log, and what of them can be believed.
+"""Bytes of one log file of the version before, and what of them can be believed.
 
 Layout, big-endian. File header of 24 bytes: magic `LBML`, version u16 = 1, reserved u16, index of
 the first entry u64, chain u32 (CRC of the last entry of the file before, 0 in the very first),
@@ -36,7 +36,6 @@ _VERSION: Final = 1
 FILE_HEADER_SIZE: Final = _FILE.size + _CRC.size
 
 _ENTRY: Final = Struct(">4sIIIQQQ")
-_COVERED: Final = Struct(">IQQQ")
 _ENTRY_MAGIC: Final = b"LBME"
 _MARK_MAGIC: Final = b"LBMK"
 _COVERED_FROM: Final = 12
@@ -83,12 +82,6 @@ class Scan(NamedTuple):
     end: int
 
 
-def encode_file_header(first_index: MetadataIndex, chain: int) -> bytes:
-    """Header of a new file."""
-    body = _FILE.pack(_FILE_MAGIC, _VERSION, 0, first_index, chain)
-    return body + _CRC.pack(crc32c(body))
-
-
 def read_file_header(data: bytes, path: str) -> tuple[MetadataIndex, int]:
     """First index and chain of a file.
 
@@ -103,28 +96,6 @@ def read_file_header(data: bytes, path: str) -> tuple[MetadataIndex, int]:
     if magic != _FILE_MAGIC or version != _VERSION:
         raise CorruptionError("metadata log: header of another version", path=path, position=0)
     return MetadataIndex(first_index), chain
-
-
-def encode_entry(
-    entry_index: MetadataIndex,
-    term: int,
-    command: bytes,
-    *,
-    synced_index: MetadataIndex,
-    chain: int,
-) -> tuple[bytes, int]:
-    """Bytes of an entry, and its CRC for the chain."""
-    return _encode(_ENTRY_MAGIC, command, _COVERED.pack(chain, entry_index, term, synced_index))
-
-
-def encode_mark(synced_index: MetadataIndex, term: int, chain: int) -> tuple[bytes, int]:
-    """Bytes of a mark behind entry `synced_index`, and its CRC for the chain."""
-    return _encode(_MARK_MAGIC, b"", _COVERED.pack(chain, synced_index, term, synced_index))
-
-
-def _encode(magic: bytes, command: bytes, covered: bytes) -> tuple[bytes, int]:
-    crc = crc32c(covered + command)
-    return b"".join((magic, _CRC.pack(len(command)), _CRC.pack(crc), covered, command)), crc
 
 
 def entry_at(data: bytes, position: int) -> Entry | None:
