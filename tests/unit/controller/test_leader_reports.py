@@ -1,5 +1,7 @@
 """Reports of followers: who counts, how many are needed, how often a leader changes (C11)."""
 
+from dataclasses import replace
+
 import pytest
 
 from liftbridge_broker.controller.commands import ChangeLeader, LeaderChange
@@ -101,6 +103,17 @@ def test_s81_a_follower_out_of_sync_does_not_count(
     world.alter(number, "ab")
 
     assert reports.on_report(world.state, report(world, number, "c"), NOW) is None
+
+
+def test_a_fenced_follower_does_not_report(
+    world: ControllerWorld, number: PartitionId, reports: LeaderReports
+) -> None:
+    world.alter(number, "ab")
+    one = report(world, number, "b")
+    # A fenced broker is never in sync; what if it were?
+    world.state.brokers[B] = replace(world.state.brokers[B], fenced=True)
+
+    assert reports.on_report(world.state, one, NOW) is None
 
 
 @pytest.mark.parametrize(

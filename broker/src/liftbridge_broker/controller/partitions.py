@@ -80,10 +80,11 @@ def alter_partition(state: ClusterState, index: MetadataIndex, command: AlterPar
 
 def _check_epochs(partition: PartitionState, command: AlterPartition) -> None:
     name = f"partition {partition.partition_id}"
-    if (
+    is_behind = (
         command.leader_epoch > partition.leader_epoch
         or command.partition_epoch > partition.partition_epoch
-    ):  # guard C5.3
+    )
+    if is_behind:  # guard C5.3
         raise NotControllerError(
             f"{name} is at epochs {partition.leader_epoch} and {partition.partition_epoch}, "
             f"behind {command.leader_epoch} and {command.partition_epoch}"
@@ -209,11 +210,10 @@ def _check_recovery(draft: Draft, partition: PartitionState, command: RecoverUnc
     for answer in command.answers:
         _check_answer(draft, partition, answer)
     if not is_proactive:
-        if partition.isr or partition.elr:  # guard C10.pools
-            raise FailedPreconditionError(f"{name} has replicas that are complete")
+        if partition.isr or partition.elr or not partition.last_known_elr:  # guard C10.pools
+            raise FailedPreconditionError(f"{name} has replicas that are complete, or nobody knows")
         answered = {answer.broker for answer in command.answers}
-        if not partition.last_known_elr or not answered >= set(partition.last_known_elr):
-            # guard C10.all
+        if not answered >= set(partition.last_known_elr):  # guard C10.all
             raise FailedPreconditionError(f"{name}: not all of its last known replicas told")
     if best_answer(command.answers, partition.replicas) != command.chosen:  # guard C10.best
         raise InvalidRequestError(f"{name}: broker {command.chosen} does not hold most")

@@ -57,7 +57,6 @@ from liftbridge_broker.controller.state import (
 )
 from liftbridge_broker.errors import (
     AlreadyExistsError,
-    FailedPreconditionError,
     InvalidRequestError,
     NotFoundError,
 )
@@ -182,7 +181,7 @@ def alter_stream(state: ClusterState, index: MetadataIndex, command: AlterStream
         policy = policy._replace(is_growing=False)
     draft.policies[stream.stream_id] = policy
     draft.records.append(StreamAltered(stream.stream_id, stream.name, overrides, policy))
-    if policy.min_isr != stream.policy.min_isr:
+    if policy.min_isr != stream.policy.min_isr:  # guard C16.rule_e
         _adjust(draft, stream)
     if factor != stream.policy.replication_factor:
         partitions = [draft.partition(one.partition_id) for one in stream.partitions]
@@ -197,8 +196,6 @@ def _new_factor(draft: Draft, stream: StreamState, wanted: int) -> int:
     """Replication factor that a stream is to have; 0 leaves it."""
     if not wanted:
         return stream.policy.replication_factor
-    if any(one.is_reassigning for one in stream.partitions):  # guard C16.running
-        raise FailedPreconditionError("stream is being reassigned")
     usable = {*placeable(draft.brokers), *(b for p in stream.partitions for b in p.replicas)}
     if not 0 < wanted <= len(usable):
         raise InvalidRequestError(f"Invalid replicationFactor {wanted}, cluster size {len(usable)}")
@@ -208,9 +205,7 @@ def _new_factor(draft: Draft, stream: StreamState, wanted: int) -> int:
 def _adjust(draft: Draft, stream: StreamState) -> None:
     """Rule E and C7 again under another minimum, so that no pool of the former one is left."""
     for before in stream.partitions:
-        partition = with_isr(  # guard C16.rule_e
-            before, before.isr, draft.brokers, draft.index, draft.min_isr(before)
-        )
+        partition = with_isr(before, before.isr, draft.brokers, draft.index, draft.min_isr(before))
         partition = complete_if_due(draft, partition)
         draft.put(partition, Cause.STREAM_ALTERED)
 
