@@ -1,0 +1,36 @@
+"""Where a follower cuts its log when it differs from its leader's (KIP-101, 279, 320, 595)."""
+
+from liftbridge_broker.model.ids import LeaderEpoch, Offset
+from liftbridge_broker.replication.views import Epochs
+
+
+def truncation_target(
+    epochs: Epochs, log_end_offset: Offset, diverging: tuple[LeaderEpoch, Offset]
+) -> Offset | None:
+    """New end of a follower's log after its leader found the logs to differ (F3).
+
+    Every round strictly lowers the follower's last epoch or, within one, its end; several may be
+    needed, because each side tells only one epoch at a time.
+
+    Args:
+        epochs: Epochs of the follower's log.
+        log_end_offset: Its end.
+        diverging: Largest epoch that the leader knows which is not above the follower's last one,
+            and where it ends there.
+
+    Returns:
+        The new end, which may lie below the follower's log start; `None` when an honest leader
+        cannot have answered this, so that following it would lead nowhere.
+    """
+    leader_epoch, leader_end = diverging
+    last = epochs.latest
+    local = epochs.end_offset_for(leader_epoch, log_end_offset)
+    if last is None or local is None:
+        return None
+    if leader_epoch == last and leader_end >= log_end_offset:  # guard F3.progress
+        return None
+    local_epoch, local_end = local
+    if local_epoch != leader_epoch:  # guard F3.other_epoch
+        # All that follows is of epochs that the leader does not have.
+        return local_end
+    return min(local_end, leader_end)  # guard F3.min

@@ -1,0 +1,344 @@
+"""The follower of one partition: what it asks for and what it does with answers (F1 to F5).
+
+Knows no I/O: the owner sends `position` in the fetch session of the leader (`sessions.py`), gives
+each answer to `on_reply` and does what the outcome says before it gives the next one. Nothing that
+came from a peer is asserted. Marks such as `# guard F3.epoch` name the guards of the protocol;
+`tests/guards/replication.yaml` says which test notices that one of them is gone.
+"""
+
+from typing import Final, NamedTuple
+
+from liftbridge_broker.errors import CorruptionError
+from liftbridge_broker.logformat.batch import BatchHeader, walk_verified
+from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, MetadataIndex, Offset
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.replication.divergence import truncation_target
+from liftbridge_broker.replication.fetching import FetchedHead, FetchError, FetchPosition
+from liftbridge_broker.replication.isr import MS, NEVER
+from liftbridge_broker.replication.views import LogView, Rng
+
+NOT_ALIVE: Final = frozenset(
+    {FetchError.NOT_LEADER, FetchError.UNKNOWN_PARTITION, FetchError.CORRUPT}
+)
+"""Answers that a working leader of the partition does not give."""
+
+
+class FollowerLimits(NamedTuple):
+    """Times of a follower, in nanoseconds (replication protocol 1.15, "Time").
+
+    Attributes:
+        silence_ns: A leader that gave no valid answer for this long is reported.
+        repeat_ns: Between two reports of the same leader.
+        jitter_ns: Added to both by chance, so that not all followers report at once.
+    """
+
+    silence_ns: int = 600 * MS
+    repeat_ns: int = 600 * MS
+    jitter_ns: int = 60 * MS
+
+
+class Wait(NamedTuple):
+    """Nothing to do.
+
+    Attributes:
+        error: Why the leader gave nothing.
+        is_retry: Whether the position is to be told again after a pause; else the answer was to an
+            earlier one and the present one is on its way.
+    """
+
+    error: FetchError | None
+    is_retry: bool
+
+
+class Rejected(NamedTuple):
+    """The records are not what was asked for: to be counted, told, and asked for again later."""
+
+    reason: str
+
+
+class Truncate(NamedTuple):
+    """Cut the log and its epochs at `end`, also when no record is there; then fetch again.
+
+    Attributes:
+        end: New log end offset.
+        is_below_high_watermark: Whether records that counted as committed go, after an unclean
+            election; then the high watermark goes down with the log and it is to be told.
+    """
+
+    end: Offset
+    is_below_high_watermark: bool
+
+
+class RestartAt(NamedTuple):
+    """Drop the log and go on at `offset`: the leader holds nothing older.
+
+    `offset` is below the present log end only when the log holds no record.
+    """
+
+    offset: Offset
+
+
+class Append(NamedTuple):
+    """Append what was verified and take over what the leader told.
+
+    New epochs enter the epoch cache durably before the records are served or counted by anybody.
+
+    Attributes:
+        data: Whole batches, empty when there are none.
+        headers: Their headers.
+        high_watermark: To be stored; it may go down.
+        log_start: To be stored; segments below may be deleted.
+    """
+
+    data: bytes
+    headers: tuple[BatchHeader, ...]
+    high_watermark: Offset
+    log_start: Offset
+
+
+class Damaged(NamedTuple):
+    """The log here contradicts what is committed: declare it unclean, then set it aside (F5)."""
+
+    reason: str
+
+
+FollowerOutcome = Wait | Rejected | Truncate | RestartAt | Append | Damaged
+_DROP: Final = Wait(None, is_retry=False)
+
+
+class FollowerCore:
+    """Following one leader after the other in one partition.
+
+    Nothing is truncated when it begins (F1): what this replica holds above its high watermark may
+    be committed, and only the leader's answer tells.
+
+    Attributes:
+        me: This broker.
+    """
+
+    __slots__ = (
+        "_is_commit_mode",
+        "_jitter_ns",
+        "_limits",
+        "_log",
+        "_refused_since",
+        "_replica_epoch",
+        "_report_at",
+        "_rng",
+        "_since",
+        "_state",
+        "me",
+    )
+
+    def __init__(
+        self,
+        me: BrokerId,
+        log: LogView,
+        state: PartitionState,
+        *,
+        is_commit_mode: bool,
+        limits: FollowerLimits,
+        rng: Rng,
+        now: Instant,
+    ) -> None:
+        """Become follower (F1).
+
+        Args:
+            me: This broker, a replica by `state`.
+            log: Its log.
+            state: The partition by the metadata, led by another broker.
+            is_commit_mode: Whether only what is on disk counts.
+            limits: Times.
+            rng: Chance, for the jitter of reports.
+            now: Present time.
+        """
+        self.me = me
+        self._log = log
+        self._limits = limits
+        self._rng = rng
+        self._adopt(state, is_commit_mode)
+        self._suspect_anew(now)
+
+    @property
+    def state(self) -> PartitionState:
+        """The partition as this follower knows it."""
+        return self._state
+
+    def on_state(self, state: PartitionState, *, is_commit_mode: bool, now: Instant) -> None:
+        """Take over newer metadata, with the same leader or another one; older change nothing.
+
+        Afterwards the owner puts `position` into the session of the leader.
+        """
+        if state.partition_epoch < self._state.partition_epoch:  # guard F1.epoch
+            return
+        is_new = state.leader_epoch != self._state.leader_epoch
+        self._adopt(state, is_commit_mode)
+        if is_new:
+            self._suspect_anew(now)
+
+    def _adopt(self, state: PartitionState, is_commit_mode: bool) -> None:
+        epoch = state.replica_epoch(self.me)
+        assert state.leader not in (None, self.me)
+        assert epoch is not None
+        self._state = state
+        self._is_commit_mode = is_commit_mode
+        self._replica_epoch: MetadataIndex = epoch
+
+    def _suspect_anew(self, now: Instant) -> None:
+        self._since = now
+        self._refused_since: Instant | None = None
+        self._report_at = NEVER
+        self._jitter_ns = self._rng.randrange(self._limits.jitter_ns + 1)
+
+    def position(self) -> FetchPosition:
+        """What the leader is to be asked (F2)."""
+        log = self._log
+        return FetchPosition(
+            self._state.partition_id,
+            self._replica_epoch,
+            self._state.leader_epoch,
+            log.log_end_offset,
+            # Told only where it counts: a position that changes costs a fetch.
+            log.recovery_point if self._is_commit_mode else Offset(0),
+            log.epochs.latest,
+            log.log_start_offset,
+        )
+
+    def on_reply(self, head: FetchedHead, data: bytes, now: Instant) -> FollowerOutcome:
+        """Judge the answer of the leader for this partition (F3).
+
+        Args:
+            head: What was told; of the session that is held with the leader.
+            data: Records, whole batches of [fetch_offset, ...), nothing of which is trusted.
+            now: Present time.
+        """
+        state = self._state
+        if head.partition != state.partition_id:  # guard F3.partition
+            return _DROP
+        error = head.error
+        if head.leader_epoch != state.leader_epoch or error in NOT_ALIVE:  # guard F3.epoch
+            if self._refused_since is None:
+                self._refused_since = now
+            return Wait(error, is_retry=True)
+        if head.fetch_offset != self._log.log_end_offset:  # guard F3.offset
+            return _DROP
+        if error is not None or head.diverging is not None:
+            self._refused_since = None
+            return self._on_trouble(head, error)
+        return self._on_records(head, data, now)
+
+    def _on_trouble(self, head: FetchedHead, error: FetchError | None) -> FollowerOutcome:
+        """A leader that does its work has no records for this position."""
+        if error is FetchError.OFFSET_OUT_OF_RANGE:
+            return self._on_out_of_range(head)
+        if error is None and head.diverging is not None:
+            return self._on_diverging(head.diverging)
+        return Wait(error, is_retry=True)
+
+    def _on_diverging(self, diverging: tuple[LeaderEpoch, Offset]) -> FollowerOutcome:
+        """Cut what the leader does not have; the high watermark never says where (KIP-101)."""
+        log = self._log
+        target = truncation_target(log.epochs, log.log_end_offset, diverging)
+        if target is None:
+            return Rejected(f"divergence {diverging} that is none")
+        is_below = target < log.high_watermark
+        if is_below and not self._may_lose_committed():  # guard F3.floor
+            return Damaged(
+                f"the leader parts at offset {target}, below the high watermark "
+                f"{log.high_watermark}, without an unclean election"
+            )
+        return Truncate(max(target, log.log_start_offset), is_below)  # guard F3.log_start
+
+    def _may_lose_committed(self) -> bool:
+        """Whether an unclean election came after all this log holds (1.15, "RECOVERING")."""
+        return (self._log.epochs.latest or 0) < self._state.unclean_epoch
+
+    def _on_out_of_range(self, head: FetchedHead) -> FollowerOutcome:
+        log = self._log
+        state = self._state
+        if head.log_start > log.log_end_offset:
+            # What is held here was deleted everywhere. A member of the in-sync set is never that
+            # far behind, so either the metadata here are late, or the leader removes it soon.
+            if self.me in state.isr:  # guard F3.in_sync
+                return Wait(head.error, is_retry=True)
+            if self.me in state.elr:  # guard F3.eligible
+                return Damaged("complete by the metadata, yet behind the leader's log start")
+            return RestartAt(head.log_start)
+        latest = log.epochs.latest
+        if latest is None and self._may_lose_committed():  # guard F3.empty
+            # Nothing is held here, and the leader of an unclean election ends before this place.
+            return RestartAt(head.log_start)
+        if latest is not None and latest > state.leader_epoch:
+            return Damaged(f"the log holds leader epoch {latest}, newer than {state.leader_epoch}")
+        return Wait(head.error, is_retry=True)
+
+    def _on_records(self, head: FetchedHead, data: bytes, now: Instant) -> FollowerOutcome:
+        headers: tuple[BatchHeader, ...] = ()
+        end = self._log.log_end_offset
+        if data:
+            try:
+                headers = tuple(header for _, header in walk_verified(data, 0, len(data)))
+            except CorruptionError as error:  # guard F3.checksum
+                return self._reject(str(error), now)
+            reason = self._mismatch(headers[0], headers[-1])
+            if reason:
+                return self._reject(reason, now)
+            end = headers[-1].end_offset
+        self._refused_since = None
+        log_start = self._log.log_start_offset
+        high_watermark = max(min(head.high_watermark, end), log_start)  # guard F3.high_watermark
+        # Only the leader moves the log start, and never above what is committed.
+        log_start = max(log_start, min(head.log_start, high_watermark))
+        return Append(data, headers, high_watermark, log_start)
+
+    def _mismatch(self, first: BatchHeader, last: BatchHeader) -> str:
+        """Why batches that are in order among themselves do not belong here, empty if they do."""
+        log = self._log
+        if first.partition_id != self._state.partition_id:  # guard F3.records_partition
+            return f"batch of partition {first.partition_id}"
+        if first.base_offset != log.log_end_offset:  # guard F3.records_offset
+            return f"batch at offset {first.base_offset}, not {log.log_end_offset}"
+        if first.leader_epoch < (log.epochs.latest or 0):  # guard F3.records_epoch_falls
+            return f"batch of leader epoch {first.leader_epoch} behind {log.epochs.latest}"
+        if last.leader_epoch > self._state.leader_epoch:  # guard F3.records_epoch_ahead
+            return f"batch of leader epoch {last.leader_epoch} in {self._state.leader_epoch}"
+        return ""
+
+    def _reject(self, reason: str, now: Instant) -> Rejected:
+        if self._refused_since is None:
+            self._refused_since = now
+        return Rejected(reason)
+
+    # Suspicion of the leader (F4).
+
+    def _alive_at(self, heard_at: Instant) -> Instant:
+        """When the leader was last known to do its work for this partition."""
+        if self._refused_since is not None:  # guard F4.refused
+            return max(self._refused_since, self._since)
+        return max(heard_at, self._since)
+
+    def suspicion(self, heard_at: Instant, now: Instant) -> int | None:
+        """Silence of the leader that is to be reported now, in nanoseconds; `None` for none.
+
+        A report is due again after a while, as long as the silence lasts.
+
+        Args:
+            heard_at: When the leader's broker answered in the fetch session last. Partitions it
+                did not name are alive then, unless it refused them before.
+            now: Present time.
+        """
+        silence = now - self._alive_at(heard_at)
+        if silence < self._limits.silence_ns + self._jitter_ns or now < self._report_at:
+            return None
+        jitter = self._rng.randrange(self._limits.jitter_ns + 1)
+        self._report_at = Instant(now + self._limits.repeat_ns + jitter)
+        return silence
+
+    def repeat_report(self) -> None:
+        """A new metadata leader knows of no report: a standing one is due again at once."""
+        self._report_at = NEVER
+
+    def next_suspicion(self, heard_at: Instant) -> Instant:
+        """When `suspicion` may be due, if the leader stays silent."""
+        due = self._alive_at(heard_at) + self._limits.silence_ns + self._jitter_ns
+        return max(Instant(due), self._report_at)

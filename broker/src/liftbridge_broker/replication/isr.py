@@ -1,0 +1,253 @@
+"""What a leader knows of its followers, and which in-sync set follows from it (L5, KIP-497).
+
+Values and decisions; `leader.py` keeps the state they are about.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+
+from liftbridge_broker.errors import (
+    FailedPreconditionError,
+    IneligibleReplicaError,
+    InvalidRequestError,
+    LiftbridgeError,
+    NotControllerError,
+    NotFoundError,
+)
+from liftbridge_broker.model.ids import (
+    OFFSET_MAX,
+    BrokerId,
+    Instant,
+    LeaderEpoch,
+    MetadataIndex,
+    Offset,
+    PartitionId,
+)
+
+MS: Final = 1_000_000
+NEVER: Final = Instant(-(1 << 62))
+NO_SESSION: Final = MetadataIndex(0)
+MEMBER_ALREADY: Final = -1
+"""Replica epoch of a member that is in sync already (KIP-903)."""
+
+
+class LeaderLimits(NamedTuple):
+    """Times of a leader, in nanoseconds (replication protocol 1.15, "Time").
+
+    Attributes:
+        lag_ns: A follower that lags this long leaves the in-sync set when enough others stay.
+        lag_hard_ns: The same when too few for a commit would stay: that only helps later.
+        retry_ns: Pause before a proposal of unknown outcome is sent again.
+        ineligible_ns: Pause before a replica that the controller refused is proposed again.
+        recheck_ns: Between two looks whether a replica may join; at most `lag_ns`.
+        pace_ns: Shortest time between two deadlines.
+        flap_window_ns: A replica that falls out again within this time is kept out for a while.
+        flap_delay_ns: For how long the first time; it doubles.
+        flap_delay_ns_max: And at most.
+    """
+
+    lag_ns: int = 700 * MS
+    lag_hard_ns: int = 10_000 * MS
+    retry_ns: int = 300 * MS
+    ineligible_ns: int = 1_000 * MS
+    recheck_ns: int = 300 * MS
+    pace_ns: int = 20 * MS
+    flap_window_ns: int = 60_000 * MS
+    flap_delay_ns: int = 1_000 * MS
+    flap_delay_ns_max: int = 30_000 * MS
+
+
+class IsrProposal(NamedTuple):
+    """In-sync set a leader asks for (`AlterPartition`).
+
+    Attributes:
+        partition_id: The partition.
+        leader_epoch: Epoch it leads in.
+        partition_epoch: Epoch of the state it decided on.
+        isr: Members with the sessions they joined in, `MEMBER_ALREADY` for those in sync before.
+        is_recovering: Whether the leader has not taken up its work since an unclean election.
+    """
+
+    partition_id: PartitionId
+    leader_epoch: LeaderEpoch
+    partition_epoch: MetadataIndex
+    isr: tuple[tuple[BrokerId, int], ...]
+    is_recovering: bool
+
+
+class ProposalOutcome(Enum):
+    """What became of a proposal (L6)."""
+
+    SETTLED = "settled"
+    """Applied, or refused because the metadata here are behind: they will tell."""
+    INELIGIBLE = "ineligible"
+    """A member may not be in sync at present."""
+    NOT_ATTEMPTED = "not attempted"
+    """It never left this broker."""
+    UNKNOWN = "unknown"
+    """It may have been applied, or may yet be."""
+
+
+def outcome_of(error: LiftbridgeError | None) -> ProposalOutcome:
+    """Outcome that an answer of the controller means; `None` is success."""
+    match error:
+        case IneligibleReplicaError():
+            return ProposalOutcome.INELIGIBLE
+        case NotControllerError():
+            return ProposalOutcome.UNKNOWN
+        case None | FailedPreconditionError() | InvalidRequestError() | NotFoundError():
+            return ProposalOutcome.SETTLED
+        case _:
+            return ProposalOutcome.UNKNOWN
+
+
+@dataclass(slots=True)
+class SessionClock:
+    """When a follower fetched last; shared by all partitions of a fetch session (KIP-227).
+
+    A fetch says that all positions told before still hold, so one store stands for all of them.
+    """
+
+    last_fetch: Instant
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Follower:
+    """What a leader knows of one follower in one leader epoch.
+
+    Attributes:
+        broker: The follower.
+        expected_epoch: Its session by the metadata.
+        replica_epoch: Session of its last accepted fetch; `NO_SESSION` for none.
+        log_end_offset: End of its log; `None` while unknown.
+        flushed_offset: What of it is on disk.
+        counted: What counts for a commit: `log_end_offset`, or in commit mode what is flushed.
+        is_member: Whether it is in the maximal in-sync set.
+        has_fetched: Whether it was accepted in this epoch, not only taken over from the last.
+        fetched_at: When its position was told last.
+        leader_end: End of the leader's log then.
+        caught_up_at: When it last held all that the leader had.
+        is_at_end: Whether it holds all that the leader has.
+        left_at: When it left the in-sync set.
+        clock: Fetches of its session while the position stays as it is.
+        shrunk_at: When it left for lagging.
+        flap_delay_ns: For how long it was kept out then.
+        barred_until: No proposal with it before.
+    """
+
+    broker: BrokerId
+    expected_epoch: MetadataIndex
+    replica_epoch: MetadataIndex = NO_SESSION
+    log_end_offset: Offset | None = None
+    flushed_offset: Offset = Offset(0)  # noqa: RUF009 - a NewType call is the identity
+    counted: Offset | None = None
+    is_member: bool = False
+    has_fetched: bool = False
+    fetched_at: Instant = NEVER
+    leader_end: Offset = Offset(OFFSET_MAX)  # noqa: RUF009
+    caught_up_at: Instant = NEVER
+    is_at_end: bool = False
+    left_at: Instant = NEVER
+    clock: SessionClock | None = None
+    shrunk_at: Instant = NEVER
+    flap_delay_ns: int = 0
+    barred_until: Instant = NEVER
+
+    @property
+    def last_fetch(self) -> Instant:
+        """When it last said that it holds what is known of it."""
+        clock = self.clock
+        return self.fetched_at if clock is None else max(self.fetched_at, clock.last_fetch)
+
+    def count(self, *, is_commit_mode: bool) -> None:
+        """Find what counts for a commit."""
+        end = self.log_end_offset
+        if end is None or not is_commit_mode:
+            self.counted = end
+        else:
+            self.counted = min(end, self.flushed_offset)
+
+    def forget(self) -> None:
+        """Nothing is known of its log any more."""
+        self.replica_epoch = NO_SESSION
+        self.log_end_offset = self.counted = None
+        self.has_fetched = self.is_at_end = False
+        self.fetched_at = NEVER
+        self.leader_end = Offset(OFFSET_MAX)
+        self.clock = None
+
+    def leave(self, now: Instant, limits: LeaderLimits, *, is_lagging: bool) -> None:
+        """It is out of sync; who falls out again and again for lagging stays out longer (S43)."""
+        self.left_at = now
+        if not is_lagging:
+            return
+        delay = 0
+        if now - self.shrunk_at < limits.flap_window_ns:
+            delay = min(max(2 * self.flap_delay_ns, limits.flap_delay_ns), limits.flap_delay_ns_max)
+        self.flap_delay_ns = delay
+        self.shrunk_at = now
+        self.barred_until = Instant(now + delay)
+
+
+def may_join(
+    follower: Follower,
+    *,
+    high_watermark: Offset,
+    leader_epoch_start: Offset,
+    limits: LeaderLimits,
+    now: Instant,
+) -> bool:
+    """Whether a follower out of sync may be proposed; the caller checks that it is eligible (L5).
+
+    It must hold all that is committed. What this leader found in its log may be committed although
+    its high watermark does not tell yet, hence the bound of the epoch's start (S41); a position
+    from before the epoch or from before the follower left proves nothing (S42), nor does one of
+    another session than the metadata's (S39).
+    """
+    counted = follower.counted
+    if counted is None or not follower.has_fetched:  # guard L5.fetched
+        return False
+    if counted < high_watermark:  # guard L5.high_watermark
+        return False
+    if counted < leader_epoch_start:  # guard L5.epoch_start
+        return False
+    if follower.replica_epoch != follower.expected_epoch:  # guard L5.session
+        return False
+    last_fetch = follower.last_fetch
+    if last_fetch <= follower.left_at:  # guard L5.left
+        return False
+    # Who is silent would only have to be removed again.
+    return now - last_fetch <= limits.lag_ns and now >= follower.barred_until  # guard L5.recent
+
+
+def laggards(
+    members: Iterable[Follower],
+    *,
+    log_end_offset: Offset,
+    spare: int,
+    limits: LeaderLimits,
+    now: Instant,
+) -> Sequence[Follower]:
+    """In-sync followers to be removed, the longest behind first (L5).
+
+    Args:
+        members: In-sync followers.
+        log_end_offset: End of the leader's log.
+        spare: How many may go before too few for a commit are left.
+        limits: How long they may lag.
+        now: Present time.
+    """
+    behind = [
+        one
+        for one in members
+        if one.counted != log_end_offset and now - one.caught_up_at > limits.lag_ns
+    ]
+    behind.sort(key=lambda one: one.caught_up_at)
+    return [
+        one
+        for place, one in enumerate(behind)
+        # Below the minimum nothing is committed, so removing one more helps nobody but readers.
+        if place < spare or now - one.caught_up_at > limits.lag_hard_ns  # guard L5.spare
+    ]

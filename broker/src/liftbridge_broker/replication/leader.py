@@ -1,0 +1,601 @@
+"""The leader of one partition: who is in sync and what is committed (L1 to L7, replication 1.6).
+
+Knows offsets and epochs, never record bytes. The owner applies the metadata, appends to the log,
+stores the high watermark and sends proposals; every call tells it nothing but values, and none
+may be made by a broker that does not lead the partition by its own metadata. Marks such as
+`# guard L3.b` name the guards of the protocol; `tests/guards/replication.yaml` says which test
+notices that one of them is gone.
+"""
+
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from liftbridge_broker.errors import NotEnoughReplicasError
+from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, Offset
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.replication.fetching import (
+    ACCEPTED,
+    Diverging,
+    FetchError,
+    FetchOutcome,
+    FetchPosition,
+    Refused,
+)
+from liftbridge_broker.replication.isr import (
+    MEMBER_ALREADY,
+    NEVER,
+    Follower,
+    IsrProposal,
+    LeaderLimits,
+    ProposalOutcome,
+    SessionClock,
+    laggards,
+    may_join,
+)
+from liftbridge_broker.replication.views import LogView
+
+
+@dataclass(slots=True)
+class _Pending:
+    """The one proposal under way.
+
+    Attributes:
+        proposal: What was asked for.
+        added: Replicas it would bring into sync.
+        removed: Replicas it would remove for lagging.
+        has_unknown: Whether a request of this base may be applied at any time from now on.
+        retry_at: When it is to be sent; `None` while an answer or the metadata are awaited.
+    """
+
+    proposal: IsrProposal
+    added: tuple[BrokerId, ...]
+    removed: tuple[BrokerId, ...]
+    has_unknown: bool = False
+    retry_at: Instant | None = None
+
+
+class ReplicaLag(NamedTuple):
+    """How far a follower is behind, for metrics.
+
+    Attributes:
+        broker: The follower.
+        log_end_offset: End of its log; `None` while unknown.
+        records: Records it lacks; all of them while its end is unknown.
+        lag_ns: Since when it has not held all that the leader has; 0 when it does.
+        is_in_sync: Whether it is a member of the committed in-sync set.
+    """
+
+    broker: BrokerId
+    log_end_offset: Offset | None
+    records: int
+    lag_ns: int
+    is_in_sync: bool
+
+
+class LeaderCore:
+    """Leadership of one partition in one leader epoch.
+
+    Attributes:
+        me: This broker.
+        leader_epoch: The epoch.
+        leader_epoch_start: End of the log when the epoch began; what is below may be committed.
+        is_established: Whether L1 is complete (`on_established`).
+        maximal_isr: Members that count for a commit: the committed set and any that is proposed,
+            in the order of the replicas.
+    """
+
+    __slots__ = (
+        "_asked_at",
+        "_counted",
+        "_eligible",
+        "_followers",
+        "_has_idle",
+        "_in_sync",
+        "_is_commit_mode",
+        "_joining",
+        "_limits",
+        "_log",
+        "_min_isr",
+        "_not_before",
+        "_pending",
+        "_state",
+        "is_established",
+        "leader_epoch",
+        "leader_epoch_start",
+        "maximal_isr",
+        "me",
+    )
+
+    def __init__(
+        self,
+        me: BrokerId,
+        log: LogView,
+        state: PartitionState,
+        *,
+        min_isr: int,
+        is_commit_mode: bool,
+        limits: LeaderLimits,
+        now: Instant,
+        kept: "LeaderCore | None" = None,
+    ) -> None:
+        """Become leader in a new epoch (L1).
+
+        Args:
+            me: This broker, the leader by `state`.
+            log: Its log; fetching has stopped, nothing is appended before `on_established`.
+            state: The partition by the metadata.
+            min_isr: In-sync replicas that a commit needs, the effective number.
+            is_commit_mode: Whether only what is on disk counts.
+            limits: Times.
+            now: Present time.
+            kept: The former core when this broker was leader until now: what members of the
+                in-sync set hold it may go on to count with; of others nothing is kept (S27).
+        """
+        assert state.leader == me
+        assert kept is None or kept.leader_epoch < state.leader_epoch
+        self.me = me
+        self._log = log
+        self._limits = limits
+        self.leader_epoch: LeaderEpoch = state.leader_epoch
+        self.leader_epoch_start = log.log_end_offset
+        self.is_established = False
+        self._pending: _Pending | None = None
+        self._not_before = NEVER
+        self._asked_at = now
+        self._eligible: Container[BrokerId] = ()
+        self._has_idle = False
+        self._followers: dict[BrokerId, Follower] = {}
+        self._adopt(state, min_isr, is_commit_mode)
+        for broker, follower in self._followers.items():
+            if broker in state.isr:
+                follower.caught_up_at = now
+                if kept is not None:
+                    _take_over(follower, kept._followers.get(broker))  # noqa: SLF001
+                    follower.count(is_commit_mode=is_commit_mode)
+
+    # What is taken over from the metadata.
+
+    @property
+    def state(self) -> PartitionState:
+        """The partition as this leader knows it."""
+        return self._state
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether it may take records and fetches: L1 is complete and nothing is recovering."""
+        return self.is_established and not self._state.is_recovering
+
+    @property
+    def is_below_min_isr(self) -> bool:
+        """Whether too few replicas are in sync for a commit."""
+        return len(self._state.isr) < self._min_isr
+
+    def on_established(self) -> None:
+        """L1 is complete: the epoch and its start are in the epoch cache, durably.
+
+        From here on fetches are served; with an entry that comes later a follower could be told
+        that a former epoch goes on for ever (KIP-101).
+        """
+        assert self._log.epochs.latest == self.leader_epoch
+        assert self._log.log_end_offset == self.leader_epoch_start
+        self.is_established = True
+
+    def on_state(
+        self, state: PartitionState, *, min_isr: int, is_commit_mode: bool, now: Instant
+    ) -> None:
+        """Take over newer metadata; this broker leads in the same epoch (L7).
+
+        Afterwards the owner asks for the high watermark, and refuses what waits for it when
+        `is_below_min_isr`. Older metadata change nothing.
+        """
+        assert state.partition_id == self._state.partition_id
+        if state.partition_epoch < self._state.partition_epoch:  # guard L7.epoch
+            return
+        assert state.leader == self.me
+        assert state.leader_epoch == self.leader_epoch
+        was_commit_mode = self._is_commit_mode
+        before = self._state
+        removed: tuple[BrokerId, ...] = ()
+        if state.partition_epoch > before.partition_epoch and self._pending is not None:
+            # Whatever is on its way was decided on an older state and can no longer be applied.
+            removed = self._pending.removed
+            self._pending = None
+        self._adopt(state, min_isr, is_commit_mode)
+        for broker, follower in self._followers.items():
+            if broker in state.isr and broker not in before.isr:
+                follower.caught_up_at = now
+            elif broker in before.isr and broker not in state.isr:
+                follower.leave(now, self._limits, is_lagging=broker in removed)
+            if is_commit_mode != was_commit_mode:
+                follower.count(is_commit_mode=is_commit_mode)
+                if follower.is_at_end:
+                    self._start_to_lag(follower, now)
+
+    def _adopt(self, state: PartitionState, min_isr: int, is_commit_mode: bool) -> None:
+        """Take a state over: followers that are new, gone, or in another session."""
+        self._state = state
+        self._min_isr = min_isr
+        self._is_commit_mode = is_commit_mode
+        former = self._followers
+        self._followers = {}
+        for broker, expected in zip(state.replicas, state.replica_epochs, strict=True):
+            if broker == self.me:
+                continue
+            follower = former.get(broker)
+            if follower is None:
+                follower = Follower(broker=broker, expected_epoch=expected)
+            follower.expected_epoch = expected
+            if follower.replica_epoch < expected:  # guard L7.session
+                follower.forget()
+            self._followers[broker] = follower
+        self._in_sync = [self._followers[one] for one in state.isr if one != self.me]
+        self._joining: list[Follower] = []
+        self._count_members()
+
+    def _count_members(self) -> None:
+        """Find the maximal in-sync set: who counts for a commit while a change is under way."""
+        isr = self._state.isr
+        added = () if self._pending is None else self._pending.added
+        self.maximal_isr = tuple(
+            one
+            for one in self._state.replicas
+            if one in isr or one in added  # guard L5.maximal
+        )
+        self._counted = [self._followers[one] for one in self.maximal_isr if one != self.me]
+        for broker, follower in self._followers.items():
+            follower.is_member = broker in self.maximal_isr
+        self._joining = [one for one in self._joining if not one.is_member]
+
+    # Fetches and appends.
+
+    def on_fetch(
+        self, replica: BrokerId, fetch: FetchPosition, clock: SessionClock, now: Instant
+    ) -> FetchOutcome:
+        """Judge a fetch and take its position down (L3); the order of the guards matters.
+
+        Args:
+            replica: Who fetches.
+            fetch: Its position.
+            clock: Later fetches of its session that leave the position as it is.
+            now: Present time.
+
+        Returns:
+            `Accepted`: the high watermark may have moved and a proposal may be due. Otherwise
+            nothing of the position counts.
+        """
+        log = self._log
+        follower = self._followers.get(replica)
+        refusal = self._refusal(fetch, follower)
+        if refusal is not None:
+            if follower is not None:
+                follower.clock = None  # the position that goes on to hold is not a valid one
+            return refusal
+        assert follower is not None
+        log_end = log.log_end_offset
+        offset = fetch.fetch_offset
+        follower.replica_epoch = fetch.replica_epoch
+        # Not the maximum: a replica that lost its tail tells less, and that is what it holds (S44).
+        follower.log_end_offset = counted = offset
+        follower.flushed_offset = fetch.flushed_offset
+        if self._is_commit_mode and fetch.flushed_offset < offset:  # guard L3.flushed
+            counted = fetch.flushed_offset
+        follower.counted = counted
+        if counted >= log_end:
+            follower.caught_up_at = now
+            follower.is_at_end = self._has_idle = True
+        else:
+            follower.is_at_end = False
+            if counted >= follower.leader_end:
+                follower.caught_up_at = max(follower.caught_up_at, follower.fetched_at)
+        if not follower.is_member:
+            self._note_joining(follower, now)
+        follower.has_fetched = True
+        follower.leader_end = log_end
+        follower.fetched_at = now
+        follower.clock = clock
+        return ACCEPTED
+
+    def _refusal(
+        self, fetch: FetchPosition, follower: Follower | None
+    ) -> Refused | Diverging | None:
+        """Why a position does not count; `None` when it does."""
+        refused = self._refused_session(fetch, follower)
+        if refused is not None:
+            return refused
+        log = self._log
+        offset = fetch.fetch_offset
+        if offset < log.log_start_offset:  # guard L3.d
+            return Refused(FetchError.OFFSET_OUT_OF_RANGE)
+        epoch = fetch.last_fetched_epoch
+        if epoch is not None:
+            found = log.epochs.end_offset_for(epoch, log.log_end_offset)
+            if found is None:  # guard L3.e_unknown
+                return Refused(FetchError.OFFSET_OUT_OF_RANGE)
+            if found[0] < epoch or found[1] < offset:  # guard L3.e
+                return Diverging(*found)
+        if offset > log.log_end_offset:  # guard L3.f
+            return Refused(FetchError.OFFSET_OUT_OF_RANGE)
+        return None
+
+    def _refused_session(self, fetch: FetchPosition, follower: Follower | None) -> Refused | None:
+        """Why a fetch is not one of this partition, epoch and session of the replica."""
+        error: FetchError | None = None
+        if fetch.partition != self._state.partition_id:  # guard L3.a
+            error = FetchError.UNKNOWN_PARTITION
+        elif fetch.leader_epoch < self.leader_epoch:  # guard L3.b_older
+            error = FetchError.FENCED_LEADER_EPOCH
+        elif fetch.leader_epoch > self.leader_epoch:  # guard L3.b_newer
+            error = FetchError.UNKNOWN_LEADER_EPOCH
+        elif not self.is_serving:  # guard L1.serving
+            error = FetchError.RECOVERING
+        elif follower is None:  # guard L3.c_replica
+            error = FetchError.NOT_REPLICA
+        # A higher one means that the metadata here are behind: it is heard, but does not join.
+        elif (
+            fetch.replica_epoch < follower.replica_epoch  # guard L3.c_held
+            or fetch.replica_epoch < follower.expected_epoch  # guard L3.c_expected
+        ):
+            error = FetchError.STALE_REPLICA_EPOCH
+        return None if error is None else Refused(error)
+
+    def on_answered(self, replica: BrokerId, asked_at: Instant) -> None:
+        """Records were sent for a position that was told earlier and held at `asked_at`.
+
+        A follower that then has everything up to the present end was caught up at that time,
+        although its fetches did not name the partition (KIP-227).
+        """
+        follower = self._followers.get(replica)
+        if follower is not None and asked_at > follower.fetched_at:
+            follower.fetched_at = asked_at
+            follower.leader_end = self._log.log_end_offset
+
+    def on_forgotten(self, replica: BrokerId) -> None:
+        """Further fetches of the replica's session say nothing about this partition."""
+        follower = self._followers.get(replica)
+        if follower is not None:
+            follower.clock = None
+
+    def on_append(self, now: Instant) -> None:
+        """Records were appended: whoever had everything begins to lag now.
+
+        Counted from here and not from its last fetch, which is held back while there is nothing to
+        send: a follower needs time to fetch in any case.
+        """
+        if self._has_idle:
+            self._has_idle = False
+            for follower in self._followers.values():
+                if follower.is_at_end:
+                    self._start_to_lag(follower, now)
+
+    def _start_to_lag(self, follower: Follower, now: Instant) -> None:
+        follower.caught_up_at = now
+        follower.is_at_end = False
+
+    def check_min_isr(self) -> None:
+        """Refuse an append with acks of all replicas that could not be committed (L2).
+
+        Raises:
+            NotEnoughReplicasError: Too few replicas are in sync; nothing is to be appended.
+        """
+        if len(self._state.isr) < self._min_isr:  # guard L2.min_isr
+            raise NotEnoughReplicasError(
+                f"not appended: {len(self._state.isr)} replicas in sync, {self._min_isr} needed"
+            )
+
+    # The high watermark.
+
+    def high_watermark(self) -> Offset:
+        """First offset that is not committed, for the owner to store (L4); it never falls.
+
+        Every member of the maximal in-sync set must hold a record in this epoch, and the committed
+        set must be large enough: only then is any leader that may follow sure to have it.
+        """
+        log = self._log
+        present = log.high_watermark
+        if not self.is_serving or len(self._state.isr) < self._min_isr:  # guard L4.min_isr
+            return present
+        end = log.recovery_point if self._is_commit_mode else log.log_end_offset  # guard L4.flushed
+        for follower in self._counted:
+            counted = follower.counted
+            if counted is None:  # guard L4.unknown
+                return present
+            end = min(end, counted)  # guard L4.follower
+        for follower in self._joining:
+            if follower.counted is not None:
+                end = min(end, follower.counted)
+        assert end <= log.log_end_offset
+        return max(end, present)  # guard L4.monotone
+
+    @property
+    def is_high_watermark_known(self) -> bool:
+        """Whether all that may be committed is known to be: the latest offset may be told (I9).
+
+        Before, a request for the latest offset, or for one from the high watermark on, is answered
+        with `OffsetNotAvailableError`.
+        """
+        return self._log.high_watermark >= self.leader_epoch_start
+
+    def _note_joining(self, follower: Follower, now: Instant) -> None:
+        """Hold the high watermark for a follower that is about to join, so that it can (KIP-497).
+
+        Under load it would otherwise be behind at each of its fetches where the leader alone
+        commits.
+        """
+        wanted = (
+            not follower.is_member
+            and follower.broker in self._eligible
+            and follower.replica_epoch == follower.expected_epoch
+            and now - follower.caught_up_at <= self._limits.lag_ns
+            and now >= follower.barred_until
+        )
+        if wanted != (follower in self._joining):
+            if wanted:
+                self._joining.append(follower)
+            else:
+                self._joining.remove(follower)
+
+    # Proposals.
+
+    def next_proposal(self, now: Instant, eligible: Container[BrokerId]) -> IsrProposal | None:
+        """The change of the in-sync set that is to be sent now, if any (L5).
+
+        Args:
+            now: Present time.
+            eligible: Brokers that by the metadata here are neither fenced nor about to stop.
+
+        Returns:
+            At most one is under way: after one was given, `on_proposal_result` or newer metadata
+            come first.
+        """
+        self._eligible = eligible
+        self._asked_at = now
+        for follower in tuple(self._joining):
+            self._note_joining(follower, now)
+        pending = self._pending
+        if pending is not None:  # guard L5.pending
+            if pending.retry_at is None or now < pending.retry_at:
+                return None
+            pending.retry_at = None
+            return pending.proposal
+        if not self.is_established or now < self._not_before or self.me not in eligible:
+            return None
+        if self._state.is_recovering:
+            return self._propose((), ())
+        added = [
+            broker
+            for broker, follower in self._followers.items()
+            if broker not in self._state.isr
+            and broker in eligible  # guard L5.eligible
+            and may_join(
+                follower,
+                high_watermark=self._log.high_watermark,
+                leader_epoch_start=self.leader_epoch_start,
+                limits=self._limits,
+                now=now,
+            )
+        ]
+        if added:
+            return self._propose(tuple(added), ())
+        removed = self._laggards(now)
+        return self._propose((), removed) if removed else None
+
+    def _laggards(self, now: Instant) -> tuple[BrokerId, ...]:
+        found = laggards(
+            self._in_sync,
+            log_end_offset=self._log.log_end_offset,
+            spare=len(self._state.isr) - self._min_isr,
+            limits=self._limits,
+            now=now,
+        )
+        return tuple(follower.broker for follower in found)
+
+    def _propose(self, added: tuple[BrokerId, ...], removed: tuple[BrokerId, ...]) -> IsrProposal:
+        proposal = self._proposal(added, removed)
+        self._pending = _Pending(proposal, added, removed)
+        self._count_members()
+        return proposal
+
+    def _proposal(self, added: tuple[BrokerId, ...], removed: tuple[BrokerId, ...]) -> IsrProposal:
+        state = self._state
+        members: list[tuple[BrokerId, int]] = []
+        for broker in state.replicas:
+            if broker in added:
+                members.append((broker, self._followers[broker].replica_epoch))
+            elif broker in state.isr and broker not in removed:
+                members.append((broker, MEMBER_ALREADY))
+        return IsrProposal(
+            state.partition_id,
+            state.leader_epoch,
+            state.partition_epoch,
+            tuple(members),
+            is_recovering=False,
+        )
+
+    def on_proposal_result(
+        self, proposal: IsrProposal, outcome: ProposalOutcome, now: Instant
+    ) -> None:
+        """Take the answer to a proposal (L6); an applied one comes as metadata, before or after.
+
+        As long as a request that adds members may still be applied, they go on to count: they may
+        be elected without this leader knowing (I3, S33).
+        """
+        pending = self._pending
+        if pending is None or pending.proposal != proposal:  # guard L6.correlates
+            return
+        match outcome:
+            case ProposalOutcome.SETTLED:  # guard L6.settled
+                pending.retry_at = None
+            case ProposalOutcome.UNKNOWN:  # guard L6.unknown
+                pending.has_unknown = True
+                pending.retry_at = Instant(now + self._limits.retry_ns)
+            case ProposalOutcome.NOT_ATTEMPTED:
+                self._not_before = Instant(now + self._limits.retry_ns)
+                if pending.has_unknown:  # guard L6.not_attempted
+                    pending.retry_at = self._not_before
+                else:
+                    self._drop_pending()
+            case ProposalOutcome.INELIGIBLE:
+                self._on_ineligible(pending, now)
+
+    def _on_ineligible(self, pending: _Pending, now: Instant) -> None:
+        """A member was refused; it is not proposed again for a while (S40).
+
+        A copy of the request that the network made or delayed might still be applied once the
+        member is eligible again. So the same set as at present is proposed: that raises the
+        partition epoch, after which no copy can be. Until then the member goes on to count.
+        """
+        self._not_before = Instant(now + self._limits.ineligible_ns)
+        if not pending.added:
+            self._drop_pending()
+            return
+        for broker in pending.added:
+            self._followers[broker].barred_until = self._not_before
+        withdrawal = self._proposal((), ())
+        is_first = pending.proposal != withdrawal
+        pending.proposal = withdrawal  # guard L6.withdraw
+        pending.retry_at = now if is_first else self._not_before
+
+    def _drop_pending(self) -> None:
+        self._pending = None
+        self._count_members()
+
+    def next_deadline(self) -> Instant | None:
+        """When `next_proposal` is to be asked though nothing happens; `None` while all is well."""
+        pending = self._pending
+        if pending is not None:
+            return pending.retry_at
+        if not self.is_established:
+            return None
+        limits = self._limits
+        asked_at = self._asked_at
+        log_end = self._log.log_end_offset
+        limit = limits.lag_ns if len(self._state.isr) > self._min_isr else limits.lag_hard_ns
+        due = [one.caught_up_at + limit + 1 for one in self._in_sync if one.counted != log_end]
+        if self._state.is_recovering or len(self._in_sync) < len(self._followers):
+            due.append(asked_at + limits.recheck_ns)
+        if not due:
+            return None
+        return Instant(max(min(due), asked_at + limits.pace_ns, self._not_before))
+
+    def lags(self, now: Instant) -> tuple[ReplicaLag, ...]:
+        """All followers, for metrics."""
+        log_end = self._log.log_end_offset
+        found: list[ReplicaLag] = []
+        for broker, one in self._followers.items():
+            end = one.log_end_offset
+            has_all = end is not None and end >= log_end
+            known = self._log.log_start_offset if end is None else end
+            lag_ns = 0 if has_all else now - max(one.caught_up_at, Instant(0))
+            records = max(0, log_end - known)
+            found.append(ReplicaLag(broker, end, records, lag_ns, broker in self._state.isr))
+        return tuple(found)
+
+
+def _take_over(follower: Follower, known: Follower | None) -> None:
+    """What a member of the in-sync set held in the former epoch it holds in this one (1.3)."""
+    if known is None or known.replica_epoch != follower.expected_epoch:  # guard L1.session
+        return
+    follower.replica_epoch = known.replica_epoch
+    follower.log_end_offset = known.log_end_offset
+    follower.flushed_offset = known.flushed_offset

@@ -1,0 +1,503 @@
+"""The leader's side of fetch sessions: parks a follower's fetch and answers it (KIP-227).
+
+One `LeaderSession` stands for one follower broker. It remembers the positions that the follower
+told, looks only at partitions where something happened, and answers when there is something to
+tell: records, a high watermark, a refusal; or when the fetch was held long enough. See
+`sessions.py` for the follower's side and for what an idle session costs.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, Offset, PartitionId
+from liftbridge_broker.replication.fetching import (
+    Accepted,
+    Diverging,
+    FetchBody,
+    FetchedHead,
+    FetchError,
+    FetchOutcome,
+    FetchPosition,
+    FetchReplyBody,
+    Refused,
+)
+from liftbridge_broker.replication.isr import MS, NEVER, SessionClock
+from liftbridge_broker.replication.sessions import FULL
+
+KIB: Final = 1024
+_UNTOLD: Final = -1
+_NOTHING, _QUIET, _URGENT = 0, 1, 2
+
+
+class LeaderSessionLimits(NamedTuple):
+    """Bounds of a leader's session; times in nanoseconds.
+
+    Attributes:
+        hold_ns: How long a fetch is held while there is nothing to tell. At most 0.5 s, and well
+            below the silence after which the follower reports this leader.
+        quiet_ns: How long a high watermark may wait for records to travel with.
+        resend_ns: How long after records were sent the same are not sent again, when a fetch says
+            nothing of them: the answer may be on its way still.
+        reply_bytes_max: Records of one answer; the last partition may go over it.
+        partition_bytes_max: Records of one partition in one answer; at least one batch is sent.
+    """
+
+    hold_ns: int = 300 * MS
+    quiet_ns: int = 5 * MS
+    resend_ns: int = 200 * MS
+    reply_bytes_max: int = 1024 * KIB
+    partition_bytes_max: int = 256 * KIB
+
+
+class LedPartition(Protocol):
+    """A partition that this broker leads, as the sessions of its followers see it.
+
+    The owner passes the calls on to its `LeaderCore`, and does what follows from them.
+    """
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch:
+        """Epoch this broker leads in."""
+        ...
+
+    @property
+    def log_start_offset(self) -> Offset:
+        """First offset of the log."""
+        ...
+
+    @property
+    def log_end_offset(self) -> Offset:
+        """Offset the next record will get."""
+        ...
+
+    @property
+    def high_watermark(self) -> Offset:
+        """First offset that is not committed."""
+        ...
+
+    def on_fetch(
+        self, replica: BrokerId, fetch: FetchPosition, clock: SessionClock, now: Instant
+    ) -> FetchOutcome:
+        """Judge a position and take it down."""
+        ...
+
+    def on_answered(self, replica: BrokerId, asked_at: Instant) -> None:
+        """Records were sent for a position that held at `asked_at`."""
+        ...
+
+    def on_forgotten(self, replica: BrokerId) -> None:
+        """The follower's fetches say nothing about this partition any more."""
+        ...
+
+    def read(
+        self, replica: BrokerId, offset: Offset, bytes_max: int
+    ) -> Sequence[bytes | memoryview] | None:
+        """Whole batches of [offset, ...), at least one.
+
+        Empty when they must come from the disk first: `LeaderSession.notify` tells later that they
+        are there. `None` when they are damaged.
+        """
+        ...
+
+
+class Answer(NamedTuple):
+    """An answer to be sent.
+
+    Attributes:
+        correlation_id: That of the fetch.
+        body: Heads of the partitions with news.
+        pieces: Their records in the same order, for the tail of the frame.
+    """
+
+    correlation_id: int
+    body: FetchReplyBody
+    pieces: Sequence[bytes | memoryview]
+
+
+@dataclass(slots=True, eq=False)
+class _Member:
+    """One partition of the session.
+
+    Attributes:
+        position: What the follower told last.
+        outcome: What became of it.
+        is_told: Whether a refusal or divergence was answered.
+        high_watermark: What was told last, `_UNTOLD` for nothing.
+        log_start: The same.
+        sent_offset: Offset of the records sent last; `_UNTOLD` for none.
+        resend_at: They are not sent again before.
+    """
+
+    position: FetchPosition
+    outcome: FetchOutcome
+    is_told: bool = False
+    high_watermark: int = _UNTOLD
+    log_start: int = _UNTOLD
+    sent_offset: int = _UNTOLD
+    resend_at: Instant = NEVER
+
+
+class _Parked(NamedTuple):
+    """The fetch that is held."""
+
+    correlation_id: int
+    session_epoch: int
+    since: Instant
+
+
+class _Gathered(NamedTuple):
+    """What an answer is made of, filled partition by partition."""
+
+    heads: list[FetchedHead]
+    pieces: list[bytes | memoryview]
+
+
+class LeaderSession:
+    """What one follower broker fetches from this one.
+
+    Attributes:
+        follower: The follower.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_follower_broker_epoch",
+        "_later",
+        "_limits",
+        "_members",
+        "_parked",
+        "_quiet",
+        "_quiet_until",
+        "_ready",
+        "_resolve",
+        "_session_epoch",
+        "_session_id",
+        "follower",
+    )
+
+    def __init__(
+        self,
+        follower: BrokerId,
+        resolve: Callable[[PartitionId], LedPartition | None],
+        *,
+        first_session_id: int,
+        limits: LeaderSessionLimits,
+    ) -> None:
+        """Begin without a session.
+
+        Args:
+            follower: The follower.
+            resolve: Finds a partition that this broker leads.
+            first_session_id: By chance, so that no fetch in a session of a former process matches.
+            limits: Bounds.
+        """
+        assert first_session_id > 0
+        self.follower = follower
+        self._resolve = resolve
+        self._limits = limits
+        self._session_id = first_session_id
+        self._session_epoch = -1
+        self._follower_broker_epoch = 0
+        self._members: dict[PartitionId, _Member] = {}
+        self._clock = SessionClock(NEVER)
+        self._parked: _Parked | None = None
+        # All as ordered sets: partitions with something to look at, in the order of their turns.
+        self._ready: dict[PartitionId, None] = {}
+        self._quiet: dict[PartitionId, None] = {}
+        self._quiet_until: Instant | None = None
+        self._later: dict[PartitionId, Instant] = {}
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions in the session."""
+        return len(self._members)
+
+    # Fetches.
+
+    def on_request(
+        self,
+        correlation_id: int,
+        body: FetchBody,
+        *,
+        own_broker_epoch: int,
+        follower_broker_epoch: int,
+        now: Instant,
+    ) -> list[Answer]:
+        """Take a fetch in and park it; afterwards the owner asks `take_answer`.
+
+        Args:
+            correlation_id: Id that its answer is to carry.
+            body: The fetch.
+            own_broker_epoch: Registration of this broker.
+            follower_broker_epoch: Registration of the sender, from the head of the message.
+            now: Present time.
+
+        Returns:
+            Answers to be sent at once: to the fetch that was parked before, or that the session is
+            lost. A copy of an earlier fetch gets none.
+        """
+        if follower_broker_epoch < self._follower_broker_epoch:
+            return []
+        if body.session_epoch == FULL and body.leader_broker_epoch == own_broker_epoch:
+            self._begin(follower_broker_epoch)
+            answers: list[Answer] = []
+        else:
+            is_ours = (
+                body.session_id == self._session_id
+                and follower_broker_epoch == self._follower_broker_epoch
+            )
+            if is_ours and body.session_epoch <= self._session_epoch:
+                return []
+            if (
+                not is_ours
+                or body.session_epoch != self._session_epoch + 1
+                or body.leader_broker_epoch != own_broker_epoch
+            ):  # guard L3.session
+                return [_lost(correlation_id, body.session_epoch)]
+            answers = self._answer_parked(now)
+        self._session_epoch = body.session_epoch
+        self._clock.last_fetch = now
+        for partition in body.forgotten:
+            self._forget(partition)
+        for position in body.partitions:
+            self._put(position, now)
+        self._parked = _Parked(correlation_id, body.session_epoch, now)
+        return answers
+
+    def _begin(self, follower_broker_epoch: int) -> None:
+        """A full fetch: nothing of the former session counts."""
+        self._session_id += 1
+        self._follower_broker_epoch = follower_broker_epoch
+        # Partitions of the former session keep its clock, which stands still from now on.
+        self._clock = SessionClock(NEVER)
+        self._members.clear()
+        self._ready.clear()
+        self._clear_quiet()
+        self._later.clear()
+        self._parked = None
+
+    def _answer_parked(self, now: Instant) -> list[Answer]:
+        """Answer the fetch that a newer one follows, with what there is."""
+        if self._parked is None:
+            return []
+        answer = self.take_answer(now)
+        if answer is None:
+            answer = self._answer(self._parked, _Gathered([], []))
+        return [answer]
+
+    def _forget(self, partition: PartitionId) -> None:
+        if self._members.pop(partition, None) is not None:
+            self._ready.pop(partition, None)
+            self._quiet.pop(partition, None)
+            self._later.pop(partition, None)
+            led = self._resolve(partition)
+            if led is not None:
+                led.on_forgotten(self.follower)
+
+    def _put(self, position: FetchPosition, now: Instant) -> None:
+        partition = position.partition
+        member = self._members.get(partition)
+        outcome = self._judge(position, now)
+        if member is None:
+            member = self._members[partition] = _Member(position, outcome)
+        else:
+            member.position = position
+            member.outcome = outcome
+            member.is_told = False
+        if not isinstance(outcome, Accepted):
+            # The next acceptance is news, even when nothing moved.
+            member.high_watermark = member.log_start = _UNTOLD
+        if position.fetch_offset != member.sent_offset:
+            self._later.pop(partition, None)
+        self._ready[partition] = None
+
+    def _judge(self, position: FetchPosition, now: Instant) -> FetchOutcome:
+        led = self._resolve(position.partition)
+        if led is None:
+            return Refused(FetchError.NOT_LEADER)
+        return led.on_fetch(self.follower, position, self._clock, now)
+
+    # Events of the partitions.
+
+    def notify(self, partition: PartitionId) -> None:
+        """Records were appended, came from the disk, or the high watermark or log start moved."""
+        if partition in self._members:
+            self._ready[partition] = None
+
+    def on_leadership(self, partition: PartitionId, now: Instant) -> None:
+        """This broker began or ceased to lead a partition, or its metadata changed.
+
+        Positions told before are judged anew, so that a follower which knew of a new leader before
+        the leader itself did gets its records without asking again.
+        """
+        member = self._members.get(partition)
+        if member is not None:
+            self._put(member.position, now)
+
+    # Answers.
+
+    def take_answer(self, now: Instant) -> Answer | None:
+        """The answer that is due now, `None` while there is nothing to tell or no fetch is held."""
+        parked = self._parked
+        if parked is None:
+            return None
+        self._take_later(now)
+        gathered = _Gathered([], [])
+        if self._ready:
+            self._gather_ready(gathered, now)
+        is_held_long = now - parked.since >= self._limits.hold_ns
+        is_quiet_due = self._quiet_until is not None and now >= self._quiet_until
+        if not (gathered.heads or is_held_long or is_quiet_due):
+            return None
+        if self._quiet:
+            self._gather_quiet(gathered)
+        return self._answer(parked, gathered)
+
+    def _answer(self, parked: _Parked, gathered: _Gathered) -> Answer:
+        self._parked = None
+        body = FetchReplyBody(
+            self._session_id,
+            parked.session_epoch,
+            is_session_lost=False,
+            partitions=tuple(gathered.heads),
+        )
+        return Answer(parked.correlation_id, body, gathered.pieces)
+
+    def next_deadline(self) -> Instant | None:
+        """When `take_answer` is to be asked though nothing happens."""
+        parked = self._parked
+        if parked is None:
+            return None
+        due = Instant(parked.since + self._limits.hold_ns)
+        if self._quiet_until is not None:
+            due = min(due, self._quiet_until)
+        return min(due, *self._later.values()) if self._later else due
+
+    def _take_later(self, now: Instant) -> None:
+        if self._later:
+            due = [partition for partition, at in self._later.items() if at <= now]
+            for partition in due:
+                del self._later[partition]
+                self._ready[partition] = None
+
+    def _gather_ready(self, gathered: _Gathered, now: Instant) -> None:
+        """Look at partitions with news until the answer is full; the rest comes first next time."""
+        budget = self._limits.reply_bytes_max
+        ready = self._ready
+        for partition in list(ready):
+            if budget <= 0:
+                break
+            del ready[partition]
+            budget -= self._gather(partition, self._members[partition], gathered, budget, now)
+
+    def _gather(
+        self,
+        partition: PartitionId,
+        member: _Member,
+        gathered: _Gathered,
+        budget: int,
+        now: Instant,
+    ) -> int:
+        """Put what is urgent of one partition into the answer; the bytes it took."""
+        led = self._led(partition, member, now)
+        if not isinstance(member.outcome, Accepted) or led is None:
+            if not member.is_told:
+                member.is_told = True
+                gathered.heads.append(_refusal(member, led))
+            return 0
+        offset = member.position.fetch_offset
+        if offset < led.log_end_offset and not self._is_on_its_way(partition, member, now):
+            bytes_max = min(budget, self._limits.partition_bytes_max)
+            pieces = led.read(self.follower, offset, bytes_max)
+            if pieces is None:
+                member.outcome = Refused(FetchError.CORRUPT)
+                member.is_told = True
+                gathered.heads.append(_refusal(member, led))
+                return 0
+            if pieces:
+                size = sum([len(piece) for piece in pieces])
+                gathered.pieces.extend(pieces)
+                gathered.heads.append(_head(member, led, size))
+                self._quiet.pop(partition, None)
+                member.sent_offset = offset
+                member.resend_at = self._later[partition] = Instant(now + self._limits.resend_ns)
+                led.on_answered(self.follower, self._clock.last_fetch)
+                return size
+        if member.high_watermark != led.high_watermark or member.log_start != led.log_start_offset:
+            self._quiet[partition] = None
+            if self._quiet_until is None:
+                self._quiet_until = Instant(now + self._limits.quiet_ns)
+        return 0
+
+    def _led(self, partition: PartitionId, member: _Member, now: Instant) -> LedPartition | None:
+        """The partition, after its position was judged anew where the old judgement is void."""
+        led = self._resolve(partition)
+        position = member.position
+        if isinstance(member.outcome, Accepted) and (
+            led is None
+            or position.leader_epoch != led.leader_epoch
+            or position.fetch_offset < led.log_start_offset
+        ):
+            member.outcome = self._judge(position, now)
+            member.high_watermark = member.log_start = _UNTOLD
+        return led
+
+    def _is_on_its_way(self, partition: PartitionId, member: _Member, now: Instant) -> bool:
+        """Whether these records were sent a moment ago."""
+        if member.position.fetch_offset != member.sent_offset or now >= member.resend_at:
+            return False
+        self._later[partition] = member.resend_at
+        return True
+
+    def _gather_quiet(self, gathered: _Gathered) -> None:
+        """Put in what could wait."""
+        for partition in self._quiet:
+            led = self._resolve(partition)
+            member = self._members[partition]
+            if led is not None and isinstance(member.outcome, Accepted):
+                gathered.heads.append(_head(member, led, 0))
+        self._clear_quiet()
+
+    def _clear_quiet(self) -> None:
+        self._quiet.clear()
+        self._quiet_until = None
+
+
+def _lost(correlation_id: int, session_epoch: int) -> Answer:
+    """Answer that makes the follower begin a new session."""
+    body = FetchReplyBody(0, session_epoch, is_session_lost=True, partitions=())
+    return Answer(correlation_id, body, ())
+
+
+def _head(member: _Member, led: LedPartition, size: int) -> FetchedHead:
+    """Head for an accepted position; notes what the follower is told."""
+    position = member.position
+    member.high_watermark = high_watermark = led.high_watermark
+    member.log_start = log_start = led.log_start_offset
+    return FetchedHead(
+        position.partition,
+        position.fetch_offset,
+        led.leader_epoch,
+        high_watermark,
+        log_start,
+        None,
+        None,
+        size,
+    )
+
+
+def _refusal(member: _Member, led: LedPartition | None) -> FetchedHead:
+    """Head for a position that does not count."""
+    outcome = member.outcome
+    position = member.position
+    return FetchedHead(
+        position.partition,
+        position.fetch_offset,
+        LeaderEpoch(0) if led is None else led.leader_epoch,
+        Offset(0) if led is None else led.high_watermark,
+        Offset(0) if led is None else led.log_start_offset,
+        outcome.error if isinstance(outcome, Refused) else None,
+        (outcome.leader_epoch, outcome.end_offset) if isinstance(outcome, Diverging) else None,
+        0,
+    )

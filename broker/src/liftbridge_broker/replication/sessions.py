@@ -1,0 +1,234 @@
+"""The follower's side of fetch sessions: one incremental fetch per pair of brokers (KIP-227).
+
+A broker that follows partitions of another holds one fetch there at almost all times. It tells only
+positions that changed; the leader remembers the rest and holds the fetch until it has news, so an
+idle pair costs one small message each way per hold, whatever the number of partitions. The leader's
+side is `leader_session.py`. Both know no I/O; the owner sends and delivers.
+
+A fetch or an answer that is lost ends the session: the next fetch is a full one.
+"""
+
+from typing import Final, NamedTuple
+
+from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId
+from liftbridge_broker.replication.fetching import FetchBody, FetchPosition, FetchReplyBody
+from liftbridge_broker.replication.isr import MS, NEVER
+
+SESSION_EPOCH_MAX: Final = 2**31 - 1
+FULL: Final = 0
+"""Number of a full fetch in its session."""
+
+
+class SessionLimits(NamedTuple):
+    """Times of a follower's session, in nanoseconds.
+
+    Attributes:
+        timeout_ns: A fetch without an answer for this long is taken as lost.
+        lost_ns: Pause after the leader did not know the session.
+        retry_ns: Pause before a position that the leader refused is told again.
+    """
+
+    timeout_ns: int = 1_500 * MS
+    lost_ns: int = 50 * MS
+    retry_ns: int = 50 * MS
+
+
+class FetchRequest(NamedTuple):
+    """A fetch to be sent; the answer carries the same correlation id."""
+
+    correlation_id: int
+    body: FetchBody
+
+
+class _Waiting(NamedTuple):
+    """A fetch that may yet be answered."""
+
+    session_epoch: int
+    sent_at: Instant
+
+
+class FollowerSession:
+    """All partitions of one follower that one broker leads.
+
+    Attributes:
+        leader: The broker that leads them.
+        leader_broker_epoch: Its registration; another one ends the session.
+        heard_at: When it answered last; the beginning counts as one.
+    """
+
+    __slots__ = (
+        "_correlation_id",
+        "_dirty",
+        "_forgotten",
+        "_limits",
+        "_not_before",
+        "_positions",
+        "_retries",
+        "_session_epoch",
+        "_session_id",
+        "_waiting",
+        "heard_at",
+        "leader",
+        "leader_broker_epoch",
+    )
+
+    def __init__(
+        self,
+        leader: BrokerId,
+        *,
+        leader_broker_epoch: int,
+        first_correlation_id: int,
+        limits: SessionLimits,
+        now: Instant,
+    ) -> None:
+        """Begin without partitions.
+
+        Args:
+            leader: The broker that leads them.
+            leader_broker_epoch: Its registration by the metadata here.
+            first_correlation_id: By chance, so that no answer to a former process matches.
+            limits: Times.
+            now: Present time.
+        """
+        self.leader = leader
+        self.leader_broker_epoch = leader_broker_epoch
+        self.heard_at = now
+        self._limits = limits
+        self._correlation_id = first_correlation_id
+        self._positions: dict[PartitionId, FetchPosition] = {}
+        self._dirty: dict[PartitionId, None] = {}
+        self._forgotten: dict[PartitionId, None] = {}
+        self._retries: dict[PartitionId, Instant] = {}
+        self._waiting: dict[int, _Waiting] = {}
+        self._session_id = 0
+        self._session_epoch = FULL
+        self._not_before = NEVER
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions in the session."""
+        return len(self._positions)
+
+    def put(self, position: FetchPosition) -> None:
+        """Follow a partition, or tell where it stands now; nothing when that is known."""
+        partition = position.partition
+        if self._positions.get(partition) == position:
+            return
+        self._positions[partition] = position
+        self._dirty[partition] = None
+        self._forgotten.pop(partition, None)
+        self._retries.pop(partition, None)
+
+    def retry(self, partition: PartitionId, now: Instant) -> None:
+        """Tell the position again after a pause, though it is the same: it was refused."""
+        if partition in self._positions and partition not in self._dirty:
+            self._retries[partition] = Instant(now + self._limits.retry_ns)
+
+    def drop(self, partition: PartitionId) -> None:
+        """Follow a partition no longer, or not this leader."""
+        if self._positions.pop(partition, None) is not None:
+            self._dirty.pop(partition, None)
+            self._retries.pop(partition, None)
+            if self._session_epoch != FULL:
+                self._forgotten[partition] = None
+
+    def set_leader_broker_epoch(self, broker_epoch: int) -> None:
+        """The leader registered anew: what it knew of the session is gone."""
+        if broker_epoch != self.leader_broker_epoch:
+            self.leader_broker_epoch = broker_epoch
+            self.reset()
+
+    def reset(self) -> None:
+        """Begin a new session with the next fetch; also when this broker registered anew."""
+        self._session_id = 0
+        self._session_epoch = FULL
+        self._waiting.clear()
+        self._forgotten.clear()
+        self._retries.clear()
+        self._dirty = dict.fromkeys(self._positions)
+
+    def next_request(self, now: Instant) -> FetchRequest | None:
+        """The fetch to be sent now, if any; the owner asks after every event of the session.
+
+        One fetch is held at the leader. When something changes meanwhile a newer one follows at
+        once, which makes the leader answer the former.
+        """
+        if not self._positions:
+            if self._session_epoch != FULL:
+                self.reset()
+            return None
+        oldest = next(iter(self._waiting.values()), None)
+        if oldest is not None and now - oldest.sent_at >= self._limits.timeout_ns:
+            self.reset()
+        self._take_retries(now)
+        if self._waiting and (
+            # The id of a new session is known only with its first answer.
+            next(reversed(self._waiting.values())).session_epoch == FULL
+            or not (self._dirty or self._forgotten)
+        ):
+            return None
+        if now < self._not_before:
+            return None
+        return self._request(now)
+
+    def _take_retries(self, now: Instant) -> None:
+        if self._retries:
+            due = [partition for partition, at in self._retries.items() if at <= now]
+            for partition in due:
+                del self._retries[partition]
+                self._dirty[partition] = None
+
+    def _request(self, now: Instant) -> FetchRequest:
+        if self._session_epoch >= SESSION_EPOCH_MAX:
+            self.reset()
+        positions = self._positions
+        body = FetchBody(
+            self._session_id,
+            self._session_epoch,
+            self.leader_broker_epoch,
+            tuple([positions[partition] for partition in self._dirty]),
+            tuple(self._forgotten),
+        )
+        self._dirty.clear()
+        self._forgotten.clear()
+        self._correlation_id += 1
+        self._waiting[self._correlation_id] = _Waiting(self._session_epoch, now)
+        self._session_epoch += 1
+        return FetchRequest(self._correlation_id, body)
+
+    def on_reply(self, correlation_id: int, body: FetchReplyBody, now: Instant) -> bool:
+        """Take an answer in.
+
+        Returns:
+            Whether it is one: then the owner gives each partition's part to its core and tells the
+            new positions (`put`, `retry`), and asks for the next fetch. Otherwise it is dropped.
+        """
+        waiting = self._waiting.get(correlation_id)
+        if waiting is None or body.session_epoch != waiting.session_epoch:  # guard F3.correlates
+            return False
+        if body.is_session_lost:
+            self.heard_at = now
+            self.reset()
+            self._not_before = Instant(now + self._limits.lost_ns)
+            return False
+        if waiting.session_epoch == FULL:
+            self._session_id = body.session_id
+        elif body.session_id != self._session_id:  # guard F3.session
+            return False
+        self.heard_at = now
+        # The leader answers in order: what was sent before will not be answered any more.
+        for former in list(self._waiting):
+            del self._waiting[former]
+            if former == correlation_id:
+                break
+        return True
+
+    def next_deadline(self) -> Instant | None:
+        """When `next_request` is to be asked though nothing happens; may lie in the past."""
+        if not self._positions:
+            return None
+        oldest = next(iter(self._waiting.values()), None)
+        if oldest is None:
+            return self._not_before
+        timeout = Instant(oldest.sent_at + self._limits.timeout_ns)
+        return min(timeout, *self._retries.values()) if self._retries else timeout

@@ -1,0 +1,65 @@
+"""What the cores of a partition need from outside: its log and chance."""
+
+from typing import Protocol
+
+from liftbridge_broker.model.ids import LeaderEpoch, Offset
+
+
+class Epochs(Protocol):
+    """Leader epochs of a log; `LeaderEpochCache` is one."""
+
+    @property
+    def latest(self) -> LeaderEpoch | None:
+        """Newest epoch, `None` when none is known."""
+        ...
+
+    def end_offset_for(
+        self, epoch: LeaderEpoch, log_end_offset: Offset, /
+    ) -> tuple[LeaderEpoch, Offset] | None:
+        """Largest known epoch not above `epoch` and where it ends.
+
+        `epoch` with the start of the first entry when all are above; `None` when `epoch` is newer
+        than any known.
+        """
+        ...
+
+
+class LogView(Protocol):
+    """The log of a replica as its core reads it; `PartitionLog` is one.
+
+    Invariants: log_start_offset <= high_watermark <= log_end_offset, and recovery_point <=
+    log_end_offset.
+    """
+
+    @property
+    def log_start_offset(self) -> Offset:
+        """First offset it holds."""
+        ...
+
+    @property
+    def log_end_offset(self) -> Offset:
+        """Offset the next record will get."""
+        ...
+
+    @property
+    def high_watermark(self) -> Offset:
+        """First offset not known to be committed; the owner stores what the cores say."""
+        ...
+
+    @property
+    def recovery_point(self) -> Offset:
+        """All records below are on disk."""
+        ...
+
+    @property
+    def epochs(self) -> Epochs:
+        """Leader epochs."""
+        ...
+
+
+class Rng(Protocol):
+    """Chance of one node; `random.Random` is one."""
+
+    def randrange(self, stop: int, /) -> int:
+        """A number from 0 to `stop` - 1."""
+        ...

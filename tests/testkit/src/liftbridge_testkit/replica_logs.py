@@ -1,0 +1,172 @@
+"""A log in memory for tests of the replication cores: records, epochs, what is on disk.
+
+It has the real epoch cache and gives out real batches, so that a core that reads or verifies them
+sees what it would see in a broker.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from liftbridge_broker.logformat.batch import HEADER_SIZE, BatchHeader
+from liftbridge_broker.model.ids import (
+    BrokerId,
+    LeaderEpoch,
+    MetadataIndex,
+    Offset,
+    PartitionId,
+)
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.storage.epochs import LeaderEpochCache
+from liftbridge_testkit.batches import PARTITION, Batches, frames_of
+
+
+class Record(NamedTuple):
+    """A record; its offset is its place."""
+
+    epoch: int
+    value: bytes
+
+
+class ReplicaLog:
+    """Log of one replica.
+
+    Attributes:
+        records: Records from offset `base` on.
+        base: Offset of the first one.
+        log_start_offset: First offset readers may see.
+        high_watermark: What is known to be committed.
+        recovery_point: What is on disk.
+        epochs: Leader epochs.
+        cut_count: Records that truncations removed so far.
+    """
+
+    def __init__(self, partition: PartitionId = PARTITION) -> None:
+        self.records: list[Record] = []
+        self.base = 0
+        self.log_start_offset = Offset(0)
+        self.high_watermark = Offset(0)
+        self.recovery_point = Offset(0)
+        self.epochs = LeaderEpochCache()
+        self.cut_count = 0
+        self._batches = Batches(partition)
+
+    @classmethod
+    def of(cls, *runs: tuple[int, int], high_watermark: int = 0) -> "ReplicaLog":
+        """A log of runs (leader epoch, number of records); 0 records for an epoch without any.
+
+        Values tell offset and epoch, so equal places of two logs hold equal records.
+        """
+        log = cls()
+        for epoch, count in runs:
+            log.begin(epoch)
+            for _ in range(count):
+                log.append(epoch, b"%d@%d" % (log.log_end_offset, epoch))
+        log.high_watermark = Offset(high_watermark)
+        return log
+
+    @property
+    def log_end_offset(self) -> Offset:
+        return Offset(self.base + len(self.records))
+
+    def at(self, offset: int) -> Record:
+        """Record at an offset."""
+        return self.records[offset - self.base]
+
+    def begin(self, epoch: int) -> None:
+        """A leader epoch begins here."""
+        self.epochs.assign(LeaderEpoch(epoch), self.log_end_offset)
+
+    def append(self, epoch: int, value: bytes) -> None:
+        """Append one record."""
+        if self.epochs.latest != epoch:
+            self.begin(epoch)
+        self.records.append(Record(epoch, value))
+
+    def append_batches(self, data: bytes, headers: Sequence[BatchHeader]) -> None:
+        """Append what a follower's core let through."""
+        position = 0
+        for header in headers:
+            assert header.base_offset == self.log_end_offset
+            frames = data[position + HEADER_SIZE : position + header.size]
+            for frame in frames_of([frames]):
+                self.append(header.leader_epoch, bytes(frame.value or b""))
+            position += header.size
+
+    def read(self, offset: int, records_max: int = 1_000) -> bytes:
+        """Batches of the records from an offset on, one for each run of an epoch."""
+        data = b""
+        end = min(self.log_end_offset, offset + records_max)
+        while offset < end:
+            epoch = self.at(offset).epoch
+            values: list[bytes] = []
+            while offset + len(values) < end and self.at(offset + len(values)).epoch == epoch:
+                values.append(self.at(offset + len(values)).value)
+            data += self._batches.make(offset, values, epoch=epoch)
+            offset += len(values)
+        return data
+
+    def truncate(self, end: int) -> None:
+        """As `PartitionLog.truncate`."""
+        assert end >= self.log_start_offset
+        self.epochs.truncate(Offset(end))
+        if end >= self.log_end_offset:
+            return
+        self.cut_count += self.log_end_offset - end
+        del self.records[end - self.base :]
+        self.recovery_point = Offset(min(self.recovery_point, end))
+        self.high_watermark = Offset(min(self.high_watermark, end))
+
+    def restart_at(self, offset: int) -> None:
+        """As `PartitionLog.restart_at`."""
+        self.records.clear()
+        self.base = offset
+        self.epochs.clear()
+        self.log_start_offset = self.high_watermark = self.recovery_point = Offset(offset)
+
+    def set_log_start(self, offset: int) -> None:
+        """Delete what is below."""
+        if offset > self.log_start_offset:
+            del self.records[: offset - self.base]
+            self.base = offset
+            self.log_start_offset = Offset(offset)
+            self.epochs.clamp(Offset(offset))
+
+    def sync(self) -> None:
+        """Everything is on disk."""
+        self.recovery_point = self.log_end_offset
+
+    def lose(self, end: int) -> None:
+        """A crash leaves what is below `end`, which is at least what was on disk."""
+        assert end >= self.recovery_point
+        del self.records[max(end, self.base) - self.base :]
+        self.epochs.drop_beyond(self.log_end_offset)
+        self.high_watermark = Offset(min(self.high_watermark, self.log_end_offset))
+        self.recovery_point = self.log_end_offset
+
+
+def partition_of(
+    isr: str = "abc",
+    *,
+    leader: str | None = "a",
+    replicas: str = "abc",
+    leader_epoch: int = 1,
+    partition_epoch: int = 0,
+    replica_epochs: Sequence[int] | None = None,
+    elr: str = "",
+    unclean_epoch: int = 0,
+    is_recovering: bool = False,
+) -> PartitionState:
+    """State of a partition whose brokers have names of one letter; sessions are 1."""
+    sessions = replica_epochs or [1] * len(replicas)
+    return PartitionState(
+        partition_id=PARTITION,
+        replicas=tuple(BrokerId(one) for one in replicas),
+        isr=tuple(BrokerId(one) for one in replicas if one in isr),
+        elr=tuple(BrokerId(one) for one in replicas if one in elr),
+        leader=None if leader is None else BrokerId(leader),
+        leader_epoch=LeaderEpoch(leader_epoch),
+        partition_epoch=MetadataIndex(partition_epoch or leader_epoch),
+        replica_epochs=tuple(MetadataIndex(one) for one in sessions),
+        unclean_epoch=LeaderEpoch(unclean_epoch),
+        is_recovering=is_recovering,
+    )
