@@ -13,7 +13,7 @@ import pytest
 
 from liftbridge_broker.adapters.memory.messaging import SENT_COUNT_MAX, MemoryMessaging, Sent
 from liftbridge_broker.errors import FilesError
-from liftbridge_broker.server.memory import TRANSITION_COUNT_MAX
+from liftbridge_broker.server.memory import DRAIN_SECONDS, TRANSITION_COUNT_MAX
 from liftbridge_client import (
     AckTimeoutError,
     AlreadyExistsError,
@@ -259,6 +259,20 @@ async def test_no_deadline_is_met_during_a_pause_and_all_are_after(broker, lb):
     assert await values(stream) == [b"0"]
 
 
+async def test_pause_holds_up_what_was_about_to_be_done(broker, lb):
+    stream = await lb.streams.create("s")
+    publishing = asyncio.get_running_loop().create_task(broker.publish_nats("s", b"0"))
+    await asyncio.sleep(0)  # published, and not delivered yet
+    broker.pause()
+    points = broker.disk.points
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert broker.disk.points == points
+    await publishing
+    broker.resume()
+    assert await values(stream) == [b"0"]
+
+
 async def test_paused_broker_can_be_killed_and_restarted(broker, lb):
     stream = await lb.streams.create("s")
     await stream.publish(b"0")
@@ -280,7 +294,8 @@ async def test_connection_closed_during_a_pause_is_forgotten(broker):
         each.close()
         await each.wait_closed()
     broker.resume()
-    await broker.stop()
+    async with asyncio.timeout(DRAIN_SECONDS / 2):  # nobody is waited for
+        await broker.stop()
     assert not broker.is_running
 
 

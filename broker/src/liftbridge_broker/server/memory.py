@@ -233,10 +233,15 @@ class _Life:
         self._gates.tear_off()
 
     async def emptied(self) -> None:
-        """Wait until the port is free and every connection is gone."""
+        """Wait until the port is free and every connection is gone; bounded.
+
+        Raises:
+            TimeoutError: They are not.
+        """
         await self._gates.emptied()
         if self._server is not None:
-            await self._server.wait_closed()
+            async with asyncio.timeout(DRAIN_SECONDS):
+                await self._server.wait_closed()
 
 
 class MemoryBroker:
