@@ -104,6 +104,7 @@ def test_file_of_the_original_starts_the_broker(file):
         servers=("nats://localhost:4222", "nats://localhost:4223"), user="user", password="pass"
     )
     assert options.streams == StreamOptions(
+        min_isr=1,
         retention_bytes_max=1024,
         retention_messages_max=100,
         retention_age_ms_max=3_600_000,

@@ -80,6 +80,7 @@ class DataService:
             partitions_max=self._context.partitions_max,
         )
         node = self._context.node
+        command = command.with_defaults(node.options.defaults)
 
         def answered(outcome: object) -> None:
             created = node.state.stream(stream.name)

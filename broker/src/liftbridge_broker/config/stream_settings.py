@@ -301,9 +301,10 @@ CLUSTERING: Final = (
     Setting(
         "clustering.min.insync.replicas",
         Kind.INTEGER,
-        "1",
-        "In-sync replicas a partition needs to commit.",
-        minimum=1,
+        "0",
+        "In-sync replicas a partition needs to commit. With 0, two where there are three replicas "
+        "or more, else one; the original needs one.",
+        minimum=0,
         maximum=1_000,
         is_reloadable=True,
     ),

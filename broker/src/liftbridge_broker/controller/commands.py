@@ -5,11 +5,11 @@ the wall clock. It is checked by `decide`, on every node alike, when it is commi
 command may therefore be wrong in any way its type allows.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from liftbridge_broker.model.ids import BrokerId, PartitionId, StreamName
-from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
+from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions, StreamOverrides, UncleanMode
 
 PARTITIONS_MAX_DEFAULT: Final = 10_000
 STREAMS_MAX_DEFAULT: Final = 100_000
@@ -339,6 +339,15 @@ class CreateStream:
     fsync_policy_default: FsyncPolicy | None = None
     unclean_mode_default: UncleanMode | None = None
     load: tuple[BrokerLoad, ...] = ()
+
+    def with_defaults(self, defaults: StreamOptions) -> "CreateStream":
+        """This command with the defaults of the broker that takes the request."""
+        return replace(
+            self,
+            min_isr_default=defaults.min_isr,
+            fsync_policy_default=defaults.fsync_policy,
+            unclean_mode_default=defaults.unclean_mode,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,10 @@ class StreamOverrides:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOptions:
-    """Settings in force for one stream: defaults of the original, and of ours where it has none."""
+    """Settings in force for one stream: defaults of the original, and of ours where it has none.
+
+    A `min_isr` of 0 leaves it to the replication factor: 2 from three replicas on, else 1.
+    """
 
     retention_bytes_max: int = 0
     retention_messages_max: int = 0
@@ -66,7 +69,7 @@ class StreamOptions:
     compact_enabled: bool = False
     auto_pause_ms: int = 0
     auto_pause_disable_if_subscribers: bool = False
-    min_isr: int = 1
+    min_isr: int = 0
     optimistic_concurrency: bool = False
     encryption: bool = False
     fsync_policy: FsyncPolicy = FsyncPolicy.INTERVAL

@@ -225,7 +225,7 @@ class Core:
                 is_internal=True,
             )
             with contextlib.suppress(AlreadyExistsError):
-                await self._propose(command)
+                await self._propose(command.with_defaults(self.node.options.defaults))
 
     async def _propose(self, command: Command) -> object:
         """Propose and wait for the answer; the metadata bounds the wait."""

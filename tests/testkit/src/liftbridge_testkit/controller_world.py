@@ -8,6 +8,7 @@ from liftbridge_broker.controller.commands import (
     FEATURE_LEVEL,
     MEMBER_ALREADY,
     AlterPartition,
+    CancelReassignment,
     Command,
     CreateStream,
     FenceBroker,
@@ -133,6 +134,9 @@ class ControllerWorld:
         before = {one.partition_id: one for _, one in self.state.partitions()}
         epochs = {one.broker: one.broker_epoch for one in self.state.brokers.values()}
         decision = apply(self.state, MetadataIndex(self.state.applied_index + 1), command)
+        if isinstance(command, CancelReassignment) and command.is_unclean:
+            # Whoever asks for it agrees to what is lost with the replicas that were added.
+            self.guarded.discard(command.partition_id)
         self._check(before)
         for broker, epoch in epochs.items():
             assert self.state.brokers[broker].broker_epoch >= epoch
