@@ -1,0 +1,364 @@
+"""The follower of a partition: what it asks and what it does with answers (F1 to F5)."""
+
+from random import Random
+
+import pytest
+
+from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, Offset, PartitionId
+from liftbridge_broker.replication.fetching import FetchedHead, FetchError, FetchPosition
+from liftbridge_broker.replication.follower import (
+    Append,
+    Damaged,
+    FollowerCore,
+    FollowerLimits,
+    Rejected,
+    RestartAt,
+    Truncate,
+    Wait,
+)
+from liftbridge_broker.replication.isr import MS
+from liftbridge_testkit.batches import PARTITION, Batches
+from liftbridge_testkit.replica_logs import ReplicaLog, partition_of
+
+A, B = BrokerId("a"), BrokerId("b")
+NOW = Instant(1_000 * MS)
+LIMITS = FollowerLimits(jitter_ns=0)
+BATCHES = Batches()
+IGNORED = Wait(None, is_retry=False)
+
+
+class LargestChance:
+    """Always the largest number."""
+
+    def randrange(self, stop):
+        return stop - 1
+
+
+def follower(log, state=None, *, commit=False, limits=LIMITS, rng=None):
+    state = state or partition_of()
+    rng = rng or Random(1)
+    return FollowerCore(B, log, state, is_commit_mode=commit, limits=limits, rng=rng, now=NOW)
+
+
+def head_of(log, **changes):
+    plain = FetchedHead(
+        PARTITION, log.log_end_offset, LeaderEpoch(1), Offset(0), Offset(0), None, None, 0
+    )
+    return plain._replace(**changes)
+
+
+def answered(log, data=b"", *, state=None, **changes):
+    core = follower(log, state)
+    head = head_of(log, leader_epoch=core.state.leader_epoch)._replace(**changes)
+    return core.on_reply(head, data, NOW)
+
+
+# F1 and F2
+
+
+def test_nothing_is_truncated_before_the_leader_answers():
+    # S1: the follower has a record above its high watermark.
+    log = ReplicaLog.of((1, 3), high_watermark=1)
+    core = follower(log, partition_of(leader_epoch=4))
+    expected = FetchPosition(PARTITION, 1, LeaderEpoch(4), Offset(3), Offset(0), 1, Offset(0))
+    assert core.position() == expected
+    assert log.log_end_offset == 3
+
+
+def test_position_of_an_empty_log_has_no_epoch():
+    assert follower(ReplicaLog()).position().last_fetched_epoch is None
+
+
+def test_position_tells_an_epoch_without_records():
+    assert follower(ReplicaLog.of((1, 3), (2, 0))).position().last_fetched_epoch == 2
+
+
+def test_position_tells_what_is_on_disk_in_commit_mode_only():
+    log = ReplicaLog.of((1, 3))
+    log.recovery_point = Offset(2)
+    assert follower(log).position().flushed_offset == 0
+    assert follower(log, commit=True).position().flushed_offset == 2
+
+
+def test_older_metadata_change_nothing():
+    core = follower(ReplicaLog(), partition_of(leader_epoch=3))
+    core.on_state(partition_of(leader_epoch=2), is_commit_mode=False, now=NOW)
+    assert core.position().leader_epoch == 3
+    core.on_state(partition_of(leader_epoch=4), is_commit_mode=True, now=NOW)
+    assert core.position().leader_epoch == 4
+
+
+# What counts as an answer.
+
+
+def test_answer_of_another_epoch_is_dropped():
+    # S15
+    log = ReplicaLog.of((1, 4))
+    state = partition_of(leader_epoch=6)
+    diverging = (LeaderEpoch(1), Offset(2))
+    found = answered(log, state=state, leader_epoch=LeaderEpoch(5), diverging=diverging)
+    assert found == Wait(None, is_retry=True)
+    found = answered(log, state=state, leader_epoch=LeaderEpoch(7), diverging=diverging)
+    assert found == Wait(None, is_retry=True)
+
+
+def test_answer_to_another_offset_is_dropped():
+    log = ReplicaLog.of((1, 4))
+    data = BATCHES.make(3, [b"x"])
+    assert answered(log, data, fetch_offset=Offset(3)) == IGNORED
+    found = answered(log, fetch_offset=Offset(5), diverging=(LeaderEpoch(1), Offset(0)))
+    assert found == IGNORED
+
+
+def test_answer_for_another_partition_is_dropped():
+    log = ReplicaLog.of((1, 4))
+    found = answered(log, partition=PartitionId(1), diverging=(LeaderEpoch(1), Offset(0)))
+    assert found == IGNORED
+
+
+@pytest.mark.parametrize(
+    "error", [error for error in FetchError if error is not FetchError.OFFSET_OUT_OF_RANGE]
+)
+def test_refusal_is_asked_again_later(error):
+    assert answered(ReplicaLog(), error=error) == Wait(error, is_retry=True)
+
+
+# What is let through.
+
+
+def test_records_are_let_through_with_what_the_leader_tells():
+    log = ReplicaLog.of((1, 4))
+    data = BATCHES.make(4, [b"x", b"y"]) + BATCHES.make(6, [b"z"], epoch=2)
+    state = partition_of(leader_epoch=3)
+    found = answered(log, data, state=state, high_watermark=Offset(5), log_start=Offset(2))
+    assert isinstance(found, Append)
+    assert found.data is data
+    assert [header.base_offset for header in found.headers] == [4, 6]
+    assert (found.high_watermark, found.log_start) == (5, 2)
+
+
+def test_high_watermark_never_passes_the_log_end():
+    log = ReplicaLog.of((1, 4))
+    assert answered(log, high_watermark=Offset(9)) == Append(b"", (), Offset(4), Offset(0))
+    found = answered(log, BATCHES.make(4, [b"x"]), high_watermark=Offset(9))
+    assert isinstance(found, Append)
+    assert found.high_watermark == 5
+
+
+def test_high_watermark_may_go_down():
+    log = ReplicaLog.of((1, 4), high_watermark=3)
+    assert answered(log, high_watermark=Offset(1)) == Append(b"", (), Offset(1), Offset(0))
+
+
+def test_log_start_follows_up_to_the_high_watermark_and_never_back():
+    log = ReplicaLog.of((1, 9))
+    log.set_log_start(2)
+    start = answered(log, high_watermark=Offset(6), log_start=Offset(4))
+    assert start == Append(b"", (), Offset(6), Offset(4))
+    ahead = answered(log, high_watermark=Offset(6), log_start=Offset(8))
+    assert ahead == Append(b"", (), Offset(6), Offset(6))
+    behind = answered(log, high_watermark=Offset(1), log_start=Offset(0))
+    assert behind == Append(b"", (), Offset(2), Offset(2))
+
+
+def damaged(data):
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (damaged(BATCHES.make(4, [b"x"])), "checksum"),
+        (BATCHES.make(4, [b"x"])[:-1], "cut off"),
+        (BATCHES.make(5, [b"x"]), "batch at offset 5, not 4"),
+        (BATCHES.make(4, [b"x"]) + BATCHES.make(6, [b"x"]), "begins at offset 6"),
+        (BATCHES.make(4, [b"x"], epoch=1), "leader epoch 1 behind 2"),
+        (BATCHES.make(4, [b"x"], epoch=3) + BATCHES.make(5, [b"x"], epoch=2), "epoch falls"),
+        (BATCHES.make(4, [b"x"], epoch=4), "leader epoch 4 in 3"),
+        (Batches(PartitionId(9)).make(4, [b"x"], epoch=3), "batch of partition 9"),
+    ],
+)
+def test_records_that_do_not_belong_here_are_rejected(data, reason):
+    log = ReplicaLog.of((2, 4))
+    found = answered(log, data, state=partition_of(leader_epoch=3))
+    assert isinstance(found, Rejected)
+    assert reason in found.reason
+
+
+# Where the logs part.
+
+
+def test_divergence_truncates_and_never_below_the_log_start():
+    log = ReplicaLog.of((1, 4))
+    log.set_log_start(3)
+    log.high_watermark = Offset(3)
+    state = partition_of(leader_epoch=9, unclean_epoch=9)
+    assert answered(log, state=state, diverging=(LeaderEpoch(1), Offset(1))) == Truncate(
+        Offset(3), is_below_high_watermark=True
+    )
+
+
+def test_divergence_below_the_high_watermark_is_damage():
+    log = ReplicaLog.of((1, 4), high_watermark=3)
+    found = answered(log, state=partition_of(leader_epoch=9), diverging=(LeaderEpoch(1), Offset(2)))
+    assert isinstance(found, Damaged)
+    assert "offset 2, below the high watermark 3" in found.reason
+
+
+def test_divergence_below_the_high_watermark_after_an_unclean_election_truncates():
+    # S55
+    log = ReplicaLog.of((1, 4), high_watermark=3)
+    state = partition_of(leader_epoch=9, unclean_epoch=8)
+    assert answered(log, state=state, diverging=(LeaderEpoch(1), Offset(2))) == Truncate(
+        Offset(2), is_below_high_watermark=True
+    )
+
+
+def test_records_fetched_since_the_unclean_election_are_not_given_up():
+    log = ReplicaLog.of((1, 4), (8, 2), high_watermark=6)
+    state = partition_of(leader_epoch=9, unclean_epoch=8)
+    found = answered(log, state=state, diverging=(LeaderEpoch(8), Offset(5)))
+    assert isinstance(found, Damaged)
+
+
+@pytest.mark.parametrize("diverging", [(1, 4), (1, 9), (5, 2)])
+def test_divergence_that_leads_nowhere_is_rejected(diverging):
+    epoch, end = diverging
+    log = ReplicaLog.of((1, 4))
+    found = answered(
+        log, state=partition_of(leader_epoch=9), diverging=(LeaderEpoch(epoch), Offset(end))
+    )
+    assert isinstance(found, Rejected)
+
+
+def test_divergence_told_to_an_empty_log_is_rejected():
+    assert isinstance(answered(ReplicaLog(), diverging=(LeaderEpoch(1), Offset(0))), Rejected)
+
+
+# Outside of the leader's log.
+
+
+def out_of_range(log, state, log_start):
+    return answered(
+        log, state=state, error=FetchError.OFFSET_OUT_OF_RANGE, log_start=Offset(log_start)
+    )
+
+
+def test_log_that_ends_below_the_leaders_start_begins_anew_there():
+    # S17
+    log = ReplicaLog.of((1, 40))
+    assert out_of_range(log, partition_of("ac"), 100) == RestartAt(Offset(100))
+
+
+def test_member_of_the_in_sync_set_does_not_begin_anew():
+    log = ReplicaLog.of((1, 40))
+    found = out_of_range(log, partition_of(), 100)
+    assert found == Wait(FetchError.OFFSET_OUT_OF_RANGE, is_retry=True)
+
+
+def test_eligible_leader_that_would_begin_anew_is_damaged():
+    log = ReplicaLog.of((1, 40))
+    assert isinstance(out_of_range(log, partition_of("a", elr="b"), 100), Damaged)
+
+
+def test_leader_that_ends_before_this_log_is_no_reason_to_truncate():
+    log = ReplicaLog.of((1, 40))
+    found = out_of_range(log, partition_of("ac", leader_epoch=2), 0)
+    assert found == Wait(FetchError.OFFSET_OUT_OF_RANGE, is_retry=True)
+
+
+def test_empty_log_goes_back_only_after_an_unclean_election():
+    log = ReplicaLog()
+    log.restart_at(100)
+    clean = partition_of("ac", leader_epoch=9)
+    assert out_of_range(log, clean, 20) == Wait(FetchError.OFFSET_OUT_OF_RANGE, is_retry=True)
+    unclean = partition_of("ac", leader_epoch=9, unclean_epoch=9)
+    assert out_of_range(log, unclean, 20) == RestartAt(Offset(20))
+
+
+def test_log_of_a_newer_epoch_than_the_metadata_is_damaged():
+    log = ReplicaLog.of((7, 40))
+    assert isinstance(out_of_range(log, partition_of(leader_epoch=6), 0), Damaged)
+
+
+# F4
+
+
+def after(ns):
+    return Instant(NOW + ns)
+
+
+def test_silent_leader_is_reported_again_and_again():
+    core = follower(ReplicaLog())
+    assert core.next_suspicion(NOW) == after(LIMITS.silence_ns)
+    assert core.suspicion(NOW, after(LIMITS.silence_ns - 1)) is None
+    assert core.suspicion(NOW, after(LIMITS.silence_ns)) == LIMITS.silence_ns
+    assert core.suspicion(NOW, after(LIMITS.silence_ns + 1)) is None
+    assert core.next_suspicion(NOW) == after(LIMITS.silence_ns + LIMITS.repeat_ns)
+    assert core.suspicion(NOW, after(2 * LIMITS.silence_ns)) == 2 * LIMITS.silence_ns
+
+
+def test_leader_that_answers_in_the_session_is_not_reported():
+    core = follower(ReplicaLog())
+    assert core.suspicion(after(500 * MS), after(1_000 * MS)) is None
+    assert core.suspicion(after(500 * MS), after(1_100 * MS)) == 600 * MS
+
+
+def test_answer_of_another_epoch_is_no_sign_of_life():
+    log = ReplicaLog()
+    core = follower(log, partition_of(leader_epoch=2))
+    core.on_reply(head_of(log, leader_epoch=LeaderEpoch(1)), b"", after(100 * MS))
+    heard_at = after(5_000 * MS)
+    assert core.suspicion(heard_at, after(699 * MS)) is None
+    assert core.suspicion(heard_at, after(700 * MS)) == 600 * MS
+
+
+@pytest.mark.parametrize(
+    ("error", "is_alive"),
+    [
+        (FetchError.NOT_LEADER, False),
+        (FetchError.CORRUPT, False),
+        (FetchError.RECOVERING, True),
+        (FetchError.OFFSET_OUT_OF_RANGE, True),
+    ],
+)
+def test_refusal_of_a_leader_at_work_is_a_sign_of_life(error, is_alive):
+    log = ReplicaLog()
+    core = follower(log)
+    core.on_reply(head_of(log, error=error), b"", NOW)
+    silence = core.suspicion(after(5_000 * MS), after(5_000 * MS))
+    assert (silence is None) == is_alive
+
+
+def test_damaged_records_are_no_sign_of_life_until_good_ones_come():
+    log = ReplicaLog.of((1, 4))
+    core = follower(log)
+    core.on_reply(head_of(log), damaged(BATCHES.make(4, [b"x"])), NOW)
+    assert core.suspicion(after(5_000 * MS), after(5_000 * MS)) == 5_000 * MS
+    core.on_reply(head_of(log), BATCHES.make(4, [b"x"]), NOW)
+    core.repeat_report()
+    assert core.suspicion(after(5_000 * MS), after(5_000 * MS)) is None
+
+
+def test_new_leader_gets_all_its_time():
+    core = follower(ReplicaLog())
+    assert core.suspicion(NOW, after(700 * MS)) is not None
+    core.on_state(partition_of(leader_epoch=2), is_commit_mode=False, now=after(700 * MS))
+    assert core.suspicion(NOW, after(1_299 * MS)) is None
+    assert core.suspicion(NOW, after(1_300 * MS)) == 600 * MS
+
+
+def test_standing_report_is_repeated_for_a_new_metadata_leader():
+    core = follower(ReplicaLog())
+    assert core.suspicion(NOW, after(700 * MS)) is not None
+    core.repeat_report()
+    assert core.suspicion(NOW, after(701 * MS)) is not None
+
+
+def test_reports_of_several_followers_are_spread():
+    limits = FollowerLimits(jitter_ns=50 * MS)
+    core = follower(ReplicaLog(), limits=limits, rng=LargestChance())
+    assert core.suspicion(NOW, after(649 * MS)) is None
+    assert core.suspicion(NOW, after(650 * MS)) == 650 * MS
+    assert core.suspicion(NOW, after(650 * MS + 649 * MS)) is None
+    assert core.suspicion(NOW, after(650 * MS + 650 * MS)) == 1_300 * MS
