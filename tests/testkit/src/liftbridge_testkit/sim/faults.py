@@ -11,6 +11,7 @@ from random import Random
 from typing import Protocol
 
 from liftbridge_testkit.memory_files import Fault
+from liftbridge_testkit.sim.disk import LOG_FILES
 from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
 from liftbridge_testkit.sim.world import Watcher, World
@@ -40,6 +41,7 @@ class FaultPlan:
         duration_ns: Longest time a fault lasts.
         restart_ns: Longest time until an ended process is started again.
         down_max: Machines that may be without a process, or paused, at a time.
+        rot_files: Files that rot; the process is started anew after it.
     """
 
     kinds: tuple[str, ...]
@@ -47,6 +49,7 @@ class FaultPlan:
     duration_ns: int = 3 * SECOND_NS
     restart_ns: int = 2 * SECOND_NS
     down_max: int = 1
+    rot_files: str = LOG_FILES
 
 
 Undo = Callable[[], None]
@@ -58,12 +61,14 @@ class Faults(Watcher):
 
     Attributes:
         is_over: Whether nothing breaks any more; processes are still started again.
+        rotten: Machines whose disk rotted and may refuse to serve.
     """
 
     world: World
     plan: FaultPlan
     atlas: Atlas
     is_over: bool = False
+    rotten: dict[str, None] = field(default_factory=dict)
     random: Random = field(init=False)
     _lasting: dict[int, Undo] = field(default_factory=dict)
     _last: int = 0
@@ -119,8 +124,12 @@ class Faults(Watcher):
     # Watcher: the supervisor.
 
     def on_process_end(self, machine: Machine, reason: str, lost_bytes: int) -> None:
-        """Start it again after a while."""
-        del reason, lost_bytes
+        """Start it again after a while; a disk that it refuses to use is replaced."""
+        del lost_bytes
+        if reason == "failed" and machine.name in self.rotten:
+            self.world.coverage.rare("damaged disk replaced")
+            self.rotten.pop(machine.name)
+            machine.wipe()
         longest = self.plan.restart_ns if not self.is_over else 100 * MILLISECOND_NS
         delay = self.random.randrange(longest)
         self.world.scheduler.after(delay, self._restart, machine, machine.incarnation)
@@ -355,10 +364,14 @@ def _full_disk(faults: Faults) -> Undo | None:
 
 
 def _rot(faults: Faults) -> Undo | None:
-    machine = _any_machine(faults)
-    if not faults.atlas.may_damage(machine) or not machine.files.rot():
+    machine = faults.any_running()
+    if machine is None or not faults.atlas.may_damage(machine):
         return None
-    return nothing
+    machine.kill()
+    where = machine.files.rot(faults.plan.rot_files)
+    faults.world.trace.note(faults.world.now, machine.name, "rot", where)
+    faults.rotten[machine.name] = None
+    return nothing if where else None
 
 
 def _misdirected_write(faults: Faults) -> Undo | None:

@@ -196,6 +196,7 @@ class Life:
         probes = [
             Publisher(self.world, self.calls, self.directory, self.history, plan)
             for plan in self.probes
+            if not self._is_offline(plan)
         ]
         for probe in probes:
             probe.start()
@@ -203,6 +204,13 @@ class Life:
         for probe in probes:
             probe.stop()
         self._expect("outcomes of probes", lambda: all(not one.in_flight for one in probes))
+
+    def _is_offline(self, plan: PublisherPlan) -> bool:
+        """Whether recovery found damage that it must not cut: an operator's business."""
+        partition = self.leader_of(plan.stream, plan.number)
+        is_offline = partition is not None and bool(partition.offline_reason)
+        self.world.coverage.count("world", "partition stays offline", int(is_offline))
+        return is_offline
 
     def _is_all_committed(self) -> bool:
         for machine in self.world.machines.values():

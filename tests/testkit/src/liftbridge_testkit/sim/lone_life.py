@@ -44,7 +44,6 @@ FAULTS = (
     "slow disk",
     "EIO on append",
     "EIO on fsync",
-    "EIO on read",
     "disk full",
 )
 STREAMS = ("s", "t", "u")
@@ -155,7 +154,7 @@ def _add_stream(life: Life, name: str, overrides: StreamOverrides, random: Rando
     )
     life.creates.append(command)
     keys = KEYS if overrides.compact_enabled else ()
-    life.probes.append(PublisherPlan(stream=name, run_max=1, keys=keys))
+    life.probes.append(PublisherPlan(stream=name, run_max=1, keys=keys, think_ns=SECOND_NS))
     for _ in range(random.randrange(1, 3)):
         is_idempotent = not overrides.optimistic_concurrency and random.random() < 0.3
         plan = PublisherPlan(

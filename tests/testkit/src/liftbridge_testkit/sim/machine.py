@@ -61,6 +61,7 @@ class Machine:
         program: The process, `None` when none runs.
         incarnation: Rises whenever a process starts or ends.
         start_count: Processes started so far.
+        disk_number: Disks it had before the present one.
         is_paused: Whether the process gets no turns (SIGSTOP).
         is_stopping: Whether it was asked to stop in order.
         cut_keep: What survives when power goes in the middle of a turn.
@@ -78,6 +79,7 @@ class Machine:
     transport: SimTransport | None = None
     incarnation: int = 0
     start_count: int = 0
+    disk_number: int = 0
     is_paused: bool = False
     is_stopping: bool = False
     cut_keep: Random | None = None
@@ -245,6 +247,7 @@ class Machine:
         )
         ports = Ports(
             broker=self.name,
+            disk_number=self.disk_number,
             start_number=self.start_count,
             shell=self,
             files=self.files,
@@ -351,4 +354,5 @@ class Machine:
         """Give the machine an empty disk; its process is killed."""
         self.kill()
         self.files.wipe()
+        self.disk_number += 1
         self.note("wiped")

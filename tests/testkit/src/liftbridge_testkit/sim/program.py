@@ -43,6 +43,7 @@ class Ports:
 
     Attributes:
         broker: Configured id.
+        disk_number: How many disks this machine had before the present one.
         start_number: How many processes this machine has started, this one included.
         shell: Clock, timer, observer.
         files: The disk.
@@ -54,6 +55,7 @@ class Ports:
     """
 
     broker: BrokerId
+    disk_number: int
     start_number: int
     shell: Shell
     files: SimFiles

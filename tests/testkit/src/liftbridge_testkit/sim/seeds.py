@@ -9,6 +9,7 @@ from typing import Protocol
 from liftbridge_testkit.sim.life import Turns
 from liftbridge_testkit.sim.lone_life import make_lone_life
 from liftbridge_testkit.sim.trace import Sink, Trace
+from liftbridge_testkit.sim.voter_life import make_group_life
 from liftbridge_testkit.sim.world import World
 
 TAIL_LINES = 60
@@ -27,6 +28,7 @@ class Run(Protocol):
 
 WORLDS: Mapping[str, Callable[[int, Trace], Run]] = {
     "lone": make_lone_life,
+    "group": make_group_life,
 }
 """Kinds of worlds; a range of seeds that names none takes them in turn."""
 

@@ -24,6 +24,7 @@ from liftbridge_testkit.sim.clients.calls import Answer, Calls, Lost, Serving
 from liftbridge_testkit.sim.clients.directory import Directory, Place
 from liftbridge_testkit.sim.history import History, Write
 from liftbridge_testkit.sim.scheduler import MILLISECOND_NS
+from liftbridge_testkit.sim.trace import Detail
 from liftbridge_testkit.sim.world import World
 
 RETRY_NS = 50 * MILLISECOND_NS
@@ -235,18 +236,26 @@ class Publisher:
 
         self._calls.call(self.name, place.leader, serve, done)
 
+    def _note(self, what: str, writes: list[Write], *details: Detail) -> None:
+        """A line in the trace about a run."""
+        first = writes[0].identity.sequence
+        self._world.trace.note(self._world.now, self.name, what, f"{first}+{len(writes)}", *details)
+
     def _done(self, place: Place, writes: list[Write], attempt: int, outcome: object) -> None:
         if isinstance(outcome, Acked):
             self._note_acked(writes, outcome)
         elif self.plan.is_idempotent and self._repeats(place, writes, attempt, outcome):
             return
         else:
-            self._give_up(writes, is_refused=attempt == 1 and _is_refused(outcome))
+            is_refused = attempt == 1 and _is_refused(outcome)
+            self._note("refused" if is_refused else "unknown", writes, _text(outcome))
+            self._give_up(writes, is_refused=is_refused)
         self.in_flight -= 1
         self._later()
 
     def _note_acked(self, writes: list[Write], acked: Acked) -> None:
         stored = acked.stored
+        self._note("acked", writes, self.plan.stream, "at", int(stored.base_offset))
         for offset, write in enumerate(writes, stored.base_offset):
             self._history.acked(
                 write,
@@ -280,6 +289,7 @@ class Publisher:
             return False
         if attempt > 1 and self.is_stopped and attempt > 20:
             return False
+        self._note("repeats", writes, _text(outcome))
         self._world.coverage.count("client", "repeated run")
         self._world.scheduler.after(RETRY_NS, self._again, place, writes, attempt + 1)
         return True
@@ -302,6 +312,13 @@ def _is_refused(outcome: object) -> bool:
     if isinstance(outcome, Lost):
         return outcome.is_refused
     return isinstance(outcome, LiftbridgeError) and not isinstance(outcome, _UNKNOWN)
+
+
+def _text(outcome: object) -> str:
+    """Why a run was not acked, for the trace."""
+    if isinstance(outcome, Lost):
+        return outcome.reason
+    return outcome.text if isinstance(outcome, LiftbridgeError) else "no ack asked for"
 
 
 def _gone(place: Place) -> NotFoundError:

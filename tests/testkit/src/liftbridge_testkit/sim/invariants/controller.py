@@ -1,0 +1,123 @@
+"""State of the controller: valid in itself (I11, I12), and epochs that only rise (I17).
+
+All members have one state after one index (I16), so each index is looked at once, at the first
+member that gets there; partitions are values, and only those that changed are looked at.
+"""
+
+from collections.abc import Callable
+
+from liftbridge_broker.controller.state import ClusterState, StreamState, effective_min_isr
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_testkit.sim.broken import BrokenInvariantError
+from liftbridge_testkit.sim.coverage import Coverage
+from liftbridge_testkit.sim.machine import Machine
+from liftbridge_testkit.sim.world import Watcher
+
+
+class ControllerRules(Watcher):
+    """Looks at each new state once.
+
+    Attributes:
+        top: Highest index looked at.
+        states: Last state of each partition, deleted ones too: epochs are never reused.
+    """
+
+    def __init__(
+        self, state_of: Callable[[Machine], ClusterState | None], coverage: Coverage
+    ) -> None:
+        self.top = 0
+        self.states: dict[int, PartitionState] = {}
+        self._broker_epochs: dict[str, int] = {}
+        self._once_enough: dict[int, None] = {}
+        self._state_of = state_of
+        self._coverage = coverage
+
+    def on_turn(self, machine: Machine) -> None:
+        """Look at the state of the member that had a turn, if it is new to the world."""
+        state = self._state_of(machine)
+        if state is None or state.applied_index <= self.top:
+            return
+        self.top = state.applied_index
+        for stream, partition in state.partitions():
+            before = self.states.get(partition.partition_id)
+            if partition != before:
+                self._check_partition(state, stream, partition)
+                if before is not None:
+                    self._check_epochs(before, partition)
+                    self._count(before, partition)
+                self.states[partition.partition_id] = partition
+        for broker in state.brokers.values():
+            known = self._broker_epochs.get(broker.broker, 0)
+            if broker.broker_epoch < known:
+                raise BrokenInvariantError(
+                    "I17", f"broker epoch of {broker.broker}: {known}, then {broker.broker_epoch}"
+                )
+            self._broker_epochs[broker.broker] = broker.broker_epoch
+
+    def _check_partition(
+        self, state: ClusterState, stream: StreamState, partition: PartitionState
+    ) -> None:
+        """I11 and I12."""
+        replicas, isr, elr = set(partition.replicas), set(partition.isr), set(partition.elr)
+        brokers = state.brokers
+        min_isr = effective_min_isr(stream, partition)
+        claims = (
+            (not isr & elr, "isr and elr have members in common"),
+            (isr <= replicas, "isr has members that are no replicas"),
+            (elr <= replicas, "elr has members that are no replicas"),
+            (set(partition.adding) <= replicas, "adding has members that are no replicas"),
+            (
+                partition.leader is None or partition.leader in isr,
+                "the leader is not in sync",
+            ),
+            (
+                all(not brokers[broker].fenced for broker in partition.isr if broker in brokers),
+                "a fenced broker is in sync",
+            ),
+            (not elr or len(isr) < min_isr, "elr though enough are in sync"),
+        )
+        for holds, text in claims:
+            if not holds:
+                raise BrokenInvariantError("I11", f"{text}: {partition}")
+        if len(isr) >= min_isr:
+            self._once_enough[partition.partition_id] = None
+        is_lost = not isr and not elr and partition.partition_id in self._once_enough
+        if is_lost and len(partition.last_known_elr) < min_isr:
+            raise BrokenInvariantError("I12", f"nobody is left to recover from: {partition}")
+
+    @staticmethod
+    def _check_epochs(before: PartitionState, after: PartitionState) -> None:
+        """I17."""
+        for name in ("leader_epoch", "partition_epoch", "unclean_epoch"):
+            if getattr(after, name) < getattr(before, name):
+                raise BrokenInvariantError("I17", f"{name} fell: {before}, then {after}")
+        for broker in after.replicas:
+            old, new = before.replica_epoch(broker), after.replica_epoch(broker)
+            if old is not None and new is not None and new < old:
+                raise BrokenInvariantError(
+                    "I17", f"replica epoch of {broker} fell: {before}, then {after}"
+                )
+        if after.leader != before.leader and after.leader_epoch == before.leader_epoch:
+            raise BrokenInvariantError("I14", f"another leader in one epoch: {before}, {after}")
+
+    def _count(self, before: PartitionState, after: PartitionState) -> None:
+        """Note what happened, for the table of what was met."""
+        count, rare = self._coverage.count, self._coverage.rare
+        if after.leader_epoch != before.leader_epoch and after.leader is not None:
+            count("world", "election")
+        if after.isr != before.isr:
+            count("world", "in-sync set changed")
+        if after.elr and not before.elr:
+            rare("eligible leaders appear")
+        if after.last_known_elr and not before.last_known_elr:
+            rare("last known eligible leaders appear")
+        if after.leader is None and before.leader is not None:
+            rare("partition without a leader")
+        if after.unclean_epoch != before.unclean_epoch:
+            rare("unclean election")
+        if after.leader in before.elr:
+            rare("eligible replica elected")
+        if after.target and not before.target:
+            rare("reassignment begins")
+        if before.target and not after.target:
+            rare("reassignment ends")

@@ -1,0 +1,96 @@
+"""The metadata group (I16, Raft fig. 3): one leader a term, one command an index, one state.
+
+True state is what all members together have told as committed; a member may lag behind it and may
+never contradict it.
+"""
+
+from typing import NamedTuple, cast
+
+from liftbridge_testkit.sim.broken import BrokenInvariantError
+from liftbridge_testkit.sim.machine import Machine
+from liftbridge_testkit.sim.voter import Voter
+from liftbridge_testkit.sim.world import Watcher
+
+ALL_BYTES = 1 << 40
+
+
+class TrueEntry(NamedTuple):
+    """A committed entry: its term and what it holds."""
+
+    term: int
+    data: bytes
+
+
+class RaftRules(Watcher):
+    """Compares every member with the truth.
+
+    Attributes:
+        entries: What is committed at each index, from 1; index 0 holds nothing.
+        leaders: Who led each term.
+        chains: Hash of the state after an index.
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[TrueEntry] = [TrueEntry(0, b"")]
+        self.leaders: dict[int, str] = {}
+        self.chains: dict[int, int] = {}
+        self._checked: dict[tuple[str, int], int] = {}
+
+    def on_turn(self, machine: Machine) -> None:
+        """Look at the member that had a turn."""
+        program = machine.program
+        if program is None or not program.is_ready:
+            return
+        voter = cast("Voter", program)
+        core = voter.consensus.core
+        if core.is_leader and self.leaders.get(core.term) != machine.name:
+            self._on_new_leader(machine, voter)
+        applied = voter.driver.state.applied_index
+        key = (machine.name, machine.incarnation)
+        checked = self._checked.get(key, 0)
+        if applied > checked:
+            self._check_applied(machine, voter, checked, applied)
+            self._checked[key] = applied
+        elif applied < checked:
+            raise BrokenInvariantError(
+                "I16", f"{machine.name} went from index {checked} back to {applied}"
+            )
+
+    def _on_new_leader(self, machine: Machine, voter: Voter) -> None:
+        """Election safety and leader completeness (Raft 5.2, 5.4)."""
+        core = voter.consensus.core
+        other = self.leaders.setdefault(core.term, machine.name)
+        if other != machine.name:
+            raise BrokenInvariantError(
+                "election safety", f"{other} and {machine.name} both lead term {core.term}"
+            )
+        last = len(self.entries) - 1
+        # Logs that agree in one entry agree in all before it, so the last committed one decides.
+        if last and core.term_at(last) != self.entries[last].term:
+            raise BrokenInvariantError(
+                "leader completeness",
+                f"{machine.name} leads term {core.term} with term {core.term_at(last)} at index "
+                f"{last}, where term {self.entries[last].term} is committed",
+            )
+
+    def _check_applied(self, machine: Machine, voter: Voter, checked: int, applied: int) -> None:
+        """State machine safety (Raft 5.4.3), and one state for one history (I16)."""
+        log, entries = voter.log, self.entries
+        low = max(checked + 1, log.first_index)
+        if low <= min(applied, log.last_index):
+            for entry in log.entries(low, min(applied, log.last_index) + 1, ALL_BYTES):
+                index, found = entry.entry_index, TrueEntry(entry.term, entry.data)
+                if index == len(entries):
+                    entries.append(found)
+                elif index < len(entries) and entries[index] != found:
+                    raise BrokenInvariantError(
+                        "state machine safety",
+                        f"{machine.name} applied another entry at index {index}: term "
+                        f"{entry.term}, committed was term {entries[index].term}",
+                    )
+        chain = voter.driver.state.chain
+        known = self.chains.setdefault(applied, chain)
+        if known != chain:
+            raise BrokenInvariantError(
+                "I16", f"the state of {machine.name} after index {applied} differs from others'"
+            )

@@ -1,0 +1,215 @@
+"""A member of the metadata group without partitions, as a program: Raft log, consensus, driver."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from liftbridge_broker.controller.commands import FEATURE_LEVEL, RegisterBroker, UnfenceBroker
+from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.model.ids import BrokerId, Instant
+from liftbridge_broker.node.consensus import RaftConsensus
+from liftbridge_broker.node.metadata import MetadataDriver
+from liftbridge_broker.node.peer_link import PeerLink
+from liftbridge_broker.ports.files import FileEvent, Token
+from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
+from liftbridge_broker.ports.metadata import LeaderChanged
+from liftbridge_broker.ports.transport import Channel
+from liftbridge_broker.raft.configuration import EMPTY
+from liftbridge_broker.raft.environment import RaftOptions
+from liftbridge_broker.raft.types import Configuration, Peer
+from liftbridge_broker.storage.directory import DataDirectory, Identity
+from liftbridge_broker.storage.raft_log import RaftLog
+from liftbridge_testkit.sim.program import Ports
+from liftbridge_testkit.sim.scheduler import MILLISECOND_NS
+
+METADATA_TOKEN = Token(1)
+RETRY_NS = 500 * MILLISECOND_NS
+
+
+def peer_of(broker: str, disk_number: int) -> Peer:
+    """Identity of a machine with its present disk."""
+    return Peer(BrokerId(broker), f"{broker}.{disk_number}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoterSettings:
+    """What every member is told.
+
+    Attributes:
+        bootstrap: The first configuration; for disks that were there from the beginning.
+        options: Times and bounds of Raft.
+        snapshot_entries: Commands between two snapshots.
+    """
+
+    bootstrap: Configuration
+    options: RaftOptions = field(default_factory=RaftOptions)
+    snapshot_entries: int = 64
+
+
+class Voter:
+    """The program; implements `Program`.
+
+    Attributes:
+        me: Identity with the present disk.
+        log: Its log on disk.
+        consensus: The member of the group.
+        driver: Holds the state.
+        is_ready: Whether it was started; a member takes part from then on.
+    """
+
+    log: RaftLog
+    consensus: RaftConsensus
+    driver: MetadataDriver
+
+    def __init__(self, ports: Ports, settings: VoterSettings) -> None:
+        self.ports = ports
+        self.settings = settings
+        self.me = peer_of(ports.broker, ports.disk_number)
+        self.is_ready = False
+        self._incarnation_id = ports.new_id()
+        self._armed: Instant | None = None
+        self._retry_at: Instant | None = None
+        self._is_registering = False
+
+    def start(self) -> None:
+        """Recover and take part."""
+        try:
+            self._open()
+        except LiftbridgeError as error:
+            self.ports.failed(error.text)
+            return
+        self.is_ready = True
+        self._retry_at = self.ports.shell.now()
+        self._arm()
+
+    def _open(self) -> None:
+        ports, shell = self.ports, self.ports.shell
+        directory = DataDirectory.open(
+            ports.files, Identity(self.me.data_dir_id, ports.broker), ("metadata",)
+        )
+        if directory.identity.data_dir_id != self.me.data_dir_id or (
+            directory.is_identity_new and ports.files.exists("metadata")
+        ):
+            # The identity did not survive though the log did: nobody may speak in its name.
+            raise LiftbridgeError("the data directory is another one's")
+        self.log = RaftLog.open(
+            ports.files, bootstrap=EMPTY if ports.disk_number else self.settings.bootstrap
+        )
+        link = PeerLink(ports.transport, self.me.broker, self._incarnation_id)
+        self.consensus, recovered = RaftConsensus.open(
+            self.log,
+            self.me,
+            link,
+            origin=bytes.fromhex(ports.new_id()),
+            sync_token=METADATA_TOKEN,
+            rng=ports.random,
+            now=shell.now(),
+            options=self.settings.options,
+        )
+        self.driver = MetadataDriver(
+            self.consensus,
+            recovered,
+            on_change=lambda _index, _records: None,
+            on_failed=lambda error: ports.failed(error.text),
+            on_snapshot=lambda index, size: self._tell(
+                "metadata_snapshot_taken", {"index": index, "bytes": size}
+            ),
+            on_restored=lambda: self._tell(
+                "metadata_snapshot_installed", {"index": self.driver.state.applied_index}
+            ),
+            on_leader=self._on_leader,
+            snapshot_entries=self.settings.snapshot_entries,
+        )
+
+    def _tell(self, kind: str, fields: Mapping[str, object]) -> None:
+        self.ports.shell.transition(kind, fields)
+
+    def _on_leader(self, change: LeaderChanged) -> None:
+        self._tell("metadata_leader_changed", {"leader": change.leader, "term": change.term})
+
+    def _arm(self) -> None:
+        deadlines = (self.driver.next_deadline(), self._retry_at)
+        deadline = min((at for at in deadlines if at is not None), default=None)
+        if deadline is not None and (self._armed is None or deadline < self._armed):
+            self._armed = deadline
+            self.ports.shell.arm(deadline)
+
+    # A session: registered, then unfenced when it has caught up.
+
+    def _register(self, now: Instant) -> None:
+        self._retry_at = Instant(now + RETRY_NS)
+        mine = self.driver.state.brokers.get(self.me.broker)
+        if self._is_registering or self.consensus.leader is None:
+            return
+        if mine is not None and mine.incarnation_id == self._incarnation_id:
+            if not mine.fenced:
+                return
+            command: RegisterBroker | UnfenceBroker = UnfenceBroker(
+                broker=self.me.broker,
+                broker_epoch=mine.broker_epoch,
+                applied_index=self.driver.state.applied_index,
+            )
+        else:
+            command = RegisterBroker(
+                broker=self.me.broker,
+                incarnation_id=self._incarnation_id,
+                data_dir_id=self.me.data_dir_id,
+                feature_level=FEATURE_LEVEL,
+            )
+        self._is_registering = True
+        self.driver.propose(command, now, self._registered)
+
+    def _registered(self, outcome: object) -> None:
+        del outcome  # the state shows it at the next attempt
+        self._is_registering = False
+
+    # Events.
+
+    def act(self, do: Callable[[], None]) -> None:
+        """Let a client do something with the driver, within a turn."""
+        do()
+        self._arm()
+
+    def on_file_event(self, event: FileEvent, now: Instant, wall_ns: int) -> None:
+        """A sync ended."""
+        del now, wall_ns
+        self.driver.on_file_event(event)
+        self._arm()
+
+    def on_timer(self, now: Instant, wall_ns: int) -> None:
+        """The deadline came."""
+        del wall_ns
+        self._armed = None
+        if not self.is_ready:
+            return
+        if self._retry_at is not None and now >= self._retry_at:
+            self._register(now)
+        self.driver.on_timer(now)
+        self._arm()
+
+    def on_messages(
+        self,
+        subscription: SubscriptionId,
+        arrivals: list[Arrival],
+        payloads: list[bytes],
+        now: Instant,
+        wall_ns: int,
+    ) -> None:
+        """It has no streams."""
+
+    def on_peer(self, channel: Channel, payload: bytes, now: Instant, wall_ns: int) -> None:
+        """A message of the group."""
+        del channel, wall_ns
+        if self.is_ready:
+            self.driver.on_message(payload, now)
+            self._arm()
+
+    def on_link(self, *, connected: bool, now: Instant, wall_ns: int) -> None:
+        """The consensus asks its port whether it is connected."""
+
+    def stop(self, now: Instant, wall_ns: int) -> None:
+        """Stop in order: close the files."""
+        del now, wall_ns
+        if self.is_ready:
+            self.consensus.close()
+        self.is_ready = False
+        self.ports.stopped()
