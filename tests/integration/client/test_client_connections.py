@@ -166,9 +166,18 @@ async def test_dead_and_silent_seeds_cost_a_moment_only(broker, silent_seeds):
     # One timeout is longer than all that is allowed here: silence must not be waited for.
     patient = timedelta(seconds=30)
     async with (
-        asyncio.timeout(15),
+        asyncio.timeout(5),
         connect(",".join(seeds), timeout=patient, retry_time=patient) as lb,
     ):
+        assert [b.port for b in (await lb.metadata()).brokers.values()] == [broker.port]
+
+
+async def test_frozen_broker_does_not_keep_the_others_from_being_asked(broker, mortal_broker):
+    patient = timedelta(seconds=30)
+    seeds = f"{mortal_broker.address},{broker.address}"
+    async with asyncio.timeout(15), connect(seeds, timeout=patient, retry_time=patient) as lb:
+        assert [b.port for b in (await lb.metadata()).brokers.values()] == [mortal_broker.port]
+        mortal_broker.pause()
         assert [b.port for b in (await lb.metadata()).brokers.values()] == [broker.port]
 
 

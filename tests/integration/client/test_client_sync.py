@@ -1,5 +1,6 @@
 """The blocking client against a broker: every call, threads, and its end."""
 
+import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -105,15 +106,19 @@ def test_many_threads_share_a_client(client, name):
 
 def test_closing_ends_calls_that_wait_and_leaves_no_thread(broker, name):
     client = connect_sync(broker.address)
-    with client, ThreadPoolExecutor(1) as pool:
+    with client, ThreadPoolExecutor(2) as pool:
         stream = client.streams.create(name)
         stream.publish(b"a")
         reading = iter(stream.subscribe(start=Start.earliest()))
         assert next(reading).value == b"a"
-        waiting = pool.submit(next, reading)
+        waiting = [
+            pool.submit(next, reading),
+            pool.submit(client._portal.run, asyncio.Event().wait()),
+        ]
         client.close()
-        with pytest.raises(ClosedError):
-            waiting.result(10)
+        for call in waiting:
+            with pytest.raises(ClosedError):
+                call.result(10)
     client.close()
     assert "liftbridge" not in {thread.name for thread in threading.enumerate()}
     with pytest.raises(ClosedError, match="with connect_sync"):
