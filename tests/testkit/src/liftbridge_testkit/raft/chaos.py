@@ -8,7 +8,7 @@ elect a leader and commit at every voter within a bounded time. `Watch` checks a
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from liftbridge_broker.raft.configuration import EMPTY
@@ -51,14 +51,19 @@ class Life:
 
 
 class Chaos:
-    """Drives one cluster by one generator."""
+    """Drives one cluster by one generator; so many voters, or a number by chance."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, voter_count: int = 0, spare_count: int = 2) -> None:
         self.rng = Random(seed)
         self.life = Life(seed)
-        self.cluster = RaftCluster(OPTIONS, seed)
-        count = self.rng.choice((1, 3, 3, 3, 5))
-        self.spares = [peer_of(str(n)) for n in range(count + 1, count + 3)]
+        options = replace(
+            OPTIONS,
+            append_entries_max=self.rng.choice((1, 2, 8)),
+            inflight_messages_max=self.rng.choice((1, 4, 16)),
+        )
+        self.cluster = RaftCluster(options, seed)
+        count = voter_count or self.rng.choice((1, 3, 3, 3, 5))
+        self.spares = [peer_of(str(n)) for n in range(count + 1, count + 1 + spare_count)]
         configuration = Configuration(tuple(peer_of(str(n)) for n in range(1, count + 1)))
         for peer in configuration.voters:
             self.cluster.add(peer, configuration)
@@ -78,10 +83,11 @@ class Chaos:
             (1, self.crash),
             (2, self.restart),
             (1, self.partition),
+            (1, self.depose),
             (1, self.heal),
             (1, self.stall),
             (2, self.compact),
-            (1, self.change_members),
+            (2, self.change_members),
             (1, self.transfer),
             (1, self.stale_copy),
         ]
@@ -95,10 +101,7 @@ class Chaos:
 
     def run(self, steps: int) -> Life:
         """Live for so many steps, then recover."""
-        weights = [weight for weight, _ in self.actions]
-        actions = [action for _, action in self.actions]
-        for action in self.rng.choices(actions, weights, k=steps):
-            action()
+        self.live(steps)
         self.recover()
         self.check_reads()
         watch = self.cluster.watch
@@ -110,6 +113,18 @@ class Chaos:
             committed=watch.last_committed,
         )
         return self.life
+
+    def live(self, steps: int) -> None:
+        """Let so many things happen."""
+        weights = [weight for weight, _ in self.actions]
+        actions = [action for _, action in self.actions]
+        for action in self.rng.choices(actions, weights, k=steps):
+            action()
+
+    def calm(self) -> None:
+        """From now on only messages are lost, while proposals go on."""
+        self.loss = 10
+        self.actions = [(100, self.deliver), (10, self.pass_time), (3, self.propose)]
 
     # --- Faults ---------------------------------------------------------------------------------
 
@@ -216,6 +231,21 @@ class Chaos:
                 self.cluster.cut.add((a, b))
         self.count("partition")
 
+    def depose(self) -> None:
+        """The leader is cut off with one other, or dies: its last entries reach few (fig. 8)."""
+        leader = self.cluster.leader()
+        if leader is None:
+            return
+        self.count("depose")
+        if self.rng.randrange(2):
+            host = self.cluster.hosts[leader.me]
+            host.crash(self.rng.randrange(host.storage.write_count + 1))
+            return
+        others = [peer for peer in self.cluster.hosts if peer != leader.me]
+        friend = self.rng.choice(others)
+        rest = [peer for peer in others if peer != friend]
+        self.cluster.partition([[leader.me, friend], rest])
+
     def heal(self) -> None:
         self.cluster.cut.clear()
 
@@ -238,7 +268,7 @@ class Chaos:
         draw = self.rng.randrange(3)
         if draw == 0:
             change = AddLearner(self.rng.choice(list(self.cluster.hosts)))
-        elif draw == 1 and learners:
+        elif learners and (draw == 1 or self.rng.randrange(3)):
             change = Promote(self.rng.choice(learners))
         else:
             change = Remove(self.rng.choice(voters + learners))

@@ -20,7 +20,7 @@ now in the place of what is expected. The commands:
     run · trace                deliver everything, in order · and print each message
     queue                      print what is on its way, numbered
     deliver F · drop F · copy F   messages by number, or by words of their text
-    forge KIND from=N to=M ...    deliver a message nobody sent
+    forge KIND from=N to=M ... [at=K]   deliver a message nobody sent (to K, whoever it is for)
     elapse MS · sleep MS · tick N   healthy time · time nobody notices · look at the clock
     cut 1 2 | 3 · cut 1>2 · heal
     show [N...]                what the peers are and hold
@@ -296,7 +296,11 @@ class Script:
         self._cluster.network = [m for m in self._cluster.network if id(m) not in gone]
 
     def _do_forge(self, words: list[str]) -> None:
-        self._cluster.deliver(parse_message(words))
+        message = parse_message([word for word in words if not word.startswith("at=")])
+        at = [peer_of(word[3:]) for word in words if word.startswith("at=")]
+        self._cluster.act(
+            at[0] if at else message.target, lambda core: core.step(message, self._cluster.now)
+        )
 
     def _do_cut(self, words: list[str]) -> None:
         if ">" in words[0]:
