@@ -57,16 +57,16 @@ def test_a_move_grows_first(world: ControllerWorld, number: PartitionId) -> None
 def test_s62_a_move_ends_when_what_was_added_is_in_sync(
     world: ControllerWorld, number: PartitionId
 ) -> None:
-    world.ok(move(number, "abd"))
+    world.ok(move(number, "abe"))
     started = world.get(number)
-    world.alter(number, "abcd")
+    world.alter(number, "abce")
 
     after = world.get(number)
-    assert (after.replicas, after.isr, after.leader) == ((A, B, D), (A, B, D), A)
+    assert (after.replicas, after.isr, after.leader) == ((A, B, E), (A, B, E), A)
     assert not after.is_reassigning
     assert (after.leader_epoch, after.partition_epoch) == (world.index, world.index)
     assert after.leader_epoch > started.leader_epoch
-    assert after.replica_epoch(D) == started.replica_epoch(D)
+    assert after.replica_epoch(E) == started.replica_epoch(E)
 
 
 def test_s63_a_move_to_fewer_waits_for_enough_of_them() -> None:
@@ -135,7 +135,7 @@ def test_a_target_names_brokers_that_exist(world: ControllerWorld, number: Parti
 def test_a_move_decided_on_another_state_is_refused(
     world: ControllerWorld, number: PartitionId
 ) -> None:
-    command = move(number, "abd", partition_epoch=world.get(number).partition_epoch)
+    command = move(number, "abe", partition_epoch=world.get(number).partition_epoch)
     world.fence("c")
 
     assert world.refused(command) == "INVALID_PARTITION_EPOCH"
@@ -162,7 +162,7 @@ def test_s68_a_move_does_not_end_with_too_few_in_sync() -> None:
     world.alter(number, "ad")
     assert world.get(number).is_reassigning
     world.unfence("b")
-    world.alter(number, "abd")
+    world.alter(number, "bad")
 
     assert world.pools(number) == ("bd", "", "", "b")
 
