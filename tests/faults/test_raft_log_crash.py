@@ -148,6 +148,7 @@ class Seen(NamedTuple):
 
 def seen(log: RaftLog) -> Seen:
     meta = log.snapshot_meta
+    assert log.first_index <= meta.last_index + 1 <= log.last_index + 1
     behind = tuple(entry for entry in held(log) if entry.entry_index > meta.last_index)
     return Seen(log.hard_state(), meta.last_index, behind)
 

@@ -30,7 +30,10 @@ from liftbridge_broker.ports.metadata import (
     Urgency,
 )
 from liftbridge_broker.raft.environment import RaftOptions
-from liftbridge_broker.raft.types import Peer
+from liftbridge_broker.raft.types import Peer, VoteReply
+from liftbridge_broker.wire.peer import PeerHeader, encode
+from liftbridge_broker.wire.peer_bodies import RaftBody
+from liftbridge_broker.wire.raft import encode_message
 from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.metadata_group import MS, Group
 
@@ -382,16 +385,39 @@ def test_leadership_is_handed_over() -> None:
 # Bad messages.
 
 
-def test_messages_that_are_none_or_of_another_cluster_are_ignored() -> None:
+def forged(group: Group, *, cluster: str, sender: str, said_by: str) -> bytes:
+    """A frame with news of a later term for the leader, as somebody of the group would say it."""
+    peer = group.members[BrokerId(said_by)].peer
+    term = group.leader.running.term + 1
+    news = VoteReply(peer, group.leader.peer, term, is_granted=False)
+    header = PeerHeader(cluster, BrokerId(sender), "run-1", 0, 0, RaftBody())
+    return encode(header, encode_message(news))
+
+
+def test_messages_of_another_cluster_or_in_the_name_of_another_are_ignored() -> None:
     group = three()
     leader = group.leader
-    term = leader.running.term
-    leader.running.on_message(b"rubbish", group.now)
-    assert leader.running.malformed_count == 1
+    one, other = (member.peer.broker for member in group.followers)
+    for bad in (
+        forged(group, cluster="other", sender=one, said_by=one),
+        forged(group, cluster="cluster", sender=other, said_by=one),
+    ):
+        leader.running.on_message(bad, group.now)
+        assert leader.running.is_leader
 
-    for sent in list(group.network.sent):
-        group.deliver(sent)
-    assert leader.running.term == term
+    good = forged(group, cluster="cluster", sender=one, said_by=one)
+    leader.running.on_message(good, group.now)
+    assert not leader.running.is_leader
+
+
+def test_messages_that_cannot_be_read_are_counted() -> None:
+    group = three()
+    header = PeerHeader("cluster", BrokerId("n1"), "run-1", 0, 0, RaftBody())
+
+    group.leader.running.on_message(b"rubbish", group.now)
+    group.leader.running.on_message(encode(header, b"rubbish"), group.now)
+
+    assert group.leader.running.malformed_count == 2
 
 
 # Full and broken disks.

@@ -3,6 +3,7 @@
 import pytest
 
 from liftbridge_broker.errors import CorruptionError, FilesError
+from liftbridge_broker.logformat.checksum import crc32c
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.raft import configuration as configurations
 from liftbridge_broker.raft.types import (
@@ -14,14 +15,20 @@ from liftbridge_broker.raft.types import (
     SnapshotMeta,
 )
 from liftbridge_broker.storage.raft_log import CATCH_UP_ENTRIES, RESERVE_BYTES, RaftLog
-from liftbridge_broker.storage.raft_records import FILE_HEADER_SIZE, RECORD_HEADER_SIZE
-from liftbridge_broker.storage.raft_snapshots import snapshot_of
+from liftbridge_broker.storage.raft_records import (
+    FILE_HEADER_SIZE,
+    RECORD_HEADER_SIZE,
+    RecordKind,
+    encode_record,
+    scan,
+)
+from liftbridge_broker.storage.raft_snapshots import snapshot_of, write_snapshot
+from liftbridge_broker.storage.smallfile import read_version, write_small_file
 from liftbridge_testkit.memory_files import Fault, MemoryFiles
 from liftbridge_testkit.raft_logs import (
     ALONE,
     FIRST_WAL,
     ME,
-    SYNC_TOKEN,
     append,
     entry,
     held,
@@ -134,6 +141,51 @@ def test_configurations_are_followed_and_cut_with_their_entries() -> None:
     assert restarted(files).configuration == ALONE
 
 
+def test_a_cut_carries_the_configuration_that_is_in_force_again() -> None:
+    files = MemoryFiles()
+    log = opened(files, snapshots_kept=1)
+    config = Entry(8, 1, EntryKind.CONFIG, configurations.encode(PAIR))
+    first = [entry(number) for number in range(1, 8)]
+    persist(files, log, [*first, config], HardState(1, ME, 4))
+    log.save_snapshot(4, b"four")
+    persist(files, log, [entry(number, 2) for number in range(6, 11)], HardState(2, None, 10))
+    log.save_snapshot(9, b"nine")
+
+    # Only the file is read that begins with the configuration and cuts it away.
+    files.remove(FIRST_WAL)
+    log = opened(files, snapshots_kept=1)
+
+    assert log.snapshot_meta.configuration == ALONE
+    assert (log.configuration, log.last_index) == (ALONE, 10)
+
+
+@pytest.mark.parametrize(
+    ("kind", "index", "term"),
+    [
+        (RecordKind.COMMAND, 4, 2),
+        (RecordKind.COMMAND, 2, 2),
+        (RecordKind.COMMAND, 3, 1),
+        (RecordKind.CUT, 1, 2),
+        (RecordKind.CUT, 2, 2),
+        (RecordKind.BASE, 1, 2),
+    ],
+)
+def test_whole_records_that_follow_from_nothing_are_refused(
+    kind: RecordKind, index: int, term: int
+) -> None:
+    files = MemoryFiles()
+    log = opened(files)
+    persist(files, log, [entry(1, 2), entry(2, 2)], HardState(2, ME, 2))
+    data = files.content(FIRST_WAL)
+    chain = scan(data, FIRST_WAL).chain
+    payload = bytes(20) if kind is RecordKind.BASE else b""
+    record, _ = encode_record(kind, index, term, payload, synced_bytes=0, chain=chain)
+    files.put(FIRST_WAL, data + record)
+
+    with pytest.raises(CorruptionError, match=f"{kind.name.lower()} of index {index} .* is out of"):
+        opened(files)
+
+
 def test_layout_is_fixed() -> None:
     files = MemoryFiles()
     log = opened(files)
@@ -150,6 +202,16 @@ def test_layout_is_fixed() -> None:
     assert files.content(FIRST_WAL) == bytes.fromhex(
         f"{header}{base}{command}{synced} 7879 {state}{synced} 61006469736b2d61"
     )
+
+
+def test_an_entry_that_recovery_tells_is_durable_from_then_on() -> None:
+    files = MemoryFiles()
+    log = opened(files)
+    log.append([entry(1)], HardState(1, ME, 0))
+    files.kill()
+
+    assert held(opened(files)) == [entry(1)]
+    assert held(restarted(files)) == [entry(1)]
 
 
 def test_a_torn_end_is_cut_and_kept_aside() -> None:
@@ -345,6 +407,34 @@ def test_a_damaged_snapshot_is_replaced_by_the_one_before() -> None:
     assert log.findings == [
         "snapshot metadata/00000000000000000002.snapshot is damaged and not used"
     ]
+
+
+def test_a_snapshot_that_is_not_what_it_says_is_not_used() -> None:
+    sound = snapshot_of(2, 1, ALONE, b"state 2")
+    wrong = (
+        sound._replace(state=b"state 3"),
+        sound._replace(meta=sound.meta._replace(sha256=bytes(32))),
+    )
+    for snapshot in (sound, *wrong):
+        files = MemoryFiles()
+        append(files, opened(files), 1, 2, 3)
+        write_snapshot(files, "metadata", snapshot)
+
+        assert opened(files).snapshot_meta.last_index == (2 if snapshot == sound else 0)
+
+
+def test_a_snapshot_under_another_name_is_not_used() -> None:
+    files = MemoryFiles()
+    append(files, opened(files), 1, 2, 3)
+    write_snapshot(files, "metadata", snapshot_of(2, 1, ALONE, b"state 2"))
+    path = "metadata/00000000000000000002.snapshot"
+    payload = read_version(files, path, path.rpartition("/")[2])
+    assert payload is not None
+    files.remove(path)
+
+    write_small_file(files, "metadata/00000000000000000003.snapshot", payload)
+
+    assert opened(files).snapshot_meta.last_index == 0
 
 
 def test_without_an_intact_snapshot_for_the_log_start_is_refused() -> None:
@@ -551,10 +641,17 @@ def test_closing_leaves_no_handle() -> None:
 def test_a_file_of_another_version_is_refused() -> None:
     files = MemoryFiles()
     opened(files)
-    data = bytearray(files.content(FIRST_WAL))
-    assert len(data) > FILE_HEADER_SIZE
-    files.put("metadata/00000000000000000002.wal", bytes(data))
+    body = b"LBML" + bytes((0, 3)) + files.content(FIRST_WAL)[6 : FILE_HEADER_SIZE - 4]
+    files.put(FIRST_WAL, body + crc32c(body).to_bytes(4, "big"))
+
+    with pytest.raises(CorruptionError, match="header of another version"):
+        opened(files)
+
+
+def test_a_file_under_another_name_is_refused() -> None:
+    files = MemoryFiles()
+    opened(files)
+    files.put("metadata/00000000000000000002.wal", files.content(FIRST_WAL))
 
     with pytest.raises(CorruptionError, match="file 1 under another name"):
         opened(files)
-    assert SYNC_TOKEN == 7
