@@ -8,6 +8,13 @@ from liftbridge_broker.errors import WireError
 from liftbridge_broker.logformat.checksum import crc32c
 from liftbridge_broker.model.ids import BrokerId, LeaderEpoch, MetadataIndex, Offset, PartitionId
 from liftbridge_broker.raft.types import Peer
+from liftbridge_broker.replication.fetching import (
+    FetchBody,
+    FetchedHead,
+    FetchError,
+    FetchPosition,
+    FetchReplyBody,
+)
 from liftbridge_broker.wire.peer import (
     MESSAGE_BYTES_MAX,
     OPEN_MESSAGES_MAX,
@@ -33,14 +40,7 @@ from liftbridge_broker.wire.peer_bodies import (
     RaftBody,
     Silence,
 )
-from liftbridge_broker.wire.peer_fetch import (
-    FetchBody,
-    FetchedHead,
-    FetchErrorCode,
-    FetchPosition,
-    FetchReplyBody,
-    records_of,
-)
+from liftbridge_broker.wire.peer_fetch import records_of
 from liftbridge_proto.internal.v1 import peer_pb2 as pb
 
 FUZZ_COUNT = 100_000
@@ -89,7 +89,7 @@ BODIES: list[Body] = [
         partitions=(
             HEAD,
             HEAD._replace(
-                partition=Q, error=FetchErrorCode.NOT_LEADER, data_bytes=0
+                partition=Q, error=FetchError.NOT_LEADER, data_bytes=0
             ),
             HEAD._replace(diverging=(LeaderEpoch(0), Offset(0)), data_bytes=1),
         ),
@@ -157,6 +157,16 @@ def test_no_header_does_more_than_refuse() -> None:
         assert decode(encode(found))[0] == found
         taken += 1
     assert FUZZ_COUNT // 100 < taken < FUZZ_COUNT
+
+
+def test_every_error_of_a_fetch_comes_back() -> None:
+    heads = tuple(HEAD._replace(error=error, data_bytes=0) for error in FetchError)
+    body = FetchReplyBody(1, 2, is_session_lost=False, partitions=heads)
+
+    assert decode(encode(header(body)))[0].body == body
+    assert {f"FETCH_ERROR_{error.name}": error.value for error in FetchError} == {
+        name: number for name, number in pb.FetchError.items() if number
+    }
 
 
 def test_records_of_a_reply_are_cut_by_its_heads() -> None:

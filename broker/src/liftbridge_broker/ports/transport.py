@@ -21,7 +21,7 @@ class Channel(StrEnum):
 EVERYONE: Final = BrokerId("_all")
 """Target of a message to every broker of the namespace, the sender too; `METADATA` only.
 
-No broker can have this id: ids begin with a letter or digit.
+A broker of this name would be spoken to by everybody.
 """
 
 

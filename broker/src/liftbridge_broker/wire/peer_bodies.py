@@ -11,9 +11,8 @@ from typing import Final, NamedTuple
 from liftbridge_broker.errors import WireError
 from liftbridge_broker.model.ids import BrokerId, LeaderEpoch, MetadataIndex, Offset, PartitionId
 from liftbridge_broker.raft.types import Peer
+from liftbridge_broker.replication.fetching import FetchBody, FetchReplyBody
 from liftbridge_broker.wire.peer_fetch import (
-    FetchBody,
-    FetchReplyBody,
     decode_fetch,
     decode_fetch_reply,
     encode_fetch,

@@ -5,122 +5,34 @@ they are never copied through protobuf.
 """
 
 from collections.abc import Sequence
-from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 from liftbridge_broker.errors import WireError
 from liftbridge_broker.model.ids import LeaderEpoch, MetadataIndex, Offset, PartitionId
+from liftbridge_broker.replication.fetching import (
+    FetchBody,
+    FetchedHead,
+    FetchError,
+    FetchPosition,
+    FetchReplyBody,
+)
 from liftbridge_proto.internal.v1 import peer_pb2 as pb
 
 PARTITIONS_MAX: Final = 1_000_000
 """Partitions of one fetch."""
 
 
-class FetchErrorCode(IntEnum):
-    """Why a leader answers without records; the numbers travel."""
-
-    NOT_LEADER = pb.FETCH_ERROR_NOT_LEADER
-    FENCED_LEADER_EPOCH = pb.FETCH_ERROR_FENCED_LEADER_EPOCH
-    UNKNOWN_LEADER_EPOCH = pb.FETCH_ERROR_UNKNOWN_LEADER_EPOCH
-    STALE_REPLICA_EPOCH = pb.FETCH_ERROR_STALE_REPLICA_EPOCH
-    OFFSET_OUT_OF_RANGE = pb.FETCH_ERROR_OFFSET_OUT_OF_RANGE
-    UNKNOWN_PARTITION = pb.FETCH_ERROR_UNKNOWN_PARTITION
-    NOT_REPLICA = pb.FETCH_ERROR_NOT_REPLICA
-    CORRUPT = pb.FETCH_ERROR_CORRUPT
-    RECOVERING = pb.FETCH_ERROR_RECOVERING
-
-
-_ERRORS: Final[dict[FetchErrorCode, pb.FetchError]] = {
-    FetchErrorCode.NOT_LEADER: pb.FETCH_ERROR_NOT_LEADER,
-    FetchErrorCode.FENCED_LEADER_EPOCH: pb.FETCH_ERROR_FENCED_LEADER_EPOCH,
-    FetchErrorCode.UNKNOWN_LEADER_EPOCH: pb.FETCH_ERROR_UNKNOWN_LEADER_EPOCH,
-    FetchErrorCode.STALE_REPLICA_EPOCH: pb.FETCH_ERROR_STALE_REPLICA_EPOCH,
-    FetchErrorCode.OFFSET_OUT_OF_RANGE: pb.FETCH_ERROR_OFFSET_OUT_OF_RANGE,
-    FetchErrorCode.UNKNOWN_PARTITION: pb.FETCH_ERROR_UNKNOWN_PARTITION,
-    FetchErrorCode.NOT_REPLICA: pb.FETCH_ERROR_NOT_REPLICA,
-    FetchErrorCode.CORRUPT: pb.FETCH_ERROR_CORRUPT,
-    FetchErrorCode.RECOVERING: pb.FETCH_ERROR_RECOVERING,
+_ERRORS: Final[dict[FetchError, pb.FetchError]] = {
+    FetchError.NOT_LEADER: pb.FETCH_ERROR_NOT_LEADER,
+    FetchError.FENCED_LEADER_EPOCH: pb.FETCH_ERROR_FENCED_LEADER_EPOCH,
+    FetchError.UNKNOWN_LEADER_EPOCH: pb.FETCH_ERROR_UNKNOWN_LEADER_EPOCH,
+    FetchError.STALE_REPLICA_EPOCH: pb.FETCH_ERROR_STALE_REPLICA_EPOCH,
+    FetchError.OFFSET_OUT_OF_RANGE: pb.FETCH_ERROR_OFFSET_OUT_OF_RANGE,
+    FetchError.UNKNOWN_PARTITION: pb.FETCH_ERROR_UNKNOWN_PARTITION,
+    FetchError.NOT_REPLICA: pb.FETCH_ERROR_NOT_REPLICA,
+    FetchError.CORRUPT: pb.FETCH_ERROR_CORRUPT,
+    FetchError.RECOVERING: pb.FETCH_ERROR_RECOVERING,
 }
-
-
-class FetchPosition(NamedTuple):
-    """Position of a follower in one partition.
-
-    Attributes:
-        partition: Which one.
-        replica_epoch: Session of the replica.
-        leader_epoch: Epoch in which the follower believes the leader to lead.
-        fetch_offset: First offset it wants.
-        flushed_offset: First offset it has not on disk for sure.
-        last_fetched_epoch: Leader epoch of its last record, `None` when it has none.
-        log_start: First offset it holds.
-    """
-
-    partition: PartitionId
-    replica_epoch: MetadataIndex
-    leader_epoch: LeaderEpoch
-    fetch_offset: Offset
-    flushed_offset: Offset
-    last_fetched_epoch: LeaderEpoch | None
-    log_start: Offset
-
-
-class FetchBody(NamedTuple):
-    """Records wanted by a follower.
-
-    Attributes:
-        session_id: Session, 0 for a new one.
-        session_epoch: Number of this fetch in the session, 0 for a full one.
-        leader_broker_epoch: Registration of the leader that is asked.
-        partitions: Those that are new or whose position changed.
-        forgotten: Those that are no longer wanted.
-    """
-
-    session_id: int
-    session_epoch: int
-    leader_broker_epoch: int
-    partitions: tuple[FetchPosition, ...]
-    forgotten: tuple[PartitionId, ...]
-
-
-class FetchedHead(NamedTuple):
-    """Answer for one partition; its records are in the tail.
-
-    Attributes:
-        partition: Which one.
-        fetch_offset: Offset that was asked for.
-        leader_epoch: Epoch in which the sender leads.
-        high_watermark: First offset not committed.
-        log_start: First offset the leader holds.
-        error: Why there are no records.
-        diverging: Leader epoch and end offset where the logs part, `None` when they agree.
-        data_bytes: Length of its records in the tail.
-    """
-
-    partition: PartitionId
-    fetch_offset: Offset
-    leader_epoch: LeaderEpoch
-    high_watermark: Offset
-    log_start: Offset
-    error: FetchErrorCode | None
-    diverging: tuple[LeaderEpoch, Offset] | None
-    data_bytes: int
-
-
-class FetchReplyBody(NamedTuple):
-    """Answer to a fetch.
-
-    Attributes:
-        session_id: Session, 0 when the leader keeps none.
-        session_epoch: Number of the fetch that is answered.
-        is_session_lost: The session is not known, so a full fetch is needed.
-        partitions: Those with news, in the order of their records.
-    """
-
-    session_id: int
-    session_epoch: int
-    is_session_lost: bool
-    partitions: tuple[FetchedHead, ...]
 
 
 def records_of(body: FetchReplyBody, tail: bytes) -> Sequence[bytes]:
@@ -247,11 +159,11 @@ def _head(found: pb.FetchReply.Partition) -> FetchedHead:
     )
 
 
-def _error(number: int) -> FetchErrorCode | None:
+def _error(number: int) -> FetchError | None:
     if number == pb.FETCH_ERROR_UNSPECIFIED:
         return None
     try:
-        return FetchErrorCode(number)
+        return FetchError(number)
     except ValueError as error:
         raise WireError(f"fetch reply: error {number}") from error
 
