@@ -227,7 +227,11 @@ class RaftConsensus:
             self._refuse(token, UnavailableError(f"more than {PROPOSALS_MAX} changes wait"))
         else:
             self._own.waiting.append(Waiting(token, command, urgency, self._now))
-            self._advance()
+            self._offer_waiting()
+            if self._writing is None:
+                # While a sync runs, proposals gather: its end, or a follower's answer if that comes
+                # first, sends them all at once.
+                self._advance()
 
     def read(self, token: ReadToken) -> None:
         """Ask to be told when the state holds everything that was answered before now."""
