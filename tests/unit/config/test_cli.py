@@ -112,7 +112,11 @@ def test_secrets_are_masked(capsys):
     [
         (["check-config", "--port", "x"], ExitCode.REFUSED, "--port: port: 'x' is not"),
         (["--set", "streams.encryption=true"], ExitCode.REFUSED, "streams.encryption is refused"),
-        (["--raft-bootstrap-peers", "a"], ExitCode.REFUSED, "clustering.raft.bootstrap.peers is"),
+        (
+            ["--raft-bootstrap-peers", "a"],
+            ExitCode.REFUSED,
+            "clustering.raft.bootstrap.peers needs",
+        ),
         (["-c", "/nowhere/x.yaml"], ExitCode.REFUSED, "cannot read /nowhere/x.yaml"),
         (["--set", "port"], ExitCode.USAGE, "--set needs KEY=VALUE"),
         (["--no-such-flag"], ExitCode.USAGE, "--no-such-flag"),

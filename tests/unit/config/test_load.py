@@ -4,6 +4,8 @@ import pytest
 
 from liftbridge_broker.config.load import PROBLEMS_SHOWN_MAX, load
 from liftbridge_broker.config.options import (
+    MINUTE_NS,
+    BootstrapOptions,
     BrokerOptions,
     ClusteringOptions,
     ListenOptions,
@@ -11,6 +13,7 @@ from liftbridge_broker.config.options import (
     LogLevel,
     NatsOptions,
     Origin,
+    ReplicationOptions,
 )
 from liftbridge_broker.config.settings import Kind, Status
 from liftbridge_broker.config.table import SETTINGS
@@ -116,7 +119,12 @@ def test_file_of_the_original_starts_the_broker(file):
         optimistic_concurrency=True,
     )
     assert options.clustering == ClusteringOptions(
-        server_id="foo", namespace="bar", snapshot_retain=5, snapshot_threshold=100
+        server_id="foo",
+        namespace="bar",
+        snapshot_retain=5,
+        snapshot_threshold=100,
+        bootstrap=BootstrapOptions(is_seed=True),
+        replication=ReplicationOptions(lag_ns=MINUTE_NS, fetch_timeout_ns=MINUTE_NS // 2),
     )
     assert options.cursors.partitions == 2
     assert options.cursors.replication_factor == 3
@@ -147,7 +155,7 @@ def test_every_setting_can_be_given_by_environment_without_a_file(setting):
         Kind.INTEGER: "7",
         Kind.BOOLEAN: "false",
         Kind.TEXT: "x",
-        Kind.LIST: "x:4222",
+        Kind.LIST: "x",
         Kind.CHOICE: setting.choices[-1] if setting.choices else "",
         Kind.ADDRESS: "127.0.0.1:7",
     }[setting.kind]
@@ -163,7 +171,14 @@ def test_every_setting_can_be_given_by_environment_without_a_file(setting):
     }
     partners |= {partners[key]: key for key in ("tls.key", "nats.tls.key")}
     partners |= {"nats.password.file": "nats.user"}
+    partners |= {"clustering.raft.bootstrap.peers": "clustering.server.id"}
+    longer = {
+        "clustering.raft.heartbeat.interval": "clustering.raft.election.timeout",
+        "clustering.broker.heartbeat.interval": "clustering.broker.session.timeout",
+    }
     flags = {partners[setting.key]: "y"} if setting.key in partners else {}
+    if setting.key in longer:
+        flags = {longer[setting.key]: "10m"}
     if setting.key == "grpc.max.message.bytes":
         environ[setting.environment_name] = "8MiB"
     options = load(flags=flags, environ=environ, path=None)
@@ -230,7 +245,6 @@ class TestUnbuilt:
             ("tls.client.authz.model", "model.conf"),
             ("tls.client.authz.policy", "policy.csv"),
             ("activity.stream.enabled", "true"),
-            ("clustering.raft.bootstrap.peers", "a,b"),
         ],
     )
     def test_what_would_turn_on_something_unbuilt_stops_the_start(self, key, value):

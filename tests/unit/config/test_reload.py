@@ -18,6 +18,10 @@ BESIDE = {
     "nats.password": {"nats.user": "u", "nats.password": "p"},
     "nats.password.file": {"nats.user": "u"},
     "nats.token": {"nats.token": "t"},
+    "clustering.raft.bootstrap.peers": {"clustering.server.id": "a"},
+    "clustering.raft.heartbeat.interval": {"clustering.raft.election.timeout": "10m"},
+    "clustering.broker.heartbeat.interval": {"clustering.broker.session.timeout": "10m"},
+    "clustering.replica.max.idle.wait": {"clustering.replica.max.leader.timeout": "60m"},
 }
 OTHER = {
     Kind.DURATION: "77s",
@@ -37,6 +41,8 @@ def pair(setting: Setting) -> tuple[BrokerOptions, BrokerOptions]:
     other = OTHER.get(setting.kind) or next(c for c in setting.choices if c != setting.default)
     if setting.key == "grpc.max.header.bytes":
         other = "32KiB"
+    if setting.key == "clustering.raft.max.quorum.size":
+        other = "7"
     old = load(flags=beside, environ={}, path=None)
     return old, load(flags=beside | {setting.key: other}, environ={}, path=None)
 

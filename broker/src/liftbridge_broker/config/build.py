@@ -1,13 +1,12 @@
 """From single values to `BrokerOptions`: derived defaults, rules between settings, conversion."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
+from liftbridge_broker.config.build_cluster import check_clustering, clustering_options
 from liftbridge_broker.config.options import (
     BrokerOptions,
-    ClusteringOptions,
     CursorsOptions,
     DataOptions,
     EffectiveSetting,
@@ -40,10 +39,6 @@ _MESSAGE_OVERHEAD_BYTES: Final = 64 << 10
 _SEGMENT_BYTES_OF_ZERO: Final = 1 << 30
 _SEGMENT_BYTES_MAX: Final = 2 << 30
 _SNAPSHOT_THRESHOLD_DEFAULT: Final = 8192
-
-# Part of subjects and of paths: tokens of NATS without wildcards, separators or spaces.
-_SUBJECT_SAFE: Final = re.compile(r"[!-)+\-0-;=?-\[\]-~]+(\.[!-)+\-0-;=?-\[\]-~]+)*")
-_NAME_LENGTH_MAX: Final = 128
 _NATS_SCHEMES: Final = frozenset({"nats", "tls"})
 
 
@@ -71,7 +66,7 @@ def build_options(given: Mapping[str, GivenValue], notices: Sequence[str]) -> Br
     """
     values = _Values(given)
     _derive(values)
-    _check_names(values)
+    check_clustering(values)
     _check_tls(values)
     _check_nats(values)
     return BrokerOptions(
@@ -99,7 +94,7 @@ def build_options(given: Mapping[str, GivenValue], notices: Sequence[str]) -> Br
             replication_factor=values.number("cursors.stream.replication.factor"),
             auto_pause_ns=values.number("cursors.stream.auto.pause.time"),
         ),
-        clustering=_clustering(values),
+        clustering=clustering_options(values),
         grpc=_grpc(values),
         metrics=_metrics(values),
         limits=_limits(values),
@@ -223,19 +218,6 @@ def _derive_segments(values: _Values) -> None:
     values.put("streams.segment.max.age", max(age_ns, _SECOND_NS) if age_ns else 0)
 
 
-def _check_names(values: _Values) -> None:
-    for key in ("clustering.namespace", "clustering.server.id"):
-        name = values.text(key)
-        if name == "" and key == "clustering.server.id":
-            continue
-        if len(name) > _NAME_LENGTH_MAX or not _SUBJECT_SAFE.fullmatch(name):
-            raise values.refusal(
-                key,
-                f"must be 1 to {_NAME_LENGTH_MAX} visible ASCII characters without "
-                "/, \\, *, > and empty parts between dots",
-            )
-
-
 def _check_tls(values: _Values) -> None:
     """One half of a protection must not pass for the whole."""
     _check_pair(values, "tls.cert", "tls.key")
@@ -346,16 +328,6 @@ def _streams(values: _Values) -> StreamOptions:
         encryption=values.flag("streams.encryption"),
         fsync_policy=FsyncPolicy(values.text("streams.fsync.policy")),
         tombstone_retention_ms=values.milliseconds("streams.tombstone.retention"),
-    )
-
-
-def _clustering(values: _Values) -> ClusteringOptions:
-    return ClusteringOptions(
-        server_id=values.text("clustering.server.id"),
-        namespace=values.text("clustering.namespace"),
-        snapshot_retain=values.number("clustering.raft.snapshot.retain"),
-        snapshot_threshold=values.number("clustering.raft.snapshot.threshold"),
-        record_bytes_max=values.number("clustering.replication.max.bytes"),
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from liftbridge_broker.model.streams import StreamOptions
+from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOptions
 
 SECOND_NS: Final = 1_000_000_000
 MINUTE_NS: Final = 60 * SECOND_NS
@@ -219,23 +219,73 @@ class CursorsOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BootstrapOptions:
+    """What a broker with an empty data directory may do; at most one of them is set.
+
+    Attributes:
+        is_seed: Whether it founds a cluster although others look for one.
+        peers: Brokers that found the cluster together.
+        waits: Whether it only joins.
+    """
+
+    is_seed: bool = False
+    peers: tuple[str, ...] = ()
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationOptions:
+    """Times of replicas, for both sides of each partition.
+
+    Attributes:
+        lag_ns: A replica that is behind for longer leaves the in-sync set if enough others stay.
+        leader_silence_ns: Silence after which a replica reports its leader.
+        idle_wait_ns: How long a leader holds the fetch of a replica that has everything.
+        fetch_timeout_ns: Time after which a fetch counts as lost.
+    """
+
+    lag_ns: int = 700 * MILLISECOND_NS
+    leader_silence_ns: int = 600 * MILLISECOND_NS
+    idle_wait_ns: int = 300 * MILLISECOND_NS
+    fetch_timeout_ns: int = 1_500 * MILLISECOND_NS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusteringOptions:
-    """Identity and metadata.
+    """Identity, metadata, and the life with other brokers.
 
     Attributes:
         server_id: Id of this broker; empty = the one stored in the data directory, or a new one.
             A stored id wins over this one.
         namespace: Prefix of all internal NATS subjects.
+        zone: Zone or rack it stands in, empty when unknown.
         snapshot_retain: Metadata snapshots kept.
         snapshot_threshold: Metadata entries between two snapshots; 0 = the built-in 8192.
         record_bytes_max: Largest stored record, and largest answer to a replica.
+        bootstrap: How a cluster begins.
+        voters_max: Members of the metadata group with a vote.
+        raft_heartbeat_ns: Time between two signs of life of the metadata leader.
+        raft_election_ns: Silence of it before an election.
+        heartbeat_ns: Time between two signs of life of this broker.
+        session_ns: Silence after which a broker is fenced.
+        balance_ns: Time between two looks for leaderships to give back; 0 = never.
+        replication: Times of replicas.
     """
 
     server_id: str = ""
     namespace: str = NAMESPACE_DEFAULT
+    zone: str = ""
     snapshot_retain: int = 2
     snapshot_threshold: int = 8192
     record_bytes_max: int = MIB
+    bootstrap: BootstrapOptions = BootstrapOptions()
+    voters_max: int = 5
+    raft_heartbeat_ns: int = 100 * MILLISECOND_NS
+    raft_election_ns: int = 500 * MILLISECOND_NS
+    heartbeat_ns: int = 150 * MILLISECOND_NS
+    session_ns: int = 1_500 * MILLISECOND_NS
+    balance_ns: int = 5 * MINUTE_NS
+    replication: ReplicationOptions = ReplicationOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Settings of what the broker keeps: streams, limits, clustering, activity, cursors, groups."""
+"""Settings of what the broker keeps: streams, limits, activity, cursors, groups."""
 
 from typing import Final
 
@@ -8,7 +8,6 @@ _MILLISECOND: Final = 1_000_000
 _SECOND: Final = 1_000 * _MILLISECOND
 _MIB: Final = 1 << 20
 
-_NO_REPLICATION: Final = "this version runs one broker without replicas"
 _NO_ACTIVITY: Final = "the activity stream is not available in this version"
 _NO_GROUPS: Final = "consumer groups are not available in this version"
 
@@ -199,122 +198,6 @@ LIMITS: Final = (
         is_original=False,
         is_reloadable=True,
         minimum=_SECOND,
-    ),
-)
-
-CLUSTERING: Final = (
-    Setting(
-        "clustering.server.id",
-        Kind.TEXT,
-        "",
-        "Id of this broker.",
-        derived="the id stored in the data directory, which always wins, otherwise a new one",
-        flags=("--server-id", "--id"),
-    ),
-    Setting(
-        "clustering.namespace",
-        Kind.TEXT,
-        "liftbridge-default",
-        "Prefix of all subjects that belong to the brokers themselves.",
-        flags=("--namespace", "--ns"),
-    ),
-    Setting(
-        "clustering.raft.snapshot.retain",
-        Kind.INTEGER,
-        "2",
-        "Metadata snapshots that are kept.",
-        minimum=1,
-        maximum=1_000,
-    ),
-    Setting(
-        "clustering.raft.snapshot.threshold",
-        Kind.INTEGER,
-        "8192",
-        "Metadata entries between two snapshots; 0 for 8192.",
-    ),
-    Setting(
-        "clustering.raft.cache.size",
-        Kind.INTEGER,
-        "512",
-        "Metadata entries the original keeps in memory.",
-        status=Status.NO_EFFECT,
-        reason="the metadata log is read only at start",
-    ),
-    Setting(
-        "clustering.raft.bootstrap.seed",
-        Kind.BOOLEAN,
-        "false",
-        "Whether this broker founds the cluster when its data directory is empty.",
-        status=Status.NO_EFFECT,
-        reason="a single broker always founds its own cluster",
-        flags=("--raft-bootstrap-seed",),
-    ),
-    Setting(
-        "clustering.raft.bootstrap.peers",
-        Kind.LIST,
-        "",
-        "Ids of the brokers that found the cluster together.",
-        status=Status.REFUSED,
-        reason="clusters of several brokers are not available in this version",
-        flags=("--raft-bootstrap-peers",),
-    ),
-    Setting(
-        "clustering.raft.max.quorum.size",
-        Kind.INTEGER,
-        "0",
-        "Most brokers that vote on metadata.",
-        status=Status.NO_EFFECT,
-        reason=_NO_REPLICATION,
-    ),
-    Setting(
-        "clustering.replica.max.lag.time",
-        Kind.DURATION,
-        "15s",
-        "Time after which a replica that is behind leaves the in-sync set.",
-        status=Status.NO_EFFECT,
-        reason=_NO_REPLICATION,
-    ),
-    Setting(
-        "clustering.replica.max.leader.timeout",
-        Kind.DURATION,
-        "15s",
-        "Time after which a silent leader is reported.",
-        status=Status.NO_EFFECT,
-        reason=_NO_REPLICATION,
-    ),
-    Setting(
-        "clustering.replica.max.idle.wait",
-        Kind.DURATION,
-        "10s",
-        "Longest pause between two fetches of an idle replica.",
-        status=Status.NO_EFFECT,
-        reason=_NO_REPLICATION,
-    ),
-    Setting(
-        "clustering.replica.fetch.timeout",
-        Kind.DURATION,
-        "3s",
-        "Time a fetch of a replica may take.",
-        status=Status.NO_EFFECT,
-        reason=_NO_REPLICATION,
-    ),
-    Setting(
-        "clustering.min.insync.replicas",
-        Kind.INTEGER,
-        "0",
-        "In-sync replicas a partition needs to commit. With 0, two where there are three replicas "
-        "or more, else one; the original needs one.",
-        minimum=0,
-        maximum=1_000,
-        is_reloadable=True,
-    ),
-    Setting(
-        "clustering.replication.max.bytes",
-        Kind.SIZE,
-        "1MiB",
-        "Largest stored message.",
-        minimum=1_024,
-        maximum=256 * _MIB,
     ),
 )
 

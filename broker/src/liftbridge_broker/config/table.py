@@ -7,7 +7,7 @@ the command and the names of environment variables.
 
 from typing import Final
 
-from liftbridge_broker.config import process_settings, stream_settings
+from liftbridge_broker.config import cluster_settings, process_settings, stream_settings
 from liftbridge_broker.config.settings import Setting
 
 SECTIONS: Final[dict[str, tuple[Setting, ...]]] = {
@@ -17,7 +17,7 @@ SECTIONS: Final[dict[str, tuple[Setting, ...]]] = {
     "NATS": process_settings.NATS,
     "Streams": stream_settings.STREAMS,
     "Limits": stream_settings.LIMITS,
-    "Clustering": stream_settings.CLUSTERING,
+    "Clustering": cluster_settings.CLUSTERING,
     "Activity, cursors, groups": stream_settings.FEATURES,
     "Metrics": process_settings.METRICS,
 }

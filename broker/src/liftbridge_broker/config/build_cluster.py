@@ -1,0 +1,138 @@
+"""The part of `BrokerOptions` that makes several brokers one cluster: rules and conversion."""
+
+import re
+from typing import Final, Protocol
+
+from liftbridge_broker.config.options import (
+    BootstrapOptions,
+    ClusteringOptions,
+    ReplicationOptions,
+)
+from liftbridge_broker.errors import ConfigError
+from liftbridge_broker.ports.transport import EVERYONE
+
+VOTERS_DEFAULT: Final = 5
+HEARTBEATS_IN_SESSION: Final = 3
+"""Signs of life that fit into a session at least, so that one may be lost."""
+
+_NAME_LENGTH_MAX: Final = 128
+# Part of subjects and of paths: tokens of NATS without wildcards, separators or spaces.
+_SUBJECT_SAFE: Final = re.compile(r"[!-)+\-0-;=?-\[\]-~]+(\.[!-)+\-0-;=?-\[\]-~]+)*")
+_RAFT: Final = "clustering.raft."
+_REPLICA: Final = "clustering.replica."
+
+
+class ClusterValues(Protocol):
+    """Values by key (`build`)."""
+
+    def is_given(self, key: str) -> bool:
+        """Whether somebody gave the setting."""
+        ...
+
+    def number(self, key: str) -> int:
+        """A whole number."""
+        ...
+
+    def flag(self, key: str) -> bool:
+        """A boolean."""
+        ...
+
+    def text(self, key: str) -> str:
+        """A text, empty without one."""
+        ...
+
+    def items(self, key: str) -> tuple[str, ...]:
+        """A list."""
+        ...
+
+    def refusal(self, key: str, text: str) -> ConfigError:
+        """A refusal that begins with the place of the setting."""
+        ...
+
+
+def check_clustering(values: ClusterValues) -> None:
+    """Refuse names that fit no subject, and settings that contradict each other.
+
+    Raises:
+        ConfigError: The first that does.
+    """
+    _check_name(values, "clustering.namespace", values.text("clustering.namespace"))
+    server_id = values.text("clustering.server.id")
+    if server_id:
+        _check_name(values, "clustering.server.id", server_id)
+    _check_bootstrap(values, server_id)
+    if 2 * values.number(_RAFT + "heartbeat.interval") > values.number(_RAFT + "election.timeout"):
+        raise values.refusal(
+            _RAFT + "election.timeout", f"is less than twice {_RAFT}heartbeat.interval"
+        )
+    heartbeat = values.number("clustering.broker.heartbeat.interval")
+    if HEARTBEATS_IN_SESSION * heartbeat > values.number("clustering.broker.session.timeout"):
+        raise values.refusal(
+            "clustering.broker.session.timeout",
+            f"is less than {HEARTBEATS_IN_SESSION} times clustering.broker.heartbeat.interval",
+        )
+
+
+def _check_name(values: ClusterValues, key: str, name: str) -> None:
+    if len(name) > _NAME_LENGTH_MAX or not _SUBJECT_SAFE.fullmatch(name):
+        raise values.refusal(
+            key,
+            f"must be 1 to {_NAME_LENGTH_MAX} visible ASCII characters without "
+            "/, \\, *, > and empty parts between dots",
+        )
+    if name == EVERYONE and key != "clustering.namespace":
+        raise values.refusal(key, f"cannot be {EVERYONE}, which stands for every broker")
+
+
+def _check_bootstrap(values: ClusterValues, server_id: str) -> None:
+    key = _RAFT + "bootstrap.peers"
+    peers = values.items(key)
+    for peer in peers:
+        _check_name(values, key, peer)
+    if peers and not server_id:
+        # A name made up at the start would stand on no other broker's list.
+        raise values.refusal(key, "needs clustering.server.id")
+    if values.flag(_RAFT + "bootstrap.wait"):
+        other = key if peers else _RAFT + "bootstrap.seed"
+        if peers or values.flag(_RAFT + "bootstrap.seed"):
+            raise values.refusal(_RAFT + "bootstrap.wait", f"and {other} exclude each other")
+
+
+def clustering_options(values: ClusterValues) -> ClusteringOptions:
+    """Identity, metadata, and the life with other brokers."""
+    return ClusteringOptions(
+        server_id=values.text("clustering.server.id"),
+        namespace=values.text("clustering.namespace"),
+        zone=values.text("clustering.zone"),
+        snapshot_retain=values.number(_RAFT + "snapshot.retain"),
+        snapshot_threshold=values.number(_RAFT + "snapshot.threshold"),
+        record_bytes_max=values.number("clustering.replication.max.bytes"),
+        bootstrap=_bootstrap(values),
+        voters_max=values.number(_RAFT + "max.quorum.size") or VOTERS_DEFAULT,
+        raft_heartbeat_ns=values.number(_RAFT + "heartbeat.interval"),
+        raft_election_ns=values.number(_RAFT + "election.timeout"),
+        heartbeat_ns=values.number("clustering.broker.heartbeat.interval"),
+        session_ns=values.number("clustering.broker.session.timeout"),
+        balance_ns=values.number("clustering.leader.balance.interval"),
+        replication=_replication(values),
+    )
+
+
+def _bootstrap(values: ClusterValues) -> BootstrapOptions:
+    peers = values.items(_RAFT + "bootstrap.peers")
+    return BootstrapOptions(
+        is_seed=values.flag(_RAFT + "bootstrap.seed") and not peers,
+        peers=peers,
+        waits=values.flag(_RAFT + "bootstrap.wait"),
+    )
+
+
+def _replication(values: ClusterValues) -> ReplicationOptions:
+    silence_ns = values.number(_REPLICA + "max.leader.timeout")
+    return ReplicationOptions(
+        lag_ns=values.number(_REPLICA + "max.lag.time"),
+        leader_silence_ns=silence_ns,
+        # A held fetch must not pass for a silent leader.
+        idle_wait_ns=min(values.number(_REPLICA + "max.idle.wait"), silence_ns // 2),
+        fetch_timeout_ns=values.number(_REPLICA + "fetch.timeout"),
+    )
