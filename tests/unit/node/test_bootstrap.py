@@ -24,7 +24,9 @@ class Member:
 
     def __init__(self, name, leader, voters):
         self.name = name
-        self.answer = DiscoverReply(f"dir-{name}", False, "id", leader, voters)  # noqa: FBT003
+        self.answer = DiscoverReply(
+            f"dir-{name}", is_empty=False, cluster_id="id", leader=leader, voters=voters
+        )
 
 
 class World:
@@ -177,7 +179,9 @@ def test_peer_that_got_metadata_meanwhile_is_not_counted_as_empty():
     header = PeerHeader("", "b", "start", 0, 0, Discover("dir-b", is_empty=True, cluster_id=""))
     one.on_peer(header)
     assert one.seekers == {"b": peer("b")}
-    reply = DiscoverReply("dir-b", False, "id", None, (peer("b"),))  # noqa: FBT003
+    reply = DiscoverReply(
+        "dir-b", is_empty=False, cluster_id="id", leader=None, voters=(peer("b"),)
+    )
     one.on_peer(PeerHeader("", "b", "start", 0, 0, reply))
     world.run(1_000)
     assert one.beginning is None
