@@ -106,6 +106,19 @@ def test_member_without_a_leader_is_no_cluster_to_join_yet():
     assert one.beginning.configuration == EMPTY
 
 
+@pytest.mark.parametrize("role", [Role.SEED, Role.ALONE])
+def test_no_second_cluster_is_founded_while_the_first_has_no_leader(role):
+    """A seed that lost its disk would otherwise begin anew beside what the others hold."""
+    world = World()
+    world.member("b", None, (peer("b"), Peer("a", "old")))
+    one = world.seek("a", role)
+    world.run(5_000)
+    assert one.beginning is None
+    world.members["b"].answer = Member("b", peer("b"), (peer("b"), Peer("a", "old"))).answer
+    world.run(500)
+    assert one.beginning.configuration == EMPTY
+
+
 def test_two_brokers_that_were_told_nothing_found_nothing():
     world = World()
     world.seek("a", Role.ALONE)

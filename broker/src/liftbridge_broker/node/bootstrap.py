@@ -90,6 +90,7 @@ class Discovery:
         self._send = send
         self._began_at = now
         self._ask_at = now
+        self._is_known = False
         self.beginning: Beginning | None = None
         self.seekers: dict[BrokerId, Peer] = {}
 
@@ -140,6 +141,8 @@ class Discovery:
         if sender == self._me.broker:
             return
         if not is_empty:
+            # It has a cluster, even if that one has no leader now to name.
+            self._is_known = True
             self.seekers.pop(sender, None)
         elif sender in self.seekers or len(self.seekers) < SEEKERS_MAX:
             self.seekers[sender] = Peer(sender, data_dir_id)
@@ -147,7 +150,7 @@ class Discovery:
     def _may_found(self, now: Instant) -> bool:
         if self._role is Role.PEER:
             return all(one in self.seekers for one in self._peers if one != self._me.broker)
-        if now - self._began_at < PATIENCE_NS:
+        if self._is_known or now - self._began_at < PATIENCE_NS:
             return False
         return self._role is Role.SEED or (self._role is Role.ALONE and not self.seekers)
 

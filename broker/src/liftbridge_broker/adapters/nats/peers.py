@@ -21,6 +21,8 @@ _OWN: Final = SubscriptionId(1)
 _ALL: Final = SubscriptionId(2)
 
 TakePeerMessage = Callable[[Channel, bytes], None]
+TakeCall = Callable[[bytes], None]
+"""Takes what somebody said to everyone."""
 
 
 class NatsTransport:
@@ -30,7 +32,8 @@ class NatsTransport:
 
     Args:
         options: Checked by the owner.
-        take: Gets each payload with its channel.
+        take: Gets each payload that was sent to this broker, with its channel.
+        take_call: Gets each payload that was sent to everyone.
         on_change: Called with a reason when the link for metadata went down, and with an empty
             text when it came back.
         observer: Told of transitions of each link.
@@ -43,6 +46,7 @@ class NatsTransport:
         self,
         options: NatsOptions,
         take: TakePeerMessage,
+        take_call: TakeCall,
         on_change: Callable[[str], None],
         observer: Observer,
     ) -> None:
@@ -54,7 +58,7 @@ class NatsTransport:
                 options,
                 channel.value,
                 no_echo=False,
-                deliver=_delivery(channel, take),
+                deliver=_delivery(channel, take, take_call),
                 on_change=on_change if channel is Channel.METADATA else _ignore_change,
                 observer=observer,
             )
@@ -121,13 +125,16 @@ class NatsTransport:
 
 
 def _delivery(
-    channel: Channel, take: TakePeerMessage
+    channel: Channel, take: TakePeerMessage, take_call: TakeCall
 ) -> Callable[[SubscriptionId, list[Arrival], list[bytes]], None]:
     def deliver(
-        _subscription: SubscriptionId, _arrivals: list[Arrival], payloads: list[bytes]
+        subscription: SubscriptionId, _arrivals: list[Arrival], payloads: list[bytes]
     ) -> None:
         for payload in payloads:
-            take(channel, payload)
+            if subscription == _ALL:
+                take_call(payload)
+            else:
+                take(channel, payload)
 
     return deliver
 

@@ -1,0 +1,102 @@
+"""A broker with metadata and those without: who looks is answered, and who is no member asks.
+
+A broker that was let in elsewhere begins with an empty log. It belongs to the group only once the
+leader has added it, so it repeats its wish until its own configuration holds it. The leader may
+have changed by then: each time it asks everybody anew who leads.
+"""
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from liftbridge_broker.model.ids import BrokerId, Instant
+from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.node.peer_link import PeerLink
+from liftbridge_broker.ports.transport import EVERYONE, Channel
+from liftbridge_broker.raft.types import Peer
+from liftbridge_broker.wire.peer import PeerHeader
+from liftbridge_broker.wire.peer_bodies import Discover, DiscoverReply, Join
+
+ASK_NS: Final = 250 * MILLISECOND_NS
+
+
+class Group(Protocol):
+    """The metadata group as this broker knows it (`ports.metadata.MetadataConsensus`)."""
+
+    @property
+    def leader(self) -> Peer | None:
+        """Who leads the group as far as this broker knows."""
+        ...
+
+    @property
+    def voters(self) -> Sequence[Peer]:
+        """Members with a vote."""
+        ...
+
+    @property
+    def learners(self) -> Sequence[Peer]:
+        """Members without a vote."""
+        ...
+
+
+class Joining:
+    """See the module.
+
+    Args:
+        me: This broker with its data directory.
+        group: The metadata group.
+        link: How it speaks to others.
+
+    Attributes:
+        leader: Who leads the cluster that is to be joined, as far as somebody told.
+    """
+
+    def __init__(self, me: Peer, group: Group, link: PeerLink, now: Instant) -> None:
+        """Begin to ask at `now` unless this broker is a member."""
+        self._me = me
+        self._group = group
+        self._link = link
+        self._ask_at = now
+        self.leader: Peer | None = None
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the group has this broker, with a vote or without."""
+        return self._me in self._group.voters or self._me in self._group.learners
+
+    def next_deadline(self) -> Instant | None:
+        """When to ask again; `None` for a member."""
+        return None if self.is_member else self._ask_at
+
+    def on_timer(self, now: Instant) -> None:
+        """Ask who leads, and the leader to be let in."""
+        if self.is_member or now < self._ask_at:
+            return
+        self._ask_at = Instant(now + ASK_NS)
+        if self.leader is not None:
+            wish = Join(self._me.data_dir_id, as_voter=True)
+            self._link.send(BrokerId(self.leader.broker), Channel.METADATA, wish)
+        question = Discover(self._me.data_dir_id, is_empty=False, cluster_id=self._link.cluster_id)
+        self._link.send(EVERYONE, Channel.METADATA, question)
+
+    def on_peer(self, header: PeerHeader, now: Instant) -> None:
+        """Answer a broker that looks for a cluster; take the answers to this one's questions."""
+        body = header.body
+        if header.sender == self._me.broker or not self._link.is_ours(header):
+            return
+        if isinstance(body, Discover):
+            self._link.send(header.sender, Channel.METADATA, self._answer())
+        elif isinstance(body, DiscoverReply) and not self.is_member and body.leader is not None:
+            if self.leader != body.leader:
+                self.leader = body.leader
+                self._ask_at = now
+            # What is sent from now on is told apart from another cluster's.
+            self._link.cluster_id = self._link.cluster_id or body.cluster_id
+
+    def _answer(self) -> DiscoverReply:
+        return DiscoverReply(
+            self._me.data_dir_id,
+            is_empty=False,
+            cluster_id=self._link.cluster_id,
+            leader=self._group.leader,
+            voters=tuple(self._group.voters),
+        )

@@ -1,0 +1,112 @@
+"""How a broker without a place in its cluster gets one, and answers others who look for one."""
+
+from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.node.joining import ASK_NS, Joining
+from liftbridge_broker.node.peer_link import PeerLink
+from liftbridge_broker.ports.transport import EVERYONE, Channel
+from liftbridge_broker.raft.types import Peer
+from liftbridge_broker.wire.peer import PeerHeader, decode
+from liftbridge_broker.wire.peer_bodies import Discover, DiscoverReply, Join
+
+ME, A, B = (Peer(name, f"dir-{name}") for name in ("me", "a", "b"))
+
+
+class Group:
+    """What this broker knows of the metadata group."""
+
+    def __init__(self, leader=None, voters=(), learners=()):
+        self.leader = leader
+        self.voters = voters
+        self.learners = learners
+
+
+class Wire:
+    """A transport that keeps what was sent."""
+
+    is_connected = True
+    payload_bytes_max = 1 << 20
+
+    def __init__(self):
+        self.sent = []
+
+    def send(self, broker, channel, payload):
+        assert channel is Channel.METADATA
+        self.sent.append((broker, decode(payload)[0]))
+
+    def take(self):
+        sent, self.sent = self.sent, []
+        return [(broker, header.body) for broker, header in sent]
+
+
+def begin(group, cluster_id=""):
+    wire = Wire()
+    link = PeerLink(wire, "me", "start", cluster_id)
+    return Joining(ME, group, link, Instant(0)), wire, link
+
+
+def said(sender, body, cluster_id=""):
+    return PeerHeader(cluster_id, sender, "start", 0, 0, body)
+
+
+def reply(leader, cluster_id="id"):
+    return DiscoverReply("dir-a", is_empty=False, cluster_id=cluster_id, leader=leader, voters=())
+
+
+def test_member_asks_nobody():
+    for group in (Group(voters=(A, ME)), Group(voters=(A,), learners=(ME,))):
+        joining, wire, _ = begin(group)
+        joining.on_timer(Instant(0))
+        assert (joining.next_deadline(), wire.take()) == (None, [])
+
+
+def test_member_of_the_same_name_with_another_disk_is_none():
+    joining, wire, _ = begin(Group(voters=(A, Peer("me", "former"))))
+    joining.on_timer(Instant(0))
+    assert [broker for broker, _ in wire.take()] == [EVERYONE]
+
+
+def test_stranger_asks_everyone_then_the_leader_until_it_is_a_member():
+    group = Group()
+    joining, wire, link = begin(group)
+    joining.on_timer(Instant(0))
+    assert wire.take() == [(EVERYONE, Discover("dir-me", is_empty=False, cluster_id=""))]
+    joining.on_peer(said("b", reply(A)), Instant(1))
+    assert joining.next_deadline() == 1
+    joining.on_timer(Instant(1))
+    wish = ("a", Join("dir-me", as_voter=True))
+    assert wish in wire.take()
+    assert link.cluster_id == "id"
+    joining.on_timer(Instant(2))
+    assert wire.take() == []
+    joining.on_timer(Instant(1 + ASK_NS))
+    assert wish in wire.take()
+    group.learners = (ME,)
+    joining.on_timer(Instant(1 + 2 * ASK_NS))
+    assert wire.take() == []
+
+
+def test_stranger_follows_a_change_of_the_leader():
+    joining, wire, _ = begin(Group())
+    joining.on_peer(said("b", reply(A)), Instant(0))
+    joining.on_peer(said("b", reply(None)), Instant(0))
+    assert joining.leader == A
+    joining.on_peer(said("a", reply(B)), Instant(0))
+    joining.on_timer(Instant(0))
+    assert [broker for broker, _ in wire.take()] == ["b", EVERYONE]
+
+
+def test_who_looks_is_told_the_leader_and_the_voters():
+    joining, wire, _ = begin(Group(A, (A, ME)), "id")
+    joining.on_peer(said("c", Discover("dir-c", is_empty=True, cluster_id="")), Instant(0))
+    answer = DiscoverReply("dir-me", is_empty=False, cluster_id="id", leader=A, voters=(A, ME))
+    assert wire.take() == [("c", answer)]
+
+
+def test_own_question_and_those_of_another_cluster_are_not_answered():
+    joining, wire, _ = begin(Group(A, (A, ME)), "id")
+    question = Discover("dir-c", is_empty=False, cluster_id="")
+    joining.on_peer(said("me", question), Instant(0))
+    joining.on_peer(said("c", question, "other"), Instant(0))
+    joining.on_peer(said("c", reply(B)), Instant(0))
+    assert wire.take() == []
+    assert joining.leader is None
