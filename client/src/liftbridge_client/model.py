@@ -4,19 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Literal, NamedTuple
+from typing import Generic, Literal, NamedTuple
+
+from typing_extensions import TypeVar
 
 from liftbridge_client.errors import LiftbridgeError, UsageError
 
-if TYPE_CHECKING:
-    # Its `default` (PEP 696) lets `Message` alone mean `Message[bytes]`; checkers bring it along.
-    from typing_extensions import TypeVar
-
-    Value = TypeVar("Value", default=bytes)
-else:
-    from typing import TypeVar
-
-    Value = TypeVar("Value")
+Value = TypeVar("Value", default=bytes)
+"""Type of values; `Message` alone means `Message[bytes]` (PEP 696)."""
 
 AckPolicy = Literal["leader", "all", "none"]
 FsyncPolicy = Literal["never", "interval", "commit", "auto"]
