@@ -1,7 +1,9 @@
 """A broker with a NATS server inside, as a child process of a command, on 127.0.0.1 only."""
 
 import asyncio
+import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from liftbridge_client.aio.client import connect
+from liftbridge_client.cli.output import say
 from liftbridge_client.errors import LiftbridgeError, ServerError, UsageError
 
 HOST: Final = "127.0.0.1"
@@ -19,9 +22,9 @@ READY_SECONDS_MAX: Final = 30.0
 STOP_SECONDS_MAX: Final = 15.0
 POLL_SECONDS: Final = 0.05
 LOG_LINES: Final = 3
-HELD_SECONDS_MAX: Final = 3.0
+HELD_SECONDS_MAX: Final = 10.0
 """How long a start waits for a data directory that an ending broker still holds."""
-HELD_POLL_SECONDS: Final = 0.3
+HELD_LOOK_SECONDS: Final = 1.0
 
 OWN_VARIABLES: Final = (
     "LIFTBRIDGE_CONFIG",
@@ -32,7 +35,7 @@ OWN_VARIABLES: Final = (
 """Variables of the command, which the broker would take for settings of its own."""
 
 _SAID: Final = "liftbridge-broker: "
-_HELD: Final = "is in use by process"
+_HELD: Final = re.compile(r"is in use by process (\d+)")
 
 # Runs between fork and exec in a fresh interpreter: on Linux the child gets SIGTERM when its parent
 # dies, however it dies (PR_SET_PDEATHSIG is 1). A parent that died before is seen by its number.
@@ -65,6 +68,17 @@ def free_port(wanted: int = 0) -> int:
     return port
 
 
+def _exists(pid: int) -> bool:
+    """Whether there is a process, which may belong to somebody else."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def find_program() -> Path:
     """The broker's program: beside this Python, or on PATH.
 
@@ -89,7 +103,18 @@ class LocalBroker:
         metrics_port: Where it serves metrics.
     """
 
-    def __init__(self, data_dir: Path, *, port: int, nats_port: int, metrics_port: int) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        port: int,
+        nats_port: int,
+        metrics_port: int,
+        held_seconds: float = HELD_SECONDS_MAX,
+    ) -> None:
+        self._held_seconds = held_seconds
+        self._held_until = 0.0
+        self._is_waiting = False
         self.data_dir = data_dir
         self.log_path = data_dir / "broker.log"
         self.port = port
@@ -139,18 +164,14 @@ class LocalBroker:
         """
         command = self._command()
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        loop = asyncio.get_running_loop()
-        held_until = loop.time() + HELD_SECONDS_MAX
-        is_ready = False
+        self._is_waiting = is_ready = False
+        self._held_until = asyncio.get_running_loop().time() + self._held_seconds
         self._spawn(command)
         try:
             async with asyncio.timeout(READY_SECONDS_MAX):
                 while not await self._serves():
                     if self.exit_code is not None:
-                        told = self._last_words()
-                        if _HELD not in told or loop.time() > held_until:
-                            raise ServerError(f"the broker ended at its start: {told}")
-                        await asyncio.sleep(HELD_POLL_SECONDS)
+                        await self._until_data_is_free()
                         self._spawn(command)
                     await asyncio.sleep(POLL_SECONDS)
             is_ready = True
@@ -159,6 +180,26 @@ class LocalBroker:
         finally:
             if not is_ready:
                 self.kill()
+
+    async def _until_data_is_free(self) -> None:
+        """Wait for the end of the broker that holds the data directory, for a while.
+
+        Raises:
+            ServerError: It held it for too long, or the start failed for another reason.
+        """
+        told = self._last_words()
+        holder = _HELD.search(told)
+        now = asyncio.get_running_loop().time()
+        if holder is None or now > self._held_until:
+            raise ServerError(f"the broker ended at its start: {told}")
+        if not self._is_waiting:
+            self._is_waiting = True
+            say(f"liftbridge: waiting for process {holder[1]}, which holds {self.data_dir}")
+        # A process that ended may stay in the table, where nobody reaps it: look now and then.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HELD_LOOK_SECONDS):
+                while _exists(int(holder[1])):  # noqa: ASYNC110 - a process is no event
+                    await asyncio.sleep(POLL_SECONDS)
 
     def _spawn(self, command: list[str]) -> None:
         environment = {k: v for k, v in os.environ.items() if k not in OWN_VARIABLES}
