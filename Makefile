@@ -44,6 +44,9 @@ test: install ## All gates and all tests, fast ones first; fails if any of them 
 check: install ## Quick gates for every change: format, lint, imports, types, meta and unit tests
 	@$(MAKE) -k format-check lint prose imports types meta unit
 
+sim: install ## Simulate clusters, seeds from SEEDS=a:b (0:200), of all worlds or WORLD=name
+	@$(PY) -m liftbridge_testkit.sim --seeds $(or $(SEEDS),0:200) $(if $(WORLD),--world $(WORLD))
+
 bench: install ## Measure this broker beside NATS JetStream and print the table
 	@$(PY) tests/bench/run.py
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from random import Random
 
+from liftbridge_broker.adapters.memory.inodes import File
 from liftbridge_broker.errors import FilesError
 from liftbridge_broker.ports.files import FileHandle, Token
 from liftbridge_testkit.memory_files import MemoryFiles
@@ -50,6 +51,8 @@ class SimFiles(MemoryFiles):
             differ from the disk until then.
         misdirected: Pattern of the file whose next append lands in another one; empty for none.
         misdirected_count: How often that has happened.
+        lying: Pattern of files whose syncs are answered and not done, as by a disk that keeps its
+            cache to itself; empty for none.
     """
 
     def __init__(self, random: Random) -> None:
@@ -61,6 +64,7 @@ class SimFiles(MemoryFiles):
         self.failed_sync_count = 0
         self.misdirected = ""
         self.misdirected_count = 0
+        self.lying = ""
         self._chance = random
 
     def try_read(self, handle: FileHandle, position: int, length: int) -> bytes | None:
@@ -124,6 +128,10 @@ class SimFiles(MemoryFiles):
         self.misdirected = ""
         self.misdirected_count += 1
         return True
+
+    def _sync(self, file: File, path: str, sequence: int) -> None:
+        is_done = not (self.lying and fnmatchcase(path, self.lying))
+        super()._sync(file, path, sequence if is_done else 0)
 
     def _meet_fault(self, operation: str, path: str) -> None:
         try:

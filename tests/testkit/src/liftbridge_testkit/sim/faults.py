@@ -16,6 +16,9 @@ from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
 from liftbridge_testkit.sim.world import Watcher, World
 
+REFUSED_MAX = 3
+"""Starts that must fail at once, one after the other, before an operator replaces a disk."""
+
 HOUR_NS = 3_600 * SECOND_NS
 
 
@@ -61,17 +64,16 @@ class Faults(Watcher):
 
     Attributes:
         is_over: Whether nothing breaks any more; processes are still started again.
-        rotten: Machines whose disk rotted and may refuse to serve.
     """
 
     world: World
     plan: FaultPlan
     atlas: Atlas
     is_over: bool = False
-    rotten: dict[str, None] = field(default_factory=dict)
     random: Random = field(init=False)
     _lasting: dict[int, Undo] = field(default_factory=dict)
     _last: int = 0
+    _refused: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.random = self.world.new_random()
@@ -124,12 +126,17 @@ class Faults(Watcher):
     # Watcher: the supervisor.
 
     def on_process_end(self, machine: Machine, reason: str, lost_bytes: int) -> None:
-        """Start it again after a while; a disk that it refuses to use is replaced."""
+        """Start it again after a while; a disk that it keeps refusing to use is replaced."""
         del lost_bytes
-        if reason == "failed" and machine.name in self.rotten:
-            self.world.coverage.rare("damaged disk replaced")
-            self.rotten.pop(machine.name)
-            machine.wipe()
+        if reason == "failed" and machine.started_at == self.world.now:
+            refused = self._refused.get(machine.name, 0) + 1
+            if refused >= REFUSED_MAX and self.atlas.may_damage(machine):
+                self.world.coverage.rare("damaged disk replaced")
+                machine.wipe()
+                refused = 0
+            self._refused[machine.name] = refused
+        else:
+            self._refused[machine.name] = 0
         longest = self.plan.restart_ns if not self.is_over else 100 * MILLISECOND_NS
         delay = self.random.randrange(longest)
         self.world.scheduler.after(delay, self._restart, machine, machine.incarnation)
@@ -370,7 +377,6 @@ def _rot(faults: Faults) -> Undo | None:
     machine.kill()
     where = machine.files.rot(faults.plan.rot_files)
     faults.world.trace.note(faults.world.now, machine.name, "rot", where)
-    faults.rotten[machine.name] = None
     return nothing if where else None
 
 

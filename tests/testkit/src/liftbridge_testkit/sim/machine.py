@@ -61,6 +61,7 @@ class Machine:
         program: The process, `None` when none runs.
         incarnation: Rises whenever a process starts or ends.
         start_count: Processes started so far.
+        started_at: True time of the last start.
         disk_number: Disks it had before the present one.
         is_paused: Whether the process gets no turns (SIGSTOP).
         is_stopping: Whether it was asked to stop in order.
@@ -79,6 +80,7 @@ class Machine:
     transport: SimTransport | None = None
     incarnation: int = 0
     start_count: int = 0
+    started_at: int = -1
     disk_number: int = 0
     is_paused: bool = False
     is_stopping: bool = False
@@ -234,6 +236,7 @@ class Machine:
             return
         self.incarnation += 1
         self.start_count += 1
+        self.started_at = self.world.scheduler.now
         self._armed += 1
         self._disk_free_at = 0
         self.is_stopping = False

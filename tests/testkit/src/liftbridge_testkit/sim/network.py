@@ -368,7 +368,8 @@ class Network:
         if key in self._cuts or not target.is_up:
             return
         conditions, random, now = self.conditions, self.random, self.scheduler.now
-        delay = conditions.delay_ns_min + random.randrange(conditions.delay_ns_jitter + 1)
+        # Twice as fast as `randrange`, and this is the hottest draw of all.
+        delay = conditions.delay_ns_min + int(random.random() * conditions.delay_ns_jitter)
         if conditions.spike_ppm and random.randrange(PPM) < conditions.spike_ppm:
             delay += conditions.spike_ns
         delay += self._slow.get(key, 0) if self._slow else 0

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from time import perf_counter
+from time import process_time
 from traceback import format_exception
 from typing import Protocol
 
@@ -42,7 +42,7 @@ class SeedResult:
         kind: Kind of world.
         events: Turns of processes.
         virtual_ns: Simulated time.
-        seconds: Real time.
+        seconds: Time of the processor.
         trace_hash: Hash of everything that happened.
         counts: What was met, see `Coverage`.
         failure: What broke, with the last lines of the trace; empty when nothing did.
@@ -68,18 +68,27 @@ def replay_command(seed: int, kind: str) -> str:
     return f"python -m liftbridge_testkit.sim --replay {seed} --world {kind} --verbose"
 
 
-def run_seed(seed: int, kind: str = "", sink: Sink | None = None) -> SeedResult:
+def run_seed(
+    seed: int,
+    kind: str = "",
+    sink: Sink | None = None,
+    prepare: Callable[[World], None] | None = None,
+) -> SeedResult:
     """Run one seed to its end or to what it breaks.
 
     Args:
         seed: Where all chance comes from.
         kind: Kind of world, of `WORLDS`; empty takes the seed's own.
         sink: Gets every line of the trace; `None` keeps only the last ones.
+        prepare: Changes something about the world before it begins: what proofs of the simulator
+            itself break on purpose.
     """
     kind = kind or kind_of(seed)
     trace = Trace(sink)
-    began = perf_counter()
+    began = process_time()
     life = WORLDS[kind](seed, trace)
+    if prepare is not None:
+        prepare(life.world)
     failure = ""
     try:
         life.run()
@@ -97,7 +106,7 @@ def run_seed(seed: int, kind: str = "", sink: Sink | None = None) -> SeedResult:
         kind,
         life.turns.count,
         life.world.now,
-        perf_counter() - began,
+        process_time() - began,
         trace.hash,
         dict(life.world.coverage.counts),
         failure,

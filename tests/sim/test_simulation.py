@@ -1,0 +1,111 @@
+"""A slice of the simulator's seeds: fixed ones, those that once found a fault, and its own proofs.
+
+`make sim SEEDS=a:b` runs as many as there is time for; a failing seed prints what replays it.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from liftbridge_testkit.sim.broken import BrokenInvariantError
+from liftbridge_testkit.sim.cli import main, seed_range
+from liftbridge_testkit.sim.coverage import Coverage
+from liftbridge_testkit.sim.floors import floors_for
+from liftbridge_testkit.sim.seeds import WORLDS, kind_of, run_seed
+from liftbridge_testkit.sim.world import Watcher
+
+SEEDS = 30
+SHARDS = 3
+REGRESSION_SEEDS = {
+    # An error of the disk in a reader that was woken by a publish answered the publish.
+    "lone": (1, 11, 95, 1030, 1152, 2049),
+    "group": (10, 57),
+}
+"""Seeds that found a fault when they were first run, in the product or in the simulator."""
+
+
+class Planted(Watcher):
+    """Finds something wrong at once."""
+
+    def on_turn(self, machine):
+        del machine
+        raise BrokenInvariantError("I0", "planted")
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+@pytest.mark.parametrize("kind", sorted(WORLDS))
+def test_no_seed_breaks_a_promise(kind, shard):
+    size = SEEDS // SHARDS
+    results = [run_seed(seed, kind) for seed in range(shard * size, (shard + 1) * size)]
+    assert [one.failure for one in results if one.failure] == []
+    assert sum(one.events for one in results) > 500 * size
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed"), [(kind, seed) for kind, seeds in REGRESSION_SEEDS.items() for seed in seeds]
+)
+def test_seed_that_once_found_a_fault_passes(kind, seed):
+    assert run_seed(seed, kind).failure == ""
+
+
+@pytest.mark.parametrize("kind", sorted(WORLDS))
+def test_same_seed_is_the_same_life_under_another_hash_seed(kind):
+    command = [sys.executable, "-m", "liftbridge_testkit.sim", "--replay", "3", "--world", kind]
+    told = set()
+    for hash_seed in ("1", "2"):
+        result = subprocess.run(
+            command,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            check=True,
+            timeout=100,
+        )
+        told.add(result.stdout.splitlines()[-1])
+    assert len(told) == 1
+    assert b"trace hash" in told.pop()
+
+
+def test_other_seed_is_another_life():
+    assert run_seed(3, "group").trace_hash != run_seed(4, "group").trace_hash
+
+
+@pytest.mark.parametrize(("kind", "files"), [("lone", "streams/*.log"), ("group", "metadata/*")])
+def test_seeds_notice_a_disk_that_lies_about_syncs(kind, files):
+    """A simulator that cannot fail proves nothing: without durability it must find losses."""
+
+    def lie(world):
+        for machine in world.machines.values():
+            machine.files.lying = files
+
+    assert any(run_seed(seed, kind, prepare=lie).failure for seed in range(12))
+
+
+def test_seeds_alternate_between_the_kinds_of_worlds():
+    assert {kind_of(seed) for seed in range(len(WORLDS))} == set(WORLDS)
+
+
+def test_range_of_seeds_is_read():
+    assert seed_range("3:6") == range(3, 6)
+    assert seed_range("7") == range(7, 8)
+
+
+def test_command_tells_rate_coverage_and_floors(capsys):
+    assert main(["--seeds", "0:2", "--workers", "1"]) == 0
+    told = capsys.readouterr().out
+    assert "events/s a core, 0 failed" in told
+    assert "acked record" in told
+
+
+def test_floors_scale_with_the_range_and_small_ranges_have_none():
+    assert floors_for({"lone": 50}) == {}
+    half, whole = floors_for({"lone": 500}), floors_for({"lone": 1_000})
+    assert half["client", "acked record"] * 2 == whole["client", "acked record"]
+    assert Coverage().below(whole)
+
+
+def test_failure_prints_what_replays_it():
+    failure = run_seed(5, "lone", prepare=lambda world: world.watchers.append(Planted())).failure
+    assert "BrokenInvariantError: I0: planted" in failure
+    assert failure.endswith("--replay 5 --world lone --verbose")
