@@ -146,7 +146,7 @@ class PublishBatchCall:
 
     def _publish(self, request: data_pb2.PublishBatchRequest, acks: _BatchAck) -> None:
         node = self.context.node
-        partition = node.find_for_publish(request.stream, request.partition)
+        partition = node.find_led(request.stream, request.partition)
         values = list(request.values)
         acks.count = len(values)
         keys = list(request.keys)
@@ -246,7 +246,7 @@ class FetchBatchesCall:
             self._call.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
             return
         node = self._context.node
-        partition = node.find_for_publish(request.stream, request.partition)
+        partition = node.find_led(request.stream, request.partition)
         wanted = BulkRange(
             Offset(request.start_offset),
             Offset(request.end_offset),

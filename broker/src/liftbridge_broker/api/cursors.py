@@ -77,6 +77,6 @@ class CursorService:
             raise InternalError("Cursors stream does not exist")
         number = cursors_partition(key, len(stream.partitions))
         partition = node.partitions.get(stream.partitions[number].partition_id)
-        if partition is None:
+        if partition is None or not partition.is_led:
             raise NotLeaderError(f"Server not leader for cursors partition {number}")
         return partition

@@ -189,7 +189,7 @@ class DataService:
         response = data_pb2.PartitionBoundsResponse()
         timestamp = request.timestamp if request.HasField("timestamp") else None
         for number in numbers:
-            partition = node.find_for_publish(request.stream, number)
+            partition = node.find_led(request.stream, number)
             _fill_bounds(partition, timestamp, response.partitions.add())
         _reply(call, response)
 

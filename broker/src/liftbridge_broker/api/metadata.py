@@ -83,7 +83,7 @@ class MetadataService:
         if state is None:
             raise NotFoundError("partition not found")
         partition = node.partitions.get(state.partition_id)
-        if partition is None or partition.is_paused:
+        if partition is None or not partition.is_led or partition.is_paused:
             raise FailedPreconditionError("The request should be sent to partition leader")
         response = api_pb2.FetchPartitionMetadataResponse()
         self._fill(state, response.metadata)

@@ -13,6 +13,7 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.node.intake import stamp_of
 from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.remote import RemotePartition
 from liftbridge_broker.node.runs import POLICY_NONE, PublishRun, Stored, Ticket
 from liftbridge_broker.node.subjects import SubjectPublish, Waiter
 from liftbridge_broker.wire.acks import inbox_frame
@@ -32,7 +33,7 @@ class _UnaryAck:
         self,
         context: Context,
         call: Call,
-        partition: Partition,
+        partition: Partition | RemotePartition,
         request: api_pb2.PublishRequest,
         *,
         waits: bool,
@@ -100,7 +101,7 @@ class PublishService:
         tickets = [Ticket(request.ackPolicy, sink)]
         node = self._context.node
         if request.ackInbox and request.ackPolicy != POLICY_NONE:
-            inbox = partition.intake.acks_for(partition.subject)
+            inbox = partition.acks_for(partition.subject)
             inbox.entries.append(
                 (0, request.ackInbox, request.correlationId.encode(), request.ackPolicy)
             )
@@ -125,7 +126,7 @@ class PublishService:
                 raise sink.error
             call.reply(NO_ACK)
 
-    def _find(self, request: api_pb2.PublishRequest) -> Partition:
+    def _find(self, request: api_pb2.PublishRequest) -> Partition | RemotePartition:
         if not request.stream:
             raise InvalidRequestError("no stream provided")
         partition = self._context.node.find_for_publish(request.stream, request.partition)

@@ -29,6 +29,7 @@ from liftbridge_broker.errors import (
 from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.node.intake import stamp_of
 from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.remote import RemotePartition
 from liftbridge_broker.node.runs import POLICY_NONE, PublishRun, Stored, Ticket
 from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_proto import api_pb2
@@ -68,7 +69,7 @@ class _RunAcks:
     def __init__(
         self,
         owner: "PublishAsyncCall",
-        partition: Partition,
+        partition: Partition | RemotePartition,
         policy: int,
         correlation_ids: list[bytes],
         received: Instant,
@@ -186,7 +187,7 @@ class PublishAsyncCall:
 
     def _publish_run(
         self,
-        partition: Partition,
+        partition: Partition | RemotePartition,
         policy: int,
         requests: list[api_pb2.PublishRequest],
         now: Instant,
@@ -296,7 +297,7 @@ def _headers_of(
     return list(headers) if any(headers) else None
 
 
-def check_publish(partition: Partition, policy: int) -> None:
+def check_publish(partition: Partition | RemotePartition, policy: int) -> None:
     """Refuse what no message of this policy may do to the partition (order of spec 1.6).
 
     Raises:

@@ -32,7 +32,7 @@ from liftbridge_broker.model.ids import (
 )
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions
-from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.partition import LEADER_CHANGED, Partition
 from liftbridge_broker.storage.store import LogStore
 
 
@@ -54,6 +54,12 @@ class PartitionOwner(Protocol):
 
     def open_partition(self, stream: StreamState, state: PartitionState, now: Instant) -> None:
         """Serve a partition."""
+        ...
+
+    def assign_role(
+        self, partition: Partition, stream: StreamState, state: PartitionState, now: Instant
+    ) -> None:
+        """Lead or follow, as the metadata say."""
         ...
 
     def close_partition(self, partition_id: PartitionId, error: LiftbridgeError) -> None:
@@ -89,18 +95,51 @@ def take_records(
                 _delete(owner, record, now, wall_ns)
             case StreamAltered():
                 _alter(owner, record, now)
-            case PartitionChanged():
-                _lead(owner, record, now)
+            case PartitionChanged(state):
+                _change(owner, state, now, wall_ns)
             case PartitionsPaused():
                 _pause(owner, record, now, wall_ns)
+                _refresh(owner, record.stream_id, (*record.explicit, *record.automatic), now)
             case PartitionsResumed():
+                _refresh(owner, record.stream_id, record.partitions, now)
                 _resume(owner, record, now, wall_ns)
             case PublisherInitialised():
                 _watch_publishers(owner, record)
             case ReadonlySet():
                 _set_readonly(owner, record, wall_ns)
+                _refresh(owner, record.stream_id, record.partitions, now)
             case _:
                 pass  # brokers: read from the state where they matter
+
+
+def take_state(owner: PartitionOwner, now: Instant, wall_ns: int) -> None:
+    """Bring the partitions in line with a state that came as a whole.
+
+    Only what the state proves to be deleted, or held elsewhere, is removed; else the files stay.
+    """
+    state = owner.state
+    for held in list(owner.partitions):
+        found = state.partition(held)
+        if found is not None and owner.broker not in found.replicas:
+            _remove(owner, held, now, wall_ns)
+        elif found is None:
+            owner.close_partition(held, NotFoundError("commit log was deleted"))
+            if stream_of(held) in state.deleted:
+                owner.store.delete(held, now, wall_ns)
+    for stream, found in state.partitions():
+        if owner.broker not in found.replicas:
+            continue
+        _open(owner, stream, found, now)
+        partition = owner.partitions.get(found.partition_id)
+        if partition is None:
+            continue
+        owner.set_options(partition, owner.options_of(stream), now)
+        owner.assign_role(partition, stream, found, now)
+        is_paused, is_auto = found.paused, found.auto_paused
+        if (partition.is_paused, partition.is_auto_paused) != (is_paused, is_auto):
+            partition.set_paused(is_paused=is_paused, is_auto=is_auto, now=now, wall_ns=wall_ns)
+        if partition.is_readonly != found.readonly:
+            partition.set_readonly(is_readonly=found.readonly, wall_ns=wall_ns)
 
 
 def _ids(stream_id: StreamId, numbers: Sequence[PartitionNumber]) -> list[PartitionId]:
@@ -110,7 +149,8 @@ def _ids(stream_id: StreamId, numbers: Sequence[PartitionNumber]) -> list[Partit
 def _create(owner: PartitionOwner, record: StreamCreated, now: Instant) -> None:
     stream = owner.state.streams[record.stream_id]
     for state in record.partitions:
-        _open(owner, stream, state, now)
+        if owner.broker in state.replicas:
+            _open(owner, stream, state, now)
     owner.transition(
         "stream_created",
         {
@@ -145,22 +185,38 @@ def _alter(owner: PartitionOwner, record: StreamAltered, now: Instant) -> None:
         partition = owner.partitions.get(state.partition_id)
         if partition is not None:
             owner.set_options(partition, options, now)
+            owner.assign_role(partition, stream, state, now)
     overrides = record.overrides
     changed = [f.name for f in fields(overrides) if getattr(overrides, f.name) is not None]
     owner.transition("stream_altered", {"stream": record.name, "changes": changed})
 
 
-def _lead(owner: PartitionOwner, record: PartitionChanged, now: Instant) -> None:
-    """Lead in a new epoch; what was open before stays open through the time without a leader."""
-    state = record.state
-    if state.leader != owner.broker or not record.is_election:
-        return
-    partition = owner.partitions.get(state.partition_id)
-    if partition is None:
+def _change(owner: PartitionOwner, state: PartitionState, now: Instant, wall_ns: int) -> None:
+    """Be to a partition what its new state says; a replica that was removed goes for good."""
+    if owner.broker in state.replicas:
         _open(owner, owner.state.streams[stream_of(state.partition_id)], state, now)
-        return
-    partition.leader_epoch = state.leader_epoch
-    partition.log.epochs.assign(state.leader_epoch, partition.log.log_end_offset)
+    elif state.partition_id in owner.partitions:
+        _remove(owner, state.partition_id, now, wall_ns)
+
+
+def _remove(owner: PartitionOwner, number: PartitionId, now: Instant, wall_ns: int) -> None:
+    owner.close_partition(number, LEADER_CHANGED)
+    owner.store.delete(number, now, wall_ns)
+
+
+def _refresh(
+    owner: PartitionOwner,
+    stream_id: StreamId,
+    numbers: Sequence[PartitionNumber],
+    now: Instant,
+) -> None:
+    """Tell the replicas of partitions that their state has another epoch."""
+    stream = owner.state.streams[stream_id]
+    for number in numbers:
+        state = stream.partitions[number]
+        partition = owner.partitions.get(state.partition_id)
+        if partition is not None:
+            owner.assign_role(partition, stream, state, now)
 
 
 def _watch_publishers(owner: PartitionOwner, record: PublisherInitialised) -> None:

@@ -85,6 +85,11 @@ class BulkRead:
         partition.attach(self)
 
     @property
+    def reads_replica(self) -> bool:
+        """Whether it goes on when this broker does not lead any more."""
+        return False
+
+    @property
     def next_offset(self) -> Offset:
         """First offset not delivered yet."""
         return self._reader.next_offset

@@ -227,6 +227,10 @@ class MetadataDriver:
         self._consensus.on_message(payload, now)
         self._drain()
 
+    def catch_up(self) -> None:
+        """Handle what the log has to tell, after it was given something without this driver."""
+        self._drain()
+
     def next_deadline(self) -> Instant | None:
         """When the oldest proposal runs out of time, or the log has something to do."""
         oldest = next((pending.deadline for pending in self._pending.values()), None)

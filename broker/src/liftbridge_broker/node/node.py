@@ -15,7 +15,6 @@ from liftbridge_broker.controller.state import ClusterState, StreamState
 from liftbridge_broker.errors import (
     FilesError,
     LiftbridgeError,
-    NotFoundError,
     UnavailableError,
 )
 from liftbridge_broker.model.histogram import Histogram
@@ -28,26 +27,28 @@ from liftbridge_broker.model.ids import (
 )
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions
-from liftbridge_broker.model.subjects import RESERVED_STREAMS, partition_subject
-from liftbridge_broker.node.applied import take_records
+from liftbridge_broker.node.applied import take_records, take_state
 from liftbridge_broker.node.auto_pause import AutoPause
 from liftbridge_broker.node.cursors import CursorTable, LookUpDone
-from liftbridge_broker.node.intake import Intake
+from liftbridge_broker.node.finding import PartitionNames
+from liftbridge_broker.node.listening import Listening
+from liftbridge_broker.node.membership import ClusterParts, Membership
 from liftbridge_broker.node.metadata import MetadataDriver
+from liftbridge_broker.node.opening import open_partition, rebuilt_publishers
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.partition import BEGINNING, Partition
-from liftbridge_broker.node.publishers import restored_publishers
+from liftbridge_broker.node.remote import RemotePartition, remote_partition
+from liftbridge_broker.node.roles import Role
 from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER, PublishRun
 from liftbridge_broker.node.subjects import SubjectPublish, SubjectPublisher, Waiter
 from liftbridge_broker.ports.files import FileEvent, Files, Token
 from liftbridge_broker.ports.messaging import Arrival, Messaging, SubscriptionId
+from liftbridge_broker.ports.metadata import LeaderChanged
 from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.ports.timer import Timer
-from liftbridge_broker.replication.publishers import PublisherTable
+from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.storage.store import LogStore
 from liftbridge_broker.storage.types import ReadNeed
-from liftbridge_broker.wire.acks import AckEncoder
-from liftbridge_broker.wire.subjects import ReservedSubjects, SubjectTable
 
 INBOX_SUBSCRIPTION: Final = SubscriptionId(0)
 """Subscription of the broker's own ack inbox; partitions use their ids, which are above."""
@@ -62,9 +63,10 @@ class Node:
     """One broker.
 
     Attributes:
-        partitions: Partitions led here, by id, in order of creation.
+        parts: What makes it a member of a cluster; `None` for a broker alone.
+        cluster: The member; `None` for a broker alone.
+        partitions: Partitions of which a replica is held here, by id, in order of creation.
         lost_ack_count: Acks that could not be published because NATS was away.
-        lost_copy_count: Messages that other listeners of a subject missed for the same reason.
         unanswered_bytes: Bytes of runs that are stored and wait for their acks.
         refused_counts: Messages refused by partitions, by code of the error.
         ack_times: Nanoseconds from the append of runs to their acks over NATS, by ack policy.
@@ -79,21 +81,21 @@ class Node:
     timer: Timer
     metadata_token: Token
     new_token: Callable[[], Token]
+    parts: ClusterParts | None = None
     partitions: dict[PartitionId, Partition] = field(default_factory=dict)
+    cluster: Membership | None = None
     _to_subjects: SubjectPublisher = field(init=False)
-    _subjects: SubjectTable[Partition] = field(default_factory=SubjectTable)
-    _names: dict[tuple[str, int], Partition] = field(default_factory=dict)
+    _listening: Listening = field(init=False)
+    _names: PartitionNames = field(init=False)
     _reads: dict[Token, ReadDone] = field(default_factory=dict)
     _idle: AutoPause = field(default_factory=AutoPause)
     _cursors: dict[PartitionId, CursorTable] = field(default_factory=dict)
     _is_stopping: bool = False
-    _is_listening: bool = False
     _settled: Callable[[], None] | None = None
     _armed: Instant | None = None
-    _now: Instant = BEGINNING
-    _wall_ns: int = 0
+    now: Instant = BEGINNING
+    wall_ns: int = 0
     lost_ack_count: int = 0
-    lost_copy_count: int = 0
     unanswered_bytes: int = 0
     refused_counts: dict[str, int] = field(default_factory=dict)
     ack_times: Mapping[int, Histogram] = field(
@@ -102,6 +104,10 @@ class Node:
 
     def __post_init__(self) -> None:
         self._to_subjects = SubjectPublisher(self.messaging, self.options.inbox)
+        self._listening = Listening(self.messaging)
+        self._names = PartitionNames(self, self._remote)
+        if self.parts is not None:
+            self.cluster = Membership(self, self.parts)
 
     # -- what the API asks --------------------------------------------------------------------
 
@@ -117,36 +123,43 @@ class Node:
 
     @property
     def partition_count(self) -> int:
-        """Partitions led here that take messages; paused ones do not count, as in the original."""
+        """Replicas held here; paused ones do not count, as in the original."""
         return sum(not partition.is_paused for partition in self.partitions.values())
 
+    @property
+    def leader_count(self) -> int:
+        """Partitions led here that take messages."""
+        return sum(p.is_led and not p.is_paused for p in self.partitions.values())
+
     def find_partition(self, stream: str, number: int) -> Partition:
-        """Partition led by this broker.
+        """Partition led by this broker; see `PartitionNames.led`."""
+        return self._names.led(stream, number)
 
-        Raises:
-            NotFoundError: There is no such stream or partition.
-        """
-        partition = self._names.get((stream, number))
-        if partition is None:
-            raise NotFoundError(f"no such partition: {stream}/{number}")
-        return partition
+    def find_replica(self, stream: str, number: int) -> Partition:
+        """Partition of which this broker has a replica; see `PartitionNames.replica`."""
+        return self._names.replica(stream, number)
 
-    def find_for_publish(self, stream: str, number: int) -> Partition:
-        """As `find_partition`, with the texts of `Publish`.
+    def find_for_publish(self, stream: str, number: int) -> Partition | RemotePartition:
+        """A partition to publish to, wherever it is led; see `PartitionNames.for_publish`."""
+        return self._names.for_publish(stream, number)
 
-        Raises:
-            NotFoundError: `no such stream: <name>` or `no such partition: <n>`.
-        """
-        partition = self._names.get((stream, number))
-        if partition is not None:
-            return partition
-        if self.state.stream(stream) is None:
-            raise NotFoundError(f"no such stream: {stream}")
-        raise NotFoundError(f"no such partition: {number}")
+    def find_led(self, stream: str, number: int) -> Partition:
+        """A partition for what only its leader does; see `PartitionNames.led_for_publish`."""
+        return self._names.led_for_publish(stream, number)
 
-    def publish(self, partition: Partition, run: PublishRun, now: Instant, wall_ns: int) -> None:
-        """Store a run from a client: directly, or over NATS when a queue group decides who does."""
-        if partition.group and run.publisher is None and run.target_offset is None:
+    def _remote(self, stream: StreamState, state: PartitionState) -> RemotePartition:
+        options = self.options_of(stream)
+        return remote_partition(stream, state, options, self.send_acks, self.ack_times)
+
+    def publish(
+        self, partition: Partition | RemotePartition, run: PublishRun, now: Instant, wall_ns: int
+    ) -> None:
+        """Store a run from a client: directly, or over NATS when another broker may have to."""
+        if isinstance(partition, RemotePartition):
+            name = partition.stream
+            self._to_subjects.publish_for_group(partition, run, now, lambda ack: ack.stream == name)
+            self._arm()
+        elif partition.group and run.publisher is None and run.target_offset is None:
             self._to_subjects.publish_for_group(
                 partition, run, now, lambda ack: self._is_in_group(ack.stream, partition.group)
             )
@@ -159,7 +172,7 @@ class Node:
         if self._is_stopping:
             reply(UnavailableError("broker is stopping"))
             return
-        self._now = now
+        self.now = now
         if isinstance(command, CreateStream):
             reply = self._once_heard(reply)
         self.metadata.propose(command, now, reply)
@@ -252,6 +265,11 @@ class Node:
         is_behind = messaging.backlog_bytes > messaging.backlog_bytes_max // 8
         return is_behind or self.unanswered_bytes > self.options.unanswered_bytes_max
 
+    @property
+    def lost_copy_count(self) -> int:
+        """Messages that other listeners of a subject missed because NATS was away."""
+        return self._listening.lost_copy_count
+
     def count_refused(self, error: LiftbridgeError, count: int) -> None:
         """Note that messages were refused."""
         counts = self.refused_counts
@@ -264,28 +282,15 @@ class Node:
 
     def note_roll(self, partition: Partition) -> None:
         """A segment was sealed: the next start need not scan it for idempotent publishers."""
-        self.store.write_snapshot(partition.partition_id, self._now)
+        self.store.write_snapshot(partition.partition_id, self.now)
 
     def is_full(self) -> bool:
         """Whether the disk is too full to append."""
         return self.store.is_full
 
     def fan_out(self, partition: Partition, run: PublishRun, now: Instant, wall_ns: int) -> None:
-        """Copy a directly appended run to the partitions beside it and to NATS.
-
-        The quiet connection does not bring it back here, so the partitions of this broker on the
-        same subject, queue groups apart, get it at once (ADR 0005).
-        """
-        try:
-            self.messaging.publish_quiet(partition.envelopes_of(run))
-        except UnavailableError:
-            self.lost_copy_count += len(run.values)
-        neighbours = self._subjects.lookup(run.subject)
-        if len(neighbours) > 1:
-            for neighbour in neighbours:
-                if neighbour is not partition:
-                    for copy in neighbour.intake.copies_of(run):
-                        neighbour.take_copy(copy, now, wall_ns)
+        """Copy a directly appended run to every other listener of its subject."""
+        self._listening.fan_out(partition, run, now, wall_ns)
 
     def request_resume(self, partition: Partition, now: Instant) -> None:
         """Resume because a message came."""
@@ -328,6 +333,38 @@ class Node:
             return  # deleted while its last messages were under way
         for run in partition.intake.runs_of(arrivals, payloads):
             partition.take_copy(run, now, wall_ns)
+        self._end_turn(now)
+
+    def on_peer(self, channel: Channel, payload: bytes, now: Instant, wall_ns: int) -> None:
+        """Another broker sent something."""
+        self.now, self.wall_ns = now, wall_ns
+        if self.cluster is not None:
+            self.cluster.on_peer(channel, payload, now)
+            self._end_turn(now)
+
+    def _end_turn(self, now: Instant) -> None:
+        """Send other brokers what the turn made due."""
+        if self.cluster is not None:
+            self.cluster.flush(now)
+            self._arm()
+
+    def wake_soon(self) -> None:
+        """Have the timer called at the end of this turn."""
+        self._arm()
+
+    def read_now(self, need: ReadNeed) -> bytes:
+        """Read what is surely in memory; raises `FilesError`."""
+        return self.files.read(*need)
+
+    def note_cut(self, partition: Partition) -> None:
+        """The log of a follower was cut: publishers may have gone with its records."""
+        self._cursors.pop(partition.partition_id, None)
+        stream = self.state.stream(partition.stream)
+        if stream is not None and stream.publishers:
+            log = partition.log
+            partition.publishers = rebuilt_publishers(self, partition.partition_id, log)
+            source = partition.publishers.snapshot
+            self.store.set_snapshot_source(partition.partition_id, source)
 
     def submit_read(self, need: ReadNeed, done: ReadDone) -> None:
         """Read what is not in memory; `done` follows in a later turn."""
@@ -337,13 +374,15 @@ class Node:
 
     def on_file_event(self, event: FileEvent, now: Instant, wall_ns: int) -> None:
         """A submitted file operation ended."""
+        self.now, self.wall_ns = now, wall_ns
         done = self._reads.pop(event.token, None)
         if done is not None:
             done(event.error if event.error is not None else event.data)
+            self._end_turn(now)
             return
         if event.token == self.metadata_token:
-            self._now, self._wall_ns = now, wall_ns
             self.metadata.on_file_event(event)
+            self._end_turn(now)
             self._arm()
             return
         for flushed in self.store.on_file_event(event, now, wall_ns):
@@ -352,18 +391,34 @@ class Node:
                 partition.on_flushed(flushed.flushed_offset, wall_ns)
         if self._settled is not None:
             self._tell_settled()
+        self._end_turn(now)
         self._arm()
 
     def on_change(self, records: Sequence[Record]) -> None:
-        """Metadata was applied; called from within `on_file_event` or `propose`."""
-        take_records(self, records, self._now, self._wall_ns)
+        """Metadata was applied; called from within another call."""
+        take_records(self, records, self.now, self.wall_ns)
+        if self.cluster is not None:
+            self.cluster.on_applied(records, self.now)
+
+    def on_restored(self) -> None:
+        """The metadata are a leader's snapshot now; what led there is not known."""
+        take_state(self, self.now, self.wall_ns)
+        if self.cluster is not None:
+            self.cluster.on_brokers(self.now)
+
+    def on_leader(self, event: LeaderChanged) -> None:
+        """Another broker leads the metadata group."""
+        if self.cluster is not None:
+            self.cluster.on_leader(event, self.now)
 
     def on_timer(self, now: Instant, wall_ns: int) -> None:
         """The deadline came."""
         self._armed = None
-        self._now, self._wall_ns = now, wall_ns
+        self.now, self.wall_ns = now, wall_ns
         self.store.on_timer(now, wall_ns)
         self.metadata.on_timer(now)
+        if self.cluster is not None:
+            self.cluster.on_timer(now)
         self._to_subjects.inbox.expire(now)
         for command in self._idle.take_due(self.partitions, now):
             self.propose(command, now, _ignore_outcome)
@@ -382,36 +437,26 @@ class Node:
             self.metadata.next_deadline(),
             self._to_subjects.inbox.next_deadline(),
             self._idle.next_deadline(),
+            None if self.cluster is None else self.cluster.next_deadline(),
         )
         return min((at for at in deadlines if at is not None), default=None)
 
     # -- partitions ---------------------------------------------------------------------------
 
     def open_partitions(self, now: Instant) -> None:
-        """Open and recover the log of every partition led here; called once, at start.
+        """Open and recover the log of every replica held here; called once, at start.
 
-        Those without a leader too: a crash between registration and election leaves them so.
         A kill between a committed deletion and the move of the logs leaves them; they go now.
         """
         for stream, state in self.state.partitions():
-            if state.leader == self.broker or (
-                state.leader is None and self.broker in state.replicas
-            ):
+            if self.broker in state.replicas:
                 self.open_partition(stream, state, now)
         self.store.finish_deletions(self.metadata.deleted, now)
 
     def listen(self) -> None:
         """Take messages from NATS from now on; called once, after the broker is registered."""
-        self._is_listening = True
         self.messaging.subscribe(INBOX_SUBSCRIPTION, self.options.inbox, "")
-        for partition in self.partitions.values():
-            self._listen_to(partition)
-
-    def _listen_to(self, partition: Partition) -> None:
-        if self._is_listening and not partition.offline_reason:
-            self.messaging.subscribe(
-                SubscriptionId(partition.partition_id), partition.subject, partition.group
-            )
+        self._listening.begin()
 
     def set_limits(
         self, *, publishers_max: int, publisher_ttl_ns: int, unanswered_bytes_max: int
@@ -437,7 +482,7 @@ class Node:
 
     def set_options(self, partition: Partition, options: StreamOptions, now: Instant) -> None:
         """Put settings of a stream into force for one of its partitions."""
-        partition.set_options(options, self._wall_ns)
+        partition.set_options(options, self.wall_ns)
         self.store.set_options(partition.partition_id, options, now)
         self.watch_idle(partition, now)
 
@@ -450,88 +495,64 @@ class Node:
         self._idle.watch(partition, now)
 
     def open_partition(self, stream: StreamState, state: PartitionState, now: Instant) -> None:
-        """Open the log of a partition led here and take its messages.
+        """Hold a replica, and be to it what the metadata say.
 
         Raises:
             FilesError: The files of a new partition cannot be made.
         """
-        options = self.options_of(stream)
-        number = state.partition_id
-        log, reason = self.store.open(number, stream.name, options, now)
-        is_internal = stream.name in RESERVED_STREAMS
-        acks = AckEncoder(stream.name, stream.subject)
-        publishers = self._new_publishers()
-        if stream.publishers and not reason:
-            snapshot = self.store.read_snapshot(number)
-            publishers = restored_publishers(self._new_publishers, log, snapshot)
-            self.store.set_snapshot_source(number, publishers.snapshot)
-        partition = Partition(
-            host=self,
-            log=log,
-            partition_id=state.partition_id,
-            stream=stream.name,
-            number=state.number,
-            stream_subject=stream.subject,
-            subject=partition_subject(stream.subject, state.number),
-            group=stream.group,
-            options=options,
-            leader_epoch=state.leader_epoch,
-            is_replicated=len(state.replicas) > 1,
-            publishers=publishers,
-            acks=acks,
-            intake=Intake(
-                acks,
-                self.send_acks,
-                partition_id=state.partition_id,
-                record_bytes_max=self.options.record_bytes_max,
-                takes_singles=options.optimistic_concurrency,
-                reserved=None if is_internal else ReservedSubjects(self.options.namespace),
-                ack_times=self.ack_times,
-            ),
-            is_paused=state.paused,
-            is_auto_paused=state.auto_paused,
-            is_readonly=state.readonly,
-            last_active=now,
-        )
-        self.partitions[state.partition_id] = partition
-        self._names[stream.name, state.number] = partition
-        if reason:
-            partition.go_offline(reason)
-        else:
-            log.epochs.assign(state.leader_epoch, log.log_end_offset)
-            partition.commit_recovered()
-        if not stream.group:
-            self._subjects.add(partition.subject, partition)
-        self._listen_to(partition)
-        self.watch_idle(partition, now)
+        partition = self.partitions.get(state.partition_id)
+        if partition is None:
+            partition = open_partition(self, stream, state, self.options_of(stream), now)
+            self.partitions[state.partition_id] = partition
+            self._names.add(partition)
+            self.watch_idle(partition, now)
+        self.assign_role(partition, stream, state, now)
 
-    def _new_publishers(self) -> PublisherTable:
-        return PublisherTable(
-            publishers_max=self.options.publishers_max,
-            ttl_ns=self.options.publisher_ttl_ns,
-            registered=self.state.publisher_epochs,
-        )
+    def assign_role(
+        self, partition: Partition, stream: StreamState, state: PartitionState, now: Instant
+    ) -> None:
+        """Lead or follow, as the metadata say."""
+        if self.cluster is not None and self.cluster.takes(partition, stream, state, now):
+            return
+        if state.replicas != (self.broker,):
+            self.stop_intake(partition)
+            partition.follow(None)
+        elif partition.role is not Role.LEADER or state.leader == self.broker:
+            # An only replica leads also while the broker is fenced: nobody else can have records.
+            log = partition.log
+            if not partition.offline_reason:
+                log.epochs.assign(state.leader_epoch, log.log_end_offset)
+            partition.lead(None, state.leader_epoch, now, self.wall_ns)
+            partition.commit_alone(self.wall_ns)
+            self.start_intake(partition)
+
+    def start_intake(self, partition: Partition) -> None:
+        """Take the messages of a partition that is led here."""
+        self._listening.start(partition)
+
+    def stop_intake(self, partition: Partition) -> None:
+        """Take its messages no longer."""
+        self._listening.stop(partition)
 
     def verified_partitions(self) -> tuple[PartitionId, ...]:
-        """Partitions that hold every acknowledged record also after an unclean stop (1.15).
-
-        Under fsync policy `commit` nothing was acknowledged before it was on disk, and recovery
-        read what lies behind the last checkpoint.
-        """
+        """Partitions that hold every acknowledged record also after an unclean stop (1.15)."""
         return tuple(
             partition.partition_id
             for partition in self.partitions.values()
-            if partition.is_commit_mode and not partition.offline_reason
+            if partition.is_verified
         )
+
+    def quarantined_partitions(self) -> tuple[PartitionId, ...]:
+        """Partitions whose files are damaged, so that they may lack anything."""
+        return tuple(p.partition_id for p in self.partitions.values() if p.offline_reason)
 
     def close_partition(self, partition_id: PartitionId, error: LiftbridgeError) -> None:
         """Stop serving a partition; its log stays open until the store lets it go."""
         partition = self.partitions.pop(partition_id, None)
         if partition is None:
             return
-        self.messaging.unsubscribe(SubscriptionId(partition_id))
-        self._subjects.remove(partition.subject, partition)
-        del self._names[partition.stream, partition.number]
+        self.stop_intake(partition)
+        self._names.remove(partition)
         self._cursors.pop(partition_id, None)
         self._idle.forget(partition_id)
         partition.close(error)

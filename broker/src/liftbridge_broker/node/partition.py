@@ -1,28 +1,27 @@
-"""One partition on its leader: intake, commit, acks, readers, pause and read-only.
+"""One partition of this broker: intake, commit, acks, readers, pause and read-only.
 
 Runs come in through `publish` (gRPC) and `on_messages` (NATS); bytes go to the log, copies to every
 other listener of the subject, acks to their tickets. Offsets are exclusive ends. With one replica a
 record is committed when it is appended, or, under fsync policy `commit`, when it is on disk
-(replication.md 1.9, 1.15); that point is `_commit_to`, the only place that moves the high
-watermark.
+(replication.md 1.9, 1.15); with several, `replication` says when. `commit_to` is the only place
+that moves the high watermark of a leader.
 """
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from liftbridge_broker.errors import (
     CorruptionError,
     FailedPreconditionError,
     FencedPublisherError,
     FilesError,
-    IncorrectOffsetError,
-    InvalidRequestError,
     LiftbridgeError,
     LimitError,
     NotAppendedError,
     NotFoundError,
+    NotLeaderError,
     OutcomeUnknownError,
     PartitionOfflineError,
     ReadonlyError,
@@ -40,8 +39,11 @@ from liftbridge_broker.model.ids import (
     PublisherId,
 )
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
-from liftbridge_broker.node.intake import Intake
-from liftbridge_broker.node.runs import EventTimes, PublishRun, Stored, Ticket
+from liftbridge_broker.node.intake import InboxAcks, Intake
+from liftbridge_broker.node.owed import OwedAcks
+from liftbridge_broker.node.roles import Replication, Role, Subscriber
+from liftbridge_broker.node.run_checks import check_run, without_stored
+from liftbridge_broker.node.runs import POLICY_ALL, EventTimes, PublishRun, Stored, Ticket
 from liftbridge_broker.node.sealing import RunSealer
 from liftbridge_broker.replication.publishers import PublisherTable
 from liftbridge_broker.storage.log import PartitionLog
@@ -49,6 +51,9 @@ from liftbridge_broker.wire.acks import AckEncoder
 from liftbridge_broker.wire.publish import EnvelopeEncoder
 
 BEGINNING: Final = Instant(0)
+
+NOT_LEADER_TEXT: Final = "Server not partition leader"
+LEADER_CHANGED: Final = UnavailableError("leader changed")
 
 PARKED_BYTES_MAX: Final = 8 * 1024 * 1024
 """Bytes of runs that wait for a partition to resume; more are refused."""
@@ -104,34 +109,12 @@ class PartitionHost(Protocol):
         ...
 
 
-class Subscriber(Protocol):
-    """A subscription as its partition sees it."""
-
-    @property
-    def next_offset(self) -> Offset:
-        """First offset not delivered yet."""
-        ...
-
-    def on_closed(self, error: LiftbridgeError) -> None:
-        """The partition serves no longer."""
-        ...
-
-
-class _Owed(NamedTuple):
-    """Acks that wait until everything below `end` is committed."""
-
-    end: Offset
-    stored: Stored
-    tickets: Sequence[Ticket]
-    size_bytes: int
-
-
 @dataclass(slots=True, eq=False)
 class Partition:
-    """State of one partition led by this broker.
+    """State of one partition of which this broker holds a replica.
 
-    Invariants: `log.high_watermark <= log.log_end_offset`; `_owed` is ordered by `end`; nothing is
-    appended while paused, read-only, offline or closed.
+    Invariants: `log.high_watermark <= log.log_end_offset`; `_owed` is ordered by `end`; no run is
+    appended while paused, read-only, offline or closed, or in another role than `LEADER`.
 
     Attributes:
         host: The node.
@@ -143,12 +126,14 @@ class Partition:
         subject: Subject of the partition (`stream_subject` with a suffix from number 1 on).
         group: NATS queue group, empty for none.
         options: Settings in force.
-        leader_epoch: Epoch of this leadership.
+        leader_epoch: Epoch of this leadership, or of the last one.
         is_replicated: Whether other brokers hold replicas; then copies name the partition, so that
             a new leader does not store them again.
         publishers: State of idempotent publishers.
         acks: Builds its acks.
         intake: Makes runs of its NATS messages.
+        role: What this broker is to it.
+        replication: The other replicas; `None` for an only replica, and in role `NONE`.
     """
 
     host: PartitionHost
@@ -165,6 +150,8 @@ class Partition:
     publishers: PublisherTable
     acks: AckEncoder
     intake: Intake
+    role: Role = Role.NONE
+    replication: Replication | None = None
     is_paused: bool = False
     is_auto_paused: bool = False
     is_readonly: bool = False
@@ -186,13 +173,15 @@ class Partition:
     subscribers: dict[Subscriber, None] = field(default_factory=dict)
     _sealer: RunSealer = field(init=False)
     _envelopes: EnvelopeEncoder = field(init=False)
-    _owed: deque[_Owed] = field(default_factory=deque)
+    _owed: OwedAcks = field(init=False)
+    _owed_on_disk: OwedAcks = field(init=False)
     _readers: dict[Callable[[], None], None] = field(default_factory=dict)
     _parked: deque[PublishRun] = field(default_factory=deque)
     _parked_bytes: int = 0
     _segment_count: int = 0
 
     def __post_init__(self) -> None:
+        self._owed, self._owed_on_disk = OwedAcks(self.host), OwedAcks(self.host)
         encoder = RecordEncoder(self.stream, self.number)
         self._sealer = RunSealer(encoder, self.partition_id)
         self._envelopes = EnvelopeEncoder(self.stream, self.subject, self.number)
@@ -202,8 +191,30 @@ class Partition:
     @property
     def is_commit_mode(self) -> bool:
         """Whether acks and reads wait for the disk; `auto` does with a single replica."""
+        if self.replication is not None:
+            return self.replication.is_commit_mode
         policy = self.options.fsync_policy
         return policy is FsyncPolicy.COMMIT or policy is FsyncPolicy.AUTO
+
+    @property
+    def is_led(self) -> bool:
+        """Whether this broker leads it, perhaps in a moment only."""
+        return self.role is Role.LEADER or self.role is Role.RISING
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether it holds all that was acknowledged, also after an unclean stop (1.15).
+
+        Under fsync policy `commit` nothing was acknowledged before it was on disk, and recovery
+        read what lies behind the last checkpoint. `auto` is that only for an only replica.
+        """
+        is_commit = self.options.fsync_policy is FsyncPolicy.COMMIT
+        is_alone = self.options.fsync_policy is FsyncPolicy.AUTO and not self.is_replicated
+        return (is_commit or is_alone) and not self.offline_reason
+
+    def acks_for(self, subject: str) -> InboxAcks:
+        """A new sink for acks of messages on `subject`."""
+        return self.intake.acks_for(subject)
 
     @property
     def takes_runs(self) -> bool:
@@ -219,7 +230,7 @@ class Partition:
         A paused partition is resumed first; the run waits for that. Every ticket of the run is
         answered exactly once, now or later.
         """
-        if self.is_paused and self.closed_error is None:
+        if (self.is_paused or self.role is Role.RISING) and self.closed_error is None:
             self._park(run, now)
             return
         if run.target_offset is not None:
@@ -262,14 +273,20 @@ class Partition:
             else:
                 self.dropped_count += len(run.values)
             return
-        self._append(run, now, wall_ns)
+        if self.role is Role.LEADER:
+            self._append(run, now, wall_ns)
+        elif self.role is Role.RISING and self.closed_error is None:
+            self._park(run, now)
 
     def _append(self, run: PublishRun, now: Instant, wall_ns: int) -> PublishRun | None:
         """Append a run and answer it; what of it was new, `None` for nothing."""
-        run, stored_count = self._without_stored(run)
+        run, stored_count = without_stored(run, self.log, self.publishers)
+        replication = self.replication
         try:
             self._check_open()
-            known = self._check_run(run)
+            if replication is not None:
+                replication.check_append(is_all=_waits_for_all(run), now=now)
+            known = check_run(run, self.log, self.options, self.publishers)
             if known is not None:
                 self._acknowledge(run, known, wall_ns, is_duplicate=True)
                 return None
@@ -282,28 +299,15 @@ class Partition:
         self.messages_received.mark(wall_ns)
         self.received_counts[run.path] += count
         self.received_bytes[run.path] += run.size_bytes
-        if not self.is_commit_mode:
-            self._commit_to(end, wall_ns)
+        if replication is not None:
+            replication.on_appended(now, wall_ns)
+        elif not self.is_commit_mode:
+            self.commit_to(end, wall_ns)
         self.host.note_append(self, now)
         base_offset = Offset(end - count - stored_count)
         stored = Stored(base_offset, timestamp, wall_ns, self.leader_epoch, is_duplicate=False)
         self._owe(end, stored, run)
         return run
-
-    def _without_stored(self, run: PublishRun) -> tuple[PublishRun, int]:
-        """A run without what a crash left of it at the end of the log, and how much that is.
-
-        When something else was stored since, the offsets would not follow one another as the
-        answer says they do, and the sequence is refused.
-        """
-        if run.publisher is None or run.target_offset is not None:
-            return run, 0
-        publisher_id, _, first_sequence = run.publisher
-        count = len(run.values)
-        part = self.publishers.stored_part(publisher_id, first_sequence, count)
-        if part is None or part[0] + part[1] != self.log.log_end_offset:
-            return run, 0
-        return run.part(part[1], count), part[1]
 
     def _refuse(self, run: PublishRun, error: LiftbridgeError) -> None:
         self.host.count_refused(error, len(run.values))
@@ -318,10 +322,24 @@ class Partition:
         if end <= self.log.high_watermark:
             for ticket in tickets:
                 ticket.sink.acked(stored)
+            return
+        if self.replication is not None:
+            tickets = self._owe_here(end, stored, tickets)
+            if not tickets:
+                return
+        self._owed.add(end, stored, tickets, run.size_bytes)
+
+    def _owe_here(self, end: Offset, stored: Stored, tickets: Sequence[Ticket]) -> Sequence[Ticket]:
+        """Ack what waits for this replica only; gives what waits for the others too."""
+        own = [ticket for ticket in tickets if ticket.policy != POLICY_ALL]
+        if not own:
+            return tickets
+        if self.is_commit_mode and end > self.log.recovery_point:
+            self._owed_on_disk.add(end, stored, own, 0)
         else:
-            size_bytes = run.size_bytes
-            self.host.unanswered_bytes += size_bytes
-            self._owed.append(_Owed(end, stored, tickets, size_bytes))
+            for ticket in own:
+                ticket.sink.acked(stored)
+        return [ticket for ticket in tickets if ticket.policy == POLICY_ALL]
 
     def _acknowledge(
         self, run: PublishRun, base_offset: Offset, wall_ns: int, *, is_duplicate: bool
@@ -333,32 +351,14 @@ class Partition:
     def _check_open(self) -> None:
         if self.closed_error is not None:
             raise NotAppendedError(f"not appended: {self.closed_error.text}")
+        if self.role is not Role.LEADER:
+            raise NotLeaderError(NOT_LEADER_TEXT)
         if self.offline_reason:
             raise PartitionOfflineError(f"not appended: partition offline: {self.offline_reason}")
         if self.is_readonly:
             raise ReadonlyError(f"readonly partition: {self.number}")
         if self.host.is_full():
             raise StorageFullError("not appended: storage full")
-
-    def _check_run(self, run: PublishRun) -> Offset | None:
-        """Apply optimistic concurrency, restore and idempotence; an offset means a duplicate."""
-        end = self.log.log_end_offset
-        if self.options.optimistic_concurrency and run.target_offset is None:
-            expected = run.expected_offsets[0] if run.expected_offsets is not None else 0
-            if expected not in (-1, end) or len(run.values) > 1:
-                raise IncorrectOffsetError("incorrect expected offset")
-        if run.target_offset is not None and run.target_offset < end:
-            raise InvalidRequestError(
-                f"target_offset {run.target_offset} is below the log end offset {end}"
-            )
-        if run.timestamps is not None and run.timestamps[0] < self.log.largest_timestamp:
-            raise InvalidRequestError(
-                f"timestamps: {run.timestamps[0]} is before {self.log.largest_timestamp}, "
-                "the largest in the log"
-            )
-        if run.publisher is None:
-            return None
-        return self.publishers.check(*run.publisher, len(run.values))
 
     def _write(self, run: PublishRun, now: Instant, wall_ns: int) -> int:
         """Append a run, all of it or nothing; the timestamp of its first record."""
@@ -380,6 +380,14 @@ class Partition:
             self.host.note_roll(self)
         return timestamp if run.timestamps is None else run.timestamps[0]
 
+    def note_replicated(self, headers: Sequence[BatchHeader], segment_count: int) -> None:
+        """Batches of the leader were appended; `segment_count` is that of before."""
+        for header in headers:
+            if header.publisher_id:
+                self.publishers.replay(header)
+        if len(self.publishers) and self.log.segment_count != segment_count:
+            self.host.note_roll(self)
+
     def _append_failed(self, error: FilesError, now: Instant) -> LiftbridgeError:
         """What a failed write means for the caller and for the partition."""
         self.host.note_append_failed(error, now)
@@ -392,42 +400,39 @@ class Partition:
 
     def on_flushed(self, flushed_offset: Offset, wall_ns: int) -> None:
         """Everything below `flushed_offset` is on disk."""
-        if self.is_commit_mode:
-            self._commit_to(flushed_offset, wall_ns)
+        if self.replication is not None:
+            self._owed_on_disk.release(flushed_offset, wall_ns)
+            self.replication.on_flushed(wall_ns)
+        elif self.is_commit_mode:
+            self.commit_to(flushed_offset, wall_ns)
 
-    def _commit_to(self, end: Offset, wall_ns: int) -> None:
+    def commit_to(self, end: Offset, wall_ns: int) -> None:
         """Move the high watermark, release acks, wake readers (I3)."""
         log = self.log
         if end <= log.high_watermark:
             return
         assert end <= log.log_end_offset
         log.high_watermark = end
-        owed = self._owed
-        while owed and owed[0].end <= end:
-            _, stored, tickets, size_bytes = owed.popleft()
-            self.host.unanswered_bytes -= size_bytes
-            released = stored._replace(commit_ns=wall_ns)
-            for ticket in tickets:
-                ticket.sink.acked(released)
-        self._wake_readers()
+        self._owed.release(end, wall_ns)
+        self.wake_readers()
 
-    def commit_recovered(self) -> None:
-        """Call what recovery found committed, as an only replica does; once, before serving.
+    def commit_alone(self, wall_ns: int) -> None:
+        """Commit what an only replica holds: all of it, or what is on disk.
 
-        Under fsync policy `commit` it is so when the store has synced it. The original hides the
-        last records after a crash until the next append (defect D14).
+        The original hides the last records after a crash until the next append (defect D14).
         """
-        if not self.is_replicated and not self.is_commit_mode:
-            self.log.high_watermark = self.log.log_end_offset
+        log = self.log
+        self.commit_to(log.recovery_point if self.is_commit_mode else log.log_end_offset, wall_ns)
 
     def set_options(self, options: StreamOptions, wall_ns: int) -> None:
         """Put settings into force; acks that waited for the disk alone wait no longer."""
         self.options = options
         self.intake.takes_singles = options.optimistic_concurrency
-        if not self.is_commit_mode:
-            self._commit_to(self.log.log_end_offset, wall_ns)
+        if not self.is_replicated and self.role is Role.LEADER and not self.is_commit_mode:
+            self.commit_to(self.log.log_end_offset, wall_ns)
 
-    def _wake_readers(self) -> None:
+    def wake_readers(self) -> None:
+        """Wake those who wait for records."""
         if self._readers:
             waiting = list(self._readers)
             self._readers.clear()
@@ -459,7 +464,7 @@ class Partition:
         """Refuse, or accept again, new messages; readers at the end learn of it."""
         self.is_readonly = is_readonly
         self.readonly_changed.mark(wall_ns)
-        self._wake_readers()
+        self.wake_readers()
 
     def set_paused(self, *, is_paused: bool, is_auto: bool, now: Instant, wall_ns: int) -> None:
         """Stop intake and end subscriptions, or go on with the runs that waited."""
@@ -470,12 +475,50 @@ class Partition:
             self._end_subscriptions(FailedPreconditionError("commit log was closed"))
             return
         self.last_active = now
+        self._unpark(now, wall_ns)
+
+    def _unpark(self, now: Instant, wall_ns: int) -> None:
         parked, self._parked, self._parked_bytes = self._parked, deque(), 0
         for run in parked:
             if run.path == "nats":
                 self.take_copy(run, now, wall_ns)
             else:
                 self.publish(run, now, wall_ns)
+
+    def rise(self, replication: Replication) -> None:
+        """Lead by the metadata from now on, and take records once `lead` says so."""
+        self.replication, self.is_replicated = replication, True
+        if self.role is not Role.LEADER:
+            self._end_subscriptions(LEADER_CHANGED, stays=True)
+        self.role = Role.RISING
+
+    def lead(
+        self,
+        replication: Replication | None,
+        leader_epoch: LeaderEpoch,
+        now: Instant,
+        wall_ns: int,
+    ) -> None:
+        """Take records from now on, those that wait first; with `None` as the only replica."""
+        self.replication, self.is_replicated = replication, replication is not None
+        self.leader_epoch = leader_epoch
+        self.role = Role.LEADER
+        self.last_active = now
+        if self._parked and not self.is_paused:
+            self._unpark(now, wall_ns)
+
+    def follow(self, replication: Replication | None) -> None:
+        """Lead no longer: another broker does, or with `None` nobody that is known.
+
+        What was stored here and not committed may go or stay: nobody knows.
+        """
+        was_leader = self.role in (Role.LEADER, Role.RISING)
+        self.replication, self.is_replicated = replication, True
+        self.role = Role.NONE if replication is None else Role.FOLLOWER
+        if was_leader:
+            self.resume_failed(UnavailableError("not appended: leader changed"))
+            self._fail_owed(OutcomeUnknownError("outcome unknown: leader changed"))
+            self._end_subscriptions(LEADER_CHANGED, stays=True)
 
     def resume_failed(self, error: LiftbridgeError) -> None:
         """Refuse the runs that waited for a resume that did not happen."""
@@ -491,7 +534,7 @@ class Partition:
             return
         self._parked.append(run)
         self._parked_bytes += size
-        if len(self._parked) == 1:
+        if len(self._parked) == 1 and self.is_paused:
             self.host.request_resume(self, now)
 
     def on_corruption(self, error: CorruptionError) -> None:
@@ -510,11 +553,13 @@ class Partition:
         self.offline_reason = reason
         self.host.transition("partition_offline", self._named({"reason": reason}))
         self._fail_owed(OutcomeUnknownError(f"outcome unknown: {reason}"))
+        if self.replication is not None:
+            self.replication.on_offline(reason)
 
     @property
     def owes_acks(self) -> bool:
         """Whether runs that are stored wait for their acks."""
-        return len(self._owed) > 0
+        return len(self._owed) > 0 or len(self._owed_on_disk) > 0
 
     def refuse_appends(self, error: LiftbridgeError) -> None:
         """Append nothing more, because of `error`; reads and acks that are owed go on."""
@@ -532,13 +577,21 @@ class Partition:
         is_deleted = isinstance(error, NotFoundError)
         self._fail_owed(error if is_deleted else OutcomeUnknownError(f"outcome unknown: {error}"))
 
-    def _fail_owed(self, error: LiftbridgeError) -> None:
-        owed, self._owed = self._owed, deque()
-        for entry in owed:
-            self.host.unanswered_bytes -= entry.size_bytes
-            for ticket in entry.tickets:
-                ticket.sink.refused(error)
+    def fail_all_acks(self, error: LiftbridgeError) -> None:
+        """Give up the acks that wait for all replicas."""
+        self._owed.fail(error)
 
-    def _end_subscriptions(self, error: LiftbridgeError) -> None:
+    def _fail_owed(self, error: LiftbridgeError) -> None:
+        self._owed.fail(error)
+        self._owed_on_disk.fail(error)
+
+    def _end_subscriptions(self, error: LiftbridgeError, *, stays: bool = False) -> None:
+        """End subscriptions; with `stays` those that read any replica go on."""
         for subscriber in list(self.subscribers):
-            subscriber.on_closed(error)
+            if not (stays and subscriber.reads_replica):
+                subscriber.on_closed(error)
+
+
+def _waits_for_all(run: PublishRun) -> bool:
+    """Whether anybody who published in a run wants all replicas to have it."""
+    return any(ticket.policy == POLICY_ALL for ticket in run.tickets)

@@ -7,14 +7,13 @@ the first ack with the token answers the caller (spec 1.8).
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from google.protobuf.message import DecodeError
 
 from liftbridge_broker.errors import LiftbridgeError, LimitError, OutcomeUnknownError
-from liftbridge_broker.model.ids import Instant, LeaderEpoch, Offset
+from liftbridge_broker.model.ids import Instant, LeaderEpoch, Offset, PartitionNumber
 from liftbridge_broker.node.intake import error_of_ack
-from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import POLICY_NONE, PublishRun, Stored
 from liftbridge_broker.ports.messaging import Messaging
 from liftbridge_broker.wire.envelope import decode_ack, encode_publish
@@ -39,9 +38,7 @@ def any_ack(_ack: api_pb2.Ack) -> bool:
 
 def no_ack() -> LiftbridgeError:
     """What the publisher of a message is told whose ack did not come."""
-    return OutcomeUnknownError(
-        f"outcome unknown: no ack from the queue group within {ACK_WAIT_NS // 10**9} s"
-    )
+    return OutcomeUnknownError(f"outcome unknown: no ack within {ACK_WAIT_NS // 10**9} s")
 
 
 def settle_unacked(run: PublishRun) -> None:
@@ -66,8 +63,27 @@ class SubjectPublish:
     expected_offset: int = 0
 
 
-def group_message(partition: Partition, run: PublishRun) -> SubjectPublish:
-    """The one message of a run, for the queue group of a partition."""
+class Target(Protocol):
+    """A partition that a message is published to."""
+
+    @property
+    def stream(self) -> str:
+        """Name of its stream."""
+        ...
+
+    @property
+    def number(self) -> PartitionNumber:
+        """Number within the stream."""
+        ...
+
+    @property
+    def subject(self) -> str:
+        """Its subject."""
+        ...
+
+
+def group_message(partition: Target, run: PublishRun) -> SubjectPublish:
+    """The one message of a run, for whoever leads the partition."""
     assert len(run.values) == 1
     return SubjectPublish(
         subject=partition.subject,
@@ -236,18 +252,18 @@ class SubjectPublisher:
 
     def publish_for_group(
         self,
-        partition: Partition,
+        partition: Target,
         run: PublishRun,
         now: Instant,
         takes: Callable[[api_pb2.Ack], bool],
     ) -> None:
-        """Send one message into a queue group; whichever member stores it acks it.
+        """Send one message to a queue group or another broker; whoever stores it acks it.
 
         Args:
-            partition: A partition of the group.
+            partition: The partition, or one of the group.
             run: The message and who waits for its ack.
             now: Time now.
-            takes: Whether an ack is of the group; other streams on the subject ack as well.
+            takes: Whether an ack is of the partition or group; others on the subject ack too.
         """
         message = group_message(partition, run)
         try:

@@ -136,6 +136,7 @@ class Subscription:
 
     Attributes:
         partition: What is read.
+        reads_replica: Whether it goes on when this broker does not lead any more.
         wake: Called, with nothing held, when `pull` may give more.
     """
 
@@ -145,6 +146,7 @@ class Subscription:
     _reader: LogReader | ReverseReader
     _stop_end: int | None
     _is_reverse: bool
+    reads_replica: bool = False
     _end: LiftbridgeError | None = None
     _is_reading: bool = False
     _is_open: bool = True

@@ -28,6 +28,7 @@ from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.storage.cleaner import Cleaner, Removals
 from liftbridge_broker.storage.compaction import CompactionRunner
 from liftbridge_broker.storage.compactions import Compactions
+from liftbridge_broker.storage.cuts import announce_cuts, cut_logs, restart_log
 from liftbridge_broker.storage.directory import (
     JOURNAL,
     RESERVE,
@@ -360,25 +361,23 @@ class LogStore:
             FilesError: The disk is full and nothing was cut; or it failed, the directory is
                 offline, and the next start finds each log cut or not.
         """
-        for partition, end in cuts:
-            stored = self._logs[partition]
-            state = stored.log.state
-            state = state._replace(recovery_point=min(state.recovery_point, end))
-            self._journal.put(partition, state, is_strict=stored.is_strict)
+        found = [(self._logs[partition], end) for partition, end in cuts]
+        announce_cuts(self._journal, found)
         self._flush_journal_now(now)
         try:
-            for partition, end in cuts:
-                stored = self._logs[partition]
-                removed = stored.log.log_end_offset - end
-                stored.log.truncate(end)
-                stored.counted_bytes = min(stored.counted_bytes, stored.log.size_bytes)
-                stored.strict_from = min(stored.strict_from, end)
-                stored.tell(self._journal)
-                self._teller.tell_of(
-                    stored, "log_truncated", log_end_offset=end, removed_messages=removed
-                )
+            cut_logs(self._journal, self._teller, found)
         except FilesError as error:
             self._fail(error)
+            raise
+        self._flush.note_journal(now)
+
+    def restart(self, partition: PartitionId, offset: Offset, now: Instant) -> None:
+        """Drop all of a log and go on at an offset, at least its start; raises `FilesError`."""
+        flush = partial(self._flush_journal_now, now)
+        try:
+            restart_log(self._journal, self._teller, self._logs[partition], offset, flush)
+        except FilesError as error:
+            self._met(error, now)
             raise
         self._flush.note_journal(now)
 

@@ -1,0 +1,88 @@
+"""Partitions by the names that clients call them by, and what a broker says that cannot serve."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from liftbridge_broker.controller.state import ClusterState, StreamState
+from liftbridge_broker.errors import NotFoundError, NotLeaderError
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.node.partition import NOT_LEADER_TEXT, Partition
+from liftbridge_broker.node.remote import RemotePartition
+
+
+class FindingHost(Protocol):
+    """The node, as far as partitions are looked for."""
+
+    @property
+    def state(self) -> ClusterState:
+        """Applied metadata."""
+        ...
+
+
+class PartitionNames:
+    """Replicas held here by stream and number."""
+
+    def __init__(
+        self, host: FindingHost, remote: Callable[[StreamState, PartitionState], RemotePartition]
+    ) -> None:
+        """Begin empty; `remote` stands in for a partition that is led elsewhere."""
+        self._host = host
+        self._remote = remote
+        self._found: dict[tuple[str, int], Partition] = {}
+
+    def add(self, partition: Partition) -> None:
+        """A replica is held from now on."""
+        self._found[partition.stream, partition.number] = partition
+
+    def remove(self, partition: Partition) -> None:
+        """It is held no longer."""
+        del self._found[partition.stream, partition.number]
+
+    def led(self, stream: str, number: int) -> Partition:
+        """Partition led by this broker.
+
+        Raises:
+            NotFoundError: There is no such stream or partition.
+            NotLeaderError: Another broker leads it.
+        """
+        partition = self._found.get((stream, number))
+        if partition is not None and partition.is_led:
+            return partition
+        found = self._host.state.stream(stream)
+        if found is None or found.partition(number) is None:
+            raise NotFoundError(f"no such partition: {stream}/{number}")
+        raise NotLeaderError(NOT_LEADER_TEXT)
+
+    def replica(self, stream: str, number: int) -> Partition:
+        """As `led`, also where another broker leads and this one has a replica."""
+        partition = self._found.get((stream, number))
+        return partition if partition is not None else self.led(stream, number)
+
+    def for_publish(self, stream: str, number: int) -> Partition | RemotePartition:
+        """A partition to publish to, wherever it is led, with the texts of `Publish`.
+
+        Raises:
+            NotFoundError: `no such stream: <name>` or `no such partition: <n>`.
+        """
+        partition = self._found.get((stream, number))
+        if partition is not None and partition.is_led:
+            return partition
+        found = self._host.state.stream(stream)
+        if found is None:
+            raise NotFoundError(f"no such stream: {stream}")
+        state = found.partition(number)
+        if state is None:
+            raise NotFoundError(f"no such partition: {number}")
+        return self._remote(found, state)
+
+    def led_for_publish(self, stream: str, number: int) -> Partition:
+        """As `for_publish`, for what only the leader does.
+
+        Raises:
+            NotFoundError: As there.
+            NotLeaderError: Another broker leads it.
+        """
+        partition = self.for_publish(stream, number)
+        if isinstance(partition, RemotePartition):
+            raise NotLeaderError(NOT_LEADER_TEXT)
+        return partition

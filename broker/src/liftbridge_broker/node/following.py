@@ -1,0 +1,275 @@
+"""A partition that this broker follows: what becomes of its leader's answers (F1 to F5).
+
+`FollowerCore` judges an answer; here the log is appended to, cut or begun anew, and the position
+that goes out next is told only when what it promises is durable.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from liftbridge_broker.controller.commands import Command, DeclareUnclean
+from liftbridge_broker.errors import FilesError, LiftbridgeError, NotLeaderError
+from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, Offset, PartitionId
+from liftbridge_broker.node.partition import NOT_LEADER_TEXT, Partition
+from liftbridge_broker.replication.fetching import FetchedHead
+from liftbridge_broker.replication.follower import (
+    Append,
+    Damaged,
+    FollowerCore,
+    Rejected,
+    RestartAt,
+    Truncate,
+    Wait,
+)
+from liftbridge_broker.storage.store import LogStore
+
+
+class FollowingHost(Protocol):
+    """What a followed partition asks of its owner."""
+
+    @property
+    def broker(self) -> BrokerId:
+        """Id of this broker."""
+        ...
+
+    @property
+    def broker_epoch(self) -> MetadataIndex:
+        """Its registration."""
+        ...
+
+    @property
+    def now(self) -> Instant:
+        """Time of this turn."""
+        ...
+
+    @property
+    def wall_ns(self) -> int:
+        """Unix nanoseconds of this turn."""
+        ...
+
+    @property
+    def store(self) -> LogStore:
+        """The logs."""
+        ...
+
+    def note_append(self, partition: Partition, now: Instant) -> None:
+        """Bytes wait for a sync."""
+        ...
+
+    def note_cut(self, partition: Partition) -> None:
+        """The log was cut or began anew: what was derived from its records is void."""
+        ...
+
+    def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
+        """Give a command to the metadata."""
+        ...
+
+    def tell_position(self, following: "Following") -> None:
+        """The leader is to be told where this replica stands."""
+        ...
+
+    def retry_position(self, following: "Following") -> None:
+        """The leader is to be told the same again after a pause."""
+        ...
+
+    def transition(self, kind: str, fields: dict[str, object]) -> None:
+        """Tell the observer."""
+        ...
+
+
+class Following:
+    """See the module.
+
+    Attributes:
+        partition: The partition.
+        core: Its rules.
+        leader: Who leads it.
+        is_held: Whether no position may be told: the journal has to be flushed first, or the log
+            is damaged.
+        is_refused: Whether the last answer was none that a working leader gives.
+        rejected_count: Answers whose records were not what was asked for.
+        truncated_count: Times the log was cut.
+    """
+
+    def __init__(
+        self, host: FollowingHost, partition: Partition, core: FollowerCore, leader: BrokerId
+    ) -> None:
+        """Begin to follow."""
+        self.host = host
+        self.partition = partition
+        self.core = core
+        self.leader = leader
+        self.is_commit_mode = False
+        self.is_held = False
+        self.is_refused = False
+        self.rejected_count = 0
+        self.truncated_count = 0
+        self._is_declaring = False
+
+    @property
+    def partition_id(self) -> PartitionId:
+        """Id of the partition."""
+        return self.partition.partition_id
+
+    # -- for the partition --------------------------------------------------------------------
+
+    def check_append(self, *, is_all: bool, now: Instant) -> None:
+        """Refuse every run.
+
+        Raises:
+            NotLeaderError: Always.
+        """
+        del is_all, now
+        raise NotLeaderError(NOT_LEADER_TEXT)
+
+    def on_appended(self, now: Instant, wall_ns: int) -> None:
+        """Nothing is appended but by the leader."""
+
+    def on_flushed(self, wall_ns: int) -> None:
+        """More of the log is on disk; the leader counts by it in commit mode."""
+        del wall_ns
+        if self.is_commit_mode:
+            self._tell()
+
+    def on_offline(self, reason: str) -> None:
+        """The log cannot be used any more (F5)."""
+        self.is_held = True
+        self._declare(reason)
+
+    # -- answers ------------------------------------------------------------------------------
+
+    def on_reply(self, head: FetchedHead, data: bytes, now: Instant) -> None:
+        """Do what an answer of the leader asks for."""
+        if self.is_held or self.partition.offline_reason:
+            return
+        outcome = self.core.on_reply(head, data, now)
+        self.is_refused = isinstance(outcome, Rejected) or (
+            isinstance(outcome, Wait) and outcome.is_retry
+        )
+        try:
+            match outcome:
+                case Append():
+                    self._append(outcome, now)
+                case Truncate():
+                    self._truncate(outcome, now)
+                case RestartAt(offset):
+                    self.restart_at(offset, now)
+                case Damaged(reason):
+                    self._on_damaged(reason)
+                case Rejected(reason):
+                    self.rejected_count += 1
+                    self._say("fetched_records_rejected", reason=reason)
+                    self.host.retry_position(self)
+                case Wait():
+                    if outcome.is_retry:
+                        self.host.retry_position(self)
+        except FilesError:
+            # The store was told and decides what becomes of the directory; a full disk passes.
+            self.host.retry_position(self)
+
+    def _append(self, append: Append, now: Instant) -> None:
+        partition = self.partition
+        log = partition.log
+        if append.headers:
+            before = log.epochs.latest
+            segments = log.segment_count
+            try:
+                log.append_batches(append.data, append.headers, self.host.wall_ns)
+            except FilesError as error:
+                self.host.store.note_append_failed(error, now)
+                raise
+            partition.note_replicated(append.headers, segments)
+            self.host.note_append(partition, now)
+            if log.epochs.latest != before:
+                self._hold_for_journal(now)
+        if append.high_watermark != log.high_watermark:
+            log.high_watermark = Offset(min(append.high_watermark, log.log_end_offset))
+            partition.wake_readers()
+        if append.log_start > log.log_start_offset:
+            self.host.store.raise_log_start(partition.partition_id, append.log_start, now)
+        self._tell()
+
+    def _hold_for_journal(self, now: Instant) -> None:
+        """Tell no position before the new leader epoch is durable."""
+        self.is_held = True
+        core = self.core
+
+        def done() -> None:
+            if self.core is core and not self.partition.offline_reason:
+                self.is_held = False
+                self._tell()
+
+        self.host.store.journal_state(self.partition.partition_id, done, now)
+
+    def _truncate(self, truncate: Truncate, now: Instant) -> None:
+        log = self.partition.log
+        removed = log.log_end_offset - truncate.end
+        if truncate.is_below_high_watermark:
+            self._say(
+                "committed_records_removed",
+                high_watermark=log.high_watermark,
+                log_end_offset=truncate.end,
+            )
+        self.host.store.truncate([(self.partition.partition_id, truncate.end)], now)
+        self.truncated_count += removed > 0
+        self.host.note_cut(self.partition)
+        self._tell()
+
+    def restart_at(self, offset: Offset, now: Instant) -> None:
+        """Drop the log and go on at an offset.
+
+        Raises:
+            FilesError: The disk refused.
+        """
+        self.host.store.restart(self.partition.partition_id, offset, now)
+        self.host.note_cut(self.partition)
+        self._tell()
+
+    # -- damage -------------------------------------------------------------------------------
+
+    def _on_damaged(self, reason: str) -> None:
+        """Declare the replica unclean before anything of it is removed (C12)."""
+        self.is_held = True
+        self._say("replica_damaged", reason=reason)
+        self._declare(reason)
+
+    def _declare(self, reason: str) -> None:
+        if self._is_declaring:
+            return
+        self._is_declaring = True
+        state = self.core.state
+        epoch = state.replica_epoch(self.host.broker)
+        assert epoch is not None
+        command = DeclareUnclean(
+            broker=self.host.broker,
+            broker_epoch=self.host.broker_epoch,
+            partition_id=state.partition_id,
+            replica_epoch=epoch,
+            reason=reason,
+        )
+        self.host.propose(command, self.host.now, self._declared)
+
+    def _declared(self, outcome: object) -> None:
+        """Nobody counts with this replica any more: it begins anew where its log begins."""
+        self._is_declaring = False
+        if isinstance(outcome, LiftbridgeError):
+            # Asked again when the leader's answer, or the next start, finds the same.
+            self.is_held = bool(self.partition.offline_reason)
+            self.host.retry_position(self)
+            return
+        if self.partition.offline_reason:
+            return
+        self.is_held = False
+        try:
+            self.restart_at(self.partition.log.log_start_offset, self.host.now)
+        except FilesError:
+            self.host.retry_position(self)
+
+    def _tell(self) -> None:
+        if not self.is_held:
+            self.host.tell_position(self)
+
+    def _say(self, kind: str, **fields: object) -> None:
+        partition = self.partition
+        named = {"stream": partition.stream, "partition": partition.number, **fields}
+        self.host.transition(kind, named)

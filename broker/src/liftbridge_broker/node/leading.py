@@ -1,0 +1,350 @@
+"""A partition with other replicas that this broker leads (L1 to L8 as far as they touch the log).
+
+`LeaderCore` decides; what it needs to be told and what follows is here: the leader epoch goes to
+the journal before anything is served, the high watermark is stored and releases acks, followers
+get stored batches, and changes of the in-sync set are proposed.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from liftbridge_broker.controller.commands import (
+    AlterPartition,
+    Command,
+    DeclareUnclean,
+    IsrMember,
+)
+from liftbridge_broker.errors import (
+    CorruptionError,
+    FilesError,
+    InternalError,
+    LiftbridgeError,
+    NotEnoughReplicasAfterAppendError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+from liftbridge_broker.model.ids import (
+    BrokerId,
+    Instant,
+    LeaderEpoch,
+    MetadataIndex,
+    Offset,
+    PartitionId,
+)
+from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.roles import Role
+from liftbridge_broker.replication.fetching import Accepted, FetchOutcome, FetchPosition
+from liftbridge_broker.replication.isr import (
+    IsrProposal,
+    ProposalOutcome,
+    SessionClock,
+    outcome_of,
+)
+from liftbridge_broker.replication.leader import LeaderCore
+from liftbridge_broker.storage.batch_reader import BatchReader
+from liftbridge_broker.storage.types import ReadNeed
+
+ANSWER_NS: Final = 1_000 * MILLISECOND_NS
+"""Time without an answer after which the outcome of a proposal counts as unknown."""
+
+TAIL_BYTES: Final = 1024 * 1024
+"""Reads near the end of a log are done at once: what was appended a moment ago is in memory."""
+
+
+class LeadingHost(Protocol):
+    """What a led partition asks of its owner."""
+
+    @property
+    def broker(self) -> BrokerId:
+        """Id of this broker."""
+        ...
+
+    @property
+    def broker_epoch(self) -> MetadataIndex:
+        """Its registration."""
+        ...
+
+    @property
+    def now(self) -> Instant:
+        """Time of this turn."""
+        ...
+
+    @property
+    def wall_ns(self) -> int:
+        """Unix nanoseconds of this turn."""
+        ...
+
+    @property
+    def eligible(self) -> frozenset[BrokerId]:
+        """Brokers that may come into sync."""
+        ...
+
+    def is_self_fenced(self, now: Instant) -> bool:
+        """Whether this broker was not heard for a session."""
+        ...
+
+    def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
+        """Give a command to the metadata."""
+        ...
+
+    def submit_read(self, need: ReadNeed, done: Callable[[bytes | LiftbridgeError], None]) -> None:
+        """Read off the loop."""
+        ...
+
+    def read_now(self, need: ReadNeed) -> bytes:
+        """Read at once; raises `FilesError`."""
+        ...
+
+    def notify(self, leading: "Leading") -> None:
+        """There is news for followers."""
+        ...
+
+    def watch(self, leading: "Leading") -> None:
+        """A change of the in-sync set may be due soon."""
+        ...
+
+
+class Leading:
+    """See the module; one for each leader epoch.
+
+    Attributes:
+        partition: The partition.
+        core: Its rules.
+        is_commit_mode: Whether only what is on disk counts.
+    """
+
+    def __init__(self, host: LeadingHost, partition: Partition, core: LeaderCore) -> None:
+        """Begin; nothing is served before `on_established`."""
+        self.host = host
+        self.partition = partition
+        self.core = core
+        self.is_commit_mode = False
+        self._readers: dict[BrokerId, BatchReader] = {}
+        self._reading: set[BrokerId] = set()
+        self._asked: IsrProposal | None = None
+        self._asked_at = Instant(0)
+
+    # -- for the sessions of followers --------------------------------------------------------
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch:
+        """Epoch this broker leads in."""
+        return self.core.leader_epoch
+
+    @property
+    def log_start_offset(self) -> Offset:
+        """First offset of the log."""
+        return self.partition.log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> Offset:
+        """Offset the next record will get."""
+        return self.partition.log.log_end_offset
+
+    @property
+    def high_watermark(self) -> Offset:
+        """First offset that is not committed."""
+        return self.partition.log.high_watermark
+
+    def on_fetch(
+        self, replica: BrokerId, fetch: FetchPosition, clock: SessionClock, now: Instant
+    ) -> FetchOutcome:
+        """Judge a position and take it down; it may commit records."""
+        outcome = self.core.on_fetch(replica, fetch, clock, now)
+        if isinstance(outcome, Accepted):
+            self.commit()
+            if len(self.core.state.isr) < len(self.core.state.replicas):
+                self.host.watch(self)
+        return outcome
+
+    def on_answered(self, replica: BrokerId, asked_at: Instant) -> None:
+        """Records were sent for a position that held at `asked_at`."""
+        self.core.on_answered(replica, asked_at)
+
+    def on_forgotten(self, replica: BrokerId) -> None:
+        """The follower's fetches say nothing about this partition any more."""
+        self.core.on_forgotten(replica)
+        reader = self._readers.pop(replica, None)
+        if reader is not None and replica not in self._reading:
+            reader.close()
+
+    def read(
+        self, replica: BrokerId, offset: Offset, bytes_max: int
+    ) -> Sequence[bytes | memoryview] | None:
+        """Whole batches of [offset, ...); see `LedPartition`."""
+        if replica in self._reading or self.partition.offline_reason:
+            return ()
+        log = self.partition.log
+        reader = self._readers.get(replica)
+        if reader is None or reader.next_offset != offset:
+            if reader is not None:
+                reader.close()
+            reader = self._readers[replica] = log.batch_reader(offset)
+        try:
+            result = reader.read(bytes_max, log.log_end_offset)
+            while result.need is not None:
+                if not self._is_tail(result.need):
+                    self._read_later(replica, reader, result.need)
+                    return ()
+                reader.feed(self.host.read_now(result.need))
+                result = reader.read(bytes_max, log.log_end_offset)
+        except CorruptionError as error:
+            self.partition.on_corruption(error)
+            return None
+        except FilesError as error:
+            self.partition.go_offline(error.text)
+            return None
+        return result.slices
+
+    def _is_tail(self, need: ReadNeed) -> bool:
+        last = self.partition.log.segments()[-1]
+        return need.position + TAIL_BYTES >= last.bytes
+
+    def _read_later(self, replica: BrokerId, reader: BatchReader, need: ReadNeed) -> None:
+        self._reading.add(replica)
+
+        def done(outcome: bytes | LiftbridgeError) -> None:
+            self._reading.discard(replica)
+            if self._readers.get(replica) is not reader:
+                reader.close()
+            elif isinstance(outcome, LiftbridgeError):
+                self.partition.go_offline(outcome.text)
+            else:
+                reader.feed(outcome)
+            self.host.notify(self)
+
+        self.host.submit_read(need, done)
+
+    def close(self) -> None:
+        """It leads no longer."""
+        for replica, reader in self._readers.items():
+            if replica not in self._reading:
+                reader.close()
+        self._readers.clear()
+
+    # -- for the partition --------------------------------------------------------------------
+
+    def check_append(self, *, is_all: bool, now: Instant) -> None:
+        """Refuse a run before it is appended (L2; replication 1.15, "Self-fence").
+
+        Raises:
+            LiftbridgeError: Nothing is to be appended.
+        """
+        if is_all:
+            self.core.check_min_isr()
+        elif self.host.is_self_fenced(now):
+            raise UnavailableError("not appended: cut off from the metadata leader")
+
+    def on_appended(self, now: Instant, wall_ns: int) -> None:
+        """Records were appended: followers get them, and whoever had everything begins to lag."""
+        del wall_ns
+        self.core.on_append(now)
+        self.host.notify(self)
+        self.host.watch(self)
+        if len(self.core.maximal_isr) == 1:
+            self.commit()
+
+    def on_flushed(self, wall_ns: int) -> None:
+        """More of the log is on disk."""
+        del wall_ns
+        if self.is_commit_mode:
+            self.commit()
+
+    def on_offline(self, reason: str) -> None:
+        """Its own log failed: others that have everything take over (L8, C12)."""
+        state = self.core.state
+        epoch = state.replica_epoch(self.host.broker)
+        assert epoch is not None
+        command = DeclareUnclean(
+            broker=self.host.broker,
+            broker_epoch=self.host.broker_epoch,
+            partition_id=state.partition_id,
+            replica_epoch=epoch,
+            reason=reason,
+        )
+        self.host.propose(command, self.host.now, _ignore)
+
+    # -- commits and in-sync set --------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Store how far records are committed (L4)."""
+        partition = self.partition
+        end = self.core.high_watermark()
+        if end > partition.log.high_watermark:
+            partition.commit_to(end, self.host.wall_ns)
+            self.host.notify(self)
+
+    def on_state(self) -> None:
+        """The core took newer metadata over (L7)."""
+        self.commit()
+        self.partition.intake.takes_singles = (
+            self.partition.options.optimistic_concurrency or self.core.is_below_min_isr
+        )
+        if self.core.is_below_min_isr:
+            self.partition.fail_all_acks(
+                NotEnoughReplicasAfterAppendError("outcome unknown: too few replicas in sync")
+            )
+        self.host.watch(self)
+
+    def next_deadline(self) -> Instant | None:
+        """When `propose_if_due` is to be called though nothing happens."""
+        due = self.core.next_deadline()
+        if self._asked is None:
+            return due
+        answer = Instant(self._asked_at + ANSWER_NS)
+        return answer if due is None else min(due, answer)
+
+    def propose_if_due(self, now: Instant) -> None:
+        """Ask for another in-sync set, if one is wanted (L5)."""
+        if self._asked is not None and now - self._asked_at >= ANSWER_NS:
+            asked, self._asked = self._asked, None
+            self.core.on_proposal_result(asked, ProposalOutcome.UNKNOWN, now)
+        proposal = self.core.next_proposal(now, self.host.eligible)
+        if proposal is None:
+            return
+        self._asked, self._asked_at = proposal, now
+        command = AlterPartition(
+            broker=self.host.broker,
+            broker_epoch=self.host.broker_epoch,
+            partition_id=proposal.partition_id,
+            leader_epoch=proposal.leader_epoch,
+            partition_epoch=proposal.partition_epoch,
+            isr=tuple(IsrMember(broker, epoch) for broker, epoch in proposal.isr),
+            is_recovering=proposal.is_recovering,
+        )
+        self.host.propose(command, now, lambda outcome: self._answered(proposal, outcome, now))
+
+    def _answered(self, proposal: IsrProposal, outcome: object, now: Instant) -> None:
+        """The controller answered, or the log failed the command (L6)."""
+        if self._asked == proposal:
+            self._asked = None
+        result = _result(outcome)
+        self.core.on_proposal_result(proposal, result, now)
+        self.commit()
+        self.host.watch(self)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the partition takes records."""
+        return self.partition.role is Role.LEADER
+
+    @property
+    def partition_id(self) -> PartitionId:
+        """Id of the partition."""
+        return self.partition.partition_id
+
+
+def _result(outcome: object) -> ProposalOutcome:
+    if not isinstance(outcome, LiftbridgeError):
+        return outcome_of(None)
+    if isinstance(outcome, InternalError):
+        # The log failed the command; the cause tells whether it may be applied all the same.
+        cause = outcome.__cause__
+        is_unknown = cause is None or isinstance(cause, OutcomeUnknownError)
+        return ProposalOutcome.UNKNOWN if is_unknown else ProposalOutcome.NOT_ATTEMPTED
+    return outcome_of(outcome)
+
+
+def _ignore(_outcome: object) -> None:
+    """What came of it shows in the metadata."""

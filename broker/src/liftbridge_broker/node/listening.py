@@ -1,0 +1,68 @@
+"""Messages of NATS for the partitions led here, and copies of what came in another way."""
+
+from liftbridge_broker.errors import UnavailableError
+from liftbridge_broker.model.ids import Instant, PartitionId
+from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.runs import PublishRun
+from liftbridge_broker.ports.messaging import Messaging, SubscriptionId
+from liftbridge_broker.wire.subjects import SubjectTable
+
+
+class Listening:
+    """Subjects this broker stores the messages of.
+
+    Attributes:
+        lost_copy_count: Messages that other listeners of a subject missed, NATS being away.
+    """
+
+    def __init__(self, messaging: Messaging) -> None:
+        """Begin deaf; see `begin`."""
+        self._messaging = messaging
+        self._subjects: SubjectTable[Partition] = SubjectTable()
+        self._taken: dict[PartitionId, Partition] = {}
+        self._has_begun = False
+        self.lost_copy_count = 0
+
+    def begin(self) -> None:
+        """Hear what is taken, from now on."""
+        self._has_begun = True
+        for partition in self._taken.values():
+            self._subscribe(partition)
+
+    def start(self, partition: Partition) -> None:
+        """Take the messages of a partition that is led here."""
+        if partition.partition_id in self._taken:
+            return
+        self._taken[partition.partition_id] = partition
+        if not partition.group:
+            self._subjects.add(partition.subject, partition)
+        self._subscribe(partition)
+
+    def _subscribe(self, partition: Partition) -> None:
+        if self._has_begun and not partition.offline_reason:
+            self._messaging.subscribe(
+                SubscriptionId(partition.partition_id), partition.subject, partition.group
+            )
+
+    def stop(self, partition: Partition) -> None:
+        """Take its messages no longer."""
+        if self._taken.pop(partition.partition_id, None) is not None:
+            self._messaging.unsubscribe(SubscriptionId(partition.partition_id))
+            self._subjects.remove(partition.subject, partition)
+
+    def fan_out(self, partition: Partition, run: PublishRun, now: Instant, wall_ns: int) -> None:
+        """Copy a directly appended run to the partitions beside it and to NATS.
+
+        The quiet connection does not bring it back here, so the partitions of this broker on the
+        same subject, queue groups apart, get it at once (ADR 0005).
+        """
+        try:
+            self._messaging.publish_quiet(partition.envelopes_of(run))
+        except UnavailableError:
+            self.lost_copy_count += len(run.values)
+        neighbours = self._subjects.lookup(run.subject)
+        if len(neighbours) > 1:
+            for neighbour in neighbours:
+                if neighbour is not partition:
+                    for copy in neighbour.intake.copies_of(run):
+                        neighbour.take_copy(copy, now, wall_ns)

@@ -1,0 +1,222 @@
+"""What makes a node a member of a cluster: control plane, data plane and the way in from peers.
+
+A node without it is a broker alone, whose partitions have no other replicas. Roles are taken only
+after the broker's own registration was applied: before, its metadata may be those of a former life.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from liftbridge_broker.controller.commands import Command
+from liftbridge_broker.controller.records import BrokerChanged, Record
+from liftbridge_broker.controller.state import ClusterState, StreamState
+from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, Offset, PartitionId
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.node.consensus import RaftConsensus
+from liftbridge_broker.node.control import ControlOptions, ControlPlane
+from liftbridge_broker.node.metadata import MetadataDriver
+from liftbridge_broker.node.own_session import OwnSession
+from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.peer_link import PeerLink
+from liftbridge_broker.node.peers import Peers
+from liftbridge_broker.node.replicas import Replicas, ReplicasHost, ReplicationLimits
+from liftbridge_broker.ports.metadata import LeaderChanged
+from liftbridge_broker.ports.transport import Channel
+from liftbridge_broker.raft.environment import Rng
+from liftbridge_broker.storage.flush import effective_policy
+from liftbridge_broker.wire.peer import PeerHeader
+from liftbridge_broker.wire.peer_bodies import LogInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterParts:
+    """What a node needs to be a member of a cluster.
+
+    Attributes:
+        link: How it speaks to the others; `incarnation_id` is the one it registers with.
+        consensus: Its member of the metadata group, the one its `MetadataDriver` drives.
+        rng: Chance.
+        control: Times and bounds of the control plane.
+        replication: Times and bounds of the data plane.
+    """
+
+    link: PeerLink
+    consensus: RaftConsensus
+    rng: Rng
+    control: ControlOptions = field(default_factory=ControlOptions)
+    replication: ReplicationLimits = field(default_factory=ReplicationLimits)
+
+
+class MembershipHost(ReplicasHost, Protocol):
+    """What membership asks of its node."""
+
+    metadata: MetadataDriver
+
+    def assign_role(
+        self, partition: Partition, stream: StreamState, state: PartitionState, now: Instant
+    ) -> None:
+        """Lead or follow, as the metadata say."""
+        ...
+
+
+class Membership:
+    """See the module.
+
+    Attributes:
+        control: The control plane.
+        replicas: The data plane.
+        peers: The way in.
+        is_active: Whether the own registration was applied, so that roles are taken.
+    """
+
+    def __init__(self, host: MembershipHost, parts: ClusterParts) -> None:
+        """Begin unregistered."""
+        self._host = host
+        self._link = parts.link
+        self._consensus = parts.consensus
+        self.control = ControlPlane(self, parts.consensus, parts.link, parts.control)
+        self.replicas = Replicas(
+            host, parts.link, parts.rng, parts.replication, self.is_self_fenced
+        )
+        self.peers = Peers(parts.link, self._to_metadata, self._to_others)
+        self.is_active = False
+        self._was_self_fenced = False
+        self._knows_cluster()
+
+    @property
+    def session(self) -> OwnSession:
+        """This broker's session with the metadata leader."""
+        return self.control.session
+
+    def is_self_fenced(self, now: Instant) -> bool:
+        """Whether this broker cannot know any more what it is to the others."""
+        return self.session.is_self_fenced(now)
+
+    # -- host of the control plane ------------------------------------------------------------
+
+    @property
+    def broker(self) -> BrokerId:
+        """Id of this broker."""
+        return self._host.broker
+
+    @property
+    def state(self) -> ClusterState:
+        """Applied metadata."""
+        return self._host.state
+
+    def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
+        """Give a command to the metadata."""
+        self._host.propose(command, now, reply)
+
+    def transition(self, kind: str, fields: dict[str, object]) -> None:
+        """Tell the observer."""
+        self._host.transition(kind, fields)
+
+    def log_infos(self, partitions: Sequence[PartitionId]) -> tuple[LogInfo, ...]:
+        """Ends of logs held here; damaged ones are left out, nothing of them is vouched for."""
+        found: list[LogInfo] = []
+        for partition_id in partitions:
+            partition = self._host.partitions.get(partition_id)
+            if partition is None or partition.offline_reason:
+                continue
+            log = partition.log
+            end = log.log_end_offset
+            epoch = log.epochs.epoch_at(Offset(end - 1)) if end > log.log_start_offset else None
+            found.append(LogInfo(partition_id, epoch, end))
+        return tuple(found)
+
+    # -- messages -----------------------------------------------------------------------------
+
+    def _to_metadata(self, header: PeerHeader, tail: bytes, now: Instant) -> None:
+        self._consensus.on_peer(header, tail, now)
+        self._host.metadata.catch_up()
+
+    def _to_others(self, header: PeerHeader, tail: bytes, now: Instant) -> None:
+        if not self.control.on_peer(header, now):
+            self.replicas.on_peer(header, tail, now)
+
+    def on_peer(self, channel: Channel, payload: bytes, now: Instant) -> None:
+        """Take what arrived from another broker."""
+        self.peers.on_payload(channel, payload, now)
+
+    # -- metadata -----------------------------------------------------------------------------
+
+    def on_leader(self, event: LeaderChanged, now: Instant) -> None:
+        """Another broker leads the metadata group, or this one, or nobody that is known."""
+        self.control.on_leader(event, now)
+        if event.leader is not None:
+            self.replicas.repeat_reports()
+
+    def on_applied(self, records: Sequence[Record], now: Instant) -> None:
+        """Metadata was applied, and the partitions were brought in line with it."""
+        if any(isinstance(record, BrokerChanged) for record in records):
+            self.on_brokers(now)
+        self._knows_cluster()
+        self.control.on_applied(self.state.applied_index, records, now)
+
+    def on_brokers(self, now: Instant) -> None:
+        """Brokers changed; perhaps this one is registered now."""
+        own = self.state.brokers.get(self.broker)
+        is_ours = own is not None and own.incarnation_id == self._link.incarnation_id
+        if own is not None and is_ours and own.broker_epoch != self.session.broker_epoch:
+            self._begin(own.broker_epoch, now)
+        self.replicas.on_brokers()
+
+    def _begin(self, broker_epoch: MetadataIndex, now: Instant) -> None:
+        """The own registration was applied: take up roles, and ask to be let in."""
+        self._link.broker_epoch = broker_epoch
+        self.replicas.broker_epoch = broker_epoch
+        self.session.begin(broker_epoch, now)
+        self.session.want_fence = False
+        self.is_active = True
+        host = self._host
+        for stream, state in self.state.partitions():
+            partition = host.partitions.get(state.partition_id)
+            if partition is not None:
+                host.assign_role(partition, stream, state, now)
+
+    def _knows_cluster(self) -> None:
+        if self.state.cluster_id:
+            self._link.cluster_id = self.state.cluster_id
+
+    def takes(
+        self, partition: Partition, stream: StreamState, state: PartitionState, now: Instant
+    ) -> bool:
+        """Take care of the role of a partition; false when this broker has the only replica."""
+        if not self.is_active:
+            return True
+        is_alone = state.replicas == (self.broker,)
+        if is_alone and not (state.is_recovering and state.leader == self.broker):
+            if partition.replication is not None:
+                self.replicas.drop(partition, now)
+                policy = effective_policy(partition.options.fsync_policy)
+                self._host.store.set_policy(partition.partition_id, policy, now)
+                self._host.store.set_leader(partition.partition_id, is_leader=True)
+            return False
+        self.replicas.on_state(partition, stream, state, now)
+        return True
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def on_timer(self, now: Instant) -> None:
+        """Do what is due."""
+        self.control.on_timer(now)
+        is_fenced = self.is_active and self.is_self_fenced(now)
+        if is_fenced != self._was_self_fenced:
+            self._was_self_fenced = is_fenced
+            self.transition("self_fenced", {"is_fenced": is_fenced})
+            self.replicas.fence(now, is_fenced=is_fenced)
+        silences = self.replicas.on_timer(now)
+        if silences:
+            self.control.report(silences, now)
+
+    def flush(self, now: Instant) -> None:
+        """A turn ends: send what it made due."""
+        if self.replicas.is_due:
+            self.replicas.flush(now)
+
+    def next_deadline(self) -> Instant | None:
+        """When `on_timer` wants to be called, `None` for never."""
+        due = (self.control.next_deadline(), self.replicas.next_deadline())
+        return min((at for at in due if at is not None), default=None)

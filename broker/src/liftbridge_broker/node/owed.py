@@ -1,0 +1,66 @@
+"""Acks that wait until what they are for is committed, or on disk."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.model.ids import Offset
+from liftbridge_broker.node.runs import Stored, Ticket
+
+
+class OwedHost(Protocol):
+    """Counts what waits.
+
+    Attributes:
+        unanswered_bytes: Bytes of runs that are stored and wait for their acks.
+    """
+
+    unanswered_bytes: int
+
+
+class _Owed(NamedTuple):
+    """Acks that wait for everything below `end`."""
+
+    end: Offset
+    stored: Stored
+    tickets: Sequence[Ticket]
+    size_bytes: int
+
+
+class OwedAcks:
+    """Acks in the order of their ends."""
+
+    __slots__ = ("_entries", "_host")
+
+    def __init__(self, host: OwedHost) -> None:
+        """Begin with none; `host` counts their bytes."""
+        self._host = host
+        self._entries: deque[_Owed] = deque()
+
+    def __len__(self) -> int:
+        """Runs that wait."""
+        return len(self._entries)
+
+    def add(self, end: Offset, stored: Stored, tickets: Sequence[Ticket], size_bytes: int) -> None:
+        """Owe acks until everything below `end` is there."""
+        self._host.unanswered_bytes += size_bytes
+        self._entries.append(_Owed(end, stored, tickets, size_bytes))
+
+    def release(self, end: Offset, wall_ns: int) -> None:
+        """Everything below `end` is there."""
+        entries = self._entries
+        while entries and entries[0].end <= end:
+            _, stored, tickets, size_bytes = entries.popleft()
+            self._host.unanswered_bytes -= size_bytes
+            released = stored._replace(commit_ns=wall_ns)
+            for ticket in tickets:
+                ticket.sink.acked(released)
+
+    def fail(self, error: LiftbridgeError) -> None:
+        """Give all of them up."""
+        entries, self._entries = self._entries, deque()
+        for entry in entries:
+            self._host.unanswered_bytes -= entry.size_bytes
+            for ticket in entry.tickets:
+                ticket.sink.refused(error)

@@ -1,0 +1,69 @@
+"""A partition that another broker leads, as far as publishing to it needs to know.
+
+Its messages go out over NATS with this broker's ack inbox; the leader's ack is the answer. That is
+what happens to the messages of a queue group as well (`node.subjects`).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from liftbridge_broker.controller.state import StreamState
+from liftbridge_broker.model.histogram import Histogram
+from liftbridge_broker.model.ids import PartitionNumber
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.model.streams import StreamOptions
+from liftbridge_broker.model.subjects import partition_subject
+from liftbridge_broker.node.intake import InboxAcks
+from liftbridge_broker.wire.acks import AckEncoder
+
+
+@dataclass(slots=True, eq=False)
+class RemotePartition:
+    """See the module; made for each request, from the metadata of its moment.
+
+    Attributes:
+        stream: Name of the stream.
+        number: Number within it.
+        subject: Subject of the partition.
+        group: NATS queue group, empty for none.
+        options: Settings in force.
+        is_readonly: Whether it refuses messages.
+        acks: Builds acks in its name.
+        takes_runs: Never: each message goes its own way.
+    """
+
+    stream: str
+    number: PartitionNumber
+    subject: str
+    group: str
+    options: StreamOptions
+    is_readonly: bool
+    acks: AckEncoder
+    send_acks: Callable[[list[bytes]], None]
+    ack_times: Mapping[int, Histogram]
+    takes_runs: bool = False
+
+    def acks_for(self, subject: str) -> InboxAcks:
+        """A new sink for acks of messages on `subject`."""
+        return InboxAcks(self.acks, subject, self.send_acks, self.ack_times)
+
+
+def remote_partition(
+    stream: StreamState,
+    state: PartitionState,
+    options: StreamOptions,
+    send_acks: Callable[[list[bytes]], None],
+    ack_times: Mapping[int, Histogram],
+) -> RemotePartition:
+    """A partition by the metadata."""
+    return RemotePartition(
+        stream.name,
+        state.number,
+        partition_subject(stream.subject, state.number),
+        stream.group,
+        options,
+        state.readonly,
+        AckEncoder(stream.name, stream.subject),
+        send_acks,
+        ack_times,
+    )

@@ -1,0 +1,600 @@
+"""The data plane of one broker: what it is to each replicated partition, and the fetch sessions.
+
+Roles follow the applied metadata only. All partitions that one other broker leads share a session
+with it, and all that another follows here share one with that; both are looked at once a turn,
+after whatever the turn brought (replication protocol 1.6, 1.7, 1.15).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from liftbridge_broker.controller.commands import Command
+from liftbridge_broker.controller.state import (
+    ClusterState,
+    StreamState,
+    effective_min_isr,
+    is_commit_mode,
+)
+from liftbridge_broker.errors import LiftbridgeError, WireError
+from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, PartitionId
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy
+from liftbridge_broker.node.following import Following
+from liftbridge_broker.node.leading import Leading
+from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.roles import Role
+from liftbridge_broker.ports.transport import Channel
+from liftbridge_broker.raft.environment import Rng
+from liftbridge_broker.replication.fetching import FetchBody, FetchReplyBody
+from liftbridge_broker.replication.follower import FollowerCore, FollowerLimits
+from liftbridge_broker.replication.isr import LeaderLimits
+from liftbridge_broker.replication.leader import LeaderCore
+from liftbridge_broker.replication.leader_session import (
+    Answer,
+    LeaderSession,
+    LeaderSessionLimits,
+)
+from liftbridge_broker.replication.sessions import FollowerSession, SessionLimits
+from liftbridge_broker.storage.store import LogStore
+from liftbridge_broker.storage.types import ReadNeed
+from liftbridge_broker.wire.peer import PeerHeader
+from liftbridge_broker.wire.peer_bodies import Body, Silence
+from liftbridge_broker.wire.peer_fetch import records_of
+
+LOOK_NS: Final = 50 * MILLISECOND_NS
+"""Between two looks at partitions whose in-sync set or leader may be in trouble."""
+
+NUMBER_MAX: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationLimits:
+    """Times and bounds of the data plane; see each."""
+
+    leader: LeaderLimits = field(default_factory=LeaderLimits)
+    follower: FollowerLimits = field(default_factory=FollowerLimits)
+    session: SessionLimits = field(default_factory=SessionLimits)
+    leader_session: LeaderSessionLimits = field(default_factory=LeaderSessionLimits)
+
+
+class ReplicasHost(Protocol):
+    """What the data plane asks of its node."""
+
+    partitions: dict[PartitionId, Partition]
+    store: LogStore
+
+    @property
+    def broker(self) -> BrokerId:
+        """Id of this broker."""
+        ...
+
+    @property
+    def now(self) -> Instant:
+        """Time of this turn."""
+        ...
+
+    @property
+    def wall_ns(self) -> int:
+        """Unix nanoseconds of this turn."""
+        ...
+
+    @property
+    def state(self) -> ClusterState:
+        """Applied metadata."""
+        ...
+
+    def note_append(self, partition: Partition, now: Instant) -> None:
+        """Bytes wait for a sync."""
+        ...
+
+    def note_cut(self, partition: Partition) -> None:
+        """A log was cut: what was derived from its records is void."""
+        ...
+
+    def submit_read(self, need: ReadNeed, done: Callable[[bytes | LiftbridgeError], None]) -> None:
+        """Read off the loop."""
+        ...
+
+    def read_now(self, need: ReadNeed) -> bytes:
+        """Read at once; raises `FilesError`."""
+        ...
+
+    def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
+        """Give a command to the metadata."""
+        ...
+
+    def start_intake(self, partition: Partition) -> None:
+        """Take the messages of a partition."""
+        ...
+
+    def stop_intake(self, partition: Partition) -> None:
+        """Take them no longer."""
+        ...
+
+    def wake_soon(self) -> None:
+        """Have the timer called at the end of this turn."""
+        ...
+
+    def transition(self, kind: str, fields: dict[str, object]) -> None:
+        """Tell the observer."""
+        ...
+
+
+class Speaker(Protocol):
+    """Sends messages in the name of this broker (`node.peer_link`)."""
+
+    def send(
+        self,
+        broker: BrokerId,
+        channel: Channel,
+        body: Body,
+        tail: bytes = b"",
+        *,
+        correlation_id: int = 0,
+    ) -> None:
+        """Send at most once."""
+        ...
+
+
+class Replicas:
+    """See the module.
+
+    Attributes:
+        broker_epoch: Registration of this broker.
+        eligible: Brokers that may come into sync.
+        is_self_fenced: Tells whether this broker was not heard for a session.
+    """
+
+    def __init__(
+        self,
+        host: ReplicasHost,
+        speaker: Speaker,
+        rng: Rng,
+        limits: ReplicationLimits,
+        is_self_fenced: Callable[[Instant], bool],
+    ) -> None:
+        """Begin without roles."""
+        self.host = host
+        self._speaker = speaker
+        self._rng = rng
+        self._limits = limits
+        self.is_self_fenced = is_self_fenced
+        self.broker_epoch = MetadataIndex(0)
+        self.eligible: frozenset[BrokerId] = frozenset()
+        self.leading: dict[PartitionId, Leading] = {}
+        self.following: dict[PartitionId, Following] = {}
+        self._fetching: dict[BrokerId, FollowerSession] = {}
+        self._serving: dict[BrokerId, LeaderSession] = {}
+        self._watched: dict[PartitionId, Leading] = {}
+        self._refused: dict[PartitionId, Following] = {}
+        self._is_due = False
+        self._look_at: Instant | None = None
+
+    # -- what the parts ask -------------------------------------------------------------------
+
+    @property
+    def broker(self) -> BrokerId:
+        """Id of this broker."""
+        return self.host.broker
+
+    @property
+    def now(self) -> Instant:
+        """Time of this turn."""
+        return self.host.now
+
+    @property
+    def wall_ns(self) -> int:
+        """Unix nanoseconds of this turn."""
+        return self.host.wall_ns
+
+    @property
+    def store(self) -> LogStore:
+        """The logs."""
+        return self.host.store
+
+    def note_append(self, partition: Partition, now: Instant) -> None:
+        """Bytes wait for a sync."""
+        self.host.note_append(partition, now)
+
+    def note_cut(self, partition: Partition) -> None:
+        """A log was cut."""
+        self.host.note_cut(partition)
+
+    def submit_read(self, need: ReadNeed, done: Callable[[bytes | LiftbridgeError], None]) -> None:
+        """Read off the loop."""
+        self.host.submit_read(need, done)
+
+    def read_now(self, need: ReadNeed) -> bytes:
+        """Read at once."""
+        return self.host.read_now(need)
+
+    def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
+        """Give a command to the metadata."""
+        self.host.propose(command, now, reply)
+
+    def transition(self, kind: str, fields: dict[str, object]) -> None:
+        """Tell the observer."""
+        self.host.transition(kind, fields)
+
+    def notify(self, leading: Leading) -> None:
+        """There is news of a partition for its followers."""
+        partition_id = leading.partition.partition_id
+        for session in self._serving.values():
+            session.notify(partition_id)
+        self._wake()
+
+    def watch(self, leading: Leading) -> None:
+        """A change of the in-sync set may be due soon."""
+        self._watched[leading.partition.partition_id] = leading
+        self._look_soon()
+
+    def tell_position(self, following: Following) -> None:
+        """The leader is to be told where a replica stands."""
+        session = self._fetching.get(following.leader)
+        if session is not None and self.following.get(following.partition_id) is following:
+            session.put(following.core.position())
+            self._wake()
+
+    def retry_position(self, following: Following) -> None:
+        """The same again after a pause."""
+        session = self._fetching.get(following.leader)
+        if session is not None and self.following.get(following.partition_id) is following:
+            session.put(following.core.position())
+            session.retry(following.partition_id, self.now)
+            self._refused[following.partition_id] = following
+            self._look_soon()
+            self._wake()
+
+    def _wake(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self.host.wake_soon()
+
+    def _look_soon(self) -> None:
+        if self._look_at is None:
+            self._look_at = Instant(self.now + LOOK_NS)
+            self.host.wake_soon()
+
+    # -- roles --------------------------------------------------------------------------------
+
+    def on_brokers(self) -> None:
+        """Registrations or fences changed."""
+        brokers = self.host.state.brokers
+        self.eligible = frozenset(one.broker for one in brokers.values() if one.can_lead)
+        for leader, session in self._fetching.items():
+            session.set_leader_broker_epoch(brokers[leader].broker_epoch)
+        for leading in self.leading.values():
+            if len(leading.core.state.isr) < len(leading.core.state.replicas):
+                self.watch(leading)
+        self._wake()
+
+    def on_state(
+        self, partition: Partition, stream: StreamState, state: PartitionState, now: Instant
+    ) -> None:
+        """Be to a partition what the metadata say (L1, L7, F1); idempotent."""
+        if state.leader == self.broker:
+            self._lead(partition, stream, state, now)
+        elif state.leader is None:
+            self.drop(partition, now)
+            partition.follow(None)
+        else:
+            self._follow(partition, stream, state, state.leader, now)
+
+    def drop(self, partition: Partition, now: Instant) -> None:
+        """Neither lead nor follow a partition any more."""
+        partition_id = partition.partition_id
+        leading = self.leading.pop(partition_id, None)
+        if leading is not None:
+            leading.close()
+            self._watched.pop(partition_id, None)
+            self.host.stop_intake(partition)
+            self._tell_leadership(partition_id, now)
+        following = self.following.pop(partition_id, None)
+        if following is not None:
+            self._refused.pop(partition_id, None)
+            self._leave(following)
+
+    def _leave(self, following: Following) -> None:
+        session = self._fetching[following.leader]
+        session.drop(following.partition_id)
+        self._wake()
+
+    def _tell_leadership(self, partition_id: PartitionId, now: Instant) -> None:
+        for session in self._serving.values():
+            session.on_leadership(partition_id, now)
+        self._wake()
+
+    def _set_policy(self, partition: Partition, *, is_commit: bool, now: Instant) -> None:
+        if partition.offline_reason:
+            return
+        policy = partition.options.fsync_policy
+        if policy is FsyncPolicy.AUTO:
+            policy = FsyncPolicy.INTERVAL
+        self.store.set_policy(
+            partition.partition_id, FsyncPolicy.COMMIT if is_commit else policy, now
+        )
+
+    def _lead(
+        self, partition: Partition, stream: StreamState, state: PartitionState, now: Instant
+    ) -> None:
+        partition_id = state.partition_id
+        min_isr, is_commit = effective_min_isr(stream, state), is_commit_mode(stream, state)
+        leading = self.leading.get(partition_id)
+        if leading is not None and leading.core.leader_epoch == state.leader_epoch:
+            leading.core.on_state(state, min_isr=min_isr, is_commit_mode=is_commit, now=now)
+            leading.is_commit_mode = is_commit
+            self._set_policy(partition, is_commit=is_commit, now=now)
+            self._serve(leading, now)
+            leading.on_state()
+            return
+        was_alone = leading is None and partition.role is Role.LEADER
+        goes_on = was_alone and partition.leader_epoch == state.leader_epoch
+        if leading is None:
+            self.drop(partition, now)
+        else:
+            leading.close()
+        log = partition.log
+        core = LeaderCore(
+            self.broker,
+            log,
+            state,
+            min_isr=min_isr,
+            is_commit_mode=is_commit,
+            limits=self._limits.leader,
+            now=now,
+            kept=None if leading is None else leading.core,
+        )
+        leading = self.leading[partition_id] = Leading(self, partition, core)
+        leading.is_commit_mode = is_commit
+        if partition.offline_reason:
+            partition.rise(leading)
+            leading.on_offline(partition.offline_reason)
+            return
+        self._set_policy(partition, is_commit=is_commit, now=now)
+        self.store.set_leader(partition_id, is_leader=True)
+        if goes_on:
+            # It led alone in this epoch; what it has appended since is below the start of none.
+            self._established(leading)
+            return
+        partition.rise(leading)
+        log.epochs.assign(state.leader_epoch, log.log_end_offset)
+        self.store.journal_state(partition_id, lambda: self._established(leading), now)
+
+    def _established(self, leading: Leading) -> None:
+        """The epoch and its start are durable: serve (L1)."""
+        if self.leading.get(leading.partition_id) is not leading:
+            return  # another one leads since
+        if leading.partition.offline_reason:
+            return
+        leading.core.on_established()
+        self._serve(leading, self.now)
+        leading.on_state()
+        self._tell_leadership(leading.partition_id, self.now)
+
+    def _serve(self, leading: Leading, now: Instant) -> None:
+        """Take records, unless that is so already or not yet."""
+        partition = leading.partition
+        if leading.core.is_serving and partition.replication is not leading:
+            partition.rise(leading)
+        if leading.core.is_serving and partition.role is not Role.LEADER:
+            partition.lead(leading, leading.core.leader_epoch, now, self.wall_ns)
+            self._tell_leadership(leading.partition_id, now)
+        if partition.role is Role.LEADER and not self.is_self_fenced(now):
+            self.host.start_intake(partition)
+
+    def _follow(
+        self,
+        partition: Partition,
+        stream: StreamState,
+        state: PartitionState,
+        leader: BrokerId,
+        now: Instant,
+    ) -> None:
+        partition_id = state.partition_id
+        is_commit = is_commit_mode(stream, state)
+        following = self.following.get(partition_id)
+        if following is None:
+            self.drop(partition, now)
+            core = FollowerCore(
+                self.broker,
+                partition.log,
+                state,
+                is_commit_mode=is_commit,
+                limits=self._limits.follower,
+                rng=self._rng,
+                now=now,
+            )
+            following = self.following[partition_id] = Following(self, partition, core, leader)
+        else:
+            following.core.on_state(state, is_commit_mode=is_commit, now=now)
+            if following.leader != leader:
+                self._leave(following)
+                following.leader = leader
+        following.is_commit_mode = is_commit
+        self.host.stop_intake(partition)
+        partition.follow(following)
+        self._session_with(leader, now)
+        if partition.offline_reason:
+            following.on_offline(partition.offline_reason)
+            return
+        self._set_policy(partition, is_commit=is_commit, now=now)
+        self.store.set_leader(partition_id, is_leader=False)
+        if not following.is_held:
+            self.tell_position(following)
+
+    def _session_with(self, leader: BrokerId, now: Instant) -> FollowerSession:
+        session = self._fetching.get(leader)
+        if session is None:
+            session = self._fetching[leader] = FollowerSession(
+                leader,
+                leader_broker_epoch=self.host.state.brokers[leader].broker_epoch,
+                first_correlation_id=self._rng.randrange(NUMBER_MAX),
+                limits=self._limits.session,
+                now=now,
+            )
+        elif not session.partition_count:
+            session.heard_at = max(session.heard_at, now)  # nothing was asked for meanwhile
+        return session
+
+    # -- messages -----------------------------------------------------------------------------
+
+    def on_peer(self, header: PeerHeader, tail: bytes, now: Instant) -> bool:
+        """Take a message of another broker; returns whether it was one of the data plane."""
+        match header.body:
+            case FetchBody():
+                self._on_fetch(header, header.body, now)
+            case FetchReplyBody():
+                self._on_fetch_reply(header, header.body, tail, now)
+            case _:
+                return False
+        return True
+
+    def _on_fetch(self, header: PeerHeader, body: FetchBody, now: Instant) -> None:
+        follower = header.sender
+        session = self._serving.get(follower)
+        if session is None:
+            if follower not in self.host.state.brokers:
+                return
+            session = self._serving[follower] = LeaderSession(
+                follower,
+                self.leading.get,
+                first_session_id=1 + self._rng.randrange(NUMBER_MAX),
+                limits=self._limits.leader_session,
+            )
+        answers = session.on_request(
+            header.correlation_id,
+            body,
+            own_broker_epoch=self.broker_epoch,
+            follower_broker_epoch=header.broker_epoch,
+            now=now,
+        )
+        for answer in answers:
+            self._send_answer(follower, answer)
+        self._wake()
+
+    def _send_answer(self, follower: BrokerId, answer: Answer) -> None:
+        tail = b"".join(answer.pieces)
+        self._speaker.send(
+            follower, Channel.DATA, answer.body, tail, correlation_id=answer.correlation_id
+        )
+
+    def _on_fetch_reply(
+        self, header: PeerHeader, body: FetchReplyBody, tail: bytes, now: Instant
+    ) -> None:
+        session = self._fetching.get(header.sender)
+        if session is None:
+            return
+        try:
+            pieces = records_of(body, tail)
+        except WireError:
+            return  # as if it were lost
+        if session.on_reply(header.correlation_id, body, now):
+            for head, data in zip(body.partitions, pieces, strict=True):
+                following = self.following.get(head.partition)
+                if following is not None and following.leader == header.sender:
+                    following.on_reply(head, data, now)
+                    if not following.is_refused:
+                        self._refused.pop(head.partition, None)
+        self._wake()
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def flush(self, now: Instant) -> None:
+        """Send what this turn made due."""
+        self._is_due = False
+        for leader, fetching in self._fetching.items():
+            request = fetching.next_request(now)
+            if request is not None:
+                self._speaker.send(
+                    leader, Channel.DATA, request.body, correlation_id=request.correlation_id
+                )
+        for follower, serving in self._serving.items():
+            answer = serving.take_answer(now)
+            if answer is not None:
+                self._send_answer(follower, answer)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `flush` has something to do."""
+        return self._is_due
+
+    def on_timer(self, now: Instant) -> list[Silence]:
+        """Do what is due; returns leaders that are to be reported."""
+        silences: list[Silence] = []
+        if self._look_at is not None and now >= self._look_at:
+            self._look_at = None
+            self._propose(now)
+        for leader, session in self._fetching.items():
+            silences += self._silences(leader, session, now)
+        self.flush(now)
+        return silences
+
+    def _propose(self, now: Instant) -> None:
+        """Look at the partitions whose in-sync set may have to change."""
+        watched, self._watched = self._watched, {}
+        for partition_id, leading in watched.items():
+            if self.leading.get(partition_id) is not leading:
+                continue
+            due = leading.next_deadline()
+            if due is None or due <= now:
+                leading.propose_if_due(now)
+                due = leading.next_deadline()
+            if due is not None:
+                self._watched[partition_id] = leading
+        if self._watched or self._refused:
+            self._look_at = Instant(now + LOOK_NS)
+
+    def _silences(self, leader: BrokerId, session: FollowerSession, now: Instant) -> list[Silence]:
+        """Partitions whose leader is not heard (F4)."""
+        if not session.partition_count:
+            return []
+        if now - session.heard_at >= self._limits.follower.silence_ns:
+            looked_at = [one for one in self.following.values() if one.leader == leader]
+        else:
+            looked_at = [one for one in self._refused.values() if one.leader == leader]
+        found: list[Silence] = []
+        for following in looked_at:
+            silence = following.core.suspicion(session.heard_at, now)
+            if silence is not None:
+                state = following.core.state
+                found.append(
+                    Silence(
+                        state.partition_id,
+                        leader,
+                        state.leader_epoch,
+                        state.partition_epoch,
+                        silence,
+                    )
+                )
+        return found
+
+    def repeat_reports(self) -> None:
+        """A new metadata leader knows of no report."""
+        for following in self.following.values():
+            following.core.repeat_report()
+
+    def fence(self, now: Instant, *, is_fenced: bool) -> None:
+        """This broker fenced itself, or was heard again: messages of NATS are for others."""
+        for leading in self.leading.values():
+            if is_fenced:
+                self.host.stop_intake(leading.partition)
+            else:
+                self._serve(leading, now)
+
+    def next_deadline(self) -> Instant | None:
+        """When `on_timer` wants to be called, `None` for never."""
+        due: list[Instant | None] = [self._look_at]
+        if self._is_due:
+            due.append(self.now)
+        for fetching in self._fetching.values():
+            due.append(fetching.next_deadline())
+            if fetching.partition_count:
+                due.append(self._next_suspicion(fetching))
+        due += [serving.next_deadline() for serving in self._serving.values()]
+        return min((at for at in due if at is not None), default=None)
+
+    def _next_suspicion(self, session: FollowerSession) -> Instant:
+        """When a silent leader is to be looked at, again and again while it is silent."""
+        first = Instant(session.heard_at + self._limits.follower.silence_ns)
+        return max(first, Instant(self.now + LOOK_NS)) if first <= self.now else first

@@ -1,0 +1,66 @@
+"""Cutting logs at an offset, and beginning them anew elsewhere, so that no crash leaves a lie.
+
+The journal promises less before the log gets shorter, and tells of the new end afterwards.
+"""
+
+from collections.abc import Callable, Sequence
+
+from liftbridge_broker.model.ids import Offset
+from liftbridge_broker.storage.flush import StoredLog
+from liftbridge_broker.storage.journal import Journal
+from liftbridge_broker.storage.state import LogState
+from liftbridge_broker.storage.telling import Teller
+
+Cuts = Sequence[tuple[StoredLog, Offset]]
+
+
+def announce_cuts(journal: Journal, cuts: Cuts) -> None:
+    """Tell the journal before logs are cut; its owner flushes it then."""
+    for stored, end in cuts:
+        state = stored.log.state
+        state = state._replace(recovery_point=min(state.recovery_point, end))
+        journal.put(stored.partition_id, state, is_strict=stored.is_strict)
+
+
+def cut_logs(journal: Journal, teller: Teller, cuts: Cuts) -> None:
+    """Cut logs whose cuts are announced and durably so.
+
+    Raises:
+        FilesError: The device failed; the next start finds each log cut or not.
+    """
+    for stored, end in cuts:
+        removed = stored.log.log_end_offset - end
+        stored.log.truncate(end)
+        _settle(stored, end)
+        stored.tell(journal)
+        teller.tell_of(stored, "log_truncated", log_end_offset=end, removed_messages=removed)
+
+
+def restart_log(
+    journal: Journal, teller: Teller, stored: StoredLog, offset: Offset, flush: Callable[[], None]
+) -> None:
+    """Drop all that a log holds and go on at an offset.
+
+    Args:
+        journal: Knows the log.
+        teller: Is told.
+        stored: The log.
+        offset: New log start and end, not below the present start.
+        flush: Makes the journal durable; raises `FilesError`.
+
+    Raises:
+        FilesError: The disk refused; nothing was dropped when the journal was not flushed.
+    """
+    state = LogState(offset, offset, offset, ())
+    journal.put(stored.partition_id, state, is_strict=stored.is_strict)
+    flush()
+    removed = stored.log.log_end_offset - stored.log.log_start_offset
+    stored.log.restart_at(offset)
+    _settle(stored, offset)
+    stored.tell(journal)
+    teller.tell_of(stored, "log_truncated", log_end_offset=offset, removed_messages=removed)
+
+
+def _settle(stored: StoredLog, end: Offset) -> None:
+    stored.counted_bytes = min(stored.counted_bytes, stored.log.size_bytes)
+    stored.strict_from = min(stored.strict_from, end)

@@ -1,0 +1,512 @@
+"""Several whole nodes without I/O: one NATS and one clock in memory, a disk for each.
+
+How a member of a cluster is built (`Member.start`), in this order:
+
+1. `open_store`, then `RaftLog.open` with the group that begins together, or an empty configuration
+   for a broker that is let in later;
+2. one `PeerLink` for everything the broker says; its `incarnation_id` is the one it registers with;
+3. `RaftConsensus.open` on the link, `MetadataDriver` on that, its callbacks leading to the node:
+   `on_change` (records only), `on_restored`, `on_leader`;
+4. `Node(..., parts=ClusterParts(link=link, consensus=consensus, rng=rng))`;
+5. `node.open_partitions(now)`, `store.begin(now)`;
+6. `RegisterBroker` with the link's incarnation, proposed again until it is answered; the answer
+   means that roles are taken. `node.listen()` then. Heartbeats unfence the broker by themselves.
+
+Events of a member: `on_peer(channel, payload, now, wall_ns)` besides those of a broker alone. For a
+stop in order `node.cluster.session.want_shutdown` is set; `session.may_stop` says when.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import NamedTuple
+
+from liftbridge_broker.adapters.memory.files import MemoryFiles
+from liftbridge_broker.adapters.memory.messaging import MemoryMessaging, Sent
+from liftbridge_broker.controller.commands import (
+    FEATURE_LEVEL,
+    Command,
+    CreateStream,
+    RegisterBroker,
+)
+from liftbridge_broker.controller.records import BrokerEpochAnswer
+from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.logformat.batch import walk_verified
+from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId, StreamName
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.model.streams import StreamOptions, StreamOverrides
+from liftbridge_broker.node.consensus import RaftConsensus
+from liftbridge_broker.node.membership import ClusterParts
+from liftbridge_broker.node.metadata import MetadataDriver
+from liftbridge_broker.node.node import Node
+from liftbridge_broker.node.options import NodeOptions
+from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.peer_link import PeerLink
+from liftbridge_broker.node.runs import POLICY_ALL, PublishRun, Ticket
+from liftbridge_broker.ports.files import Token
+from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
+from liftbridge_broker.ports.metadata import LeaderChanged
+from liftbridge_broker.ports.transport import EVERYONE, Channel
+from liftbridge_broker.raft.configuration import EMPTY
+from liftbridge_broker.raft.types import Configuration, Peer
+from liftbridge_broker.storage.directory import Identity
+from liftbridge_broker.storage.raft_log import RaftLog
+from liftbridge_broker.storage.reserve import SpaceLimits
+from liftbridge_broker.storage.store import LogStore, StoreOptions, open_store
+from liftbridge_testkit.node_world import METADATA_TOKEN, START, START_WALL_NS, Answers
+
+MS = 1_000_000
+STEP_NS = 5 * MS
+NAMESPACE = "test-ns"
+TURNS_MAX = 20_000
+"""Turns and messages at one moment; more of them are something that spins."""
+
+
+class Payload(NamedTuple):
+    """A message between brokers on its way."""
+
+    sender: BrokerId
+    target: BrokerId
+    channel: Channel
+    payload: bytes
+
+
+@dataclass(slots=True)
+class Port:
+    """The transport of one broker."""
+
+    world: "ClusterWorld"
+    broker: BrokerId
+    is_connected: bool = True
+    payload_bytes_max: int = 64 * 1024
+
+    def send(self, broker: BrokerId, channel: Channel, payload: bytes) -> None:
+        """Port `Transport`."""
+        assert len(payload) <= self.payload_bytes_max
+        if not self.is_connected:
+            return
+        targets = list(self.world.members) if broker == EVERYONE else [broker]
+        for target in targets:
+            self.world.sent.append(Payload(self.broker, target, channel, payload))
+
+
+class Member:
+    """One broker with its disk, over several lives.
+
+    Attributes:
+        files: Its disk.
+        node: The node of this life.
+        is_alive: Whether it runs.
+        is_registered: Whether this life's registration was answered.
+        told: Transitions of all lives.
+        failures: What its store or metadata gave up with.
+        armed: Deadline its timer has.
+    """
+
+    def __init__(self, world: "ClusterWorld", number: int) -> None:
+        """Begin without a life."""
+        self.world = world
+        self.broker = BrokerId(f"b{number}")
+        self.peer = Peer(self.broker, f"disk-{number}")
+        self.files = MemoryFiles()
+        self.port = Port(world, self.broker)
+        self.told: list[tuple[str, Mapping[str, object]]] = []
+        self.failures: list[str] = []
+        self.armed: Instant | None = None
+        self.is_alive = False
+        self.is_registered = False
+        self.is_stalled = False
+        self.life = 0
+        self.messaging = MemoryMessaging()
+        self._token = METADATA_TOKEN
+        self._register_at: Instant | None = None
+        self.store: LogStore
+        self.node: Node
+        self.consensus: RaftConsensus
+        self.link: PeerLink
+
+    # Ports.
+
+    def transition(self, kind: str, fields: Mapping[str, object]) -> None:
+        """Port `Observer`."""
+        self.told.append((kind, fields))
+
+    def arm(self, deadline: Instant) -> None:
+        """Port `Timer`."""
+        self.armed = deadline
+
+    def _new_token(self) -> Token:
+        self._token = Token(self._token + 1)
+        return self._token
+
+    # Life.
+
+    def start(self, bootstrap: Configuration = EMPTY) -> None:
+        """Begin a life with what is on disk; see the module."""
+        world = self.world
+        self.life += 1
+        self.is_alive, self.is_registered, self.armed = True, False, None
+        self.messaging = MemoryMessaging()
+        self.store = open_store(
+            self.files,
+            Identity(self.peer.data_dir_id, self.broker),
+            StoreOptions(space=SpaceLimits(0, 0), known_names=("metadata",)),
+            observer=self,
+            new_token=self._new_token,
+            now=world.now,
+            wall_ns=world.wall_ns,
+        )
+        self.store.on_failed = self.failures.append
+        log = RaftLog.open(self.files, bootstrap=bootstrap)
+        rng = Random(f"{self.broker} {self.life} {world.seed}")
+        self.link = PeerLink(self.port, self.broker, f"run-{self.broker}-{self.life}", "cluster")
+        self.consensus, recovered = RaftConsensus.open(
+            log,
+            self.peer,
+            self.link,
+            origin=f"{self.broker}-{self.life}".encode().ljust(16, b"."),
+            sync_token=METADATA_TOKEN,
+            rng=rng,
+            now=world.now,
+        )
+        driver = MetadataDriver(
+            self.consensus,
+            recovered,
+            on_change=lambda _index, records: self.node.on_change(records),
+            on_failed=lambda error: self.failures.append(error.text),
+            on_restored=self._on_restored,
+            on_leader=self._on_leader,
+            snapshot_entries=world.snapshot_entries,
+        )
+        self.node = Node(
+            NodeOptions(
+                broker=self.broker,
+                namespace=NAMESPACE,
+                inbox=f"{NAMESPACE}.ack.{self.broker}.{self.life}",
+                defaults=world.defaults,
+                record_bytes_max=1 << 20,
+            ),
+            self.files,
+            self.store,
+            driver,
+            self.messaging,
+            self,
+            self,
+            METADATA_TOKEN,
+            self._new_token,
+            parts=ClusterParts(link=self.link, consensus=self.consensus, rng=rng),
+        )
+        self.node.open_partitions(world.now)
+        self.store.begin(world.now)
+        self.arm(world.now)
+        self._register_at = world.now
+
+    # The node does not exist yet when its driver is made.
+
+    def _on_restored(self) -> None:
+        self.node.on_restored()
+
+    def _on_leader(self, event: LeaderChanged) -> None:
+        self.node.on_leader(event)
+
+    def _register(self) -> None:
+        self._register_at = None
+        life = self.life
+
+        def registered(outcome: object) -> None:
+            if life != self.life:
+                return
+            if isinstance(outcome, BrokerEpochAnswer):
+                self.is_registered = True
+                self.node.listen()
+            else:
+                self._register_at = Instant(self.world.now + 100 * MS)
+
+        self.node.propose(
+            RegisterBroker(
+                broker=self.broker,
+                incarnation_id=self.link.incarnation_id,
+                data_dir_id=self.peer.data_dir_id,
+                host="localhost",
+                port=9292,
+                previous_broker_epoch=self.store.clean_broker_epoch or 0,
+                clean_partitions=self.node.verified_partitions(),
+                quarantined_partitions=self.node.quarantined_partitions(),
+                feature_level=FEATURE_LEVEL,
+            ),
+            self.world.now,
+            registered,
+        )
+
+    def kill(self, *, power_cut: bool = False) -> None:
+        """End the process; with a power cut nothing that was not synced is left."""
+        self.is_alive = False
+        self.messaging = MemoryMessaging()
+        if power_cut:
+            self.files.crash(None)
+        else:
+            self.files.kill()
+
+    def stop(self) -> None:
+        """End it in order, after what it had to hand over was handed over."""
+        epoch = self.node.state.brokers[self.broker].broker_epoch
+        self.node.stop()
+        self.store.close(epoch)
+        self.consensus.close()
+        self.is_alive = False
+        self.messaging = MemoryMessaging()
+        self.files.kill()
+
+    def restart(self) -> None:
+        """Begin another life."""
+        self.start()
+
+    # Turns.
+
+    def take_turn(self) -> bool:
+        """Let ended file calls and the due timer come in; whether there was anything."""
+        world = self.world
+        if not self.is_alive or self.is_stalled:
+            return False
+        events = self.files.pump()
+        for event in events:
+            self.node.on_file_event(event, world.now, world.wall_ns)
+        is_due = self.armed is not None and self.armed <= world.now
+        if is_due:
+            self.armed = None
+            self.node.on_timer(world.now, world.wall_ns)
+        if self._register_at is not None and self._register_at <= world.now:
+            self._register()
+        return bool(events) or is_due
+
+    def log_values(self, partition_id: PartitionId) -> list[tuple[int, int]]:
+        """Base offset and leader epoch of every batch held of a partition."""
+        log = self.node.partitions[partition_id].log
+        data = log.read_batches(log.log_start_offset, 1 << 30, log.log_end_offset)
+        return [
+            (int(header.base_offset), int(header.leader_epoch))
+            for _, header in walk_verified(data, 0, len(data))
+        ]
+
+    def log_bytes(self, partition_id: PartitionId) -> bytes:
+        """All stored batches of a partition."""
+        log = self.node.partitions[partition_id].log
+        return log.read_batches(log.log_start_offset, 1 << 30, log.log_end_offset)
+
+
+@dataclass
+class ClusterWorld:
+    """Some brokers that begin a cluster together.
+
+    Attributes:
+        size: How many.
+        seed: Chance of this world.
+        now: Monotonic nanoseconds, the same for all.
+        sent: Messages between brokers on their way.
+        broken: Pairs of sender and target between which everything is lost.
+        members: All brokers by id.
+    """
+
+    size: int = 3
+    seed: int = 1
+    defaults: StreamOptions = field(default_factory=StreamOptions)
+    snapshot_entries: int = 8_192
+    now: Instant = START
+    sent: deque[Payload] = field(default_factory=deque)
+    broken: set[tuple[BrokerId, BrokerId]] = field(default_factory=set)
+    members: dict[BrokerId, Member] = field(default_factory=dict)
+    carried: int = 0
+
+    def __post_init__(self) -> None:
+        """Start all of them."""
+        members = [Member(self, number) for number in range(1, self.size + 1)]
+        configuration = Configuration(tuple(sorted(member.peer for member in members)))
+        for member in members:
+            self.members[member.broker] = member
+            member.start(configuration)
+        self.until(lambda: self.is_whole)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every broker runs and knows all of them as unfenced."""
+        return all(
+            member.is_registered
+            and sum(not one.fenced for one in member.node.state.brokers.values()) == self.size
+            for member in self.members.values()
+        )
+
+    @property
+    def wall_ns(self) -> int:
+        """Unix nanoseconds, in step with `now`."""
+        return START_WALL_NS + self.now
+
+    def __getitem__(self, number: int) -> Member:
+        """Broker number n, from 1."""
+        return self.members[BrokerId(f"b{number}")]
+
+    @property
+    def alive(self) -> list[Member]:
+        """Brokers that run."""
+        return [member for member in self.members.values() if member.is_alive]
+
+    # Faults.
+
+    def cut(self, one: Member, *others: Member) -> None:
+        """Part a broker from others (all of them by default), both ways."""
+        for other in others or tuple(self.members.values()):
+            if other is not one:
+                self.broken |= {(one.broker, other.broker), (other.broker, one.broker)}
+
+    def heal(self) -> None:
+        """Let every message through again."""
+        self.broken.clear()
+
+    # Time.
+
+    def settle(self) -> None:
+        """Let everything happen that happens at this moment."""
+        turns = 0
+        while True:
+            is_moving = False
+            for member in self.members.values():
+                is_moving |= member.take_turn()
+                messages, member.messaging.new = member.messaging.new, []
+                for message in messages:
+                    self._publish(member, message)
+                    is_moving = True
+            while self.sent:
+                self._deliver(self.sent.popleft())
+                is_moving = True
+                turns += 1
+                assert turns <= TURNS_MAX, "brokers talk without end"
+            turns += 1
+            assert turns <= TURNS_MAX, "the world does not come to rest"
+            if not is_moving:
+                return
+
+    def _deliver(self, sent: Payload) -> None:
+        target = self.members.get(sent.target)
+        if target is None or not target.is_alive or (sent.sender, sent.target) in self.broken:
+            return
+        self.carried += 1
+        target.node.on_peer(sent.channel, sent.payload, self.now, self.wall_ns)
+
+    def _publish(self, sender: Member | None, message: Sent) -> None:
+        """Carry a NATS message to every broker."""
+        arrival = Arrival(message.subject, message.reply, message.headers)
+        for member in self.alive:
+            is_quiet = message.is_quiet and member is sender
+            found = member.messaging.receivers(message.subject, is_quiet=is_quiet)
+            for subscription in found:
+                self._hear(member, subscription, arrival, message.payload)
+
+    def _hear(
+        self, member: Member, subscription: SubscriptionId, arrival: Arrival, payload: bytes
+    ) -> None:
+        member.node.on_messages(subscription, [arrival], [payload], self.now, self.wall_ns)
+
+    def publish_nats(self, subject: str, payload: bytes) -> None:
+        """Somebody publishes on NATS."""
+        self._publish(None, Sent(subject, payload, b"", is_quiet=False))
+        self.settle()
+
+    def run(self, milliseconds: int) -> None:
+        """Let time pass."""
+        self.settle()
+        for _ in range(0, milliseconds * MS, STEP_NS):
+            self.now = Instant(self.now + STEP_NS)
+            self.settle()
+
+    def until(self, condition: Callable[[], bool], *, milliseconds: int = 20_000) -> int:
+        """Let time pass until something holds; returns how many milliseconds that took."""
+        self.settle()
+        began = self.now
+        while not condition():
+            assert self.now - began <= milliseconds * MS, f"not within {milliseconds} ms"
+            self.now = Instant(self.now + STEP_NS)
+            self.settle()
+        return (self.now - began) // MS
+
+    # What clients do.
+
+    def propose(self, command: Command, at: Member | None = None) -> object:
+        """Give a command to a broker and wait for the answer or refusal."""
+        answers: list[object] = []
+        member = at if at is not None else self.alive[0]
+        member.node.propose(command, self.now, answers.append)
+        self.until(lambda: bool(answers), milliseconds=10_000)
+        return answers[0]
+
+    def create(
+        self, name: str = "s", *, factor: int = 3, partitions: int = 1, **overrides: object
+    ) -> PartitionId:
+        """Create a stream, and wait until its first partition takes records."""
+        outcome = self.propose(
+            CreateStream(
+                name=StreamName(name),
+                subject=name,
+                partitions=partitions,
+                replication_factor=factor,
+                overrides=StreamOverrides(**overrides),  # type: ignore[arg-type]  # by name
+                creation_timestamp=self.wall_ns,
+            )
+        )
+        assert not isinstance(outcome, LiftbridgeError), outcome
+        partition_id = self.state(name).partition_id
+        self.until(lambda: self.leader(name) is not None)
+        return partition_id
+
+    def state(self, name: str = "s", number: int = 0) -> PartitionState:
+        """A partition by the newest metadata of any broker."""
+        newest = max(self.alive, key=lambda member: member.node.state.applied_index)
+        stream = newest.node.state.stream(name)
+        assert stream is not None
+        return stream.partitions[number]
+
+    def leader(self, name: str = "s", number: int = 0) -> Member | None:
+        """The broker that takes the records of a partition at present."""
+        state = self.state(name, number)
+        if state.leader is None:
+            return None
+        member = self.members[state.leader]
+        if not member.is_alive:
+            return None
+        partition = member.node.partitions.get(state.partition_id)
+        if partition is None or partition.role != "leader":
+            return None
+        return member if partition.leader_epoch == state.leader_epoch else None
+
+    def replica(self, number: int, name: str = "s") -> Partition:
+        """The replica of a broker."""
+        return self[number].node.find_replica(name, 0)
+
+    def publish(
+        self,
+        *values: bytes,
+        name: str = "s",
+        policy: int = POLICY_ALL,
+        at: Member | None = None,
+        **fields: object,
+    ) -> Answers:
+        """Publish a run at the leader, or elsewhere, as gRPC does; nothing is waited for."""
+        member = at if at is not None else self.leader(name)
+        assert member is not None
+        answers = Answers()
+        partition = member.node.find_for_publish(name, 0)
+        run = PublishRun(
+            list(values),
+            partition.subject,
+            "grpc",
+            (Ticket(policy, answers),),
+            policy=policy,
+            **fields,  # type: ignore[arg-type]  # by name
+        )
+        member.node.publish(partition, run, self.now, self.wall_ns)
+        return answers
+
+    def commit(self, *values: bytes, name: str = "s") -> int:
+        """Publish with acks of all and wait; returns the offset of the first value."""
+        answers = self.publish(*values, name=name)
+        self.until(lambda: answers.is_answered)
+        return answers.offset

@@ -1,0 +1,315 @@
+"""Several nodes: records reach every replica, and nothing acknowledged is lost."""
+
+import pytest
+
+from liftbridge_broker.controller.commands import (
+    DeleteStream,
+    PauseStream,
+    ResumeStream,
+    StartReassignment,
+)
+from liftbridge_broker.errors import (
+    LiftbridgeError,
+    NotEnoughReplicasError,
+    NotLeaderError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+from liftbridge_broker.model.streams import FsyncPolicy
+from liftbridge_broker.node.roles import Role
+from liftbridge_broker.node.runs import POLICY_LEADER
+from liftbridge_testkit.cluster_world import ClusterWorld
+
+
+@pytest.fixture
+def world():
+    return ClusterWorld()
+
+
+def values_of(world, number, name="s"):
+    """Committed values as a reader of the replica sees them."""
+    log = world.replica(number, name).log
+    reader = log.reader(log.log_start_offset)
+    data = b"".join(bytes(piece) for piece in reader.read(1 << 20, log.high_watermark).slices)
+    reader.close()
+    return data
+
+
+def is_in_sync(world, count, name="s"):
+    return lambda: len(world.state(name).isr) == count and world.leader(name) is not None
+
+
+def logs_agree(world, partition):
+    def agree():
+        logs = {
+            member.log_bytes(partition)
+            for member in world.alive
+            if partition in member.node.partitions
+        }
+        return len(logs) == 1
+
+    return agree
+
+
+def test_acknowledged_records_are_on_every_log(world):
+    partition = world.create()
+    assert world.commit(b"a", b"b") == 0
+    assert world.commit(b"c") == 2
+    world.run(50)
+    assert logs_agree(world, partition)()
+    for number in (1, 2, 3):
+        log = world.replica(number).log
+        assert (log.log_end_offset, log.high_watermark) == (3, 3)
+
+
+def test_nothing_is_acknowledged_by_all_while_followers_are_cut_off(world):
+    world.create()
+    leader = world.leader()
+    world.cut(leader)
+    everybody = world.publish(b"a")
+    alone = world.publish(b"b", policy=POLICY_LEADER)
+    world.run(300)
+    assert alone.offset == 1
+    assert not everybody.is_answered
+
+
+def test_another_leads_after_a_kill_and_has_all_that_was_acknowledged(world):
+    partition = world.create()
+    for number in range(10):
+        world.commit(b"%d" % number)
+    former = world.leader()
+    former.kill()
+    took = world.until(lambda: world.leader() is not None)
+    assert took < 3_500  # a session, an election of the metadata leader, and some
+    assert world.leader() is not former
+    assert world.commit(b"after") == 10
+    former.restart()
+    world.until(is_in_sync(world, 3))
+    assert logs_agree(world, partition)()
+
+
+def test_what_the_dead_leader_alone_had_is_cut_when_it_comes_back(world):
+    partition = world.create()
+    world.commit(b"a")
+    former = world.leader()
+    world.cut(former)
+    lost = world.publish(b"lost", policy=POLICY_LEADER)
+    world.run(20)
+    assert lost.offset == 1
+    former.kill()
+    world.heal()
+    world.until(lambda: world.leader() is not None)
+    assert world.commit(b"b", b"c") == 1
+    former.restart()
+    world.until(is_in_sync(world, 3))
+    assert logs_agree(world, partition)()
+    assert b"lost" not in former.log_bytes(partition)
+    assert [kind for kind, _ in former.told].count("log_truncated") == 1
+
+
+def test_a_leader_that_is_cut_off_fences_itself_and_tells_its_publishers_nothing_wrong(world):
+    world.create()
+    world.commit(b"a")
+    former = world.leader()
+    world.cut(former)
+    owed = world.publish(b"owed", at=former)
+    world.run(2_600)  # it leads the metadata too, and answers itself until it misses its quorum
+    assert former.node.cluster.is_self_fenced(world.now)
+    refused = world.publish(b"refused", at=former, policy=POLICY_LEADER)
+    assert isinstance(refused.error, UnavailableError)
+    assert not owed.is_answered
+    world.until(lambda: world.leader() is not None and world.leader() is not former)
+    world.commit(b"b")
+    world.heal()
+    world.until(is_in_sync(world, 3))
+    assert isinstance(owed.error, OutcomeUnknownError)
+    assert values_of(world, 1) == values_of(world, 2) == values_of(world, 3)
+
+
+def test_the_in_sync_set_shrinks_without_a_follower_and_grows_with_it(world):
+    partition = world.create()
+    follower = next(member for member in world.alive if member is not world.leader())
+    follower.kill()
+    answers = world.publish(b"a")
+    took = world.until(lambda: answers.is_answered)
+    assert answers.offset == 0
+    assert took < 2_500
+    assert follower.broker not in world.state().isr
+    follower.restart()
+    world.until(is_in_sync(world, 3))
+    assert logs_agree(world, partition)()
+
+
+def test_too_few_replicas_in_sync_refuse_acks_of_all_before_anything_is_stored(world):
+    world.create()
+    world.commit(b"a")
+    leader = world.leader()
+    others = [member for member in world.alive if member is not leader]
+    # The metadata leader must live: with two of three gone nothing is decided any more.
+    world.cut(others[0])
+    world.until(is_in_sync(world, 2))
+    end = leader.node.find_partition("s", 0).log.log_end_offset
+    assert world.commit(b"b") == end
+    world.heal()
+    world.until(is_in_sync(world, 3))
+
+
+def test_min_isr_is_enforced(world):
+    world.create(min_isr=3)
+    world.commit(b"a")
+    follower = next(member for member in world.alive if member is not world.leader())
+    follower.kill()
+    world.until(lambda: len(world.state().isr) == 2 and world.leader() is not None)
+    log = world.leader().node.find_partition("s", 0).log
+    answers = world.publish(b"b")
+    assert isinstance(answers.error, NotEnoughReplicasError)
+    assert log.log_end_offset == 1
+    assert world.publish(b"c", policy=POLICY_LEADER).offset == 1
+    assert log.high_watermark == 1
+    follower.restart()
+    world.until(is_in_sync(world, 3))
+    world.until(lambda: log.high_watermark == 2)
+
+
+def test_a_stop_in_order_hands_over_first(world):
+    world.create()
+    world.commit(b"a")
+    former = world.leader()
+    former.node.cluster.session.want_shutdown = True
+    took = world.until(lambda: former.node.cluster.session.may_stop)
+    assert took < 1_500
+    assert world.leader() is not former
+    former.stop()
+    assert world.commit(b"b") == 1
+    former.restart()
+    world.until(is_in_sync(world, 3))
+
+
+def test_deleted_streams_go_from_every_disk(world):
+    partition = world.create()
+    world.commit(b"a")
+    world.propose(DeleteStream(name="s"))
+    world.run(300)
+    for member in world.alive:
+        assert partition not in member.node.partitions
+        assert member.store.log(partition) is None
+
+
+def test_a_stream_deleted_while_a_broker_is_away_goes_when_it_is_back(world):
+    partition = world.create()
+    world.commit(b"a")
+    away = world[3]
+    away.kill()
+    world.until(lambda: world.leader() is not None)
+    world.propose(DeleteStream(name="s"))
+    world.run(100)
+    away.restart()
+    world.until(lambda: world.is_whole)
+    world.run(300)
+    assert partition not in away.node.partitions
+
+
+def test_a_pause_stops_intake_and_nothing_else(world):
+    partition = world.create()
+    world.commit(b"a")
+    world.propose(PauseStream(name="s"))
+    world.run(200)
+    assert all(member.node.partitions[partition].is_paused for member in world.alive)
+    world.propose(ResumeStream(name="s", partitions=(0,)))
+    world.run(200)
+    assert world.commit(b"b") == 1
+    follower = next(member for member in world.alive if member is not world.leader())
+    follower.kill()
+    answers = world.publish(b"c")
+    world.until(lambda: answers.is_answered)
+    assert answers.offset == 2
+
+
+def test_all_brokers_come_back_after_a_power_cut_with_what_was_flushed(world):
+    partition = world.create(fsync_policy=FsyncPolicy.COMMIT)
+    for number in range(5):
+        world.commit(b"%d" % number)
+    for member in list(world.alive):
+        member.kill(power_cut=True)
+    for member in world.members.values():
+        member.restart()
+    world.until(lambda: world.is_whole)
+    world.until(is_in_sync(world, 3))
+    assert world.commit(b"after") == 5
+    world.run(50)
+    assert logs_agree(world, partition)()
+
+
+def test_all_brokers_killed_at_once_come_back(world):
+    partition = world.create()
+    world.commit(b"a", b"b")
+    for member in list(world.alive):
+        member.kill()
+    for member in world.members.values():
+        member.restart()
+    world.until(lambda: world.is_whole)
+    world.until(is_in_sync(world, 3))
+    assert world.commit(b"after") == 2
+    world.run(50)
+    assert logs_agree(world, partition)()
+
+
+def test_a_publish_elsewhere_goes_to_the_leader_and_its_ack_comes_back(world):
+    world.create()
+    other = next(member for member in world.alive if member is not world.leader())
+    answers = world.publish(b"a", at=other)
+    world.until(lambda: answers.is_answered)
+    assert answers.offset == 0
+    with pytest.raises(NotLeaderError, match="Server not partition leader"):
+        other.node.find_partition("s", 0)
+    assert other.node.find_replica("s", 0).role is Role.FOLLOWER
+
+
+def test_messages_of_nats_are_stored_once_by_whoever_leads(world):
+    partition = world.create()
+    world.publish_nats("s", b"plain")
+    world.run(100)
+    assert logs_agree(world, partition)()
+    former = world.leader()
+    former.kill()
+    world.until(lambda: world.leader() is not None)
+    world.publish_nats("s", b"again")
+    assert world.leader().node.find_partition("s", 0).log.log_end_offset == 2
+
+
+def test_replicas_move_to_another_broker_while_in_use():
+    world = ClusterWorld(size=4)
+    partition = world.create(factor=3)
+    world.commit(b"a")
+    state = world.state()
+    spare = next(broker for broker in world.members if broker not in state.replicas)
+    target = (spare, *state.replicas[1:])
+    outcome = world.propose(StartReassignment(partition_id=partition, target=target))
+    assert not isinstance(outcome, LiftbridgeError), outcome
+    world.commit(b"b")
+    world.until(lambda: not world.state().is_reassigning)
+    assert set(world.state().isr) == set(target)
+    world.until(lambda: world.leader() is not None)
+    assert world.commit(b"c") == 2
+    world.run(100)
+    removed = world.members[state.replicas[0]]
+    assert partition not in removed.node.partitions
+    assert removed.store.log(partition) is None
+    assert logs_agree(world, partition)()
+
+
+def test_an_only_replica_gets_others_without_a_pause_in_service(world):
+    partition = world.create(factor=1)
+    world.commit(b"a")
+    state = world.state()
+    outcome = world.propose(
+        StartReassignment(partition_id=partition, target=tuple(sorted(world.members)))
+    )
+    assert not isinstance(outcome, LiftbridgeError), outcome
+    assert world.commit(b"b") == 1
+    world.until(lambda: len(world.state().isr) == 3 and not world.state().is_reassigning)
+    world.until(lambda: world.leader() is not None)
+    assert state.leader in world.state().isr
+    assert world.commit(b"c") == 2
+    world.run(100)
+    assert logs_agree(world, partition)()
