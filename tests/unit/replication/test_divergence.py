@@ -80,6 +80,8 @@ def act(log, outcome):
         case Append(data, headers, high_watermark, _):
             log.append_batches(data, headers)
             log.high_watermark = high_watermark
+        case _:
+            pass
     return outcome
 
 

@@ -250,15 +250,10 @@ def test_log_that_ends_below_the_leaders_start_begins_anew_there():
     assert out_of_range(log, partition_of("ac"), 100) == RestartAt(Offset(100))
 
 
-def test_member_of_the_in_sync_set_does_not_begin_anew():
-    log = ReplicaLog.of((1, 40))
-    found = out_of_range(log, partition_of(), 100)
+@pytest.mark.parametrize("state", [partition_of(), partition_of("a", elr="b")])
+def test_complete_replica_does_not_begin_anew(state):
+    found = out_of_range(ReplicaLog.of((1, 40)), state, 100)
     assert found == Wait(FetchError.OFFSET_OUT_OF_RANGE, is_retry=True)
-
-
-def test_eligible_leader_that_would_begin_anew_is_damaged():
-    log = ReplicaLog.of((1, 40))
-    assert isinstance(out_of_range(log, partition_of("a", elr="b"), 100), Damaged)
 
 
 def test_leader_that_ends_before_this_log_is_no_reason_to_truncate():

@@ -29,8 +29,6 @@ def truncation_target(
         return None
     if leader_epoch == last and leader_end >= log_end_offset:  # guard F3.progress
         return None
-    local_epoch, local_end = local
-    if local_epoch != leader_epoch:  # guard F3.other_epoch
-        # All that follows is of epochs that the leader does not have.
-        return local_end
-    return min(local_end, leader_end)  # guard F3.min
+    # Also where the follower does not know that epoch (the protocol then takes its own end alone):
+    # from the leader's end on the leader has later epochs than the follower below its own.
+    return min(local[1], leader_end)  # guard F3.min

@@ -216,7 +216,10 @@ class FollowerCore:
         if head.partition != state.partition_id:  # guard F3.partition
             return _DROP
         error = head.error
-        if head.leader_epoch != state.leader_epoch or error in NOT_ALIVE:  # guard F3.epoch
+        if (
+            head.leader_epoch != state.leader_epoch  # guard F3.epoch
+            or error in NOT_ALIVE  # guard F4.alive
+        ):
             if self._refused_since is None:
                 self._refused_since = now
             return Wait(error, is_retry=True)
@@ -257,12 +260,10 @@ class FollowerCore:
         log = self._log
         state = self._state
         if head.log_start > log.log_end_offset:
-            # What is held here was deleted everywhere. A member of the in-sync set is never that
-            # far behind, so either the metadata here are late, or the leader removes it soon.
-            if self.me in state.isr:  # guard F3.in_sync
+            # What is held here was deleted everywhere. A complete replica is never that far behind,
+            # so either the metadata here are late, or the leader soon takes it out of sync.
+            if self.me in state.isr or self.me in state.elr:  # guard F3.complete
                 return Wait(head.error, is_retry=True)
-            if self.me in state.elr:  # guard F3.eligible
-                return Damaged("complete by the metadata, yet behind the leader's log start")
             return RestartAt(head.log_start)
         latest = log.epochs.latest
         if latest is None and self._may_lose_committed():  # guard F3.empty

@@ -146,7 +146,7 @@ class Follower:
     is_member: bool = False
     has_fetched: bool = False
     fetched_at: Instant = NEVER
-    leader_end: Offset = Offset(OFFSET_MAX)  # noqa: RUF009
+    leader_end: Offset = Offset(OFFSET_MAX)  # noqa: RUF009 - likewise
     caught_up_at: Instant = NEVER
     is_at_end: bool = False
     left_at: Instant = NEVER

@@ -131,6 +131,8 @@ class LeaderCore:
             now: Present time.
             kept: The former core when this broker was leader until now: what members of the
                 in-sync set hold it may go on to count with; of others nothing is kept (S27).
+                Only if every change of the partition in between was seen: under another leader
+                that a snapshot of the metadata hides, a member may have truncated.
         """
         assert state.leader == me
         assert kept is None or kept.leader_epoch < state.leader_epoch
@@ -151,7 +153,7 @@ class LeaderCore:
             if broker in state.isr:
                 follower.caught_up_at = now
                 if kept is not None:
-                    _take_over(follower, kept._followers.get(broker))  # noqa: SLF001
+                    _take_over(follower, kept.known(broker))
                     follower.count(is_commit_mode=is_commit_mode)
 
     # What is taken over from the metadata.
@@ -312,7 +314,10 @@ class LeaderCore:
             found = log.epochs.end_offset_for(epoch, log.log_end_offset)
             if found is None:  # guard L3.e_unknown
                 return Refused(FetchError.OFFSET_OUT_OF_RANGE)
-            if found[0] < epoch or found[1] < offset:  # guard L3.e
+            if (
+                found[0] < epoch  # guard L3.e_epoch
+                or found[1] < offset  # guard L3.e_end
+            ):
                 return Diverging(*found)
         if offset > log.log_end_offset:  # guard L3.f
             return Refused(FetchError.OFFSET_OUT_OF_RANGE)
@@ -398,8 +403,8 @@ class LeaderCore:
         end = log.recovery_point if self._is_commit_mode else log.log_end_offset  # guard L4.flushed
         for follower in self._counted:
             counted = follower.counted
-            if counted is None:  # guard L4.unknown
-                return present
+            if counted is None:
+                return present  # guard L4.unknown
             end = min(end, counted)  # guard L4.follower
         for follower in self._joining:
             if follower.counted is not None:
@@ -577,6 +582,10 @@ class LeaderCore:
         if not due:
             return None
         return Instant(max(min(due), asked_at + limits.pace_ns, self._not_before))
+
+    def known(self, replica: BrokerId) -> Follower | None:
+        """What is known of a follower, for the core of the next epoch."""
+        return self._followers.get(replica)
 
     def lags(self, now: Instant) -> tuple[ReplicaLag, ...]:
         """All followers, for metrics."""

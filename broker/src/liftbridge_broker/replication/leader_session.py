@@ -237,7 +237,7 @@ class LeaderSession:
             Answers to be sent at once: to the fetch that was parked before, or that the session is
             lost. A copy of an earlier fetch gets none.
         """
-        if follower_broker_epoch < self._follower_broker_epoch:
+        if follower_broker_epoch < self._follower_broker_epoch:  # guard Session.follower
             return []
         if body.session_epoch == FULL and body.leader_broker_epoch == own_broker_epoch:
             self._begin(follower_broker_epoch)
@@ -247,13 +247,13 @@ class LeaderSession:
                 body.session_id == self._session_id
                 and follower_broker_epoch == self._follower_broker_epoch
             )
-            if is_ours and body.session_epoch <= self._session_epoch:
+            if is_ours and body.session_epoch <= self._session_epoch:  # guard Session.copy
                 return []
             if (
-                not is_ours
-                or body.session_epoch != self._session_epoch + 1
-                or body.leader_broker_epoch != own_broker_epoch
-            ):  # guard L3.session
+                not is_ours  # guard Session.id
+                or body.session_epoch != self._session_epoch + 1  # guard Session.gap
+                or body.leader_broker_epoch != own_broker_epoch  # guard Session.leader
+            ):
                 return [_lost(correlation_id, body.session_epoch)]
             answers = self._answer_parked(now)
         self._session_epoch = body.session_epoch
@@ -346,6 +346,8 @@ class LeaderSession:
         gathered = _Gathered([], [])
         if self._ready:
             self._gather_ready(gathered, now)
+        if not self._quiet:
+            self._quiet_until = None  # what could wait travelled with records, or was forgotten
         is_held_long = now - parked.since >= self._limits.hold_ns
         is_quiet_due = self._quiet_until is not None and now >= self._quiet_until
         if not (gathered.heads or is_held_long or is_quiet_due):

@@ -204,7 +204,9 @@ class FollowerSession:
             new positions (`put`, `retry`), and asks for the next fetch. Otherwise it is dropped.
         """
         waiting = self._waiting.get(correlation_id)
-        if waiting is None or body.session_epoch != waiting.session_epoch:  # guard F3.correlates
+        if waiting is None:  # guard F3.correlates
+            return False
+        if body.session_epoch != waiting.session_epoch:  # guard Session.number
             return False
         if body.is_session_lost:
             self.heard_at = now
@@ -213,7 +215,7 @@ class FollowerSession:
             return False
         if waiting.session_epoch == FULL:
             self._session_id = body.session_id
-        elif body.session_id != self._session_id:  # guard F3.session
+        elif body.session_id != self._session_id:  # guard Session.reply
             return False
         self.heard_at = now
         # The leader answers in order: what was sent before will not be answered any more.

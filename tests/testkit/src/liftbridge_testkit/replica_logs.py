@@ -72,6 +72,10 @@ class ReplicaLog:
         """Record at an offset."""
         return self.records[offset - self.base]
 
+    def slice(self, start: int, end: int) -> list[Record]:
+        """Records from `start` to `end`, as far as they are there."""
+        return self.records[max(0, start - self.base) : max(0, end - self.base)]
+
     def begin(self, epoch: int) -> None:
         """A leader epoch begins here."""
         self.epochs.assign(LeaderEpoch(epoch), self.log_end_offset)

@@ -1,0 +1,562 @@
+"""One partition on three brokers: the replication cores with the real controller, chance, ghosts.
+
+A run is a sequence of random steps: records, fetches, answers that are lost, doubled and overtaken,
+metadata that come late, proposals, fencing, elections, crashes that lose what was not on disk.
+After each step the invariants of the replication protocol 1.11 that concern the cores are checked
+against what an onlooker knows: which record was committed at which offset.
+"""
+
+from collections import Counter
+from random import Random
+
+from liftbridge_broker.controller.commands import (
+    AlterPartition,
+    ElectPreferred,
+    IsrMember,
+    UnfenceBroker,
+)
+from liftbridge_broker.controller.state import effective_min_isr
+from liftbridge_broker.errors import LiftbridgeError, NotEnoughReplicasError
+from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, Offset, PartitionId
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.replication.fetching import (
+    ACCEPTED,
+    Diverging,
+    FetchedHead,
+    Refused,
+)
+from liftbridge_broker.replication.follower import (
+    Append,
+    Damaged,
+    FollowerCore,
+    FollowerLimits,
+    Rejected,
+    RestartAt,
+    Truncate,
+    Wait,
+)
+from liftbridge_broker.replication.isr import (
+    MS,
+    IsrProposal,
+    LeaderLimits,
+    ProposalOutcome,
+    SessionClock,
+    outcome_of,
+)
+from liftbridge_broker.replication.leader import LeaderCore
+from liftbridge_testkit.controller_world import ControllerWorld
+from liftbridge_testkit.replica_brokers import (
+    Broker,
+    Fetch,
+    Outcome,
+    Reply,
+    Request,
+    View,
+    require,
+)
+from liftbridge_testkit.replica_logs import Record, ReplicaLog
+
+NAMES = "abc"
+MIN_ISR = 2
+MESSAGES_MAX = 60
+LATE_MAX = 6
+
+
+class ReplicaCluster:
+    """A run.
+
+    Attributes:
+        counts: How often what happened.
+        is_commit_mode: Whether only what is on disk counts.
+        late: Copies of messages that come much later.
+        committed: Records that a leader committed, from offset 0 on.
+    """
+
+    def __init__(self, seed: int, *, faults: bool = True) -> None:
+        self.rng = Random(seed)
+        self.faults = faults
+        self.now = Instant(10_000 * MS)
+        self.counts: Counter[str] = Counter()
+        self.committed: list[Record] = []
+        self.messages: list[Fetch | Reply | Request | Outcome] = []
+        self.late: list[Fetch | Reply | Request | Outcome] = []
+        self.is_commit_mode = seed % 4 == 0
+        self._correlation = 0
+        self._value = 0
+        self._hwm: dict[tuple[BrokerId, int, int], int] = {}
+        self.world = ControllerWorld()
+        self.world.start(NAMES)
+        self.partition: PartitionId = self.world.create(3, min_isr=MIN_ISR)
+        self.brokers = {
+            BrokerId(name): Broker(BrokerId(name), ReplicaLog(self.partition)) for name in NAMES
+        }
+        for one in self.brokers.values():
+            one.broker_epoch = self.world.epoch(one.broker)
+        self.history: list[View] = []
+        self._note_view()
+        for one in self.brokers.values():
+            self._activate(one, kept=None)
+
+    # The metadata.
+
+    def _note_view(self) -> None:
+        partition = self.world.get(self.partition)
+        eligible = frozenset(
+            one.broker for one in self.world.state.brokers.values() if one.can_lead
+        )
+        if not self.history or (partition, eligible) != self.history[-1][1:]:
+            self.history.append(View(self.world.index, partition, eligible))
+
+    def _apply(self, command: object) -> object:
+        decision = self.world.apply(command)  # type: ignore[arg-type]  # a command of the union
+        self._note_view()
+        return decision.answer
+
+    def _learn(self, one: Broker, *, to: int | None = None) -> None:
+        """A broker learns of later metadata, step by step, or at once by a snapshot."""
+        last = len(self.history) - 1 if to is None else to
+        if self.rng.random() < 0.15:
+            if one.seen < last:
+                self.counts["jump"] += 1
+                one.seen = last
+                self._activate(one, kept=None)
+            return
+        while one.seen < last:
+            one.seen += 1
+            self._activate(one, kept=one.leader)
+
+    def _activate(self, one: Broker, *, kept: LeaderCore | None) -> None:
+        view = self.history[one.seen]
+        state = view.partition
+        if view.applied_index < one.broker_epoch:
+            return  # the barrier: nothing acts before it knows of its own registration
+        stream = next(iter(self.world.state.streams.values()))
+        min_isr = effective_min_isr(stream, state)
+        if state.leader == one.broker:
+            one.follower = None
+            if one.leader is not None and one.leader.leader_epoch == state.leader_epoch:
+                one.leader.on_state(
+                    state, min_isr=min_isr, is_commit_mode=self.is_commit_mode, now=self.now
+                )
+            else:
+                self._lead(one, state, min_isr, kept)
+            self._advance(one)
+            return
+        one.leader = None
+        one.asked = None
+        if state.leader is None:
+            one.follower = None
+        elif one.follower is None:
+            one.follower = FollowerCore(
+                one.broker,
+                one.log,
+                state,
+                is_commit_mode=self.is_commit_mode,
+                limits=FollowerLimits(),
+                rng=self.rng,
+                now=self.now,
+            )
+        else:
+            one.follower.on_state(state, is_commit_mode=self.is_commit_mode, now=self.now)
+
+    def _lead(
+        self, one: Broker, state: PartitionState, min_isr: int, kept: LeaderCore | None
+    ) -> None:
+        self.counts["lead"] += 1
+        one.asked = None
+        one.log.begin(state.leader_epoch)
+        one.leader = LeaderCore(
+            one.broker,
+            one.log,
+            state,
+            min_isr=min_isr,
+            is_commit_mode=self.is_commit_mode,
+            limits=LeaderLimits(),
+            now=self.now,
+            kept=kept,
+        )
+        one.leader.on_established()
+
+    # Steps.
+
+    def step(self) -> None:
+        """One random step, and all invariants."""
+        self.now = Instant(self.now + self.rng.randrange(20 * MS))
+        steps = [
+            (self._step_deliver, 40),
+            (self._step_fetch, 20),
+            (self._step_learn, 8),
+            (self._step_propose, 8),
+            (self._step_sync, 12 if self.is_commit_mode else 3),
+            (self._step_timeout, 4),
+            (self._step_unfence, 4),
+        ]
+        if self.faults:
+            steps += [
+                (self._step_append, 10),
+                (self._step_fence, 1),
+                (self._step_elect, 1),
+                (self._step_crash, 1),
+                (self._step_wait, 1),
+                (self._step_retention, 1),
+                (self._step_late, 2),
+            ]
+        (act,) = self.rng.choices([act for act, _ in steps], [weight for _, weight in steps])
+        act()
+        for one in self.brokers.values():
+            if one.is_running and one.leader is not None:
+                self._advance(one)
+        self.check()
+
+    def _any(self) -> Broker:
+        return self.brokers[BrokerId(self.rng.choice(NAMES))]
+
+    def _send(self, message: Fetch | Reply | Request | Outcome) -> None:
+        if self.faults and self.rng.random() < 0.1:
+            self.counts["lost"] += 1
+            return
+        if self.faults and (isinstance(message, Request) or self.rng.random() < 0.05):
+            self.late.append(message)
+            del self.late[:-LATE_MAX]
+        copies = 2 if self.faults and self.rng.random() < 0.1 else 1
+        self.messages += [message] * copies
+        if len(self.messages) > MESSAGES_MAX:
+            del self.messages[0]
+
+    def _step_deliver(self) -> None:
+        if not self.messages:
+            return
+        place = self.rng.randrange(len(self.messages)) if self.faults else 0
+        match self.messages.pop(place):
+            case Fetch() as fetch:
+                self._on_fetch(fetch)
+            case Reply() as reply:
+                self._on_reply(reply)
+            case Request() as request:
+                self._on_request(request)
+            case Outcome(leader, run, proposal, outcome):
+                self._on_outcome(leader, run, proposal, outcome)
+
+    def _step_late(self) -> None:
+        """A copy of an old message arrives."""
+        if self.late:
+            self.messages.append(self.late.pop(self.rng.randrange(len(self.late))))
+
+    def _step_fetch(self) -> None:
+        one = self._any()
+        if not one.is_running or one.follower is None:
+            return
+        leader = one.follower.state.leader
+        assert leader is not None
+        self._correlation += 1
+        one.correlation = self._correlation
+        held = (one.log.base, tuple(one.log.records))
+        position = one.follower.position()
+        self._send(Fetch(one.broker, leader, one.correlation, position, held))
+
+    def _on_fetch(self, fetch: Fetch) -> None:
+        one = self.brokers[fetch.leader]
+        if not one.is_running or one.leader is None:
+            return
+        follower = self.brokers[fetch.follower]
+        follower.clock.last_fetch = self.now
+        position = fetch.position
+        verdict = one.leader.on_fetch(fetch.follower, position, follower.clock, self.now)
+        data = b""
+        if verdict == ACCEPTED:
+            self.counts["accepted"] += 1
+            self._check_prefix(one, fetch)
+            data = one.log.read(position.fetch_offset, self.rng.randrange(1, 6))
+        elif isinstance(verdict, Diverging):
+            self.counts["diverging"] += 1
+        head = FetchedHead(
+            self.partition,
+            position.fetch_offset,
+            one.leader.leader_epoch,
+            one.log.high_watermark,
+            one.log.log_start_offset,
+            verdict.error if isinstance(verdict, Refused) else None,
+            (verdict.leader_epoch, verdict.end_offset) if isinstance(verdict, Diverging) else None,
+            len(data),
+        )
+        self._advance(one)
+        self._send(Reply(fetch.follower, fetch.correlation, head, data))
+
+    def _on_reply(self, reply: Reply) -> None:
+        one = self.brokers[reply.follower]
+        if not one.is_running or one.follower is None or one.correlation != reply.correlation:
+            return
+        one.correlation = 0
+        outcome = one.follower.on_reply(reply.head, reply.data, self.now)
+        match outcome:
+            case Truncate(end, is_below):
+                require("no truncation below the high watermark", holds=not is_below)
+                self._check_floor(one, end)
+                one.log.truncate(end)
+            case RestartAt(offset):
+                self.counts["restart"] += 1
+                one.log.restart_at(offset)
+            case Append(data, headers, high_watermark, log_start):
+                one.log.append_batches(data, headers)
+                one.log.high_watermark = high_watermark
+                one.log.set_log_start(log_start)
+            case Damaged(reason) | Rejected(reason):
+                require(f"an honest leader: {reason}", holds=False)
+            case Wait():
+                self.counts["wait"] += 1
+
+    def _step_append(self) -> None:
+        one = self._any()
+        if not one.is_running or one.leader is None or not one.leader.is_serving:
+            return
+        try:
+            one.leader.check_min_isr()
+        except NotEnoughReplicasError:
+            if self.rng.random() < 0.7:
+                return  # else a record with acks of the leader alone
+        for _ in range(self.rng.randrange(1, 4)):
+            self._value += 1
+            one.log.append(one.leader.leader_epoch, b"%d" % self._value)
+        one.leader.on_append(self.now)
+        self.counts["append"] += 1
+
+    def _advance(self, one: Broker) -> None:
+        """The owner of a leader stores the high watermark: records are committed, acks go out."""
+        assert one.leader is not None
+        before = one.log.high_watermark
+        after = one.leader.high_watermark()
+        one.log.high_watermark = after
+        for member in one.leader.maximal_isr if self.is_commit_mode and after > before else ():
+            is_durable = self.brokers[member].log.recovery_point >= after
+            require("commit mode: on disk everywhere", holds=is_durable)
+        known = self.committed[before:after]
+        records = one.log.slice(before, after)
+        require("I10: another record was committed", holds=records[: len(known)] == known)
+        self.committed += records[len(known) :]
+
+    def _step_learn(self) -> None:
+        one = self._any()
+        if one.is_running and one.seen < len(self.history) - 1:
+            self._learn(one, to=self.rng.randrange(one.seen + 1, len(self.history)))
+
+    def _step_propose(self) -> None:
+        one = self._any()
+        if not one.is_running or one.leader is None:
+            return
+        proposal = one.leader.next_proposal(self.now, self.history[one.seen].eligible)
+        if proposal is not None:
+            is_over = one.asked is None or one.asked[0].partition_epoch < proposal.partition_epoch
+            require("I20: one proposal at a time", holds=is_over)
+            one.asked = (proposal, self.now)
+            self.counts["proposal"] += 1
+            if self.faults and self.rng.random() < 0.3:
+                one.asked = None
+                one.leader.on_proposal_result(proposal, ProposalOutcome.NOT_ATTEMPTED, self.now)
+                return
+            self._send(Request(one.broker, one.run, one.broker_epoch, proposal))
+
+    def _on_request(self, request: Request) -> None:
+        proposal = request.proposal
+        answer = self._apply(
+            AlterPartition(
+                broker=request.leader,
+                broker_epoch=request.broker_epoch,
+                partition_id=proposal.partition_id,
+                leader_epoch=proposal.leader_epoch,
+                partition_epoch=proposal.partition_epoch,
+                isr=tuple(IsrMember(*member) for member in proposal.isr),
+                is_recovering=proposal.is_recovering,
+            )
+        )
+        error = answer if isinstance(answer, LiftbridgeError) else None
+        outcome = outcome_of(error)
+        self.counts[outcome.value if error is not None else "applied"] += 1
+        self._send(Outcome(request.leader, request.run, proposal, outcome))
+
+    def _on_outcome(
+        self, leader: BrokerId, run: int, proposal: IsrProposal, outcome: ProposalOutcome
+    ) -> None:
+        one = self.brokers[leader]
+        if one.is_running and one.run == run and one.leader is not None:
+            if one.asked is None or one.asked[0] != proposal:
+                return
+            # Mostly the answer is the broker's own apply: it knows the metadata up to there.
+            if outcome is ProposalOutcome.SETTLED and self.rng.random() < 0.7:
+                self._learn(one)
+                if one.leader is None:
+                    return
+            one.asked = None
+            one.leader.on_proposal_result(proposal, outcome, self.now)
+
+    def _step_timeout(self) -> None:
+        one = self._any()
+        if one.leader is not None and one.asked is not None:
+            proposal, since = one.asked
+            if self.now - since > 200 * MS:
+                one.asked = None
+                one.leader.on_proposal_result(proposal, ProposalOutcome.UNKNOWN, self.now)
+                self.counts["unknown outcome"] += 1
+
+    def _step_sync(self) -> None:
+        self._any().log.sync()
+
+    def _step_wait(self) -> None:
+        """A pause in which nothing moves."""
+        self.now = Instant(self.now + self.rng.randrange(1_000 * MS))
+
+    def _step_retention(self) -> None:
+        one = self._any()
+        if one.is_running and one.leader is not None and one.leader.is_serving:
+            start = self.rng.randrange(one.log.log_start_offset, one.log.high_watermark + 1)
+            one.log.set_log_start(start)
+
+    # Brokers.
+
+    def _step_unfence(self) -> None:
+        one = self._any()
+        known = self.world.state.brokers[one.broker]
+        if one.is_running and known.fenced and known.broker_epoch == one.broker_epoch:
+            self._learn(one)
+            command = UnfenceBroker(
+                broker=one.broker,
+                broker_epoch=MetadataIndex(one.broker_epoch),
+                applied_index=self.world.index,
+            )
+            answer = self._apply(command)
+            require(f"unfenced: {answer}", holds=not isinstance(answer, LiftbridgeError))
+
+    def _step_fence(self) -> None:
+        """A broker is taken for dead; mostly it is not, and goes on as a zombie."""
+        one = self._any()
+        if not self.world.state.brokers[one.broker].fenced:
+            self.world.fence(one.broker)
+            self._note_view()
+            self.counts["fence"] += 1
+
+    def _step_elect(self) -> None:
+        self._apply(ElectPreferred(partitions=(self.partition,)))
+
+    def _step_crash(self) -> None:
+        """A process ends and comes back: cleanly, or without what was not on disk.
+
+        One replica at a time may have lost something: until it is in sync again the others only
+        stop cleanly (the fault model of 1.2 with a minimum of two).
+        """
+        one = self._any()
+        others = [other for other in self.brokers.values() if other is not one]
+        is_clean = self.rng.random() < 0.4 or not all(other.is_clean for other in others)
+        if is_clean:
+            one.log.sync()
+        else:
+            end = self.rng.randrange(one.log.recovery_point, one.log.log_end_offset + 1)
+            self.counts["lossy"] += end < one.log.log_end_offset
+            one.log.lose(end)
+            one.is_clean = False
+        self.counts["crash"] += 1
+        one.run += 1
+        one.leader = one.follower = one.asked = None
+        one.clock = SessionClock(Instant(0))
+        marker = one.broker_epoch if is_clean else 0
+        one.broker_epoch = self.world.register(one.broker, previous_broker_epoch=marker)
+        self._note_view()
+        one.seen = len(self.history) - 1
+        self._activate(one, kept=None)
+
+    # Invariants.
+
+    @property
+    def true_high_watermark(self) -> int:
+        """First offset that nobody committed."""
+        return len(self.committed)
+
+    def check(self) -> None:
+        """The invariants, of the whole state."""
+        truth = self.world.get(self.partition)
+        for one in self.brokers.values():
+            log = one.log
+            require("I7: high watermark in the log", holds=log.high_watermark <= log.log_end_offset)
+            if one.broker in truth.isr:
+                one.is_clean = True
+            if one.is_running and one.leader is not None:
+                self._check_leader(one, one.leader, truth)
+            if one.is_clean and one.broker in (*truth.isr, *truth.elr):
+                self._check_complete("I2", one)
+        self._check_matching()
+
+    def _check_leader(self, one: Broker, core: LeaderCore, truth: PartitionState) -> None:
+        members = set(core.maximal_isr)
+        known = core.state
+        require("I20: maximal covers the committed set", holds=members >= set(known.isr))
+        key = (one.broker, one.run, core.leader_epoch)
+        before = self._hwm.get(key, 0)
+        require("I7: high watermark rises", holds=one.log.high_watermark >= before)
+        self._hwm[key] = one.log.high_watermark
+        is_stale = (
+            truth.leader != one.broker
+            or truth.leader_epoch != core.leader_epoch
+            or self.world.epoch(one.broker) != one.broker_epoch
+        )
+        if is_stale:
+            return
+        self._check_complete("I1", one)
+        if len(known.isr) >= MIN_ISR:
+            pool = {*truth.isr, *truth.elr}
+            require(f"I3: {members} covers {pool}", holds=members >= pool)
+
+    def _check_complete(self, name: str, one: Broker) -> None:
+        """All that was committed is in the log, unless retention removed it."""
+        log = one.log
+        end = self.true_high_watermark
+        require(name, holds=log.log_end_offset >= end)
+        held = log.slice(log.log_start_offset, end)
+        committed = self.committed[log.log_start_offset : end]
+        require(name, holds=held == committed)
+
+    def _check_matching(self) -> None:
+        """I5: two logs agree below both high watermarks."""
+        logs = [one.log for one in self.brokers.values()]
+        for place, first in enumerate(logs):
+            for second in logs[place + 1 :]:
+                start = max(first.log_start_offset, second.log_start_offset)
+                end = min(first.high_watermark, second.high_watermark)
+                same = first.slice(start, end) == second.slice(start, end)
+                require("I5: two histories", holds=same)
+
+    def _check_prefix(self, one: Broker, fetch: Fetch) -> None:
+        """I21: what an accepted follower holds is what the leader holds."""
+        base, records = fetch.held
+        start = max(base, one.log.log_start_offset)
+        same = list(records[start - base :]) == one.log.slice(start, base + len(records))
+        require(f"I21: {fetch.follower} was accepted with other records", holds=same)
+
+    def _check_floor(self, one: Broker, end: Offset) -> None:
+        """I22: nothing that was committed is cut off."""
+        log = one.log
+        if log.log_end_offset > end:
+            self.counts["truncation"] += 1
+        for offset in range(end, log.log_end_offset):
+            is_committed = offset < len(self.committed)
+            lost = is_committed and self.committed[offset] == log.at(offset)
+            require(f"I22: {one.broker} removes {offset}", holds=not lost)
+
+    # Liveness.
+
+    def heal(self, steps: int) -> None:
+        """Faults stop; go on until everything is in order or the steps are used up."""
+        self.faults = False
+        for _ in range(steps):
+            self.step()
+            if self.is_well:
+                return
+
+    @property
+    def is_well(self) -> bool:
+        """Everybody is in sync and holds the same, all of it committed."""
+        truth = self.world.get(self.partition)
+        logs = [one.log for one in self.brokers.values()]
+        return (
+            len(truth.isr) == len(NAMES)
+            and len({log.log_end_offset for log in logs}) == 1
+            and all(log.high_watermark == log.log_end_offset for log in logs)
+            and all(one.seen == len(self.history) - 1 for one in self.brokers.values())
+        )
