@@ -338,3 +338,17 @@ async def test_no_event_comes_after_the_end(tmp_path: Path, inbox: Inbox) -> Non
     loop.call_soon(done.set)
     await done.wait()
     assert inbox.events == []
+
+
+async def test_file_closed_while_it_is_synced_is_closed_once(tmp_path: Path) -> None:
+    """The end of the sync may be told only after everything is shut down."""
+    posted: list[Callable[[], None]] = []
+    files = DiskFiles(tmp_path, post=posted.append, deliver=lambda _: None)
+    handle = files.open("log", create=True)
+    files.submit_sync(Token(1), (handle,))
+    files.close(handle)
+    files.shut_down()
+    assert files.open_count == 0
+    for drain in posted:
+        drain()
+    assert files.open_count == 0

@@ -5,42 +5,50 @@ NATS in memory and on a clock that they turn. What a broker does is the same in 
 """
 
 import asyncio
-import contextlib
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib import metadata as packages
 from random import SystemRandom
 from typing import Final
 
 from liftbridge_broker.config.options import BrokerOptions
-from liftbridge_broker.controller.commands import (
-    FEATURE_LEVEL,
-    Command,
-    CreateStream,
-    RegisterBroker,
-    UnfenceBroker,
-)
-from liftbridge_broker.controller.records import BrokerEpochAnswer
-from liftbridge_broker.errors import AlreadyExistsError, FilesError, LiftbridgeError
-from liftbridge_broker.model.ids import BrokerId, MetadataIndex, StreamName
-from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOverrides
-from liftbridge_broker.model.subjects import CURSORS_STREAM
+from liftbridge_broker.controller.commands import Bootstrap
+from liftbridge_broker.controller.records import Record
+from liftbridge_broker.controller.state import BrokerState
+from liftbridge_broker.errors import FilesError, LiftbridgeError, WireError
+from liftbridge_broker.model.ids import BrokerId, MetadataIndex
+from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.node.bootstrap import Beginning, founded_by
 from liftbridge_broker.node.consensus import RaftConsensus
+from liftbridge_broker.node.joining import Joining
+from liftbridge_broker.node.membership import ClusterParts
 from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.peer_link import NoPeers, PeerLink
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.ports.files import Files, Token
 from liftbridge_broker.ports.messaging import Messaging
+from liftbridge_broker.ports.metadata import LeaderChanged
 from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.ports.timer import Timer
+from liftbridge_broker.ports.transport import Channel, Transport
+from liftbridge_broker.raft.environment import Rng
 from liftbridge_broker.raft.types import Configuration, Peer
-from liftbridge_broker.server.wiring import METADATA_DIRECTORY, node_options, store_options
+from liftbridge_broker.server.told import tell_partitions
+from liftbridge_broker.server.wiring import (
+    METADATA_DIRECTORY,
+    control_options,
+    node_options,
+    raft_options,
+    replication_limits,
+    store_options,
+)
 from liftbridge_broker.storage.compaction import CompactionRunner
 from liftbridge_broker.storage.directory import Identity
 from liftbridge_broker.storage.raft_log import RaftLog
+from liftbridge_broker.storage.raft_recovery import holds_metadata
 from liftbridge_broker.storage.store import LogStore, open_store
+from liftbridge_broker.wire.peer import decode
 from liftbridge_broker.wire.peer_bodies import ORIGIN_SIZE
 
 METADATA_TOKEN: Final = Token(1)
@@ -65,9 +73,15 @@ class Core:
         options: What the broker was told; settings are reloaded by the owner.
         on_failed: Told when the data directory cannot be written any more: the broker must end.
         runner: Compacts logs elsewhere; `None` has it done here, in steps.
-        store: The logs, after `open`.
+        store: The logs, after `open_store`.
         node: The broker without I/O, after `open`.
-        is_registered: Whether it has begun its session.
+        consensus: Its member of the metadata group, after `open`.
+        joining: Its place in that group, after `open`.
+        is_open: Whether `open` was called.
+        incarnation_id: Names this start.
+        changed: Set when metadata were applied or their leader changed.
+        leader_changes: How often the leader of the metadata group changed or was lost.
+        elections: How often the applied metadata gave a partition a new leader epoch.
     """
 
     options: BrokerOptions
@@ -79,49 +93,93 @@ class Core:
     runner: CompactionRunner | None = None
     store: LogStore = field(init=False)
     node: Node = field(init=False)
-    is_registered: bool = False
-    _metadata: RaftConsensus = field(init=False)
-    _incarnation_id: str = field(init=False)
+    consensus: RaftConsensus = field(init=False)
+    joining: Joining = field(init=False)
+    is_open: bool = False
+    incarnation_id: str = field(default_factory=lambda: secrets.token_hex(16))
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    leader_changes: int = 0
+    elections: int = 0
+    _new_token: _Tokens = field(default_factory=_Tokens)
 
-    def open(self, messaging: Callable[[BrokerId], Messaging]) -> None:
-        """Recover the data directory and open every partition in it; nothing is heard yet.
-
-        Args:
-            messaging: Makes the link to NATS, which carries the broker's id; called once.
+    def open_store(self) -> None:
+        """Recover everything but the metadata; the identity of the directory is known then.
 
         Raises:
             LiftbridgeError: The directory cannot be used.
         """
-        options, now = self.options, self.clock.now()
-        tokens = _Tokens()
+        options = self.options
         broker = BrokerId(options.clustering.server_id or secrets.token_hex(11))
         self.store = open_store(
             self.files,
             Identity(secrets.token_hex(16), broker),
             store_options(options),
             observer=self.observer,
-            new_token=tokens,
-            now=now,
+            new_token=self._new_token,
+            now=self.clock.now(),
             wall_ns=self.clock.wall_ns(),
             runner=self.runner,
         )
         self.store.on_failed = lambda reason: self.on_failed(FilesError(reason))
-        driver = self._open_metadata()
+        self._compare_id(self.store.identity.broker_id)
+
+    @property
+    def has_metadata(self) -> bool:
+        """Whether the directory belongs to a cluster; otherwise one has to be found first."""
+        return holds_metadata(self.files, METADATA_DIRECTORY)
+
+    @property
+    def me(self) -> Peer:
+        """This broker with its data directory, after `open_store`."""
         identity = self.store.identity
-        self._compare_id(identity.broker_id)
+        return Peer(identity.broker_id, identity.data_dir_id)
+
+    def open(
+        self, messaging: Messaging, transport: Transport | None, beginning: Beginning | None
+    ) -> None:
+        """Recover the metadata and open every partition; nothing is heard yet.
+
+        Args:
+            messaging: The link to NATS.
+            transport: The way to other brokers; `None` for a broker that never has any.
+            beginning: How the metadata of an empty directory begin; `None` for one with metadata,
+                and for a broker that never has others.
+
+        Raises:
+            LiftbridgeError: The directory cannot be used.
+        """
+        now, me = self.clock.now(), self.me
+        clustering = self.options.clustering
+        broker = BrokerId(me.broker)
+        cluster_id = "" if beginning is None else beginning.cluster_id
+        link = PeerLink(transport or NoPeers(), broker, self.incarnation_id, cluster_id)
+        rng = SystemRandom()
+        driver = self._open_metadata(link, rng, beginning)
+        parts = None
+        if transport is not None:
+            parts = ClusterParts(
+                link=link,
+                consensus=self.consensus,
+                rng=rng,
+                control=control_options(clustering),
+                replication=replication_limits(clustering.replication),
+            )
         self.node = Node(
-            node_options(options, identity.broker_id),
+            node_options(self.options, broker),
             self.files,
             self.store,
             driver,
-            messaging(identity.broker_id),
+            messaging,
             self.observer,
             self.timer,
             METADATA_TOKEN,
-            tokens,
+            self._new_token,
+            parts,
         )
-        self.node.open_partitions(self.clock.now())
-        self.store.begin(self.clock.now())
+        self.joining = Joining(me, self.consensus, link, now)
+        self.is_open = True
+        self.node.open_partitions(now)
+        self.store.begin(now)
         self.observer.transition(
             "metadata_recovered",
             {
@@ -130,6 +188,8 @@ class Core:
                 "duration_ms": (self.clock.now() - now) // MILLISECOND_NS,
             },
         )
+        # Elections and proposals depend on time from now on.
+        self.node.on_timer(self.clock.now(), self.clock.wall_ns())
 
     def _compare_id(self, stored: BrokerId) -> None:
         """Warn when a data directory is another broker's: the stored id wins (spec 4.1)."""
@@ -139,102 +199,87 @@ class Core:
             fields = {"configured": configured, "stored": stored, "path": path}
             self.observer.transition("server_id_ignored", fields)
 
-    def _open_metadata(self) -> MetadataDriver:
+    def _open_metadata(
+        self, link: PeerLink, rng: Rng, beginning: Beginning | None
+    ) -> MetadataDriver:
         clustering = self.options.clustering
-        identity = self.store.identity
-        me = Peer(identity.broker_id, identity.data_dir_id)
+        me = self.me
         log = RaftLog.open(
             self.files,
             directory=METADATA_DIRECTORY,
-            bootstrap=Configuration((me,)),
+            bootstrap=Configuration((me,)) if beginning is None else beginning.configuration,
             index_min=self.store.proven_index,
             snapshots_kept=clustering.snapshot_retain,
         )
-        self._incarnation_id = secrets.token_hex(16)
-        self._metadata, recovered = RaftConsensus.open(
+        self.consensus, recovered = RaftConsensus.open(
             log,
             me,
-            PeerLink(NoPeers(), me.broker, self._incarnation_id),
+            link,
             origin=secrets.token_bytes(ORIGIN_SIZE),
             sync_token=METADATA_TOKEN,
-            rng=SystemRandom(),
+            rng=rng,
             now=self.clock.now(),
+            options=raft_options(clustering),
         )
         for finding in recovered.findings:
             self.observer.transition("metadata_repaired", {"finding": finding})
         return MetadataDriver(
-            self._metadata,
+            self.consensus,
             recovered,
-            on_change=lambda _index, records: self.node.on_change(records),
+            on_change=self._on_change,
             on_failed=self.on_failed,
             on_snapshot=self._on_snapshot,
+            on_restored=self._on_restored,
+            on_leader=self._on_leader,
             snapshot_entries=clustering.snapshot_threshold,
         )
 
+    # -- metadata -----------------------------------------------------------------------------
+
+    def _on_change(self, _index: MetadataIndex, records: tuple[Record, ...]) -> None:
+        node = self.node
+        node.on_change(records)
+        self.elections += tell_partitions(self.observer, node.broker, node.state, records)
+        self.changed.set()
+
+    def _on_restored(self) -> None:
+        self.node.on_restored()
+        self.changed.set()
+
+    def _on_leader(self, event: LeaderChanged) -> None:
+        fields = {"leader": event.leader or "", "term": event.term, "is_self": event.is_self}
+        self.observer.transition("metadata_leader_changed", fields)
+        self.leader_changes += 1
+        self.node.on_leader(event)
+        if event.is_self and not self.node.state.cluster_id:
+            # Those who founded it together reckon the same id, whoever of them leads first.
+            cluster_id = founded_by(self.consensus.voters).cluster_id
+            self.node.propose(Bootstrap(cluster_id=cluster_id), self.clock.now(), _ignore_outcome)
+        self.changed.set()
+
     def _on_snapshot(self, index: MetadataIndex, size_bytes: int) -> None:
         """The metadata asked for a snapshot; a full disk puts it off."""
-        if self._metadata.snapshot_index == index:
+        if self.consensus.snapshot_index == index:
             self.observer.transition(
                 "metadata_snapshot_taken", {"index": index, "bytes": size_bytes}
             )
 
-    async def register(self) -> None:
-        """Begin a broker session, hear NATS, create what the broker itself needs.
+    # -- messages of other brokers ------------------------------------------------------------
 
-        Raises:
-            LiftbridgeError: The metadata refused.
-        """
-        listen, identity = self.options.listen, self.store.identity
-        registered = await self._propose(
-            RegisterBroker(
-                broker=identity.broker_id,
-                incarnation_id=self._incarnation_id,
-                data_dir_id=identity.data_dir_id,
-                host=listen.advertised_host,
-                port=listen.advertised_port,
-                previous_broker_epoch=self.store.clean_broker_epoch or 0,
-                clean_partitions=self.node.verified_partitions(),
-                version=packages.version("liftbridge-broker"),
-                feature_level=FEATURE_LEVEL,
-            )
-        )
-        assert isinstance(registered, BrokerEpochAnswer)
-        # The answer came by way of the log: this broker has applied its registration.
-        await self._propose(
-            UnfenceBroker(
-                broker=identity.broker_id,
-                broker_epoch=registered.broker_epoch,
-                applied_index=self.node.state.applied_index,
-            )
-        )
-        self.is_registered = True
-        self.node.listen()
-        cursors = self.options.cursors
-        if cursors.partitions:
-            command = CreateStream(
-                name=StreamName(CURSORS_STREAM),
-                subject=f"{self.options.clustering.namespace}.cursors",
-                partitions=cursors.partitions,
-                replication_factor=cursors.replication_factor,
-                overrides=StreamOverrides(
-                    compact_enabled=True,
-                    auto_pause_ms=cursors.auto_pause_ns // MILLISECOND_NS,
-                    auto_pause_disable_if_subscribers=True,
-                ),
-                creation_timestamp=self.clock.wall_ns(),
-                is_internal=True,
-            )
-            with contextlib.suppress(AlreadyExistsError):
-                await self._propose(command.with_defaults(self.node.options.defaults))
+    def on_peer(self, channel: Channel, payload: bytes) -> None:
+        """Another broker sent something to this one."""
+        now = self.clock.now()
+        if channel is Channel.METADATA and not self.joining.is_member:
+            self.on_call(payload)  # answers to its questions come this way
+        self.node.on_peer(channel, payload, now, self.clock.wall_ns())
 
-    async def _propose(self, command: Command) -> object:
-        """Propose and wait for the answer; the metadata bounds the wait."""
-        answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self.node.propose(command, self.clock.now(), answer.set_result)
-        outcome = await answer
-        if isinstance(outcome, LiftbridgeError):
-            raise outcome
-        return outcome
+    def on_call(self, payload: bytes) -> None:
+        """Somebody said something to everyone."""
+        try:
+            header, _ = decode(payload)
+        except WireError:
+            return  # counted where all messages are read; one to everyone may be of any version
+        self.joining.on_peer(header, self.clock.now())
 
     @property
     def epoch(self) -> int | None:
@@ -243,9 +288,16 @@ class Core:
         A broker that was stopped before it registered leaves the directory as it found it: clean
         only if the stop before was.
         """
-        if self.is_registered:
-            return self.node.state.brokers[self.node.broker].broker_epoch
-        return self.store.clean_broker_epoch
+        own = self.registration
+        return self.store.clean_broker_epoch if own is None else own.broker_epoch
+
+    @property
+    def registration(self) -> BrokerState | None:
+        """The session of this process, as far as it was applied here; `None` before."""
+        if not self.is_open:
+            return None
+        own = self.node.state.brokers.get(self.node.broker)
+        return own if own is not None and own.incarnation_id == self.incarnation_id else None
 
     def close(self, epoch: int | None) -> None:
         """Sync everything and mark the directory as clean; the files are the owner's to close.
@@ -260,4 +312,9 @@ class Core:
             self.store.abandon()
         else:
             self.store.close(epoch)
-        self._metadata.close()
+        if self.is_open:
+            self.consensus.close()
+
+
+def _ignore_outcome(_outcome: object) -> None:
+    """The first leader after this one asks again while the cluster has no id."""

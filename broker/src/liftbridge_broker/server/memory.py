@@ -25,6 +25,7 @@ from liftbridge_broker.errors import LiftbridgeError, UnavailableError
 from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.server.core import Core
 from liftbridge_broker.server.services import Api, make_api
+from liftbridge_broker.server.session import register
 from liftbridge_broker.server.wiring import server_tls
 
 HOST: Final = "127.0.0.1"
@@ -172,8 +173,9 @@ class _Life:
         """
         self.files.on_submitted = self.wake
         options = self.options
-        self._core.open(lambda _broker: self.messaging)
-        await self._core.register()
+        self._core.open_store()
+        self._core.open(self.messaging, None, None)
+        await register(self._core)
         api = self._api = make_api(options, self._core.node, self.clock, self, self._health)
         self._server = await asyncio.get_running_loop().create_server(
             lambda: self._gates.new(GrpcConnection(api.server)),

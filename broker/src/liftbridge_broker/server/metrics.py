@@ -8,16 +8,20 @@ from typing import Final
 
 from liftbridge_broker.adapters.disk.files import DiskFiles
 from liftbridge_broker.adapters.nats.messaging import NatsMessaging
+from liftbridge_broker.adapters.nats.peers import NatsTransport
 from liftbridge_broker.adapters.observe.metrics import Sample
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.tls import ServerTls
 from liftbridge_broker.api.transport import GrpcServer
+from liftbridge_broker.controller.state import StreamState
 from liftbridge_broker.model.histogram import Histogram
 from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER
 from liftbridge_broker.ports.clock import Clock
+from liftbridge_broker.server.cluster_metrics import cluster_samples
+from liftbridge_broker.server.core import Core
 from liftbridge_broker.storage.lookup import last_record_before
 from liftbridge_broker.storage.types import NO_TIMESTAMP
 
@@ -40,6 +44,8 @@ class BrokerMetrics:
     grpc: GrpcServer
     context: Context
     nats: NatsMessaging
+    transport: NatsTransport
+    core: Core
     files: DiskFiles
     clock: Clock
     version: str
@@ -54,6 +60,7 @@ class BrokerMetrics:
         return {
             **self._publish_samples(),
             **self._session_samples(),
+            **cluster_samples(self.core, self.transport, self.clock.now()),
             "build_info": self._build_info(),
             "broker_start_time_seconds": self.started_ns,
             "broker_ready": int(self.is_ready()),
@@ -144,11 +151,12 @@ class BrokerMetrics:
 
     def partition_samples(self, stream: str) -> Iterable[tuple[int, Mapping[str, int]]] | None:
         """Samples of every partition of a stream led here."""
-        if self.node.state.stream(stream) is None:
+        found = self.node.state.stream(stream)
+        if found is None:
             return None
         now = self.clock.wall_ns()
         return [
-            (partition.number, _partition_sample(partition, now))
+            (partition.number, _partition_sample(partition, now) | _places(found, partition))
             for partition in self.node.partitions.values()
             if partition.stream == stream
         ]
@@ -177,7 +185,7 @@ def _stream_sample(partitions: Sequence[Partition], now_ns: int) -> Mapping[str,
     return sample
 
 
-def _partition_sample(partition: Partition, now_ns: int) -> Mapping[str, int]:
+def _partition_sample(partition: Partition, now_ns: int) -> dict[str, int]:
     log = partition.log
     return {
         "partition_log_start_offset": log.log_start_offset,
@@ -194,6 +202,15 @@ def _partition_sample(partition: Partition, now_ns: int) -> Mapping[str, int]:
         "partition_subscription_lag_messages_max": _lag(partition),
         "partition_subscription_lag_seconds_max": _lag_ns(partition, now_ns),
         "partition_last_timestamp_seconds": max(0, log.largest_timestamp),
+    }
+
+
+def _places(stream: StreamState, partition: Partition) -> dict[str, int]:
+    """How many replicas it has, and how many are in sync."""
+    state = stream.partition(partition.number)
+    return {
+        "partition_replicas": 0 if state is None else len(state.replicas),
+        "partition_in_sync_replicas": 0 if state is None else len(state.isr),
     }
 
 

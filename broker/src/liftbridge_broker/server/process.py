@@ -19,6 +19,7 @@ from liftbridge_broker.adapters.disk.compactor import CompactorProcess
 from liftbridge_broker.adapters.disk.files import DiskFiles
 from liftbridge_broker.adapters.nats.embedded import EmbeddedNats, EmbeddedOptions
 from liftbridge_broker.adapters.nats.messaging import NatsMessaging
+from liftbridge_broker.adapters.nats.peers import NatsTransport
 from liftbridge_broker.adapters.observe.catalogue import Catalogue
 from liftbridge_broker.adapters.observe.http import ObserveServer
 from liftbridge_broker.adapters.observe.logs import set_level
@@ -35,16 +36,22 @@ from liftbridge_broker.errors import (
     UnavailableError,
 )
 from liftbridge_broker.model.ids import BrokerId, Instant
+from liftbridge_broker.node.bootstrap import Beginning
 from liftbridge_broker.node.node import Node
+from liftbridge_broker.node.peer_link import PeerLink
 from liftbridge_broker.ports.files import FileEvent
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
+from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.server.core import Core
 from liftbridge_broker.server.limits import raise_open_files
 from liftbridge_broker.server.metrics import BrokerMetrics
+from liftbridge_broker.server.search import Search
 from liftbridge_broker.server.services import make_api
+from liftbridge_broker.server.session import HAND_OVER_NS, hand_over, has_company, register
 from liftbridge_broker.server.shutdown import Steps
 from liftbridge_broker.server.wiring import (
     nats_options,
+    role_of,
     server_tls,
     store_options,
 )
@@ -52,6 +59,8 @@ from liftbridge_broker.server.wiring import (
 SECOND_NS: Final = 1_000_000_000
 PACKAGE: Final = "liftbridge-broker"
 CLOSE_SECONDS: Final = 0.5
+HAND_OVER_SECONDS: Final = HAND_OVER_NS / SECOND_NS + 2.0
+"""Bound of the hand-over, which has its own inside."""
 GC_THRESHOLD: Final = 100_000
 
 
@@ -77,6 +86,8 @@ class Broker:
     _compactor: CompactorProcess = field(init=False)
     _core: Core = field(init=False)
     _nats: NatsMessaging = field(init=False)
+    _transport: NatsTransport = field(init=False)
+    _search: Search | None = None
     _embedded: EmbeddedNats | None = None
     _grpc: GrpcServer | None = None
     _context: Context = field(init=False)
@@ -120,6 +131,20 @@ class Broker:
         clock = self._clock
         self.node.on_messages(subscription, arrivals, payloads, clock.now(), clock.wall_ns())
 
+    def _on_peer(self, channel: Channel, payload: bytes) -> None:
+        """Another broker sent something to this one."""
+        if self._search is not None:
+            self._search.on_payload(payload)
+        elif self._core.is_open:
+            self._core.on_peer(channel, payload)
+
+    def _on_call(self, payload: bytes) -> None:
+        """Somebody said something to all brokers."""
+        if self._search is not None:
+            self._search.on_payload(payload)
+        elif self._core.is_open:
+            self._core.on_call(payload)
+
     def on_link(self, *, connected: bool, reason: str) -> None:
         """Implement `ports.messaging.MessageSink`; the observer was told by the link."""
         del reason
@@ -139,9 +164,22 @@ class Broker:
         reasons = [] if self._is_ready else ["broker: starting or stopping"]
         if self._is_ready and not self._nats.is_connected:
             reasons.append("nats: disconnected")
+        if self._is_ready and not self._transport.is_connected:
+            reasons.append("nats: disconnected from other brokers")
+        if self._is_ready and self._is_fenced:
+            reasons.append("cluster: fenced")
         if self._is_ready and self._core.store.failure:
             reasons.append(f"storage: {self._core.store.failure}")
         return reasons
+
+    @property
+    def _is_fenced(self) -> bool:
+        """Whether the metadata leader, or this broker itself, keeps it from leading."""
+        cluster = self.node.cluster
+        now = self._clock.now()
+        return cluster is not None and (
+            cluster.session.is_fenced or cluster.session.is_self_fenced(now)
+        )
 
     # -- start --------------------------------------------------------------------------------
 
@@ -180,11 +218,13 @@ class Broker:
             self._close_data()
 
     async def _start(self, tasks: asyncio.TaskGroup, stop: asyncio.Event) -> bool:
-        """Join NATS, register, let clients in; false when `stop` or a failure came first."""
+        """Join NATS and the cluster, let clients in; false when `stop` or a failure came first."""
 
         async def begin() -> None:
             await self._join_nats(tasks)
-            await self._core.register()
+            if not self._core.is_open:
+                self._core.open(self._nats, self._transport, await self._find_cluster())
+            await register(self._core)
             await self._open_ports()
 
         loop = asyncio.get_running_loop()
@@ -218,11 +258,29 @@ class Broker:
             self._on_failed,
             self._compactor,
         )
-        self._core.open(self._make_messaging)
+        self._core.open_store()
+        links = nats_options(self.options, BrokerId(self._core.me.broker))
+        self._nats = NatsMessaging(links, self, self.observer)
+        self._transport = NatsTransport(
+            links, self._on_peer, self._on_call, _ignore_change, self.observer
+        )
+        if self._core.has_metadata:
+            self._core.open(self._nats, self._transport, None)
 
-    def _make_messaging(self, broker: BrokerId) -> NatsMessaging:
-        self._nats = NatsMessaging(nats_options(self.options, broker), self, self.observer)
-        return self._nats
+    async def _find_cluster(self) -> Beginning:
+        """Find a cluster for an empty directory, or found one."""
+        core, bootstrap = self._core, self.options.clustering.bootstrap
+        link = PeerLink(self._transport, BrokerId(core.me.broker), core.incarnation_id)
+        role = role_of(bootstrap)
+        self._search = Search(core.me, role, bootstrap.peers, link, self._clock, self.observer)
+        try:
+            beginning = await self._search.run()
+        finally:
+            self._search = None
+        voters = [peer.broker for peer in beginning.configuration.voters]
+        fields = {"role": role.value, "is_founded": bool(beginning.cluster_id), "voters": voters}
+        self.observer.transition("cluster_found", fields)
+        return beginning
 
     async def _join_nats(self, tasks: asyncio.TaskGroup) -> None:
         options = self.options
@@ -239,11 +297,14 @@ class Broker:
             tasks.create_task(self._embedded.run())
         try:
             await self._nats.start()
+            await self._transport.start()
         except BaseException:
+            await self._nats.close()
             if self._embedded is not None:
                 await self._embedded.stop()
             raise
         tasks.create_task(self._nats.run())
+        tasks.create_task(self._transport.run())
 
     async def _open_ports(self) -> None:
         """Let clients in."""
@@ -285,6 +346,8 @@ class Broker:
                 grpc=server,
                 context=self._context,
                 nats=self._nats,
+                transport=self._transport,
+                core=self._core,
                 files=self._files,
                 clock=self._clock,
                 version=packages.version(PACKAGE),
@@ -377,23 +440,34 @@ class Broker:
         """
         loop = asyncio.get_running_loop()
         grace = self.options.shutdown_timeout_ns / SECOND_NS
-        steps = Steps(loop.time() + grace, hurry, self._on_step_timed_out)
         self.observer.transition("broker_draining", {"signal": self.stop_reason})
         self._is_ready = False
         self._health.set_serving(is_serving=False)
-        if not self._failed.done():
+        if not self._failed.done() and has_company(self._core):
+            # Others take over before anything ends here; only then the time of the steps begins.
+            handing = Steps(loop.time() + HAND_OVER_SECONDS, hurry, self._on_step_timed_out)
+            await handing.run("hand_over", self._hand_over())
+        steps = Steps(loop.time() + grace, hurry, self._on_step_timed_out)
+        if not self._failed.done() and self._core.is_open:
             await steps.run("nats_drain", self._nats.drain())
             await steps.run("acks", self._settle())
             self.node.stop()
         if self._grpc is not None:
             await self._drain_calls(self._grpc, steps)
-        await steps.run("nats_close", self._nats.close())
+        await steps.run("nats_close", self._close_nats())
         if self._embedded is not None:
             await self._embedded.stop()
         if self._observe is not None:
             await steps.run("metrics_close", self._observe.close())
         self._monitor.stop()
         self._is_drained = True
+
+    async def _hand_over(self) -> None:
+        began = self._clock.now()
+        is_complete = await hand_over(self._core)
+        duration_ms = (self._clock.now() - began) // 1_000_000
+        fields = {"is_complete": is_complete, "duration_ms": duration_ms}
+        self.observer.transition("leaderships_handed_over", fields)
 
     async def _settle(self) -> None:
         """Wait until what is stored has its acks, which may wait for the disk."""
@@ -404,6 +478,11 @@ class Broker:
             await asyncio.wait((waiting, self._failed), return_when=asyncio.FIRST_COMPLETED)
         finally:
             waiting.cancel()
+
+    async def _close_nats(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._nats.close())
+            tasks.create_task(self._transport.close())
 
     async def _drain_calls(self, grpc: GrpcServer, steps: Steps) -> None:
         """Let running calls end, then close every connection."""
@@ -438,3 +517,7 @@ class Broker:
         self.observer.transition(
             "broker_stopped", {"is_clean": epoch is not None, "duration_ms": duration_ms}
         )
+
+
+def _ignore_change(_reason: str) -> None:
+    """Links tell of themselves by their transitions."""

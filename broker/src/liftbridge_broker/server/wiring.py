@@ -7,11 +7,27 @@ from typing import Final
 
 from liftbridge_broker.adapters.nats.options import NatsOptions
 from liftbridge_broker.api.tls import ServerTls, TlsFiles
-from liftbridge_broker.config.options import BrokerOptions, GrpcOptions, TlsOptions, TlsVersion
+from liftbridge_broker.config.options import (
+    BootstrapOptions,
+    BrokerOptions,
+    ClusteringOptions,
+    GrpcOptions,
+    ReplicationOptions,
+    TlsOptions,
+    TlsVersion,
+)
 from liftbridge_broker.errors import ConfigError
 from liftbridge_broker.http2.limits import Limits
 from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.node.bootstrap import Role
+from liftbridge_broker.node.control import ControlOptions
 from liftbridge_broker.node.options import NodeOptions
+from liftbridge_broker.node.replicas import ReplicationLimits
+from liftbridge_broker.raft.environment import RaftOptions
+from liftbridge_broker.replication.follower import FollowerLimits
+from liftbridge_broker.replication.isr import LeaderLimits
+from liftbridge_broker.replication.leader_session import LeaderSessionLimits
+from liftbridge_broker.replication.sessions import SessionLimits
 from liftbridge_broker.storage.flush import FlushLimits
 from liftbridge_broker.storage.reserve import SpaceLimits
 from liftbridge_broker.storage.store import StoreOptions
@@ -66,6 +82,45 @@ def node_options(options: BrokerOptions, broker: BrokerId) -> NodeOptions:
         publishers_max=options.limits.publishers_max,
         publisher_ttl_ns=options.limits.publisher_ttl_ns,
         unanswered_bytes_max=options.limits.publish_pending_bytes_max,
+    )
+
+
+def role_of(bootstrap: BootstrapOptions) -> Role:
+    """What a broker with an empty data directory may do when nobody knows a cluster."""
+    if bootstrap.peers:
+        return Role.PEER
+    if bootstrap.waits:
+        return Role.WAITER
+    return Role.SEED if bootstrap.is_seed else Role.ALONE
+
+
+def raft_options(clustering: ClusteringOptions) -> RaftOptions:
+    """Times and bounds of the metadata group."""
+    return RaftOptions(
+        heartbeat_ns=clustering.raft_heartbeat_ns,
+        election_ns=clustering.raft_election_ns,
+        election_spread_ns=clustering.raft_election_ns // 2,
+    )
+
+
+def control_options(clustering: ClusteringOptions) -> ControlOptions:
+    """Times and bounds of broker sessions and of the metadata leader's duties."""
+    return ControlOptions(
+        heartbeat_ns=clustering.heartbeat_ns,
+        session_ns=clustering.session_ns,
+        balance_ns=clustering.balance_ns,
+        voters_max=clustering.voters_max,
+    )
+
+
+def replication_limits(replication: ReplicationOptions) -> ReplicationLimits:
+    """Times of replicas, on both sides."""
+    lag_hard_ns = max(LeaderLimits().lag_hard_ns, replication.lag_ns)
+    return ReplicationLimits(
+        leader=LeaderLimits(lag_ns=replication.lag_ns, lag_hard_ns=lag_hard_ns),
+        follower=FollowerLimits(silence_ns=replication.leader_silence_ns),
+        session=SessionLimits(timeout_ns=replication.fetch_timeout_ns),
+        leader_session=LeaderSessionLimits(hold_ns=replication.idle_wait_ns),
     )
 
 

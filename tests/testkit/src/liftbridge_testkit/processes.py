@@ -177,8 +177,12 @@ class ServerProcess:
         Raises:
             ProcessError: It was still running after `seconds_max`; it is killed then.
         """
-        self._popen().terminate()
+        self.terminate()
         return self.wait(seconds_max=seconds_max)
+
+    def terminate(self) -> None:
+        """Ask the server to end (SIGTERM) and do not wait for it."""
+        self._popen().terminate()
 
     def wait(self, *, seconds_max: float = STOP_SECONDS_MAX) -> int:
         """Wait until the server has ended by itself and return its exit code."""
@@ -357,6 +361,7 @@ class Broker(ServerProcess):
         environment: Mapping[str, str] | None = None,
         data_dir: Path | None = None,
         binary: Path | None = None,
+        bootstrap: Sequence[str] = ("--raft-bootstrap-seed",),
     ) -> None:
         """Describe a broker; `start` runs it.
 
@@ -371,6 +376,7 @@ class Broker(ServerProcess):
             environment: Variables beside those of this process.
             data_dir: Where the data is, instead of a directory below `work_dir`.
             binary: Another broker program that takes the same flags, such as the original.
+            bootstrap: Flags that say how its cluster begins.
         """
         super().__init__(name, work_dir, environment=environment)
         self.data_dir = data_dir or work_dir / f"{name}-data"
@@ -381,6 +387,7 @@ class Broker(ServerProcess):
         self._config = dict(config or {})
         self._arguments = tuple(arguments)
         self._binary = binary
+        self._bootstrap = tuple(bootstrap)
 
     @property
     def address(self) -> str:
@@ -396,7 +403,7 @@ class Broker(ServerProcess):
         """Arguments of the next start: flags of the original, so that it can be the original."""
         command = [str(self._binary or program("liftbridge-broker"))]
         command += ["--data-dir", str(self.data_dir), "--port", str(self.port)]
-        command += ["--server-id", self.name, "--raft-bootstrap-seed"]
+        command += ["--server-id", self.name, *self._bootstrap]
         command += ["--config", str(self._write_config())]
         if self._nats_url is None:
             command += ["--embedded-nats", "--embedded-nats-config", str(self._write_nats_config())]

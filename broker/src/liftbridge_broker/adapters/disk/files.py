@@ -79,6 +79,8 @@ class LocalFiles:
         for descriptor in self._descriptors.values():
             os.close(descriptor)
         self._descriptors.clear()
+        # What was to be closed with the last call on it is closed: its end may still be told.
+        self._closing.clear()
 
     @property
     def open_count(self) -> int:

@@ -1,0 +1,69 @@
+"""What `/metrics` tells of the cluster as this broker sees it: members, brokers, replicas."""
+
+from collections.abc import Mapping
+
+from liftbridge_broker.adapters.nats.peers import NatsTransport
+from liftbridge_broker.adapters.observe.metrics import Sample
+from liftbridge_broker.controller.state import effective_min_isr
+from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.server.core import Core
+
+
+def cluster_samples(core: Core, transport: NatsTransport, now: Instant) -> Mapping[str, Sample]:
+    """Samples of the cluster."""
+    consensus = core.consensus
+    return {
+        "raft_term": consensus.term,
+        "raft_leader": int(consensus.is_leader),
+        "raft_leader_known": int(consensus.leader is not None),
+        "raft_leader_changes_total": core.leader_changes,
+        "raft_commit_index": consensus.core.commit,
+        "raft_voters": len(consensus.voters),
+        "raft_learners": len(consensus.learners),
+        "metadata_proposals_pending": core.node.metadata.pending_count,
+        "partition_elections_total": core.elections,
+        "peers_connected": int(transport.is_connected),
+        **_broker_samples(core, now),
+        **_replica_samples(core),
+        **_dropped(core, transport),
+    }
+
+
+def _broker_samples(core: Core, now: Instant) -> Mapping[str, Sample]:
+    brokers = [one for one in core.node.state.brokers.values() if not one.removed]
+    fenced = sum(one.fenced for one in brokers)
+    own, cluster = core.registration, core.node.cluster
+    is_self_fenced = cluster is not None and cluster.is_self_fenced(now)
+    return {
+        "brokers": {"live": len(brokers) - fenced, "fenced": fenced},
+        "broker_fenced": int(own is None or own.fenced or is_self_fenced),
+    }
+
+
+def _replica_samples(core: Core) -> Mapping[str, Sample]:
+    """Of partitions led here; one without a leader is told by those who hold a replica."""
+    me, state = core.node.broker, core.node.state
+    led = under_replicated = under_min_isr = leaderless = 0
+    for stream, partition in state.partitions():
+        if partition.leader is None:
+            leaderless += me in partition.replicas
+        elif partition.leader == me:
+            led += 1
+            in_sync = len(partition.isr)
+            under_replicated += in_sync < len(partition.replicas)
+            under_min_isr += in_sync < effective_min_isr(stream, partition)
+    return {
+        "partitions_led": led,
+        "partitions_under_replicated": under_replicated,
+        "partitions_under_min_isr": under_min_isr,
+        "partitions_leaderless": leaderless,
+    }
+
+
+def _dropped(core: Core, transport: NatsTransport) -> Mapping[str, Sample]:
+    cluster = core.node.cluster
+    reasons = {"link": transport.dropped_count}
+    if cluster is not None:
+        reasons["malformed"] = cluster.peers.malformed_count
+        reasons["foreign"] = cluster.peers.foreign_count
+    return {"peer_dropped_messages_total": reasons}

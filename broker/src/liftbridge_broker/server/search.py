@@ -1,0 +1,83 @@
+"""The search of a broker with an empty data directory for its cluster, before anything else."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Final
+
+from liftbridge_broker.errors import WireError
+from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.node.bootstrap import Beginning, Discovery, Role
+from liftbridge_broker.node.peer_link import PeerLink
+from liftbridge_broker.ports.clock import Clock
+from liftbridge_broker.ports.observe import Observer
+from liftbridge_broker.raft.types import Peer
+from liftbridge_broker.server.progress import Progress
+from liftbridge_broker.wire.peer import decode
+
+SECOND_NS: Final = 1_000_000_000
+
+
+class Search:
+    """Drives `node.bootstrap.Discovery` by the loop's time and what arrives.
+
+    Args:
+        me: This broker with its data directory.
+        role: What it may do when nobody knows a cluster.
+        peers: Brokers that found the cluster together.
+        link: How it speaks to others; it has no cluster yet.
+        clock: Time.
+        observer: Told every few seconds what is waited for.
+    """
+
+    def __init__(
+        self,
+        me: Peer,
+        role: Role,
+        peers: Sequence[str],
+        link: PeerLink,
+        clock: Clock,
+        observer: Observer,
+    ) -> None:
+        """Begin now."""
+        self._role = role
+        self._others = tuple(BrokerId(one) for one in peers if one != me.broker)
+        self._clock = clock
+        self._arrived = asyncio.Event()
+        self._progress = Progress(clock, observer)
+        self._discovery = Discovery(me, role, self._others, link.send, clock.now())
+
+    def on_payload(self, payload: bytes) -> None:
+        """Take what another broker sent; anything but questions and answers is nothing yet."""
+        try:
+            header, _ = decode(payload)
+        except WireError:
+            return
+        self._discovery.on_peer(header)
+        self._arrived.set()
+
+    async def run(self) -> Beginning:
+        """Ask until the outcome is there; for ever, if nobody is to found a cluster."""
+        discovery = self._discovery
+        while True:
+            discovery.on_timer(self._clock.now())
+            if discovery.beginning is not None:
+                return discovery.beginning
+            self._progress.note(self._awaited())
+            self._arrived.clear()
+            deadline = discovery.next_deadline()
+            assert deadline is not None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0, deadline - self._clock.now()) / SECOND_NS):
+                    await self._arrived.wait()
+
+    def _awaited(self) -> str:
+        """What is missing, for people."""
+        seekers = self._discovery.seekers
+        if self._role is Role.PEER:
+            missing = ", ".join(one for one in self._others if one not in seekers)
+            return f"an answer of {missing}, or of a cluster with a leader"
+        if self._role is Role.ALONE and seekers:
+            found = ", ".join(sorted(seekers))
+            return f"a cluster: {found} wait for one too, and no seed or list of peers is set"
+        return "a cluster with a leader"

@@ -1,0 +1,255 @@
+"""The session of a broker with its cluster, as the process sees it: begun, and given up in order.
+
+Everything here is asked for again until it shows in the applied metadata: a message, a leader or an
+answer may be lost at any time, and each command is one that may be given twice.
+"""
+
+import asyncio
+import contextlib
+from importlib import metadata as packages
+from typing import Final
+
+from liftbridge_broker.controller.commands import (
+    FEATURE_LEVEL,
+    Command,
+    CreateStream,
+    RegisterBroker,
+    UnfenceBroker,
+)
+from liftbridge_broker.errors import (
+    AlreadyExistsError,
+    FailedPreconditionError,
+    InternalError,
+    LiftbridgeError,
+    UnavailableError,
+)
+from liftbridge_broker.model.ids import BrokerId, Instant, StreamName
+from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOverrides
+from liftbridge_broker.model.subjects import CURSORS_STREAM
+from liftbridge_broker.server.core import Core
+from liftbridge_broker.server.progress import Progress
+
+SECOND_NS: Final = 1_000_000_000
+LOOK_SECONDS: Final = 0.02
+"""Between two looks for what no applied command tells."""
+
+PROPOSAL_NS: Final = 1 * SECOND_NS
+"""Time after which a proposal without an answer is made again."""
+
+PAUSE_NS: Final = 100 * MILLISECOND_NS
+"""Between a refusal and the next attempt."""
+
+HAND_OVER_NS: Final = 10 * SECOND_NS
+LEADERLESS_NS: Final = 5 * SECOND_NS
+TRANSFER_NS: Final = 1 * SECOND_NS
+
+
+class _Attempts:
+    """One command, proposed until somebody says that it shows in the metadata.
+
+    Args:
+        core: The broker.
+        command: The command; may be given twice.
+        refused_ns: Time for which definite refusals are not believed, because what they stand on
+            passes: a session of the life before that still counts.
+    """
+
+    def __init__(self, core: Core, command: Command, refused_ns: int) -> None:
+        self._core = core
+        self._command = command
+        self._refusals_end = Instant(core.clock.now() + refused_ns)
+        self._next_at = core.clock.now()
+        self._answer: asyncio.Future[object] | None = None
+
+    def make(self) -> None:
+        """Propose when it is time; nobody is asked while no leader is known.
+
+        Raises:
+            LiftbridgeError: The metadata refused for good.
+        """
+        now = self._core.clock.now()
+        if self._answer is not None and self._answer.done():
+            outcome, self._answer = self._answer.result(), None
+            if isinstance(outcome, LiftbridgeError):
+                self._note(outcome, now)
+        if now < self._next_at or self._core.consensus.leader is None:
+            return
+        self._next_at = Instant(now + PROPOSAL_NS)
+        answer = self._answer = asyncio.get_running_loop().create_future()
+        self._core.node.propose(self._command, now, answer.set_result)
+
+    def _note(self, error: LiftbridgeError, now: Instant) -> None:
+        passes = isinstance(error, InternalError | UnavailableError)
+        if not passes and (
+            now >= self._refusals_end or not isinstance(error, FailedPreconditionError)
+        ):
+            raise error
+        self._next_at = Instant(now + PAUSE_NS)
+
+
+async def _look_again(core: Core) -> None:
+    """Wait for news of the metadata, or for a moment."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LOOK_SECONDS):
+            await core.changed.wait()
+    core.changed.clear()
+
+
+async def register(core: Core) -> None:
+    """Begin a broker session, hear NATS, create what the broker itself needs.
+
+    Returns when the broker may lead. Without a quorum of the metadata group that is never.
+
+    Raises:
+        LiftbridgeError: The metadata refused.
+    """
+    await _begin(core)
+    core.node.listen()
+    await _be_unfenced(core)
+    if core.options.cursors.partitions:
+        await _create_cursors(core)
+
+
+async def _begin(core: Core) -> None:
+    """Become a member of the metadata group, and have the registration applied here."""
+    options, identity = core.options, core.store.identity
+    command = RegisterBroker(
+        broker=identity.broker_id,
+        incarnation_id=core.incarnation_id,
+        data_dir_id=identity.data_dir_id,
+        host=options.listen.advertised_host,
+        port=options.listen.advertised_port,
+        previous_broker_epoch=core.store.clean_broker_epoch or 0,
+        clean_partitions=core.node.verified_partitions(),
+        zone=options.clustering.zone,
+        version=packages.version("liftbridge-broker"),
+        feature_level=FEATURE_LEVEL,
+    )
+    attempts = _Attempts(core, command, 2 * options.clustering.session_ns)
+    progress = Progress(core.clock, core.observer)
+    while core.registration is None:
+        core.joining.on_timer(core.clock.now())
+        if core.joining.is_member:
+            attempts.make()
+        progress.note(_awaited(core))
+        await _look_again(core)
+
+
+def _awaited(core: Core) -> str:
+    """What keeps a broker from its session, for people."""
+    if core.joining.is_member:
+        leader = core.consensus.leader
+        if leader is not None:
+            return f"registration by {leader.broker}"
+        voters = ", ".join(peer.broker for peer in core.consensus.voters)
+        return f"a leader of the metadata group, whose voters are {voters}"
+    leader = core.joining.leader
+    return "a cluster with a leader" if leader is None else f"admission by {leader.broker}"
+
+
+async def _be_unfenced(core: Core) -> None:
+    """Wait until the metadata leader has heard of this broker; one without peers asks itself."""
+    progress = Progress(core.clock, core.observer)
+    own = core.registration
+    assert own is not None
+    ask = _Attempts(
+        core,
+        UnfenceBroker(
+            broker=own.broker,
+            broker_epoch=own.broker_epoch,
+            applied_index=core.node.state.applied_index,
+        ),
+        0,
+    )
+    while own is None or own.fenced:
+        if core.node.cluster is None:
+            ask.make()
+        progress.note("the metadata leader to hear this broker")
+        await _look_again(core)
+        own = core.registration
+
+
+async def _create_cursors(core: Core) -> None:
+    """Have the stream that keeps cursors; whoever of the brokers is first creates it."""
+    cursors = core.options.cursors
+    command = CreateStream(
+        name=StreamName(CURSORS_STREAM),
+        subject=f"{core.options.clustering.namespace}.cursors",
+        partitions=cursors.partitions,
+        replication_factor=cursors.replication_factor,
+        overrides=StreamOverrides(
+            compact_enabled=True,
+            auto_pause_ms=cursors.auto_pause_ns // MILLISECOND_NS,
+            auto_pause_disable_if_subscribers=True,
+        ),
+        creation_timestamp=core.clock.wall_ns(),
+        is_internal=True,
+    ).with_defaults(core.node.options.defaults)
+    attempts = _Attempts(core, command, 2 * core.options.clustering.session_ns)
+    progress = Progress(core.clock, core.observer)
+    with contextlib.suppress(AlreadyExistsError):
+        while core.node.state.stream(CURSORS_STREAM) is None:
+            attempts.make()
+            progress.note(f"the stream {CURSORS_STREAM}")
+            await _look_again(core)
+
+
+# -- the end of a session -------------------------------------------------------------------------
+
+
+def has_company(core: Core) -> bool:
+    """Whether other brokers could take over what this one leads, or vote when it is gone."""
+    if core.registration is None or core.node.cluster is None:
+        return False
+    others = [one for one in core.node.state.brokers.values() if one.broker != core.node.broker]
+    return any(not one.removed for one in others) or len(core.consensus.voters) > 1
+
+
+async def hand_over(core: Core) -> bool:
+    """Controlled shutdown: others lead what this broker led, and know it.
+
+    Bounded by `HAND_OVER_NS`; given up when no metadata leader is known for `LEADERLESS_NS`, as
+    when all brokers stop at once.
+
+    Returns:
+        Whether everything was handed over.
+    """
+    cluster = core.node.cluster
+    assert cluster is not None
+    session = cluster.session
+    began = led = core.clock.now()
+    session.want_shutdown = True
+    session.hurry(began)
+    core.node.on_timer(began, core.clock.wall_ns())
+    while not session.may_stop:
+        now = core.clock.now()
+        if core.consensus.leader is not None:
+            led = now
+        if now - began >= HAND_OVER_NS or now - led >= LEADERLESS_NS:
+            break
+        await _look_again(core)
+    await _transfer(core)
+    return session.may_stop
+
+
+async def _transfer(core: Core) -> None:
+    """Give the leadership of the metadata group to another voter that lives, for a moment."""
+    began = core.clock.now()
+    while core.consensus.is_leader and core.clock.now() - began < TRANSFER_NS:
+        target = _successor(core)
+        if target is None:
+            return
+        with contextlib.suppress(LiftbridgeError):
+            core.consensus.transfer(target)
+        await _look_again(core)
+
+
+def _successor(core: Core) -> BrokerId | None:
+    """The other voter that has come furthest, of brokers that are not fenced."""
+    brokers = core.node.state.brokers
+    living = [
+        (core.consensus.match(peer) or 0, BrokerId(peer.broker))
+        for peer in core.consensus.voters
+        if peer != core.me and (known := brokers.get(BrokerId(peer.broker))) and not known.fenced
+    ]
+    return max(living)[1] if living else None

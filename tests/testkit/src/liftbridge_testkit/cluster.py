@@ -1,0 +1,204 @@
+"""Several brokers as real processes around one NATS server, with a hurtable network each.
+
+    with ClusterKit(tmp_path, 3) as cluster:
+        leader = cluster.leader_of("orders")
+        cluster[leader].kill()                 # SIGKILL
+        cluster.proxies[leader].hold()         # or its network stops
+        cluster.await_leader("orders", other_than=leader)
+
+Every broker reaches NATS by a proxy of its own. Calls return when what they name has happened, or
+raise with the end of the logs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import urllib.request
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Final, Self
+
+import grpc
+
+from liftbridge_proto import api_pb2
+from liftbridge_testkit.load import api
+from liftbridge_testkit.nats_proxy import NatsProxy
+from liftbridge_testkit.processes import READY_SECONDS_MAX, Broker, NatsServer, ProcessError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+CALL_SECONDS: Final = 2.0
+_POLL_SECONDS: Final = 0.02
+
+BASE_CONFIG: Final[Mapping[str, object]] = {"data.reserve.bytes": 0, "data.free.min.bytes": 0}
+
+
+class ClusterKit:
+    """See the module.
+
+    Attributes:
+        nats: The NATS server.
+        brokers: Brokers by name, `b1` first.
+        proxies: Their ways to NATS, by name.
+    """
+
+    def __init__(
+        self,
+        work_dir: Path,
+        size: int = 3,
+        *,
+        config: Mapping[str, object] | None = None,
+        has_seed: bool = False,
+    ) -> None:
+        """Start NATS and describe the brokers.
+
+        Args:
+            work_dir: Gets logs, configurations and data.
+            size: Brokers.
+            config: Settings of all of them.
+            has_seed: Whether the first founds the cluster and the others join it, instead of all
+                founding it together.
+        """
+        self._work_dir = work_dir
+        self._config = {**BASE_CONFIG, **(config or {})}
+        self.nats = NatsServer(work_dir)
+        self.nats.start()
+        self.brokers: dict[str, Broker] = {}
+        self.proxies: dict[str, NatsProxy] = {}
+        names = [f"b{number}" for number in range(1, size + 1)]
+        listed = ("--raft-bootstrap-peers", ",".join(names))
+        for name in names:
+            joins = () if name != names[0] else ("--raft-bootstrap-seed",)
+            self.add(name, bootstrap=joins if has_seed else listed)
+
+    def add(self, name: str, *, bootstrap: Sequence[str] = ()) -> Broker:
+        """Describe one more broker; without flags it joins."""
+        proxy = self.proxies[name] = NatsProxy(self.nats.port)
+        broker = self.brokers[name] = Broker(
+            self._work_dir,
+            nats_url=proxy.url,
+            name=name,
+            config=self._config,
+            bootstrap=bootstrap or ("--set", "clustering.raft.bootstrap.wait=true"),
+        )
+        return broker
+
+    def __getitem__(self, name: str) -> Broker:
+        return self.brokers[name]
+
+    # Life
+
+    def start(self, *names: str) -> Self:
+        """Start brokers, or all, at once and wait until they serve."""
+        chosen = [self.brokers[name] for name in names or self.brokers]
+        for broker in chosen:
+            broker.spawn()
+        for broker in chosen:
+            broker.wait_until(broker.is_ready, "ready", seconds_max=READY_SECONDS_MAX)
+        return self
+
+    def stop(self, *names: str) -> list[int]:
+        """SIGTERM to brokers, or to all, at once; their exit codes."""
+        chosen = [self.brokers[name] for name in names or self.brokers]
+        for broker in chosen:
+            broker.terminate()
+        return [broker.wait() for broker in chosen]
+
+    def wipe(self, name: str) -> None:
+        """Kill a broker and remove all of its data."""
+        self.brokers[name].kill()
+        shutil.rmtree(self.brokers[name].data_dir)
+
+    def close(self) -> None:
+        """Kill everything."""
+        for broker in self.brokers.values():
+            broker.kill()
+        for proxy in self.proxies.values():
+            proxy.close()
+        self.nats.kill()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *_exc_info: object) -> None:
+        self.close()
+
+    # What it tells
+
+    @property
+    def living(self) -> Iterator[Broker]:
+        """Brokers whose process exists."""
+        return (broker for broker in self.brokers.values() if broker.is_alive())
+
+    def metadata(self, at: str = "") -> api_pb2.FetchMetadataResponse:
+        """Metadata as one broker tells them, or the first that answers.
+
+        Raises:
+            ProcessError: Nobody does.
+        """
+        for broker in [self.brokers[at]] if at else self.living:
+            with contextlib.suppress(grpc.RpcError), broker.channel() as channel:
+                response: api_pb2.FetchMetadataResponse = api(channel).FetchMetadata(
+                    api_pb2.FetchMetadataRequest(), timeout=CALL_SECONDS
+                )
+                return response
+        raise ProcessError("no broker answers")
+
+    def partition(self, stream: str, number: int = 0, at: str = "") -> api_pb2.PartitionMetadata:
+        """Metadata of a partition; empty when there is none."""
+        for described in self.metadata(at).streamMetadata:
+            if described.name == stream and number in described.partitions:
+                found: api_pb2.PartitionMetadata = described.partitions[number]
+                return found
+        return api_pb2.PartitionMetadata()
+
+    def leader_of(self, stream: str, number: int = 0) -> str:
+        """Broker that leads a partition; empty for none."""
+        leader: str = self.partition(stream, number).leader
+        return leader
+
+    def await_leader(self, stream: str, *, other_than: str = "", number: int = 0) -> str:
+        """Wait until a partition is led, and by another broker than one."""
+
+        def is_led() -> bool:
+            return self.leader_of(stream, number) not in ("", other_than)
+
+        self.until(is_led, f"a leader of {stream}/{number} that is not {other_than!r}")
+        return self.leader_of(stream, number)
+
+    def metric(self, name: str, at: str) -> float:
+        """Sum of the samples of a metric of one broker."""
+        url = f"http://127.0.0.1:{self.brokers[at].metrics_port}/metrics"
+        with urllib.request.urlopen(url, timeout=CALL_SECONDS) as answer:
+            lines = answer.read().decode().splitlines()
+        wanted = (f"liftbridge_{name}{{", f"liftbridge_{name} ")
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(wanted))
+
+    def until(
+        self, condition: Callable[[], bool], what: str, *, seconds_max: float = READY_SECONDS_MAX
+    ) -> None:
+        """Wait until a condition holds; one that cannot be asked does not.
+
+        Raises:
+            ProcessError: It did not in time; holds the end of each log.
+        """
+        deadline = monotonic() + seconds_max
+        while True:
+            with contextlib.suppress(ProcessError, OSError):
+                if condition():
+                    return
+            if monotonic() > deadline:
+                logs = "\n".join(self._end_of(broker) for broker in self.brokers.values())
+                raise ProcessError(f"not {what} after {seconds_max} s\n{logs}")
+            sleep(_POLL_SECONDS)
+
+    @staticmethod
+    def _end_of(broker: Broker) -> str:
+        tail = "\n".join(broker.log_text().splitlines()[-15:])
+        return f"--- end of {broker.log_path}\n{tail}"
