@@ -1,0 +1,158 @@
+"""Clusters of real brokers: how they begin, what they tell, and what a stop or a crash changes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from liftbridge_testkit.cluster import ClusterKit
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ClusterKit]:
+    """Three brokers that found a cluster together."""
+    with ClusterKit(tmp_path) as running:
+        yield running
+
+
+def identity(cluster: ClusterKit, name: str) -> bytes:
+    return (cluster[name].data_dir / "identity").read_bytes()
+
+
+def names(cluster: ClusterKit, at: str) -> set[str]:
+    return {broker.id for broker in cluster.metadata(at).brokers}
+
+
+def await_voters(cluster: ClusterKit, count: int) -> None:
+    for name in cluster.brokers:
+        cluster.until(
+            lambda name=name: cluster.metric("raft_voters", name) == count,
+            f"{count} voters at {name}",
+        )
+
+
+def test_listed_brokers_found_one_cluster_and_go_on_with_it_after_a_restart(
+    cluster: ClusterKit,
+) -> None:
+    for name in cluster.brokers:
+        cluster.until(lambda name=name: names(cluster, name) == {"b1", "b2", "b3"}, "all brokers")
+        assert cluster.metric("raft_voters", name) == 3
+        assert cluster.metric("raft_leader_known", name) == 1
+    ports = {broker.id: broker.port for broker in cluster.metadata().brokers}
+    assert ports == {name: broker.port for name, broker in cluster.brokers.items()}
+    assert sum(cluster.metric("raft_leader", name) for name in cluster.brokers) == 1
+    term = max(cluster.metric("raft_term", name) for name in cluster.brokers)
+    assert cluster.stop() == [0, 0, 0]
+    cluster.start()
+    for name, broker in cluster.brokers.items():
+        assert broker.log_text().count("is_clean=True") >= 2  # of the stop, and the next start
+        cluster.until(lambda name=name: names(cluster, name) == {"b1", "b2", "b3"}, "all brokers")
+        assert cluster.metric("raft_term", name) > term
+        assert broker.log_text().count("cluster_found") == 1
+
+
+def test_brokers_join_a_seed_and_get_votes(tmp_path: Path) -> None:
+    with ClusterKit(tmp_path, has_seed=True) as cluster:
+        await_voters(cluster, 3)
+        for name in cluster.brokers:
+            cluster.until(
+                lambda name=name: names(cluster, name) == {"b1", "b2", "b3"}, "all brokers"
+            )
+        cluster.add("b4")
+        cluster.start("b4")
+        await_voters(cluster, 4)
+        cluster["b1"].kill()
+        cluster["b1"].start()
+        assert names(cluster, "b4") == {"b1", "b2", "b3", "b4"}
+
+
+def test_more_than_the_quorum_only_follow(tmp_path: Path) -> None:
+    config = {"clustering.raft.max.quorum.size": 1}
+    with ClusterKit(tmp_path, 2, config=config, has_seed=True) as cluster:
+        cluster.until(lambda: cluster.metric("raft_learners", "b1") == 1, "a learner")
+        assert cluster.metric("raft_voters", "b1") == 1
+
+
+def test_metadata_go_on_when_their_leader_is_killed(cluster: ClusterKit) -> None:
+    leader = next(name for name in cluster.brokers if cluster.metric("raft_leader", name))
+    cluster[leader].kill()
+    others = [name for name in cluster.brokers if name != leader]
+    cluster.until(
+        lambda: sum(cluster.metric("raft_leader", name) for name in others) == 1,
+        "another metadata leader",
+        seconds_max=5,
+    )
+    for name in others:
+        cluster.until(lambda name=name: names(cluster, name) == set(others), "the dead one fenced")
+    cluster[leader].start()
+    for name in cluster.brokers:
+        cluster.until(lambda name=name: names(cluster, name) == {"b1", "b2", "b3"}, "all brokers")
+
+
+def test_wiped_disk_comes_back_as_a_new_member(cluster: ClusterKit) -> None:
+    former = identity(cluster, "b2")
+    cluster.wipe("b2")
+    cluster.start("b2")
+    assert identity(cluster, "b2") != former
+    assert "cluster_found" in cluster["b2"].log_text()
+    # The former directory loses its place, the new one gets a vote.
+    for name in cluster.brokers:
+        cluster.until(
+            lambda name=name: (
+                cluster.metric("raft_voters", name) == 3
+                and cluster.metric("raft_learners", name) == 0
+            ),
+            f"three voters and no learner at {name}",
+        )
+    cluster["b1"].kill()
+    cluster.until(
+        lambda: (
+            cluster.metric("raft_leader_known", "b2") == 1 and cluster.metric("brokers", "b2") == 3
+        ),
+        "the wiped one to be of the quorum",
+    )
+
+
+def test_majority_of_wiped_disks_waits_instead_of_founding_anew(tmp_path: Path) -> None:
+    with ClusterKit(tmp_path) as cluster:
+        cluster.wipe("b1")
+        cluster.wipe("b2")
+        for name in ("b1", "b2"):
+            cluster[name].spawn()
+        for name in ("b1", "b2"):
+            cluster.until(
+                lambda name=name: "cluster_awaited" in cluster[name].log_text(), f"{name} to wait"
+            )
+        assert all("is_founded=True" not in end(cluster, name) for name in ("b1", "b2"))
+        for name in ("b1", "b2"):
+            assert cluster[name].stop() == 0
+
+
+def end(cluster: ClusterKit, name: str) -> str:
+    """Log of the last start."""
+    return cluster[name].log_text().rpartition("broker_starting")[2]
+
+
+def test_broker_that_is_cut_off_is_fenced_and_comes_back(cluster: ClusterKit) -> None:
+    cluster.proxies["b3"].hold()
+    cluster.until(lambda: names(cluster, "b1") == {"b1", "b2"}, "b3 to be fenced")
+    cluster.until(lambda: cluster.metric("broker_fenced", "b3") == 1, "b3 to fence itself")
+    cluster.proxies["b3"].heal()
+    cluster.until(lambda: names(cluster, "b1") == {"b1", "b2", "b3"}, "b3 to be back")
+    cluster.until(lambda: cluster.metric("broker_fenced", "b3") == 0, "b3 to know it")
+    assert cluster["b3"].is_alive()
+
+
+def test_two_brokers_that_cannot_reach_each_other_keep_one_leader(cluster: ClusterKit) -> None:
+    leader = next(name for name in cluster.brokers if cluster.metric("raft_leader", name))
+    one, other = (name for name in cluster.brokers if name != leader)
+    term = cluster.metric("raft_term", leader)
+    namespace = "liftbridge-default"
+    cluster.proxies[one].lose_to(f"{namespace}.b.{other}.")
+    cluster.proxies[other].lose_to(f"{namespace}.b.{one}.")
+    heard = cluster.metric("raft_commit_index", leader)
+    cluster[leader].pause()
+    cluster[leader].resume()
+    cluster.until(lambda: cluster.metric("raft_leader", leader) == 1, "the same leader")
+    assert cluster.metric("raft_term", leader) == term
+    assert cluster.metric("raft_commit_index", leader) >= heard
