@@ -1,5 +1,7 @@
 """`FetchMetadata` and `FetchPartitionMetadata` (spec 1.10). Offsets become inclusive here."""
 
+from collections import Counter
+
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.streams import decode
@@ -35,10 +37,7 @@ class MetadataService:
         node = self._context.node
         state = node.state
         response = api_pb2.FetchMetadataResponse()
-        led = node.partition_count
-        response.brokers.add(
-            id=node.broker, host=self._host, port=self.port, partitionCount=led, leaderCount=led
-        )
+        self._add_brokers(response)
         names = list(request.streams) or list(state.stream_ids)
         for name in names:
             stream = state.stream(name)
@@ -51,6 +50,35 @@ class MetadataService:
                 groupId=group, error=api_pb2.ConsumerGroupMetadata.UNKNOWN_GROUP
             )
         call.reply(response.SerializeToString())
+
+    def _add_brokers(self, response: api_pb2.FetchMetadataResponse) -> None:
+        """All brokers that clients may be sent to, this one first."""
+        node = self._context.node
+        response.brokers.add(
+            id=node.broker,
+            host=self._host,
+            port=self.port,
+            partitionCount=node.partition_count,
+            leaderCount=node.leader_count,
+        )
+        held: Counter[str] = Counter()
+        led: Counter[str] = Counter()
+        others = [one for one in node.state.brokers.values() if one.broker != node.broker]
+        if not others:
+            return
+        for _, partition in node.state.partitions():
+            if not partition.paused:
+                held.update(partition.replicas)
+                led[partition.leader or ""] += 1
+        for broker in others:
+            if not broker.fenced and not broker.removed:
+                response.brokers.add(
+                    id=broker.broker,
+                    host=broker.host,
+                    port=broker.port,
+                    partitionCount=held[broker.broker],
+                    leaderCount=led[broker.broker],
+                )
 
     def _describe(self, stream: StreamState, target: api_pb2.StreamMetadata) -> None:
         target.name = stream.name

@@ -17,6 +17,7 @@ from liftbridge_broker.errors import (
     NotFoundError,
     UnimplementedError,
 )
+from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.subscription import Position, Subscription
 from liftbridge_proto import api_pb2
 
@@ -53,7 +54,7 @@ class SubscribeCall:
         node = self._context.node
         try:
             _check_consumer(request.consumer)
-            partition = node.find_partition(request.stream, request.partition)
+            partition = self._find(request)
         except NotFoundError:
             self._end(NotFoundError("No such partition"))
             return
@@ -66,6 +67,13 @@ class SubscribeCall:
             return
         self._open(request)
 
+    def _find(self, request: api_pb2.SubscribeRequest) -> Partition:
+        """The partition here, which the client may want to read from any replica."""
+        node = self._context.node
+        if request.readISRReplica:
+            return node.find_replica(request.stream, request.partition)
+        return node.find_partition(request.stream, request.partition)
+
     def _resumed(self, request: api_pb2.SubscribeRequest, error: LiftbridgeError | None) -> None:
         if error is not None:
             self._call.finish(GrpcStatus.INTERNAL, f"Failed to resume stream: {error.text}")
@@ -75,7 +83,7 @@ class SubscribeCall:
     def _open(self, request: api_pb2.SubscribeRequest) -> None:
         node = self._context.node
         try:
-            partition = node.find_partition(request.stream, request.partition)
+            partition = self._find(request)
             self._context.take_subscription()
         except LiftbridgeError as error:
             self._end(error)
@@ -88,6 +96,7 @@ class SubscribeCall:
                 start=Position(request.startPosition, request.startOffset, request.startTimestamp),
                 stop=Position(request.stopPosition, request.stopOffset, request.stopTimestamp),
                 is_reverse=request.reverse,
+                reads_replica=request.readISRReplica,
             )
         except LiftbridgeError as error:
             self._context.subscription_count -= 1

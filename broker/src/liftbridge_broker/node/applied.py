@@ -204,6 +204,15 @@ def _remove(owner: PartitionOwner, number: PartitionId, now: Instant, wall_ns: i
     owner.store.delete(number, now, wall_ns)
 
 
+def replace_log(owner: PartitionOwner, number: PartitionId, now: Instant, wall_ns: int) -> None:
+    """Set a damaged log aside and begin with an empty one; nobody counts with it any more."""
+    state = owner.state.partition(number)
+    if state is None or owner.broker not in state.replicas:
+        return
+    _remove(owner, number, now, wall_ns)
+    _open(owner, owner.state.streams[stream_of(number)], state, now)
+
+
 def _refresh(
     owner: PartitionOwner,
     stream_id: StreamId,

@@ -64,6 +64,10 @@ class FollowingHost(Protocol):
         """Give a command to the metadata."""
         ...
 
+    def replace_log(self, partition_id: PartitionId) -> None:
+        """Set a damaged log aside and begin with an empty one."""
+        ...
+
     def tell_position(self, following: "Following") -> None:
         """The leader is to be told where this replica stands."""
         ...
@@ -135,6 +139,11 @@ class Following:
         """The log cannot be used any more (F5)."""
         self.is_held = True
         self._declare(reason)
+
+    def repair(self) -> None:
+        """Try again what could not be declared."""
+        if self.partition.offline_reason:
+            self._declare(self.partition.offline_reason)
 
     # -- answers ------------------------------------------------------------------------------
 
@@ -253,11 +262,12 @@ class Following:
         """Nobody counts with this replica any more: it begins anew where its log begins."""
         self._is_declaring = False
         if isinstance(outcome, LiftbridgeError):
-            # Asked again when the leader's answer, or the next start, finds the same.
+            # Asked again: the leader's answer finds the same, or the owner looks at it.
             self.is_held = bool(self.partition.offline_reason)
             self.host.retry_position(self)
             return
         if self.partition.offline_reason:
+            self.host.replace_log(self.partition.partition_id)
             return
         self.is_held = False
         try:

@@ -20,7 +20,8 @@ from liftbridge_broker.node.own_session import OwnSession
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.peer_link import PeerLink
 from liftbridge_broker.node.peers import Peers
-from liftbridge_broker.node.replicas import Replicas, ReplicasHost, ReplicationLimits
+from liftbridge_broker.node.replica_host import ReplicasHost, ReplicationLimits
+from liftbridge_broker.node.replicas import Replicas
 from liftbridge_broker.ports.metadata import LeaderChanged
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.environment import Rng

@@ -27,7 +27,7 @@ from liftbridge_broker.model.ids import (
 )
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions
-from liftbridge_broker.node.applied import take_records, take_state
+from liftbridge_broker.node.applied import replace_log, take_records, take_state
 from liftbridge_broker.node.auto_pause import AutoPause
 from liftbridge_broker.node.cursors import CursorTable, LookUpDone
 from liftbridge_broker.node.finding import PartitionNames
@@ -349,7 +349,7 @@ class Node:
             self._arm()
 
     def wake_soon(self) -> None:
-        """Have the timer called at the end of this turn."""
+        """Have the timer called when this turn is over."""
         self._arm()
 
     def read_now(self, need: ReadNeed) -> bytes:
@@ -546,12 +546,18 @@ class Node:
         """Partitions whose files are damaged, so that they may lack anything."""
         return tuple(p.partition_id for p in self.partitions.values() if p.offline_reason)
 
+    def replace_log(self, partition_id: PartitionId) -> None:
+        """Set a damaged log aside, after its replica was declared unclean."""
+        replace_log(self, partition_id, self.now, self.wall_ns)
+
     def close_partition(self, partition_id: PartitionId, error: LiftbridgeError) -> None:
         """Stop serving a partition; its log stays open until the store lets it go."""
         partition = self.partitions.pop(partition_id, None)
         if partition is None:
             return
         self.stop_intake(partition)
+        if self.cluster is not None:
+            self.cluster.replicas.drop(partition, self.now)
         self._names.remove(partition)
         self._cursors.pop(partition_id, None)
         self._idle.forget(partition_id)

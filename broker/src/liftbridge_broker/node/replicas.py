@@ -6,12 +6,10 @@ after whatever the turn brought (replication protocol 1.6, 1.7, 1.15).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from liftbridge_broker.controller.commands import Command
 from liftbridge_broker.controller.state import (
-    ClusterState,
     StreamState,
     effective_min_isr,
     is_commit_mode,
@@ -23,118 +21,28 @@ from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy
 from liftbridge_broker.node.following import Following
 from liftbridge_broker.node.leading import Leading
 from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.replica_host import ReplicasHost, ReplicationLimits, Speaker
 from liftbridge_broker.node.roles import Role
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.environment import Rng
 from liftbridge_broker.replication.fetching import FetchBody, FetchReplyBody
-from liftbridge_broker.replication.follower import FollowerCore, FollowerLimits
-from liftbridge_broker.replication.isr import LeaderLimits
+from liftbridge_broker.replication.follower import FollowerCore
 from liftbridge_broker.replication.leader import LeaderCore
 from liftbridge_broker.replication.leader_session import (
     Answer,
     LeaderSession,
-    LeaderSessionLimits,
 )
-from liftbridge_broker.replication.sessions import FollowerSession, SessionLimits
+from liftbridge_broker.replication.sessions import FollowerSession
 from liftbridge_broker.storage.store import LogStore
 from liftbridge_broker.storage.types import ReadNeed
 from liftbridge_broker.wire.peer import PeerHeader
-from liftbridge_broker.wire.peer_bodies import Body, Silence
+from liftbridge_broker.wire.peer_bodies import Silence
 from liftbridge_broker.wire.peer_fetch import records_of
 
 LOOK_NS: Final = 50 * MILLISECOND_NS
 """Between two looks at partitions whose in-sync set or leader may be in trouble."""
 
 NUMBER_MAX: Final = 1 << 62
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicationLimits:
-    """Times and bounds of the data plane; see each."""
-
-    leader: LeaderLimits = field(default_factory=LeaderLimits)
-    follower: FollowerLimits = field(default_factory=FollowerLimits)
-    session: SessionLimits = field(default_factory=SessionLimits)
-    leader_session: LeaderSessionLimits = field(default_factory=LeaderSessionLimits)
-
-
-class ReplicasHost(Protocol):
-    """What the data plane asks of its node."""
-
-    partitions: dict[PartitionId, Partition]
-    store: LogStore
-
-    @property
-    def broker(self) -> BrokerId:
-        """Id of this broker."""
-        ...
-
-    @property
-    def now(self) -> Instant:
-        """Time of this turn."""
-        ...
-
-    @property
-    def wall_ns(self) -> int:
-        """Unix nanoseconds of this turn."""
-        ...
-
-    @property
-    def state(self) -> ClusterState:
-        """Applied metadata."""
-        ...
-
-    def note_append(self, partition: Partition, now: Instant) -> None:
-        """Bytes wait for a sync."""
-        ...
-
-    def note_cut(self, partition: Partition) -> None:
-        """A log was cut: what was derived from its records is void."""
-        ...
-
-    def submit_read(self, need: ReadNeed, done: Callable[[bytes | LiftbridgeError], None]) -> None:
-        """Read off the loop."""
-        ...
-
-    def read_now(self, need: ReadNeed) -> bytes:
-        """Read at once; raises `FilesError`."""
-        ...
-
-    def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
-        """Give a command to the metadata."""
-        ...
-
-    def start_intake(self, partition: Partition) -> None:
-        """Take the messages of a partition."""
-        ...
-
-    def stop_intake(self, partition: Partition) -> None:
-        """Take them no longer."""
-        ...
-
-    def wake_soon(self) -> None:
-        """Have the timer called at the end of this turn."""
-        ...
-
-    def transition(self, kind: str, fields: dict[str, object]) -> None:
-        """Tell the observer."""
-        ...
-
-
-class Speaker(Protocol):
-    """Sends messages in the name of this broker (`node.peer_link`)."""
-
-    def send(
-        self,
-        broker: BrokerId,
-        channel: Channel,
-        body: Body,
-        tail: bytes = b"",
-        *,
-        correlation_id: int = 0,
-    ) -> None:
-        """Send at most once."""
-        ...
 
 
 class Replicas:
@@ -213,6 +121,10 @@ class Replicas:
         """Give a command to the metadata."""
         self.host.propose(command, now, reply)
 
+    def replace_log(self, partition_id: PartitionId) -> None:
+        """Set a damaged log aside."""
+        self.host.replace_log(partition_id)
+
     def transition(self, kind: str, fields: dict[str, object]) -> None:
         """Tell the observer."""
         self.host.transition(kind, fields)
@@ -240,8 +152,9 @@ class Replicas:
         """The same again after a pause."""
         session = self._fetching.get(following.leader)
         if session is not None and self.following.get(following.partition_id) is following:
-            session.put(following.core.position())
-            session.retry(following.partition_id, self.now)
+            if not following.is_held:
+                session.put(following.core.position())
+                session.retry(following.partition_id, self.now)
             self._refused[following.partition_id] = following
             self._look_soon()
             self._wake()
@@ -532,6 +445,8 @@ class Replicas:
 
     def _propose(self, now: Instant) -> None:
         """Look at the partitions whose in-sync set may have to change."""
+        for following in tuple(self._refused.values()):
+            following.repair()
         watched, self._watched = self._watched, {}
         for partition_id, leading in watched.items():
             if self.leading.get(partition_id) is not leading:

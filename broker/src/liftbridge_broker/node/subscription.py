@@ -171,6 +171,7 @@ class Subscription:
         start: Position,
         stop: Position,
         is_reverse: bool,
+        reads_replica: bool = False,
     ) -> "Subscription":
         """Resolve the positions and attach to the partition.
 
@@ -182,13 +183,21 @@ class Subscription:
         log = partition.log
         committed = log.high_watermark
         if is_reverse:
-            return cls._open_reverse(partition, host, wake, first, end)
+            return cls._open_reverse(partition, host, wake, first, end, reads_replica=reads_replica)
         if end is not None and end - 1 < first and not _is_empty_readonly(partition, end):
             raise InvalidRequestError(f"Stop offset is before start offset: {end - 1} < {first}")
         begin = Offset(max(min(first, committed), log.log_start_offset))
         if partition.is_readonly and end == log.log_end_offset == begin:
             end = None  # nothing to deliver: ends as a read-only partition does
-        return cls(partition, host, wake, log.reader(begin), end, _is_reverse=False)
+        return cls(
+            partition,
+            host,
+            wake,
+            log.reader(begin),
+            end,
+            _is_reverse=False,
+            reads_replica=reads_replica,
+        )
 
     @classmethod
     def _open_reverse(
@@ -198,6 +207,8 @@ class Subscription:
         wake: Callable[[], None],
         first: int,
         end: int | None,
+        *,
+        reads_replica: bool,
     ) -> "Subscription":
         log = partition.log
         if log.high_watermark == log.log_start_offset:
@@ -210,7 +221,15 @@ class Subscription:
                 f"Stop offset is after start offset of a reverse subscription: {oldest} > {newest}"
             )
         reader = ReverseReader(log, newest, Offset(oldest))
-        return cls(partition, host, wake, reader, oldest if has_stop else None, _is_reverse=True)
+        return cls(
+            partition,
+            host,
+            wake,
+            reader,
+            oldest if has_stop else None,
+            _is_reverse=True,
+            reads_replica=reads_replica,
+        )
 
     def pull(self, bytes_max: int) -> Pulled:
         """Up to about `bytes_max` bytes of frames; never blocks.

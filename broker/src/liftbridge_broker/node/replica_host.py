@@ -1,0 +1,112 @@
+"""What the data plane asks of its node, and its times and bounds."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from liftbridge_broker.controller.commands import Command
+from liftbridge_broker.controller.state import ClusterState
+from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId
+from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.ports.transport import Channel
+from liftbridge_broker.replication.follower import FollowerLimits
+from liftbridge_broker.replication.isr import LeaderLimits
+from liftbridge_broker.replication.leader_session import LeaderSessionLimits
+from liftbridge_broker.replication.sessions import SessionLimits
+from liftbridge_broker.storage.store import LogStore
+from liftbridge_broker.storage.types import ReadNeed
+from liftbridge_broker.wire.peer_bodies import Body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationLimits:
+    """Times and bounds of the data plane; see each."""
+
+    leader: LeaderLimits = field(default_factory=LeaderLimits)
+    follower: FollowerLimits = field(default_factory=FollowerLimits)
+    session: SessionLimits = field(default_factory=SessionLimits)
+    leader_session: LeaderSessionLimits = field(default_factory=LeaderSessionLimits)
+
+
+class ReplicasHost(Protocol):
+    """What the data plane asks of its node."""
+
+    partitions: dict[PartitionId, Partition]
+    store: LogStore
+
+    @property
+    def broker(self) -> BrokerId:
+        """Id of this broker."""
+        ...
+
+    @property
+    def now(self) -> Instant:
+        """Time of this turn."""
+        ...
+
+    @property
+    def wall_ns(self) -> int:
+        """Unix nanoseconds of this turn."""
+        ...
+
+    @property
+    def state(self) -> ClusterState:
+        """Applied metadata."""
+        ...
+
+    def note_append(self, partition: Partition, now: Instant) -> None:
+        """Bytes wait for a sync."""
+        ...
+
+    def note_cut(self, partition: Partition) -> None:
+        """A log was cut: what was derived from its records is void."""
+        ...
+
+    def submit_read(self, need: ReadNeed, done: Callable[[bytes | LiftbridgeError], None]) -> None:
+        """Read off the loop."""
+        ...
+
+    def read_now(self, need: ReadNeed) -> bytes:
+        """Read at once; raises `FilesError`."""
+        ...
+
+    def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
+        """Give a command to the metadata."""
+        ...
+
+    def start_intake(self, partition: Partition) -> None:
+        """Take the messages of a partition."""
+        ...
+
+    def stop_intake(self, partition: Partition) -> None:
+        """Take them no longer."""
+        ...
+
+    def replace_log(self, partition_id: PartitionId) -> None:
+        """Set a damaged log aside."""
+        ...
+
+    def wake_soon(self) -> None:
+        """Have the timer called at the end of this turn."""
+        ...
+
+    def transition(self, kind: str, fields: dict[str, object]) -> None:
+        """Tell the observer."""
+        ...
+
+
+class Speaker(Protocol):
+    """Sends messages in the name of this broker (`node.peer_link`)."""
+
+    def send(
+        self,
+        broker: BrokerId,
+        channel: Channel,
+        body: Body,
+        tail: bytes = b"",
+        *,
+        correlation_id: int = 0,
+    ) -> None:
+        """Send at most once."""
+        ...
