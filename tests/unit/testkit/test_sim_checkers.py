@@ -47,7 +47,7 @@ def record(one, offset):
     return Record(offset, one.key, one.value)
 
 
-def broken(name):
+def expect_broken(name):
     return pytest.raises(BrokenInvariantError, match=f"^{name}: ")
 
 
@@ -65,14 +65,14 @@ def test_sound_history_is_accepted(history, publisher):
 def test_lost_ack_is_seen(history, publisher):
     first = acked(history, publisher, 0)
     acked(history, publisher, 1)
-    with broken("I10|I13"):
+    with expect_broken("I10|I13"):
         history.check_end(log(first))
 
 
 def test_acked_record_that_changed_is_seen(history, publisher):
     acked(history, publisher, 0)
     other = write(history, publisher)
-    with broken("I10|I13"):
+    with expect_broken("I10|I13"):
         history.check_end(log(other))
 
 
@@ -89,7 +89,7 @@ def test_loss_that_is_allowed_is_accepted(history, publisher):
 def test_loss_below_what_is_allowed_is_seen(history, publisher):
     acked(history, publisher, 0)
     history.may_lose(HERE, 1)
-    with broken("I10|I13"):
+    with expect_broken("I10|I13"):
         history.check_end(log())
 
 
@@ -105,21 +105,21 @@ def test_compaction_explains_an_older_record_of_a_key(history, publisher):
     newest = acked(history, publisher, 1, key=b"k")
     compacted = FinalLog(HERE, 0, 2, [record(newest, 1)], is_compacted=True)
     history.check_end(compacted)
-    with broken("I10|I13"):
+    with expect_broken("I10|I13"):
         history.check_end(FinalLog(HERE, 0, 2, [], is_compacted=True))
 
 
 def test_two_acks_of_one_offset_are_seen(history, publisher):
     one, other = write(history, publisher), write(history, publisher)
     ack(history, one, 5)
-    with broken("offsets"):
+    with expect_broken("offsets"):
         ack(history, other, 5)
 
 
 def test_ack_behind_an_earlier_one_in_real_time_is_seen(history, publisher):
     acked(history, publisher, 5)
     later = write(history, publisher)
-    with broken("realtime"):
+    with expect_broken("realtime"):
         ack(history, later, 4)
 
 
@@ -132,21 +132,21 @@ def test_concurrent_writes_may_be_stored_in_any_order(history, publisher):
 
 def test_other_offset_than_the_expected_one_is_seen(history, publisher):
     one = write(history, publisher, expected_offset=3)
-    with broken("expected"):
+    with expect_broken("expected"):
         ack(history, one, 4)
 
 
 def test_record_that_changes_under_a_reader_is_seen(history, publisher):
     one, other = write(history, publisher), write(history, publisher)
     history.seen(HERE, "first", record(one, 0))
-    with broken("I10"):
+    with expect_broken("I10"):
         history.seen(HERE, "second", record(other, 0))
 
 
 def test_reader_that_goes_back_is_seen(history, publisher):
     one = acked(history, publisher, 0)
     history.seen(HERE, "reader", record(one, 0))
-    with broken("I10"):
+    with expect_broken("I10"):
         history.seen(HERE, "reader", record(one, 0))
 
 
@@ -154,44 +154,44 @@ def test_record_that_a_reader_skipped_is_seen(history, publisher):
     stored = [acked(history, publisher, offset) for offset in range(3)]
     history.seen(HERE, "reader", record(stored[0], 0))
     history.seen(HERE, "reader", record(stored[2], 2))
-    with broken("readers"):
+    with expect_broken("readers"):
         history.check_end(log(*stored))
 
 
 def test_read_record_that_goes_away_is_seen(history, publisher):
     one = write(history, publisher)
     history.seen(HERE, "reader", record(one, 0))
-    with broken("I10"):
+    with expect_broken("I10"):
         history.check_end(log())
 
 
 def test_record_that_nobody_published_is_seen(history):
-    with broken("published"):
+    with expect_broken("published"):
         history.seen(HERE, "reader", Record(0, b"", b"forged"))
 
 
 def test_record_of_another_partition_is_seen(history, publisher):
     stranger = history.invoke(publisher, PartitionId(2 << 24), 0, policy=POLICY_ALL)
-    with broken("published"):
+    with expect_broken("published"):
         history.check_end(log(stranger))
 
 
 def test_refused_record_that_is_stored_is_seen(history, publisher):
     one = write(history, publisher)
     history.refused(one, 1)
-    with broken("refused"):
+    with expect_broken("refused"):
         history.check_end(log(one))
 
 
 def test_record_stored_twice_is_seen(history, publisher):
     one = write(history, publisher)
     history.unknown(one)
-    with broken("I18"):
+    with expect_broken("I18"):
         history.check_end(log(one, one))
 
 
 def test_messages_of_an_idempotent_publisher_out_of_order_are_seen(history, publisher):
     first = write(history, publisher, is_idempotent=True)
     second = write(history, publisher, is_idempotent=True)
-    with broken("I19"):
+    with expect_broken("I19"):
         history.check_end(log(second, first))

@@ -243,15 +243,23 @@ class Life:
         return True
 
     def _is_all_committed(self) -> bool:
+        """Whether all replicas hold the same, all of it committed, and all are in sync."""
+        ends: dict[PartitionId, int] = {}
         for machine in self.world.machines.values():
             program = serving_on(machine)
             if program is None:
                 return False
             for partition in program.node.partitions.values():
-                log = partition.log
-                if log.high_watermark < log.log_end_offset and not partition.offline_reason:
+                if partition.offline_reason:
+                    continue
+                end = partition.log.log_end_offset
+                known = ends.setdefault(partition.partition_id, end)
+                if partition.log.high_watermark < end or end != known:
                     return False
-        return True
+        state = self.directory.state()
+        return state is not None and all(
+            len(one.isr) == len(one.replicas) for _, one in state.partitions()
+        )
 
     def check(self) -> None:
         """Hold every partition against the histories, and ask the watchers."""

@@ -79,7 +79,7 @@ class LoneBroker:
         self._register()
 
     def _open(self) -> None:
-        ports, settings, shell = self.ports, self.settings, self.ports.shell
+        ports, settings, shell = self.ports, self.settings, self.ports.process
         store = self._store = open_store(
             ports.files,
             Identity(ports.new_id(), ports.broker),
@@ -148,7 +148,7 @@ class LoneBroker:
             previous_broker_epoch=self._store.clean_broker_epoch or 0,
             clean_partitions=self.node.verified_partitions(),
         )
-        self.node.propose(command, ports.shell.now(), self._registered)
+        self.node.propose(command, ports.process.now(), self._registered)
 
     def _registered(self, outcome: object) -> None:
         if isinstance(outcome, LiftbridgeError):
@@ -180,6 +180,9 @@ class LoneBroker:
 
     def on_peer(self, channel: Channel, payload: bytes, now: Instant, wall_ns: int) -> None:
         """It has no peers."""
+
+    def on_call(self, payload: bytes, now: Instant, wall_ns: int) -> None:
+        """It looks for nobody."""
 
     def on_link(self, *, connected: bool, now: Instant, wall_ns: int) -> None:
         """The node asks its port whether it is connected."""

@@ -34,6 +34,10 @@ class Receiver(Protocol):
         """A message of another broker."""
         ...
 
+    def on_call(self, payload: bytes) -> None:
+        """A message that some broker, perhaps this one, sent to everyone."""
+        ...
+
     def on_link(self, *, connected: bool) -> None:
         """The link to NATS fell or is back."""
         ...
@@ -305,12 +309,12 @@ class Network:
         if not source.is_up:
             return
         if broker == EVERYONE:
-            targets = [one for one in self.endpoints.values() if one.takes_peers]
-        else:
-            one = self.endpoints.get(broker)
-            targets = [one] if one is not None and one.takes_peers else []
-        for target in targets:
-            self._pass_filter(source, target, channel, payload)
+            for target in [one for one in self.endpoints.values() if one.takes_peers]:
+                self._post(source, target, "call", target.receiver.on_call, payload)
+            return
+        one = self.endpoints.get(broker)
+        if one is not None and one.takes_peers:
+            self._pass_filter(source, one, channel, payload)
 
     def _pass_filter(
         self, source: Endpoint, target: Endpoint, channel: Channel, payload: bytes

@@ -45,7 +45,7 @@ class Ports:
         broker: Configured id.
         disk_number: How many disks this machine had before the present one.
         start_number: How many processes this machine has started, this one included.
-        shell: Clock, timer, observer.
+        process: Clock, timer, observer.
         files: The disk.
         messaging: NATS for streams.
         transport: NATS between brokers.
@@ -57,7 +57,7 @@ class Ports:
     broker: BrokerId
     disk_number: int
     start_number: int
-    shell: Shell
+    process: Shell
     files: SimFiles
     messaging: SimMessaging
     transport: SimTransport
@@ -103,7 +103,11 @@ class Program(Protocol):
         ...
 
     def on_peer(self, channel: Channel, payload: bytes, now: Instant, wall_ns: int) -> None:
-        """A message of another broker, or of this one to everyone."""
+        """A message of another broker."""
+        ...
+
+    def on_call(self, payload: bytes, now: Instant, wall_ns: int) -> None:
+        """A message that some broker, perhaps this one, sent to everyone."""
         ...
 
     def on_link(self, *, connected: bool, now: Instant, wall_ns: int) -> None:

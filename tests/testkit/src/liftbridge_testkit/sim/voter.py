@@ -78,11 +78,11 @@ class Voter:
             self.ports.failed(error.text)
             return
         self.is_ready = True
-        self._retry_at = self.ports.shell.now()
+        self._retry_at = self.ports.process.now()
         self._arm()
 
     def _open(self) -> None:
-        ports, shell = self.ports, self.ports.shell
+        ports, shell = self.ports, self.ports.process
         directory = DataDirectory.open(
             ports.files, Identity(self.me.data_dir_id, ports.broker), ("metadata",)
         )
@@ -121,7 +121,7 @@ class Voter:
         )
 
     def _tell(self, kind: str, fields: Mapping[str, object]) -> None:
-        self.ports.shell.transition(kind, fields)
+        self.ports.process.transition(kind, fields)
 
     def _on_leader(self, change: LeaderChanged) -> None:
         self._tell("metadata_leader_changed", {"leader": change.leader, "term": change.term})
@@ -131,7 +131,7 @@ class Voter:
         deadline = min((at for at in deadlines if at is not None), default=None)
         if deadline is not None and (self._armed is None or deadline < self._armed):
             self._armed = deadline
-            self.ports.shell.arm(deadline)
+            self.ports.process.arm(deadline)
 
     # A session: registered, then unfenced when it has caught up.
 
@@ -202,6 +202,9 @@ class Voter:
         if self.is_ready:
             self.driver.on_message(payload, now)
             self._arm()
+
+    def on_call(self, payload: bytes, now: Instant, wall_ns: int) -> None:
+        """It looks for nobody."""
 
     def on_link(self, *, connected: bool, now: Instant, wall_ns: int) -> None:
         """The consensus asks its port whether it is connected."""

@@ -178,7 +178,7 @@ def make_group_life(seed: int, trace: Trace) -> GroupLife:
         machine = world.add_machine(name, lambda ports: Voter(ports, settings))
         # A machine that was not there from the beginning waits to be added.
         machine.disk_number = 0 if name in first else 1
-    _draw_conditions(world, random)
+    draw_conditions(world, random)
     kinds = tuple(kind for kind in FAULTS if random.random() < 0.45)
     plan = FaultPlan(
         kinds=kinds,
@@ -207,7 +207,7 @@ def make_group_life(seed: int, trace: Trace) -> GroupLife:
     return life
 
 
-def _draw_conditions(world: World, random: Random) -> None:
+def draw_conditions(world: World, random: Random) -> None:
     """Swarm options of the network."""
     conditions = world.network.conditions
     conditions.loss_ppm = random.choice((0, 0, 10_000, 100_000))

@@ -212,7 +212,7 @@ class Publisher:
 
             def stored(outcome: object) -> None:
                 if isinstance(outcome, Stored):
-                    is_committed = policy == POLICY_ALL or not partition.is_replicated
+                    is_committed = policy == POLICY_ALL or len(place.replicas) == 1
                     answer(Acked(outcome, is_committed))
                 else:
                     answer(outcome)

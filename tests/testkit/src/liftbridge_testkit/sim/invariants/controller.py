@@ -79,6 +79,10 @@ class ControllerRules(Watcher):
         for holds, text in claims:
             if not holds:
                 raise BrokenInvariantError("I11", f"{text}: {partition}")
+        before = self.states.get(partition.partition_id)
+        if before is not None and before.unclean_epoch != partition.unclean_epoch:
+            # Its only member is all there is since, until others have caught up with it.
+            self._once_enough.pop(partition.partition_id, None)
         if len(isr) >= min_isr:
             self._once_enough[partition.partition_id] = None
         is_lost = not isr and not elr and partition.partition_id in self._once_enough

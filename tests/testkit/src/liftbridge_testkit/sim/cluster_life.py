@@ -1,0 +1,194 @@
+"""Lives of a cluster: replicated streams, every client, every fault.
+
+What a cluster promises: a record acknowledged with policy ALL survives as long as fewer replicas
+than its minimum in sync lose what they had not synced, or their disk, before all replicas are in
+sync again (replication.md 1.2). `ClusterAtlas` keeps the lives within that.
+"""
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import cast
+
+from liftbridge_broker.controller.commands import CreateStream
+from liftbridge_broker.controller.state import ClusterState, effective_min_isr
+from liftbridge_broker.model.ids import BrokerId, StreamName
+from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides
+from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER, POLICY_NONE
+from liftbridge_broker.node.subscription import StartPosition
+from liftbridge_broker.storage.flush import FlushLimits
+from liftbridge_broker.wire.acks import AckPolicy
+from liftbridge_testkit.sim.broker import ClusterBroker, ClusterSettings
+from liftbridge_testkit.sim.clients.admin import OPERATIONS, Admin, AdminPlan
+from liftbridge_testkit.sim.clients.nats_publishers import NatsPublisher, NatsPublisherPlan
+from liftbridge_testkit.sim.clients.publishers import Publisher, PublisherPlan
+from liftbridge_testkit.sim.clients.readers import Reader, ReaderPlan
+from liftbridge_testkit.sim.faults import FaultPlan, Faults
+from liftbridge_testkit.sim.invariants.controller import ControllerRules
+from liftbridge_testkit.sim.invariants.replication import ReplicationRules
+from liftbridge_testkit.sim.life import Life
+from liftbridge_testkit.sim.lone import BrokerSettings
+from liftbridge_testkit.sim.machine import Machine
+from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
+from liftbridge_testkit.sim.trace import Trace
+from liftbridge_testkit.sim.voter_life import FAULTS as GROUP_FAULTS
+from liftbridge_testkit.sim.voter_life import draw_conditions
+from liftbridge_testkit.sim.world import Watcher, World
+
+FAULTS = tuple(kind for kind in GROUP_FAULTS if kind not in {"bit rot", "wiped disk"})
+NAMES = ("a", "b", "c", "d", "e")
+STREAMS = ("s", "t")
+
+
+def broker_on(machine: Machine) -> ClusterBroker | None:
+    """The broker on a machine, when its node is made."""
+    program = machine.program
+    if program is None:
+        return None
+    broker = cast("ClusterBroker", program)
+    return broker if broker.is_open else None
+
+
+def state_on(machine: Machine) -> ClusterState | None:
+    """Its metadata."""
+    broker = broker_on(machine)
+    return None if broker is None else broker.node.state
+
+
+@dataclass(slots=True)
+class ClusterAtlas(Watcher):
+    """Counts lossy failures since all replicas were in sync.
+
+    Attributes:
+        lossy: Machines that lost something and may not be whole again.
+    """
+
+    world: World
+    lossy: dict[BrokerId, None] = field(default_factory=dict)
+
+    def may_lose(self, machine: Machine) -> bool:
+        """Whether one more lossy failure is within the promise of every partition."""
+        state = self._newest()
+        if state is None or not state.streams:
+            return True
+        if self._is_whole(state):
+            self.lossy.clear()
+        least = min(effective_min_isr(stream, one) for stream, one in state.partitions())
+        if len({*self.lossy, machine.name}) > least - 1:
+            return False
+        self.lossy[machine.name] = None
+        return True
+
+    def may_damage(self, machine: Machine) -> bool:
+        """Never: the disk of a voter is more than replicas."""
+        del machine
+        return False
+
+    def _newest(self) -> ClusterState | None:
+        states = [state_on(machine) for machine in self.world.machines.values()]
+        known = [state for state in states if state is not None]
+        return max(known, key=lambda state: state.applied_index, default=None)
+
+    def _is_whole(self, state: ClusterState) -> bool:
+        """Whether every replica of every partition is in sync, in its present session."""
+        if any(
+            (own := broker_on(machine)) is None or not own.is_ready
+            for machine in self.world.machines.values()
+        ):
+            return False
+        return all(set(one.isr) == set(one.replicas) for _, one in state.partitions())
+
+
+def _settings(random: Random, peers: tuple[str, ...]) -> ClusterSettings:
+    broker = BrokerSettings(
+        flush=FlushLimits(
+            interval_ns=random.choice((50, 1_000)) * MILLISECOND_NS,
+            bytes_max=random.choice((2_000, 1 << 20)),
+            journal_ns=random.choice((10, 100)) * MILLISECOND_NS,
+            background_ns=random.choice((500, 60_000)) * MILLISECOND_NS,
+            background_bytes_max=random.choice((2_000, 1 << 20)),
+        ),
+        snapshot_entries=random.choice((20, 200)),
+    )
+    return ClusterSettings(peers=tuple(BrokerId(peer) for peer in peers), broker=broker)
+
+
+def make_cluster_life(seed: int, trace: Trace) -> Life:
+    """Draw a life from a seed."""
+    world = World(seed, trace)
+    random = world.new_random()
+    first = NAMES[: random.choice((3, 3, 3, 5))]
+    machines = NAMES[: min(len(NAMES), len(first) + random.choice((0, 0, 1)))]
+    settings = _settings(random, first)
+    for name in machines:
+        machine = world.add_machine(name, lambda ports: ClusterBroker(ports, settings))
+        machine.files.cold_ppm = random.choice((0, 0, 10_000))
+        machine.files.lost_sector_chance = 0.0
+    draw_conditions(world, random)
+    life = Life(world, events_max=random.choice((4_000, 8_000)), time_max_ns=120 * SECOND_NS)
+    plan = FaultPlan(
+        kinds=tuple(kind for kind in FAULTS if random.random() < 0.4),
+        pace_ns=random.choice((500, 2_000, 5_000)) * MILLISECOND_NS,
+        duration_ns=random.choice((300, 3_000, 10_000)) * MILLISECOND_NS,
+        restart_ns=random.choice((100, 3_000)) * MILLISECOND_NS,
+        down_max=random.choice((1, 1, 2, len(machines))),
+    )
+    atlas = ClusterAtlas(world)
+    life.faults = Faults(world, plan, atlas)
+    rules = ReplicationRules(world, broker_on)
+    world.watchers += [ControllerRules(state_on, world.coverage), rules, life.faults]
+    operations = tuple(name for name in OPERATIONS if random.random() < 0.4)
+    admin = AdminPlan(streams=STREAMS, replication_factor=3, operations=operations)
+    life.admins.append(Admin(world, life.calls, life.directory, admin))
+    for name in STREAMS:
+        _add_stream(life, name, random)
+    return life
+
+
+def _add_stream(life: Life, name: str, random: Random) -> None:
+    """Plan a stream and who uses it."""
+    expects_offsets = random.random() < 0.15
+    overrides = StreamOverrides(
+        min_isr=2,
+        fsync_policy=random.choice(tuple(FsyncPolicy)),
+        segment_bytes_max=random.choice((800, 5_000, 1 << 20)),
+        retention_messages_max=random.choice((0, 0, 0, 50)),
+        retention_age_ms_max=0,
+        cleaner_interval_ms=random.choice((500, 5_000)),
+        optimistic_concurrency=expects_offsets,
+    )
+    life.creates.append(
+        CreateStream(
+            name=StreamName(name),
+            subject=f"sub.{name}",
+            partitions=1,
+            replication_factor=3,
+            overrides=overrides,
+        )
+    )
+    life.probes.append(PublisherPlan(stream=name, run_max=1, think_ns=SECOND_NS))
+    for _ in range(random.randrange(1, 3)):
+        is_idempotent = not expects_offsets and random.random() < 0.4
+        plan = PublisherPlan(
+            stream=name,
+            policy=random.choice((POLICY_ALL, POLICY_ALL, POLICY_ALL, POLICY_LEADER, POLICY_NONE)),
+            think_ns=random.choice((20, 100, 500)) * MILLISECOND_NS,
+            run_max=random.choice((1, 3, 8)),
+            window=1 if is_idempotent else random.choice((1, 3)),
+            is_idempotent=is_idempotent,
+            expects_offsets=expects_offsets,
+        )
+        life.publishers.append(
+            Publisher(life.world, life.calls, life.directory, life.history, plan)
+        )
+    if not expects_offsets and random.random() < 0.5:
+        policy = random.choice((AckPolicy.ALL, AckPolicy.LEADER, AckPolicy.NONE))
+        nats = NatsPublisherPlan(stream=name, policy=policy, think_ns=400 * MILLISECOND_NS)
+        life.publishers.append(NatsPublisher(life.world, life.directory, life.history, nats))
+    for _ in range(random.randrange(0, 3)):
+        start = random.choice(
+            (StartPosition.EARLIEST, StartPosition.EARLIEST, StartPosition.LATEST)
+        )
+        reader = ReaderPlan(stream=name, start=start, leaves_ppm=random.choice((0, 50_000)))
+        life.readers.append(
+            Reader(life.world, life.calls, life.directory, life.history, reader, len(life.readers))
+        )
