@@ -377,6 +377,33 @@ def pair_next(pair):
     return pair.request()
 
 
+def test_what_was_told_to_a_position_that_had_moved_is_told_again():
+    pair = Pair()
+    led = pair.lead(1, 3)
+    led.is_at_hand = False
+    pair.begin(position(1))
+    led.high_watermark = Offset(2)
+    pair.leader.notify(PartitionId(1))
+    assert pair.answer() is None
+    assert pair.answer(LIMITS.quiet_ns).body.partitions[0].fetch_offset == 0
+    pair.follower.put(position(1, 3))
+    pair.follower._waiting.clear()
+    pair.take(pair.request())
+    (head,) = pair.soon().body.partitions
+    assert (head.fetch_offset, head.high_watermark) == (3, 2)
+
+
+def test_answer_that_others_overtake_is_lost_and_ends_the_session():
+    pair = Pair()
+    pair.lead(1)
+    pair.begin(position(1))
+    pair.follower.put(position(1, flushed=4))
+    (lost,) = pair.take(pair.request())
+    assert pair.reply(pair.answer(HOLD))
+    assert pair.request().body.session_epoch == 0
+    assert not pair.reply(lost)
+
+
 def test_log_start_is_told():
     pair = Pair()
     led = pair.lead(1, 5)

@@ -123,7 +123,8 @@ class _Member:
         position: What the follower told last.
         outcome: What became of it.
         is_told: Whether a refusal or divergence was answered.
-        high_watermark: What was told last, `_UNTOLD` for nothing.
+        told_offset: Position that was answered last.
+        high_watermark: What was told then, `_UNTOLD` for nothing.
         log_start: The same.
         sent_offset: Offset of the records sent last; `_UNTOLD` for none.
         resend_at: They are not sent again before.
@@ -132,10 +133,17 @@ class _Member:
     position: FetchPosition
     outcome: FetchOutcome
     is_told: bool = False
+    told_offset: int = _UNTOLD
     high_watermark: int = _UNTOLD
     log_start: int = _UNTOLD
     sent_offset: int = _UNTOLD
     resend_at: Instant = NEVER
+
+    def has_taken(self, fetch_offset: Offset) -> bool:
+        """Whether a position agrees with the last answer; else the follower dropped that."""
+        if self.sent_offset == self.told_offset:
+            return fetch_offset > self.told_offset
+        return fetch_offset == self.told_offset
 
 
 class _Parked(NamedTuple):
@@ -305,8 +313,8 @@ class LeaderSession:
             member.position = position
             member.outcome = outcome
             member.is_told = False
-        if not isinstance(outcome, Accepted):
-            # The next acceptance is news, even when nothing moved.
+        if not isinstance(outcome, Accepted) or not member.has_taken(position.fetch_offset):
+            # The next answer is news, even when nothing moves.
             member.high_watermark = member.log_start = _UNTOLD
         if position.fetch_offset != member.sent_offset:
             self._later.pop(partition, None)
@@ -475,6 +483,7 @@ def _lost(correlation_id: int, session_epoch: int) -> Answer:
 def _head(member: _Member, led: LedPartition, size: int) -> FetchedHead:
     """Head for an accepted position; notes what the follower is told."""
     position = member.position
+    member.told_offset = position.fetch_offset
     member.high_watermark = high_watermark = led.high_watermark
     member.log_start = log_start = led.log_start_offset
     return FetchedHead(

@@ -218,11 +218,11 @@ class FollowerSession:
         elif body.session_id != self._session_id:  # guard Session.reply
             return False
         self.heard_at = now
-        # The leader answers in order: what was sent before will not be answered any more.
-        for former in list(self._waiting):
-            del self._waiting[former]
-            if former == correlation_id:
-                break
+        if next(iter(self._waiting)) == correlation_id:
+            del self._waiting[correlation_id]
+        else:
+            # The leader answers in order: an answer was lost, and it will not be told again.
+            self.reset()  # guard Session.order
         return True
 
     def next_deadline(self) -> Instant | None:
