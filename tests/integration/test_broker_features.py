@@ -206,23 +206,62 @@ async def test_own_inbox_of_a_grpc_publisher_gets_the_ack_too(
 # -- groups -------------------------------------------------------------------------------------
 
 
-def test_publisher_of_a_group_gets_one_ack_for_each_message(world: World, broker: Broker) -> None:
+def members(world: World, channel: grpc.Channel) -> tuple[World, World]:
+    """Two streams of one queue group: the given one and another."""
+    other = World(channel)
+    other.name = f"{world.name}-other"
+    for member in (world, other):
+        member.create(subject=f"{world.name}.shared", group="g")
+    return world, other
+
+
+def where_stored(broker: Broker, streams: Sequence[World]) -> dict[tuple[str, int], bytes]:
+    """Values of some streams by name and offset."""
+    return {
+        (stream.name, message.offset): message.value
+        for stream in streams
+        if bounds(broker, stream.name).log_end
+        for message in read_all(stream)
+    }
+
+
+def test_publisher_of_a_group_is_told_which_of_its_streams_stored_each_message(
+    world: World, broker: Broker
+) -> None:
     with broker.channel() as channel:
-        other = World(channel)
-        other.name = f"{world.name}-other"
-        for member in (world, other):
-            member.create(subject=f"{world.name}.shared", group="g")
+        group = members(world, channel)
         requests = [
             api_pb2.PublishRequest(stream=world.name, value=b"%d" % n, correlationId=str(n))
             for n in range(20)
         ]
-        responses = world.publish_async(*requests)
-        assert sorted(int(r.correlationId) for r in responses) == list(range(20))
-        counts = [bounds(broker, member.name).log_end for member in (world, other)]
-        values = [m.value for member, n in zip((world, other), counts, strict=True) if n
-                  for m in read_all(member)]  # fmt: skip
-    assert sum(counts) == 20
-    assert sorted(values) == sorted(b"%d" % n for n in range(20))
+        acks = [response.ack for response in world.publish_async(*requests)]
+        acks += [world.publish(value=b"%d" % n, correlationId=str(n)) for n in range(20, 40)]
+        stored = where_stored(broker, group)
+    assert {(a.stream, a.offset): a.correlationId.encode() for a in acks} == stored
+    assert len(stored) == len(acks)
+    assert {ack.stream for ack in acks} == {member.name for member in group}
+    assert {ack.partitionSubject for ack in acks} == {f"{world.name}.shared"}
+
+
+async def test_inbox_of_a_publisher_to_a_group_is_told_which_of_its_streams_stored_a_message(
+    world: World, broker: Broker
+) -> None:
+    client = await nats.connect(broker.nats_url)
+    inbox = client.new_inbox()
+    answers = await client.subscribe(inbox)
+    await client.flush()
+    with broker.channel() as channel:
+        group = members(world, channel)
+        acks = []
+        for n in range(20):
+            world.publish(value=b"%d" % n, correlationId=str(n), ackInbox=inbox)
+            data = (await answers.next_msg(timeout=DEADLINE_SECONDS)).data
+            ack = decode_ack(data)
+            assert ack is not None
+            acks.append(ack)
+        stored = where_stored(broker, group)
+    await client.close()
+    assert {(a.stream, a.offset): a.correlationId.encode() for a in acks} == stored
 
 
 # -- identity, addresses, restarts --------------------------------------------------------------

@@ -71,7 +71,7 @@ class Ack(NamedTuple):
     """Where a message is stored.
 
     Attributes:
-        stream: Name of the stream.
+        stream: Name of the stream that stored it: of a queue group, perhaps not the one asked.
         partition: Number of the partition, -1 when the server did not tell.
         offset: Offset of the message.
         timestamp: When it was stored, Unix nanoseconds.

@@ -216,12 +216,16 @@ async def test_publisher_to_a_queue_group_stores_each_message_in_one_of_its_stre
     values = [b"%d" % i for i in range(400)]
     async with streams[0].publisher() as publisher:
         acks = await publisher.publish_batch(values)
-    stored = [[m.value for m in await read(stream)] for stream in streams]
-    assert all(stored)
-    assert sorted(stored[0] + stored[1]) == sorted(values)
-    assert sorted(ack.offset for ack in acks) == sorted(
-        offset for found in stored for offset in range(len(found))
-    )
+    stored = {
+        (stream.name, message.offset): message.value
+        for stream in streams
+        for message in await read(stream)
+    }
+    assert {stream for stream, _ in stored} == {stream.name for stream in streams}
+    assert {
+        (ack.stream, ack.offset): value for ack, value in zip(acks, values, strict=True)
+    } == stored
+    assert len(stored) == len(values)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,8 @@ class _UnaryAck:
     def acked(self, stored: Stored) -> None:
         if self.waits:
             request = self.request
-            framed = self.partition.acks.publish_responses(
+            acks = stored.acks or self.partition.acks
+            framed = acks.publish_responses(
                 stored.base_offset,
                 [request.correlationId.encode()],
                 policy=request.ackPolicy,

@@ -86,8 +86,9 @@ class _RunAcks:
         count = len(self.correlation_ids)
         if self.policy != POLICY_NONE and owner.is_open:
             partition = self.partition
+            acks = stored.acks or partition.acks
             owner.call.send(
-                partition.acks.publish_responses(
+                acks.publish_responses(
                     stored.base_offset,
                     self.correlation_ids,
                     policy=self.policy,

@@ -64,6 +64,7 @@ class InboxAcks:
     def acked(self, stored: Stored) -> None:
         """Publish one ack for each entry; neighbours with one inbox are built as a run."""
         frames: list[bytes] = []
+        encoder = stored.acks or self._encoder
         entries = self.entries
         start = 0
         while start < len(entries):
@@ -71,7 +72,7 @@ class InboxAcks:
             end = start + 1
             while end < len(entries) and entries[end][:2] == (first + end - start, inbox):
                 end += 1
-            frames += self._encoder.inbox_acks(
+            frames += encoder.inbox_acks(
                 stored.base_offset + first,
                 [entry[2] for entry in entries[start:end]],
                 policy=policy,

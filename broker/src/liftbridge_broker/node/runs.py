@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import LeaderEpoch, Offset
 from liftbridge_broker.replication.publishers import PublisherStamp
-from liftbridge_broker.wire.acks import AckPolicy
+from liftbridge_broker.wire.acks import AckEncoder, AckPolicy
 
 POLICY_LEADER: Final = AckPolicy.LEADER.value
 POLICY_ALL: Final = AckPolicy.ALL.value
@@ -29,6 +29,8 @@ class Stored(NamedTuple):
         commit_ns: Wall clock when the ack was released.
         leader_epoch: Epoch under which it was appended.
         is_duplicate: Whether an earlier run of the same idempotent publisher stored it.
+        acks: Builds acks in the name of another stream of the queue group, which stored it; `None`
+            when the stream that was asked did.
     """
 
     base_offset: Offset
@@ -36,6 +38,7 @@ class Stored(NamedTuple):
     commit_ns: int
     leader_epoch: LeaderEpoch
     is_duplicate: bool
+    acks: AckEncoder | None = None
 
 
 class AckSink(Protocol):

@@ -16,6 +16,7 @@ from liftbridge_broker.model.ids import Instant, LeaderEpoch, Offset, PartitionN
 from liftbridge_broker.node.intake import error_of_ack
 from liftbridge_broker.node.runs import POLICY_NONE, PublishRun, Stored
 from liftbridge_broker.ports.messaging import Messaging
+from liftbridge_broker.wire.acks import AckEncoder
 from liftbridge_broker.wire.envelope import decode_ack, encode_publish
 from liftbridge_broker.wire.nats import publish_head
 from liftbridge_proto import api_pb2
@@ -108,6 +109,7 @@ def forward_ack(run: PublishRun, ack: api_pb2.Ack) -> None:
         ack.commitTimestamp,
         LeaderEpoch(0),
         is_duplicate=False,
+        acks=AckEncoder(ack.stream, ack.partitionSubject),
     )
     for ticket in run.tickets:
         ticket.sink.acked(stored)
