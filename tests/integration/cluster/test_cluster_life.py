@@ -24,18 +24,26 @@ def names(cluster: ClusterKit, at: str) -> set[str]:
 
 
 def await_voters(cluster: ClusterKit, count: int) -> None:
-    for name in cluster.brokers:
-        cluster.until(
-            lambda name=name: cluster.metric("raft_voters", name) == count,
-            f"{count} voters at {name}",
-        )
+    """Wait for so many voters and no learner."""
+    cluster.everywhere(
+        lambda at: (
+            cluster.metric("raft_voters", at) == count and not cluster.metric("raft_learners", at)
+        ),
+        f"{count} voters",
+    )
+
+
+def await_all(cluster: ClusterKit, *wanted: str) -> None:
+    """Wait until every broker that lives tells of these, which are all unless they are named."""
+    expected = set(wanted or cluster.brokers)
+    cluster.everywhere(lambda at: names(cluster, at) == expected, f"{expected} told")
 
 
 def test_listed_brokers_found_one_cluster_and_go_on_with_it_after_a_restart(
     cluster: ClusterKit,
 ) -> None:
+    await_all(cluster)
     for name in cluster.brokers:
-        cluster.until(lambda name=name: names(cluster, name) == {"b1", "b2", "b3"}, "all brokers")
         assert cluster.metric("raft_voters", name) == 3
         assert cluster.metric("raft_leader_known", name) == 1
     ports = {broker.id: broker.port for broker in cluster.metadata().brokers}
@@ -44,9 +52,9 @@ def test_listed_brokers_found_one_cluster_and_go_on_with_it_after_a_restart(
     term = max(cluster.metric("raft_term", name) for name in cluster.brokers)
     assert cluster.stop() == [0, 0, 0]
     cluster.start()
+    await_all(cluster)
     for name, broker in cluster.brokers.items():
         assert broker.log_text().count("is_clean=True") >= 2  # of the stop, and the next start
-        cluster.until(lambda name=name: names(cluster, name) == {"b1", "b2", "b3"}, "all brokers")
         assert cluster.metric("raft_term", name) > term
         assert broker.log_text().count("cluster_found") == 1
 
@@ -54,16 +62,13 @@ def test_listed_brokers_found_one_cluster_and_go_on_with_it_after_a_restart(
 def test_brokers_join_a_seed_and_get_votes(tmp_path: Path) -> None:
     with ClusterKit(tmp_path, has_seed=True) as cluster:
         await_voters(cluster, 3)
-        for name in cluster.brokers:
-            cluster.until(
-                lambda name=name: names(cluster, name) == {"b1", "b2", "b3"}, "all brokers"
-            )
+        await_all(cluster)
         cluster.add("b4")
         cluster.start("b4")
         await_voters(cluster, 4)
         cluster["b1"].kill()
         cluster["b1"].start()
-        assert names(cluster, "b4") == {"b1", "b2", "b3", "b4"}
+        await_all(cluster)
 
 
 def test_more_than_the_quorum_only_follow(tmp_path: Path) -> None:
@@ -82,11 +87,9 @@ def test_metadata_go_on_when_their_leader_is_killed(cluster: ClusterKit) -> None
         "another metadata leader",
         seconds_max=5,
     )
-    for name in others:
-        cluster.until(lambda name=name: names(cluster, name) == set(others), "the dead one fenced")
+    await_all(cluster, *others)
     cluster[leader].start()
-    for name in cluster.brokers:
-        cluster.until(lambda name=name: names(cluster, name) == {"b1", "b2", "b3"}, "all brokers")
+    await_all(cluster)
 
 
 def test_wiped_disk_comes_back_as_a_new_member(cluster: ClusterKit) -> None:
@@ -96,14 +99,7 @@ def test_wiped_disk_comes_back_as_a_new_member(cluster: ClusterKit) -> None:
     assert identity(cluster, "b2") != former
     assert "cluster_found" in cluster["b2"].log_text()
     # The former directory loses its place, the new one gets a vote.
-    for name in cluster.brokers:
-        cluster.until(
-            lambda name=name: (
-                cluster.metric("raft_voters", name) == 3
-                and cluster.metric("raft_learners", name) == 0
-            ),
-            f"three voters and no learner at {name}",
-        )
+    await_voters(cluster, 3)
     cluster["b1"].kill()
     cluster.until(
         lambda: (
@@ -119,10 +115,8 @@ def test_majority_of_wiped_disks_waits_instead_of_founding_anew(tmp_path: Path) 
         cluster.wipe("b2")
         for name in ("b1", "b2"):
             cluster[name].spawn()
-        for name in ("b1", "b2"):
-            cluster.until(
-                lambda name=name: "cluster_awaited" in cluster[name].log_text(), f"{name} to wait"
-            )
+        cluster.until(lambda: "cluster_awaited" in end(cluster, "b1"), "b1 to wait")
+        cluster.until(lambda: "cluster_awaited" in end(cluster, "b2"), "b2 to wait")
         assert all("is_founded=True" not in end(cluster, name) for name in ("b1", "b2"))
         for name in ("b1", "b2"):
             assert cluster[name].stop() == 0

@@ -13,6 +13,7 @@ raise with the end of the logs.
 from __future__ import annotations
 
 import contextlib
+import functools
 import shutil
 import urllib.request
 from time import monotonic, sleep
@@ -197,6 +198,17 @@ class ClusterKit:
                 logs = "\n".join(self._end_of(broker) for broker in self.brokers.values())
                 raise ProcessError(f"not {what} after {seconds_max} s\n{logs}")
             sleep(_POLL_SECONDS)
+
+    def everywhere(
+        self, condition: Callable[[str], bool], what: str, *, seconds_max: float = READY_SECONDS_MAX
+    ) -> None:
+        """Wait until a condition holds at every broker that lives; see `until`."""
+        for broker in list(self.living):
+            self.until(
+                functools.partial(condition, broker.name),
+                f"{what} at {broker.name}",
+                seconds_max=seconds_max,
+            )
 
     @staticmethod
     def _end_of(broker: Broker) -> str:
