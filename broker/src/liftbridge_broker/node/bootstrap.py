@@ -8,7 +8,8 @@ a new member. A cluster is founded only
 - by *listed peers*, when every one of them told that its directory is empty too. Each then begins
   with the same configuration and, because it follows from the identities, the same cluster id;
 - by a *seed*, when nobody knew a cluster;
-- by a broker that was told neither, when moreover nobody else is looking for one.
+- by a broker that was told neither, when moreover nobody else is looking for one;
+- by brokers that an operator tells so (`found`), which also name their directories.
 
 Questions are repeated: NATS may lose any of them, and a broker may start at any time.
 """
@@ -18,6 +19,7 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import Final, NamedTuple
 
+from liftbridge_broker.errors import FailedPreconditionError
 from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.ports.transport import EVERYONE, Channel
@@ -124,6 +126,33 @@ class Discovery:
             self._note(sender, body.data_dir_id, is_empty=body.is_empty)
             if self.beginning is None:
                 self._join(body)
+
+    def found(self, members: Sequence[Peer], cluster_id: str) -> bool:
+        """Begin as an operator says, who has seen that the directories of all members are empty.
+
+        Args:
+            members: All founders; this broker is one of them.
+            cluster_id: Name of the cluster.
+
+        Returns:
+            Whether it begins now; false when it did so before, in the same way.
+
+        Raises:
+            FailedPreconditionError: Somebody knows a cluster, or another beginning was chosen.
+        """
+        wanted = Beginning(Configuration(tuple(sorted(members))), cluster_id)
+        if self.beginning is not None:
+            if self.beginning != wanted:
+                raise FailedPreconditionError(
+                    f"broker {self._me.broker} has begun with another cluster or other members"
+                )
+            return False
+        if self._is_known:
+            raise FailedPreconditionError(
+                f"broker {self._me.broker} has heard of a cluster, it can only join that one"
+            )
+        self.beginning = wanted
+        return True
 
     def _join(self, reply: DiscoverReply) -> None:
         """Stop looking when somebody knows a cluster.

@@ -7,7 +7,7 @@ happens is decided where the command is applied (rule R0).
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -143,6 +143,11 @@ class ControlPlane:
     def is_leader(self) -> bool:
         """Whether this broker has the duties of the metadata leader."""
         return self._sessions is not None
+
+    @property
+    def applied_indexes(self) -> Mapping[BrokerId, MetadataIndex]:
+        """How far brokers told to have applied the metadata; known to the metadata leader only."""
+        return {} if self._sessions is None else self._sessions.applied
 
     # -- events -------------------------------------------------------------------------------
 

@@ -1,0 +1,369 @@
+"""`liftbridge.ext.v1.Admin`, what is only looked at: brokers, partitions, the metadata group."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from liftbridge_broker.api.admin_context import AdminContext, peer_of
+from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.streams import decode
+from liftbridge_broker.controller.commands import Bootstrap
+from liftbridge_broker.controller.state import (
+    BrokerState,
+    ClusterState,
+    StreamState,
+    effective_min_isr,
+)
+from liftbridge_broker.errors import FailedPreconditionError, InvalidRequestError
+from liftbridge_broker.model.ids import BrokerId, PartitionId
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.node.node import Node
+from liftbridge_broker.node.restart_check import is_alive
+from liftbridge_broker.raft.types import Peer
+from liftbridge_broker.replication.leader import ReplicaLag
+from liftbridge_proto.ext.v1 import admin_pb2
+
+PAGE_SIZE_MAX = 1_000
+CLUSTER_ID_LENGTH_MAX = 64
+MEMBERS_MAX = 15
+"""Founders of a cluster; more voters make a group slower, not safer."""
+
+
+class AdminService:
+    """Identity and bootstrap, and everything that is only looked at."""
+
+    def __init__(self, context: AdminContext) -> None:
+        self._context = context
+
+    # -- beginning ------------------------------------------------------------------------------
+
+    def identity(self, call: Call, raw: bytes) -> None:
+        """Serve `Identity`."""
+        if decode(call, admin_pb2.IdentityRequest, raw) is None:
+            return
+        context = self._context
+        response = admin_pb2.IdentityResponse(
+            broker=context.me.broker,
+            data_dir_id=context.me.data_dir_id,
+            start_id=context.facts.start_id,
+        )
+        if context.running is not None:
+            state, leader = context.state, context.consensus.leader
+            own = state.brokers.get(BrokerId(context.me.broker))
+            response.has_metadata = True
+            response.cluster_id = state.cluster_id
+            response.metadata_leader = "" if leader is None else leader.broker
+            response.is_retired = (
+                own is not None and own.removed and own.data_dir_id == context.me.data_dir_id
+            )
+        call.reply(response.SerializeToString())
+
+    def bootstrap(self, call: Call, raw: bytes) -> None:
+        """Serve `Bootstrap`."""
+        request = decode(call, admin_pb2.BootstrapRequest, raw)
+        if request is None:
+            return
+        _check_cluster_id(request.cluster_id)
+        members = tuple(sorted(peer_of(member) for member in request.members))
+        context = self._context
+        if not 0 < len(members) <= MEMBERS_MAX:
+            raise InvalidRequestError(f"members: {len(members)}, must be 1 to {MEMBERS_MAX}")
+        if len({peer.broker for peer in members}) != len(members):
+            raise InvalidRequestError("members: a broker is named twice")
+        if context.me not in members:
+            raise InvalidRequestError(
+                f"members: {context.me.broker} with directory {context.me.data_dir_id} is not one"
+            )
+        if context.running is not None:
+            self._bootstrap_again(call, request.cluster_id, members)
+        elif context.found is None:
+            raise FailedPreconditionError(f"broker {context.me.broker} does not wait for Bootstrap")
+        else:
+            is_new = context.found(members, request.cluster_id)
+            response = admin_pb2.BootstrapResponse(was_done=not is_new)
+            call.reply(response.SerializeToString())
+
+    def _bootstrap_again(self, call: Call, cluster_id: str, members: tuple[Peer, ...]) -> None:
+        """The directory is not empty: only what began in the very same way is confirmed."""
+        context = self._context
+        present = context.state.cluster_id
+        if present and present != cluster_id:
+            raise FailedPreconditionError(
+                f"broker {context.me.broker} is not empty, it belongs to cluster {present}"
+            )
+        response = admin_pb2.BootstrapResponse(was_done=True)
+        if present:
+            call.reply(response.SerializeToString())
+        elif members != tuple(sorted(context.consensus.voters)):
+            raise FailedPreconditionError(
+                f"broker {context.me.broker} is not empty, it began with other members"
+            )
+        else:
+            # All were killed before the first leader gave the cluster its id.
+            context.propose(call, Bootstrap(cluster_id=cluster_id), lambda _outcome: response)
+
+    # -- cluster --------------------------------------------------------------------------------
+
+    def cluster(self, call: Call, raw: bytes) -> None:
+        """Serve `ClusterStatus`."""
+        request = decode(call, admin_pb2.ClusterStatusRequest, raw)
+        if request is None:
+            return
+        context = self._context
+        if request.needs_leader:
+            context.check_leader()
+        state, consensus = context.state, context.consensus
+        leader = consensus.leader
+        known = [one.feature_level for one in state.brokers.values() if not one.removed]
+        response = admin_pb2.ClusterStatusResponse(
+            cluster_id=state.cluster_id,
+            metadata_leader="" if leader is None else leader.broker,
+            term=consensus.term,
+            applied_index=state.applied_index,
+            applied_hash=state.chain,
+            feature_level=state.feature_level,
+            feature_level_available=min(known, default=state.feature_level),
+        )
+        for peer in (*consensus.voters, *consensus.learners):
+            response.members.add(
+                member=admin_pb2.Member(broker=peer.broker, data_dir_id=peer.data_dir_id),
+                is_voter=peer in consensus.voters,
+                is_leader=peer == leader,
+                match_index=consensus.match(peer),
+                is_alive=is_alive(state, peer),
+            )
+        call.reply(response.SerializeToString())
+
+    # -- brokers --------------------------------------------------------------------------------
+
+    def brokers(self, call: Call, raw: bytes) -> None:
+        """Serve `ListBrokers`."""
+        request = decode(call, admin_pb2.ListBrokersRequest, raw)
+        if request is None:
+            return
+        if request.is_confirmed:
+            self._context.confirm(call, self._brokers)
+        else:
+            call.reply(self._brokers().SerializeToString())
+
+    def _brokers(self) -> admin_pb2.ListBrokersResponse:
+        context = self._context
+        state = context.state
+        response = admin_pb2.ListBrokersResponse(applied_index=state.applied_index)
+        replicas, leaders, behind = _counts(state)
+        applied = self._applied_indexes()
+        for _, broker in sorted(state.brokers.items()):
+            if broker.removed:
+                continue
+            target = response.brokers.add()
+            _describe_broker(broker, target)
+            target.role = self._role(broker)
+            target.replicas = replicas[broker.broker]
+            target.leaders = leaders[broker.broker]
+            target.out_of_sync = behind[broker.broker]
+            if broker.broker in applied:
+                target.applied_index = applied[broker.broker]
+        return response
+
+    def _applied_indexes(self) -> Mapping[BrokerId, int]:
+        node = self._context.node
+        told = {} if node.cluster is None else node.cluster.control.applied_indexes
+        return {**told, node.broker: self._context.state.applied_index}
+
+    def _role(self, broker: BrokerState) -> admin_pb2.BrokerDescription.Role:
+        peer = Peer(broker.broker, broker.data_dir_id)
+        consensus = self._context.consensus
+        if peer == consensus.leader:
+            return admin_pb2.BrokerDescription.ROLE_LEADER
+        if peer in consensus.voters:
+            return admin_pb2.BrokerDescription.ROLE_VOTER
+        if peer in consensus.learners:
+            return admin_pb2.BrokerDescription.ROLE_LEARNER
+        return admin_pb2.BrokerDescription.ROLE_UNSPECIFIED
+
+    def status(self, call: Call, raw: bytes) -> None:
+        """Serve `BrokerStatus`."""
+        if decode(call, admin_pb2.BrokerStatusRequest, raw) is None:
+            return
+        context = self._context
+        node, facts = context.node, context.facts
+        response = admin_pb2.BrokerStatusResponse(
+            broker=node.broker,
+            version=facts.version,
+            time=context.clock.wall_ns(),
+            configuration_hash=facts.configuration_hash,
+            restart_needed=facts.restart_needed(),
+            is_nats_connected=node.messaging.is_connected,
+            are_peers_connected=facts.are_peers_connected(),
+            is_disk_full=node.is_full(),
+            free_bytes=node.files.free_bytes(),
+            log_bytes=sum(one.log.size_bytes for one in node.partitions.values()),
+            replicas=len(node.partitions),
+            leaders=sum(one.is_led for one in node.partitions.values()),
+        )
+        for partition in node.partitions.values():
+            if partition.offline_reason:
+                ref = admin_pb2.PartitionRef(stream=partition.stream, partition=partition.number)
+                response.offline.add(partition=ref, reason=partition.offline_reason)
+        for certificate in facts.certificates():
+            response.certificates.add(
+                setting=certificate.setting, fingerprint=certificate.fingerprint
+            )
+        call.reply(response.SerializeToString())
+
+    # -- partitions -----------------------------------------------------------------------------
+
+    def partitions(self, call: Call, raw: bytes) -> None:
+        """Serve `ListPartitions`; the token is the id of the last partition of the page before."""
+        request = decode(call, admin_pb2.ListPartitionsRequest, raw)
+        if request is None:
+            return
+        context = self._context
+        size = request.page_size or PAGE_SIZE_MAX
+        if not 0 < size <= PAGE_SIZE_MAX:
+            raise InvalidRequestError(f"page_size {size}: must be 1 to {PAGE_SIZE_MAX}")
+        for name in request.streams:
+            context.find(admin_pb2.PartitionRef(stream=name))
+        response = admin_pb2.ListPartitionsResponse(applied_index=context.state.applied_index)
+        last = 0
+        for stream, partition in _wanted(context.state, request):
+            if len(response.partitions) == size:
+                response.next_page_token = last
+                break
+            last = partition.partition_id
+            target = response.partitions.add()
+            _describe_partition(stream, partition, target)
+            _add_ends(context.node, partition, target, context)
+        call.reply(response.SerializeToString())
+
+    def reassignments(self, call: Call, raw: bytes) -> None:
+        """Serve `ListReassignments`."""
+        if decode(call, admin_pb2.ListReassignmentsRequest, raw) is None:
+            return
+        response = admin_pb2.ListReassignmentsResponse()
+        for stream, partition in self._context.state.partitions():
+            if partition.is_reassigning:
+                response.reassignments.add(
+                    partition=_ref(stream, partition),
+                    replicas=partition.replicas,
+                    target=partition.target,
+                    adding=partition.adding,
+                    removing=partition.removing,
+                    caught_up=[one for one in partition.adding if one in partition.isr],
+                    partition_epoch=partition.partition_epoch,
+                )
+        call.reply(response.SerializeToString())
+
+
+def _check_cluster_id(cluster_id: str) -> None:
+    is_word = cluster_id.replace("-", "").replace("_", "").replace(".", "").isalnum()
+    if not is_word or not cluster_id.isascii() or len(cluster_id) > CLUSTER_ID_LENGTH_MAX:
+        raise InvalidRequestError(
+            f"cluster_id {cluster_id!r}: must be 1 to {CLUSTER_ID_LENGTH_MAX} letters, digits "
+            "and any of '-_.'"
+        )
+
+
+def _counts(
+    state: ClusterState,
+) -> tuple[Counter[BrokerId], Counter[BrokerId], Counter[BrokerId]]:
+    """Replicas, leaderships and replicas out of sync, by broker."""
+    replicas: Counter[BrokerId] = Counter()
+    leaders: Counter[BrokerId] = Counter()
+    behind: Counter[BrokerId] = Counter()
+    for _, partition in state.partitions():
+        replicas.update(partition.replicas)
+        behind.update(one for one in partition.replicas if one not in partition.isr)
+        if partition.leader is not None:
+            leaders[partition.leader] += 1
+    return replicas, leaders, behind
+
+
+def _describe_broker(broker: BrokerState, target: admin_pb2.BrokerDescription) -> None:
+    target.broker = broker.broker
+    target.host = broker.host
+    target.port = broker.port
+    target.zone = broker.zone
+    target.version = broker.version
+    target.feature_level = broker.feature_level
+    target.start_id = broker.incarnation_id
+    target.data_dir_id = broker.data_dir_id
+    target.broker_epoch = broker.broker_epoch
+    target.is_fenced = broker.fenced
+    target.is_cordoned = broker.cordoned
+    target.is_draining = broker.draining
+    target.is_stopping = broker.in_controlled_shutdown
+
+
+def _wanted(
+    state: ClusterState, request: admin_pb2.ListPartitionsRequest
+) -> Iterator[tuple[StreamState, PartitionState]]:
+    """Partitions that a request asks for, from its page on."""
+    streams = frozenset(request.streams)
+    for stream, partition in state.partitions():
+        is_degraded = partition.leader is None or len(partition.isr) < len(partition.replicas)
+        if (
+            partition.partition_id > request.page_token
+            and (not streams or stream.name in streams)
+            and (not request.broker or request.broker in partition.replicas)
+            and (is_degraded or not request.only_degraded)
+        ):
+            yield stream, partition
+
+
+def _ref(stream: StreamState, partition: PartitionState) -> admin_pb2.PartitionRef:
+    return admin_pb2.PartitionRef(stream=stream.name, partition=partition.number)
+
+
+def _describe_partition(
+    stream: StreamState, partition: PartitionState, target: admin_pb2.PartitionStatus
+) -> None:
+    target.partition.CopyFrom(_ref(stream, partition))
+    target.stream_id = stream.stream_id
+    target.leader = partition.leader or ""
+    target.leader_epoch = partition.leader_epoch
+    target.partition_epoch = partition.partition_epoch
+    target.isr.extend(partition.isr)
+    target.elr.extend(partition.elr)
+    target.last_known_elr.extend(partition.last_known_elr)
+    target.min_isr = effective_min_isr(stream, partition)
+    target.is_recovering = partition.is_recovering
+    target.unclean_epoch = partition.unclean_epoch
+    target.is_paused = partition.paused
+    target.is_readonly = partition.readonly
+    target.target.extend(partition.target)
+    for broker, epoch in zip(partition.replicas, partition.replica_epochs, strict=True):
+        in_sync = broker in partition.isr
+        target.replicas.add(broker=broker, replica_epoch=epoch, is_in_sync=in_sync)
+
+
+def _add_ends(
+    node: Node, state: PartitionState, target: admin_pb2.PartitionStatus, context: AdminContext
+) -> None:
+    """Ends of logs as this broker knows them: its own, and as the leader those of followers."""
+    partition = node.partitions.get(state.partition_id)
+    if partition is None:
+        return
+    lags = _lags(node, state.partition_id, context)
+    for replica in target.replicas:
+        lag = lags.get(BrokerId(replica.broker))
+        if replica.broker == node.broker:
+            log = partition.log
+            replica.log_end = log.log_end_offset
+            replica.high_watermark = log.high_watermark
+            replica.flushed = log.recovery_point
+        elif lag is not None:
+            replica.lag_ms = lag.lag_ns // MILLISECOND_NS
+            if lag.log_end_offset is not None:
+                replica.log_end = lag.log_end_offset
+
+
+def _lags(
+    node: Node, partition_id: PartitionId, context: AdminContext
+) -> Mapping[BrokerId, ReplicaLag]:
+    if node.cluster is None:
+        return {}
+    leading = node.cluster.replicas.leading.get(partition_id)
+    if leading is None:
+        return {}
+    return {lag.broker: lag for lag in leading.core.lags(context.clock.now())}

@@ -1,0 +1,359 @@
+"""`liftbridge.ext.v1.Admin`, what changes something: brokers, leaderships, replicas, the group."""
+
+from collections.abc import Callable, Sequence
+
+from google.protobuf.message import Message
+
+from liftbridge_broker.api.admin_context import LIST_MAX, AdminContext, peer_of, unexpected
+from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.streams import decode
+from liftbridge_broker.controller.balance import preferred_elections
+from liftbridge_broker.controller.commands import (
+    CancelReassignment,
+    CordonBroker,
+    ElectPreferred,
+    Leadership,
+    RecoverUnclean,
+    RemoveBroker,
+    Resign,
+    SetFeatureLevel,
+    StartReassignment,
+)
+from liftbridge_broker.controller.records import Outcomes, PartitionAnswer
+from liftbridge_broker.controller.state import ClusterState
+from liftbridge_broker.errors import (
+    FailedPreconditionError,
+    InvalidRequestError,
+    NotFoundError,
+)
+from liftbridge_broker.model.ids import BrokerId, PartitionId, number_of, stream_of
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.node.restart_check import is_alive
+from liftbridge_broker.raft.types import Peer
+from liftbridge_proto.ext.v1 import admin_pb2
+
+
+class AdminChanges:
+    """Everything that changes something; what may be is decided where it is applied."""
+
+    def __init__(self, context: AdminContext) -> None:
+        self._context = context
+
+    # -- brokers --------------------------------------------------------------------------------
+
+    def cordon(self, call: Call, raw: bytes) -> None:
+        """Serve `CordonBroker`."""
+        request = decode(call, admin_pb2.CordonBrokerRequest, raw)
+        if request is None:
+            return
+        broker = BrokerId(request.broker)
+        context = self._context
+        context.broker(broker)
+
+        def done(_outcome: object) -> Message:
+            held = sum(broker in one.replicas for _, one in context.state.partitions())
+            return admin_pb2.CordonBrokerResponse(replicas=held)
+
+        command = CordonBroker(broker=broker, cordoned=True, draining=request.is_draining)
+        context.propose(call, command, done)
+
+    def uncordon(self, call: Call, raw: bytes) -> None:
+        """Serve `UncordonBroker`."""
+        request = decode(call, admin_pb2.UncordonBrokerRequest, raw)
+        if request is None:
+            return
+        broker = self._context.broker(request.broker).broker
+        command = CordonBroker(broker=broker, cordoned=False)
+        self._context.propose(call, command, lambda _outcome: admin_pb2.UncordonBrokerResponse())
+
+    def remove_broker(self, call: Call, raw: bytes) -> None:
+        """Serve `RemoveBroker`."""
+        request = decode(call, admin_pb2.RemoveBrokerRequest, raw)
+        if request is None:
+            return
+        known = self._context.broker(request.broker)
+        command = RemoveBroker(
+            broker=known.broker, broker_epoch=request.broker_epoch or known.broker_epoch
+        )
+        self._context.propose(call, command, lambda _outcome: admin_pb2.RemoveBrokerResponse())
+
+    def set_feature_level(self, call: Call, raw: bytes) -> None:
+        """Serve `SetFeatureLevel`."""
+        request = decode(call, admin_pb2.SetFeatureLevelRequest, raw)
+        if request is None:
+            return
+        command = SetFeatureLevel(feature_level=request.feature_level)
+        self._context.propose(call, command, lambda _outcome: admin_pb2.SetFeatureLevelResponse())
+
+    # -- leaderships ----------------------------------------------------------------------------
+
+    def transfer(self, call: Call, raw: bytes) -> None:
+        """Serve `TransferLeadership`."""
+        request = decode(call, admin_pb2.TransferLeadershipRequest, raw)
+        if request is None:
+            return
+        context = self._context
+        partitions = self._to_transfer(request)
+        leaders = {one.leader for one in partitions if one.leader is not None}
+        if len(leaders) != 1 or any(one.leader is None for one in partitions):
+            if not partitions:
+                call.reply(admin_pb2.TransferLeadershipResponse().SerializeToString())
+                return
+            raise FailedPreconditionError(
+                "partitions: must all be led by one broker, are led by "
+                + ", ".join(sorted({one.leader or "nobody" for one in partitions}))
+            )
+        leader = leaders.pop()
+        if request.to:
+            context.broker(request.to)
+        command = Resign(
+            broker=leader,
+            broker_epoch=context.broker(leader).broker_epoch,
+            partitions=tuple(Leadership(one.partition_id, one.leader_epoch) for one in partitions),
+            successor=BrokerId(request.to),
+            reason="operator",
+        )
+        names = _names(context.state, [one.partition_id for one in partitions])
+        context.propose(
+            call,
+            command,
+            lambda outcome: admin_pb2.TransferLeadershipResponse(
+                outcomes=_outcomes(outcome, names)
+            ),
+        )
+
+    def _to_transfer(
+        self, request: admin_pb2.TransferLeadershipRequest
+    ) -> Sequence[PartitionState]:
+        context = self._context
+        if request.partitions:
+            if getattr(request, "from"):
+                raise InvalidRequestError("from: cannot be given together with partitions")
+            return self._listed(request.partitions)
+        source = context.broker(getattr(request, "from")).broker
+        led = [one for _, one in context.state.partitions() if one.leader == source]
+        # Only those that another can take, or the rest would never get its turn.
+        can_lead = {one.broker for one in context.state.brokers.values() if one.can_lead}
+        able = can_lead - {source} if not request.to else can_lead & {BrokerId(request.to)}
+        return [one for one in led if able.intersection(one.isr)][:LIST_MAX]
+
+    def _listed(self, refs: Sequence[admin_pb2.PartitionRef]) -> Sequence[PartitionState]:
+        if len(refs) > LIST_MAX:
+            raise InvalidRequestError(f"partitions: {len(refs)} listed, limit {LIST_MAX}")
+        found = [self._context.find(ref)[1] for ref in refs]
+        if len({one.partition_id for one in found}) != len(found):
+            raise InvalidRequestError("partitions: one is listed twice")
+        return found
+
+    def elect_preferred(self, call: Call, raw: bytes) -> None:
+        """Serve `ElectPreferred`."""
+        request = decode(call, admin_pb2.ElectPreferredRequest, raw)
+        if request is None:
+            return
+        context = self._context
+        command: ElectPreferred | None
+        if request.partitions:
+            listed = self._listed(request.partitions)
+            command = ElectPreferred(partitions=tuple(one.partition_id for one in listed))
+        else:
+            command = preferred_elections(context.state, LIST_MAX)
+        if command is None:
+            call.reply(admin_pb2.ElectPreferredResponse().SerializeToString())
+            return
+        names = _names(context.state, command.partitions)
+        context.propose(
+            call,
+            command,
+            lambda outcome: admin_pb2.ElectPreferredResponse(outcomes=_outcomes(outcome, names)),
+        )
+
+    def elect_unclean(self, call: Call, raw: bytes) -> None:
+        """Serve `ElectUnclean`."""
+        request = decode(call, admin_pb2.ElectUncleanRequest, raw)
+        if request is None:
+            return
+        if not request.partition_epoch:
+            raise InvalidRequestError("partition_epoch: must be given, records may be lost")
+        context = self._context
+        _, partition = context.find(request.partition)
+        command = RecoverUnclean(
+            partition_id=partition.partition_id,
+            chosen=context.broker(request.broker).broker,
+            partition_epoch=request.partition_epoch,
+        )
+
+        def done(outcome: object) -> Message:
+            if not isinstance(outcome, PartitionAnswer):
+                raise unexpected(outcome)
+            return admin_pb2.ElectUncleanResponse(
+                leader=outcome.leader or "",
+                leader_epoch=outcome.leader_epoch,
+                partition_epoch=outcome.partition_epoch,
+            )
+
+        context.propose(call, command, done)
+
+    # -- replicas -------------------------------------------------------------------------------
+
+    def start_reassignment(self, call: Call, raw: bytes) -> None:
+        """Serve `StartReassignment`."""
+        request = decode(call, admin_pb2.StartReassignmentRequest, raw)
+        if request is None:
+            return
+        _, partition = self._context.find(request.partition)
+        command = StartReassignment(
+            partition_id=partition.partition_id,
+            target=tuple(BrokerId(one) for one in request.target),
+            partition_epoch=request.partition_epoch,
+        )
+        self._context.propose(
+            call,
+            command,
+            lambda outcome: admin_pb2.StartReassignmentResponse(partition_epoch=_epoch(outcome)),
+        )
+
+    def cancel_reassignment(self, call: Call, raw: bytes) -> None:
+        """Serve `CancelReassignment`."""
+        request = decode(call, admin_pb2.CancelReassignmentRequest, raw)
+        if request is None:
+            return
+        _, partition = self._context.find(request.partition)
+        command = CancelReassignment(
+            partition_id=partition.partition_id,
+            partition_epoch=request.partition_epoch,
+            is_unclean=request.is_unclean,
+        )
+        self._context.propose(
+            call,
+            command,
+            lambda outcome: admin_pb2.CancelReassignmentResponse(partition_epoch=_epoch(outcome)),
+        )
+
+    # -- the metadata group ---------------------------------------------------------------------
+
+    def transfer_metadata(self, call: Call, raw: bytes) -> None:
+        """Serve `TransferMetadataLeadership`."""
+        request = decode(call, admin_pb2.TransferMetadataLeadershipRequest, raw)
+        if request is None:
+            return
+        context = self._context
+        context.check_leader()
+        target = BrokerId(request.to) if request.to else self._successor()
+        response = admin_pb2.TransferMetadataLeadershipResponse(to=target)
+        if target != context.me.broker:
+            consensus = context.consensus
+            context.change_group(lambda: consensus.transfer(target))
+        call.reply(response.SerializeToString())
+
+    def _successor(self) -> BrokerId:
+        """The living voter that has come furthest, besides this broker."""
+        context = self._context
+        consensus = context.consensus
+        others = [
+            (consensus.match(peer) or 0, peer.broker)
+            for peer in consensus.voters
+            if peer != context.me and is_alive(context.state, peer)
+        ]
+        if not others:
+            raise FailedPreconditionError("the metadata group has no other living voter")
+        return BrokerId(max(others)[1])
+
+    def add_learner(self, call: Call, raw: bytes) -> None:
+        """Serve `AddLearner`."""
+        request = decode(call, admin_pb2.AddLearnerRequest, raw)
+        if request is None:
+            return
+        context = self._context
+        peer = peer_of(request.member)
+        context.check_leader()
+        known = context.state.brokers.get(peer.broker)
+        if known is not None and known.removed and known.data_dir_id == peer.data_dir_id:
+            raise FailedPreconditionError(
+                f"broker {peer.broker} was removed with directory {peer.data_dir_id}"
+            )
+        response = admin_pb2.AddLearnerResponse()
+        if peer not in (*context.consensus.voters, *context.consensus.learners):
+            context.change_group(lambda: context.consensus.add_learner(peer))
+        call.reply(response.SerializeToString())
+
+    def promote(self, call: Call, raw: bytes) -> None:
+        """Serve `PromoteLearner`."""
+        request = decode(call, admin_pb2.PromoteLearnerRequest, raw)
+        if request is None:
+            return
+        peer = peer_of(request.member)
+        consensus = self._context.consensus
+        if peer not in consensus.voters:
+            self._change_member(peer, lambda: consensus.promote(peer))
+        call.reply(admin_pb2.PromoteLearnerResponse().SerializeToString())
+
+    def remove_member(self, call: Call, raw: bytes) -> None:
+        """Serve `RemoveMember`."""
+        request = decode(call, admin_pb2.RemoveMemberRequest, raw)
+        if request is None:
+            return
+        context = self._context
+        peer = peer_of(request.member)
+        context.check_leader()
+        if peer in (*context.consensus.voters, *context.consensus.learners):
+            self._check_removal(peer)
+            self._change_member(peer, lambda: context.consensus.remove(peer))
+        call.reply(admin_pb2.RemoveMemberResponse().SerializeToString())
+
+    def _change_member(self, peer: Peer, change: Callable[[], None]) -> None:
+        context = self._context
+        context.check_leader()
+        if peer not in (*context.consensus.voters, *context.consensus.learners):
+            raise NotFoundError(
+                f"broker {peer.broker} with directory {peer.data_dir_id} is no member of the "
+                "metadata group"
+            )
+        context.change_group(change)
+
+    def _check_removal(self, peer: Peer) -> None:
+        """Refuse what would be undone at once, or would leave the group without a majority."""
+        context = self._context
+        state, voters = context.state, context.consensus.voters
+        known = state.brokers.get(peer.broker)
+        if is_alive(state, peer) and known is not None and not known.draining:
+            raise FailedPreconditionError(
+                f"broker {peer.broker} is alive and would be let in again, drain it first"
+            )
+        if peer not in voters:
+            return
+        left = [one for one in voters if one != peer]
+        alive = sum(is_alive(state, one) for one in left)
+        if alive < len(left) // 2 + 1:
+            raise FailedPreconditionError(
+                f"the metadata group would have {alive} living of {len(left)} voters, needs "
+                f"{len(left) // 2 + 1}"
+            )
+
+
+def _names(
+    state: ClusterState, partitions: Sequence[PartitionId]
+) -> dict[PartitionId, admin_pb2.PartitionRef]:
+    """Names of partitions as they are now; an answer may come when they are gone."""
+    return {
+        one: admin_pb2.PartitionRef(
+            stream=state.streams[stream_of(one)].name, partition=number_of(one)
+        )
+        for one in partitions
+    }
+
+
+def _outcomes(
+    outcome: object, names: dict[PartitionId, admin_pb2.PartitionRef]
+) -> list[admin_pb2.PartitionOutcome]:
+    if not isinstance(outcome, Outcomes):
+        raise unexpected(outcome)
+    return [
+        admin_pb2.PartitionOutcome(partition=names[one.partition_id], code=one.code, text=one.text)
+        for one in outcome.outcomes
+    ]
+
+
+def _epoch(outcome: object) -> int:
+    if not isinstance(outcome, PartitionAnswer):
+        raise unexpected(outcome)
+    return outcome.partition_epoch

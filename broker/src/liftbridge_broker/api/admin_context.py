@@ -1,0 +1,224 @@
+"""What the services of `liftbridge.ext.v1.Admin` work with, before and after there is a cluster."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from google.protobuf.message import Message
+
+from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.context import refuse
+from liftbridge_broker.controller.commands import Command
+from liftbridge_broker.controller.state import BrokerState, ClusterState, StreamState
+from liftbridge_broker.errors import (
+    FailedPreconditionError,
+    InternalError,
+    InvalidRequestError,
+    LiftbridgeError,
+    NotFoundError,
+    UnavailableError,
+)
+from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.node.node import Node
+from liftbridge_broker.ports.clock import Clock
+from liftbridge_broker.ports.metadata import MetadataConsensus
+from liftbridge_broker.raft.types import Peer
+from liftbridge_proto.ext.v1 import admin_pb2
+
+LIST_MAX = 1_000
+"""Partitions in one request."""
+
+
+class Certificate(NamedTuple):
+    """A certificate file in use: the setting that names it, and the SHA-256 of its bytes."""
+
+    setting: str
+    fingerprint: str
+
+
+def _nothing() -> tuple[()]:
+    return ()
+
+
+def _is_up() -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessFacts:
+    """What only the process knows.
+
+    Attributes:
+        version: Of the software.
+        start_id: Names this start.
+        configuration_hash: Of the configuration it was started with.
+        restart_needed: Settings that were changed since and need a restart.
+        certificates: Certificates in use.
+        are_peers_connected: Whether the links to other brokers are up.
+    """
+
+    version: str
+    start_id: str
+    configuration_hash: str = ""
+    restart_needed: Callable[[], Sequence[str]] = _nothing
+    certificates: Callable[[], Sequence[Certificate]] = _nothing
+    are_peers_connected: Callable[[], bool] = _is_up
+
+
+@dataclass(slots=True, eq=False)
+class AdminContext:
+    """The broker as operators reach it.
+
+    Attributes:
+        me: This broker with its data directory.
+        clock: Both clocks.
+        facts: What only the process knows.
+        found: Founds a cluster with these members and this id; `None` once there is one. Raises a
+            `LiftbridgeError` when it may not; false when it was founded so before.
+        running: The node and its member of the metadata group, once there is a cluster.
+    """
+
+    me: Peer
+    clock: Clock
+    facts: ProcessFacts
+    found: Callable[[Sequence[Peer], str], bool] | None = None
+    running: tuple[Node, MetadataConsensus] | None = field(default=None)
+
+    @property
+    def node(self) -> Node:
+        """The node; raises `UnavailableError` before there is a cluster."""
+        return self._running()[0]
+
+    @property
+    def consensus(self) -> MetadataConsensus:
+        """The metadata group; raises `UnavailableError` before there is a cluster."""
+        return self._running()[1]
+
+    @property
+    def state(self) -> ClusterState:
+        """Applied metadata; raises `UnavailableError` before there is a cluster."""
+        return self._running()[0].state
+
+    def _running(self) -> tuple[Node, MetadataConsensus]:
+        if self.running is None:
+            raise UnavailableError(
+                f"broker {self.me.broker} has no cluster yet: it looks for one, or waits for "
+                "Bootstrap"
+            )
+        return self.running
+
+    @property
+    def own(self) -> BrokerState:
+        """The registration of this process.
+
+        Raises:
+            UnavailableError: It has not been applied here.
+        """
+        known = self.state.brokers.get(BrokerId(self.me.broker))
+        if known is None or known.incarnation_id != self.facts.start_id:
+            raise UnavailableError(f"broker {self.me.broker} is not registered yet")
+        return known
+
+    def check_leader(self) -> None:
+        """Refuse what only the leader of the metadata group can do or knows.
+
+        Raises:
+            FailedPreconditionError: Another broker leads.
+            UnavailableError: Nobody is known to lead.
+        """
+        if self.consensus.is_leader:
+            return
+        leader, me = self.consensus.leader, self.me.broker
+        if leader is None:
+            raise UnavailableError(f"broker {me} knows no leader of the metadata group")
+        raise FailedPreconditionError(
+            f"broker {me} does not lead the metadata group, broker {leader.broker} does "
+            f"(term {self.consensus.term})"
+        )
+
+    def propose(self, call: Call, command: Command, response: Callable[[object], Message]) -> None:
+        """Give a command to the metadata; answer the call with what `response` makes of it."""
+
+        def answered(outcome: object) -> None:
+            if isinstance(outcome, LiftbridgeError):
+                refuse(call, outcome)
+            else:
+                call.reply(response(outcome).SerializeToString())
+
+        self.node.propose(command, self.clock.now(), answered)
+
+    def confirm(self, call: Call, act: Callable[[], Message]) -> None:
+        """Answer a call from metadata that hold everything answered before now."""
+
+        def confirmed(error: LiftbridgeError | None) -> None:
+            if error is not None:
+                refuse(call, error)
+                return
+            try:
+                response = act()
+            except LiftbridgeError as refusal:
+                refuse(call, refusal)
+                return
+            call.reply(response.SerializeToString())
+
+        self.node.metadata.read(confirmed)
+        self.node.wake_soon()
+
+    def change_group(self, change: Callable[[], None]) -> None:
+        """Ask for a change of the metadata group.
+
+        Raises:
+            LiftbridgeError: This broker does not lead it, or the change is not allowed now.
+        """
+        self.check_leader()
+        node = self.node
+        change()
+        node.metadata.catch_up()
+        node.wake_soon()
+
+    # -- names ----------------------------------------------------------------------------------
+
+    def find(self, ref: admin_pb2.PartitionRef) -> tuple[StreamState, PartitionState]:
+        """A partition by stream and number.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        stream = self.state.stream(ref.stream)
+        if stream is None:
+            raise NotFoundError(f"no such stream: {ref.stream}")
+        partition = stream.partition(ref.partition)
+        if partition is None:
+            raise NotFoundError(f"no such partition: {ref.partition} of stream {ref.stream}")
+        return stream, partition
+
+    def broker(self, name: str) -> BrokerState:
+        """A broker that was not removed.
+
+        Raises:
+            InvalidRequestError: No name was given.
+            NotFoundError: There is none.
+        """
+        if not name:
+            raise InvalidRequestError("broker: must be named")
+        known = self.state.brokers.get(BrokerId(name))
+        if known is None or known.removed:
+            raise NotFoundError(f"no such broker: {name}")
+        return known
+
+
+def peer_of(member: admin_pb2.Member) -> Peer:
+    """A member as the metadata group names it.
+
+    Raises:
+        InvalidRequestError: A part of its identity is missing.
+    """
+    if not member.broker or not member.data_dir_id:
+        raise InvalidRequestError("member: broker and data_dir_id must be given")
+    return Peer(BrokerId(member.broker), member.data_dir_id)
+
+
+def unexpected(outcome: object) -> InternalError:
+    """What a command was answered with is of no use here."""
+    return InternalError(f"unexpected answer: {type(outcome).__name__}")

@@ -1,0 +1,89 @@
+"""The port for operators: `liftbridge.ext.v1.Admin` on a listener of its own.
+
+It is up before there is a cluster, because a broker that waits for `Bootstrap` is told by it. With
+anything but loopback it needs TLS that checks the client's certificate too: whoever reaches it may
+move and recover data.
+"""
+
+import ipaddress
+import ssl
+from typing import Final
+
+from liftbridge_broker.api.admin import AdminService
+from liftbridge_broker.api.admin_changes import AdminChanges
+from liftbridge_broker.api.admin_context import AdminContext
+from liftbridge_broker.api.admin_restart import RestartService
+from liftbridge_broker.api.reflection import Reflection
+from liftbridge_broker.api.transport import GrpcServer
+from liftbridge_broker.errors import ConfigError
+from liftbridge_broker.http2.limits import Limits
+from liftbridge_broker.ports.observe import Observer
+
+ADMIN: Final = "/liftbridge.ext.v1.Admin/"
+CONNECTIONS_MAX: Final = 100
+
+
+def make_admin(context: AdminContext, observer: Observer | None = None) -> GrpcServer:
+    """A server with every method of Admin entered; not listening yet."""
+    server = GrpcServer(Limits(), connections_max=CONNECTIONS_MAX, observer=observer)
+    register_admin(server, context)
+    Reflection(server)
+    return server
+
+
+def register_admin(server: GrpcServer, context: AdminContext) -> None:
+    """Enter every method of Admin."""
+    views = AdminService(context)
+    server.unary(ADMIN + "Identity", views.identity)
+    server.unary(ADMIN + "Bootstrap", views.bootstrap)
+    server.unary(ADMIN + "ClusterStatus", views.cluster)
+    server.unary(ADMIN + "ListBrokers", views.brokers)
+    server.unary(ADMIN + "BrokerStatus", views.status)
+    server.unary(ADMIN + "ListPartitions", views.partitions)
+    server.unary(ADMIN + "ListReassignments", views.reassignments)
+    restart = RestartService(context)
+    server.unary(ADMIN + "CheckRestart", restart.check)
+    server.unary(ADMIN + "VerifyRestart", restart.verify)
+    changes = AdminChanges(context)
+    server.unary(ADMIN + "CordonBroker", changes.cordon)
+    server.unary(ADMIN + "UncordonBroker", changes.uncordon)
+    server.unary(ADMIN + "RemoveBroker", changes.remove_broker)
+    server.unary(ADMIN + "TransferLeadership", changes.transfer)
+    server.unary(ADMIN + "ElectPreferred", changes.elect_preferred)
+    server.unary(ADMIN + "ElectUnclean", changes.elect_unclean)
+    server.unary(ADMIN + "TransferMetadataLeadership", changes.transfer_metadata)
+    server.unary(ADMIN + "AddLearner", changes.add_learner)
+    server.unary(ADMIN + "PromoteLearner", changes.promote)
+    server.unary(ADMIN + "RemoveMember", changes.remove_member)
+    server.unary(ADMIN + "StartReassignment", changes.start_reassignment)
+    server.unary(ADMIN + "CancelReassignment", changes.cancel_reassignment)
+    server.unary(ADMIN + "SetFeatureLevel", changes.set_feature_level)
+
+
+def check_admin_tls(host: str, context: ssl.SSLContext | None) -> None:
+    """Refuse a port for operators that others could reach without a certificate.
+
+    Args:
+        host: Address to listen on.
+        context: TLS of the listener; `None` for plaintext.
+
+    Raises:
+        ConfigError: The address is not loopback, and clients need no certificate.
+    """
+    if is_loopback(host):
+        return
+    if context is None or context.verify_mode is not ssl.CERT_REQUIRED:
+        raise ConfigError(
+            f"admin.host {host}: other hosts reach it, so clients must show a certificate: "
+            "tls.cert, tls.key and tls.client_auth_ca must be set, or the host be 127.0.0.1"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

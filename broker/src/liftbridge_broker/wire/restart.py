@@ -1,0 +1,114 @@
+"""The token of a restart: what a broker held when it was asked whether it may go.
+
+It travels by the hands of an operator, so it says itself whether it arrived whole, and nothing is
+decided by it that the metadata do not confirm.
+"""
+
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from liftbridge_broker.errors import InvalidRequestError
+from liftbridge_broker.model.ids import BrokerId, LeaderEpoch, MetadataIndex, Offset, PartitionId
+from liftbridge_proto.internal.v1 import restart_pb2
+
+CHECK_SIZE: Final = 8
+TOKEN_BYTES_MAX: Final = 1 << 20
+
+
+class HeldReplica(NamedTuple):
+    """A replica before the restart.
+
+    Attributes:
+        partition_id: Its partition.
+        high_watermark: First offset that was not committed.
+        was_in_sync: Whether it was a member of the in-sync set.
+        unclean_epoch: Leader epoch of the last election that may have lost records; 0 for never.
+    """
+
+    partition_id: PartitionId
+    high_watermark: Offset
+    was_in_sync: bool
+    unclean_epoch: LeaderEpoch
+
+
+class RestartRecord(NamedTuple):
+    """A broker before the restart.
+
+    Attributes:
+        cluster_id: Its cluster.
+        broker: The broker.
+        data_dir_id: Its data directory.
+        start_id: Its process.
+        broker_epoch: Its registration.
+        expires: Until when the restart must have begun, nanoseconds since 1970.
+        replicas: What it held.
+    """
+
+    cluster_id: str
+    broker: BrokerId
+    data_dir_id: str
+    start_id: str
+    broker_epoch: MetadataIndex
+    expires: int
+    replicas: tuple[HeldReplica, ...]
+
+
+def encode_restart(record: RestartRecord) -> bytes:
+    """The token."""
+    message = restart_pb2.RestartRecord(
+        cluster_id=record.cluster_id,
+        broker=record.broker,
+        data_dir_id=record.data_dir_id,
+        start_id=record.start_id,
+        broker_epoch=record.broker_epoch,
+        expires=record.expires,
+    )
+    for held in record.replicas:
+        message.partitions.add(
+            partition_id=held.partition_id,
+            high_watermark=held.high_watermark,
+            was_in_sync=held.was_in_sync,
+            unclean_epoch=held.unclean_epoch,
+        )
+    data = message.SerializeToString(deterministic=True)
+    return data + _check(data)
+
+
+def decode_restart(token: bytes) -> RestartRecord:
+    """What a token says.
+
+    Raises:
+        InvalidRequestError: It is none, or did not arrive whole.
+    """
+    if len(token) > TOKEN_BYTES_MAX:
+        raise InvalidRequestError(f"token: {len(token)} bytes, limit {TOKEN_BYTES_MAX}")
+    data, check = token[:-CHECK_SIZE], token[-CHECK_SIZE:]
+    if len(check) < CHECK_SIZE or check != _check(data):
+        raise InvalidRequestError("token: not one that CheckRestart gave, or cut short")
+    try:
+        message = restart_pb2.RestartRecord.FromString(data)
+    except DecodeError as error:
+        raise InvalidRequestError("token: of another version") from error
+    return RestartRecord(
+        message.cluster_id,
+        BrokerId(message.broker),
+        message.data_dir_id,
+        message.start_id,
+        MetadataIndex(message.broker_epoch),
+        message.expires,
+        tuple(
+            HeldReplica(
+                PartitionId(held.partition_id),
+                Offset(held.high_watermark),
+                held.was_in_sync,
+                LeaderEpoch(held.unclean_epoch),
+            )
+            for held in message.partitions
+        ),
+    )
+
+
+def _check(data: bytes) -> bytes:
+    return sha256(data).digest()[:CHECK_SIZE]
