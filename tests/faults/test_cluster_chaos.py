@@ -45,6 +45,7 @@ class Storm:
         self.partition = self.world.create(fsync_policy=policy, min_isr=2)
         self.published = []
         self.number = 0
+        self.committed = {}
 
     def publish(self):
         rng, world = self.rng, self.world
@@ -66,6 +67,7 @@ class Storm:
         alive = world.alive
         chance = rng.random()
         if chance < 0.08 and len(alive) > 1:
+            self.publish()  # nothing of it can have left yet
             # With power cuts only what is on disk may be promised.
             is_cut = self.policy is FsyncPolicy.COMMIT and rng.random() < 0.5
             rng.choice(alive).kill(power_cut=is_cut)
@@ -78,14 +80,23 @@ class Storm:
         elif chance < 0.32:
             one, other = rng.sample(list(world.members), 2)
             world.broken.add((one, other))
-        elif chance < 0.42:
+        elif chance < 0.44:
             world.heal()
-        elif chance < 0.47:
-            member = rng.choice(alive)
-            member.is_stalled = not member.is_stalled
+            for member in alive:
+                member.is_stalled = False
+        elif chance < 0.48 and alive:
+            rng.choice(alive).is_stalled = True
         else:
             self.publish()
         world.run(rng.choice((5, 20, 100, 400)))
+        self.look()
+
+    def look(self):
+        """What was committed once, and may have been read, never changes."""
+        for member in self.world.alive:
+            if self.partition in member.node.partitions:
+                for offset, value in values_of(member, self.partition).items():
+                    assert self.committed.setdefault(offset, value) == value
 
     def calm(self):
         world = self.world
@@ -114,6 +125,7 @@ class Storm:
         assert found[0] == found[1] == found[2]
         stored = found[0]
         assert list(stored) == list(range(len(stored)))
+        assert self.committed.items() <= stored.items()
         acked = 0
         for value, answers in self.published:
             if answers.stored:

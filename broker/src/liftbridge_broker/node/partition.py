@@ -403,7 +403,7 @@ class Partition:
         if self.replication is not None:
             self._owed_on_disk.release(flushed_offset, wall_ns)
             self.replication.on_flushed(wall_ns)
-        elif self.is_commit_mode:
+        elif self.role is Role.LEADER and self.is_commit_mode:
             self.commit_to(flushed_offset, wall_ns)
 
     def commit_to(self, end: Offset, wall_ns: int) -> None:

@@ -1,0 +1,188 @@
+"""Several nodes: readers, damage, snapshots of the metadata, and messages nobody should act on."""
+
+import pytest
+
+from liftbridge_broker.controller.commands import DeleteStream, SetReadonly
+from liftbridge_broker.errors import EndOfStreamError, UnavailableError
+from liftbridge_broker.node.roles import Role
+from liftbridge_broker.node.runs import POLICY_LEADER
+from liftbridge_broker.node.subscription import Subscription
+from liftbridge_broker.ports.transport import Channel
+from liftbridge_broker.wire.peer import PeerHeader, encode
+from liftbridge_broker.wire.peer_bodies import Heartbeat
+from liftbridge_testkit.cluster_world import ClusterWorld
+from liftbridge_testkit.node_world import EARLIEST, NEVER
+
+
+@pytest.fixture
+def world():
+    return ClusterWorld()
+
+
+def followers(world):
+    return [member for member in world.alive if member is not world.leader()]
+
+
+def in_sync(world, count):
+    return lambda: len(world.state().isr) == count and world.leader() is not None
+
+
+class Reader:
+    """A subscription that notes what it gets and how it ends."""
+
+    def __init__(self, member, *, reads_replica):
+        self.data = b""
+        self.end = None
+        partition = member.node.find_replica("s", 0)
+        self.subscription = Subscription.open(
+            partition,
+            member.node,
+            self.pull,
+            start=EARLIEST,
+            stop=NEVER,
+            is_reverse=False,
+            reads_replica=reads_replica,
+        )
+        self.pull()
+
+    def pull(self):
+        while self.end is None:
+            slices, self.end, waits = self.subscription.pull(1 << 20)
+            self.data += b"".join(bytes(piece) for piece in slices)
+            if waits:
+                return
+
+
+def test_readers_of_a_replica_go_on_when_the_leader_changes(world):
+    world.create()
+    world.commit(b"one")
+    former = world.leader()
+    follower = followers(world)[0]
+    at_leader = Reader(former, reads_replica=False)
+    at_replica = Reader(follower, reads_replica=True)
+    world.run(50)
+    assert b"one" in at_replica.data
+    former.node.cluster.session.want_shutdown = True
+    world.until(lambda: world.leader() not in (None, former))
+    world.commit(b"two")
+    world.run(100)
+    assert isinstance(at_leader.end, UnavailableError)
+    assert at_leader.end.text == "leader changed"
+    assert at_replica.end is None
+    assert b"two" in at_replica.data
+
+
+def test_readers_see_only_what_is_committed(world):
+    world.create()
+    leader = world.leader()
+    world.cut(leader)
+    reader = Reader(leader, reads_replica=False)
+    world.publish(b"hidden", policy=POLICY_LEADER)
+    world.run(100)
+    assert reader.data == b""
+
+
+def test_a_damaged_follower_is_declared_unclean_and_copied_anew(world):
+    partition = world.create()
+    world.commit(b"one", b"two")
+    follower = followers(world)[0]
+    epoch = world.state().replica_epoch(follower.broker)
+    follower.node.partitions[partition].go_offline("a bit flipped")
+    world.until(lambda: world.state().replica_epoch(follower.broker) > epoch)
+    world.until(in_sync(world, 3))
+    assert follower.node.partitions[partition].offline_reason == ""
+    assert follower.log_bytes(partition) == world.leader().log_bytes(partition)
+
+
+def test_a_damaged_leader_hands_over_and_is_copied_anew(world):
+    partition = world.create()
+    world.commit(b"one", b"two")
+    former = world.leader()
+    former.node.partitions[partition].go_offline("a bit flipped")
+    world.until(lambda: world.leader() not in (None, former))
+    assert world.commit(b"three") == 2
+    world.until(in_sync(world, 3))
+    assert former.log_bytes(partition) == world.leader().log_bytes(partition)
+
+
+def test_a_broker_that_missed_everything_takes_a_snapshot_and_brings_its_disk_in_line():
+    world = ClusterWorld(snapshot_entries=5)
+    gone = world.create("gone")
+    kept = world.create("kept")
+    world.commit(b"old", name="gone")
+    world.commit(b"a", name="kept")
+    away = next(
+        member
+        for member in world.alive
+        if member is not world.leader("kept") and member is not world.leader("gone")
+    )
+    away.kill()
+    world.until(lambda: len(world.state("kept").isr) == 2)
+    world.propose(DeleteStream(name="gone"))
+    for number in range(20):
+        world.propose(SetReadonly(name="kept", partitions=(0,), readonly=number % 2 == 0))
+    new = world.create("new", factor=2)
+    world.commit(b"b", name="kept")
+    away.restart()
+    world.until(lambda: world.is_whole)
+    world.until(lambda: len(world.state("kept").isr) == 3)
+    world.run(100)
+    assert gone not in away.node.partitions
+    assert away.store.log(gone) is None
+    assert away.log_bytes(kept) == world.leader("kept").log_bytes(kept)
+    assert not away.node.partitions[kept].is_readonly
+    assert (new in away.node.partitions) == (away.broker in world.state("new").replicas)
+
+
+def test_readonly_partitions_end_their_readers_on_every_replica(world):
+    world.create()
+    world.commit(b"one")
+    reader = Reader(followers(world)[0], reads_replica=True)
+    world.run(20)
+    world.propose(SetReadonly(name="s", partitions=(0,), readonly=True))
+    world.run(100)
+    assert isinstance(reader.end, EndOfStreamError)
+
+
+def test_messages_of_another_cluster_and_garbage_are_counted_and_nothing_else(world):
+    member = world[1]
+    header = PeerHeader(
+        "another", "b2", "run", 1, 1, Heartbeat(1, b"", want_fence=False, want_shutdown=False)
+    )
+    peers = member.node.cluster.peers
+    member.node.on_peer(Channel.METADATA, encode(header), world.now, world.wall_ns)
+    assert peers.foreign_count == 1
+    member.node.on_peer(Channel.DATA, b"garbage", world.now, world.wall_ns)
+    damaged = bytearray(encode(header._replace(cluster_id="cluster")))
+    damaged[-1] ^= 1
+    member.node.on_peer(Channel.DATA, bytes(damaged), world.now, world.wall_ns)
+    assert peers.malformed_count == 2
+    assert peers.held_bytes == 0
+
+
+def test_an_idle_cluster_says_little(world):
+    for number in range(20):
+        world.create(f"s{number}")
+    world.run(2_000)
+    before = world.carried
+    world.run(3_000)
+    # Each broker: heartbeats of 150 ms with answers, those of Raft, and one fetch held 0.3 s for
+    # each broker it follows, whatever the number of partitions.
+    per_second = (world.carried - before) / 3
+    assert per_second < 3 * 2 * (1 / 0.15 + 1 / 0.1 + 2 / 0.3)
+
+
+def test_only_leaders_listen_to_the_subject(world):
+    partition = world.create()
+    listening = [
+        member.broker for member in world.alive if partition in member.messaging.subscriptions
+    ]
+    assert listening == [world.leader().broker]
+    former = world.leader()
+    former.node.cluster.session.want_shutdown = True
+    world.until(lambda: world.leader() not in (None, former))
+    listening = [
+        member.broker for member in world.alive if partition in member.messaging.subscriptions
+    ]
+    assert listening == [world.leader().broker]
+    assert former.node.partitions[partition].role is Role.FOLLOWER
