@@ -397,6 +397,25 @@ def test_cursor_keeps_the_last_value_also_backwards(world: World) -> None:
         assert fetched.offset == offset
 
 
+def test_cursor_belongs_to_a_name_whether_or_not_there_is_such_a_stream(world: World) -> None:
+    def fetch(partition: int) -> int:
+        request = api_pb2.FetchCursorRequest(stream=world.name, partition=partition, cursorId="c")
+        response: api_pb2.FetchCursorResponse = world.api.FetchCursor(
+            request, timeout=DEADLINE_SECONDS
+        )
+        return response.offset
+
+    assert fetch(7) == -1
+    world.api.SetCursor(
+        api_pb2.SetCursorRequest(stream=world.name, partition=7, cursorId="c", offset=3),
+        timeout=DEADLINE_SECONDS,
+    )
+    assert fetch(7) == 3
+    world.create()
+    world.api.DeleteStream(api_pb2.DeleteStreamRequest(name=world.name), timeout=DEADLINE_SECONDS)
+    assert (fetch(7), fetch(0)) == (3, -1)
+
+
 # Plain NATS
 
 

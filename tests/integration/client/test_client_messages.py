@@ -330,6 +330,13 @@ async def test_cursor_is_found_under_its_name(lb, name):
     assert await stream.fetch_cursor("me", partition=0) is None
 
 
+async def test_cursor_needs_no_stream_of_its_name(lb, name):
+    stream = lb.streams.get(name)
+    assert await stream.fetch_cursor("me") is None
+    await stream.set_cursor("me", 4)
+    assert await stream.fetch_cursor("me") == 4
+
+
 async def test_publish_resumes_a_paused_partition(lb, name):
     stream = await lb.streams.create(name)
     await stream.publish(b"a")

@@ -202,6 +202,12 @@ def test_publish_to_an_unknown_stream_is_refused(liftbridge):
     assert_one_line(result.stderr, "NOT_FOUND")
 
 
+def test_cursor_of_an_unknown_stream_is_null_and_no_error(liftbridge):
+    result = liftbridge("cursor", "get", "no-such-stream", "me", "-o", "json")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert json.loads(result.stdout)["offset"] is None
+
+
 def test_delete_does_not_ask_without_a_terminal(environment):
     result = program("delete", "s", stdin="y\n")
     assert (result.returncode, result.stdout) == (2, "")

@@ -451,7 +451,7 @@ class Stream:
     # -- cursors ------------------------------------------------------------------------------
 
     async def set_cursor(self, cursor_id: str, offset: int, *, partition: int = 0) -> None:
-        """Store a position in a partition under a name.
+        """Store a position in a partition under a name; neither needs to exist, nor to stay.
 
         Raises:
             ServerError: Cursors are off (`cursors.stream.partitions` is 0).
@@ -463,7 +463,7 @@ class Stream:
         await self._client.call(methods.SET_CURSOR, request, leader_of=target)
 
     async def fetch_cursor(self, cursor_id: str, *, partition: int = 0) -> int | None:
-        """The position stored under a name, `None` when there is none."""
+        """The position stored under a name; `None` when there is none, or no such stream."""
         request = api_pb2.FetchCursorRequest(
             stream=self.name, partition=partition, cursorId=cursor_id
         )

@@ -27,7 +27,7 @@ Partition = Annotated[
 async def get(
     run: Run[CursorRow], name: Name, cursor: CursorId, *, partition: Partition = 0
 ) -> None:
-    """Show the position stored under a name."""
+    """Show the position stored under a name, null for none; the stream need not exist."""
     async with run.client() as lb:
         offset = await lb.streams.get(name).fetch_cursor(cursor, partition=partition)
     run.emit(CursorRow(name, partition, cursor, offset))
