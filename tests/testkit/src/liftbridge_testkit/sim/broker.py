@@ -26,7 +26,7 @@ from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.peer_link import PeerLink
-from liftbridge_broker.node.replicas import ReplicationLimits
+from liftbridge_broker.node.replica_host import ReplicationLimits
 from liftbridge_broker.ports.files import FileEvent, Token
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.metadata import LeaderChanged

@@ -167,10 +167,13 @@ def _add_stream(life: Life, name: str, random: Random) -> None:
     )
     life.probes.append(PublisherPlan(stream=name, run_max=1, think_ns=SECOND_NS))
     for _ in range(random.randrange(1, 3)):
-        is_idempotent = not expects_offsets and random.random() < 0.4
+        policy = random.choice((POLICY_ALL, POLICY_ALL, POLICY_ALL, POLICY_LEADER, POLICY_NONE))
+        # Without acks a publisher that repeats what it does not know of would never end.
+        may_repeat = not expects_offsets and policy != POLICY_NONE
+        is_idempotent = may_repeat and random.random() < 0.4
         plan = PublisherPlan(
             stream=name,
-            policy=random.choice((POLICY_ALL, POLICY_ALL, POLICY_ALL, POLICY_LEADER, POLICY_NONE)),
+            policy=policy,
             think_ns=random.choice((20, 100, 500)) * MILLISECOND_NS,
             run_max=random.choice((1, 3, 8)),
             window=1 if is_idempotent else random.choice((1, 3)),

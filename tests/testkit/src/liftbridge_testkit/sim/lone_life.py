@@ -156,10 +156,13 @@ def _add_stream(life: Life, name: str, overrides: StreamOverrides, random: Rando
     keys = KEYS if overrides.compact_enabled else ()
     life.probes.append(PublisherPlan(stream=name, run_max=1, keys=keys, think_ns=SECOND_NS))
     for _ in range(random.randrange(1, 3)):
-        is_idempotent = not overrides.optimistic_concurrency and random.random() < 0.3
+        policy = random.choice((POLICY_ALL, POLICY_ALL, POLICY_LEADER, POLICY_NONE))
+        # Without acks a publisher that repeats what it does not know of would never end.
+        may_repeat = not overrides.optimistic_concurrency and policy != POLICY_NONE
+        is_idempotent = may_repeat and random.random() < 0.3
         plan = PublisherPlan(
             stream=name,
-            policy=random.choice((POLICY_ALL, POLICY_ALL, POLICY_LEADER, POLICY_NONE)),
+            policy=policy,
             think_ns=random.choice((20, 200, 2_000)) * MILLISECOND_NS,
             run_max=random.choice((1, 3, 12)),
             size_max=random.choice((60, 500)),
