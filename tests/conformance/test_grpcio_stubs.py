@@ -9,6 +9,7 @@ import grpc
 import nats
 import pytest
 from grpc import StatusCode
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.processes import Broker
@@ -440,6 +441,19 @@ async def test_plain_nats_message_is_stored(world: World, broker: Broker) -> Non
     assert message.headers["reply"] == b"answer.here"
 
 
+async def test_plain_nats_message_is_stored_in_the_partition_its_suffix_names(
+    world: World, broker: Broker
+) -> None:
+    world.create(partitions=3)
+    calls = [world.subscribe(partition=partition) for partition in range(3)]
+    for partition, suffix in enumerate(("", ".1", ".2")):
+        await over_nats(broker.nats_url, world.name + suffix, b"%d" % partition)
+    found = [next(call) for call in calls]
+    assert [(m.offset, m.partition, m.value) for m in found] == [
+        (0, partition, b"%d" % partition) for partition in range(3)
+    ]
+
+
 async def test_wildcard_stream_collects_and_shows_the_subject(world: World, broker: Broker) -> None:
     world.create(subject=f"{world.name}.*")
     call = world.subscribe()
@@ -526,7 +540,16 @@ async def test_queue_group_shares_messages_between_streams(world: World, broker:
     assert min(counts) > 0
 
 
-# Deadlines and cancellation
+# Health, deadlines and cancellation
+
+
+@pytest.mark.parametrize("service", ["", "proto.API"])
+def test_running_broker_is_healthy(broker: Broker, service: str) -> None:
+    with broker.channel() as channel:
+        answer = health_pb2_grpc.HealthStub(channel).Check(
+            health_pb2.HealthCheckRequest(service=service), timeout=DEADLINE_SECONDS
+        )
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
 def test_deadline_ends_a_subscription(world: World) -> None:
