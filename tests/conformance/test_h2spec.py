@@ -1,4 +1,4 @@
-"""h2spec, the conformance suite for HTTP/2 servers: all of its cases, on both event loops.
+"""h2spec, the conformance suite for HTTP/2 servers: all cases, on both event loops and a broker.
 
 Where there is neither h2spec nor a Go toolchain to build it with there is nothing to run and so no
 test; `test_http2_conformance.py` goes through the same rules then and always.
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from liftbridge_testkit.certs import Authority
+from liftbridge_testkit.processes import Broker
 from liftbridge_testkit.repository import ROOT
 
 VERSION = "github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible"
@@ -35,6 +36,18 @@ def h2spec() -> str:
     return str(target / "h2spec")
 
 
+def check_all_cases(port: str, *options: str) -> None:
+    done = subprocess.run(
+        [h2spec(), "--host", "127.0.0.1", "--port", port, "--timeout", "5", *options],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    last = done.stdout.rstrip().splitlines()[-1]
+    assert last == f"{CASES} tests, {CASES} passed, 0 skipped, 0 failed", done.stdout
+
+
 if GO is not None or FOUND is not None:
 
     @pytest.mark.timeout(300)
@@ -51,15 +64,11 @@ if GO is not None or FOUND is not None:
         try:
             assert server.stdout is not None
             port = server.stdout.readline().strip()
-            done = subprocess.run(
-                [h2spec(), "--host", "127.0.0.1", "--port", port, "--timeout", "5", *options],
-                check=False,
-                capture_output=True,
-                text=True,
-                timeout=240,
-            )
+            check_all_cases(port, *options)
         finally:
             server.communicate(timeout=30)
-        last = done.stdout.rstrip().splitlines()[-1]
-        assert last == f"{CASES} tests, {CASES} passed, 0 skipped, 0 failed", done.stdout
         assert server.returncode == 0
+
+    @pytest.mark.timeout(300)
+    def test_every_case_passes_at_the_port_of_a_broker(broker: Broker) -> None:
+        check_all_cases(str(broker.port))
