@@ -2,12 +2,14 @@
 
 import pytest
 
-from liftbridge_broker.controller.commands import DeleteStream, SetReadonly
+from liftbridge_broker.adapters.memory.files import Fault
+from liftbridge_broker.controller.commands import DeleteStream, InitPublisher, SetReadonly
 from liftbridge_broker.errors import EndOfStreamError, UnavailableError
 from liftbridge_broker.node.roles import Role
 from liftbridge_broker.node.runs import POLICY_LEADER
 from liftbridge_broker.node.subscription import Subscription
 from liftbridge_broker.ports.transport import Channel
+from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_broker.wire.peer import PeerHeader, encode
 from liftbridge_broker.wire.peer_bodies import Heartbeat
 from liftbridge_testkit.cluster_world import ClusterWorld
@@ -186,3 +188,61 @@ def test_only_leaders_listen_to_the_subject(world):
     ]
     assert listening == [world.leader().broker]
     assert former.node.partitions[partition].role is Role.FOLLOWER
+
+
+def test_a_retry_after_a_change_of_leaders_is_stored_once(world):
+    world.create()
+    publisher = world.propose(InitPublisher(stream="s", publisher="p"))
+    stamp = PublisherStamp(publisher.publisher_id, publisher.publisher_epoch, 0)
+    first = world.publish(b"one", b"two", publisher=stamp)
+    world.until(lambda: first.is_answered)
+    former = world.leader()
+    former.kill()
+    world.until(lambda: world.leader() is not None)
+    again = world.publish(b"one", b"two", publisher=stamp)
+    world.until(lambda: again.is_answered)
+    assert again.offset == first.offset == 0
+    assert again.stored[0].is_duplicate
+    follow_up = world.publish(b"three", publisher=stamp._replace(first_sequence=2))
+    world.until(lambda: follow_up.is_answered)
+    assert follow_up.offset == 2
+
+
+def test_a_leader_whose_disk_is_full_hands_over(world):
+    partition = world.create()
+    world.commit(b"a")
+    former = world.leader()
+    former.files.fail(Fault("append", "*/*.log", is_full=True))
+    refused = world.publish(b"b")
+    assert refused.error.code == "STORAGE_FULL"
+    world.until(lambda: world.leader() not in (None, former))
+    assert world.commit(b"c") == 1
+    world.until(in_sync(world, 3))
+    assert former.log_bytes(partition) == world.leader().log_bytes(partition)
+
+
+def test_only_the_leader_pauses_an_idle_partition(world):
+    world.create(auto_pause_ms=1_000)
+    for _ in range(10):
+        world.commit(b"a")
+        world.run(300)
+    assert not world.state().paused
+    world.run(2_500)
+    assert world.state().paused
+    world.publish_nats("s", b"wakes it up")
+    world.run(100)
+    assert not world.state().paused
+    assert world.leader().node.find_partition("s", 0).log.log_end_offset == 11
+
+
+def test_nobody_takes_over_from_a_damaged_leader_that_was_alone_in_sync(world):
+    partition = world.create(min_isr=1)
+    world.commit(b"a")
+    leader = world.leader()
+    for member in followers(world):
+        world.cut(member)
+    world.until(lambda: True)
+    leader.node.partitions[partition].go_offline("a bit flipped")
+    state = world.state()
+    world.run(500)
+    assert world.state().leader_epoch == state.leader_epoch

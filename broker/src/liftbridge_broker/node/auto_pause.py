@@ -44,7 +44,8 @@ class AutoPause:
         idle_ns = partition.options.auto_pause_ms * MILLISECOND_NS
         if not idle_ns or partition.is_paused:
             return False
-        is_held = (
+        # Only its leader knows whether a partition is idle.
+        is_held = not partition.is_led or (
             partition.options.auto_pause_disable_if_subscribers and len(partition.subscribers) > 0
         )
         due = Instant(partition.last_active + idle_ns)

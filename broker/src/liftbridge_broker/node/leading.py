@@ -48,9 +48,6 @@ from liftbridge_broker.storage.types import ReadNeed
 ANSWER_NS: Final = 1_000 * MILLISECOND_NS
 """Time without an answer after which the outcome of a proposal counts as unknown."""
 
-TAIL_BYTES: Final = 1024 * 1024
-"""Reads near the end of a log are done at once: what was appended a moment ago is in memory."""
-
 
 class LeadingHost(Protocol):
     """What a led partition asks of its owner."""
@@ -92,10 +89,6 @@ class LeadingHost(Protocol):
         """Read off the loop."""
         ...
 
-    def read_now(self, need: ReadNeed) -> bytes:
-        """Read at once; raises `FilesError`."""
-        ...
-
     def notify(self, leading: "Leading") -> None:
         """There is news for followers."""
         ...
@@ -124,6 +117,7 @@ class Leading:
         self._reading: set[BrokerId] = set()
         self._asked: IsrProposal | None = None
         self._asked_at = Instant(0)
+        self._declared_at = Instant(0)
 
     # -- for the sessions of followers --------------------------------------------------------
 
@@ -183,12 +177,9 @@ class Leading:
             reader = self._readers[replica] = log.batch_reader(offset)
         try:
             result = reader.read(bytes_max, log.log_end_offset)
-            while result.need is not None:
-                if not self._is_tail(result.need):
-                    self._read_later(replica, reader, result.need)
-                    return ()
-                reader.feed(self.host.read_now(result.need))
-                result = reader.read(bytes_max, log.log_end_offset)
+            if result.need is not None:
+                self._read_later(replica, reader, result.need)
+                return ()
         except CorruptionError as error:
             self.partition.on_corruption(error)
             return None
@@ -196,10 +187,6 @@ class Leading:
             self.partition.go_offline(error.text)
             return None
         return result.slices
-
-    def _is_tail(self, need: ReadNeed) -> bool:
-        last = self.partition.log.segments()[-1]
-        return need.position + TAIL_BYTES >= last.bytes
 
     def _read_later(self, replica: BrokerId, reader: BatchReader, need: ReadNeed) -> None:
         self._reading.add(replica)
@@ -252,8 +239,15 @@ class Leading:
             self.commit()
 
     def on_offline(self, reason: str) -> None:
-        """Its own log failed: others that have everything take over (L8, C12)."""
+        """Its own log failed: others that have everything take over (L8, C12).
+
+        Where nobody else is in sync an operator has to act.
+        """
         state = self.core.state
+        self._declared_at = self.host.now
+        self.host.watch(self)
+        if state.isr == (self.host.broker,):
+            return
         epoch = state.replica_epoch(self.host.broker)
         assert epoch is not None
         command = DeclareUnclean(
@@ -289,6 +283,8 @@ class Leading:
 
     def next_deadline(self) -> Instant | None:
         """When `propose_if_due` is to be called though nothing happens."""
+        if self.partition.offline_reason:
+            return Instant(self._declared_at + ANSWER_NS)
         due = self.core.next_deadline()
         if self._asked is None:
             return due
@@ -297,6 +293,10 @@ class Leading:
 
     def propose_if_due(self, now: Instant) -> None:
         """Ask for another in-sync set, if one is wanted (L5)."""
+        if self.partition.offline_reason:
+            if now - self._declared_at >= ANSWER_NS:
+                self.on_offline(self.partition.offline_reason)
+            return
         if self._asked is not None and now - self._asked_at >= ANSWER_NS:
             asked, self._asked = self._asked, None
             self.core.on_proposal_result(asked, ProposalOutcome.UNKNOWN, now)

@@ -352,10 +352,6 @@ class Node:
         """Have the timer called when this turn is over."""
         self._arm()
 
-    def read_now(self, need: ReadNeed) -> bytes:
-        """Read what is surely in memory; raises `FilesError`."""
-        return self.files.read(*need)
-
     def note_cut(self, partition: Partition) -> None:
         """The log of a follower was cut: publishers may have gone with its records."""
         self._cursors.pop(partition.partition_id, None)

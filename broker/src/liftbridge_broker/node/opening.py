@@ -88,6 +88,9 @@ def open_partition(
     )
     if reason:
         partition.go_offline(reason)
+    elif partition.is_replicated:
+        # Whether it may move the log start shows when it takes a role.
+        host.store.set_leader(partition_id, is_leader=False)
     return partition
 
 

@@ -67,10 +67,6 @@ class ReplicasHost(Protocol):
         """Read off the loop."""
         ...
 
-    def read_now(self, need: ReadNeed) -> bytes:
-        """Read at once; raises `FilesError`."""
-        ...
-
     def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
         """Give a command to the metadata."""
         ...

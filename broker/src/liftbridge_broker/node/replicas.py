@@ -8,7 +8,7 @@ after whatever the turn brought (replication protocol 1.6, 1.7, 1.15).
 from collections.abc import Callable
 from typing import Final
 
-from liftbridge_broker.controller.commands import Command
+from liftbridge_broker.controller.commands import Command, Leadership, Resign
 from liftbridge_broker.controller.state import (
     StreamState,
     effective_min_isr,
@@ -41,6 +41,9 @@ from liftbridge_broker.wire.peer_fetch import records_of
 
 LOOK_NS: Final = 50 * MILLISECOND_NS
 """Between two looks at partitions whose in-sync set or leader may be in trouble."""
+
+RESIGN_NS: Final = 10_000 * MILLISECOND_NS
+"""Between two attempts to hand over what a full disk cannot store."""
 
 NUMBER_MAX: Final = 1 << 62
 
@@ -78,6 +81,7 @@ class Replicas:
         self._refused: dict[PartitionId, Following] = {}
         self._is_due = False
         self._look_at: Instant | None = None
+        self._resign_at = Instant(0)
 
     # -- what the parts ask -------------------------------------------------------------------
 
@@ -112,10 +116,6 @@ class Replicas:
     def submit_read(self, need: ReadNeed, done: Callable[[bytes | LiftbridgeError], None]) -> None:
         """Read off the loop."""
         self.host.submit_read(need, done)
-
-    def read_now(self, need: ReadNeed) -> bytes:
-        """Read at once."""
-        return self.host.read_now(need)
 
     def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
         """Give a command to the metadata."""
@@ -191,6 +191,8 @@ class Replicas:
         elif state.leader is None:
             self.drop(partition, now)
             partition.follow(None)
+            if not partition.offline_reason:
+                self.store.set_leader(partition.partition_id, is_leader=False)
         else:
             self._follow(partition, stream, state, state.leader, now)
 
@@ -435,6 +437,7 @@ class Replicas:
     def on_timer(self, now: Instant) -> list[Silence]:
         """Do what is due; returns leaders that are to be reported."""
         silences: list[Silence] = []
+        self._resign_if_full(now)
         if self._look_at is not None and now >= self._look_at:
             self._look_at = None
             self._propose(now)
@@ -442,6 +445,25 @@ class Replicas:
             silences += self._silences(leader, session, now)
         self.flush(now)
         return silences
+
+    def _resign_if_full(self, now: Instant) -> None:
+        """Give up leaderships that others can take, when nothing more can be stored (L8)."""
+        if not self.store.is_full or now < self._resign_at:
+            return
+        self._resign_at = Instant(now + RESIGN_NS)
+        given_up = tuple(
+            Leadership(partition_id, leading.core.leader_epoch)
+            for partition_id, leading in self.leading.items()
+            if len(leading.core.state.isr) > 1
+        )
+        if given_up:
+            command = Resign(
+                broker=self.broker,
+                broker_epoch=self.broker_epoch,
+                partitions=given_up,
+                reason="storage full",
+            )
+            self.propose(command, now, _ignore)
 
     def _propose(self, now: Instant) -> None:
         """Look at the partitions whose in-sync set may have to change."""
@@ -513,3 +535,7 @@ class Replicas:
         """When a silent leader is to be looked at, again and again while it is silent."""
         first = Instant(session.heard_at + self._limits.follower.silence_ns)
         return max(first, Instant(self.now + LOOK_NS)) if first <= self.now else first
+
+
+def _ignore(_outcome: object) -> None:
+    """What came of it shows in the metadata."""
