@@ -100,6 +100,7 @@ class Core:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     leader_changes: int = 0
     elections: int = 0
+    _link: PeerLink = field(init=False)
     _new_token: _Tokens = field(default_factory=_Tokens)
 
     def open_store(self) -> None:
@@ -154,6 +155,7 @@ class Core:
         cluster_id = "" if beginning is None else beginning.cluster_id
         link = PeerLink(transport or NoPeers(), broker, self.incarnation_id, cluster_id)
         rng = SystemRandom()
+        self._link = link
         driver = self._open_metadata(link, rng, beginning)
         parts = None
         if transport is not None:
@@ -233,6 +235,11 @@ class Core:
             on_leader=self._on_leader,
             snapshot_entries=clustering.snapshot_threshold,
         )
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether something can be said to other brokers."""
+        return self._link.is_connected
 
     # -- metadata -----------------------------------------------------------------------------
 

@@ -41,6 +41,7 @@ PAUSE_NS: Final = 100 * MILLISECOND_NS
 
 HAND_OVER_NS: Final = 10 * SECOND_NS
 LEADERLESS_NS: Final = 5 * SECOND_NS
+SILENT_NS: Final = 1 * SECOND_NS
 TRANSFER_NS: Final = 1 * SECOND_NS
 
 
@@ -209,7 +210,7 @@ async def hand_over(core: Core) -> bool:
     """Controlled shutdown: others lead what this broker led, and know it.
 
     Bounded by `HAND_OVER_NS`; given up when no metadata leader is known for `LEADERLESS_NS`, as
-    when all brokers stop at once.
+    when all brokers stop at once, or when nothing can be said to others for `SILENT_NS`.
 
     Returns:
         Whether everything was handed over.
@@ -217,7 +218,7 @@ async def hand_over(core: Core) -> bool:
     cluster = core.node.cluster
     assert cluster is not None
     session = cluster.session
-    began = led = core.clock.now()
+    began = led = heard = core.clock.now()
     session.want_shutdown = True
     session.hurry(began)
     core.node.on_timer(began, core.clock.wall_ns())
@@ -225,7 +226,9 @@ async def hand_over(core: Core) -> bool:
         now = core.clock.now()
         if core.consensus.leader is not None:
             led = now
-        if now - began >= HAND_OVER_NS or now - led >= LEADERLESS_NS:
+        if core.is_connected:
+            heard = now
+        if now - began >= HAND_OVER_NS or now - led >= LEADERLESS_NS or now - heard >= SILENT_NS:
             break
         await _look_again(core)
     await _transfer(core)
@@ -245,11 +248,11 @@ async def _transfer(core: Core) -> None:
 
 
 def _successor(core: Core) -> BrokerId | None:
-    """The other voter that has come furthest, of brokers that are not fenced."""
+    """The other voter that has come furthest, of brokers that live and do not stop too."""
     brokers = core.node.state.brokers
     living = [
         (core.consensus.match(peer) or 0, BrokerId(peer.broker))
         for peer in core.consensus.voters
-        if peer != core.me and (known := brokers.get(BrokerId(peer.broker))) and not known.fenced
+        if peer != core.me and (known := brokers.get(BrokerId(peer.broker))) and known.can_lead
     ]
     return max(living)[1] if living else None
