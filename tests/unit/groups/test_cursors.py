@@ -17,6 +17,7 @@ from liftbridge_broker.groups.cursors import (
 )
 from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.wire.cursors import decode_cursor, encode_cursor
+from liftbridge_testkit.fuzzing import Fuzz
 
 
 def test_the_key_is_that_of_the_original() -> None:
@@ -68,6 +69,23 @@ def test_values_are_those_of_the_original() -> None:
 def test_what_is_no_cursor_is_corrupt() -> None:
     with pytest.raises(CorruptionError, match="value of a cursor"):
         decode_cursor(b"\x0a\xff")
+
+
+def test_no_value_does_more_than_be_corrupt(fuzz: Fuzz) -> None:
+    """Anyone may publish to the subject of `__cursors`."""
+    whole = encode_cursor(Cursor("foo", 3, "me", -1))
+    taken = 0
+    for random in fuzz.rounds(1, 100_000):
+        value = bytearray(whole[: random.randint(1, len(whole))])
+        for _ in range(random.randint(1, 3)):
+            value[random.randrange(len(value))] = random.randrange(256)
+        try:
+            found = decode_cursor(bytes(value))
+        except CorruptionError:
+            continue
+        assert decode_cursor(encode_cursor(found)) == found
+        taken += 1
+    assert fuzz.count // 100 < taken < fuzz.count
 
 
 def fed(index: CursorIndex, *cursors: tuple[bytes, int | None]) -> CursorIndex:

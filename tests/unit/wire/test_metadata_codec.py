@@ -54,6 +54,7 @@ from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, Unclea
 from liftbridge_broker.wire.metadata import decode_command, encode_command
 from liftbridge_broker.wire.snapshots import decode_state, encode_state
 from liftbridge_proto.internal.v1 import metadata_pb2 as pb
+from liftbridge_testkit.fuzzing import Fuzz
 
 FUZZ_COUNT = 100_000
 FOO = StreamName("foo")
@@ -467,11 +468,10 @@ def mutated(random: Random, data: bytes) -> bytes:
     return bytes(found)
 
 
-def test_no_bytes_make_the_decoder_of_commands_fail_otherwise() -> None:
-    random = Random(20)
+def test_no_bytes_make_the_decoder_of_commands_fail_otherwise(fuzz: Fuzz) -> None:
     samples = [encode_command(command) for command, _ in GOLDEN]
     taken = 0
-    for _ in range(FUZZ_COUNT):
+    for random in fuzz.rounds(20, FUZZ_COUNT):
         data = mutated(random, random.choice(samples))
         try:
             command = decode_command(data)
@@ -479,14 +479,13 @@ def test_no_bytes_make_the_decoder_of_commands_fail_otherwise() -> None:
             continue
         taken += 1
         assert encode_command(command) == data
-    assert 0 < taken < FUZZ_COUNT
+    assert 0 < taken < fuzz.count
 
 
-def test_no_bytes_make_the_decoder_of_snapshots_fail_otherwise() -> None:
-    random = Random(21)
+def test_no_bytes_make_the_decoder_of_snapshots_fail_otherwise(fuzz: Fuzz) -> None:
     sample = encode_state(sample_state())
     taken = 0
-    for _ in range(FUZZ_COUNT):
+    for random in fuzz.rounds(21, FUZZ_COUNT):
         data = mutated(random, sample)
         try:
             state = decode_state(data)
@@ -495,4 +494,4 @@ def test_no_bytes_make_the_decoder_of_snapshots_fail_otherwise() -> None:
         taken += 1
         # Not always `data`: what a version without clusters left out is written from now on.
         assert decode_state(encode_state(state)) == state
-    assert 0 < taken < FUZZ_COUNT
+    assert 0 < taken < fuzz.count

@@ -42,6 +42,7 @@ from liftbridge_broker.wire.peer_bodies import (
 )
 from liftbridge_broker.wire.peer_fetch import records_of
 from liftbridge_proto.internal.v1 import peer_pb2 as pb
+from liftbridge_testkit.fuzzing import Fuzz
 
 FUZZ_COUNT = 100_000
 A, B = BrokerId("a"), BrokerId("b")
@@ -134,12 +135,11 @@ def test_a_frame_with_any_bit_flipped_or_cut_anywhere_is_refused() -> None:
             decode(data[:length])
 
 
-def test_no_header_does_more_than_refuse() -> None:
+def test_no_header_does_more_than_refuse(fuzz: Fuzz) -> None:
     """The checksum is made right again, so that what is behind it is reached."""
-    random = Random(20261121)
     samples = [encode(header(body), b"tail")[12:-4] for body in BODIES]
     taken = 0
-    for _ in range(FUZZ_COUNT):
+    for random in fuzz.rounds(20261121, FUZZ_COUNT):
         data = bytearray(random.choice(samples))
         for _ in range(random.randint(1, 4)):
             place = random.randrange(len(data))
@@ -156,7 +156,7 @@ def test_no_header_does_more_than_refuse() -> None:
             continue
         assert decode(encode(found))[0] == found
         taken += 1
-    assert FUZZ_COUNT // 100 < taken < FUZZ_COUNT
+    assert fuzz.count // 100 < taken < fuzz.count
 
 
 def test_every_error_of_a_fetch_comes_back() -> None:

@@ -1,7 +1,5 @@
 """Messages of the metadata group as bytes: golden, whole, cut, fuzzed, held to their bounds."""
 
-from random import Random
-
 import pytest
 
 from liftbridge_broker.errors import WireError
@@ -24,6 +22,7 @@ from liftbridge_broker.wire.raft import (
     encode_message,
 )
 from liftbridge_proto.internal.v1 import raft_pb2 as pb
+from liftbridge_testkit.fuzzing import Fuzz
 
 FUZZ_COUNT = 100_000
 A, B = Peer(BrokerId("a"), "1"), Peer(BrokerId("b"), "2")
@@ -92,11 +91,10 @@ def test_cut_messages_are_refused_or_shorter_ones(message: Message) -> None:
         assert found != message or type(found) is type(message)
 
 
-def test_no_bytes_do_more_than_refuse() -> None:
-    random = Random(20261121)
+def test_no_bytes_do_more_than_refuse(fuzz: Fuzz) -> None:
     samples = [encode_message(message) for message, _ in GOLDEN]
     taken = 0
-    for _ in range(FUZZ_COUNT):
+    for random in fuzz.rounds(20261121, FUZZ_COUNT):
         data = bytearray(random.choice(samples))
         for _ in range(random.randint(1, 4)):
             place = random.randrange(len(data))
@@ -113,7 +111,7 @@ def test_no_bytes_do_more_than_refuse() -> None:
             continue
         assert decode_message(encode_message(found)) == found
         taken += 1
-    assert FUZZ_COUNT // 100 < taken < FUZZ_COUNT
+    assert fuzz.count // 100 < taken < fuzz.count
 
 
 def sound() -> pb.RaftMessage:
