@@ -10,8 +10,10 @@
 other modules are internal.
 """
 
-from liftbridge_client import events
+from liftbridge_client import admin_model, events
+from liftbridge_client.admin_model import Member, PartitionName
 from liftbridge_client.aio import Client, Publisher, Stream, Streams, Subscription, connect
+from liftbridge_client.aio.admin import AdminClient, connect_admin
 from liftbridge_client.aio.listening import Events
 from liftbridge_client.aio.publisher import Outgoing
 from liftbridge_client.aio.session import ClientStats
@@ -64,10 +66,12 @@ from liftbridge_client.sync import (
     SyncSubscription,
     connect_sync,
 )
+from liftbridge_client.sync.admin import SyncAdminClient, connect_admin_sync
 
 __all__ = [
     "Ack",
     "AckTimeoutError",
+    "AdminClient",
     "AlreadyExistsError",
     "BrokerInfo",
     "CallTimeoutError",
@@ -84,6 +88,7 @@ __all__ = [
     "InvalidRequestError",
     "JsonCodec",
     "LiftbridgeError",
+    "Member",
     "Message",
     "MessageBatch",
     "Metadata",
@@ -92,6 +97,7 @@ __all__ = [
     "Outgoing",
     "PartitionBounds",
     "PartitionInfo",
+    "PartitionName",
     "ProtobufCodec",
     "PublishResult",
     "Publisher",
@@ -107,6 +113,7 @@ __all__ = [
     "StreamSettings",
     "Streams",
     "Subscription",
+    "SyncAdminClient",
     "SyncClient",
     "SyncEvents",
     "SyncPublisher",
@@ -118,8 +125,11 @@ __all__ = [
     "TooLargeError",
     "UnimplementedError",
     "UsageError",
+    "admin_model",
     "by_key",
     "connect",
+    "connect_admin",
+    "connect_admin_sync",
     "connect_sync",
     "events",
     "round_robin",

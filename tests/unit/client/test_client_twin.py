@@ -14,6 +14,7 @@ TWINS = [
     (lb.Publisher, lb.SyncPublisher),
     (lb.Subscription, lb.SyncSubscription),
     (lb.Events, lb.SyncEvents),
+    (lb.AdminClient, lb.SyncAdminClient),
 ]
 RENAMED = {
     "aclose": "close",

@@ -1,0 +1,392 @@
+"""What operators are told: values of the Admin calls. Ends of logs are exclusive."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Final, Literal, NamedTuple
+
+from liftbridge_proto.ext.v1 import admin_pb2
+
+Role = Literal["leader", "voter", "learner", ""]
+
+_ROLES: Final[dict[int, Role]] = {
+    admin_pb2.BrokerDescription.ROLE_LEADER: "leader",
+    admin_pb2.BrokerDescription.ROLE_VOTER: "voter",
+    admin_pb2.BrokerDescription.ROLE_LEARNER: "learner",
+}
+
+
+class PartitionName(NamedTuple):
+    """A partition of a stream."""
+
+    stream: str
+    partition: int
+
+
+class Member(NamedTuple):
+    """A member of the metadata group: a broker with its data directory."""
+
+    broker: str
+    data_dir_id: str
+
+
+class Identity(NamedTuple):
+    """Who a broker is; without a cluster it has no cluster id and no metadata."""
+
+    broker: str
+    data_dir_id: str
+    cluster_id: str
+    has_metadata: bool
+    is_retired: bool
+    start_id: str
+    metadata_leader: str
+
+
+class MemberStatus(NamedTuple):
+    """A member of the metadata group; only the group's leader tells `match_index`."""
+
+    broker: str
+    data_dir_id: str
+    is_voter: bool
+    is_leader: bool
+    is_alive: bool
+    match_index: int | None
+
+
+class ClusterStatus(NamedTuple):
+    """The metadata group and the rules in force."""
+
+    cluster_id: str
+    metadata_leader: str
+    term: int
+    applied_index: int
+    applied_hash: int
+    feature_level: int
+    feature_level_available: int
+    members: Sequence[MemberStatus]
+
+
+class BrokerDescription(NamedTuple):
+    """A broker: its place in the metadata group, its session, its load.
+
+    `applied_index` is the metadata index it told last, `None` where that is not known.
+    """
+
+    broker: str
+    role: Role
+    host: str
+    port: int
+    zone: str
+    version: str
+    feature_level: int
+    start_id: str
+    data_dir_id: str
+    broker_epoch: int
+    is_fenced: bool
+    is_cordoned: bool
+    is_draining: bool
+    is_stopping: bool
+    replicas: int
+    leaders: int
+    out_of_sync: int
+    applied_index: int | None
+
+
+class BrokerStatus(NamedTuple):
+    """What a broker knows of itself: links, disk, configuration.
+
+    `offline` are partitions it does not serve, with the reason; `certificates` are SHA-256 of the
+    files by the settings that name them.
+    """
+
+    broker: str
+    version: str
+    time: datetime
+    configuration_hash: str
+    restart_needed: Sequence[str]
+    is_nats_connected: bool
+    are_peers_connected: bool
+    is_disk_full: bool
+    free_bytes: int
+    log_bytes: int
+    replicas: int
+    leaders: int
+    offline: dict[str, str]
+    certificates: dict[str, str]
+
+
+class ReplicaStatus(NamedTuple):
+    """A replica; `None` for what the broker that answers does not know."""
+
+    broker: str
+    replica_epoch: int
+    is_in_sync: bool
+    log_end: int | None
+    high_watermark: int | None
+    flushed: int | None
+    lag_ms: int | None
+
+
+class PartitionStatus(NamedTuple):
+    """A partition as the metadata have it, with its replicas."""
+
+    stream: str
+    partition: int
+    stream_id: int
+    leader: str
+    leader_epoch: int
+    partition_epoch: int
+    isr: Sequence[str]
+    elr: Sequence[str]
+    last_known_elr: Sequence[str]
+    min_isr: int
+    is_recovering: bool
+    unclean_epoch: int
+    is_paused: bool
+    is_readonly: bool
+    target: Sequence[str]
+    replicas: Sequence[ReplicaStatus]
+
+
+class Blocker(NamedTuple):
+    """Something that stands against a restart, or is missing after it; `stream` may be empty."""
+
+    kind: str
+    stream: str
+    partition: int
+    brokers: Sequence[str]
+    text: str
+
+
+class RestartCheck(NamedTuple):
+    """Whether a broker may be restarted; `token` is empty when it may not."""
+
+    token: bytes
+    expires: datetime | None
+    blockers: Sequence[Blocker]
+    accepted: Sequence[Blocker]
+    partitions: int
+    leaders: int
+
+
+class RestartVerification(NamedTuple):
+    """Whether a broker is back with everything that its token recorded."""
+
+    is_complete: bool
+    blockers: Sequence[Blocker]
+    partitions: int
+    excluded: int
+
+
+class PartitionOutcome(NamedTuple):
+    """What became of one partition of a list; `code` and `text` are empty when it was done."""
+
+    stream: str
+    partition: int
+    code: str
+    text: str
+
+
+class Election(NamedTuple):
+    """A leader from now on."""
+
+    leader: str
+    leader_epoch: int
+    partition_epoch: int
+
+
+class Reassignment(NamedTuple):
+    """A move that is under way."""
+
+    stream: str
+    partition: int
+    replicas: Sequence[str]
+    target: Sequence[str]
+    adding: Sequence[str]
+    removing: Sequence[str]
+    caught_up: Sequence[str]
+    partition_epoch: int
+
+
+def identity_of(found: admin_pb2.IdentityResponse) -> Identity:
+    """From the wire."""
+    return Identity(
+        found.broker,
+        found.data_dir_id,
+        found.cluster_id,
+        found.has_metadata,
+        found.is_retired,
+        found.start_id,
+        found.metadata_leader,
+    )
+
+
+def cluster_of(found: admin_pb2.ClusterStatusResponse) -> ClusterStatus:
+    """From the wire."""
+    members = tuple(
+        MemberStatus(
+            one.member.broker,
+            one.member.data_dir_id,
+            one.is_voter,
+            one.is_leader,
+            one.is_alive,
+            one.match_index if one.HasField("match_index") else None,
+        )
+        for one in found.members
+    )
+    return ClusterStatus(
+        found.cluster_id,
+        found.metadata_leader,
+        found.term,
+        found.applied_index,
+        found.applied_hash,
+        found.feature_level,
+        found.feature_level_available,
+        members,
+    )
+
+
+def broker_of(one: admin_pb2.BrokerDescription) -> BrokerDescription:
+    """From the wire."""
+    return BrokerDescription(
+        one.broker,
+        _ROLES.get(one.role, ""),
+        one.host,
+        one.port,
+        one.zone,
+        one.version,
+        one.feature_level,
+        one.start_id,
+        one.data_dir_id,
+        one.broker_epoch,
+        one.is_fenced,
+        one.is_cordoned,
+        one.is_draining,
+        one.is_stopping,
+        one.replicas,
+        one.leaders,
+        one.out_of_sync,
+        one.applied_index if one.HasField("applied_index") else None,
+    )
+
+
+def status_of(found: admin_pb2.BrokerStatusResponse) -> BrokerStatus:
+    """From the wire."""
+    return BrokerStatus(
+        found.broker,
+        found.version,
+        _time(found.time),
+        found.configuration_hash,
+        tuple(found.restart_needed),
+        found.is_nats_connected,
+        found.are_peers_connected,
+        found.is_disk_full,
+        found.free_bytes,
+        found.log_bytes,
+        found.replicas,
+        found.leaders,
+        {f"{one.partition.stream}/{one.partition.partition}": one.reason for one in found.offline},
+        {one.setting: one.fingerprint for one in found.certificates},
+    )
+
+
+def partition_of(one: admin_pb2.PartitionStatus) -> PartitionStatus:
+    """From the wire."""
+    return PartitionStatus(
+        one.partition.stream,
+        one.partition.partition,
+        one.stream_id,
+        one.leader,
+        one.leader_epoch,
+        one.partition_epoch,
+        tuple(one.isr),
+        tuple(one.elr),
+        tuple(one.last_known_elr),
+        one.min_isr,
+        one.is_recovering,
+        one.unclean_epoch,
+        one.is_paused,
+        one.is_readonly,
+        tuple(one.target),
+        tuple(_replica_of(replica) for replica in one.replicas),
+    )
+
+
+def _replica_of(one: admin_pb2.ReplicaStatus) -> ReplicaStatus:
+    return ReplicaStatus(
+        one.broker,
+        one.replica_epoch,
+        one.is_in_sync,
+        one.log_end if one.HasField("log_end") else None,
+        one.high_watermark if one.HasField("high_watermark") else None,
+        one.flushed if one.HasField("flushed") else None,
+        one.lag_ms if one.HasField("lag_ms") else None,
+    )
+
+
+def check_of(found: admin_pb2.CheckRestartResponse) -> RestartCheck:
+    """From the wire."""
+    return RestartCheck(
+        found.token,
+        _time(found.expires) if found.token else None,
+        _blockers(found.blockers),
+        _blockers(found.accepted),
+        found.partitions,
+        found.leaders,
+    )
+
+
+def verification_of(found: admin_pb2.VerifyRestartResponse) -> RestartVerification:
+    """From the wire."""
+    return RestartVerification(
+        found.is_complete, _blockers(found.blockers), found.partitions, found.excluded
+    )
+
+
+def _blockers(found: Iterable[admin_pb2.RestartBlocker]) -> tuple[Blocker, ...]:
+    return tuple(
+        Blocker(
+            _kind(one.kind),
+            one.partition.stream,
+            one.partition.partition,
+            tuple(one.brokers),
+            one.text,
+        )
+        for one in found
+    )
+
+
+def _kind(number: int) -> str:
+    """Name of a kind of blocker; one of a later version by its number."""
+    known = admin_pb2.RestartBlocker.Kind.DESCRIPTOR.values_by_number.get(number)
+    return f"kind-{number}" if known is None else known.name.removeprefix("KIND_").lower()
+
+
+def outcomes_of(found: Iterable[admin_pb2.PartitionOutcome]) -> tuple[PartitionOutcome, ...]:
+    """From the wire."""
+    return tuple(
+        PartitionOutcome(one.partition.stream, one.partition.partition, one.code, one.text)
+        for one in found
+    )
+
+
+def reassignments_of(
+    found: Iterable[admin_pb2.Reassignment],
+) -> tuple[Reassignment, ...]:
+    """From the wire."""
+    return tuple(
+        Reassignment(
+            one.partition.stream,
+            one.partition.partition,
+            tuple(one.replicas),
+            tuple(one.target),
+            tuple(one.adding),
+            tuple(one.removing),
+            tuple(one.caught_up),
+            one.partition_epoch,
+        )
+        for one in found
+    )
+
+
+def _time(nanoseconds: int) -> datetime:
+    return datetime.fromtimestamp(nanoseconds / 1e9, UTC)

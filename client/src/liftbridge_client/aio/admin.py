@@ -1,0 +1,443 @@
+"""The client of operators: Admin of every broker, the one that can answer found by itself."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from google.protobuf.message import Message as ProtoMessage
+
+from liftbridge_client import admin_model as model
+from liftbridge_client.aio.listening import Hub
+from liftbridge_client.core.addresses import ADMIN_PORT, parse_addresses
+from liftbridge_client.errors import (
+    ClosedError,
+    FailedPreconditionError,
+    LiftbridgeError,
+    NotFoundError,
+    RetriableError,
+)
+from liftbridge_client.model import TlsFiles
+from liftbridge_client.transport import Method, Transport
+from liftbridge_proto.ext.v1 import admin_pb2
+
+_Response = TypeVar("_Response", bound=ProtoMessage)
+
+_ELSEWHERE: Final = "does not lead the metadata group"
+_WAIT_FIRST_SECONDS: Final = 0.05
+_WAIT_MAX_SECONDS: Final = 1.0
+
+
+def connect_admin(
+    servers: str,
+    *,
+    tls: TlsFiles | None = None,
+    timeout: timedelta = timedelta(seconds=5),
+    retry_time: timedelta = timedelta(seconds=10),
+) -> "AdminClient":
+    """A client for operators, to be entered with `async with`; nothing happens before.
+
+    Args:
+        servers: Admin addresses `host:port`, with commas; best those of all brokers.
+        tls: TLS of the connections; `None` is plaintext.
+        timeout: How long a single call may take.
+        retry_time: How long a call that met absent brokers or no leader is made again.
+
+    Raises:
+        UsageError: An address is malformed.
+    """
+    return AdminClient(
+        parse_addresses(servers, ADMIN_PORT), tls=tls, timeout=timeout, retry_time=retry_time
+    )
+
+
+class AdminClient:
+    """Admin of a cluster; made by `connect_admin`.
+
+    What any broker can answer is asked of the first address that answers. What only one can, the
+    leader of the metadata group or a broker by name, is asked of that one, which must be among the
+    addresses.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        *,
+        tls: TlsFiles | None,
+        timeout: timedelta,
+        retry_time: timedelta,
+    ) -> None:
+        self._addresses = tuple(addresses)
+        self._tls = tls
+        self._timeout = timeout.total_seconds()
+        self._retry = retry_time.total_seconds()
+        self._transport: Transport | None = None
+
+    async def __aenter__(self) -> Self:
+        """Read the TLS files; connections are made when they are needed.
+
+        Raises:
+            UsageError: A file cannot be read.
+        """
+        transport = Transport(self._tls, Hub())
+        transport.open()
+        self._transport = transport
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            await transport.close()
+
+    # -- looking --------------------------------------------------------------------------------
+
+    async def identities(self) -> dict[str, model.Identity]:
+        """Who is behind each address; addresses that do not answer are left out."""
+        answers = await asyncio.gather(
+            *(self._identity(address) for address in self._addresses), return_exceptions=True
+        )
+        found: dict[str, model.Identity] = {}
+        for address, answer in zip(self._addresses, answers, strict=True):
+            if isinstance(answer, model.Identity):
+                found[address] = answer
+            elif not isinstance(answer, LiftbridgeError):
+                raise answer
+        return found
+
+    async def cluster(self, *, from_leader: bool = True) -> model.ClusterStatus:
+        """The metadata group; only its leader tells how far its members are."""
+        request = admin_pb2.ClusterStatusRequest(needs_leader=from_leader)
+        return model.cluster_of(
+            await self._call("ClusterStatus", request, admin_pb2.ClusterStatusResponse)
+        )
+
+    async def brokers(self, *, from_leader: bool = True) -> Sequence[model.BrokerDescription]:
+        """All brokers, sorted by name; only the metadata leader tells how far each has applied."""
+        response = await self._call(
+            "ListBrokers",
+            admin_pb2.ListBrokersRequest(is_confirmed=True),
+            admin_pb2.ListBrokersResponse,
+            find=self._leader if from_leader else None,
+        )
+        return tuple(model.broker_of(one) for one in response.brokers)
+
+    async def broker_status(self, broker: str) -> model.BrokerStatus:
+        """What a broker knows of itself."""
+        response = await self._call(
+            "BrokerStatus",
+            admin_pb2.BrokerStatusRequest(),
+            admin_pb2.BrokerStatusResponse,
+            find=partial(self._address_of, broker),
+        )
+        return model.status_of(response)
+
+    async def partitions(
+        self,
+        *streams: str,
+        broker: str = "",
+        only_degraded: bool = False,
+        seen_by: str = "",
+    ) -> AsyncGenerator[model.PartitionStatus, None]:
+        """Partitions in order of creation.
+
+        Args:
+            streams: Their streams; all by default.
+            broker: Only those with a replica on this broker.
+            only_degraded: Only those without leader or with replicas out of sync.
+            seen_by: Broker to ask, whose own ends of logs are told then; empty for any.
+        """
+        find = partial(self._address_of, seen_by) if seen_by else None
+        token = 0
+        while True:
+            request = admin_pb2.ListPartitionsRequest(
+                streams=streams, broker=broker, only_degraded=only_degraded, page_token=token
+            )
+            response = await self._call(
+                "ListPartitions", request, admin_pb2.ListPartitionsResponse, find=find
+            )
+            for one in response.partitions:
+                yield model.partition_of(one)
+            token = response.next_page_token
+            if not token:
+                return
+
+    async def reassignments(self) -> Sequence[model.Reassignment]:
+        """Reassignments under way."""
+        request = admin_pb2.ListReassignmentsRequest()
+        response = await self._call(
+            "ListReassignments", request, admin_pb2.ListReassignmentsResponse
+        )
+        return model.reassignments_of(response.reassignments)
+
+    # -- restarts -------------------------------------------------------------------------------
+
+    async def check_restart(
+        self,
+        broker: str,
+        *,
+        needs_full_isr: bool = True,
+        allow_unavailable: bool = False,
+        valid: timedelta = timedelta(minutes=1),
+    ) -> model.RestartCheck:
+        """Ask whether a broker may be restarted now.
+
+        Args:
+            broker: The broker.
+            needs_full_isr: Whether all other replicas must be in sync; else their minimum.
+            allow_unavailable: Accept partitions with one replica, and a group without majority.
+            valid: How long the token holds, 1 s to 10 min.
+        """
+        gate = admin_pb2.RESTART_GATE_UNSPECIFIED
+        request = admin_pb2.CheckRestartRequest(
+            broker=broker,
+            gate=gate if needs_full_isr else admin_pb2.RESTART_GATE_MIN_ISR,
+            allow_unavailable=allow_unavailable,
+            valid_ms=valid // timedelta(milliseconds=1),
+        )
+        response = await self._call(
+            "CheckRestart",
+            request,
+            admin_pb2.CheckRestartResponse,
+            find=partial(self._address_of, broker),
+        )
+        return model.check_of(response)
+
+    async def verify_restart(self, broker: str, token: bytes) -> model.RestartVerification:
+        """Ask whether a broker is back with everything that its token recorded."""
+        response = await self._call(
+            "VerifyRestart",
+            admin_pb2.VerifyRestartRequest(token=token),
+            admin_pb2.VerifyRestartResponse,
+            find=partial(self._address_of, broker),
+        )
+        return model.verification_of(response)
+
+    # -- brokers --------------------------------------------------------------------------------
+
+    async def cordon(self, broker: str, *, drain: bool = False) -> int:
+        """Place no new replicas on a broker, with `drain` move its own away; how many it has."""
+        request = admin_pb2.CordonBrokerRequest(broker=broker, is_draining=drain)
+        response = await self._call("CordonBroker", request, admin_pb2.CordonBrokerResponse)
+        return response.replicas
+
+    async def uncordon(self, broker: str) -> None:
+        """End the cordon and the drain of a broker."""
+        request = admin_pb2.UncordonBrokerRequest(broker=broker)
+        await self._call("UncordonBroker", request, admin_pb2.UncordonBrokerResponse)
+
+    async def remove_broker(self, broker: str, *, broker_epoch: int = 0) -> None:
+        """Forget a stopped broker without replicas, in this session of it or its present one."""
+        request = admin_pb2.RemoveBrokerRequest(broker=broker, broker_epoch=broker_epoch)
+        await self._call("RemoveBroker", request, admin_pb2.RemoveBrokerResponse)
+
+    async def set_feature_level(self, level: int) -> None:
+        """Put newer rules into force; there is no way back."""
+        request = admin_pb2.SetFeatureLevelRequest(feature_level=level)
+        await self._call("SetFeatureLevel", request, admin_pb2.SetFeatureLevelResponse)
+
+    # -- partitions -----------------------------------------------------------------------------
+
+    async def transfer_leadership(
+        self, *partitions: model.PartitionName, from_broker: str = "", to: str = ""
+    ) -> Sequence[model.PartitionOutcome]:
+        """Hand over the listed partitions, or up to 1,000 that a broker leads, to a replica."""
+        request = admin_pb2.TransferLeadershipRequest(
+            partitions=_refs(partitions), to=to, **{"from": from_broker}
+        )
+        response = await self._call(
+            "TransferLeadership", request, admin_pb2.TransferLeadershipResponse
+        )
+        return model.outcomes_of(response.outcomes)
+
+    async def elect_preferred(
+        self, *partitions: model.PartitionName
+    ) -> Sequence[model.PartitionOutcome]:
+        """Elect the first replica of partitions; by default up to 1,000 that can change."""
+        request = admin_pb2.ElectPreferredRequest(partitions=_refs(partitions))
+        response = await self._call("ElectPreferred", request, admin_pb2.ElectPreferredResponse)
+        return model.outcomes_of(response.outcomes)
+
+    async def elect_unclean(
+        self, partition: model.PartitionName, broker: str, *, partition_epoch: int
+    ) -> model.Election:
+        """Elect a replica that may lack acknowledged records; the epoch says what was seen."""
+        request = admin_pb2.ElectUncleanRequest(
+            partition=_ref(partition), broker=broker, partition_epoch=partition_epoch
+        )
+        response = await self._call("ElectUnclean", request, admin_pb2.ElectUncleanResponse)
+        return model.Election(response.leader, response.leader_epoch, response.partition_epoch)
+
+    async def start_reassignment(
+        self, partition: model.PartitionName, target: Sequence[str], *, partition_epoch: int = 0
+    ) -> int:
+        """Move a partition to these brokers, the preferred leader first; its new epoch."""
+        request = admin_pb2.StartReassignmentRequest(
+            partition=_ref(partition), target=target, partition_epoch=partition_epoch
+        )
+        response = await self._call(
+            "StartReassignment", request, admin_pb2.StartReassignmentResponse
+        )
+        return response.partition_epoch
+
+    async def cancel_reassignment(
+        self, partition: model.PartitionName, *, partition_epoch: int = 0, is_unclean: bool = False
+    ) -> int:
+        """Give up the reassignment of a partition; its new epoch."""
+        request = admin_pb2.CancelReassignmentRequest(
+            partition=_ref(partition), partition_epoch=partition_epoch, is_unclean=is_unclean
+        )
+        response = await self._call(
+            "CancelReassignment", request, admin_pb2.CancelReassignmentResponse
+        )
+        return response.partition_epoch
+
+    # -- the metadata group ---------------------------------------------------------------------
+
+    async def bootstrap(self, cluster_id: str, members: Sequence[model.Member]) -> None:
+        """Found a cluster: tell every listed broker, all of which must be among the addresses."""
+        request = admin_pb2.BootstrapRequest(
+            cluster_id=cluster_id, members=[_member(one) for one in members]
+        )
+        for member in members:
+            find = partial(self._address_of, member.broker)
+            await self._call("Bootstrap", request, admin_pb2.BootstrapResponse, find=find)
+
+    async def transfer_metadata_leadership(self, to: str = "") -> str:
+        """Hand the leadership of the metadata group to a voter; who was asked to take it."""
+        request = admin_pb2.TransferMetadataLeadershipRequest(to=to)
+        response = await self._call(
+            "TransferMetadataLeadership", request, admin_pb2.TransferMetadataLeadershipResponse
+        )
+        return response.to
+
+    async def add_learner(self, member: model.Member) -> None:
+        """Add a member without a vote."""
+        request = admin_pb2.AddLearnerRequest(member=_member(member))
+        await self._call("AddLearner", request, admin_pb2.AddLearnerResponse)
+
+    async def promote_learner(self, member: model.Member) -> None:
+        """Give a learner that has caught up a vote."""
+        request = admin_pb2.PromoteLearnerRequest(member=_member(member))
+        await self._call("PromoteLearner", request, admin_pb2.PromoteLearnerResponse)
+
+    async def remove_member(self, member: model.Member) -> None:
+        """Remove a member from the metadata group."""
+        request = admin_pb2.RemoveMemberRequest(member=_member(member))
+        await self._call("RemoveMember", request, admin_pb2.RemoveMemberResponse)
+
+    # -- calls ----------------------------------------------------------------------------------
+
+    async def _identity(self, address: str) -> model.Identity:
+        response = await self._once(
+            address, "Identity", admin_pb2.IdentityRequest(), admin_pb2.IdentityResponse
+        )
+        return model.identity_of(response)
+
+    async def _once(
+        self, address: str, name: str, request: ProtoMessage, response: type[_Response]
+    ) -> _Response:
+        if self._transport is None:
+            raise ClosedError(
+                "the client is not open: use it inside `async with connect_admin(...)`"
+            )
+        method: Method[Any, _Response] = Method(
+            f"/liftbridge.ext.v1.Admin/{name}", type(request), response
+        )
+        return await self._transport.unary(address, method, request, self._timeout)
+
+    async def _call(
+        self,
+        name: str,
+        request: ProtoMessage,
+        response: type[_Response],
+        *,
+        find: Callable[[], Awaitable[str]] | None = None,
+    ) -> _Response:
+        """Call the broker that `find` tells the address of, or any, again while that may help."""
+        loop = asyncio.get_running_loop()
+        end, wait = loop.time() + self._retry, _WAIT_FIRST_SECONDS
+        while True:
+            try:
+                if find is not None:
+                    return await self._once(await find(), name, request, response)
+                return await self._anywhere(name, request, response)
+            except RetriableError:
+                if loop.time() + wait >= end:
+                    raise
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, _WAIT_MAX_SECONDS)
+
+    async def _anywhere(
+        self, name: str, request: ProtoMessage, response: type[_Response]
+    ) -> _Response:
+        """Each address once, until one answers; the metadata leader when that one must."""
+        last: RetriableError | None = None
+        for address in self._addresses:
+            try:
+                return await self._once(address, name, request, response)
+            except RetriableError as error:
+                last = error
+            except FailedPreconditionError as error:
+                if _ELSEWHERE not in error.server_text:
+                    raise
+                return await self._once(await self._leader(), name, request, response)
+        assert last is not None
+        raise last
+
+    async def _leader(self) -> str:
+        """Address of the metadata leader, by what most brokers say.
+
+        Raises:
+            RetriableError: Nobody knows it, or it is not among the addresses.
+        """
+        found = await self.identities()
+        named = [one.metadata_leader for one in found.values() if one.metadata_leader]
+        if not named:
+            raise RetriableError("no broker answers that knows the leader of the metadata group")
+        leader = max(sorted(set(named)), key=named.count)
+        for address, one in found.items():
+            if one.broker == leader:
+                return address
+        raise RetriableError(
+            f"broker {leader} leads the metadata group and is behind none of the addresses"
+        )
+
+    async def _address_of(self, broker: str) -> str:
+        """Address of a broker.
+
+        Raises:
+            NotFoundError: All addresses answer, and it is behind none.
+            RetriableError: It may be behind one that does not answer.
+        """
+        found = await self.identities()
+        for address, one in found.items():
+            if one.broker == broker:
+                return address
+        known = ", ".join(sorted(one.broker for one in found.values())) or "nobody"
+        text = f"broker {broker!r} is behind none of the addresses, {known} is"
+        if len(found) == len(self._addresses):
+            raise NotFoundError(text)
+        raise RetriableError(text)
+
+
+def _ref(partition: model.PartitionName) -> admin_pb2.PartitionRef:
+    return admin_pb2.PartitionRef(stream=partition.stream, partition=partition.partition)
+
+
+def _refs(partitions: Sequence[model.PartitionName]) -> list[admin_pb2.PartitionRef]:
+    return [_ref(one) for one in partitions]
+
+
+def _member(member: model.Member) -> admin_pb2.Member:
+    return admin_pb2.Member(broker=member.broker, data_dir_id=member.data_dir_id)

@@ -1,0 +1,187 @@
+"""The client of operators, blocking."""
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+from liftbridge_client import admin_model as model
+from liftbridge_client.aio.admin import AdminClient, connect_admin
+from liftbridge_client.model import TlsFiles
+from liftbridge_client.sync.portal import Portal
+
+
+def connect_admin_sync(
+    servers: str,
+    *,
+    tls: TlsFiles | None = None,
+    timeout: timedelta = timedelta(seconds=5),
+    retry_time: timedelta = timedelta(seconds=10),
+) -> "SyncAdminClient":
+    """As `connect_admin`, to be entered with `with`."""
+    client = connect_admin(servers, tls=tls, timeout=timeout, retry_time=retry_time)
+    return SyncAdminClient(client)
+
+
+class SyncAdminClient:
+    """As `AdminClient`; one thread runs its event loop while it is open."""
+
+    def __init__(self, client: AdminClient) -> None:
+        self._client = client
+        self._portal = Portal()
+
+    def __enter__(self) -> Self:
+        """As of `AdminClient`."""
+        self._portal.open()
+        try:
+            self._portal.run(self._client.__aenter__())
+        except BaseException:
+            self._portal.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """As `AdminClient.aclose`, and end the thread; may be called twice."""
+        if self._portal.is_open:
+            try:
+                self._portal.run(self._client.aclose())
+            finally:
+                self._portal.close()
+
+    def identities(self) -> dict[str, model.Identity]:
+        """As `AdminClient.identities`."""
+        return self._portal.run(self._client.identities())
+
+    def cluster(self, *, from_leader: bool = True) -> model.ClusterStatus:
+        """As `AdminClient.cluster`."""
+        return self._portal.run(self._client.cluster(from_leader=from_leader))
+
+    def brokers(self, *, from_leader: bool = True) -> Sequence[model.BrokerDescription]:
+        """As `AdminClient.brokers`."""
+        return self._portal.run(self._client.brokers(from_leader=from_leader))
+
+    def broker_status(self, broker: str) -> model.BrokerStatus:
+        """As `AdminClient.broker_status`."""
+        return self._portal.run(self._client.broker_status(broker))
+
+    def partitions(
+        self,
+        *streams: str,
+        broker: str = "",
+        only_degraded: bool = False,
+        seen_by: str = "",
+    ) -> Iterator[model.PartitionStatus]:
+        """As `AdminClient.partitions`."""
+        return self._portal.iterate(
+            self._client.partitions(
+                *streams, broker=broker, only_degraded=only_degraded, seen_by=seen_by
+            )
+        )
+
+    def reassignments(self) -> Sequence[model.Reassignment]:
+        """As `AdminClient.reassignments`."""
+        return self._portal.run(self._client.reassignments())
+
+    def check_restart(
+        self,
+        broker: str,
+        *,
+        needs_full_isr: bool = True,
+        allow_unavailable: bool = False,
+        valid: timedelta = timedelta(minutes=1),
+    ) -> model.RestartCheck:
+        """As `AdminClient.check_restart`."""
+        return self._portal.run(
+            self._client.check_restart(
+                broker,
+                needs_full_isr=needs_full_isr,
+                allow_unavailable=allow_unavailable,
+                valid=valid,
+            )
+        )
+
+    def verify_restart(self, broker: str, token: bytes) -> model.RestartVerification:
+        """As `AdminClient.verify_restart`."""
+        return self._portal.run(self._client.verify_restart(broker, token))
+
+    def cordon(self, broker: str, *, drain: bool = False) -> int:
+        """As `AdminClient.cordon`."""
+        return self._portal.run(self._client.cordon(broker, drain=drain))
+
+    def uncordon(self, broker: str) -> None:
+        """As `AdminClient.uncordon`."""
+        self._portal.run(self._client.uncordon(broker))
+
+    def remove_broker(self, broker: str, *, broker_epoch: int = 0) -> None:
+        """As `AdminClient.remove_broker`."""
+        self._portal.run(self._client.remove_broker(broker, broker_epoch=broker_epoch))
+
+    def set_feature_level(self, level: int) -> None:
+        """As `AdminClient.set_feature_level`."""
+        self._portal.run(self._client.set_feature_level(level))
+
+    def transfer_leadership(
+        self, *partitions: model.PartitionName, from_broker: str = "", to: str = ""
+    ) -> Sequence[model.PartitionOutcome]:
+        """As `AdminClient.transfer_leadership`."""
+        return self._portal.run(
+            self._client.transfer_leadership(*partitions, from_broker=from_broker, to=to)
+        )
+
+    def elect_preferred(self, *partitions: model.PartitionName) -> Sequence[model.PartitionOutcome]:
+        """As `AdminClient.elect_preferred`."""
+        return self._portal.run(self._client.elect_preferred(*partitions))
+
+    def elect_unclean(
+        self, partition: model.PartitionName, broker: str, *, partition_epoch: int
+    ) -> model.Election:
+        """As `AdminClient.elect_unclean`."""
+        return self._portal.run(
+            self._client.elect_unclean(partition, broker, partition_epoch=partition_epoch)
+        )
+
+    def start_reassignment(
+        self, partition: model.PartitionName, target: Sequence[str], *, partition_epoch: int = 0
+    ) -> int:
+        """As `AdminClient.start_reassignment`."""
+        return self._portal.run(
+            self._client.start_reassignment(partition, target, partition_epoch=partition_epoch)
+        )
+
+    def cancel_reassignment(
+        self, partition: model.PartitionName, *, partition_epoch: int = 0, is_unclean: bool = False
+    ) -> int:
+        """As `AdminClient.cancel_reassignment`."""
+        return self._portal.run(
+            self._client.cancel_reassignment(
+                partition, partition_epoch=partition_epoch, is_unclean=is_unclean
+            )
+        )
+
+    def bootstrap(self, cluster_id: str, members: Sequence[model.Member]) -> None:
+        """As `AdminClient.bootstrap`."""
+        self._portal.run(self._client.bootstrap(cluster_id, members))
+
+    def transfer_metadata_leadership(self, to: str = "") -> str:
+        """As `AdminClient.transfer_metadata_leadership`."""
+        return self._portal.run(self._client.transfer_metadata_leadership(to))
+
+    def add_learner(self, member: model.Member) -> None:
+        """As `AdminClient.add_learner`."""
+        self._portal.run(self._client.add_learner(member))
+
+    def promote_learner(self, member: model.Member) -> None:
+        """As `AdminClient.promote_learner`."""
+        self._portal.run(self._client.promote_learner(member))
+
+    def remove_member(self, member: model.Member) -> None:
+        """As `AdminClient.remove_member`."""
+        self._portal.run(self._client.remove_member(member))
