@@ -246,3 +246,51 @@ def test_nobody_takes_over_from_a_damaged_leader_that_was_alone_in_sync(world):
     state = world.state()
     world.run(500)
     assert world.state().leader_epoch == state.leader_epoch
+
+
+def test_an_only_replica_comes_back_by_itself_after_a_crash(world):
+    partition = world.create(factor=1)
+    world.commit(b"a")
+    owner = world.leader()
+    owner.kill()
+    world.until(lambda: world.state().leader is None)
+    owner.restart()
+    world.until(lambda: world.leader() is owner)
+    world.until(lambda: not world.state().is_recovering)
+    assert world.commit(b"b") == 1
+    assert owner.node.partitions[partition].replication is None
+    assert owner.node.partitions[partition].log.high_watermark == 2
+
+
+def test_nothing_stops_when_the_metadata_leader_dies_and_leads_no_partition(world):
+    name = next(
+        name
+        for name in ("s", "t", "u", "v")
+        if world.create(name) and not world.leader(name).consensus.is_leader
+    )
+    leader = world.leader(name)
+    next(member for member in world.alive if member.consensus.is_leader).kill()
+    answers = world.publish(b"a", name=name)
+    took = world.until(lambda: answers.is_answered)
+    assert answers.offset == 0
+    assert took < 3_500
+    assert world.leader(name) is leader
+
+
+def test_a_silent_leader_is_replaced_by_reports_before_its_session_ends(world):
+    world.create()
+    world.commit(b"a")
+    former = world.leader()
+    metadata = next(member for member in world.alive if member.consensus.is_leader)
+    if former is metadata:
+        # Its heartbeats go on while its partitions are not served: only followers can tell.
+        other = followers(world)[0]
+        former.consensus.transfer(other.broker)
+        world.until(lambda: other.consensus.is_leader)
+    for member in followers(world):
+        world.deaf.add((former.broker, member.broker, Channel.DATA))
+    took = world.until(lambda: world.leader() not in (None, former))
+    assert took < 1_500
+    assert former.broker not in [
+        broker.broker for broker in world[1].node.state.brokers.values() if broker.fenced
+    ]

@@ -305,6 +305,7 @@ class ClusterWorld:
         now: Monotonic nanoseconds, the same for all.
         sent: Messages between brokers on their way.
         broken: Pairs of sender and target between which everything is lost.
+        deaf: The same for one channel only.
         members: All brokers by id.
     """
 
@@ -315,6 +316,7 @@ class ClusterWorld:
     now: Instant = START
     sent: deque[Payload] = field(default_factory=deque)
     broken: set[tuple[BrokerId, BrokerId]] = field(default_factory=set)
+    deaf: set[tuple[BrokerId, BrokerId, Channel]] = field(default_factory=set)
     members: dict[BrokerId, Member] = field(default_factory=dict)
     carried: int = 0
 
@@ -361,6 +363,7 @@ class ClusterWorld:
     def heal(self) -> None:
         """Let every message through again."""
         self.broken.clear()
+        self.deaf.clear()
 
     # Time.
 
@@ -388,6 +391,8 @@ class ClusterWorld:
     def _deliver(self, sent: Payload) -> None:
         target = self.members.get(sent.target)
         if target is None or not target.is_alive or (sent.sender, sent.target) in self.broken:
+            return
+        if (sent.sender, sent.target, sent.channel) in self.deaf:
             return
         self.carried += 1
         target.node.on_peer(sent.channel, sent.payload, self.now, self.wall_ns)
