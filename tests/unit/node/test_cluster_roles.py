@@ -4,10 +4,15 @@ import pytest
 
 from liftbridge_broker.adapters.memory.files import Fault
 from liftbridge_broker.controller.commands import DeleteStream, InitPublisher, SetReadonly
-from liftbridge_broker.errors import EndOfStreamError, UnavailableError
+from liftbridge_broker.errors import EndOfStreamError, OffsetNotAvailableError, UnavailableError
 from liftbridge_broker.node.roles import Role
 from liftbridge_broker.node.runs import POLICY_LEADER
-from liftbridge_broker.node.subscription import Subscription
+from liftbridge_broker.node.subscription import (
+    Position,
+    StartPosition,
+    Subscription,
+    start_offset,
+)
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_broker.wire.peer import PeerHeader, encode
@@ -72,6 +77,26 @@ def test_readers_of_a_replica_go_on_when_the_leader_changes(world):
     assert at_leader.end.text == "leader changed"
     assert at_replica.end is None
     assert b"two" in at_replica.data
+
+
+def test_the_latest_offset_is_told_when_it_is_known(world):
+    world.create()
+    world.commit(b"a")
+    former = world.leader()
+    one, other = followers(world)
+    former.kill()
+    world.deaf |= {(one.broker, other.broker, Channel.DATA)}
+    world.deaf |= {(other.broker, one.broker, Channel.DATA)}
+    world.until(lambda: world.leader() is not None)
+    partition = world.leader().node.find_partition("s", 0)
+    assert (partition.log.high_watermark, partition.log.log_end_offset) == (0, 1)
+    for kind in (StartPosition.NEW_ONLY, StartPosition.LATEST):
+        with pytest.raises(OffsetNotAvailableError):
+            start_offset(partition, Position(kind, 0, 0))
+    assert start_offset(partition, EARLIEST) == 0
+    world.heal()
+    world.until(lambda: partition.log.high_watermark == 1)
+    assert start_offset(partition, Position(StartPosition.NEW_ONLY, 0, 0)) == 1
 
 
 def test_readers_see_only_what_is_committed(world):

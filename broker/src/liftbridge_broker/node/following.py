@@ -115,6 +115,11 @@ class Following:
         """Id of the partition."""
         return self.partition.partition_id
 
+    @property
+    def is_latest_known(self) -> bool:
+        """A replica tells what it knows; who reads it does not ask for more."""
+        return True
+
     # -- for the partition --------------------------------------------------------------------
 
     def check_append(self, *, is_all: bool, now: Instant) -> None:

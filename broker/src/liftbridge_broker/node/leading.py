@@ -210,6 +210,11 @@ class Leading:
                 reader.close()
         self._readers.clear()
 
+    @property
+    def is_latest_known(self) -> bool:
+        """Whether all that may be committed is known to be."""
+        return self.core.is_high_watermark_known
+
     # -- for the partition --------------------------------------------------------------------
 
     def check_append(self, *, is_all: bool, now: Instant) -> None:

@@ -23,7 +23,13 @@ class Replication(Protocol):
 
     Attributes:
         is_commit_mode: Whether only what is on disk counts.
+        is_latest_known: Whether all that may be committed is known to be (I9).
     """
+
+    @property
+    def is_latest_known(self) -> bool:
+        """Whether all that may be committed is known to be (I9)."""
+        ...
 
     @property
     def is_commit_mode(self) -> bool:

@@ -16,6 +16,7 @@ from liftbridge_broker.errors import (
     InternalError,
     InvalidRequestError,
     LiftbridgeError,
+    OffsetNotAvailableError,
     ReverseEndError,
 )
 from liftbridge_broker.model.ids import Instant, Offset
@@ -76,13 +77,27 @@ class ReadHost(Protocol):
         ...
 
 
+def check_latest(partition: Partition) -> None:
+    """Refuse to tell the latest offset before a new leader knows what is committed.
+
+    Raises:
+        OffsetNotAvailableError: It is not known yet; a moment later it will be.
+    """
+    replication = partition.replication
+    if replication is not None and not replication.is_latest_known:
+        raise OffsetNotAvailableError("the new leader does not know yet what is committed")
+
+
 def start_offset(partition: Partition, start: Position) -> int:
     """First offset asked for, before it is held against what is there (spec 1.5.1).
 
     Raises:
         InvalidRequestError: The kind of position is unknown.
+        OffsetNotAvailableError: See `check_latest`.
     """
     log = partition.log
+    if start.kind in (StartPosition.NEW_ONLY, StartPosition.LATEST):
+        check_latest(partition)
     match start.kind:
         case StartPosition.NEW_ONLY:
             offset = int(log.log_end_offset)
@@ -114,6 +129,7 @@ def stop_end(partition: Partition, stop: Position) -> int | None:
         case StopPosition.OFFSET:
             return None if stop.offset == -1 else stop.offset + 1
         case StopPosition.LATEST:
+            check_latest(partition)
             if log.log_end_offset == log.log_start_offset:
                 raise EndOfStreamError("Stream is empty")
             return int(log.log_end_offset)
