@@ -165,7 +165,7 @@ def test_signal_during_start_ends_it(tmp_path: Path) -> None:
         broker = Broker(tmp_path, nats_url=f"nats://127.0.0.1:{silent.getsockname()[1]}")
         broker.spawn()
         with broker:
-            broker.wait_until(lambda: "metadata_recovered" in broker.log_text(), "at NATS")
+            broker.wait_until(lambda: "open_files_limited" in broker.log_text(), "at work")
             began = monotonic()
             assert broker.stop() == 0
             assert monotonic() - began < 3.0

@@ -153,3 +153,31 @@ def test_demo_ends_with_success_and_leaves_nothing(liftbridge, tmp_path):
     assert (found["missing"], found["repeated"], found["misplaced"]) == (0, 0, 0)
     assert found["outage_seconds"] > 0
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_dev_of_several_brokers_replicates_and_keeps_data_for_the_next_time(liftbridge, tmp_path):
+    call = [PROGRAM, "dev", "--brokers", "3", "--data-dir", str(tmp_path / "data"), "-o", "jsonl"]
+    for number in range(2):
+        with subprocess.Popen(call, stdout=subprocess.PIPE, text=True) as dev:
+            try:
+                place = json.loads(dev.stdout.readline())
+                assert len(place["servers"].split(",")) == len(place["metrics"].split(",")) == 3
+                create = liftbridge("create", "s", "--replication", "3")
+                assert create.returncode == number, create.stderr  # the second time it exists
+                assert liftbridge("publish", "s", "a", "b", "--ack", "all").returncode == 0
+                shown = liftbridge("metadata", "-o", "json").stdout
+                assert {row["id"] for row in json.loads(shown)} == {
+                    "broker-1",
+                    "broker-2",
+                    "broker-3",
+                }
+                read = liftbridge("subscribe", "s", "--format", "%v\\n")
+                assert (read.returncode, read.stdout) == (0, "a\nb\n" * (number + 1))
+            finally:
+                dev.terminate()
+            assert dev.wait(30) == 0
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == [
+        "broker-1",
+        "broker-2",
+        "broker-3",
+    ]

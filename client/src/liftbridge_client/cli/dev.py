@@ -1,4 +1,4 @@
-"""`liftbridge dev`: a broker with a NATS server inside, in one command, with a live view."""
+"""`liftbridge dev`: brokers with a NATS server inside, in one command, with a live view."""
 
 import asyncio
 import contextlib
@@ -21,9 +21,10 @@ from liftbridge_client.aio.client import Client
 from liftbridge_client.cli import exits, profiles
 from liftbridge_client.cli.command import Run, command
 from liftbridge_client.cli.local import LocalBroker, free_port
+from liftbridge_client.cli.local_cluster import LocalCluster, Ports
 from liftbridge_client.cli.output import Form, Shape, say, stdout_console
 from liftbridge_client.errors import LiftbridgeError, ServerError, UsageError
-from liftbridge_client.model import PartitionBounds
+from liftbridge_client.model import BrokerInfo, PartitionBounds
 
 PROFILE: Final = "dev"
 PORT: Final = 9292
@@ -31,10 +32,11 @@ NATS_PORT: Final = 4222
 METRICS_PORT: Final = 9293
 REFRESH_SECONDS: Final = 1.0
 STREAMS_MAX: Final = 30
+BROKERS_MAX: Final = 9
 
 
 class DevRow(NamedTuple):
-    """Where the broker is."""
+    """Where the brokers are; several addresses of one kind stand with commas."""
 
     servers: str
     nats: str
@@ -68,37 +70,43 @@ async def dev(
     ephemeral: Annotated[
         bool, typer.Option("--ephemeral", help="Keep the data only until the command ends.")
     ] = False,
+    brokers: Annotated[
+        int,
+        typer.Option(
+            "--brokers", min=1, max=BROKERS_MAX, metavar="COUNT", help="Brokers of the cluster."
+        ),
+    ] = 1,
 ) -> None:
-    """Run a broker with NATS inside; Ctrl-C ends it.
+    """Run a broker with NATS inside, or a cluster; Ctrl-C ends it.
 
-    For development. Serves gRPC on 9292 and NATS on 4222, or on free ports when these are taken.
-    The data stays in the user's state folder unless another one is named, or none with
-    --ephemeral.
+    For development. Serves gRPC on 9292 and NATS on 4222, or on free ports when these are taken;
+    further brokers of --brokers have ports 10, 20, … above. The data stays in the user's state
+    folder unless another one is named, or none with --ephemeral.
     """
     if ephemeral and data_dir is not None:
         raise UsageError("--ephemeral keeps no data, and --data-dir says where to keep it")
     place = _data_dir(data_dir, is_ephemeral=ephemeral)
-    broker = LocalBroker(
-        place,
-        port=port or free_port(PORT),
-        nats_port=nats_port or free_port(NATS_PORT),
-        metrics_port=metrics_port or free_port(METRICS_PORT),
+    ports = Ports(
+        port or free_port(PORT),
+        nats_port or free_port(NATS_PORT),
+        metrics_port or free_port(METRICS_PORT),
     )
+    cluster = LocalCluster(place, brokers, ports)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
     try:
-        async with broker:
-            use_profile(broker.address)
-            run.profile = profiles.Profile(servers=broker.address)
-            _announce(run, broker)
-            await _watch(run, broker, stopped)
+        async with cluster:
+            use_profile(cluster.addresses)
+            run.profile = profiles.Profile(servers=cluster.addresses)
+            _announce(run, cluster)
+            await _watch(run, cluster, stopped)
             say("liftbridge: stopping")
     finally:
         if ephemeral:
             shutil.rmtree(place, ignore_errors=True)
-            forget_profile(broker.address)
+            forget_profile(cluster.addresses)
 
 
 def _data_dir(named: Path | None, *, is_ephemeral: bool) -> Path:
@@ -107,29 +115,29 @@ def _data_dir(named: Path | None, *, is_ephemeral: bool) -> Path:
     return named or platformdirs.user_state_path("liftbridge") / "dev"
 
 
-def use_profile(address: str) -> None:
+def use_profile(addresses: str) -> None:
     """Write the profile `dev`, and make it the current one when there is none."""
     known = profiles.load()
-    by_name = {**known.by_name, PROFILE: profiles.Profile(servers=address)}
+    by_name = {**known.by_name, PROFILE: profiles.Profile(servers=addresses)}
     profiles.store(profiles.Profiles(known.current or PROFILE, by_name))
 
 
-def forget_profile(address: str) -> None:
-    """Remove the profile `dev` when it still names this broker."""
+def forget_profile(addresses: str) -> None:
+    """Remove the profile `dev` when it still names these brokers."""
     known = profiles.load()
-    if known.by_name.get(PROFILE) != profiles.Profile(servers=address):
+    if known.by_name.get(PROFILE) != profiles.Profile(servers=addresses):
         return
     by_name = {name: found for name, found in known.by_name.items() if name != PROFILE}
     current = "" if known.current == PROFILE else known.current
     profiles.store(profiles.Profiles(current, by_name))
 
 
-def _announce(run: Run[DevRow], broker: LocalBroker) -> None:
+def _announce(run: Run[DevRow], cluster: LocalCluster) -> None:
     row = DevRow(
-        f"liftbridge://{broker.address}",
-        broker.nats_url,
-        broker.metrics_url,
-        str(broker.data_dir),
+        f"liftbridge://{cluster.addresses}",
+        cluster.nats_url,
+        cluster.metrics_urls,
+        str(cluster.data_dir),
         PROFILE,
     )
     run.emit(row)
@@ -142,23 +150,24 @@ def _announce(run: Run[DevRow], broker: LocalBroker) -> None:
     say("liftbridge: ready; Ctrl-C ends it")
 
 
-async def _watch(run: Run[DevRow], broker: LocalBroker, stopped: asyncio.Event) -> None:
-    """Show what happens until the broker ends or is to be ended.
+async def _watch(run: Run[DevRow], cluster: LocalCluster, stopped: asyncio.Event) -> None:
+    """Show what happens until a broker ends or all are to be ended.
+
+    A cluster goes on without some of its brokers, so that they can be killed to see what happens.
 
     Raises:
-        ServerError: The broker ended by itself.
+        ServerError: The broker ended by itself, or the one with the NATS server did, or all.
     """
     is_live = run.form is Form.TABLE and sys.stdout.isatty()
+    missed: set[LocalBroker] = set()
     async with contextlib.AsyncExitStack() as stack:
         view = None
         if is_live:
             client = await stack.enter_async_context(run.client())
             live = stack.enter_context(Live(console=stdout_console(), auto_refresh=False))
-            view = View(client, live)
+            view = View(client, live, cluster)
         while not stopped.is_set():
-            if broker.exit_code is not None:
-                run.exit_code = exits.UNHEALTHY
-                raise ServerError(f"the broker ended; its log is {broker.log_path}")
+            _note_ended(run, cluster, missed)
             if view is not None:
                 await view.refresh()
             with contextlib.suppress(TimeoutError):
@@ -166,11 +175,23 @@ async def _watch(run: Run[DevRow], broker: LocalBroker, stopped: asyncio.Event) 
                     await stopped.wait()
 
 
-class View:
-    """Streams with their offsets and rates, asked for anew each time."""
+def _note_ended(run: Run[DevRow], cluster: LocalCluster, missed: set[LocalBroker]) -> None:
+    """Say which brokers ended; without NATS nothing can go on."""
+    for broker in cluster.ended:
+        if broker is cluster.brokers[0]:
+            run.exit_code = exits.UNHEALTHY
+            raise ServerError(f"the broker ended; its log is {broker.log_path}")
+        if broker not in missed:
+            missed.add(broker)
+            say(f"liftbridge: {broker.name} ended; its log is {broker.log_path}")
 
-    def __init__(self, client: Client, live: Live) -> None:
+
+class View:
+    """Brokers and streams with their offsets and rates, asked for anew each time."""
+
+    def __init__(self, client: Client, live: Live, cluster: LocalCluster) -> None:
         self._client = client
+        self._cluster = cluster
         self._live = live
         self._seen: Mapping[str, Seen] = {}
         self._seen_at = 0.0
@@ -179,11 +200,15 @@ class View:
         """Ask and show; a broker that is away for a moment shows the last figures."""
         try:
             seen = await self._ask()
+            brokers = (await self._client.metadata()).brokers
         except LiftbridgeError:
             return
         now = asyncio.get_running_loop().time()
         elapsed = now - self._seen_at if self._seen else 0.0
-        self._live.update(table(seen, self._seen, elapsed), refresh=True)
+        shown = table(seen, self._seen, elapsed)
+        if len(self._cluster.brokers) > 1:
+            shown = Group(broker_table(self._cluster, brokers), shown)
+        self._live.update(shown, refresh=True)
         self._seen, self._seen_at = seen, now
 
     async def _ask(self) -> Mapping[str, Seen]:
@@ -220,6 +245,24 @@ def table(seen: Mapping[str, Seen], before: Mapping[str, Seen], elapsed: float) 
     if seen:
         return Group(Text(), shown)
     return Group(Text(), Text("No streams yet: liftbridge create orders", style="dim"))
+
+
+def broker_table(cluster: LocalCluster, known: Mapping[str, BrokerInfo]) -> RenderableType:
+    """All brokers: where they are, whether the cluster counts on them, and what they carry."""
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("BROKER", "ADDRESS", "STATE"):
+        shown.add_column(name)
+    for name in ("LEADS", "REPLICAS"):
+        shown.add_column(name, justify="right")
+    for broker in cluster.brokers:
+        info = known.get(broker.name)
+        state = "live" if info is not None else "away"
+        if broker.exit_code is not None:
+            state = "ended"
+        leads = "-" if info is None else str(info.leader_count)
+        replicas = "-" if info is None else str(info.partition_count)
+        shown.add_row(broker.name, broker.address, state, leads, replicas)
+    return Group(Text(), shown)
 
 
 def register(app: typer.Typer) -> None:

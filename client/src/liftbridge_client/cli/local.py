@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Final, Self
@@ -96,6 +97,7 @@ class LocalBroker:
     """The child process; may be started again on the same data and ports.
 
     Attributes:
+        name: Its id, when there are several.
         data_dir: Its data.
         log_path: Its log, appended to by every start.
         port: Where it serves gRPC.
@@ -111,7 +113,25 @@ class LocalBroker:
         nats_port: int,
         metrics_port: int,
         held_seconds: float = HELD_SECONDS_MAX,
+        name: str = "",
+        peers: Sequence[str] = (),
+        has_nats: bool = True,
     ) -> None:
+        """Describe it; nothing runs.
+
+        Args:
+            data_dir: Its data.
+            port: For gRPC.
+            nats_port: Of its NATS server, or of that of another broker.
+            metrics_port: For metrics.
+            held_seconds: How long a start waits for data that an ending broker holds.
+            name: Its id, when there are several.
+            peers: Ids of the brokers that are one cluster, itself included.
+            has_nats: Whether the NATS server is its own.
+        """
+        self._has_nats = has_nats
+        self._peers = tuple(peers)
+        self.name = name
         self._held_seconds = held_seconds
         self._held_until = 0.0
         self._is_waiting = False
@@ -146,11 +166,20 @@ class LocalBroker:
     def _command(self) -> list[str]:
         return [
             *(sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), str(find_program())),
-            *("--embedded-nats", "--nats-servers", self.nats_url),
+            *(("--embedded-nats",) if self._has_nats else ()),
+            *("--nats-servers", self.nats_url),
+            *self._cluster_flags(),
             *("--data-dir", str(self.data_dir), "--host", HOST, "--port", str(self.port)),
             *("--metrics-listen", f"{HOST}:{self.metrics_port}"),
             *("--set", "cursors.stream.partitions=1"),
         ]
+
+    def _cluster_flags(self) -> tuple[str, ...]:
+        """Which cluster it belongs to; one broker founds its own."""
+        if not self._peers:
+            return ("--raft-bootstrap-seed",)
+        listed = ("--raft-bootstrap-peers", ",".join(self._peers))
+        return ("--server-id", self.name, *listed)
 
     async def start(self) -> None:
         """Start it and wait until it serves.

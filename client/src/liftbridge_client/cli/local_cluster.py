@@ -1,0 +1,145 @@
+"""Several brokers of one cluster as child processes, the first of them with the NATS server."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+from liftbridge_client.cli.local import LocalBroker, free_port, is_free
+from liftbridge_client.errors import LiftbridgeError, ServerError
+
+NATS_SECONDS_MAX: Final = 20.0
+POLL_SECONDS: Final = 0.02
+PORT_STEP: Final = 10
+"""Between the ports of one broker and of the next."""
+
+
+class Ports(NamedTuple):
+    """Ports of the first broker; the others have those `PORT_STEP` further on, if free."""
+
+    grpc: int
+    nats: int
+    metrics: int
+
+
+class LocalCluster:
+    """One broker or more on one machine; may be started again on the same data and ports.
+
+    Attributes:
+        data_dir: Below it is the data: of one broker alone directly, of several by their names.
+        brokers: The brokers, the one with the NATS server first.
+    """
+
+    def __init__(self, data_dir: Path, count: int, ports: Ports) -> None:
+        """Describe it; nothing runs."""
+        assert count >= 1
+        self.data_dir = data_dir
+        self.brokers: tuple[LocalBroker, ...]
+        if count == 1:
+            alone = LocalBroker(
+                data_dir, port=ports.grpc, nats_port=ports.nats, metrics_port=ports.metrics
+            )
+            self.brokers = (alone,)
+            return
+        names = [f"broker-{number}" for number in range(1, count + 1)]
+        taken = {ports.nats}
+        self.brokers = tuple(
+            LocalBroker(
+                data_dir / name,
+                port=_next_port(ports.grpc + place * PORT_STEP, taken),
+                nats_port=ports.nats,
+                metrics_port=_next_port(ports.metrics + place * PORT_STEP, taken),
+                name=name,
+                peers=names,
+                has_nats=place == 0,
+            )
+            for place, name in enumerate(names)
+        )
+
+    @property
+    def addresses(self) -> str:
+        """Addresses for clients, with commas."""
+        return ",".join(broker.address for broker in self.brokers)
+
+    @property
+    def nats_url(self) -> str:
+        """Address of the NATS server."""
+        return self.brokers[0].nats_url
+
+    @property
+    def metrics_urls(self) -> str:
+        """Addresses of the metrics, with commas."""
+        return ",".join(broker.metrics_url for broker in self.brokers)
+
+    @property
+    def ended(self) -> Iterator[LocalBroker]:
+        """Brokers that were started and run no more."""
+        return (broker for broker in self.brokers if broker.exit_code is not None)
+
+    async def start(self) -> None:
+        """Start all brokers and wait until they serve.
+
+        Raises:
+            ServerError: One of them did not; none is running then.
+            UsageError: The broker is not installed.
+        """
+        first, *others = self.brokers
+        is_ready = False
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                leading = tasks.create_task(first.start())
+                if others:
+                    # The first serves only with the others, and they need its NATS server.
+                    await self._until_nats_listens(leading)
+                for broker in others:
+                    tasks.create_task(broker.start())
+            is_ready = True
+        except* LiftbridgeError as group:
+            raise group.exceptions[0] from None
+        finally:
+            if not is_ready:
+                self.kill()
+
+    async def _until_nats_listens(self, first: asyncio.Task[None]) -> None:
+        """Wait for the NATS server of the first broker, or for the end of its start."""
+        nats_port = self.brokers[0].nats_port
+        try:
+            async with asyncio.timeout(NATS_SECONDS_MAX):
+                while is_free(nats_port) and not first.done():  # noqa: ASYNC110 - a port is no event
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError:
+            raise ServerError("the NATS server of the first broker does not listen") from None
+
+    def kill(self) -> None:
+        """End all as a crash does (SIGKILL)."""
+        for broker in self.brokers:
+            broker.kill()
+
+    async def stop(self) -> None:
+        """Ask all to end, at once, and wait.
+
+        Raises:
+            ServerError: One of them still ran in the end; it is killed.
+        """
+        ends = await asyncio.gather(
+            *(broker.stop() for broker in self.brokers), return_exceptions=True
+        )
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.stop()
+
+
+def _next_port(wanted: int, taken: set[int]) -> int:
+    """The port wanted when it is free and not given yet, another one otherwise."""
+    port = free_port(wanted) if wanted not in taken and wanted < 65_536 else free_port()
+    while port in taken:
+        port = free_port()
+    taken.add(port)
+    return port
