@@ -1,5 +1,10 @@
 """`SetCursor` and `FetchCursor` (spec 1.11)."""
 
+import asyncio
+from typing import Final
+
+from google.protobuf.message import Message
+
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
 from liftbridge_broker.api.streams import decode
@@ -11,28 +16,55 @@ from liftbridge_broker.node.runs import POLICY_ALL, PublishRun, Stored, Ticket
 from liftbridge_broker.wire.cursors import encode_cursor
 from liftbridge_proto import api_pb2
 
+ANSWER_SECONDS: Final = 5.0
+"""How long a call without a deadline waits for the disk and the other replicas (spec 1.11)."""
 
-class _SetAck:
-    """Answers a `SetCursor` call once the record is committed."""
 
-    __slots__ = ("call",)
+class _Answer:
+    """Ends a call once: with a response, with the cause, or when it has waited too long."""
 
-    def __init__(self, call: Call) -> None:
-        self.call = call
+    __slots__ = ("_call", "_timer")
+
+    def __init__(self, call: Call, seconds: float) -> None:
+        """Begin to wait; a call with a deadline is ended by the transport."""
+        self._call = call
+        self._timer: asyncio.TimerHandle | None = None
+        if call.deadline is None:
+            late = InternalError(f"no answer within {seconds:g} s")
+            self._timer = asyncio.get_running_loop().call_later(seconds, refuse, call, late)
+            call.on_cancel = self._timer.cancel
+
+    def reply(self, response: Message) -> None:
+        """It worked."""
+        self._stop()
+        self._call.reply(response.SerializeToString())
 
     def acked(self, stored: Stored) -> None:
+        """The record of a cursor is committed."""
         del stored
-        self.call.reply(api_pb2.SetCursorResponse().SerializeToString())
+        self.reply(api_pb2.SetCursorResponse())
 
     def refused(self, error: LiftbridgeError) -> None:
-        refuse(self.call, InternalError(error.text))
+        """It did not."""
+        self._stop()
+        refuse(self._call, InternalError(error.text))
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 class CursorService:
-    """Stores and finds cursors."""
+    """Stores and finds cursors.
 
-    def __init__(self, context: Context) -> None:
+    Args:
+        context: What every service works with.
+        answer_seconds: How long a call without a deadline may take.
+    """
+
+    def __init__(self, context: Context, answer_seconds: float = ANSWER_SECONDS) -> None:
         self._context = context
+        self._answer_seconds = answer_seconds
 
     def set(self, call: Call, raw: bytes) -> None:
         """Serve `SetCursor`; a paused cursors partition wakes up first."""
@@ -46,7 +78,7 @@ class CursorService:
             [encode_cursor(cursor)],
             partition.subject,
             "grpc",
-            (Ticket(POLICY_ALL, _SetAck(call)),),
+            (Ticket(POLICY_ALL, _Answer(call, self._answer_seconds)),),
             [cursor.key],
             policy=POLICY_ALL,
         )
@@ -61,12 +93,13 @@ class CursorService:
         check_cursor(request.stream, request.cursorId)
         key = cursor_key(request.stream, request.partition, request.cursorId)
         partition = self._partition_of(key)
+        answer = _Answer(call, self._answer_seconds)
 
         def found(outcome: int | LiftbridgeError) -> None:
             if isinstance(outcome, LiftbridgeError):
-                refuse(call, InternalError(outcome.text))
+                answer.refused(outcome)
             else:
-                call.reply(api_pb2.FetchCursorResponse(offset=outcome).SerializeToString())
+                answer.reply(api_pb2.FetchCursorResponse(offset=outcome))
 
         self._context.node.look_up_cursor(partition, key, found)
 

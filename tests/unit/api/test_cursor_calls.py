@@ -1,0 +1,133 @@
+"""Cursor calls that wait: for the disk, for other replicas, and not for ever."""
+
+import asyncio
+
+import pytest
+
+from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.context import Context
+from liftbridge_broker.api.cursors import CursorService
+from liftbridge_broker.errors import GrpcStatus
+from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.model.streams import FsyncPolicy
+from liftbridge_proto import api_pb2
+from liftbridge_testkit.node_world import NodeWorld
+
+
+class Clock:
+    """The clock of a world."""
+
+    def __init__(self, world: NodeWorld) -> None:
+        self._world = world
+
+    def now(self) -> Instant:
+        return self._world.now
+
+    def wall_ns(self) -> int:
+        return self._world.wall_ns
+
+
+class Port:
+    """The connection of a call: keeps how it ended."""
+
+    def __init__(self) -> None:
+        self.messages: list[bytes] = []
+        self.ends: list[tuple[int, str]] = []
+        self.ended = asyncio.Event()
+
+    def room(self, _stream_id: int) -> int:
+        return 1 << 20
+
+    def queue(self, _stream_id: int, frames: object) -> bool:
+        assert isinstance(frames, list)
+        self.messages.append(bytes(frames[1]))
+        return True
+
+    def finish(self, _call: Call, code: int, text: str) -> None:
+        self.ends.append((code, text))
+        self.ended.set()
+
+    def expect_request(self, _stream_id: int) -> None: ...
+
+    def set_reading(self, _stream_id: int, *, is_reading: bool) -> None: ...
+
+    def peer_certificate(self) -> None: ...
+
+
+@pytest.fixture
+def world() -> NodeWorld:
+    """A broker with `__cursors`, whose records count when they are on disk."""
+    world = NodeWorld()
+    world.create("__cursors", "cursors", is_internal=True, fsync_policy=FsyncPolicy.COMMIT)
+    return world
+
+
+def service(world: NodeWorld, seconds: float) -> CursorService:
+    context = Context(world.node, Clock(world), 1 << 20, 100, 100)
+    return CursorService(context, seconds)
+
+
+def call(deadline: float | None = None) -> tuple[Port, Call]:
+    port = Port()
+    return port, Call(port, 1, method="/", metadata=(), user_agent="", peer="", deadline=deadline)
+
+
+SET = api_pb2.SetCursorRequest(stream="s", cursorId="c", offset=3).SerializeToString()
+FETCH = api_pb2.FetchCursorRequest(stream="s", cursorId="c").SerializeToString()
+
+
+async def test_call_without_deadline_is_ended_when_the_disk_does_not_answer(
+    world: NodeWorld,
+) -> None:
+    port, one = call()
+    service(world, 0.01).set(one, SET)
+    await port.ended.wait()
+    assert port.ends == [(GrpcStatus.INTERNAL, "no answer within 0.01 s")]
+    world.settle()
+    assert (port.messages, len(port.ends)) == ([], 1)
+
+
+async def test_call_with_a_deadline_is_left_to_it(world: NodeWorld) -> None:
+    port, one = call(deadline=1e9)
+    service(world, 0.0).set(one, SET)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert port.ends == []
+    world.settle()
+    assert port.ends == [(GrpcStatus.OK, "")]
+
+
+async def test_answered_and_cancelled_calls_are_not_told_again(world: NodeWorld) -> None:
+    cursors = service(world, 0.01)
+    port, one = call()
+    cursors.set(one, SET)
+    world.settle()
+    gone, other = call()
+    cursors.set(other, SET)
+    other.cancel()
+    # Whoever waited as long as they did is told, and they are not told again.
+    last, late = call()
+    cursors.set(late, SET)
+    await last.ended.wait()
+    assert port.ends == [(GrpcStatus.OK, "")]
+    assert gone.ends == []
+
+
+async def test_look_up_without_deadline_is_ended_when_the_log_is_not_read(
+    world: NodeWorld,
+) -> None:
+    port, one = call()
+    service(world, 1.0).set(one, SET)
+    world.settle()
+    world.stop()
+    world.start()
+    world.files.is_cold = True
+    slow, two = call()
+    service(world, 0.01).fetch(two, FETCH)
+    await slow.ended.wait()
+    assert slow.ends == [(GrpcStatus.INTERNAL, "no answer within 0.01 s")]
+    world.settle()
+    quick, three = call()
+    service(world, 1.0).fetch(three, FETCH)
+    assert api_pb2.FetchCursorResponse.FromString(quick.messages[0]).offset == 3
+    assert port.ends == [(GrpcStatus.OK, "")]
