@@ -9,8 +9,8 @@ import pytest
 from liftbridge_broker.controller.commands import DeleteStream
 from liftbridge_broker.errors import ConfigError, GrpcStatus
 from liftbridge_broker.model.ids import BrokerId
-from liftbridge_broker.node.bootstrap import Discovery, Role
-from liftbridge_broker.raft.types import Peer
+from liftbridge_broker.node.bootstrap import Beginning, Discovery, Role
+from liftbridge_broker.raft.types import Configuration, Peer
 from liftbridge_broker.server.admin import ADMIN, check_admin_tls, is_loopback, make_admin
 from liftbridge_proto.ext.v1 import admin_pb2
 from liftbridge_testkit.admin_calls import (
@@ -201,6 +201,25 @@ def test_bootstrap_founds_the_cluster_once_and_may_be_repeated():
     assert calls.call("Bootstrap", cluster_id="prod-1", members=again).was_done
 
 
+def test_bootstrap_is_refused_by_a_broker_that_founds_by_itself():
+    calls, search = waiter(Role.SEED)
+    status, text = calls.refusal("Bootstrap", cluster_id="c", members=MEMBERS)
+    assert status is GrpcStatus.FAILED_PRECONDITION
+    assert text == "broker b1 does not wait for Bootstrap (role seed)"
+    assert search.beginning is None
+    calls.context.found = None
+    status, _ = calls.refusal("Bootstrap", cluster_id="c", members=MEMBERS)
+    assert status is GrpcStatus.UNAVAILABLE
+
+
+def test_bootstrap_names_what_another_founder_told_of():
+    calls, search = waiter()
+    voters = tuple(sorted(Peer(one.broker, one.data_dir_id) for one in MEMBERS))
+    search.beginning = Beginning(Configuration(voters), "")
+    assert calls.call("Bootstrap", cluster_id="prod-1", members=MEMBERS).was_done
+    assert search.beginning.cluster_id == "prod-1"
+
+
 def test_bootstrap_with_another_list_or_id_is_refused():
     calls, _ = waiter()
     calls.call("Bootstrap", cluster_id="prod-1", members=MEMBERS)
@@ -372,7 +391,7 @@ def test_loopback_needs_no_certificates(host):
 def test_other_addresses_need_client_certificates(host):
     server_only = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     for context in (None, server_only):
-        with pytest.raises(ConfigError, match=re.escape(f"admin.host {host}")):
+        with pytest.raises(ConfigError, match=re.escape(f"admin.listen {host}")):
             check_admin_tls(host, context)
     server_only.verify_mode = ssl.CERT_REQUIRED
     check_admin_tls(host, server_only)

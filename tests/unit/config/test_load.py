@@ -73,6 +73,7 @@ groups:
   consumer.timeout: 1m
 telemetry.enabled: false
 """
+ADMIN_TLS = {"admin.tls.cert", "admin.tls.key", "admin.tls.ca"}
 
 
 @pytest.fixture
@@ -177,6 +178,8 @@ def test_every_setting_can_be_given_by_environment_without_a_file(setting):
         "clustering.broker.heartbeat.interval": "clustering.broker.session.timeout",
     }
     flags = {partners[setting.key]: "y"} if setting.key in partners else {}
+    if setting.key in ADMIN_TLS:
+        flags = dict.fromkeys(ADMIN_TLS - {setting.key}, "y")
     if setting.key in longer:
         flags = {longer[setting.key]: "10m"}
     if setting.key == "grpc.max.message.bytes":
@@ -357,6 +360,8 @@ class TestProtections:
             ({"tls.cert": "c"}, "--tls-cert: tls.cert needs tls.key"),
             ({"tls.key": "k"}, "tls.key needs tls.cert"),
             ({"tls.client.auth.enabled": "true"}, "needs tls.cert and tls.key"),
+            ({"admin.tls.cert": "c"}, "admin.tls.cert needs admin.tls.key"),
+            ({"admin.tls.ca": "c"}, "admin.tls.ca needs admin.tls.cert"),
             ({"nats.tls.cert": "c"}, "nats.tls.cert needs nats.tls.key"),
             ({"nats.tls.key": "k"}, "nats.tls.key needs nats.tls.cert"),
             ({"nats.password": "p"}, "nats.password needs nats.user"),

@@ -8,6 +8,7 @@ from liftbridge_broker.config.reload import Change, ReloadDiff, reloadable_diff,
 from liftbridge_broker.config.settings import Kind, Setting, Status
 from liftbridge_broker.config.table import SETTINGS
 
+ADMIN_TLS = {"admin.tls.cert": "c", "admin.tls.key": "k", "admin.tls.ca": "a"}
 # What is given beside a setting so that it is accepted, and a first value where "" is another case.
 BESIDE = {
     "tls.key": {"tls.cert": "c", "tls.key": "k"},
@@ -15,6 +16,7 @@ BESIDE = {
     "tls.client.auth.enabled": {"tls.cert": "c", "tls.key": "k"},
     "nats.tls.key": {"nats.tls.cert": "c", "nats.tls.key": "k"},
     "nats.tls.cert": {"nats.tls.cert": "c", "nats.tls.key": "k"},
+    **dict.fromkeys(ADMIN_TLS, ADMIN_TLS),
     "nats.password": {"nats.user": "u", "nats.password": "p"},
     "nats.password.file": {"nats.user": "u"},
     "nats.token": {"nats.token": "t"},

@@ -13,7 +13,7 @@ from liftbridge_broker.controller.state import (
     StreamState,
     effective_min_isr,
 )
-from liftbridge_broker.errors import FailedPreconditionError, InvalidRequestError
+from liftbridge_broker.errors import FailedPreconditionError, InvalidRequestError, UnavailableError
 from liftbridge_broker.model.ids import BrokerId, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import MILLISECOND_NS
@@ -77,7 +77,7 @@ class AdminService:
         if context.running is not None:
             self._bootstrap_again(call, request.cluster_id, members)
         elif context.found is None:
-            raise FailedPreconditionError(f"broker {context.me.broker} does not wait for Bootstrap")
+            raise UnavailableError(f"broker {context.me.broker} is starting, ask again")
         else:
             is_new = context.found(members, request.cluster_id)
             response = admin_pb2.BootstrapResponse(was_done=not is_new)

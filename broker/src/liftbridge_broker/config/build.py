@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from liftbridge_broker.config.build_cluster import check_clustering, clustering_options
 from liftbridge_broker.config.options import (
+    AdminOptions,
     BrokerOptions,
     CursorsOptions,
     DataOptions,
@@ -97,6 +98,7 @@ def build_options(given: Mapping[str, GivenValue], notices: Sequence[str]) -> Br
         clustering=clustering_options(values),
         grpc=_grpc(values),
         metrics=_metrics(values),
+        admin=_admin(values),
         limits=_limits(values),
         shutdown_timeout_ns=values.number("shutdown.timeout"),
         effective=values.effective(),
@@ -221,6 +223,8 @@ def _derive_segments(values: _Values) -> None:
 def _check_tls(values: _Values) -> None:
     """One half of a protection must not pass for the whole."""
     _check_pair(values, "tls.cert", "tls.key")
+    _check_pair(values, "admin.tls.cert", "admin.tls.key")
+    _check_pair(values, "admin.tls.cert", "admin.tls.ca")
     _check_pair(values, "nats.tls.cert", "nats.tls.key")
     if values.flag("tls.client.auth.enabled") and not values.is_given("tls.cert"):
         raise values.refusal("tls.client.auth.enabled", "needs tls.cert and tls.key")
@@ -353,6 +357,17 @@ def _metrics(values: _Values) -> MetricsOptions:
         port=bound.port,
         streams_max=values.number("metrics.streams.max"),
     )
+
+
+def _admin(values: _Values) -> AdminOptions:
+    bound = values.address("admin.listen")
+    tls = TlsOptions(
+        cert=values.text("admin.tls.cert"),
+        key=values.text("admin.tls.key"),
+        requires_client_cert=True,
+        client_ca=values.text("admin.tls.ca"),
+    )
+    return AdminOptions(is_enabled=bound != OFF, host=bound.host, port=bound.port, tls=tls)
 
 
 def _limits(values: _Values) -> LimitOptions:

@@ -333,6 +333,23 @@ class MetricsOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AdminOptions:
+    """The port for operators.
+
+    Attributes:
+        is_enabled: Whether it is served at all.
+        host: Address it binds to.
+        port: Port it binds to; 0 lets the operating system choose.
+        tls: Its TLS, which always asks for the certificates of clients.
+    """
+
+    is_enabled: bool = False
+    host: str = ""
+    port: int = 0
+    tls: TlsOptions = TlsOptions(requires_client_cert=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LimitOptions:
     """Bounds that keep one client from taking the broker down.
 
@@ -375,6 +392,7 @@ class BrokerOptions:
     clustering: ClusteringOptions = ClusteringOptions()
     grpc: GrpcOptions = GrpcOptions()
     metrics: MetricsOptions = MetricsOptions()
+    admin: AdminOptions = AdminOptions()
     limits: LimitOptions = LimitOptions()
     shutdown_timeout_ns: int = 10 * SECOND_NS
     effective: tuple[EffectiveSetting, ...] = field(default=(), repr=False, compare=False)

@@ -400,3 +400,38 @@ METRICS: Final = (
         maximum=100,
     ),
 )
+
+ADMIN: Final = (
+    Setting(
+        "admin.listen",
+        Kind.ADDRESS,
+        "off",
+        "Address that serves operators (`liftbridge cluster`); `off` serves nothing. Beyond "
+        "loopback it needs the certificates below.",
+        off="off",
+        is_original=False,
+        flags=("--admin-listen",),
+    ),
+    Setting(
+        "admin.tls.cert",
+        Kind.TEXT,
+        "",
+        "PEM file with the certificate chain of the port for operators; with `admin.tls.key` and "
+        "`admin.tls.ca` it turns TLS on, and operators must show a certificate.",
+        is_original=False,
+    ),
+    Setting(
+        "admin.tls.key",
+        Kind.TEXT,
+        "",
+        "PEM file with the private key of the port for operators.",
+        is_original=False,
+    ),
+    Setting(
+        "admin.tls.ca",
+        Kind.TEXT,
+        "",
+        "PEM file with the authorities for the certificates of operators.",
+        is_original=False,
+    ),
+)

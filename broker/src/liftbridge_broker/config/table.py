@@ -20,6 +20,7 @@ SECTIONS: Final[dict[str, tuple[Setting, ...]]] = {
     "Clustering": cluster_settings.CLUSTERING,
     "Activity, cursors, groups": stream_settings.FEATURES,
     "Metrics": process_settings.METRICS,
+    "Operators": process_settings.ADMIN,
 }
 
 SETTINGS: Final[dict[str, Setting]] = {

@@ -138,14 +138,21 @@ class Discovery:
             Whether it begins now; false when it did so before, in the same way.
 
         Raises:
-            FailedPreconditionError: Somebody knows a cluster, or another beginning was chosen.
+            FailedPreconditionError: It does not wait for an operator, somebody knows a cluster, or
+                another beginning was chosen.
         """
         wanted = Beginning(Configuration(tuple(sorted(members))), cluster_id)
+        if self._role is not Role.WAITER:
+            raise FailedPreconditionError(
+                f"broker {self._me.broker} does not wait for Bootstrap (role {self._role.value})"
+            )
         if self.beginning is not None:
-            if self.beginning != wanted:
+            # Another founder may have told of the members, and not of the name they got.
+            if self.beginning not in (wanted, wanted._replace(cluster_id="")):
                 raise FailedPreconditionError(
                     f"broker {self._me.broker} has begun with another cluster or other members"
                 )
+            self.beginning = wanted
             return False
         if self._is_known:
             raise FailedPreconditionError(

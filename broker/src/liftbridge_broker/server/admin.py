@@ -74,8 +74,8 @@ def check_admin_tls(host: str, context: ssl.SSLContext | None) -> None:
         return
     if context is None or context.verify_mode is not ssl.CERT_REQUIRED:
         raise ConfigError(
-            f"admin.host {host}: other hosts reach it, so clients must show a certificate: "
-            "tls.cert, tls.key and tls.client_auth_ca must be set, or the host be 127.0.0.1"
+            f"admin.listen {host}: other hosts reach it, so operators must show a certificate: set "
+            "admin.tls.cert, admin.tls.key and admin.tls.ca, or listen on 127.0.0.1"
         )
 
 

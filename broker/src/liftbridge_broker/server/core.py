@@ -18,7 +18,7 @@ from liftbridge_broker.controller.state import BrokerState
 from liftbridge_broker.errors import FilesError, LiftbridgeError, WireError
 from liftbridge_broker.model.ids import BrokerId, MetadataIndex
 from liftbridge_broker.model.streams import MILLISECOND_NS
-from liftbridge_broker.node.bootstrap import Beginning, founded_by
+from liftbridge_broker.node.bootstrap import Beginning, Role, founded_by
 from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.node.joining import Joining
 from liftbridge_broker.node.membership import ClusterParts
@@ -41,6 +41,7 @@ from liftbridge_broker.server.wiring import (
     node_options,
     raft_options,
     replication_limits,
+    role_of,
     store_options,
 )
 from liftbridge_broker.storage.compaction import CompactionRunner
@@ -102,6 +103,7 @@ class Core:
     elections: int = 0
     _link: PeerLink = field(init=False)
     _new_token: _Tokens = field(default_factory=_Tokens)
+    _cluster_id: str = ""
 
     def open_store(self) -> None:
         """Recover everything but the metadata; the identity of the directory is known then.
@@ -152,7 +154,7 @@ class Core:
         now, me = self.clock.now(), self.me
         clustering = self.options.clustering
         broker = BrokerId(me.broker)
-        cluster_id = "" if beginning is None else beginning.cluster_id
+        cluster_id = self._cluster_id = "" if beginning is None else beginning.cluster_id
         link = PeerLink(transport or NoPeers(), broker, self.incarnation_id, cluster_id)
         rng = SystemRandom()
         self._link = link
@@ -259,10 +261,20 @@ class Core:
         self.leader_changes += 1
         self.node.on_leader(event)
         if event.is_self and not self.node.state.cluster_id:
-            # Those who founded it together reckon the same id, whoever of them leads first.
-            cluster_id = founded_by(self.consensus.voters).cluster_id
-            self.node.propose(Bootstrap(cluster_id=cluster_id), self.clock.now(), _ignore_outcome)
+            self._name_cluster()
         self.changed.set()
+
+    def _name_cluster(self) -> None:
+        """Give a new cluster its id: the one an operator chose, or one that all founders reckon.
+
+        Who waited for an operator and was killed since does not know it any more: it is told again.
+        """
+        role = role_of(self.options.clustering.bootstrap)
+        cluster_id = self._cluster_id
+        if not cluster_id and role is not Role.WAITER:
+            cluster_id = founded_by(self.consensus.voters).cluster_id
+        if cluster_id:
+            self.node.propose(Bootstrap(cluster_id=cluster_id), self.clock.now(), _ignore_outcome)
 
     def _on_snapshot(self, index: MetadataIndex, size_bytes: int) -> None:
         """The metadata asked for a snapshot; a full disk puts it off."""

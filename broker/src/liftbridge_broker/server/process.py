@@ -42,6 +42,7 @@ from liftbridge_broker.node.peer_link import PeerLink
 from liftbridge_broker.ports.files import FileEvent
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.transport import Channel
+from liftbridge_broker.server.admin_port import AdminPort
 from liftbridge_broker.server.core import Core
 from liftbridge_broker.server.limits import raise_open_files
 from liftbridge_broker.server.metrics import BrokerMetrics
@@ -72,6 +73,7 @@ class Broker:
         options: What it was told.
         port: Port the gRPC server really listens on, 0 before `start`.
         metrics_port: Port of metrics and health, 0 before `start` and when it is off.
+        admin_port: Port for operators, 0 before `start` and when it is off.
     """
 
     options: BrokerOptions
@@ -80,6 +82,7 @@ class Broker:
     reload_options: Callable[[], BrokerOptions]
     port: int = 0
     metrics_port: int = 0
+    admin_port: int = 0
     stop_reason: str = ""
     _clock: SystemClock = field(default_factory=SystemClock)
     _files: DiskFiles = field(init=False)
@@ -90,6 +93,8 @@ class Broker:
     _search: Search | None = None
     _embedded: EmbeddedNats | None = None
     _grpc: GrpcServer | None = None
+    _admin: AdminPort | None = None
+    _restart_needed: tuple[str, ...] = ()
     _context: Context = field(init=False)
     _health: Health = field(default_factory=Health)
     _tls: ServerTls | None = None
@@ -221,9 +226,11 @@ class Broker:
         """Join NATS and the cluster, let clients in; false when `stop` or a failure came first."""
 
         async def begin() -> None:
+            admin = await self._open_admin()
             await self._join_nats(tasks)
             if not self._core.is_open:
-                self._core.open(self._nats, self._transport, await self._find_cluster())
+                self._core.open(self._nats, self._transport, await self._find_cluster(admin))
+                admin.begin()
             await register(self._core)
             await self._open_ports()
 
@@ -267,16 +274,31 @@ class Broker:
         if self._core.has_metadata:
             self._core.open(self._nats, self._transport, None)
 
-    async def _find_cluster(self) -> Beginning:
+    async def _open_admin(self) -> AdminPort:
+        """Let operators in, who may have to say how the cluster begins."""
+        admin = self._admin = AdminPort(
+            self.options,
+            self._core,
+            self._clock,
+            self.observer,
+            are_peers_connected=lambda: self._transport.is_connected,
+            restart_needed=lambda: self._restart_needed,
+        )
+        await admin.open()
+        self.admin_port = admin.port
+        return admin
+
+    async def _find_cluster(self, admin: AdminPort) -> Beginning:
         """Find a cluster for an empty directory, or found one."""
         core, bootstrap = self._core, self.options.clustering.bootstrap
         link = PeerLink(self._transport, BrokerId(core.me.broker), core.incarnation_id)
         role = role_of(bootstrap)
         self._search = Search(core.me, role, bootstrap.peers, link, self._clock, self.observer)
+        admin.context.found = self._search.found
         try:
             beginning = await self._search.run()
         finally:
-            self._search = None
+            admin.context.found = self._search = None
         voters = [peer.broker for peer in beginning.configuration.voters]
         fields = {"role": role.value, "is_founded": bool(beginning.cluster_id), "voters": voters}
         self.observer.transition("cluster_found", fields)
@@ -334,6 +356,7 @@ class Broker:
                 "host": listen.advertised_host,
                 "port": self.port,
                 "metrics_port": self.metrics_port,
+                "admin_port": self.admin_port,
                 "duration_ms": (self._clock.wall_ns() - self._started_ns) // 1_000_000,
             },
         )
@@ -398,12 +421,16 @@ class Broker:
         self._apply_options()
         applied = [change.key for change in diff.applied]
         self.observer.transition("configuration_reloaded", {"applied": applied})
-        if diff.restart_needed:
-            waiting = [change.key for change in diff.restart_needed]
+        waiting = [change.key for change in diff.restart_needed]
+        self._restart_needed = tuple(waiting)
+        if waiting:
             self.observer.transition("configuration_restart_needed", {"settings": waiting})
 
     def _reload_certificate(self) -> None:
         """Read the certificate anew; a wrong one leaves the old one in use and the rest alone."""
+        if self._admin is not None:
+            with contextlib.suppress(OSError):
+                self._admin.reload()
         if self._tls is None:
             return
         try:
@@ -457,6 +484,8 @@ class Broker:
         await steps.run("nats_close", self._close_nats())
         if self._embedded is not None:
             await self._embedded.stop()
+        if self._admin is not None:
+            await steps.run("admin_close", self._admin.close())
         if self._observe is not None:
             await steps.run("metrics_close", self._observe.close())
         self._monitor.stop()

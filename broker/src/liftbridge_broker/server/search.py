@@ -56,6 +56,12 @@ class Search:
         self._discovery.on_peer(header)
         self._arrived.set()
 
+    def found(self, members: Sequence[Peer], cluster_id: str) -> bool:
+        """Begin as an operator says; see `Discovery.found`."""
+        is_new = self._discovery.found(members, cluster_id)
+        self._arrived.set()
+        return is_new
+
     async def run(self) -> Beginning:
         """Ask until the outcome is there; for ever, if nobody is to found a cluster."""
         discovery = self._discovery
