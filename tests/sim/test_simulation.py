@@ -16,12 +16,13 @@ from liftbridge_testkit.sim.floors import floors_for
 from liftbridge_testkit.sim.seeds import WORLDS, kind_of, run_seed
 from liftbridge_testkit.sim.world import Watcher
 
-SEEDS = 30
-SHARDS = 3
+SEEDS = 24
+SHARDS = 6
 REGRESSION_SEEDS = {
     # An error of the disk in a reader that was woken by a publish answered the publish.
     "lone": (1, 11, 95, 1030, 1152, 2049),
     "group": (10, 57),
+    "cluster": (11, 18, 73, 98),
 }
 """Seeds that found a fault when they were first run, in the product or in the simulator."""
 

@@ -69,7 +69,7 @@ class Acked(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Sink:
+class Sink:
     """Ticket of a run."""
 
     answer: Answer
@@ -221,7 +221,7 @@ class Publisher:
                 [write.value for write in writes],
                 partition.subject,
                 "grpc",
-                () if policy == POLICY_NONE else (Ticket(policy, _Sink(stored)),),
+                () if policy == POLICY_NONE else (Ticket(policy, Sink(stored)),),
                 [write.key for write in writes] if self.plan.keys else None,
                 policy=policy,
                 expected_offsets=[write.expected_offset for write in writes],
@@ -247,9 +247,9 @@ class Publisher:
         elif self.plan.is_idempotent and self._repeats(place, writes, attempt, outcome):
             return
         else:
-            is_refused = attempt == 1 and _is_refused(outcome)
-            self._note("refused" if is_refused else "unknown", writes, _text(outcome))
-            self._give_up(writes, is_refused=is_refused)
+            is_definite = attempt == 1 and is_refused(outcome)
+            self._note("refused" if is_definite else "unknown", writes, _text(outcome))
+            self._give_up(writes, is_definite=is_definite)
         self.in_flight -= 1
         self._later()
 
@@ -270,9 +270,9 @@ class Publisher:
         if stored.is_duplicate:
             self._world.coverage.rare("duplicate answered with its first offset")
 
-    def _give_up(self, writes: list[Write], *, is_refused: bool) -> None:
+    def _give_up(self, writes: list[Write], *, is_definite: bool) -> None:
         for write in writes:
-            if is_refused:
+            if is_definite:
                 self._history.refused(write, self._world.now)
             else:
                 self._history.unknown(write)
@@ -281,7 +281,7 @@ class Publisher:
 
     def _repeats(self, place: Place, writes: list[Write], attempt: int, outcome: object) -> bool:
         """Whether an idempotent run is sent again: its outcome is not known yet."""
-        if attempt == 1 and _is_refused(outcome):
+        if attempt == 1 and is_refused(outcome):
             return False
         if isinstance(outcome, FencedPublisherError | OutOfOrderError | NotFoundError):
             # Its memory at the broker is gone, or the stream: nobody can say any more.
@@ -298,7 +298,7 @@ class Publisher:
         now_at = self._directory.find(self.plan.stream, self.plan.number)
         if now_at is not None and now_at.partition != place.partition:
             self._stamp = None
-            self._give_up(writes, is_refused=False)
+            self._give_up(writes, is_definite=False)
             self.in_flight -= 1
             self._later()
         elif now_at is None or now_at.leader is None:
@@ -307,7 +307,7 @@ class Publisher:
             self._send(now_at, writes, attempt)
 
 
-def _is_refused(outcome: object) -> bool:
+def is_refused(outcome: object) -> bool:
     """Whether an outcome says that nothing is stored."""
     if isinstance(outcome, Lost):
         return outcome.is_refused

@@ -1,0 +1,1 @@
+"""Scripts of exact steps: one story about a cluster in ten to thirty lines, in files of text."""

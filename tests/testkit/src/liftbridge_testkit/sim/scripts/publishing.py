@@ -1,0 +1,190 @@
+"""Verbs of clients: create, publish, change, delete."""
+
+from collections.abc import Sequence
+
+from liftbridge_broker.controller.commands import (
+    CancelReassignment,
+    Command,
+    CreateStream,
+    DeleteStream,
+    ElectPreferred,
+    StartReassignment,
+)
+from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.model.ids import BrokerId, Instant, StreamName
+from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
+from liftbridge_broker.node.runs import (
+    POLICY_ALL,
+    POLICY_LEADER,
+    POLICY_NONE,
+    PublishRun,
+    Stored,
+    Ticket,
+)
+from liftbridge_testkit.sim.clients.calls import Answer, Lost, Serving
+from liftbridge_testkit.sim.clients.publishers import Sink, is_refused
+from liftbridge_testkit.sim.history import Write
+from liftbridge_testkit.sim.scripts.stage import Stage, split_options
+
+POLICIES = {"all": POLICY_ALL, "leader": POLICY_LEADER, "none": POLICY_NONE}
+
+
+def propose(stage: Stage, command: Command, at: str = "") -> object:
+    """Give a command to a broker, any that serves, and wait for the outcome."""
+    outcomes: list[object] = []
+    serving = stage.life.directory.serving()
+    assert serving, "no broker serves"
+    machine = stage.machine(at) if at else serving[0]
+
+    def serve(broker: Serving, now: Instant, _wall_ns: int, answer: Answer) -> None:
+        broker.node.propose(command, now, answer)
+
+    stage.life.calls.call("client", machine, serve, outcomes.append)
+    stage.wait_until(type(command).__name__, lambda: bool(outcomes))
+    return outcomes[0]
+
+
+def _told(outcome: object) -> list[str]:
+    """Output of a change: nothing when it was made."""
+    if isinstance(outcome, LiftbridgeError):
+        return [f"refused: {outcome.text}"]
+    return [f"lost: {outcome.reason}"] if isinstance(outcome, Lost) else []
+
+
+def create(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`create s rf=3 min-isr=2 [on=A,B,C] [partitions=] [fsync=] [unclean=] [segment=]`."""
+    (name,), options = split_options(words)
+    overrides = StreamOverrides(
+        min_isr=int(options["min-isr"]) if "min-isr" in options else None,
+        fsync_policy=FsyncPolicy(options["fsync"]) if "fsync" in options else None,
+        unclean_mode=UncleanMode(options["unclean"]) if "unclean" in options else None,
+        segment_bytes_max=int(options["segment"]) if "segment" in options else None,
+    )
+    command = CreateStream(
+        name=StreamName(name),
+        subject=f"sub.{name}",
+        replication_factor=int(options.get("rf", "1")),
+        partitions=int(options.get("partitions", "1")),
+        overrides=overrides,
+    )
+    outcome = propose(stage, command)
+    if isinstance(outcome, LiftbridgeError | Lost):
+        return _told(outcome)
+    if "on" in options:
+        _place(stage, name, tuple(map(BrokerId, options["on"].split(","))))
+    stage.wait_until(f"{name}/0 serves", lambda: _serves(stage, f"{name}/0"))
+    # The story begins here: what placement took is none of its epochs.
+    state = stage.newest(f"{name}/0")
+    stage.epochs.known[state.partition_id] = [state.leader_epoch]
+    return []
+
+
+def _serves(stage: Stage, place: str) -> bool:
+    """Whether the leader has taken up its work and all replicas are in sync."""
+    state = stage.newest(place)
+    if state.leader is None or set(state.isr) != set(state.replicas):
+        return False
+    partition = stage.broker(state.leader).node.partitions.get(state.partition_id)
+    return partition is not None and partition.role == "leader"
+
+
+def _place(stage: Stage, name: str, target: tuple[BrokerId, ...]) -> None:
+    """Have the replicas of partition 0 in this order, led by the first."""
+    place = f"{name}/0"
+    stage.wait_until(f"{place} serves", lambda: _serves(stage, place))
+    partition = stage.newest(place).partition_id
+    if stage.newest(place).replicas != target:
+        propose(stage, StartReassignment(partition_id=partition, target=target))
+    stage.wait_until(f"{place} on {target}", lambda: stage.newest(place).replicas == target)
+    stage.wait_until(f"{place} serves", lambda: _serves(stage, place))
+    if stage.newest(place).leader != target[0]:
+        propose(stage, ElectPreferred(partitions=(partition,)))
+        stage.wait_until(
+            f"{place} led by {target[0]}", lambda: stage.newest(place).leader == target[0]
+        )
+
+
+def publish(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`publish s[/0] v1 [all|leader|none] [at=A] [later]`: one message, and its outcome."""
+    plain, options = split_options(words)
+    place, name = plain[:2]
+    policy = next((POLICIES[word] for word in plain[2:] if word in POLICIES), POLICY_ALL)
+    state = stage.newest(place)
+    leader = options.get("at") or state.leader
+    assert leader is not None, f"nobody leads {place}"
+    assert name not in stage.writes, f"{name} was published before"
+    history, now = stage.life.history, stage.world.now
+    publisher = history.new_publisher()
+    write = history.invoke(publisher, state.partition_id, now, policy=policy)
+    stage.writes[name] = write
+
+    def serve(broker: Serving, now: Instant, wall_ns: int, answer: Answer) -> None:
+        partition = broker.node.partitions[state.partition_id]
+        tickets = () if policy == POLICY_NONE else (Ticket(policy, Sink(answer)),)
+        run = PublishRun([write.value], partition.subject, "grpc", tickets, policy=policy)
+        broker.node.publish(partition, run, now, wall_ns)
+        if policy == POLICY_NONE:
+            answer(None)
+
+    def done(outcome: object) -> None:
+        stage.outcomes[name] = _outcome(stage, write, outcome)
+
+    stage.life.calls.call("client", stage.machine(leader), serve, done)
+    return [] if "later" in plain else outcome_of(stage, (name,))
+
+
+def _outcome(stage: Stage, write: Write, outcome: object) -> str:
+    """Note what became of a write, and say it."""
+    history, now = stage.life.history, stage.world.now
+    if isinstance(outcome, Stored):
+        is_committed = write.policy == POLICY_ALL
+        history.acked(
+            write,
+            now,
+            offset=outcome.base_offset,
+            leader_epoch=outcome.leader_epoch,
+            is_committed=is_committed,
+        )
+        epoch = stage.epochs.name(write.partition, outcome.leader_epoch)
+        return f"acked {outcome.base_offset}@{epoch}"
+    text = outcome.text if isinstance(outcome, LiftbridgeError) else ""
+    if isinstance(outcome, Lost):
+        text = outcome.reason
+    if is_refused(outcome):
+        history.refused(write, now)
+        return f"refused: {text}"
+    history.unknown(write)
+    return f"unknown: {text}" if text else "no ack"
+
+
+def outcome_of(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`outcome v1`: wait for what becomes of a message that was published `later`."""
+    (name,) = words
+    stage.wait_until(f"outcome of {name}", lambda: name in stage.outcomes)
+    return [stage.outcomes[name]]
+
+
+def delete(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`delete s`."""
+    return _told(propose(stage, DeleteStream(name=StreamName(words[0]))))
+
+
+def reassign(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`reassign s/0 A,B,C`: begin it; `until replicas` waits for its end."""
+    place, target = words
+    brokers = tuple(map(BrokerId, target.split(",")))
+    command = StartReassignment(partition_id=stage.newest(place).partition_id, target=brokers)
+    return _told(propose(stage, command))
+
+
+def cancel(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`cancel s/0`: give a reassignment up."""
+    command = CancelReassignment(partition_id=stage.newest(words[0]).partition_id)
+    return _told(propose(stage, command))
+
+
+def prefer(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`prefer s/0`: elect the first replica."""
+    command = ElectPreferred(partitions=(stage.newest(words[0]).partition_id,))
+    outcome = propose(stage, command)
+    return _told(outcome)

@@ -1,0 +1,230 @@
+"""Where a script plays: a cluster with fixed links and clocks, and the verbs that act on it.
+
+Machines are named A, B, C...; a partition is `s/0`. Leader epochs are named e1, e2... in the order
+in which they were elected, because only their order means anything. All invariants and checkers of
+the simulator are on.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from liftbridge_broker.model.ids import BrokerId, PartitionId
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.ports.transport import Channel
+from liftbridge_testkit.sim.broker import ClusterBroker, ClusterSettings
+from liftbridge_testkit.sim.clients.admin import Admin, AdminPlan
+from liftbridge_testkit.sim.cluster_life import ClusterAtlas, broker_on, state_on
+from liftbridge_testkit.sim.faults import FaultPlan, Faults
+from liftbridge_testkit.sim.history import Write
+from liftbridge_testkit.sim.invariants.controller import ControllerRules
+from liftbridge_testkit.sim.invariants.replication import ReplicationRules
+from liftbridge_testkit.sim.life import Life
+from liftbridge_testkit.sim.machine import Machine
+from liftbridge_testkit.sim.network import Verdict
+from liftbridge_testkit.sim.scheduler import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
+from liftbridge_testkit.sim.scripts.kinds import kind_of
+from liftbridge_testkit.sim.trace import Trace
+from liftbridge_testkit.sim.world import Watcher, World
+
+SEED = 1
+WAIT_NS = 20 * SECOND_NS
+"""Virtual time in which whatever a step waits for must have happened."""
+
+LOOK_NS = MILLISECOND_NS
+_UNITS = {"us": MICROSECOND_NS, "ms": MILLISECOND_NS, "s": SECOND_NS, "m": 60 * SECOND_NS}
+
+
+def duration_ns(text: str) -> int:
+    """`20ms`, `3s`, `10m` as nanoseconds."""
+    for unit in ("us", "ms", "s", "m"):
+        if text.endswith(unit) and text.removesuffix(unit).isdigit():
+            return int(text.removesuffix(unit)) * _UNITS[unit]
+    raise ValueError(f"no duration: {text}")
+
+
+def split_options(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Plain words, and those of the form `name=value`."""
+    plain = [word for word in words if "=" not in word]
+    options = dict(word.split("=", 1) for word in words if "=" in word)
+    return plain, options
+
+
+@dataclass(slots=True)
+class Epochs(Watcher):
+    """Names leader epochs by the order in which they were elected."""
+
+    known: dict[PartitionId, list[int]] = field(default_factory=dict)
+
+    def on_turn(self, machine: Machine) -> None:
+        """Note new ones."""
+        state = state_on(machine)
+        if state is not None:
+            for _, partition in state.partitions():
+                epochs = self.known.setdefault(partition.partition_id, [])
+                if not epochs or partition.leader_epoch > epochs[-1]:
+                    epochs.append(partition.leader_epoch)
+
+    def name(self, partition: PartitionId, epoch: int | None) -> str:
+        """`e1` for the first; `e?` for one that nobody was elected in."""
+        epochs = self.known.get(partition, [])
+        return f"e{epochs.index(epoch) + 1}" if epoch in epochs else "e?"
+
+
+@dataclass(slots=True)
+class Rule:
+    """What happens to messages of one kind on one way; `*` for any."""
+
+    source: str
+    target: str
+    kind: str
+    verdict: Verdict
+
+
+@dataclass(slots=True)
+class Stage:
+    """One play of one script.
+
+    Attributes:
+        world: Where it plays.
+        life: Clients, histories and checkers.
+        epochs: Names of leader epochs.
+        writes: What was published, by the name the script gave it.
+        outcomes: What became of it; absent while open.
+    """
+
+    world: World = field(init=False)
+    life: Life = field(init=False)
+    epochs: Epochs = field(default_factory=Epochs)
+    writes: dict[str, Write] = field(default_factory=dict)
+    outcomes: dict[str, str] = field(default_factory=dict)
+    rules: list[Rule] = field(default_factory=list)
+    told: dict[tuple[str, str], int] = field(default_factory=dict)
+    _settings: ClusterSettings = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.world = World(SEED, Trace())
+        conditions = self.world.network.conditions
+        conditions.delay_ns_min, conditions.delay_ns_jitter = MILLISECOND_NS, 0
+        self.life = Life(self.world)
+        self.life.calls.delay_ns_jitter = 0
+        self.life.admins.append(
+            Admin(self.world, self.life.calls, self.life.directory, AdminPlan(streams=()))
+        )
+        self.life.faults = Faults(self.world, FaultPlan(kinds=()), ClusterAtlas(self.world))
+        self.world.watchers += [
+            ControllerRules(state_on, self.world.coverage),
+            ReplicationRules(self.world, broker_on),
+            self.epochs,
+            Told(self.told),
+        ]
+        self.world.network.filter = self._filter
+
+    # -- finding ------------------------------------------------------------------------------
+
+    def machine(self, name: str) -> Machine:
+        """A machine by its name."""
+        return self.world.machines[BrokerId(name)]
+
+    def broker(self, name: str) -> ClusterBroker:
+        """Its broker, which must run."""
+        broker = broker_on(self.machine(name))
+        assert broker is not None, f"{name} does not run"
+        return broker
+
+    def newest(self, place: str) -> PartitionState:
+        """A partition as the newest applied metadata have it."""
+        stream, _, number = place.partition("/")
+        found: tuple[int, PartitionState] | None = None
+        for machine in self.world.machines.values():
+            state = state_on(machine)
+            known = state.stream(stream) if state is not None else None
+            partition = known.partition(int(number or 0)) if known is not None else None
+            if state is None or partition is None:
+                continue
+            if found is None or state.applied_index > found[0]:
+                found = (state.applied_index, partition)
+        assert found is not None, f"nobody knows {place}"
+        return found[1]
+
+    def replica(self, name: str, place: str) -> Partition:
+        """A replica on a machine."""
+        return self.broker(name).node.partitions[self.newest(place).partition_id]
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def run_for(self, nanoseconds: int) -> None:
+        """Let time go on."""
+        self.world.run_until(self.world.now + nanoseconds)
+
+    def wait_until(self, what: str, happens: Callable[[], bool]) -> None:
+        """Let time go on until something has happened."""
+        until = self.world.now + WAIT_NS
+        while not happens():
+            assert self.world.now < until, f"{what}: not within {WAIT_NS // SECOND_NS} s"
+            self.run_for(LOOK_NS)
+
+    # -- machines -----------------------------------------------------------------------------
+
+    def cluster(self, words: Sequence[str]) -> None:
+        """`cluster A B C [later=D,E]`: brokers that found a cluster, and others not started."""
+        names, options = split_options(words)
+        self._settings = ClusterSettings(peers=tuple(BrokerId(name) for name in names))
+        later = options.get("later", "").split(",") if "later" in options else []
+        for name in (*names, *later):
+            machine = self.world.add_machine(
+                name, lambda ports: ClusterBroker(ports, self._settings)
+            )
+            machine.clock.drift_ppm = machine.clock.wall_skew_ns = 0
+            speed = machine.files.speed
+            speed.sync_ns_min, speed.sync_ns_jitter = MILLISECOND_NS, 0
+        for name in names:
+            self.machine(name).start()
+        for name in names:
+            self.ready(name)
+
+    def ready(self, name: str) -> None:
+        """Wait until a broker serves."""
+
+        def is_ready() -> bool:
+            program = self.machine(name).program
+            return program is not None and program.is_ready
+
+        self.wait_until(f"{name} ready", is_ready)
+
+    # -- links --------------------------------------------------------------------------------
+
+    def ways(self, text: str) -> list[tuple[str, str]]:
+        """`A-B` both ways, `A>B` one way, `A` everything to and from it."""
+        if "-" in text:
+            one, other = text.split("-")
+            return [(one, other), (other, one)]
+        if ">" in text:
+            source, target = text.split(">")
+            return [(source, target)]
+        others = [name for name in self.world.machines if name != text]
+        return [(text, other) for other in others] + [(other, text) for other in others]
+
+    def _filter(self, source: str, target: str, channel: Channel, payload: bytes) -> Verdict:
+        del channel
+        if not self.rules:
+            return Verdict.PASS
+        kind = kind_of(payload)
+        for rule in self.rules:
+            way = rule.source in {"*", source} and rule.target in {"*", target}
+            if way and rule.kind in {"*", kind}:
+                return rule.verdict
+        return Verdict.PASS
+
+
+@dataclass(slots=True)
+class Told(Watcher):
+    """Counts transitions by machine and kind."""
+
+    counts: dict[tuple[str, str], int]
+
+    def on_transition(self, machine: Machine, kind: str, fields: Mapping[str, object]) -> None:
+        """One more."""
+        del fields
+        key = (machine.name, kind)
+        self.counts[key] = self.counts.get(key, 0) + 1
