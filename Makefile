@@ -15,8 +15,8 @@ PYTHONS := $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14)
 PYTEST_ARGS ?= -n 2 --dist loadfile --durations=10
 TEST_GATES := format-check lint prose imports types docs pytest
 
-.PHONY: help install demo test check bench soak fuzz docs proto lock format clean changelog \
-	$(TEST_GATES) meta unit
+.PHONY: help install demo test check chaos failover bench soak fuzz docs proto lock format clean \
+	changelog $(TEST_GATES) meta unit
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,12 @@ check: install ## Quick gates for every change: format, lint, imports, types, me
 
 sim: install ## Simulate clusters, seeds from SEEDS=a:b (0:200), of all worlds or WORLD=name
 	@$(PY) -m liftbridge_testkit.sim --seeds $(or $(SEEDS),0:200) $(if $(WORLD),--world $(WORLD))
+
+chaos: install ## 60 runs of real clusters under faults (RUNS=n, SEED=n, CHAOS="--faults kill -v")
+	@$(PY) -m liftbridge_testkit.chaos --runs $(or $(RUNS),60) --seed $(or $(SEED),1) $(CHAOS)
+
+failover: install ## How long a real cluster takes no writes when a broker goes (TIMES=30)
+	@$(PY) -m liftbridge_testkit.failover --times $(or $(TIMES),30)
 
 bench: install ## Measure this broker beside NATS JetStream and print the table
 	@$(PY) tests/bench/run.py

@@ -16,8 +16,9 @@ from pathlib import Path
 
 from liftbridge_testkit.bench import report
 from liftbridge_testkit.bench.biglog import BigLogResult, measure_big_log
+from liftbridge_testkit.bench.cluster import ClusterJetStream, ClusterLiftbridge
 from liftbridge_testkit.bench.loadgen import LoadError, LoadGenerator, build
-from liftbridge_testkit.bench.rows import ROWS, Row, Samples, works_for
+from liftbridge_testkit.bench.rows import CLUSTER_ROWS, ROWS, Row, Samples, works_for
 from liftbridge_testkit.bench.streams import StreamsResult, measure_streams
 from liftbridge_testkit.bench.systems import JetStream, Liftbridge, Sizes, System
 from liftbridge_testkit.processes import ProcessError
@@ -34,7 +35,8 @@ def main() -> int:
     sizes = QUICK if options.quick else Sizes()
     if options.count:
         sizes = Sizes(count=options.count, singles=max(options.count // 10, 1_000))
-    rows = [row for row in ROWS if not options.only or row.key in options.only]
+    every = CLUSTER_ROWS if options.cluster else ROWS
+    rows = [row for row in every if not options.only or row.key in options.only]
     say(f"load generator: {(load := build(ROOT / 'tests/bench/loadgen', options.cache)).title}")
     samples: Samples = {}
     failures = 0
@@ -61,8 +63,11 @@ def main() -> int:
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    keys = [row.key for row in ROWS]
+    keys = [row.key for row in (*ROWS, *CLUSTER_ROWS)]
     parser.add_argument("--quick", action="store_true", help="small counts, one round")
+    parser.add_argument(
+        "--cluster", action="store_true", help="three brokers beside three nats-servers"
+    )
     parser.add_argument("--rounds", type=int, help="rounds (3, or 1 with --quick)")
     parser.add_argument("--count", type=int, help="messages of the bulk works (1,000,000)")
     parser.add_argument(
@@ -89,11 +94,12 @@ def systems(
     load: LoadGenerator, work_dir: Path, sizes: Sizes, options: argparse.Namespace, *, first: int
 ) -> list[System]:
     """The systems of one round, in an order that rotates from round to round."""
-    found: list[System] = [
-        JetStream(load, work_dir, sizes),
-        Liftbridge(load, work_dir, sizes),
-    ]
-    if options.peer:
+    found: list[System] = (
+        [ClusterJetStream(load, work_dir, sizes), ClusterLiftbridge(load, work_dir, sizes)]
+        if options.cluster
+        else [JetStream(load, work_dir, sizes), Liftbridge(load, work_dir, sizes)]
+    )
+    if options.peer and not options.cluster:
         found.append(Liftbridge(load, work_dir, sizes, binary=options.peer))
     if options.systems:
         found = [system for system in found if system.name in options.systems]
@@ -104,7 +110,7 @@ def systems(
 def run_system(system: System, rows: list[Row], samples: Samples, title: str) -> int:
     """Do all works of one system that the rows need; returns how many failed."""
     wanted = works_for(rows, system.name)
-    if len(rows) == len(ROWS):
+    if len(rows) in {len(ROWS), len(CLUSTER_ROWS)}:
         wanted |= set(system.works())  # the full table shows every work
     failures = 0
     try:
@@ -165,7 +171,7 @@ def run_big_log(
 
 def wants(options: argparse.Namespace, part: str) -> bool:
     """Whether a part that only our broker does is asked for."""
-    if options.systems and "liftbridge" not in options.systems:
+    if options.cluster or (options.systems and "liftbridge" not in options.systems):
         return False
     return not options.only or part in options.only
 

@@ -25,7 +25,7 @@ func jsConnect(o *options) (*nats.Conn, jetstream.JetStream, error) {
 	return nc, js, nil
 }
 
-// jsCreate makes the stream with what JetStream does by default: file storage, one replica.
+// jsCreate makes the stream with what JetStream does by default: file storage, -replicas copies.
 func jsCreate(o *options) (result, error) {
 	nc, js, err := jsConnect(o)
 	if err != nil {
@@ -35,7 +35,8 @@ func jsCreate(o *options) (result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	_, err = js.CreateStream(ctx, jetstream.StreamConfig{
-		Name: o.stream, Subjects: []string{o.subject}, Storage: jetstream.FileStorage, Replicas: 1,
+		Name: o.stream, Subjects: []string{o.subject}, Storage: jetstream.FileStorage,
+		Replicas: o.replicas,
 	})
 	return result{}, err
 }

@@ -58,7 +58,9 @@ func lbCreate(o *options) (result, error) {
 					subject += "." + strconv.Itoa(i)
 				}
 				from := time.Now()
-				if _, err := client.CreateStream(ctx, &api.CreateStreamRequest{Name: name, Subject: subject}); err != nil {
+				if _, err := client.CreateStream(ctx, &api.CreateStreamRequest{
+					Name: name, Subject: subject, ReplicationFactor: int32(o.replicas),
+				}); err != nil {
 					failed.Store(err)
 					return
 				}
@@ -95,7 +97,7 @@ func newAsyncPublisher(ctx context.Context, client api.APIClient, o *options) (*
 	}
 	return &asyncPublisher{
 		stream:  stream,
-		request: &api.PublishRequest{Stream: o.stream, Value: newValue(o.size), ExpectedOffset: -1},
+		request: newRequest(o),
 		window:  make(chan struct{}, o.window),
 		sent:    make([]time.Time, o.window),
 		samples: make([]time.Duration, 0, o.count),
@@ -216,7 +218,7 @@ func lbLatency(o *options) (result, error) {
 		return nil, err
 	}
 	defer conn.Close()
-	request := &api.PublishRequest{Stream: o.stream, Value: newValue(o.size), ExpectedOffset: -1}
+	request := newRequest(o)
 	if o.mode == "unary" {
 		return measureOneAtATime(o, func(i int) error {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -314,4 +316,13 @@ func lbIntake(o *options) (result, error) {
 		newest, err := newestOffset(ctx, client, o.stream)
 		return newest + 1, err
 	})
+}
+
+// newRequest is the publish that is sent again and again, with a value of its own.
+func newRequest(o *options) *api.PublishRequest {
+	request := &api.PublishRequest{Stream: o.stream, Value: newValue(o.size), ExpectedOffset: -1}
+	if o.policy == "all" {
+		request.AckPolicy = api.AckPolicy_ALL
+	}
+	return request
 }

@@ -32,6 +32,8 @@ type options struct {
 	mode     string        // variant of the command
 	parallel int           // concurrent requests of lb-create
 	idle     time.Duration // give up when nothing arrives for this long
+	replicas int           // replicas of a stream that is created
+	policy   string        // acks of Liftbridge: leader or all
 	grpcWin  int           // initial HTTP/2 window of the client in bytes, 0 = grpc-go's default
 }
 
@@ -50,7 +52,7 @@ func commands() map[string]command {
 		"lb-latency":   {"one message at a time, -mode async|unary; -rate paces it", lbLatency},
 		"lb-replay":    {"Subscribe from the beginning, COUNT messages", lbReplay},
 		"lb-intake":    {"plain NATS publish into a stream, wait until stored", lbIntake},
-		"js-create":    {"create the JetStream stream (file storage, one replica)", jsCreate},
+		"js-create":    {"create the JetStream stream (file storage, -replicas)", jsCreate},
 		"js-publish":   {"asynchronous publish with -window in flight", jsPublish},
 		"js-latency":   {"one message at a time; -rate paces it", jsLatency},
 		"js-replay":    {"read from the beginning, -mode ordered|push|pull", jsReplay},
@@ -113,6 +115,8 @@ func parse(name string, args []string) *options {
 	flags.StringVar(&o.mode, "mode", "", "variant")
 	flags.IntVar(&o.parallel, "parallel", 1, "concurrent requests")
 	flags.DurationVar(&o.idle, "idle", 10*time.Second, "give up after this silence")
+	flags.IntVar(&o.replicas, "replicas", 1, "replicas of a created stream")
+	flags.StringVar(&o.policy, "policy", "leader", "acks: leader or all")
 	flags.IntVar(&o.grpcWin, "grpc-window", 4<<20, "initial HTTP/2 window, 0 = library default")
 	if err := flags.Parse(args); err != nil {
 		os.Exit(2)

@@ -54,7 +54,7 @@ async def batch_publish(options: argparse.Namespace) -> Result:
         stream = client.streams.get(options.stream)
         start = perf_counter()
         async with (
-            stream.publisher(max_in_flight=window) as publisher,
+            stream.publisher(max_in_flight=window, ack_policy=options.policy) as publisher,
             asyncio.TaskGroup() as tasks,
         ):
             for first in range(0, options.count, round_count):

@@ -441,7 +441,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0], prefix_chars="-")
     parser.add_argument("command", choices=COMMANDS)
     for name, default in (("server", "127.0.0.1:9292"), ("nats", "nats://127.0.0.1:4222"),
-                          ("stream", "bench"), ("subject", "bench"), ("mode", "")):  # fmt: skip
+                          ("stream", "bench"), ("subject", "bench"), ("mode", ""),
+                          ("policy", "leader")):  # fmt: skip
         parser.add_argument(f"-{name}", default=default)
     for name, number in (("count", 1_000_000), ("size", 256), ("window", 1_024), ("streams", 1),
                          ("conns", 1)):  # fmt: skip

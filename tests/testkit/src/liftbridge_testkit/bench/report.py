@@ -14,7 +14,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from liftbridge_testkit.bench.biglog import BOUNDS as BIG_LOG_BOUNDS
-from liftbridge_testkit.bench.rows import ROWS, Outcome, Samples, figures, outcome
+from liftbridge_testkit.bench.rows import CLUSTER_ROWS, ROWS, Outcome, Samples, figures, outcome
 from liftbridge_testkit.bench.streams import BOUNDS as STREAMS_BOUNDS
 from liftbridge_testkit.processes import program
 
@@ -94,7 +94,7 @@ def bounds_table(title: str, result: object, bounds: Sequence[Bound]) -> str:
 
 def outcomes(samples: Samples) -> list[Outcome]:
     """All rows that were measured."""
-    return [found for row in ROWS if (found := outcome(row, samples)) is not None]
+    return [found for row in (*ROWS, *CLUSTER_ROWS) if (found := outcome(row, samples)) is not None]
 
 
 def everything(samples: Samples) -> str:

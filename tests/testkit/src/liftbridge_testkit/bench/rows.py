@@ -90,6 +90,48 @@ ROWS = (
     ),
 )  # fmt: skip
 
+CLUSTER_ROWS = (
+    Row(
+        "cluster-publish",
+        "3 replicas: PublishAsync, 1,024 in flight",
+        "cluster-publish",
+        "cluster-publish",
+        "rate",
+        0.8,
+        None,
+        0.64,
+    ),
+    Row(
+        "cluster-cpu",
+        "3 replicas: CPU of all servers, PublishAsync",
+        "cluster-publish",
+        "cluster-publish",
+        "cpu_us",
+        1.2,
+        None,
+        1.4,
+    ),
+    Row(
+        "cluster-batch",
+        "3 replicas: batch publish (our client)",
+        "cluster-batch-publish",
+        "cluster-publish",
+        "rate",
+        1.4,
+    ),
+    Row(
+        "cluster-latency",
+        "3 replicas: one at a time, p50",
+        "cluster-latency",
+        "cluster-latency",
+        "p50_us",
+        6,
+        None,
+        3.5,
+    ),
+)
+"""Rows of `--cluster`: three brokers with acks of all beside JetStream with three replicas."""
+
 
 @dataclass(frozen=True)
 class Outcome:

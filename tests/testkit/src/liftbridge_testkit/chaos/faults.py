@@ -1,0 +1,293 @@
+"""What is done to a cluster of real processes: one fault, how long it lasts, and its end.
+
+Every fault leaves the cluster as able as before: what it killed runs again, what it cut is joined.
+The chance that a fault meets the leader of a stream is greater than that of any other broker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from liftbridge_testkit.nats_proxy import Way
+from liftbridge_testkit.processes import ProcessError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+    from random import Random
+
+    from liftbridge_testkit.cluster import ClusterKit
+
+LEADER_CHANCE: Final = 0.6
+NAMESPACE: Final = "liftbridge-default"
+SYNC_SECONDS_MAX: Final = 40.0
+DAMAGED_BYTES: Final = 16
+
+
+@dataclass(frozen=True)
+class Storm:
+    """What a fault needs.
+
+    Attributes:
+        cluster: What is hurt.
+        streams: Streams that are written to, of partition 0.
+        rng: Chance.
+        rest: Waits so many seconds, or less when the run is over.
+    """
+
+    cluster: ClusterKit
+    streams: Sequence[str]
+    rng: Random
+    rest: Callable[[float], object]
+
+    def victim(self) -> str:
+        """A broker, rather one that leads."""
+        names = list(self.cluster.brokers)
+        if self.rng.random() < LEADER_CHANCE:
+            try:
+                leader = self.cluster.leader_of(self.rng.choice(self.streams))
+            except ProcessError:
+                leader = ""
+            if leader:
+                return leader
+        return self.rng.choice(names)
+
+    def pair(self) -> tuple[str, str]:
+        """Two brokers, the first rather one that leads."""
+        one = self.victim()
+        others = [name for name in self.cluster.brokers if name != one]
+        return one, self.rng.choice(others)
+
+    def last(self, seconds_min: float, seconds_max: float) -> None:
+        """Let the fault last."""
+        self.rest(self.rng.uniform(seconds_min, seconds_max))
+
+
+def kill(storm: Storm) -> str:
+    """SIGKILL one broker and start it again."""
+    name = storm.victim()
+    storm.cluster[name].kill()
+    storm.last(0.0, 3.0)
+    storm.cluster.start(name)
+    return name
+
+
+def kill_two(storm: Storm) -> str:
+    """SIGKILL two brokers, one shortly after the other."""
+    one, other = storm.pair()
+    storm.cluster[one].kill()
+    storm.last(0.0, 1.0)
+    storm.cluster[other].kill()
+    storm.last(0.0, 2.0)
+    storm.cluster.start(one, other)
+    return f"{one} {other}"
+
+
+def kill_all(storm: Storm) -> str:
+    """SIGKILL every broker at once."""
+    for broker in storm.cluster.brokers.values():
+        broker.kill()
+    storm.last(0.0, 1.0)
+    storm.cluster.start()
+    return "all"
+
+
+def pause(storm: Storm) -> str:
+    """SIGSTOP one broker for longer or shorter than a session."""
+    name = storm.victim()
+    storm.cluster[name].pause()
+    storm.last(0.2, 5.0)
+    storm.cluster[name].resume()
+    return name
+
+
+def isolate(storm: Storm) -> str:
+    """Nothing passes between one broker and the others; its clients still reach it."""
+    return _hold(storm, Way.OUT, Way.IN)
+
+
+def isolate_out(storm: Storm) -> str:
+    """One broker hears and is not heard."""
+    return _hold(storm, Way.OUT)
+
+
+def isolate_in(storm: Storm) -> str:
+    """One broker is heard and does not hear."""
+    return _hold(storm, Way.IN)
+
+
+def _hold(storm: Storm, *ways: Way) -> str:
+    name = storm.victim()
+    storm.cluster.proxies[name].hold(*ways)
+    storm.last(0.5, 5.0)
+    storm.cluster.proxies[name].heal()
+    return name
+
+
+def cut(storm: Storm) -> str:
+    """The connections of one broker to NATS break and cannot be made."""
+    name = storm.victim()
+    storm.cluster.proxies[name].cut()
+    storm.last(0.1, 4.0)
+    storm.cluster.proxies[name].heal()
+    return name
+
+
+def separate(storm: Storm) -> str:
+    """Two brokers do not reach each other, while both reach the rest (not transitive)."""
+    one, other = storm.pair()
+    storm.cluster.proxies[one].lose_to(f"{NAMESPACE}.b.{other}.")
+    storm.cluster.proxies[other].lose_to(f"{NAMESPACE}.b.{one}.")
+    storm.last(0.5, 6.0)
+    storm.cluster.proxies[one].heal()
+    storm.cluster.proxies[other].heal()
+    return f"{one} | {other}"
+
+
+def separate_one_way(storm: Storm) -> str:
+    """What one broker sends to another is lost, in one direction."""
+    one, other = storm.pair()
+    storm.cluster.proxies[one].lose_to(f"{NAMESPACE}.b.{other}.")
+    storm.last(0.5, 6.0)
+    storm.cluster.proxies[one].heal()
+    return f"{one} > {other}"
+
+
+def delay(storm: Storm) -> str:
+    """Everything from and to one broker comes late."""
+    name = storm.victim()
+    storm.cluster.proxies[name].delay(storm.rng.uniform(0.02, 0.4))
+    storm.last(1.0, 5.0)
+    storm.cluster.proxies[name].heal()
+    return name
+
+
+def restart_nats(storm: Storm) -> str:
+    """SIGKILL NATS and start it again."""
+    storm.cluster.nats.kill()
+    storm.last(0.0, 3.0)
+    storm.cluster.nats.start()
+    return "nats"
+
+
+def stop(storm: Storm) -> str:
+    """Stop one broker as an operator does, and start it again."""
+    name = storm.victim()
+    code = storm.cluster[name].stop()
+    if code != 0:
+        raise ProcessError(f"{name} ended with code {code} after SIGTERM")
+    storm.last(0.0, 2.0)
+    storm.cluster.start(name)
+    return name
+
+
+def damage(storm: Storm) -> str:
+    """SIGKILL one broker, change bytes in the middle of its logs, and start it again.
+
+    The others must have everything first: one disk may fail, not two.
+    """
+    name = storm.victim()
+    await_in_sync(storm)
+    storm.cluster[name].kill()
+    for path in log_files(storm.cluster[name].data_dir):
+        flip(path, storm.rng)
+    storm.cluster.start(name)
+    await_in_sync(storm)
+    return name
+
+
+def wipe(storm: Storm) -> str:
+    """SIGKILL one broker and give it an empty disk."""
+    name = storm.victim()
+    await_in_sync(storm)
+    storm.cluster.wipe(name)
+    storm.last(0.0, 1.0)
+    storm.cluster.start(name)
+    await_in_sync(storm)
+    return name
+
+
+def storm_of_all(storm: Storm) -> str:
+    """A pause, a partition and a kill at the same time, on three brokers."""
+    names = list(storm.cluster.brokers)
+    storm.rng.shuffle(names)
+    paused, held, killed = names[:3]
+    storm.cluster[paused].pause()
+    storm.cluster.proxies[held].hold(storm.rng.choice([Way.IN, Way.OUT]))
+    storm.cluster[killed].kill()
+    storm.last(0.5, 3.0)
+    storm.cluster[killed].spawn()
+    storm.last(0.0, 1.0)
+    storm.cluster.proxies[held].heal()
+    storm.cluster[paused].resume()
+    broker = storm.cluster[killed]
+    broker.wait_until(broker.is_ready, "ready")
+    return " ".join(names[:3])
+
+
+FAULTS: Final[dict[str, Callable[[Storm], str]]] = {
+    act.__name__: act
+    for act in (
+        kill,
+        kill_two,
+        kill_all,
+        pause,
+        isolate,
+        isolate_out,
+        isolate_in,
+        cut,
+        separate,
+        separate_one_way,
+        delay,
+        restart_nats,
+        stop,
+        damage,
+        wipe,
+        storm_of_all,
+    )
+}
+"""All faults by name."""
+
+
+def await_in_sync(storm: Storm) -> None:
+    """Wait until every replica of every stream is in sync.
+
+    Raises:
+        ProcessError: One is not in time.
+    """
+    for stream in storm.streams:
+        storm.cluster.until(
+            partial(is_in_sync, storm.cluster, stream),
+            f"all replicas of {stream} in sync",
+            seconds_max=SYNC_SECONDS_MAX,
+        )
+
+
+def is_in_sync(cluster: ClusterKit, stream: str) -> bool:
+    """Whether a stream has a leader and all of its replicas in sync, as every broker sees it."""
+    for name in cluster.brokers:
+        partition = cluster.partition(stream, at=name)
+        if not partition.leader or not partition.replicas:
+            return False
+        if set(partition.isr) != set(partition.replicas):
+            return False
+    return True
+
+
+def log_files(data_dir: Path) -> list[Path]:
+    """Log files of streams with something in them, the largest first."""
+    found = [path for path in data_dir.glob("streams/**/*.log") if path.stat().st_size > 0]
+    return sorted(found, key=lambda path: -path.stat().st_size)
+
+
+def flip(path: Path, rng: Random) -> None:
+    """Change a few bytes in a file, somewhere."""
+    size = path.stat().st_size
+    position = rng.randrange(max(size - DAMAGED_BYTES, 1))
+    with path.open("r+b") as file:
+        file.seek(position)
+        former = file.read(DAMAGED_BYTES)
+        file.seek(position)
+        file.write(bytes(byte ^ 0x5A for byte in former))

@@ -1,0 +1,304 @@
+"""One run: a cluster, clients, faults one after the other, calm, and the check of everything.
+
+Promises that are checked (testing.md 3.2 in words):
+
+- what `liftbridge_testkit.checker` lists: acknowledged messages are stored at their offset, refused
+  ones are not, nothing is changed, doubled or out of order, readers saw what is stored;
+- after the last fault every partition takes writes again in time, by every client;
+- the replicas of a partition hold the same bytes;
+- no broker ended by itself or wrote of an error it did not expect.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from threading import Event
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from liftbridge_proto import api_pb2
+from liftbridge_testkit.chaos.clients import OwnClientPublisher, PlainPublisher, SteadyReader
+from liftbridge_testkit.chaos.faults import FAULTS, Storm, await_in_sync
+from liftbridge_testkit.chaos.replicas import check_replicas, read_replicas, stored
+from liftbridge_testkit.checker import History, Outcome, Violation, check
+from liftbridge_testkit.cluster import ClusterKit
+from liftbridge_testkit.load import api
+from liftbridge_testkit.processes import ProcessError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from liftbridge_testkit.chaos.clients import SteadyWorker
+
+REPLICAS: Final = 3
+STREAMS: Final = ("orders", "events")
+CALM_SECONDS_MAX: Final = 40.0
+QUIET_CHANCE: Final = 0.3
+ERRORS_MAX: Final = 20
+_BAD_LINE: Final = re.compile(r"Traceback|\[error|AssertionError|\[critical")
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a run is.
+
+    Attributes:
+        seed: Decides faults and times; real processes decide the rest.
+        size: Brokers.
+        seconds: Time under load and faults.
+        acks_min: Goes on for longer than `seconds` until so many are acknowledged.
+        faults_min: And until so many faults were done.
+        faults: Names of the faults to choose from.
+    """
+
+    seed: int
+    size: int = 3
+    seconds: float = 20.0
+    acks_min: int = 20_000
+    faults_min: int = 3
+    faults: Sequence[str] = tuple(FAULTS)
+
+    @property
+    def seconds_max(self) -> float:
+        """When a run ends although it lacks acks or faults; the lack is a violation."""
+        return self.seconds * 4 + 20.0
+
+
+@dataclass
+class RunResult:
+    """What came of a run.
+
+    Attributes:
+        options: What it was.
+        faults: Faults as done: name and whom they met.
+        acked: Messages acknowledged.
+        unknown: Messages whose outcome nobody was told.
+        refused: Messages refused for sure.
+        stored: Records stored.
+        elections: Changes of partition leaders, as the brokers told.
+        truncations: Non-empty truncations, as the brokers told.
+        pause_seconds: Longest time that any publisher waited for an ack.
+        seconds: Time the run took as a whole.
+        errors: What clients were told instead of acks, by text, the most frequent ones.
+        violations: Broken promises.
+    """
+
+    options: RunOptions
+    faults: list[tuple[str, str]] = field(default_factory=list)
+    acked: int = 0
+    unknown: int = 0
+    refused: int = 0
+    stored: int = 0
+    elections: int = 0
+    truncations: int = 0
+    pause_seconds: float = 0.0
+    seconds: float = 0.0
+    errors: dict[str, int] = field(default_factory=dict)
+    violations: list[Violation] = field(default_factory=list)
+
+
+class Run:
+    """See the module; `do` does it once."""
+
+    def __init__(
+        self, work_dir: Path, options: RunOptions, *, tell: Callable[[str], object]
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            work_dir: Gets logs and data.
+            options: What is done.
+            tell: Hears of progress, a line at a time.
+        """
+        self._work_dir = work_dir
+        self._options = options
+        self._tell = tell
+        self._rng = Random(options.seed)
+        self._histories = {stream: History() for stream in STREAMS}
+        self._publishers: list[SteadyWorker] = []
+        self._readers: list[SteadyWorker] = []
+        self._leaders: dict[str, str] = {}
+        self.result = RunResult(options)
+
+    def do(self) -> RunResult:
+        """Do the run."""
+        began = monotonic()
+        result = self.result
+        cluster = ClusterKit(self._work_dir, self._options.size)
+        try:
+            cluster.start()
+            self._create(cluster)
+            self._start_clients(cluster)
+            self._storm(cluster)
+            self._calm(cluster)
+            self._stop_clients()
+            self._end(cluster)
+            self._check_disks(cluster)
+        except (ProcessError, AssertionError, OSError) as error:
+            result.violations.append(Violation("run", f"{type(error).__name__}: {error}"))
+        finally:
+            for worker in (*self._publishers, *self._readers):
+                worker.abandon()
+            cluster.close()
+        self._count(cluster)
+        result.seconds = monotonic() - began
+        return result
+
+    # Parts, in order.
+
+    def _create(self, cluster: ClusterKit) -> None:
+        for stream in STREAMS:
+            with cluster["b1"].channel() as channel:
+                api(channel).CreateStream(
+                    api_pb2.CreateStreamRequest(
+                        name=stream, subject=stream, replicationFactor=REPLICAS
+                    ),
+                    timeout=10.0,
+                )
+            cluster.await_leader(stream)
+
+    def _start_clients(self, cluster: ClusterKit) -> None:
+        addresses = [broker.address for broker in cluster.brokers.values()]
+        orders, events = STREAMS
+        for stream, batch_count, idempotent, pause_seconds in (
+            (orders, 50, False, 0.02),
+            (orders, 50, True, 0.02),
+            (orders, 1, False, 0.0),
+            (events, 50, True, 0.02),
+            (events, 1, True, 0.0),
+        ):
+            self._publishers.append(
+                OwnClientPublisher(
+                    self._histories[stream].new_publisher(),
+                    addresses,
+                    stream,
+                    batch_count=batch_count,
+                    idempotent=idempotent,
+                    pause_seconds=pause_seconds,
+                )
+            )
+        self._publishers.append(
+            PlainPublisher(self._histories[events], lambda: leader_address(cluster, events), events)
+        )
+        for stream, reads_replica in ((orders, False), (orders, True), (events, False)):
+            history = self._histories[stream]
+            self._readers.append(
+                SteadyReader(history, addresses, stream, reads_replica=reads_replica)
+            )
+        for worker in (*self._publishers, *self._readers):
+            worker.start()
+        for publisher in self._publishers:
+            publisher.wait_for(1)
+
+    def _storm(self, cluster: ClusterKit) -> None:
+        options, rng, pause = self._options, self._rng, Event()
+        storm = Storm(cluster, STREAMS, rng, pause.wait)
+        began = monotonic()
+        while self._is_short(monotonic() - began):
+            self._check_alive(cluster)
+            name = rng.choice(list(options.faults))
+            met = FAULTS[name](storm)
+            self.result.faults.append((name, met))
+            self._tell(f"  {monotonic() - began:5.1f} s {name} {met}: {self._acked():,} acks")
+            if rng.random() > QUIET_CHANCE:
+                storm.last(0.0, 2.0)
+
+    def _is_short(self, elapsed: float) -> bool:
+        options = self._options
+        if elapsed < options.seconds:
+            return True
+        is_done = (
+            self._acked() >= options.acks_min and len(self.result.faults) >= options.faults_min
+        )
+        return not is_done and elapsed < options.seconds_max
+
+    def _acked(self) -> int:
+        return sum(publisher.done_count for publisher in self._publishers)
+
+    def _check_alive(self, cluster: ClusterKit) -> None:
+        for name, broker in cluster.brokers.items():
+            if not broker.is_alive():
+                raise ProcessError(f"{name} ended by itself: {broker.log_text()[-2_000:]}")
+
+    def _calm(self, cluster: ClusterKit) -> None:
+        """Everything is whole: all replicas get in sync, and every client gets acks."""
+        self._check_alive(cluster)
+        began = monotonic()
+        await_in_sync(Storm(cluster, STREAMS, self._rng, Event().wait))
+        for publisher in self._publishers:
+            publisher.wait_for(publisher.done_count + 1, CALM_SECONDS_MAX)
+        self._tell(f"  calm after {monotonic() - began:.1f} s")
+
+    def _stop_clients(self) -> None:
+        for publisher in self._publishers:
+            publisher.stop()
+            pause = publisher.longest_pause_seconds
+            self.result.pause_seconds = max(self.result.pause_seconds, pause)
+        for reader in self._readers:
+            reader.stop()
+
+    def _end(self, cluster: ClusterKit) -> None:
+        """Get everything onto every replica, then stop all, or kill all."""
+        await_in_sync(Storm(cluster, STREAMS, self._rng, Event().wait))
+        for stream in STREAMS:
+            cluster.until(partial(has_all, cluster, stream), f"{stream} committed")
+        if self._rng.random() < 0.5:
+            codes = cluster.stop()
+            if any(codes):
+                text = f"brokers ended with {codes} after SIGTERM"
+                self.result.violations.append(Violation("stop", text))
+        else:
+            for broker in cluster.brokers.values():
+                broker.kill()
+
+    def _check_disks(self, cluster: ClusterKit) -> None:
+        directories = {name: broker.data_dir for name, broker in cluster.brokers.items()}
+        for stream, history in self._histories.items():
+            replicas = read_replicas(directories, stream)
+            self.result.violations += check_replicas(replicas, REPLICAS)
+            if not replicas:
+                continue
+            longest = max(replicas.values(), key=len)
+            self.result.stored += len(longest)
+            self.result.violations += check(history, stored(longest))
+
+    def _count(self, cluster: ClusterKit) -> None:
+        result, options = self.result, self._options
+        histories = self._histories.values()
+        workers = (*self._publishers, *self._readers)
+        errors = sum((worker.errors for worker in workers), Counter[str]())
+        result.errors = dict(errors.most_common(ERRORS_MAX))
+        result.acked = sum(history.count(Outcome.ACKED) for history in histories)
+        result.unknown = sum(history.count(Outcome.UNKNOWN) for history in histories)
+        result.refused = sum(history.count(Outcome.REFUSED) for history in histories)
+        for name, broker in cluster.brokers.items():
+            text = broker.log_text()
+            result.elections += text.count("partition_leader_elected")
+            result.truncations += len(re.findall(r"log_truncated.*removed_messages=[1-9]", text))
+            bad = [line for line in text.splitlines() if _BAD_LINE.search(line)]
+            result.violations += [Violation("log", f"{name}: {line[:300]}") for line in bad[:3]]
+        if result.acked < options.acks_min:
+            result.violations.append(Violation("load", f"only {result.acked:,} acks"))
+        if len(result.faults) < options.faults_min:
+            result.violations.append(Violation("load", f"only {len(result.faults)} faults"))
+
+
+def leader_address(cluster: ClusterKit, stream: str) -> str:
+    """Address of who leads a stream as the first broker tells that answers; empty for nobody."""
+    try:
+        leader = cluster.leader_of(stream)
+    except ProcessError:
+        return ""
+    return cluster[leader].address if leader else ""
+
+
+def has_all(cluster: ClusterKit, stream: str) -> bool:
+    """Whether the leader of a stream knows everything to be on all replicas."""
+    leader = cluster.leader_of(stream)
+    partition = cluster.partition(stream, at=leader)
+    return bool(leader) and partition.highWatermark == partition.newestOffset
