@@ -93,6 +93,7 @@ class Node:
     _is_stopping: bool = False
     _settled: Callable[[], None] | None = None
     _armed: Instant | None = None
+    _is_in_turn: bool = False
     now: Instant = BEGINNING
     wall_ns: int = 0
     lost_ack_count: int = 0
@@ -165,6 +166,7 @@ class Node:
             )
             self._arm()
         else:
+            self.now, self.wall_ns = now, wall_ns
             partition.publish(run, now, wall_ns)
 
     def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
@@ -331,26 +333,31 @@ class Node:
         partition = self.partitions.get(PartitionId(subscription))
         if partition is None:
             return  # deleted while its last messages were under way
+        self.now, self.wall_ns, self._is_in_turn = now, wall_ns, True
         for run in partition.intake.runs_of(arrivals, payloads):
             partition.take_copy(run, now, wall_ns)
-        self._end_turn(now)
+        if self.cluster is not None:
+            self._end_turn(now)
 
     def on_peer(self, channel: Channel, payload: bytes, now: Instant, wall_ns: int) -> None:
         """Another broker sent something."""
-        self.now, self.wall_ns = now, wall_ns
+        self.now, self.wall_ns, self._is_in_turn = now, wall_ns, True
         if self.cluster is not None:
             self.cluster.on_peer(channel, payload, now)
             self._end_turn(now)
 
     def _end_turn(self, now: Instant) -> None:
-        """Send other brokers what the turn made due."""
+        """Send other brokers what the turn made due, and see to what is due later."""
+        self._is_in_turn = False
         if self.cluster is not None:
             self.cluster.flush(now)
-            self._arm()
+        self._arm()
 
     def wake_soon(self) -> None:
-        """Have the timer called when this turn is over."""
-        self._arm()
+        """Have the timer called, unless the end of a turn sees to what is due."""
+        if not self._is_in_turn and (self._armed is None or self.now < self._armed):
+            self._armed = self.now
+            self.timer.arm(self.now)
 
     def note_cut(self, partition: Partition) -> None:
         """The log of a follower was cut: publishers may have gone with its records."""
@@ -370,7 +377,7 @@ class Node:
 
     def on_file_event(self, event: FileEvent, now: Instant, wall_ns: int) -> None:
         """A submitted file operation ended."""
-        self.now, self.wall_ns = now, wall_ns
+        self.now, self.wall_ns, self._is_in_turn = now, wall_ns, True
         done = self._reads.pop(event.token, None)
         if done is not None:
             done(event.error if event.error is not None else event.data)
@@ -379,7 +386,6 @@ class Node:
         if event.token == self.metadata_token:
             self.metadata.on_file_event(event)
             self._end_turn(now)
-            self._arm()
             return
         for flushed in self.store.on_file_event(event, now, wall_ns):
             partition = self.partitions.get(flushed.partition_id)
@@ -388,7 +394,6 @@ class Node:
         if self._settled is not None:
             self._tell_settled()
         self._end_turn(now)
-        self._arm()
 
     def on_change(self, records: Sequence[Record]) -> None:
         """Metadata was applied; called from within another call."""
