@@ -188,7 +188,10 @@ class Lane:
                 if self._progress_at > before:
                     wait = WAIT_FIRST_SECONDS
                 if not self._keep_after(error, loop.time()):
-                    return
+                    # Whoever publishes next must not meet the same broker again.
+                    await self._refresh()
+                    if not self._waiting:
+                        return
                 self._tell_of_reconnect(error)
             self._owner.client.stats.retries += 1
             await asyncio.sleep(wait)
@@ -302,6 +305,8 @@ class Lane:
                 self._owner.on_settled(item)
             elif self._owner.identity is None:
                 self._settle(item, error)
+                if response.error == data_pb2.PublishBatchResponse.NOT_LEADER:
+                    raise error  # it would refuse all that follows too: ask who leads
             elif error.retriable:
                 self._unanswered[response.request_id] = item
                 raise error

@@ -1,0 +1,32 @@
+"""Our client beside a real cluster whose partitions change their leaders."""
+
+import asyncio
+from pathlib import Path
+
+from liftbridge_client import Ack, PublishResult, connect
+from liftbridge_testkit.cluster import ClusterKit
+
+ATTEMPTS_MAX = 50
+
+
+async def test_publisher_follows_a_leader_that_moved_while_its_broker_lives(
+    tmp_path: Path,
+) -> None:
+    with ClusterKit(tmp_path) as cluster:
+        servers = ",".join(broker.address for broker in cluster.brokers.values())
+        async with connect(servers) as lb:
+            stream = await lb.streams.create("moved", replication=3)
+            async with stream.publisher(ack_policy="all") as publisher:
+                first = (await publisher.publish_batch([b"before"]))[0]
+                assert isinstance(first, Ack)
+                former = cluster.leader_of("moved")
+                await asyncio.to_thread(cluster.stop, former)
+                await asyncio.to_thread(cluster.start, former)
+                assert cluster.leader_of("moved") != former
+                results: list[PublishResult] = []
+                while len(results) < ATTEMPTS_MAX and not (
+                    results and isinstance(results[-1], Ack)
+                ):
+                    results += await publisher.publish_batch([b"after"])
+                assert isinstance(results[-1], Ack)
+                assert results[-1].offset == 1
