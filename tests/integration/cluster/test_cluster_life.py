@@ -69,6 +69,7 @@ def test_brokers_join_a_seed_and_get_votes(tmp_path: Path) -> None:
         cluster["b1"].kill()
         cluster["b1"].start()
         await_all(cluster)
+        assert cluster.metric("raft_voters", "b4") == 4
 
 
 def test_more_than_the_quorum_only_follow(tmp_path: Path) -> None:
@@ -90,6 +91,7 @@ def test_metadata_go_on_when_their_leader_is_killed(cluster: ClusterKit) -> None
     await_all(cluster, *others)
     cluster[leader].start()
     await_all(cluster)
+    assert not cluster.metric("raft_leader", leader)
 
 
 def test_wiped_disk_comes_back_as_a_new_member(cluster: ClusterKit) -> None:
