@@ -331,7 +331,7 @@ REFUSED: list[tuple[str, tuple[bytes, ...], dict[str, object], int, str]] = [
     ("target < 0", (b"a",), {"target_offset": -1}, Error.BAD_REQUEST, "target_offset -1"),
     ("target", (b"a",), {"target_offset": 2**63 - 1}, Error.BAD_REQUEST, "must be 0 to"),
     ("partition", (b"a",), {"partition": 9}, Error.NOT_FOUND, "no such partition: 9"),
-    ("publisher", (b"a",), {"publisher_id": 999}, Error.FENCED_PUBLISHER, "not registered"),
+    ("publisher", (b"a",), {"publisher_id": 1}, Error.FENCED_PUBLISHER, "not registered"),
 ]
 
 

@@ -86,7 +86,8 @@ def test_new_epoch_fences_the_old_one_and_begins_where_it_stood(world: NodeWorld
 @pytest.mark.parametrize(
     ("stamp", "error"),
     [
-        (PublisherStamp(PublisherId(999), 0, 0), FencedPublisherError),
+        (PublisherStamp(PublisherId(1), 0, 0), FencedPublisherError),
+        (PublisherStamp(PublisherId(999), 0, 0), UnavailableError),
         (PublisherStamp(PublisherId(0), 9, 0), UnavailableError),
         (PublisherStamp(PublisherId(0), 0, -1), InvalidRequestError),
         (PublisherStamp(PublisherId(0), 0, 2**63 - 1), InvalidRequestError),

@@ -1,5 +1,6 @@
 """Idempotent publishers: what is appended, a duplicate, refused, forgotten."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import pytest
@@ -34,6 +35,18 @@ class Header(NamedTuple):
     base_offset: int
     last_offset: int
     largest_timestamp: int = 0
+
+
+class Registered(NamedTuple):
+    """Applied metadata, as a table sees them."""
+
+    applied_index: int
+    publisher_epochs: Mapping[PublisherId, int]
+
+
+def table_of(epochs: Mapping[PublisherId, int], *, applied_index: int = P) -> PublisherTable:
+    """A table beside these metadata."""
+    return PublisherTable(registered=lambda: Registered(applied_index, epochs))
 
 
 def stored(
@@ -145,7 +158,7 @@ def test_sequences_go_on_over_epochs_and_duplicates_are_seen_across() -> None:
 
 def test_the_registered_epoch_fences_before_any_batch() -> None:
     registered = {PublisherId(P): 1}
-    table = PublisherTable(registered=registered)
+    table = table_of(registered)
     assert table.check(P, 1, 0, 1) is None
 
     registered[PublisherId(P)] = 2
@@ -156,12 +169,24 @@ def test_the_registered_epoch_fences_before_any_batch() -> None:
 
 def test_a_publisher_that_is_not_registered_is_refused() -> None:
     with pytest.raises(FencedPublisherError, match="publisher 7 is not registered"):
-        PublisherTable(registered={}).check(P, 0, 0, 1)
+        table_of({}).check(P, 0, 0, 1)
+
+
+def test_a_publisher_whose_registration_is_on_its_way_may_come_again() -> None:
+    with pytest.raises(UnavailableError, match="publisher 7 is not known here yet"):
+        table_of({}, applied_index=P - 1).check(P, 0, 0, 1)
+
+
+def test_the_metadata_may_be_replaced_by_a_snapshot() -> None:
+    present = Registered(P - 1, {})
+    table = PublisherTable(registered=lambda: present)
+    present = Registered(P, {PublisherId(P): 0})
+    assert table.check(P, 0, 0, 1) is None
 
 
 def test_an_epoch_from_the_future_may_come_again() -> None:
     with pytest.raises(UnavailableError, match="not known here yet"):
-        PublisherTable(registered={PublisherId(P): 0}).check(P, 1, 0, 1)
+        table_of({PublisherId(P): 0}).check(P, 1, 0, 1)
 
 
 @pytest.mark.parametrize(

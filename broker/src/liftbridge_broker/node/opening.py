@@ -99,7 +99,7 @@ def new_publishers(host: OpeningHost) -> PublisherTable:
     return PublisherTable(
         publishers_max=host.options.publishers_max,
         ttl_ns=host.options.publisher_ttl_ns,
-        registered=host.state.publisher_epochs,
+        registered=lambda: host.state,
     )
 
 

@@ -11,7 +11,7 @@ both follow one another. The last five of a publisher therefore cover at least i
 batches, and everything since another publisher came between when it is alone.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from struct import Struct
 from struct import error as struct_error
@@ -105,6 +105,20 @@ class _Publisher:
     extents: list[_Extent] = field(default_factory=list)
 
 
+class Registrations(Protocol):
+    """What the metadata applied here say of publishers."""
+
+    @property
+    def applied_index(self) -> int:
+        """Index of the last command applied; ids of publishers are such indexes."""
+        ...
+
+    @property
+    def publisher_epochs(self) -> Mapping[PublisherId, int]:
+        """Epochs by publisher id."""
+        ...
+
+
 class PublisherTable:
     """Idempotent publishers of one partition, the longest silent first.
 
@@ -119,15 +133,15 @@ class PublisherTable:
         *,
         publishers_max: int = PUBLISHERS_MAX_DEFAULT,
         ttl_ns: int = TTL_NS_DEFAULT,
-        registered: Mapping[PublisherId, int] | None = None,
+        registered: Callable[[], Registrations] | None = None,
     ) -> None:
         """Make an empty table.
 
         Args:
             publishers_max: Publishers remembered; beyond it the longest silent is forgotten.
             ttl_ns: Silence in record time after which a publisher is forgotten.
-            registered: Live view of the epochs in the metadata by publisher id; `None` does
-                without, and then only epochs seen in batches fence.
+            registered: Gives the present metadata, which a snapshot may have replaced; `None`
+                does without, and then only epochs seen in batches fence.
         """
         assert publishers_max > 0
         assert ttl_ns > 0
@@ -168,7 +182,7 @@ class PublisherTable:
             FencedPublisherError: A newer epoch exists, or the publisher is not registered.
             OutOfOrderError: The sequence leaves a gap, overlaps the end of what is stored, or is
                 stored too long ago for its offset to be remembered.
-            UnavailableError: The metadata here do not know this epoch yet.
+            UnavailableError: The metadata here do not know this publisher or epoch yet.
             InvalidRequestError: A number is outside its range.
         """
         if not 0 <= first_sequence <= OFFSET_MAX - count or count < 1:
@@ -210,7 +224,11 @@ class PublisherTable:
         """Refuse a publisher that was replaced, by the metadata or by a batch in the log."""
         current = 0 if known is None else known.publisher_epoch
         if self._registered is not None:
-            registered = self._registered.get(PublisherId(publisher_id))
+            metadata = self._registered()
+            registered = metadata.publisher_epochs.get(PublisherId(publisher_id))
+            if registered is None and publisher_id > metadata.applied_index:
+                # Another broker registered it, and that has not come here yet.
+                raise UnavailableError(f"publisher {publisher_id} is not known here yet")
             if registered is None:
                 raise FencedPublisherError(f"publisher {publisher_id} is not registered")
             if publisher_epoch > registered:
