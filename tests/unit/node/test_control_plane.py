@@ -52,8 +52,8 @@ class Group:
 
     leader: Peer | None = None
     term: int = 7
-    voters: list = field(default_factory=list)
-    learners: list = field(default_factory=list)
+    voters: list[Peer] = field(default_factory=list)
+    learners: list[Peer] = field(default_factory=list)
     is_refusing: bool = False
 
     def _check(self):

@@ -1,6 +1,6 @@
 """How a broker without a place in its cluster gets one, and answers others who look for one."""
 
-from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.node.joining import ASK_NS, Joining
 from liftbridge_broker.node.peer_link import PeerLink
 from liftbridge_broker.ports.transport import EVERYONE, Channel
@@ -8,7 +8,7 @@ from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.wire.peer import PeerHeader, decode
 from liftbridge_broker.wire.peer_bodies import Discover, DiscoverReply, Join
 
-ME, A, B = (Peer(name, f"dir-{name}") for name in ("me", "a", "b"))
+ME, A, B = (Peer(BrokerId(name), f"dir-{name}") for name in ("me", "a", "b"))
 
 
 class Group:
