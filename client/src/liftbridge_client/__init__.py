@@ -6,8 +6,9 @@
         async for message in stream.subscribe(start=Start.earliest()):
             ...
 
-`connect_sync` gives the same names without `await`. Everything public is here and in `events`; the
-other modules are internal.
+`connect_sync` gives the same names without `await`. `connect_admin` is for
+operators. Everything public is here, in `events` and in `admin_model`; the other modules are
+internal.
 """
 
 from liftbridge_client import admin_model, events

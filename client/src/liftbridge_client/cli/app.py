@@ -10,6 +10,7 @@ import typer
 
 from liftbridge_client.cli import (
     bench,
+    cluster,
     cursors,
     demo,
     dev,
@@ -53,7 +54,18 @@ def root(
     """
 
 
-for _module in (dev, demo, streams, publish, subscribe, cursors, bench, profile_commands, examples):
+for _module in (
+    dev,
+    demo,
+    streams,
+    publish,
+    subscribe,
+    cursors,
+    bench,
+    cluster,
+    profile_commands,
+    examples,
+):
     _module.register(app)
 
 

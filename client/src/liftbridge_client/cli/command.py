@@ -1,8 +1,8 @@
 """One contract for every command: its options, its output, its errors.
 
 A command is an async function that takes a `Run` first and its own parameters after it. `command`
-adds the options that all have (`--output`, and for those that talk to a server `--servers`,
-`--profile`, `--timeout`), so that none can lack or spell them differently.
+adds the options that all have (`--output`, and for those that talk to a server `--servers`
+or `--admin`, `--profile`, `--timeout`), so that none can lack or spell them differently.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, Generic, TypeVar
 
 import typer
 
+from liftbridge_client.aio.admin import AdminClient, connect_admin
 from liftbridge_client.aio.client import Client, connect
 from liftbridge_client.cli import profiles
 from liftbridge_client.cli.output import Form, Printer, Row, Shape, say
@@ -34,6 +35,16 @@ Servers = Annotated[
         envvar="LIFTBRIDGE_SERVERS",
         metavar="HOST:PORT,...",
         help="Brokers to connect to, instead of the profile's.",
+        rich_help_panel="Connection",
+    ),
+]
+Admin = Annotated[
+    str | None,
+    typer.Option(
+        "--admin",
+        envvar="LIFTBRIDGE_ADMIN",
+        metavar="HOST:PORT,...",
+        help="Ports for operators to connect to, instead of the profile's.",
         rich_help_panel="Connection",
     ),
 ]
@@ -90,6 +101,15 @@ class Run(Generic[Row]):
             retry_time=retry_time or self.timeout,
         )
 
+    def admin(self) -> AdminClient:
+        """A client for operators, to be entered."""
+        return connect_admin(
+            self.profile.admin,
+            tls=self.profile.tls_files(),
+            timeout=self.timeout,
+            retry_time=self.timeout,
+        )
+
     def emit(self, row: Row) -> None:
         """Print a row of the result."""
         self.printer.row(row)
@@ -135,6 +155,7 @@ def command(
     shape: Shape[Any],
     *,
     has_server: bool = True,
+    is_admin: bool = False,
     group: str = "",
     panel: str | None = None,
     expands: Mapping[str, Callable[..., Any]] | None = None,
@@ -146,6 +167,7 @@ def command(
         name: The word that calls it.
         shape: What it prints.
         has_server: Whether it talks to a server and takes the options of a connection.
+        is_admin: Whether that is the port for operators.
         group: Words before its own.
         panel: Heading it stands under in the help.
         expands: Parameters made of several options: their name, and a function that takes the
@@ -156,11 +178,7 @@ def command(
 
     def add(body: _Body) -> _Body:
         own = _parameters(body, expands or {})
-        common = [_parameter("output", _output_option(shape), Form.TABLE)]
-        if has_server:
-            common.append(_parameter("servers", Servers, None))
-            common.append(_parameter("profile", ProfileName, None))
-            common.append(_parameter("timeout", Timeout, TIMEOUT_SECONDS))
+        common = _common(shape, has_server=has_server, is_admin=is_admin)
 
         def call(**values: Any) -> int:
             form = values.pop("output")
@@ -168,7 +186,9 @@ def command(
             timeout = timedelta(seconds=TIMEOUT_SECONDS)
             if has_server:
                 profile = profiles.choose(
-                    servers=values.pop("servers"), profile=values.pop("profile")
+                    servers=values.pop("servers", None),
+                    profile=values.pop("profile"),
+                    admin=values.pop("admin", None),
                 )
                 timeout = timedelta(seconds=values.pop("timeout"))
             for parameter, make in (expands or {}).items():
@@ -194,6 +214,19 @@ def command(
         return body
 
     return add
+
+
+def _common(shape: Shape[Any], *, has_server: bool, is_admin: bool) -> list[inspect.Parameter]:
+    """Parameters that all commands have, and those of a connection."""
+    found = [_parameter("output", _output_option(shape), Form.TABLE)]
+    if has_server and is_admin:
+        found.append(_parameter("admin", Admin, None))
+    elif has_server:
+        found.append(_parameter("servers", Servers, None))
+    if has_server:
+        found.append(_parameter("profile", ProfileName, None))
+        found.append(_parameter("timeout", Timeout, TIMEOUT_SECONDS))
+    return found
 
 
 def _parameters(

@@ -63,6 +63,10 @@ EXAMPLES: Final = tuple(
             "Remember a connection and use it",
             "liftbridge profile add prod --servers a:9292,b:9292 --use",
         ),
+        ("cluster", "Brokers, their role and load", "liftbridge cluster brokers"),
+        ("cluster", "What is not fully replicated", "liftbridge cluster partitions --degraded"),
+        ("cluster", "May this broker be restarted?", "liftbridge cluster check-restart a"),
+        ("cluster", "Move all replicas off a broker", "liftbridge cluster drain a"),
         ("bench", "How fast it is here", "liftbridge bench -n 100000 -o json"),
     )
 )

@@ -8,7 +8,7 @@ import typer
 from liftbridge_client.cli import profiles
 from liftbridge_client.cli.command import Run, command
 from liftbridge_client.cli.output import Shape
-from liftbridge_client.core.addresses import parse_addresses
+from liftbridge_client.core.addresses import ADMIN_PORT, parse_addresses
 from liftbridge_client.errors import UsageError
 
 GROUP: Final = "profile"
@@ -25,6 +25,7 @@ class ProfileRow(NamedTuple):
     cert: str
     key: str
     server_name: str
+    admin: str
 
 
 Name = Annotated[
@@ -65,6 +66,9 @@ async def add(
             metavar="NAME", help="Name in the server's certificate, when it is not its address."
         ),
     ] = "",
+    admin: Annotated[
+        str, typer.Option(metavar="HOST:PORT,...", help="Ports for operators.")
+    ] = profiles.ADMIN_DEFAULT,
     use: Annotated[bool, typer.Option("--use", help="Make it the current one.")] = False,
 ) -> None:
     """Add or replace a profile.
@@ -72,6 +76,7 @@ async def add(
     The first one becomes the current one. Certificates are the credentials that brokers know.
     """
     parse_addresses(servers)
+    parse_addresses(admin, ADMIN_PORT)
     if (cert is None) != (key is None):
         raise UsageError("--cert and --key go together")
     files = {"ca": ca, "cert": cert, "key": key}
@@ -79,6 +84,7 @@ async def add(
         servers=servers,
         tls=tls,
         server_name=server_name,
+        admin=admin,
         **{option: str(path) for option, path in files.items() if path is not None},
     )
     known = profiles.load()

@@ -12,6 +12,7 @@ only.
     cert = "/etc/liftbridge/me.pem"
     key = "/etc/liftbridge/me.key"
     server_name = ""
+    admin = "a:9294,b:9294"
 """
 
 import os
@@ -23,11 +24,12 @@ from typing import Final, NamedTuple
 import platformdirs
 import tomli_w
 
-from liftbridge_client.core.addresses import parse_addresses
+from liftbridge_client.core.addresses import ADMIN_PORT, parse_addresses
 from liftbridge_client.errors import UsageError
 from liftbridge_client.model import TlsFiles
 
 SERVERS_DEFAULT: Final = "localhost:9292"
+ADMIN_DEFAULT: Final = f"localhost:{ADMIN_PORT}"
 NAME_LENGTH_MAX: Final = 64
 
 
@@ -41,6 +43,7 @@ class Profile(NamedTuple):
         cert: Certificate shown to the server: the credentials, a PEM file.
         key: Its private key, a PEM file.
         server_name: Name expected in the server's certificate instead of the host.
+        admin: Addresses of the ports for operators, with commas.
     """
 
     servers: str = SERVERS_DEFAULT
@@ -49,6 +52,7 @@ class Profile(NamedTuple):
     cert: str = ""
     key: str = ""
     server_name: str = ""
+    admin: str = ADMIN_DEFAULT
 
     def tls_files(self) -> TlsFiles | None:
         """TLS of the connection, `None` for plaintext."""
@@ -111,6 +115,7 @@ def _profile(path: Path, name: str, table: object) -> Profile:
             raise UsageError(f"{path}: profiles.{name}.{key} has the wrong type")
     profile = Profile(**table)
     parse_addresses(profile.servers)
+    parse_addresses(profile.admin, ADMIN_PORT)
     return profile
 
 
@@ -154,22 +159,23 @@ def check_name(name: str) -> str:
     return name
 
 
-def choose(*, servers: str | None, profile: str | None) -> Profile:
-    """The connection: the profile named, or the current one, with `servers` in place of its own.
+def choose(*, servers: str | None, profile: str | None, admin: str | None = None) -> Profile:
+    """The connection: the profile named, or the current one, with other addresses in its place.
 
     Args:
         servers: Of the command line or `LIFTBRIDGE_SERVERS`.
+        admin: Of the command line or `LIFTBRIDGE_ADMIN`.
         profile: Of the command line or `LIFTBRIDGE_PROFILE`.
 
     Raises:
         UsageError: There is no such profile.
     """
-    if servers and not profile:
-        return Profile(servers=servers)
+    if (servers or admin) and not profile:
+        return Profile(servers=servers or SERVERS_DEFAULT, admin=admin or ADMIN_DEFAULT)
     profiles = load()
     name = profile or profiles.current
     if name and name not in profiles.by_name:
         known = ", ".join(sorted(profiles.by_name)) or "none"
         raise UsageError(f"no such profile: {name} (known: {known})")
     found = profiles.by_name[name] if name else Profile()
-    return found._replace(servers=servers) if servers else found
+    return found._replace(servers=servers or found.servers, admin=admin or found.admin)

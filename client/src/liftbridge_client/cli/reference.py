@@ -34,6 +34,8 @@ Every command takes `-o table` (for people), `json` (one document), `jsonl` (one
 `schema` (the JSON Schema of the document; nothing else is done). Commands that talk to a server
 take `--servers`, `--profile` and `--timeout`. The connection is the first of: `--servers`
 (`LIFTBRIDGE_SERVERS`), `--profile` (`LIFTBRIDGE_PROFILE`), the current profile, `localhost:9292`.
+Those of `cluster` talk to the ports for operators: `--admin` (`LIFTBRIDGE_ADMIN`), the `admin` of
+the profile, `localhost:9294`; name those of all brokers, for some answers only one broker has.
 `LIFTBRIDGE_CONFIG` names another file of profiles than `profiles.toml` in the user's configuration
 folder. `liftbridge --install-completion` sets up the completion of the shell.
 """
@@ -61,7 +63,7 @@ def _section(words: str, command: Any) -> Iterator[str]:
     yield "| Parameter | Meaning |"
     yield "| --- | --- |"
     for parameter in command.params:
-        if parameter.name not in ("output", "servers", "profile", "timeout", "help"):
+        if parameter.name not in ("output", "servers", "admin", "profile", "timeout", "help"):
             yield f"| {_spelled(parameter)} | {_meaning(parameter)} |"
     fields = ", ".join(f"`{name}`" for name in SHAPES[words].row._fields)
     many = "Rows" if SHAPES[words].is_many else "One row"

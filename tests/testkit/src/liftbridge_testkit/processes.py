@@ -347,6 +347,7 @@ class Broker(ServerProcess):
         data_dir: Its data; kept over restarts.
         port: gRPC port; the same for every start.
         metrics_port: Port of `/metrics`, `/healthz`, `/readyz`.
+        admin_port: Port for operators.
     """
 
     def __init__(
@@ -382,6 +383,7 @@ class Broker(ServerProcess):
         self.data_dir = data_dir or work_dir / f"{name}-data"
         self.port = port or free_port()
         self.metrics_port = free_port()
+        self.admin_port = free_port()
         self.nats_port = free_port() if nats_url is None else None
         self._nats_url = nats_url
         self._config = dict(config or {})
@@ -393,6 +395,11 @@ class Broker(ServerProcess):
     def address(self) -> str:
         """`host:port` for gRPC clients."""
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def admin_address(self) -> str:
+        """`host:port` for operators."""
+        return f"127.0.0.1:{self.admin_port}"
 
     @property
     def nats_url(self) -> str:
@@ -431,6 +438,7 @@ class Broker(ServerProcess):
         settings: dict[str, object] = {"host": "127.0.0.1"}
         if self._binary is None:
             settings["metrics.listen"] = f"127.0.0.1:{self.metrics_port}"
+            settings["admin.listen"] = self.admin_address
         # JSON is YAML.
         path.write_text(json.dumps({**settings, **self._config}))
         return path

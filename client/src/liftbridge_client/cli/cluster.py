@@ -1,0 +1,324 @@
+"""`liftbridge cluster`: what operators look at; what they change is in `cluster_changes`."""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Annotated, NamedTuple
+
+import typer
+
+from liftbridge_client.admin_model import (
+    BrokerDescription,
+    BrokerStatus,
+    Identity,
+    PartitionStatus,
+    Reassignment,
+)
+from liftbridge_client.cli import cluster_changes, exits
+from liftbridge_client.cli.command import Run, command
+from liftbridge_client.cli.output import Shape, say
+from liftbridge_client.errors import RetriableError, UsageError
+
+GROUP = "cluster"
+
+
+class ClusterRow(NamedTuple):
+    """The metadata group and the rules in force."""
+
+    cluster_id: str
+    metadata_leader: str
+    term: int
+    applied_index: int
+    feature_level: int
+    feature_level_available: int
+    voters: Sequence[str]
+    learners: Sequence[str]
+
+
+class MemberRow(NamedTuple):
+    """A member of the metadata group."""
+
+    broker: str
+    data_dir_id: str
+    role: str
+    is_alive: bool
+    match_index: int | None
+
+
+class BrokerRow(NamedTuple):
+    """A broker; `state` is alive, fenced, stopping, draining or cordoned."""
+
+    broker: str
+    role: str
+    state: str
+    address: str
+    zone: str
+    version: str
+    feature_level: int
+    broker_epoch: int
+    start_id: str
+    replicas: int
+    leaders: int
+    out_of_sync: int
+    applied_index: int | None
+
+
+class PartitionRow(NamedTuple):
+    """A partition; `ends` has the end of each replica's log that the asked broker knows."""
+
+    stream: str
+    partition: int
+    leader: str
+    leader_epoch: int
+    partition_epoch: int
+    replicas: Sequence[str]
+    isr: Sequence[str]
+    elr: Sequence[str]
+    target: Sequence[str]
+    min_isr: int
+    ends: dict[str, int]
+    high_watermark: int | None
+
+
+class CheckRow(NamedTuple):
+    """Whether a broker may be restarted; keep `token` for `verify-restart`."""
+
+    broker: str
+    is_allowed: bool
+    partitions: int
+    leaders: int
+    blockers: Sequence[str]
+    accepted: Sequence[str]
+    expires: datetime | None
+    token: str
+
+
+class VerifyRow(NamedTuple):
+    """Whether a broker is back with everything it had."""
+
+    broker: str
+    is_complete: bool
+    partitions: int
+    excluded: int
+    blockers: Sequence[str]
+
+
+Broker = Annotated[str, typer.Argument(metavar="BROKER", help="Id of the broker.")]
+
+
+def _state(one: BrokerDescription) -> str:
+    flags = (
+        (one.is_fenced, "fenced"),
+        (one.is_stopping, "stopping"),
+        (one.is_draining, "draining"),
+        (one.is_cordoned, "cordoned"),
+    )
+    return next((name for is_set, name in flags if is_set), "alive")
+
+
+async def status(run: Run[ClusterRow]) -> None:
+    """Show the metadata group and the rules in force."""
+    async with run.admin() as admin:
+        found = await admin.cluster(from_leader=False)
+    run.emit(
+        ClusterRow(
+            found.cluster_id,
+            found.metadata_leader,
+            found.term,
+            found.applied_index,
+            found.feature_level,
+            found.feature_level_available,
+            [one.broker for one in found.members if one.is_voter],
+            [one.broker for one in found.members if not one.is_voter],
+        )
+    )
+
+
+async def members(run: Run[MemberRow]) -> None:
+    """List the members of the metadata group and how far each is."""
+    async with run.admin() as admin:
+        found = await admin.cluster()
+    for one in found.members:
+        role = "leader" if one.is_leader else "voter" if one.is_voter else "learner"
+        run.emit(MemberRow(one.broker, one.data_dir_id, role, one.is_alive, one.match_index))
+
+
+async def brokers(run: Run[BrokerRow]) -> None:
+    """List brokers with their role, session and load."""
+    async with run.admin() as admin:
+        found = await admin.brokers()
+    for one in found:
+        run.emit(
+            BrokerRow(
+                one.broker,
+                one.role,
+                _state(one),
+                f"{one.host}:{one.port}",
+                one.zone,
+                one.version,
+                one.feature_level,
+                one.broker_epoch,
+                one.start_id,
+                one.replicas,
+                one.leaders,
+                one.out_of_sync,
+                one.applied_index,
+            )
+        )
+
+
+async def broker(run: Run[BrokerStatus], name: Broker) -> None:
+    """Show what a broker knows of itself: links, disk, configuration."""
+    async with run.admin() as admin:
+        run.emit(await admin.broker_status(name))
+
+
+async def identities(run: Run[Identity]) -> None:
+    """List who is behind the addresses, also brokers that wait for a cluster."""
+    async with run.admin() as admin:
+        found = await admin.identities()
+    if not found:
+        raise RetriableError(f"no broker answers at {run.profile.admin}")
+    for one in found.values():
+        run.emit(one)
+
+
+async def partitions(
+    run: Run[PartitionRow],
+    streams: Annotated[
+        list[str] | None, typer.Argument(metavar="STREAM", help="Streams; all by default.")
+    ] = None,
+    *,
+    of: Annotated[
+        str, typer.Option("--broker", metavar="BROKER", help="Only those with a replica on it.")
+    ] = "",
+    degraded: Annotated[
+        bool,
+        typer.Option("--degraded", help="Only those without leader or with replicas out of sync."),
+    ] = False,
+    seen_by: Annotated[
+        str, typer.Option(metavar="BROKER", help="Broker to ask, which knows its own ends.")
+    ] = "",
+) -> None:
+    """List partitions with epochs, in-sync sets and what is known of their replicas' ends."""
+    async with run.admin() as admin:
+        found = admin.partitions(
+            *(streams or ()), broker=of, only_degraded=degraded, seen_by=seen_by
+        )
+        async for one in found:
+            run.emit(_partition_row(one))
+
+
+def _partition_row(one: PartitionStatus) -> PartitionRow:
+    known = [replica for replica in one.replicas if replica.high_watermark is not None]
+    return PartitionRow(
+        one.stream,
+        one.partition,
+        one.leader,
+        one.leader_epoch,
+        one.partition_epoch,
+        [replica.broker for replica in one.replicas],
+        one.isr,
+        one.elr,
+        one.target,
+        one.min_isr,
+        {r.broker: r.log_end for r in one.replicas if r.log_end is not None},
+        known[0].high_watermark if known else None,
+    )
+
+
+async def reassignments(run: Run[Reassignment]) -> None:
+    """List reassignments under way."""
+    async with run.admin() as admin:
+        found = await admin.reassignments()
+    for one in found:
+        run.emit(one)
+
+
+async def check_restart(
+    run: Run[CheckRow],
+    name: Broker,
+    *,
+    min_isr: Annotated[
+        bool,
+        typer.Option(
+            "--min-isr", help="Be content with the minimum of in-sync replicas elsewhere."
+        ),
+    ] = False,
+    allow_unavailable: Annotated[
+        bool,
+        typer.Option(
+            "--allow-unavailable",
+            help="Accept partitions with one replica, and metadata without majority meanwhile.",
+        ),
+    ] = False,
+    valid_seconds: Annotated[
+        int,
+        typer.Option(
+            "--valid", min=1, max=600, metavar="SECONDS", help="How long the token holds."
+        ),
+    ] = 60,
+) -> None:
+    """Ask whether a broker may be restarted now; exit code 1 when it may not."""
+    async with run.admin() as admin:
+        found = await admin.check_restart(
+            name,
+            needs_full_isr=not min_isr,
+            allow_unavailable=allow_unavailable,
+            valid=timedelta(seconds=valid_seconds),
+        )
+    is_allowed = bool(found.token)
+    run.emit(
+        CheckRow(
+            name,
+            is_allowed,
+            found.partitions,
+            found.leaders,
+            [one.text for one in found.blockers],
+            [one.text for one in found.accepted],
+            found.expires,
+            base64.urlsafe_b64encode(found.token).decode(),
+        )
+    )
+    if not is_allowed:
+        say(f"liftbridge: broker {name} may not be restarted now")
+        run.exit_code = exits.REFUSED
+
+
+async def verify_restart(
+    run: Run[VerifyRow],
+    name: Broker,
+    token: Annotated[str, typer.Argument(metavar="TOKEN", help="Of check-restart.")],
+) -> None:
+    """Ask whether a broker is back with everything it had; exit code 1 when it is not."""
+    try:
+        data = base64.b64decode(token, altchars=b"-_", validate=True)
+    except binascii.Error as error:
+        raise UsageError(f"token: {error}") from error
+    async with run.admin() as admin:
+        found = await admin.verify_restart(name, data)
+    texts = [one.text for one in found.blockers]
+    run.emit(VerifyRow(name, found.is_complete, found.partitions, found.excluded, texts))
+    if not found.is_complete:
+        say(f"liftbridge: broker {name} is not back with everything it had")
+        run.exit_code = exits.REFUSED
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(help="Look at a cluster and change its shape.", no_args_is_help=True)
+    for name, shape, body in (
+        ("status", Shape(ClusterRow), status),
+        ("members", Shape(MemberRow, is_many=True), members),
+        ("brokers", Shape(BrokerRow, is_many=True), brokers),
+        ("broker", Shape(BrokerStatus), broker),
+        ("identities", Shape(Identity, is_many=True), identities),
+        ("partitions", Shape(PartitionRow, is_many=True), partitions),
+        ("reassignments", Shape(Reassignment, is_many=True), reassignments),
+        ("check-restart", Shape(CheckRow), check_restart),
+        ("verify-restart", Shape(VerifyRow), verify_restart),
+        *cluster_changes.COMMANDS,
+    ):
+        command(group, name, shape, group=GROUP, is_admin=True)(body)
+    app.add_typer(group, name=GROUP, rich_help_panel="Operation")

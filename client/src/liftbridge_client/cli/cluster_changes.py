@@ -1,0 +1,294 @@
+"""`liftbridge cluster`: what operators change."""
+
+from collections.abc import Sequence
+from typing import Annotated, Final, NamedTuple
+
+import typer
+
+from liftbridge_client.admin_model import Member, PartitionName, PartitionOutcome
+from liftbridge_client.cli import exits
+from liftbridge_client.cli.command import Run
+from liftbridge_client.cli.output import Shape
+from liftbridge_client.cli.streams import Name, Yes
+from liftbridge_client.errors import UsageError
+
+
+class DoneRow(NamedTuple):
+    """What was done to whom."""
+
+    broker: str
+    done: str
+    replicas: int | None
+
+
+class EpochRow(NamedTuple):
+    """What was done to a partition, which has this epoch now."""
+
+    stream: str
+    partition: int
+    done: str
+    leader: str
+    partition_epoch: int
+
+
+class FoundedRow(NamedTuple):
+    """A cluster that was founded."""
+
+    cluster_id: str
+    members: Sequence[str]
+
+
+class LevelRow(NamedTuple):
+    """Rules that are in force now."""
+
+    feature_level: int
+
+
+Broker = Annotated[str, typer.Argument(metavar="BROKER", help="Id of the broker.")]
+Directory = Annotated[
+    str, typer.Argument(metavar="DIRECTORY", help="Id of its data directory, as of identities.")
+]
+Number = Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="Number of the partition.")]
+Listed = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="STREAM/PARTITION", help="Partitions; see the options for all."),
+]
+Epoch = Annotated[
+    int,
+    typer.Option(
+        "--epoch", min=0, metavar="EPOCH", help="Partition epoch that was seen; 0 for any."
+    ),
+]
+
+
+def partition_name(text: str) -> PartitionName:
+    """A partition as `STREAM/NUMBER`.
+
+    Raises:
+        UsageError: It is written otherwise.
+    """
+    stream, slash, number = text.rpartition("/")
+    if not slash or not stream or not (number.isascii() and number.isdigit()):
+        raise UsageError(f"partition {text!r}: must be STREAM/NUMBER")
+    return PartitionName(stream, int(number))
+
+
+def member_of(text: str) -> Member:
+    """A member as `BROKER=DIRECTORY`.
+
+    Raises:
+        UsageError: It is written otherwise.
+    """
+    broker, equals, directory = text.partition("=")
+    if not (broker and equals and directory):
+        raise UsageError(f"member {text!r}: must be BROKER=DIRECTORY")
+    return Member(broker, directory)
+
+
+# -- brokers ------------------------------------------------------------------------------------
+
+
+async def cordon(run: Run[DoneRow], name: Broker) -> None:
+    """Place no new replicas on a broker."""
+    async with run.admin() as admin:
+        held = await admin.cordon(name)
+    run.emit(DoneRow(name, "cordoned", held))
+
+
+async def drain(run: Run[DoneRow], name: Broker) -> None:
+    """Move all replicas off a broker; `brokers` shows how many it still has."""
+    async with run.admin() as admin:
+        held = await admin.cordon(name, drain=True)
+    run.emit(DoneRow(name, "draining", held))
+
+
+async def uncordon(run: Run[DoneRow], name: Broker) -> None:
+    """End the cordon and the drain of a broker."""
+    async with run.admin() as admin:
+        await admin.uncordon(name)
+    run.emit(DoneRow(name, "uncordoned", None))
+
+
+async def remove_broker(run: Run[DoneRow], name: Broker, *, yes: Yes = False) -> None:
+    """Forget a stopped broker without replicas; its data directory never comes back."""
+    run.confirm(f"Remove broker {name} for good?", is_confirmed=yes)
+    async with run.admin() as admin:
+        await admin.remove_broker(name)
+    run.emit(DoneRow(name, "removed", None))
+
+
+async def feature_level(
+    run: Run[LevelRow],
+    level: Annotated[int, typer.Argument(metavar="LEVEL", min=0, help="Rules to put into force.")],
+    *,
+    yes: Yes = False,
+) -> None:
+    """Put newer rules of decision into force; there is no way back."""
+    run.confirm(f"Put feature level {level} into force for good?", is_confirmed=yes)
+    async with run.admin() as admin:
+        await admin.set_feature_level(level)
+    run.emit(LevelRow(level))
+
+
+# -- partitions ---------------------------------------------------------------------------------
+
+
+def _tell(run: Run[PartitionOutcome], outcomes: Sequence[PartitionOutcome]) -> None:
+    for one in outcomes:
+        run.emit(one)
+        if one.code:
+            run.exit_code = exits.REFUSED
+
+
+async def transfer(
+    run: Run[PartitionOutcome],
+    partitions: Listed = None,
+    *,
+    source: Annotated[
+        str, typer.Option("--from", metavar="BROKER", help="All that this broker leads.")
+    ] = "",
+    to: Annotated[
+        str, typer.Option("--to", metavar="BROKER", help="Who is to lead; by default who can.")
+    ] = "",
+) -> None:
+    """Have leaders hand over to in-sync replicas; exit code 1 when one could not."""
+    if bool(partitions) == bool(source):
+        raise UsageError("name partitions or --from, not both")
+    names = [partition_name(one) for one in partitions or ()]
+    async with run.admin() as admin:
+        _tell(run, await admin.transfer_leadership(*names, from_broker=source, to=to))
+
+
+async def elect(run: Run[PartitionOutcome], partitions: Listed = None) -> None:
+    """Elect the first replica of partitions; by default of all that are led by another."""
+    names = [partition_name(one) for one in partitions or ()]
+    async with run.admin() as admin:
+        _tell(run, await admin.elect_preferred(*names))
+
+
+async def elect_unclean(
+    run: Run[EpochRow],
+    stream: Name,
+    partition: Number,
+    broker: Broker,
+    *,
+    epoch: Annotated[
+        int, typer.Option("--epoch", min=1, metavar="EPOCH", help="Partition epoch that was seen.")
+    ],
+    yes: Yes = False,
+) -> None:
+    """Elect a replica that may lack acknowledged records, when no other can lead."""
+    question = f"Elect {broker} for {stream}/{partition}? Acknowledged records may be lost."
+    run.confirm(question, is_confirmed=yes)
+    name = PartitionName(stream, partition)
+    async with run.admin() as admin:
+        done = await admin.elect_unclean(name, broker, partition_epoch=epoch)
+    run.emit(EpochRow(stream, partition, "elected", done.leader, done.partition_epoch))
+
+
+async def reassign(
+    run: Run[EpochRow],
+    stream: Name,
+    partition: Number,
+    brokers: Annotated[
+        list[str], typer.Argument(metavar="BROKER", help="Brokers, the preferred leader first.")
+    ],
+    *,
+    epoch: Epoch = 0,
+) -> None:
+    """Move a partition to other brokers; `reassignments` shows what is under way."""
+    name = PartitionName(stream, partition)
+    async with run.admin() as admin:
+        now = await admin.start_reassignment(name, brokers, partition_epoch=epoch)
+    run.emit(EpochRow(stream, partition, "reassigning", "", now))
+
+
+async def cancel_reassign(
+    run: Run[EpochRow],
+    stream: Name,
+    partition: Number,
+    *,
+    epoch: Epoch = 0,
+    unclean: Annotated[
+        bool, typer.Option("--unclean", help="Also when acknowledged records may be lost by it.")
+    ] = False,
+) -> None:
+    """Give up the reassignment of a partition."""
+    name = PartitionName(stream, partition)
+    async with run.admin() as admin:
+        now = await admin.cancel_reassignment(name, partition_epoch=epoch, is_unclean=unclean)
+    run.emit(EpochRow(stream, partition, "cancelled", "", now))
+
+
+# -- the metadata group -------------------------------------------------------------------------
+
+
+async def bootstrap(
+    run: Run[FoundedRow],
+    cluster_id: Annotated[str, typer.Argument(metavar="CLUSTER", help="Id of the cluster.")],
+    members: Annotated[
+        list[str],
+        typer.Argument(metavar="BROKER=DIRECTORY", help="Founders, as of identities."),
+    ],
+) -> None:
+    """Found a cluster of brokers that wait for it; may be repeated."""
+    founders = [member_of(one) for one in members]
+    async with run.admin() as admin:
+        await admin.bootstrap(cluster_id, founders)
+    run.emit(FoundedRow(cluster_id, [one.broker for one in founders]))
+
+
+async def transfer_metadata(
+    run: Run[DoneRow],
+    to: Annotated[
+        str, typer.Option("--to", metavar="BROKER", help="Who is to lead; by default who can.")
+    ] = "",
+) -> None:
+    """Hand the leadership of the metadata group to another voter."""
+    async with run.admin() as admin:
+        asked = await admin.transfer_metadata_leadership(to)
+    run.emit(DoneRow(asked, "asked to lead the metadata group", None))
+
+
+async def add_learner(run: Run[DoneRow], name: Broker, directory: Directory) -> None:
+    """Add a member without a vote to the metadata group."""
+    async with run.admin() as admin:
+        await admin.add_learner(Member(name, directory))
+    run.emit(DoneRow(name, "added as learner", None))
+
+
+async def promote(run: Run[DoneRow], name: Broker, directory: Directory) -> None:
+    """Give a learner that has caught up a vote."""
+    async with run.admin() as admin:
+        await admin.promote_learner(Member(name, directory))
+    run.emit(DoneRow(name, "promoted", None))
+
+
+async def remove_member(
+    run: Run[DoneRow], name: Broker, directory: Directory, *, yes: Yes = False
+) -> None:
+    """Remove a member from the metadata group."""
+    run.confirm(f"Remove {name} from the metadata group?", is_confirmed=yes)
+    async with run.admin() as admin:
+        await admin.remove_member(Member(name, directory))
+    run.emit(DoneRow(name, "removed from the metadata group", None))
+
+
+COMMANDS: Final = (
+    ("cordon", Shape(DoneRow), cordon),
+    ("drain", Shape(DoneRow), drain),
+    ("uncordon", Shape(DoneRow), uncordon),
+    ("remove-broker", Shape(DoneRow), remove_broker),
+    ("feature-level", Shape(LevelRow), feature_level),
+    ("transfer", Shape(PartitionOutcome, is_many=True), transfer),
+    ("elect", Shape(PartitionOutcome, is_many=True), elect),
+    ("elect-unclean", Shape(EpochRow), elect_unclean),
+    ("reassign", Shape(EpochRow), reassign),
+    ("cancel-reassign", Shape(EpochRow), cancel_reassign),
+    ("bootstrap", Shape(FoundedRow), bootstrap),
+    ("transfer-metadata", Shape(DoneRow), transfer_metadata),
+    ("add-learner", Shape(DoneRow), add_learner),
+    ("promote", Shape(DoneRow), promote),
+    ("remove-member", Shape(DoneRow), remove_member),
+)
+"""Name, what is printed, and the command."""
