@@ -93,10 +93,14 @@ def test_the_latest_offset_is_told_when_it_is_known(world):
     for kind in (StartPosition.NEW_ONLY, StartPosition.LATEST):
         with pytest.raises(OffsetNotAvailableError):
             start_offset(partition, Position(kind, 0, 0))
+    with pytest.raises(OffsetNotAvailableError):
+        start_offset(partition, Position(StartPosition.OFFSET, 1, 0))
+    assert start_offset(partition, Position(StartPosition.OFFSET, 0, 0)) == 0
     assert start_offset(partition, EARLIEST) == 0
     world.heal()
     world.until(lambda: partition.log.high_watermark == 1)
     assert start_offset(partition, Position(StartPosition.NEW_ONLY, 0, 0)) == 1
+    assert start_offset(partition, Position(StartPosition.OFFSET, 1, 0)) == 1
 
 
 def test_readers_see_only_what_is_committed(world):

@@ -16,6 +16,7 @@ from liftbridge_broker.model.streams import (
     UncleanMode,
 )
 from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.subscription import check_latest
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2
 
@@ -190,6 +191,7 @@ class DataService:
         timestamp = request.timestamp if request.HasField("timestamp") else None
         for number in numbers:
             partition = node.find_led(request.stream, number)
+            check_latest(partition)
             _fill_bounds(partition, timestamp, response.partitions.add())
         _reply(call, response)
 

@@ -96,7 +96,9 @@ def start_offset(partition: Partition, start: Position) -> int:
         OffsetNotAvailableError: See `check_latest`.
     """
     log = partition.log
-    if start.kind in (StartPosition.NEW_ONLY, StartPosition.LATEST):
+    is_beyond = start.kind == StartPosition.OFFSET and start.offset > log.high_watermark
+    if is_beyond or start.kind in (StartPosition.NEW_ONLY, StartPosition.LATEST):
+        # A reader that goes on at a new leader must not be sent back to what it has had.
         check_latest(partition)
     match start.kind:
         case StartPosition.NEW_ONLY:
