@@ -92,9 +92,10 @@ PublishResult = Ack | LiftbridgeError
 class Start(NamedTuple):
     """Where a subscription begins; made by the class methods."""
 
-    kind: Literal["new", "offset", "earliest", "latest", "time"]
+    kind: Literal["new", "offset", "earliest", "latest", "time", "cursor"]
     offset: int = 0
     timestamp: int = 0
+    cursor_id: str = ""
 
     @classmethod
     def new(cls) -> "Start":
@@ -120,6 +121,11 @@ class Start(NamedTuple):
     def time(cls, time: datetime) -> "Start":
         """The first message stored at or after an aware time."""
         return cls("time", timestamp=to_ns(time))
+
+    @classmethod
+    def cursor(cls, cursor_id: str) -> "Start":
+        """Behind the message whose offset is stored under a name; the first kept without one."""
+        return cls("cursor", cursor_id=cursor_id)
 
 
 class Stop(NamedTuple):

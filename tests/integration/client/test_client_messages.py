@@ -330,6 +330,18 @@ async def test_cursor_is_found_under_its_name(lb, name):
     assert await stream.fetch_cursor("me", partition=0) is None
 
 
+async def test_subscription_goes_on_behind_a_cursor(lb, name):
+    stream = await lb.streams.create(name)
+    for number in range(5):
+        await stream.publish(b"%d" % number)
+    start = Start.cursor("me")
+    assert [m.offset for m in await read(stream, start=start)] == [0, 1, 2, 3, 4]
+    await stream.set_cursor("me", 2)
+    assert [m.offset for m in await read(stream, start=start)] == [3, 4]
+    with pytest.raises(UsageError, match="cursor"):
+        stream.subscribe(start=start, reverse=True)
+
+
 async def test_cursor_needs_no_stream_of_its_name(lb, name):
     stream = lb.streams.get(name)
     assert await stream.fetch_cursor("me") is None

@@ -3,9 +3,9 @@
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, overload
-from zlib import crc32
 
 from liftbridge_client import methods
+from liftbridge_client.aio.cursors import cursor_partition, fetch_cursor
 from liftbridge_client.aio.publisher import IN_FLIGHT_DEFAULT, Publisher
 from liftbridge_client.aio.subscription import Subscription
 from liftbridge_client.codecs import Codec
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from liftbridge_client.aio.session import Session
 
-CURSORS_STREAM = "__cursors"
 PAGE_SIZE = 1000
 
 
@@ -459,21 +458,9 @@ class Stream:
         request = api_pb2.SetCursorRequest(
             stream=self.name, partition=partition, cursorId=cursor_id, offset=offset
         )
-        target = await self._cursor_partition(cursor_id, partition)
+        target = await cursor_partition(self._client, self.name, partition, cursor_id)
         await self._client.call(methods.SET_CURSOR, request, leader_of=target)
 
     async def fetch_cursor(self, cursor_id: str, *, partition: int = 0) -> int | None:
         """The position stored under a name; `None` when there is none, or no such stream."""
-        request = api_pb2.FetchCursorRequest(
-            stream=self.name, partition=partition, cursorId=cursor_id
-        )
-        target = await self._cursor_partition(cursor_id, partition)
-        response = await self._client.call(methods.FETCH_CURSOR, request, leader_of=target)
-        return None if response.offset < 0 else response.offset
-
-    async def _cursor_partition(self, cursor_id: str, partition: int) -> tuple[str, int] | None:
-        cursors = (await self._client.refresh()).streams.get(CURSORS_STREAM)
-        if cursors is None:
-            return None  # any broker says that there are none
-        key = f"{cursor_id},{self.name},{partition}".encode()
-        return CURSORS_STREAM, crc32(key) % len(cursors.partitions)
+        return await fetch_cursor(self._client, self.name, partition, cursor_id)

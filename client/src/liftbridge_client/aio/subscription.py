@@ -11,10 +11,16 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, Generic
 
 from liftbridge_client import methods
+from liftbridge_client.aio.cursors import fetch_cursor
 from liftbridge_client.codecs import Codec
 from liftbridge_client.core.batches import decode_messages, to_message
 from liftbridge_client.core.codec import subscribe_request
-from liftbridge_client.errors import EndOfStreamError, LiftbridgeError, RetriableError
+from liftbridge_client.errors import (
+    EndOfStreamError,
+    LiftbridgeError,
+    RetriableError,
+    UsageError,
+)
 from liftbridge_client.events import SubscriptionReconnects
 from liftbridge_client.message_batch import MessageBatch
 from liftbridge_client.model import Message, Start, Stop, Value
@@ -50,6 +56,8 @@ class Subscription(Generic[Value]):
         read_replica: bool,
         codec: Codec[Value] | None,
     ) -> None:
+        if reverse and start.kind == "cursor":
+            raise UsageError("a cursor tells where to go on, not where to go back from")
         self._client = client
         self._stream = stream
         self._partition = partition
@@ -84,6 +92,8 @@ class Subscription(Generic[Value]):
         while True:
             before = self._progress_at
             try:
+                if self._start.kind == "cursor":
+                    self._start = await self._behind_cursor()
                 async with aclosing(self._session()) as session:
                     async for batch in session:
                         self._progress_at = loop.time()
@@ -109,6 +119,11 @@ class Subscription(Generic[Value]):
                 await self._client.refresh()
             except LiftbridgeError:
                 continue
+
+    async def _behind_cursor(self) -> Start:
+        name = self._start.cursor_id
+        found = await fetch_cursor(self._client, self._stream, self._partition, name)
+        return Start.earliest() if found is None else Start.at(found + 1)
 
     def _session(self) -> AsyncGenerator[MessageBatch[Value], None]:
         is_plain = self._resume or self._reverse or self._read_replica
@@ -157,7 +172,7 @@ class Subscription(Generic[Value]):
                 first = bounds.log_end
             case "offset":
                 first = min(max(self._start.offset, 0), bounds.high_watermark)
-            case "earliest":
+            case "earliest" | "cursor":  # a cursor was looked up before
                 pass
             case "latest":
                 first = max(bounds.log_start, bounds.high_watermark - 1)

@@ -1,0 +1,33 @@
+"""Where a cursor is kept, and its position."""
+
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+from liftbridge_client import methods
+from liftbridge_proto import api_pb2
+
+if TYPE_CHECKING:
+    from liftbridge_client.aio.session import Session
+
+CURSORS_STREAM: Final = "__cursors"
+
+
+async def cursor_partition(
+    client: "Session", stream: str, partition: int, cursor_id: str
+) -> tuple[str, int] | None:
+    """Partition of `__cursors` whose leader keeps a cursor; `None` when there is no such stream."""
+    cursors = (await client.refresh()).streams.get(CURSORS_STREAM)
+    if cursors is None:
+        return None  # any broker says that there are none
+    key = f"{cursor_id},{stream},{partition}".encode()
+    return CURSORS_STREAM, crc32(key) % len(cursors.partitions)
+
+
+async def fetch_cursor(
+    client: "Session", stream: str, partition: int, cursor_id: str
+) -> int | None:
+    """The position stored under a name, `None` for none."""
+    request = api_pb2.FetchCursorRequest(stream=stream, partition=partition, cursorId=cursor_id)
+    target = await cursor_partition(client, stream, partition, cursor_id)
+    response = await client.call(methods.FETCH_CURSOR, request, leader_of=target)
+    return None if response.offset < 0 else response.offset
