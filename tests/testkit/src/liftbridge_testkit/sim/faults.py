@@ -342,6 +342,9 @@ def _slow_disk(faults: Faults) -> Undo | None:
 
 def _failing(faults: Faults, operation: str) -> Undo | None:
     machine = _any_machine(faults)
+    # A machine whose sync failed is rebooted, and loses what was not synced.
+    if operation == "sync" and not faults.atlas.may_lose(machine):
+        return None
     skip = faults.random.randrange(4)
     machine.files.fail(Fault(operation, skip=skip, count=faults.random.choice((1, 1, 5))))
     return machine.files.heal
