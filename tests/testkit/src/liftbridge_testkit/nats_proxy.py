@@ -248,7 +248,9 @@ class NatsProxy:
                 if way is Way.OUT:
                     data = filtered.take(data, self._state.lost_prefixes)
                 due = self._loop.time() + self._state.delay_seconds[way]
-                await queue.put((due, data))
+                # Nothing at all, as when everything was dropped, would mean the end.
+                if data:
+                    await queue.put((due, data))
             await queue.put((self._loop.time(), b""))
             await writing
         finally:
