@@ -32,6 +32,8 @@ from liftbridge_broker.wire.peer_bodies import (
     HeartbeatReply,
     Join,
     LeaderReport,
+    ListeningReply,
+    ListeningRequest,
     LogInfo,
     LogInfoReply,
     LogInfoRequest,
@@ -68,6 +70,9 @@ BODIES: list[Body] = [
     DiscoverReply("d", is_empty=False, cluster_id="c", leader=Peer(A, "1"), voters=(Peer(B, "2"),)),
     DiscoverReply("d", is_empty=True, cluster_id="", leader=None, voters=()),
     Join("disk", as_voter=True),
+    ListeningRequest((P, Q)),
+    ListeningReply((Q,)),
+    ListeningReply(()),
     FetchBody(
         5,
         6,

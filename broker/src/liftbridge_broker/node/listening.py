@@ -44,6 +44,10 @@ class Listening:
                 SubscriptionId(partition.partition_id), partition.subject, partition.group
             )
 
+    def is_listening(self, partition_id: PartitionId) -> bool:
+        """Whether the messages of a partition are taken."""
+        return self._has_begun and partition_id in self._taken
+
     def stop(self, partition: Partition) -> None:
         """Take its messages no longer."""
         if self._taken.pop(partition.partition_id, None) is not None:

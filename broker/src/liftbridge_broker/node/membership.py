@@ -15,6 +15,7 @@ from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, Offset
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.node.control import ControlOptions, ControlPlane
+from liftbridge_broker.node.hearing import Hearing, HearingHost
 from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.own_session import OwnSession
 from liftbridge_broker.node.partition import Partition
@@ -49,7 +50,7 @@ class ClusterParts:
     replication: ReplicationLimits = field(default_factory=ReplicationLimits)
 
 
-class MembershipHost(ReplicasHost, Protocol):
+class MembershipHost(ReplicasHost, HearingHost, Protocol):
     """What membership asks of its node."""
 
     metadata: MetadataDriver
@@ -67,6 +68,7 @@ class Membership:
     Attributes:
         control: The control plane.
         replicas: The data plane.
+        hearing: Those who wait for leaders of new partitions to listen.
         peers: The way in.
         is_active: Whether the own registration was applied, so that roles are taken.
     """
@@ -80,6 +82,7 @@ class Membership:
         self.replicas = Replicas(
             host, parts.link, parts.rng, parts.replication, self.is_self_fenced
         )
+        self.hearing = Hearing(host, parts.link)
         self.peers = Peers(parts.link, self._to_metadata, self._to_others)
         self.is_active = False
         self._was_self_fenced = False
@@ -134,8 +137,8 @@ class Membership:
         self._host.metadata.catch_up()
 
     def _to_others(self, header: PeerHeader, tail: bytes, now: Instant) -> None:
-        if not self.control.on_peer(header, now):
-            self.replicas.on_peer(header, tail, now)
+        if not (self.replicas.on_peer(header, tail, now) or self.control.on_peer(header, now)):
+            self.hearing.on_peer(header)
 
     def on_peer(self, channel: Channel, payload: bytes, now: Instant) -> None:
         """Take what arrived from another broker."""
@@ -203,6 +206,7 @@ class Membership:
     def on_timer(self, now: Instant) -> None:
         """Do what is due."""
         self.control.on_timer(now)
+        self.hearing.on_timer(now)
         is_fenced = self.is_active and self.is_self_fenced(now)
         if is_fenced != self._was_self_fenced:
             self._was_self_fenced = is_fenced
@@ -219,5 +223,9 @@ class Membership:
 
     def next_deadline(self) -> Instant | None:
         """When `on_timer` wants to be called, `None` for never."""
-        due = (self.control.next_deadline(), self.replicas.next_deadline())
+        due = (
+            self.control.next_deadline(),
+            self.replicas.next_deadline(),
+            self.hearing.next_deadline(),
+        )
         return min((at for at in due if at is not None), default=None)

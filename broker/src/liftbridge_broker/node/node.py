@@ -31,6 +31,7 @@ from liftbridge_broker.node.applied import replace_log, take_records, take_state
 from liftbridge_broker.node.auto_pause import AutoPause
 from liftbridge_broker.node.cursors import CursorTable, LookUpDone
 from liftbridge_broker.node.finding import PartitionNames
+from liftbridge_broker.node.hearing import once_heard
 from liftbridge_broker.node.listening import Listening
 from liftbridge_broker.node.membership import ClusterParts, Membership
 from liftbridge_broker.node.metadata import MetadataDriver
@@ -176,20 +177,10 @@ class Node:
             return
         self.now = now
         if isinstance(command, CreateStream):
-            reply = self._once_heard(reply)
+            hearing = None if self.cluster is None else self.cluster.hearing
+            reply = once_heard(self, hearing, command.name, reply)
         self.metadata.propose(command, now, reply)
         self._arm()
-
-    def _once_heard(self, reply: Callable[[object], None]) -> Callable[[object], None]:
-        """Tell of a new stream only when it hears its subject, or what follows at once is lost."""
-
-        def answered(outcome: object) -> None:
-            if isinstance(outcome, LiftbridgeError):
-                reply(outcome)
-            else:
-                self.messaging.when_subscribed(lambda: reply(outcome))
-
-        return answered
 
     def resume(
         self,
@@ -531,6 +522,10 @@ class Node:
         """Take the messages of a partition that is led here."""
         self._listening.start(partition)
 
+    def is_listening(self, partition_id: PartitionId) -> bool:
+        """Whether the messages of a partition are taken here."""
+        return self._listening.is_listening(partition_id)
+
     def stop_intake(self, partition: Partition) -> None:
         """Take its messages no longer."""
         self._listening.stop(partition)
@@ -581,6 +576,8 @@ class Node:
         for partition in self.partitions.values():
             partition.refuse_appends(_STOPPED)
         self._settled = settled
+        if self.cluster is not None:
+            self.cluster.hearing.end()
         self._tell_settled()
 
     def _tell_settled(self) -> None:

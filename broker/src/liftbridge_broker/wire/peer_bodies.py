@@ -5,7 +5,7 @@ Fetches are in `wire.peer_fetch`; commands, records and messages of the metadata
 tail of the frame (`wire.peer`) and are only named here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import WireError
@@ -156,6 +156,18 @@ class LogInfoReply(NamedTuple):
     logs: tuple[LogInfo, ...]
 
 
+class ListeningRequest(NamedTuple):
+    """Question of a broker that made a stream, to the leader of some of its partitions."""
+
+    partitions: tuple[PartitionId, ...]
+
+
+class ListeningReply(NamedTuple):
+    """Partitions whose leader takes messages from NATS; the others are left out."""
+
+    partitions: tuple[PartitionId, ...]
+
+
 class Discover(NamedTuple):
     """Question of a broker that looks for its cluster.
 
@@ -212,6 +224,8 @@ Body = (
     | Discover
     | DiscoverReply
     | Join
+    | ListeningRequest
+    | ListeningReply
     | FetchBody
     | FetchReplyBody
 )
@@ -237,6 +251,12 @@ def fill_body(target: pb.Peer, body: Body) -> None:
             _fill_partitions(target, body)
         case Discover() | DiscoverReply() | Join():
             _fill_membership(target, body)
+        case ListeningRequest(partitions):
+            target.listening_request.SetInParent()
+            target.listening_request.partition_ids.extend(partitions)
+        case ListeningReply(partitions):
+            target.listening_reply.SetInParent()
+            target.listening_reply.partition_ids.extend(partitions)
 
 
 def _fill_proposal(target: pb.Peer, body: Propose | ProposeRefused) -> None:
@@ -416,10 +436,21 @@ def _leader_report(message: pb.Peer) -> LeaderReport:
     )
 
 
-def _log_info_request(message: pb.Peer) -> LogInfoRequest:
-    found = message.log_info_request.partition_ids
+def _partitions(found: Sequence[int]) -> tuple[PartitionId, ...]:
     _bounded(len(found), "partitions")
-    return LogInfoRequest(tuple(PartitionId(one) for one in found))
+    return tuple(PartitionId(one) for one in found)
+
+
+def _log_info_request(message: pb.Peer) -> LogInfoRequest:
+    return LogInfoRequest(_partitions(message.log_info_request.partition_ids))
+
+
+def _listening_request(message: pb.Peer) -> ListeningRequest:
+    return ListeningRequest(_partitions(message.listening_request.partition_ids))
+
+
+def _listening_reply(message: pb.Peer) -> ListeningReply:
+    return ListeningReply(_partitions(message.listening_reply.partition_ids))
 
 
 def _log_info_reply(message: pb.Peer) -> LogInfoReply:
@@ -490,6 +521,8 @@ _READERS: Final[dict[str, Callable[[pb.Peer], Body]]] = {
     "discover": _discover,
     "discover_reply": _discover_reply,
     "join": _join,
+    "listening_request": _listening_request,
+    "listening_reply": _listening_reply,
     "fetch": lambda message: decode_fetch(message.fetch),
     "fetch_reply": lambda message: decode_fetch_reply(message.fetch_reply),
 }

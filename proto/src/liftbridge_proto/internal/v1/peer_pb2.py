@@ -25,55 +25,59 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!liftbridge/internal/v1/peer.proto\x12\x16liftbridge.internal.v1\"\x89\x07\n\x04Peer\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x18\n\x10protocol_version\x18\x02 \x01(\r\x12\x0e\n\x06sender\x18\x03 \x01(\t\x12\x16\n\x0eincarnation_id\x18\x04 \x01(\t\x12\x14\n\x0c\x62roker_epoch\x18\x05 \x01(\x04\x12\x16\n\x0e\x63orrelation_id\x18\x06 \x01(\x04\x12\x30\n\x04raft\x18\x07 \x01(\x0b\x32 .liftbridge.internal.v1.RaftBodyH\x00\x12\x32\n\x07propose\x18\x08 \x01(\x0b\x32\x1f.liftbridge.internal.v1.ProposeH\x00\x12\x41\n\x0fpropose_refused\x18\t \x01(\x0b\x32&.liftbridge.internal.v1.ProposeRefusedH\x00\x12\x36\n\theartbeat\x18\n \x01(\x0b\x32!.liftbridge.internal.v1.HeartbeatH\x00\x12\x41\n\x0fheartbeat_reply\x18\x0b \x01(\x0b\x32&.liftbridge.internal.v1.HeartbeatReplyH\x00\x12=\n\rleader_report\x18\x0c \x01(\x0b\x32$.liftbridge.internal.v1.LeaderReportH\x00\x12\x42\n\x10log_info_request\x18\r \x01(\x0b\x32&.liftbridge.internal.v1.LogInfoRequestH\x00\x12>\n\x0elog_info_reply\x18\x0e \x01(\x0b\x32$.liftbridge.internal.v1.LogInfoReplyH\x00\x12\x34\n\x08\x64iscover\x18\x0f \x01(\x0b\x32 .liftbridge.internal.v1.DiscoverH\x00\x12?\n\x0e\x64iscover_reply\x18\x10 \x01(\x0b\x32%.liftbridge.internal.v1.DiscoverReplyH\x00\x12,\n\x04join\x18\x11 \x01(\x0b\x32\x1c.liftbridge.internal.v1.JoinH\x00\x12.\n\x05\x66\x65tch\x18\x12 \x01(\x0b\x32\x1d.liftbridge.internal.v1.FetchH\x00\x12\x39\n\x0b\x66\x65tch_reply\x18\x13 \x01(\x0b\x32\".liftbridge.internal.v1.FetchReplyH\x00\x42\x06\n\x04\x62ody\"{\n\tPeerChunk\x12\x0e\n\x06sender\x18\x01 \x01(\t\x12\x16\n\x0eincarnation_id\x18\x02 \x01(\t\x12\x12\n\nmessage_id\x18\x03 \x01(\x04\x12\x0e\n\x06number\x18\x04 \x01(\r\x12\r\n\x05\x63ount\x18\x05 \x01(\r\x12\x13\n\x0btotal_bytes\x18\x06 \x01(\x04\"\n\n\x08RaftBody\">\n\x07Propose\x12\x0e\n\x06origin\x18\x01 \x01(\x0c\x12\r\n\x05token\x18\x02 \x01(\x04\x12\x14\n\x0cis_essential\x18\x03 \x01(\x08\"r\n\x0eProposeRefused\x12\x0e\n\x06origin\x18\x01 \x01(\x0c\x12\r\n\x05token\x18\x02 \x01(\x04\x12\x13\n\x0bis_definite\x18\x03 \x01(\x08\x12\x0c\n\x04\x63ode\x18\x04 \x01(\t\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x0e\n\x06leader\x18\x06 \x01(\t\"c\n\tHeartbeat\x12\x15\n\rapplied_index\x18\x01 \x01(\x04\x12\x14\n\x0c\x61pplied_hash\x18\x02 \x01(\x0c\x12\x12\n\nwant_fence\x18\x03 \x01(\x08\x12\x15\n\rwant_shutdown\x18\x04 \x01(\x08\"x\n\x0eHeartbeatReply\x12\x14\n\x0c\x62roker_epoch\x18\x01 \x01(\x04\x12\x16\n\x0eincarnation_id\x18\x02 \x01(\t\x12\x11\n\tis_fenced\x18\x03 \x01(\x08\x12\x17\n\x0fshould_shutdown\x18\x04 \x01(\x08\x12\x0c\n\x04term\x18\x05 \x01(\x04\"\xc2\x01\n\x0cLeaderReport\x12>\n\x08silences\x18\x01 \x03(\x0b\x32,.liftbridge.internal.v1.LeaderReport.Silence\x1ar\n\x07Silence\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x04\x12\x0e\n\x06leader\x18\x02 \x01(\t\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x04\x12\x17\n\x0fpartition_epoch\x18\x04 \x01(\x04\x12\x12\n\nsilence_ns\x18\x05 \x01(\x04\"\'\n\x0eLogInfoRequest\x12\x15\n\rpartition_ids\x18\x01 \x03(\x04\"\xab\x01\n\x0cLogInfoReply\x12:\n\x04logs\x18\x01 \x03(\x0b\x32,.liftbridge.internal.v1.LogInfoReply.LogInfo\x1a_\n\x07LogInfo\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x04\x12\x17\n\nlast_epoch\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x16\n\x0elog_end_offset\x18\x03 \x01(\x03\x42\r\n\x0b_last_epoch\"E\n\x08\x44iscover\x12\x13\n\x0b\x64\x61ta_dir_id\x18\x01 \x01(\t\x12\x10\n\x08is_empty\x18\x02 \x01(\x08\x12\x12\n\ncluster_id\x18\x03 \x01(\t\"/\n\x08RaftPeer\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x61ta_dir_id\x18\x02 \x01(\t\"\xae\x01\n\rDiscoverReply\x12\x13\n\x0b\x64\x61ta_dir_id\x18\x01 \x01(\t\x12\x10\n\x08is_empty\x18\x02 \x01(\x08\x12\x12\n\ncluster_id\x18\x03 \x01(\t\x12\x30\n\x06leader\x18\x04 \x01(\x0b\x32 .liftbridge.internal.v1.RaftPeer\x12\x30\n\x06voters\x18\x05 \x03(\x0b\x32 .liftbridge.internal.v1.RaftPeer\"-\n\x04Join\x12\x13\n\x0b\x64\x61ta_dir_id\x18\x01 \x01(\t\x12\x10\n\x08\x61s_voter\x18\x02 \x01(\x08\"\xe9\x02\n\x05\x46\x65tch\x12\x12\n\nsession_id\x18\x01 \x01(\x04\x12\x15\n\rsession_epoch\x18\x02 \x01(\r\x12;\n\npartitions\x18\x03 \x03(\x0b\x32\'.liftbridge.internal.v1.Fetch.Partition\x12\x11\n\tforgotten\x18\x04 \x03(\x04\x12\x1b\n\x13leader_broker_epoch\x18\x05 \x01(\x04\x1a\xc7\x01\n\tPartition\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x04\x12\x15\n\rreplica_epoch\x18\x02 \x01(\x04\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x04\x12\x14\n\x0c\x66\x65tch_offset\x18\x04 \x01(\x03\x12\x16\n\x0e\x66lushed_offset\x18\x05 \x01(\x03\x12\x1f\n\x12last_fetched_epoch\x18\x06 \x01(\x04H\x00\x88\x01\x01\x12\x11\n\tlog_start\x18\x07 \x01(\x03\x42\x15\n\x13_last_fetched_epoch\"\xcc\x03\n\nFetchReply\x12\x12\n\nsession_id\x18\x01 \x01(\x04\x12\x15\n\rsession_epoch\x18\x02 \x01(\r\x12\x17\n\x0fis_session_lost\x18\x03 \x01(\x08\x12@\n\npartitions\x18\x04 \x03(\x0b\x32,.liftbridge.internal.v1.FetchReply.Partition\x1a\x35\n\tDiverging\x12\x14\n\x0cleader_epoch\x18\x01 \x01(\x04\x12\x12\n\nend_offset\x18\x02 \x01(\x03\x1a\x80\x02\n\tPartition\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x04\x12\x14\n\x0c\x66\x65tch_offset\x18\x02 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x04\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x03\x12\x11\n\tlog_start\x18\x05 \x01(\x03\x12\x31\n\x05\x65rror\x18\x06 \x01(\x0e\x32\".liftbridge.internal.v1.FetchError\x12?\n\tdiverging\x18\x07 \x01(\x0b\x32,.liftbridge.internal.v1.FetchReply.Diverging\x12\x12\n\ndata_bytes\x18\x08 \x01(\r*\xcf\x02\n\nFetchError\x12\x1b\n\x17\x46\x45TCH_ERROR_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x46\x45TCH_ERROR_NOT_LEADER\x10\x01\x12#\n\x1f\x46\x45TCH_ERROR_FENCED_LEADER_EPOCH\x10\x02\x12$\n FETCH_ERROR_UNKNOWN_LEADER_EPOCH\x10\x03\x12#\n\x1f\x46\x45TCH_ERROR_STALE_REPLICA_EPOCH\x10\x04\x12#\n\x1f\x46\x45TCH_ERROR_OFFSET_OUT_OF_RANGE\x10\x05\x12!\n\x1d\x46\x45TCH_ERROR_UNKNOWN_PARTITION\x10\x06\x12\x1b\n\x17\x46\x45TCH_ERROR_NOT_REPLICA\x10\x07\x12\x17\n\x13\x46\x45TCH_ERROR_CORRUPT\x10\x08\x12\x1a\n\x16\x46\x45TCH_ERROR_RECOVERING\x10\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!liftbridge/internal/v1/peer.proto\x12\x16liftbridge.internal.v1\"\x93\x08\n\x04Peer\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x18\n\x10protocol_version\x18\x02 \x01(\r\x12\x0e\n\x06sender\x18\x03 \x01(\t\x12\x16\n\x0eincarnation_id\x18\x04 \x01(\t\x12\x14\n\x0c\x62roker_epoch\x18\x05 \x01(\x04\x12\x16\n\x0e\x63orrelation_id\x18\x06 \x01(\x04\x12\x30\n\x04raft\x18\x07 \x01(\x0b\x32 .liftbridge.internal.v1.RaftBodyH\x00\x12\x32\n\x07propose\x18\x08 \x01(\x0b\x32\x1f.liftbridge.internal.v1.ProposeH\x00\x12\x41\n\x0fpropose_refused\x18\t \x01(\x0b\x32&.liftbridge.internal.v1.ProposeRefusedH\x00\x12\x36\n\theartbeat\x18\n \x01(\x0b\x32!.liftbridge.internal.v1.HeartbeatH\x00\x12\x41\n\x0fheartbeat_reply\x18\x0b \x01(\x0b\x32&.liftbridge.internal.v1.HeartbeatReplyH\x00\x12=\n\rleader_report\x18\x0c \x01(\x0b\x32$.liftbridge.internal.v1.LeaderReportH\x00\x12\x42\n\x10log_info_request\x18\r \x01(\x0b\x32&.liftbridge.internal.v1.LogInfoRequestH\x00\x12>\n\x0elog_info_reply\x18\x0e \x01(\x0b\x32$.liftbridge.internal.v1.LogInfoReplyH\x00\x12\x34\n\x08\x64iscover\x18\x0f \x01(\x0b\x32 .liftbridge.internal.v1.DiscoverH\x00\x12?\n\x0e\x64iscover_reply\x18\x10 \x01(\x0b\x32%.liftbridge.internal.v1.DiscoverReplyH\x00\x12,\n\x04join\x18\x11 \x01(\x0b\x32\x1c.liftbridge.internal.v1.JoinH\x00\x12.\n\x05\x66\x65tch\x18\x12 \x01(\x0b\x32\x1d.liftbridge.internal.v1.FetchH\x00\x12\x39\n\x0b\x66\x65tch_reply\x18\x13 \x01(\x0b\x32\".liftbridge.internal.v1.FetchReplyH\x00\x12\x45\n\x11listening_request\x18\x14 \x01(\x0b\x32(.liftbridge.internal.v1.ListeningRequestH\x00\x12\x41\n\x0flistening_reply\x18\x15 \x01(\x0b\x32&.liftbridge.internal.v1.ListeningReplyH\x00\x42\x06\n\x04\x62ody\"{\n\tPeerChunk\x12\x0e\n\x06sender\x18\x01 \x01(\t\x12\x16\n\x0eincarnation_id\x18\x02 \x01(\t\x12\x12\n\nmessage_id\x18\x03 \x01(\x04\x12\x0e\n\x06number\x18\x04 \x01(\r\x12\r\n\x05\x63ount\x18\x05 \x01(\r\x12\x13\n\x0btotal_bytes\x18\x06 \x01(\x04\"\n\n\x08RaftBody\">\n\x07Propose\x12\x0e\n\x06origin\x18\x01 \x01(\x0c\x12\r\n\x05token\x18\x02 \x01(\x04\x12\x14\n\x0cis_essential\x18\x03 \x01(\x08\"r\n\x0eProposeRefused\x12\x0e\n\x06origin\x18\x01 \x01(\x0c\x12\r\n\x05token\x18\x02 \x01(\x04\x12\x13\n\x0bis_definite\x18\x03 \x01(\x08\x12\x0c\n\x04\x63ode\x18\x04 \x01(\t\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x0e\n\x06leader\x18\x06 \x01(\t\"c\n\tHeartbeat\x12\x15\n\rapplied_index\x18\x01 \x01(\x04\x12\x14\n\x0c\x61pplied_hash\x18\x02 \x01(\x0c\x12\x12\n\nwant_fence\x18\x03 \x01(\x08\x12\x15\n\rwant_shutdown\x18\x04 \x01(\x08\"x\n\x0eHeartbeatReply\x12\x14\n\x0c\x62roker_epoch\x18\x01 \x01(\x04\x12\x16\n\x0eincarnation_id\x18\x02 \x01(\t\x12\x11\n\tis_fenced\x18\x03 \x01(\x08\x12\x17\n\x0fshould_shutdown\x18\x04 \x01(\x08\x12\x0c\n\x04term\x18\x05 \x01(\x04\"\xc2\x01\n\x0cLeaderReport\x12>\n\x08silences\x18\x01 \x03(\x0b\x32,.liftbridge.internal.v1.LeaderReport.Silence\x1ar\n\x07Silence\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x04\x12\x0e\n\x06leader\x18\x02 \x01(\t\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x04\x12\x17\n\x0fpartition_epoch\x18\x04 \x01(\x04\x12\x12\n\nsilence_ns\x18\x05 \x01(\x04\"\'\n\x0eLogInfoRequest\x12\x15\n\rpartition_ids\x18\x01 \x03(\x04\"\xab\x01\n\x0cLogInfoReply\x12:\n\x04logs\x18\x01 \x03(\x0b\x32,.liftbridge.internal.v1.LogInfoReply.LogInfo\x1a_\n\x07LogInfo\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x04\x12\x17\n\nlast_epoch\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x16\n\x0elog_end_offset\x18\x03 \x01(\x03\x42\r\n\x0b_last_epoch\"E\n\x08\x44iscover\x12\x13\n\x0b\x64\x61ta_dir_id\x18\x01 \x01(\t\x12\x10\n\x08is_empty\x18\x02 \x01(\x08\x12\x12\n\ncluster_id\x18\x03 \x01(\t\"/\n\x08RaftPeer\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x61ta_dir_id\x18\x02 \x01(\t\"\xae\x01\n\rDiscoverReply\x12\x13\n\x0b\x64\x61ta_dir_id\x18\x01 \x01(\t\x12\x10\n\x08is_empty\x18\x02 \x01(\x08\x12\x12\n\ncluster_id\x18\x03 \x01(\t\x12\x30\n\x06leader\x18\x04 \x01(\x0b\x32 .liftbridge.internal.v1.RaftPeer\x12\x30\n\x06voters\x18\x05 \x03(\x0b\x32 .liftbridge.internal.v1.RaftPeer\"-\n\x04Join\x12\x13\n\x0b\x64\x61ta_dir_id\x18\x01 \x01(\t\x12\x10\n\x08\x61s_voter\x18\x02 \x01(\x08\")\n\x10ListeningRequest\x12\x15\n\rpartition_ids\x18\x01 \x03(\x04\"\'\n\x0eListeningReply\x12\x15\n\rpartition_ids\x18\x01 \x03(\x04\"\xe9\x02\n\x05\x46\x65tch\x12\x12\n\nsession_id\x18\x01 \x01(\x04\x12\x15\n\rsession_epoch\x18\x02 \x01(\r\x12;\n\npartitions\x18\x03 \x03(\x0b\x32\'.liftbridge.internal.v1.Fetch.Partition\x12\x11\n\tforgotten\x18\x04 \x03(\x04\x12\x1b\n\x13leader_broker_epoch\x18\x05 \x01(\x04\x1a\xc7\x01\n\tPartition\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x04\x12\x15\n\rreplica_epoch\x18\x02 \x01(\x04\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x04\x12\x14\n\x0c\x66\x65tch_offset\x18\x04 \x01(\x03\x12\x16\n\x0e\x66lushed_offset\x18\x05 \x01(\x03\x12\x1f\n\x12last_fetched_epoch\x18\x06 \x01(\x04H\x00\x88\x01\x01\x12\x11\n\tlog_start\x18\x07 \x01(\x03\x42\x15\n\x13_last_fetched_epoch\"\xcc\x03\n\nFetchReply\x12\x12\n\nsession_id\x18\x01 \x01(\x04\x12\x15\n\rsession_epoch\x18\x02 \x01(\r\x12\x17\n\x0fis_session_lost\x18\x03 \x01(\x08\x12@\n\npartitions\x18\x04 \x03(\x0b\x32,.liftbridge.internal.v1.FetchReply.Partition\x1a\x35\n\tDiverging\x12\x14\n\x0cleader_epoch\x18\x01 \x01(\x04\x12\x12\n\nend_offset\x18\x02 \x01(\x03\x1a\x80\x02\n\tPartition\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x04\x12\x14\n\x0c\x66\x65tch_offset\x18\x02 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x04\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x03\x12\x11\n\tlog_start\x18\x05 \x01(\x03\x12\x31\n\x05\x65rror\x18\x06 \x01(\x0e\x32\".liftbridge.internal.v1.FetchError\x12?\n\tdiverging\x18\x07 \x01(\x0b\x32,.liftbridge.internal.v1.FetchReply.Diverging\x12\x12\n\ndata_bytes\x18\x08 \x01(\r*\xcf\x02\n\nFetchError\x12\x1b\n\x17\x46\x45TCH_ERROR_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x46\x45TCH_ERROR_NOT_LEADER\x10\x01\x12#\n\x1f\x46\x45TCH_ERROR_FENCED_LEADER_EPOCH\x10\x02\x12$\n FETCH_ERROR_UNKNOWN_LEADER_EPOCH\x10\x03\x12#\n\x1f\x46\x45TCH_ERROR_STALE_REPLICA_EPOCH\x10\x04\x12#\n\x1f\x46\x45TCH_ERROR_OFFSET_OUT_OF_RANGE\x10\x05\x12!\n\x1d\x46\x45TCH_ERROR_UNKNOWN_PARTITION\x10\x06\x12\x1b\n\x17\x46\x45TCH_ERROR_NOT_REPLICA\x10\x07\x12\x17\n\x13\x46\x45TCH_ERROR_CORRUPT\x10\x08\x12\x1a\n\x16\x46\x45TCH_ERROR_RECOVERING\x10\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'liftbridge.internal.v1.peer_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FETCHERROR']._serialized_start=3093
-  _globals['_FETCHERROR']._serialized_end=3428
+  _globals['_FETCHERROR']._serialized_start=3315
+  _globals['_FETCHERROR']._serialized_end=3650
   _globals['_PEER']._serialized_start=62
-  _globals['_PEER']._serialized_end=967
-  _globals['_PEERCHUNK']._serialized_start=969
-  _globals['_PEERCHUNK']._serialized_end=1092
-  _globals['_RAFTBODY']._serialized_start=1094
-  _globals['_RAFTBODY']._serialized_end=1104
-  _globals['_PROPOSE']._serialized_start=1106
-  _globals['_PROPOSE']._serialized_end=1168
-  _globals['_PROPOSEREFUSED']._serialized_start=1170
-  _globals['_PROPOSEREFUSED']._serialized_end=1284
-  _globals['_HEARTBEAT']._serialized_start=1286
-  _globals['_HEARTBEAT']._serialized_end=1385
-  _globals['_HEARTBEATREPLY']._serialized_start=1387
-  _globals['_HEARTBEATREPLY']._serialized_end=1507
-  _globals['_LEADERREPORT']._serialized_start=1510
-  _globals['_LEADERREPORT']._serialized_end=1704
-  _globals['_LEADERREPORT_SILENCE']._serialized_start=1590
-  _globals['_LEADERREPORT_SILENCE']._serialized_end=1704
-  _globals['_LOGINFOREQUEST']._serialized_start=1706
-  _globals['_LOGINFOREQUEST']._serialized_end=1745
-  _globals['_LOGINFOREPLY']._serialized_start=1748
-  _globals['_LOGINFOREPLY']._serialized_end=1919
-  _globals['_LOGINFOREPLY_LOGINFO']._serialized_start=1824
-  _globals['_LOGINFOREPLY_LOGINFO']._serialized_end=1919
-  _globals['_DISCOVER']._serialized_start=1921
-  _globals['_DISCOVER']._serialized_end=1990
-  _globals['_RAFTPEER']._serialized_start=1992
-  _globals['_RAFTPEER']._serialized_end=2039
-  _globals['_DISCOVERREPLY']._serialized_start=2042
-  _globals['_DISCOVERREPLY']._serialized_end=2216
-  _globals['_JOIN']._serialized_start=2218
-  _globals['_JOIN']._serialized_end=2263
-  _globals['_FETCH']._serialized_start=2266
-  _globals['_FETCH']._serialized_end=2627
-  _globals['_FETCH_PARTITION']._serialized_start=2428
-  _globals['_FETCH_PARTITION']._serialized_end=2627
-  _globals['_FETCHREPLY']._serialized_start=2630
-  _globals['_FETCHREPLY']._serialized_end=3090
-  _globals['_FETCHREPLY_DIVERGING']._serialized_start=2778
-  _globals['_FETCHREPLY_DIVERGING']._serialized_end=2831
-  _globals['_FETCHREPLY_PARTITION']._serialized_start=2834
-  _globals['_FETCHREPLY_PARTITION']._serialized_end=3090
+  _globals['_PEER']._serialized_end=1105
+  _globals['_PEERCHUNK']._serialized_start=1107
+  _globals['_PEERCHUNK']._serialized_end=1230
+  _globals['_RAFTBODY']._serialized_start=1232
+  _globals['_RAFTBODY']._serialized_end=1242
+  _globals['_PROPOSE']._serialized_start=1244
+  _globals['_PROPOSE']._serialized_end=1306
+  _globals['_PROPOSEREFUSED']._serialized_start=1308
+  _globals['_PROPOSEREFUSED']._serialized_end=1422
+  _globals['_HEARTBEAT']._serialized_start=1424
+  _globals['_HEARTBEAT']._serialized_end=1523
+  _globals['_HEARTBEATREPLY']._serialized_start=1525
+  _globals['_HEARTBEATREPLY']._serialized_end=1645
+  _globals['_LEADERREPORT']._serialized_start=1648
+  _globals['_LEADERREPORT']._serialized_end=1842
+  _globals['_LEADERREPORT_SILENCE']._serialized_start=1728
+  _globals['_LEADERREPORT_SILENCE']._serialized_end=1842
+  _globals['_LOGINFOREQUEST']._serialized_start=1844
+  _globals['_LOGINFOREQUEST']._serialized_end=1883
+  _globals['_LOGINFOREPLY']._serialized_start=1886
+  _globals['_LOGINFOREPLY']._serialized_end=2057
+  _globals['_LOGINFOREPLY_LOGINFO']._serialized_start=1962
+  _globals['_LOGINFOREPLY_LOGINFO']._serialized_end=2057
+  _globals['_DISCOVER']._serialized_start=2059
+  _globals['_DISCOVER']._serialized_end=2128
+  _globals['_RAFTPEER']._serialized_start=2130
+  _globals['_RAFTPEER']._serialized_end=2177
+  _globals['_DISCOVERREPLY']._serialized_start=2180
+  _globals['_DISCOVERREPLY']._serialized_end=2354
+  _globals['_JOIN']._serialized_start=2356
+  _globals['_JOIN']._serialized_end=2401
+  _globals['_LISTENINGREQUEST']._serialized_start=2403
+  _globals['_LISTENINGREQUEST']._serialized_end=2444
+  _globals['_LISTENINGREPLY']._serialized_start=2446
+  _globals['_LISTENINGREPLY']._serialized_end=2485
+  _globals['_FETCH']._serialized_start=2488
+  _globals['_FETCH']._serialized_end=2849
+  _globals['_FETCH_PARTITION']._serialized_start=2650
+  _globals['_FETCH_PARTITION']._serialized_end=2849
+  _globals['_FETCHREPLY']._serialized_start=2852
+  _globals['_FETCHREPLY']._serialized_end=3312
+  _globals['_FETCHREPLY_DIVERGING']._serialized_start=3000
+  _globals['_FETCHREPLY_DIVERGING']._serialized_end=3053
+  _globals['_FETCHREPLY_PARTITION']._serialized_start=3056
+  _globals['_FETCHREPLY_PARTITION']._serialized_end=3312
 # @@protoc_insertion_point(module_scope)
