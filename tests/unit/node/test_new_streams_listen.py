@@ -1,10 +1,11 @@
-"""A new stream is told of when its leaders hear its subject: the first message is not lost."""
+"""Leaders elsewhere hear the first message to a new stream, and to one that was paused."""
 
 import pytest
 
-from liftbridge_broker.controller.commands import CreateStream
-from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.controller.commands import CreateStream, PauseStream
+from liftbridge_broker.errors import LiftbridgeError, LimitError, UnavailableError
 from liftbridge_broker.model.ids import StreamName
+from liftbridge_broker.node.partition import PARKED_BYTES_MAX
 from liftbridge_broker.node.runs import POLICY_ALL, PublishRun, Ticket
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_testkit.cluster_world import MS, ClusterWorld
@@ -117,3 +118,51 @@ def test_a_stopping_broker_lets_nobody_wait(world):
     assert outcomes == []
     asked.node.begin_stop(lambda: None)
     assert len(outcomes) == 1
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_publish_at_any_broker_resumes_what_was_paused(world, number):
+    world.create()
+    world.propose(PauseStream(name=StreamName("s")))
+    world.run(50)
+    answers = world.publish(b"a", at=world[number])
+    assert world.until(lambda: answers.is_answered, milliseconds=5_000) < 100
+    assert answers.offset == 0
+    assert not world.state().paused
+
+
+def not_leading(world):
+    return next(one for one in world.alive if one is not world.leader())
+
+
+def pause(world):
+    world.create()
+    world.propose(PauseStream(name=StreamName("s")))
+    world.run(50)
+
+
+def test_what_waits_for_a_resume_elsewhere_keeps_its_order(world):
+    pause(world)
+    member = not_leading(world)
+    answers = [world.publish(b"%d" % one, at=member) for one in range(5)]
+    assert not any(one.is_answered for one in answers)
+    world.until(lambda: all(one.is_answered for one in answers))
+    assert [one.offset for one in answers] == [0, 1, 2, 3, 4]
+
+
+def test_what_waits_for_a_resume_elsewhere_is_bounded(world):
+    pause(world)
+    member = not_leading(world)
+    half = bytes(PARKED_BYTES_MAX // 2)
+    first = world.publish(half, at=member)
+    second = world.publish(half + b"x", at=member)
+    assert isinstance(second.error, LimitError)
+    assert not first.is_answered
+
+
+def test_a_resume_elsewhere_that_fails_refuses_what_waits(world):
+    pause(world)
+    member = not_leading(world)
+    member.node.begin_stop(lambda: None)
+    answers = world.publish(b"a", at=member)
+    assert isinstance(answers.error, UnavailableError)

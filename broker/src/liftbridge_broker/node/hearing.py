@@ -79,13 +79,13 @@ class Hearing:
         self._ask_at = Instant(0)
         self._pause_ns = ASK_FIRST_NS
 
-    def wait(self, name: StreamName, done: Callable[[], None], now: Instant) -> None:
-        """Call `done` once every partition of a stream is listened to, or after `HEARING_NS`."""
-        stream = self._host.state.stream(name)
-        if stream is None:
-            done()  # deleted meanwhile: nobody will listen
+    def wait(
+        self, partitions: Sequence[PartitionId], done: Callable[[], None], now: Instant
+    ) -> None:
+        """Call `done` once all of some partitions are listened to, or after `HEARING_NS`."""
+        if not partitions:
+            done()
             return
-        partitions = [partition.partition_id for partition in stream.partitions]
         wait = _Wait(set(partitions), done, Instant(now + HEARING_NS))
         self._waits[wait] = None
         for partition_id in partitions:
@@ -203,6 +203,9 @@ def once_heard(
         elif hearing is None:
             host.messaging.when_subscribed(lambda: reply(outcome))
         else:
-            hearing.wait(name, lambda: reply(outcome), host.now)
+            stream = host.state.stream(name)  # perhaps deleted meanwhile: nobody will listen
+            partitions = () if stream is None else stream.partitions
+            found = [partition.partition_id for partition in partitions]
+            hearing.wait(found, lambda: reply(outcome), host.now)
 
     return answered

@@ -45,8 +45,9 @@ class Listening:
             )
 
     def is_listening(self, partition_id: PartitionId) -> bool:
-        """Whether the messages of a partition are taken."""
-        return self._has_begun and partition_id in self._taken
+        """Whether the messages of a partition are taken, and not dropped during a pause."""
+        partition = self._taken.get(partition_id)
+        return self._has_begun and partition is not None and not partition.is_paused
 
     def stop(self, partition: Partition) -> None:
         """Take its messages no longer."""

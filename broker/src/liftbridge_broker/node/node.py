@@ -12,11 +12,7 @@ from typing import Final
 from liftbridge_broker.controller.commands import Command, CreateStream, ResumeStream
 from liftbridge_broker.controller.records import Record
 from liftbridge_broker.controller.state import ClusterState, StreamState
-from liftbridge_broker.errors import (
-    FilesError,
-    LiftbridgeError,
-    UnavailableError,
-)
+from liftbridge_broker.errors import FilesError, LiftbridgeError, UnavailableError
 from liftbridge_broker.model.histogram import Histogram
 from liftbridge_broker.model.ids import (
     BrokerId,
@@ -42,6 +38,7 @@ from liftbridge_broker.node.remote import RemotePartition, remote_partition
 from liftbridge_broker.node.roles import Role
 from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER, PublishRun
 from liftbridge_broker.node.subjects import SubjectPublish, SubjectPublisher, Waiter
+from liftbridge_broker.node.waking import RemotePublisher
 from liftbridge_broker.ports.files import FileEvent, Files, Token
 from liftbridge_broker.ports.messaging import Arrival, Messaging, SubscriptionId
 from liftbridge_broker.ports.metadata import LeaderChanged
@@ -88,6 +85,7 @@ class Node:
     _to_subjects: SubjectPublisher = field(init=False)
     _listening: Listening = field(init=False)
     _names: PartitionNames = field(init=False)
+    _remotes: RemotePublisher = field(init=False)
     _reads: dict[Token, ReadDone] = field(default_factory=dict)
     _idle: AutoPause = field(default_factory=AutoPause)
     _cursors: dict[PartitionId, CursorTable] = field(default_factory=dict)
@@ -110,6 +108,8 @@ class Node:
         self._names = PartitionNames(self, self._remote)
         if self.parts is not None:
             self.cluster = Membership(self, self.parts)
+        hearing = None if self.cluster is None else self.cluster.hearing
+        self._remotes = RemotePublisher(self, self._to_subjects, hearing)
 
     # -- what the API asks --------------------------------------------------------------------
 
@@ -158,8 +158,8 @@ class Node:
     ) -> None:
         """Store a run from a client: directly, or over NATS when another broker may have to."""
         if isinstance(partition, RemotePartition):
-            name = partition.stream
-            self._to_subjects.publish_for_group(partition, run, now, lambda ack: ack.stream == name)
+            self.now = now
+            self._remotes.publish(partition, run, now)
             self._arm()
         elif partition.group and run.publisher is None and run.target_offset is None:
             self._to_subjects.publish_for_group(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from liftbridge_broker.controller.state import StreamState
 from liftbridge_broker.model.histogram import Histogram
-from liftbridge_broker.model.ids import PartitionNumber
+from liftbridge_broker.model.ids import PartitionId, PartitionNumber
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.model.subjects import partition_subject
@@ -23,21 +23,25 @@ class RemotePartition:
 
     Attributes:
         stream: Name of the stream.
+        partition_id: Its id.
         number: Number within it.
         subject: Subject of the partition.
         group: NATS queue group, empty for none.
         options: Settings in force.
         is_readonly: Whether it refuses messages.
+        is_paused: Whether it has to be resumed first.
         acks: Builds acks in its name.
         takes_runs: Never: each message goes its own way.
     """
 
     stream: str
+    partition_id: PartitionId
     number: PartitionNumber
     subject: str
     group: str
     options: StreamOptions
     is_readonly: bool
+    is_paused: bool
     acks: AckEncoder
     send_acks: Callable[[list[bytes]], None]
     ack_times: Mapping[int, Histogram]
@@ -58,11 +62,13 @@ def remote_partition(
     """A partition by the metadata."""
     return RemotePartition(
         stream.name,
+        state.partition_id,
         state.number,
         partition_subject(stream.subject, state.number),
         stream.group,
         options,
         state.readonly,
+        state.paused,
         AckEncoder(stream.name, stream.subject),
         send_acks,
         ack_times,
