@@ -1,14 +1,19 @@
 """Several brokers of one cluster as child processes, the first of them with the NATS server."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
+from liftbridge_client.aio.client import connect
 from liftbridge_client.cli.local import LocalBroker, free_port, is_free
+from liftbridge_client.cli.output import say
 from liftbridge_client.errors import LiftbridgeError, ServerError
+from liftbridge_client.model import Metadata
 
 NATS_SECONDS_MAX: Final = 20.0
+IN_SYNC_SECONDS_MAX: Final = 15.0
 POLL_SECONDS: Final = 0.02
 PORT_STEP: Final = 10
 """Between the ports of one broker and of the next."""
@@ -93,6 +98,8 @@ class LocalCluster:
                     await self._until_nats_listens(leading)
                 for broker in others:
                     tasks.create_task(broker.start())
+            if others:
+                await self._until_in_sync()
             is_ready = True
         except* LiftbridgeError as group:
             raise group.exceptions[0] from None
@@ -109,6 +116,15 @@ class LocalCluster:
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
             raise ServerError("the NATS server of the first broker does not listen") from None
+
+    async def _until_in_sync(self) -> None:
+        """Wait until replicas of former starts have caught up, or ack policy `all` is refused."""
+        with contextlib.suppress(TimeoutError, LiftbridgeError):
+            async with asyncio.timeout(IN_SYNC_SECONDS_MAX), connect(self.addresses) as client:
+                while _is_behind(await client.metadata()):  # noqa: ASYNC110 - asked, not told
+                    await asyncio.sleep(POLL_SECONDS)
+                return
+        say("liftbridge: some replicas are not in sync yet")
 
     def kill(self) -> None:
         """End all as a crash does (SIGKILL)."""
@@ -134,6 +150,15 @@ class LocalCluster:
 
     async def __aexit__(self, *_error: object) -> None:
         await self.stop()
+
+
+def _is_behind(metadata: Metadata) -> bool:
+    """Whether a partition has a replica that is not in sync."""
+    return any(
+        set(partition.isr) != set(partition.replicas)
+        for stream in metadata.streams.values()
+        for partition in stream.partitions.values()
+    )
 
 
 def _next_port(wanted: int, taken: set[int]) -> int:
