@@ -6,6 +6,7 @@ from liftbridge_broker.controller.commands import DeleteStream, PauseStream, Set
 from liftbridge_broker.errors import (
     EndOfStreamError,
     FailedPreconditionError,
+    FilesError,
     GrpcStatus,
     InternalError,
     InvalidRequestError,
@@ -17,6 +18,7 @@ from liftbridge_broker.model.ids import Offset, StreamName
 from liftbridge_broker.model.streams import FsyncPolicy
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.subscription import Position, StartPosition, StopPosition
+from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.node_world import (
     EARLIEST,
     NEVER,
@@ -387,6 +389,18 @@ def test_read_that_must_wait_is_delivered_later(world: NodeWorld) -> None:
     reverse = world.subscribe(partition, LATEST, is_reverse=True)
     world.settle()
     assert reverse.offsets == [4, 3, 2, 1, 0]
+
+
+def test_read_that_fails_ends_the_subscription_and_not_the_publish_that_woke_it(
+    world: NodeWorld,
+) -> None:
+    partition, _ = five(world)
+    readings = [world.subscribe(partition) for _ in range(2)]
+    world.files.fail(Fault("read", "*/*.log", count=-1))
+    answers = world.publish(partition, b"stored")
+    assert answers.offset == 5
+    assert [type(reading.end) for reading in readings] == [FilesError, FilesError]
+    assert partition.offline_reason
 
 
 def test_subscriber_that_leaves_during_a_read_is_not_called(world: NodeWorld) -> None:

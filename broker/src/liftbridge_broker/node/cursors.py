@@ -7,7 +7,7 @@ record that is no cursor is skipped, because anyone may publish to the subject.
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from liftbridge_broker.errors import CorruptionError, LiftbridgeError
+from liftbridge_broker.errors import CorruptionError, FilesError, LiftbridgeError
 from liftbridge_broker.groups.cursors import (
     UNKNOWN_OFFSET,
     CursorIndex,
@@ -86,7 +86,7 @@ class CursorTable:
         while reader.next_offset < log.high_watermark:
             try:
                 result = reader.read(READ_BYTES, log.high_watermark)
-            except CorruptionError as error:
+            except (CorruptionError, FilesError) as error:
                 self._partition.go_offline(error.text)
                 reader.close()
                 done(error)

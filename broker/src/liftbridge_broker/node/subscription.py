@@ -13,6 +13,7 @@ from liftbridge_broker.errors import (
     CorruptionError,
     EndOfStreamError,
     FailedPreconditionError,
+    FilesError,
     InternalError,
     InvalidRequestError,
     LiftbridgeError,
@@ -266,7 +267,11 @@ class Subscription:
         except CorruptionError as error:
             self.partition.on_corruption(error)
             self._end = error
-            return Pulled([], error, waits=False)
+        except FilesError as error:
+            # It may be a publish that woke this reader: what that stored is stored all the same.
+            self.partition.go_offline(error.text)
+            self._end = error
+        return Pulled([], self._end, waits=False)
 
     def _pull(self, bytes_max: int) -> Pulled:
         partition, reader = self.partition, self._reader
