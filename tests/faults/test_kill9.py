@@ -44,7 +44,8 @@ def test_acked_messages_survive_kill_at_random_moments(
     with NatsServer(tmp_path) as nats, Broker(tmp_path, nats_url=nats.url) as broker:
         with broker.channel() as channel:
             create_stream(channel, STREAM, fsync=data_pb2.FSYNC_POLICY_COMMIT)
-        outside = NatsPublisher(history.new_publisher(), nats.url, STREAM)
+        # It goes on while the log is read, and must not fill it faster than that.
+        outside = NatsPublisher(history.new_publisher(), nats.url, STREAM, pause_seconds=0.02)
         outside.start()
         stored = kills = 0
         deadline = monotonic() + SECONDS_MAX

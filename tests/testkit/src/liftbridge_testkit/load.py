@@ -161,7 +161,8 @@ class NatsPublisher(Worker):
     """Publishes over plain NATS, enveloped with an ack inbox; goes on over restarts of anything.
 
     A message whose ack does not come within the patience of the window stays unknown, and the
-    window moves on, as it must when the broker was away while the message went by.
+    window moves on, as it must when the broker was away while the message went by. With a pause
+    after each window the rate is bounded, for those who must read all of it in between.
     """
 
     def __init__(
@@ -172,6 +173,7 @@ class NatsPublisher(Worker):
         *,
         window: int = 64,
         patience_seconds: float = 0.5,
+        pause_seconds: float = 0.0,
     ) -> None:
         super().__init__(f"nats-publisher-{history.publisher}")
         self._history = history
@@ -179,6 +181,7 @@ class NatsPublisher(Worker):
         self._subject = subject
         self._window = window
         self._patience = patience_seconds
+        self._pause = pause_seconds
         self._pending: set[int] = set()
         self._acked = asyncio.Event()
 
@@ -201,6 +204,7 @@ class NatsPublisher(Worker):
                 continue
             with contextlib.suppress(NatsError):
                 await self._send_window(client, inbox)
+            await asyncio.sleep(self._pause)
         await client.close()
 
     async def _send_window(self, client: Client, inbox: str) -> None:
