@@ -16,7 +16,6 @@ _Request = TypeVar("_Request", bound=ProtoMessage)
 _Response = TypeVar("_Response", bound=ProtoMessage)
 
 MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
-CONNECT_SECONDS: Final = 5.0
 
 _END: Final = grpc.aio.EOF  # type: ignore[attr-defined]  # missing in the stubs
 

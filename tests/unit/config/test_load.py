@@ -395,18 +395,6 @@ class TestProtections:
     def test_names_that_are_tokens_of_subjects_are_taken(self, name):
         assert load_flags(clustering_namespace=name).clustering.namespace == name
 
-    @pytest.mark.parametrize(
-        ("flags", "uses_tls"),
-        [
-            ({}, False),
-            ({"nats.tls.ca": "ca.pem"}, True),
-            ({"nats.tls.cert": "c", "nats.tls.key": "k"}, True),
-            ({"nats.servers": "tls://h:4222"}, True),
-        ],
-    )
-    def test_link_to_nats_is_tls_when_anything_asks_for_it(self, flags, uses_tls):
-        assert load(flags=flags, environ={}, path=None).nats.uses_tls is uses_tls
-
     def test_servers_without_a_scheme_are_nats(self):
         assert load_flags(nats_servers="h:4222").nats.servers == ("nats://h:4222",)
 

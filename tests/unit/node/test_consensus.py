@@ -29,6 +29,7 @@ from liftbridge_broker.ports.metadata import (
     Restored,
     Urgency,
 )
+from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.environment import RaftOptions
 from liftbridge_broker.raft.types import Peer, VoteReply
 from liftbridge_broker.wire.peer import PeerHeader, encode
@@ -402,22 +403,23 @@ def test_messages_of_another_cluster_or_in_the_name_of_another_are_ignored() -> 
         forged(group, cluster="other", sender=one, said_by=one),
         forged(group, cluster="cluster", sender=other, said_by=one),
     ):
-        leader.running.on_message(bad, group.now)
+        leader.peers.on_payload(Channel.METADATA, bad, group.now)
         assert leader.running.is_leader
 
     good = forged(group, cluster="cluster", sender=one, said_by=one)
-    leader.running.on_message(good, group.now)
+    leader.peers.on_payload(Channel.METADATA, good, group.now)
     assert not leader.running.is_leader
 
 
 def test_messages_that_cannot_be_read_are_counted() -> None:
     group = three()
+    leader = group.leader
     header = PeerHeader("cluster", BrokerId("n1"), "run-1", 0, 0, RaftBody())
 
-    group.leader.running.on_message(b"rubbish", group.now)
-    group.leader.running.on_message(encode(header, b"rubbish"), group.now)
+    leader.peers.on_payload(Channel.METADATA, b"rubbish", group.now)
+    leader.peers.on_payload(Channel.METADATA, encode(header, b"rubbish"), group.now)
 
-    assert group.leader.running.malformed_count == 2
+    assert (leader.peers.malformed_count, leader.running.malformed_count) == (1, 1)
 
 
 # Full and broken disks.

@@ -16,7 +16,6 @@ from liftbridge_broker.wire.nats import (
     NatsParser,
     NatsProtocolError,
     appended_header_block,
-    appended_partition,
     header_block,
     publish_head,
     subscribe_line,
@@ -345,26 +344,9 @@ def test_subscription_lines():
         subscribe_line("foo", "a b", 7)
 
 
-def test_appended_header_round_trip():
+def test_appended_header_names_the_partition():
     block = appended_header_block(5 << 24 | 3)
     assert block == b"NATS/1.0\r\nLiftbridge-Appended: 83886083\r\n\r\n"
-    assert appended_partition(block) == 5 << 24 | 3
-
-
-@pytest.mark.parametrize(
-    "block",
-    [
-        b"",
-        b"NATS/1.0\r\n\r\n",
-        b"NATS/1.0 503\r\n\r\n",
-        b"NATS/1.0\r\nLiftbridge-Appended: x\r\n\r\n",
-        b"NATS/1.0\r\nLiftbridge-Appended: -1\r\n\r\n",
-        b"NATS/1.0\r\nLiftbridge-Appended: " + b"9" * 30 + b"\r\n\r\n",
-        b"NATS/1.0\r\nX-Liftbridge-Appended: 1\r\n\r\n",
-    ],
-)
-def test_other_headers_name_no_partition(block):
-    assert appended_partition(block) is None
 
 
 def test_built_frames_are_what_the_parser_reads():

@@ -182,13 +182,6 @@ class NatsOptions:
     is_embedded: bool = False
     embedded_config: str = ""
 
-    @property
-    def uses_tls(self) -> bool:
-        """Whether the link must be TLS: a certificate or an authority is given, or a tls:// URL."""
-        return bool(self.tls_cert or self.tls_ca) or any(
-            server.startswith("tls://") for server in self.servers
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FsyncOptions:

@@ -65,7 +65,7 @@ from liftbridge_broker.raft.types import (
     Remove,
 )
 from liftbridge_broker.storage.raft_log import RaftLog
-from liftbridge_broker.wire.peer import PeerHeader, Reassembler
+from liftbridge_broker.wire.peer import PeerHeader
 from liftbridge_broker.wire.peer_bodies import Propose, ProposeRefused, RaftBody
 from liftbridge_broker.wire.raft import decode_message, encode_message
 
@@ -107,7 +107,6 @@ class RaftConsensus:
         self._now = now
         self._own = OwnProposals(origin)
         self._seen = SeenProposals()
-        self._chunks = Reassembler()
         self._events: list[MetadataEvent] = []
         self._writing: Ready | None = None
         self._blocked: Ready | None = None
@@ -325,18 +324,8 @@ class RaftConsensus:
 
     # -- messages of peers --------------------------------------------------------------------
 
-    def on_message(self, payload: bytes, now: Instant) -> None:
-        """Take a payload that another broker sent."""
-        try:
-            message = self._chunks.take(payload)
-        except WireError:
-            self.malformed_count += 1
-            return
-        if message is not None:
-            self.on_peer(*message, now)
-
     def on_peer(self, header: PeerHeader, tail: bytes, now: Instant) -> None:
-        """Take a message that somebody else put together and read; others are ignored."""
+        """Take a message of another broker; what is not for the group is ignored."""
         self._now = now
         if self.failure is not None or not self._link.is_ours(header):
             return

@@ -222,11 +222,6 @@ class MetadataDriver:
         self._consensus.read(self._read_last)
         self._drain()
 
-    def on_message(self, payload: bytes, now: Instant) -> None:
-        """Take what another broker sent to the log."""
-        self._consensus.on_message(payload, now)
-        self._drain()
-
     def catch_up(self) -> None:
         """Handle what the log has to tell, after it was given something without this driver."""
         self._drain()

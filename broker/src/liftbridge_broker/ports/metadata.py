@@ -184,10 +184,6 @@ class MetadataConsensus(Protocol):
         """Remove a member."""
         ...
 
-    def on_message(self, payload: bytes, now: Instant) -> None:
-        """Take a payload that another broker sent; anything that is not for the log is ignored."""
-        ...
-
     def on_file_event(self, event: FileEvent) -> None:
         """Take the outcome of a file call that this log submitted."""
         ...

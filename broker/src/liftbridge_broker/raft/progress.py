@@ -82,11 +82,6 @@ class Progress:
             )
         return self.state is ProgressState.SNAPSHOT or self.is_probe_sent
 
-    @property
-    def inflight_count(self) -> int:
-        """Appends with entries that are not answered."""
-        return len(self._inflight)
-
     def probe(self) -> None:
         """Look for the place where the logs meet, from what is known to match."""
         floor = self.match

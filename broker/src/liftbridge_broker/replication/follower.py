@@ -338,8 +338,3 @@ class FollowerCore:
     def repeat_report(self) -> None:
         """A new metadata leader knows of no report: a standing one is due again at once."""
         self._report_at = NEVER
-
-    def next_suspicion(self, heard_at: Instant) -> Instant:
-        """When `suspicion` may be due, if the leader stays silent."""
-        due = self._alive_at(heard_at) + self._limits.silence_ns + self._jitter_ns
-        return max(Instant(due), self._report_at)

@@ -64,6 +64,6 @@ def _dropped(core: Core, transport: NatsTransport) -> Mapping[str, Sample]:
     cluster = core.node.cluster
     reasons = {"link": transport.dropped_count}
     if cluster is not None:
-        reasons["malformed"] = cluster.peers.malformed_count
+        reasons["malformed"] = cluster.peers.malformed_count + core.consensus.malformed_count
         reasons["foreign"] = cluster.peers.foreign_count
     return {"peer_dropped_messages_total": reasons}

@@ -370,16 +370,6 @@ def appended_header_block(partition: PartitionId) -> bytes:
     return header_block(((APPENDED_HEADER, str(partition)),))
 
 
-def appended_partition(headers: bytes) -> PartitionId | None:
-    """Partition named by `appended_header_block` in a header block, `None` without or when bad."""
-    for line in headers.split(CRLF)[1:]:
-        name, colon, value = line.partition(b":")
-        digits = value.strip()
-        if colon and name.strip() == _APPENDED_NAME and digits.isdigit() and len(digits) <= 20:
-            return PartitionId(int(digits))
-    return None
-
-
 def subscribe_line(subject: str, queue: str, subscription: SubscriptionId) -> bytes:
     """`SUB` line for a valid subject and queue group, empty for none."""
     to = f"{subject} {queue}" if queue else subject

@@ -9,6 +9,7 @@ from liftbridge_broker.adapters.memory.files import MemoryFiles
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex
 from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.node.peer_link import PeerLink
+from liftbridge_broker.node.peers import Peers
 from liftbridge_broker.ports.files import Token
 from liftbridge_broker.ports.metadata import (
     Committed,
@@ -26,6 +27,7 @@ from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.configuration import EMPTY
 from liftbridge_broker.raft.types import Configuration, Peer
 from liftbridge_broker.storage.raft_log import RaftLog
+from liftbridge_broker.wire.peer import PeerHeader
 
 SYNC_TOKEN = Token(7)
 MS = 1_000_000
@@ -82,6 +84,10 @@ class Port:
             self.network.sent.append(Sent(self.broker, broker, payload))
 
 
+def _ignore(_header: PeerHeader, _tail: bytes, _now: Instant) -> None:
+    """Nothing but the group lives here."""
+
+
 class Member:
     """One broker with its disk, over several lives.
 
@@ -89,7 +95,10 @@ class Member:
         told: Commands of its state, by applying events and snapshots, in order.
         outcomes: Events that ended a proposal of this life.
         events: All events of this life.
+        peers: The way in for messages, while it lives.
     """
+
+    peers: Peers
 
     def __init__(self, group: "Group", peer: Peer) -> None:
         """Begin without a life."""
@@ -130,6 +139,7 @@ class Member:
             rng=Random(f"{self.peer} {self.life}"),
             now=self.group.now,
         )
+        self.peers = Peers(link, self.consensus.on_peer, _ignore)
         held = self.recovered.snapshot.split(SEPARATOR) if self.recovered.snapshot else []
         self.told = held
         self.applied_index = self.recovered.snapshot_index
@@ -262,7 +272,7 @@ class Group:
             return
         if (sent.sender, sent.target) not in self.network.broken:
             self.network.carried += 1
-            target.running.on_message(sent.payload, self.now)
+            target.peers.on_payload(Channel.METADATA, sent.payload, self.now)
             target.take()
 
     def run(self, milliseconds: int) -> None:

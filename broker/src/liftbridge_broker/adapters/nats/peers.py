@@ -65,11 +65,6 @@ class NatsTransport:
             for channel in Channel
         }
 
-    @property
-    def links(self) -> tuple[Link, ...]:
-        """Both links, for metrics."""
-        return tuple(self._links.values())
-
     async def start(self) -> None:
         """Make both connections and listen.
 

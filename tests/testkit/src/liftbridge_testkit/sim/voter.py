@@ -9,6 +9,7 @@ from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.peer_link import PeerLink
+from liftbridge_broker.node.peers import Peers
 from liftbridge_broker.ports.files import FileEvent, Token
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.metadata import LeaderChanged
@@ -18,11 +19,16 @@ from liftbridge_broker.raft.environment import RaftOptions
 from liftbridge_broker.raft.types import Configuration, Peer
 from liftbridge_broker.storage.directory import DataDirectory, Identity
 from liftbridge_broker.storage.raft_log import RaftLog
+from liftbridge_broker.wire.peer import PeerHeader
 from liftbridge_testkit.sim.program import Ports
 from liftbridge_testkit.sim.scheduler import MILLISECOND_NS
 
 METADATA_TOKEN = Token(1)
 RETRY_NS = 500 * MILLISECOND_NS
+
+
+def _ignore(_header: PeerHeader, _tail: bytes, _now: Instant) -> None:
+    """Nothing but the group lives here."""
 
 
 def peer_of(broker: str, disk_number: int) -> Peer:
@@ -59,6 +65,7 @@ class Voter:
     log: RaftLog
     consensus: RaftConsensus
     driver: MetadataDriver
+    _peers: Peers
 
     def __init__(self, ports: Ports, settings: VoterSettings) -> None:
         self.ports = ports
@@ -105,6 +112,7 @@ class Voter:
             now=shell.now(),
             options=self.settings.options,
         )
+        self._peers = Peers(link, self.consensus.on_peer, _ignore)
         self.driver = MetadataDriver(
             self.consensus,
             recovered,
@@ -198,9 +206,10 @@ class Voter:
 
     def on_peer(self, channel: Channel, payload: bytes, now: Instant, wall_ns: int) -> None:
         """A message of the group."""
-        del channel, wall_ns
+        del wall_ns
         if self.is_ready:
-            self.driver.on_message(payload, now)
+            self._peers.on_payload(channel, payload, now)
+            self.driver.catch_up()
             self._arm()
 
     def on_call(self, payload: bytes, now: Instant, wall_ns: int) -> None:
