@@ -15,7 +15,7 @@ PYTHONS := $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14)
 PYTEST_ARGS ?= -n 2 --dist loadfile --durations=10
 TEST_GATES := format-check lint prose imports types docs pytest
 
-.PHONY: help install demo test check chaos failover bench soak fuzz docs proto lock format clean \
+.PHONY: help install demo test check chaos failover scale bench soak fuzz docs proto lock format clean \
 	changelog $(TEST_GATES) meta unit
 
 help: ## List the targets
@@ -52,6 +52,9 @@ chaos: install ## 60 runs of real clusters under faults (RUNS=n, SEED=n, CHAOS="
 
 failover: install ## How long a real cluster takes no writes when a broker goes (TIMES=30)
 	@$(PY) -m liftbridge_testkit.failover --times $(or $(TIMES),30)
+
+scale: install ## What 1,000 replicated partitions cost at rest, at a kill and at a restart
+	@$(PY) -m liftbridge_testkit.scale
 
 bench: install ## Measure this broker beside NATS JetStream and print the table
 	@$(PY) tests/bench/run.py

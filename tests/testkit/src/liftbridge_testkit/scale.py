@@ -1,0 +1,193 @@
+"""What many partitions cost a real cluster: idle CPU, loss of a broker, restart.
+
+Three brokers, factor 3, default settings. `python -m liftbridge_testkit.scale` creates 1,000
+partitions (`--partitions`) with a few messages in each, lets the cluster idle, kills the broker
+that leads most, waits until every partition has a leader again, and starts that broker again.
+
+Measured are the CPU of each broker at rest, the time from SIGKILL until the last partition is led,
+the time from the start of the broker until it serves, and until every replica is in sync again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from liftbridge_proto import api_pb2
+from liftbridge_testkit.bench.report import machine, table
+from liftbridge_testkit.cluster import ClusterKit
+from liftbridge_testkit.load import api
+from liftbridge_testkit.processes import ProcessError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+STREAM_PARTITIONS: Final = 50
+MESSAGES: Final = 10
+CREATE_SECONDS: Final = 120.0
+SECONDS_MAX: Final = 120.0
+
+
+class Figure(NamedTuple):
+    """One figure and what is asked of it."""
+
+    title: str
+    value: float
+    below: float
+    unit: str
+
+    @property
+    def is_met(self) -> bool:
+        """Whether it is what was asked."""
+        return self.value < self.below
+
+
+def partitions(cluster: ClusterKit, at: str = "") -> Iterator[api_pb2.PartitionMetadata]:
+    """All partitions as one broker tells them."""
+    for stream in cluster.metadata(at).streamMetadata:
+        yield from stream.partitions.values()
+
+
+def leaders(cluster: ClusterKit, at: str = "") -> Counter[str]:
+    """How many partitions each broker leads; under the empty name those without a leader."""
+    return Counter(partition.leader for partition in partitions(cluster, at))
+
+
+def create(cluster: ClusterKit, count: int) -> None:
+    """Create partitions in streams of `STREAM_PARTITIONS`."""
+    with cluster["b1"].channel() as channel:
+        for number, first in enumerate(range(0, count, STREAM_PARTITIONS)):
+            request = api_pb2.CreateStreamRequest(
+                name=f"stream-{number}",
+                subject=f"stream-{number}",
+                partitions=min(STREAM_PARTITIONS, count - first),
+                replicationFactor=3,
+            )
+            api(channel).CreateStream(request, timeout=CREATE_SECONDS)
+            say(f"created {first + request.partitions} of {count} partitions")
+    await_in_sync(cluster)
+
+
+def fill(cluster: ClusterKit, count: int) -> None:
+    """Publish `MESSAGES` to each partition, with acks of all."""
+
+    def requests() -> Iterator[api_pb2.PublishRequest]:
+        for number in range(count * MESSAGES):
+            stream, partition = divmod(number // MESSAGES, STREAM_PARTITIONS)
+            yield api_pb2.PublishRequest(
+                stream=f"stream-{stream}",
+                partition=partition,
+                value=b"v" * 256,
+                ackPolicy=api_pb2.ALL,
+                expectedOffset=-1,
+            )
+
+    with cluster["b1"].channel() as channel:
+        for number, answer in enumerate(api(channel).PublishAsync(requests()), 1):
+            if answer.HasField("asyncError"):
+                raise ProcessError(answer.asyncError.message)
+            if number == count * MESSAGES:
+                break
+    say(f"published {MESSAGES} messages to each")
+
+
+def await_in_sync(cluster: ClusterKit) -> None:
+    """Wait until every replica is in sync."""
+    cluster.until(
+        lambda: all(len(found.isr) == len(cluster.brokers) for found in partitions(cluster)),
+        "every replica in sync",
+        seconds_max=SECONDS_MAX,
+    )
+
+
+def idle_cpu(cluster: ClusterKit, seconds: float) -> dict[str, float]:
+    """Share of a core that each broker takes at rest."""
+    before = {name: broker.cpu_seconds() for name, broker in cluster.brokers.items()}
+    begin = monotonic()
+    sleep(seconds)
+    passed = monotonic() - begin
+    return {
+        name: (broker.cpu_seconds() - before[name]) / passed
+        for name, broker in cluster.brokers.items()
+    }
+
+
+def lose_leader(cluster: ClusterKit) -> tuple[str, int, float]:
+    """Kill the broker that leads most; its name, what it led, seconds until all are led again."""
+    victim, count = leaders(cluster).most_common(1)[0]
+    witness = next(name for name in cluster.brokers if name != victim)
+    cluster[victim].kill()
+    moment = monotonic()
+
+    def is_led() -> bool:
+        found = leaders(cluster, witness)
+        return not found[""] and not found[victim]
+
+    cluster.until(is_led, "all partitions led", seconds_max=SECONDS_MAX)
+    return victim, count, monotonic() - moment
+
+
+def measure(cluster: ClusterKit, count: int, idle_seconds: float) -> Iterator[Figure]:
+    """Everything, in turn."""
+    create(cluster, count)
+    fill(cluster, count)
+    shares = idle_cpu(cluster, idle_seconds)
+    say("idle: " + ", ".join(f"{name} {share:.1%}" for name, share in shares.items()))
+    yield Figure("idle CPU, the busiest broker", 100 * max(shares.values()), 15.0, "% of a core")
+    victim, led, seconds = lose_leader(cluster)
+    say(f"{victim} led {led} partitions: {seconds:.2f} s until all were led")
+    yield Figure(f"kill -9 of the leader of {led} partitions, all led again", seconds, 3.0, "s")
+    begin = monotonic()
+    cluster.start(victim)
+    yield Figure("restart until it serves", monotonic() - begin, 10.0, "s")
+    await_in_sync(cluster)
+    yield Figure("restart until every replica is in sync", monotonic() - begin, 10.0, "s")
+    begin = monotonic()
+    cluster.stop(victim)
+    yield Figure("controlled stop", monotonic() - begin, 10.0, "s")
+    begin = monotonic()
+    cluster.start(victim)
+    await_in_sync(cluster)
+    yield Figure("start after it until every replica is in sync", monotonic() - begin, 10.0, "s")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and tell."""
+    parser = argparse.ArgumentParser(prog="scale", description=__doc__.partition("\n")[0])
+    parser.add_argument("--partitions", type=int, default=1_000, help="replicated ones (1,000)")
+    parser.add_argument("--idle-seconds", type=float, default=30.0, help="at rest (30)")
+    parser.add_argument("-o", "--output", type=Path, default=Path(".bench/scale.json"))
+    options = parser.parse_args(arguments)
+    about = machine(0.0)
+    with tempfile.TemporaryDirectory(prefix="scale-") as name, ClusterKit(Path(name)) as cluster:
+        found = list(measure(cluster, options.partitions, options.idle_seconds))
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    document = {"machine": about, "figures": [figure._asdict() for figure in found]}
+    options.output.write_text(json.dumps(document, indent=1) + "\n")
+    rows = [
+        [
+            figure.title,
+            f"{figure.value:.2f} {figure.unit}",
+            f"< {figure.below:g} {figure.unit}",
+            "yes" if figure.is_met else "NO",
+        ]
+        for figure in found
+    ]
+    say(f"\n{table(['what', 'measured', 'target', 'met'], rows)}\n\nwritten: {options.output}")
+    return 0
+
+
+def say(text: str) -> None:
+    """Show progress at once, also through a pipe."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
