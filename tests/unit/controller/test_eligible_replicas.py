@@ -2,7 +2,11 @@
 
 from dataclasses import replace
 
-from liftbridge_broker.controller.commands import DeclareUnclean, ShutDownBroker
+from liftbridge_broker.controller.commands import (
+    DeclareUnclean,
+    ReplicaAnswer,
+    ShutDownBroker,
+)
 from liftbridge_broker.controller.elections import (
     elect,
     led,
@@ -11,9 +15,11 @@ from liftbridge_broker.controller.elections import (
     with_isr,
     with_session,
 )
+from liftbridge_broker.controller.recovery import conclude, inquiries
 from liftbridge_broker.controller.state import BrokerState
-from liftbridge_broker.model.ids import BrokerId, LeaderEpoch, MetadataIndex, PartitionId
+from liftbridge_broker.model.ids import BrokerId, LeaderEpoch, MetadataIndex, Offset, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.model.streams import UncleanMode
 from liftbridge_testkit.controller_world import ControllerWorld, brokers_of
 
 INDEX = MetadataIndex(50)
@@ -59,6 +65,24 @@ def eligible(
         unclean=brokers_of(unclean),
     )
     return "".join(found.elr), "".join(found.last_known_elr)
+
+
+def recover(
+    world: ControllerWorld,
+    number: PartitionId,
+    ends: dict[str, int],
+    mode: UncleanMode = UncleanMode.BALANCED,
+) -> None:
+    """Let the controller recover a partition by what replicas told of their logs' ends."""
+    found = next(one for one in inquiries(world.state) if one.partition_id == number)
+    told = [
+        ReplicaAnswer(BrokerId(name), world.epoch(name), LeaderEpoch(3), Offset(end))
+        for name, end in ends.items()
+    ]
+    assert found.mode is mode
+    command = conclude(found, told, is_over=True)
+    assert command is not None
+    world.ok(command)
 
 
 # Cases A to G.
@@ -192,9 +216,19 @@ def test_the_same_set_is_no_change() -> None:
 
 
 def test_an_unclean_leader_is_alone_and_recovering() -> None:
-    found = led_uncleanly(partition("", elr="a", known="bc"), BrokerId("c"), INDEX)
-    assert (found.isr, found.elr, found.last_known_elr) == (("c",), (), ())
+    found = led_uncleanly(partition("", elr="a", known="bc"), BrokerId("c"), INDEX, 2)
+    assert (found.isr, found.elr, found.is_recovering) == (("c",), (), True)
     assert (found.unclean_epoch, found.leader_epoch, found.partition_epoch) == (50, 50, 50)
+
+
+def test_who_was_complete_before_an_unclean_election_is_remembered_below_the_minimum() -> None:
+    found = led_uncleanly(partition("", elr="a", known="bc"), BrokerId("c"), INDEX, 2)
+    assert (found.elr, found.last_known_elr) == ((), ("a", "b"))
+
+
+def test_nobody_need_be_remembered_when_one_in_sync_is_enough() -> None:
+    found = led_uncleanly(partition("", elr="a", known="bc"), BrokerId("c"), INDEX, 1)
+    assert (found.elr, found.last_known_elr) == ((), ())
 
 
 def test_a_new_session_belongs_to_one_replica() -> None:
@@ -251,6 +285,39 @@ def test_s51_all_lose_power_and_the_last_known_are_waited_for() -> None:
         world.restart(name, is_clean=False)
 
     assert world.pools(number) == ("", "", "bc", "")
+
+
+def test_all_lose_power_twice_and_who_led_in_between_does_not_lead_unasked() -> None:
+    world = ControllerWorld()
+    world.start("abc")
+    number = world.create(3)
+    for name in "abc":
+        world.fence(name)
+    for name in "bc":
+        world.restart(name, is_clean=False)
+    recover(world, number, {"b": 4, "c": 6})
+    assert world.pools(number) == ("c", "", "b", "c")
+
+    world.restart("c", is_clean=False)
+    assert world.pools(number) == ("", "", "bc", "")
+
+    recover(world, number, {"b": 4, "c": 3})
+    assert world.pools(number) == ("b", "", "c", "b")
+
+
+def test_an_eligible_replica_that_was_passed_over_is_asked_when_the_chosen_one_is_lost() -> None:
+    world = ControllerWorld()
+    world.start("abc")
+    number = world.create(3, unclean_mode=UncleanMode.PROACTIVE)
+    for name in "abc":
+        world.fence(name)
+    world.unfence("a")
+    recover(world, number, {"a": 3}, mode=UncleanMode.PROACTIVE)
+    assert world.pools(number) == ("a", "", "bc", "a")
+
+    world.restart("a", is_clean=False)
+
+    assert world.pools(number) == ("", "", "abc", "")
 
 
 def test_s60_a_follower_that_crashed_within_its_session_cannot_be_elected() -> None:

@@ -164,7 +164,7 @@ def test_s51_the_replica_that_holds_most_leads_and_the_loss_is_told() -> None:
     (record,) = decision.records
     assert isinstance(record, PartitionChanged)
     assert record.is_unclean
-    assert world.pools(number) == ("b", "", "", "b")
+    assert world.pools(number) == ("b", "", "c", "b")
     assert world.get(number).is_recovering
 
 
@@ -221,7 +221,7 @@ def test_s53_proactive_recovery_does_not_wait() -> None:
     command = recovery(world, number, "c", told(world, "c", 7, 10), mode=UncleanMode.PROACTIVE)
     world.ok(command)
 
-    assert world.pools(number) == ("c", "", "", "c")
+    assert world.pools(number) == ("c", "", "b", "c")
 
 
 def test_a_balanced_stream_is_not_recovered_proactively() -> None:

@@ -122,7 +122,7 @@ def _elect_eligible(
         and len(last) == 1  # guard C4.3a_only
         and not brokers[last[0]].fenced  # guard C4.3a_fenced
     ):
-        return led_uncleanly(partition, last[0], index)
+        return led_uncleanly(partition, last[0], index, min_isr)
     return led(partition, None, index)
 
 
@@ -139,14 +139,32 @@ def led(partition: PartitionState, leader: BrokerId | None, index: MetadataIndex
 
 
 def led_uncleanly(
-    partition: PartitionState, leader: BrokerId, index: MetadataIndex
+    partition: PartitionState, leader: BrokerId, index: MetadataIndex, min_isr: int
 ) -> PartitionState:
-    """The partition under a leader that might lack acknowledged records: "possible data loss"."""
+    """The partition under a leader that might lack acknowledged records: "possible data loss".
+
+    Rule E holds here as well: until enough have caught up with the leader, whoever else is known
+    to have been complete stays known. The leader may lose what it holds before anybody has it too.
+
+    Args:
+        partition: The partition without a leader.
+        leader: Who is to lead it.
+        index: Index of the command.
+        min_isr: In-sync replicas that a commit needs.
+    """
+    isr = (leader,)
+    pools = maintain_eligible(
+        partition,
+        isr,
+        min_isr,
+        replicas=partition.replicas,
+        unclean=partition.elr,  # guard C10.elr
+    )
     return replace(
         partition,
-        isr=(leader,),
-        elr=(),
-        last_known_elr=(),
+        isr=isr,
+        elr=pools.elr,
+        last_known_elr=pools.last_known_elr,  # guard C10.known
         leader=leader,
         leader_epoch=LeaderEpoch(index),
         partition_epoch=index,

@@ -193,7 +193,7 @@ def recover_unclean(state: ClusterState, index: MetadataIndex, command: RecoverU
         raise FailedPreconditionError(f"broker {command.chosen} is fenced")
     if command.mode is not UncleanMode.MANUAL:
         _check_recovery(draft, before, command)
-    after = led_uncleanly(before, command.chosen, index)
+    after = led_uncleanly(before, command.chosen, index, draft.min_isr(before))
     draft.put(after, Cause.RECOVERED_UNCLEANLY)
     return draft.decision(partition_answer(before, after))
 

@@ -179,11 +179,10 @@ def cancel_reassignment(
     after = _cut(draft, before, replicas, min_isr)
     if not after.isr and not after.elr:
         # Only replicas that were being added had everything: whoever is left is as good.
+        after = replace(after, last_known_elr=replicas)
         live = [one for one in replicas if not draft.brokers[one].fenced]
         if live:
-            after = led_uncleanly(after, live[0], index)
-        else:
-            after = replace(after, last_known_elr=replicas)
+            after = led_uncleanly(after, live[0], index, min_isr)
     draft.put(after, Cause.REASSIGNMENT_CANCELLED)
     return draft.decision(partition_answer(before, after))
 

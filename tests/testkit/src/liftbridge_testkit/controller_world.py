@@ -111,7 +111,7 @@ class ControllerWorld:
     Attributes:
         state: Applied metadata.
         guarded: Partitions that had as many in-sync replicas as a commit needs, since that number
-            or their history began; I12 is about those.
+            was set; I12 is about those.
     """
 
     state: ClusterState = field(default_factory=ClusterState)
@@ -277,16 +277,13 @@ class ControllerWorld:
             assert broken_partition(self.state, stream, partition) == [], partition
             if number in before:
                 assert broken_epochs(before[number], partition) == [], partition
-            self._check_recovery_quorum(stream, partition, before.get(number))
+            self._check_recovery_quorum(stream, partition)
 
-    def _check_recovery_quorum(
-        self, stream: StreamState, partition: PartitionState, before: PartitionState | None
-    ) -> None:
+    def _check_recovery_quorum(self, stream: StreamState, partition: PartitionState) -> None:
         """I12: a partition without complete replicas knows as many as a commit needed."""
         number = partition.partition_id
         min_isr = effective_min_isr(stream, partition)
-        is_new_history = before is not None and partition.unclean_epoch != before.unclean_epoch
-        if self._min_isrs.get(number) != min_isr or is_new_history:
+        if self._min_isrs.get(number) != min_isr:
             self.guarded.discard(number)
         self._min_isrs[number] = min_isr
         if len(partition.isr) >= min_isr:

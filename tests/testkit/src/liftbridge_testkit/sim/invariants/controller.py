@@ -28,7 +28,7 @@ class ControllerRules(Watcher):
         self.top = 0
         self.states: dict[int, PartitionState] = {}
         self._broker_epochs: dict[str, int] = {}
-        self._once_enough: dict[int, None] = {}
+        self._once_enough: dict[int, int] = {}
         self._state_of = state_of
         self._coverage = coverage
 
@@ -79,14 +79,11 @@ class ControllerRules(Watcher):
         for holds, text in claims:
             if not holds:
                 raise BrokenInvariantError("I11", f"{text}: {partition}")
-        before = self.states.get(partition.partition_id)
-        if before is not None and before.unclean_epoch != partition.unclean_epoch:
-            # Its only member is all there is since, until others have caught up with it.
-            self._once_enough.pop(partition.partition_id, None)
         if len(isr) >= min_isr:
-            self._once_enough[partition.partition_id] = None
-        is_lost = not isr and not elr and partition.partition_id in self._once_enough
-        if is_lost and len(partition.last_known_elr) < min_isr:
+            self._once_enough[partition.partition_id] = min_isr
+        is_lost = not isr and not elr
+        once = self._once_enough.get(partition.partition_id, 0)
+        if is_lost and len(partition.last_known_elr) < min(min_isr, once):
             raise BrokenInvariantError("I12", f"nobody is left to recover from: {partition}")
 
     @staticmethod
