@@ -173,7 +173,7 @@ QUESTIONS: dict[str, tuple[int, Callable[[Stage, Sequence[str]], str]]] = {
     "told": (2, told),
     "fate": (1, fate),
 }
-"""Questions by name: how many words they take, and what answers them."""
+"""Questions by name: how many words they take, and what answers them; `play` adds more."""
 
 
 def answer(stage: Stage, words: Sequence[str]) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from random import Random
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.sim.network import Verdict
-from liftbridge_testkit.sim.scripts import looking, publishing
+from liftbridge_testkit.sim.scripts import looking, operating, publishing
 from liftbridge_testkit.sim.scripts.script import ScriptError, run
 from liftbridge_testkit.sim.scripts.stage import Rule, Stage, duration_ns, split_options
 
@@ -219,7 +219,9 @@ VERBS: dict[str, Verb] = {
     "show": looking.show,
     "expect": looking.expect,
     "until": looking.until,
+    **operating.VERBS,
 }
+looking.QUESTIONS.update(operating.QUESTIONS)
 
 
 def play(text: str, *, rewrite: bool = False) -> str:

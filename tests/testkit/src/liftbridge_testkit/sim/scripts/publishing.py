@@ -23,7 +23,7 @@ from liftbridge_broker.node.runs import (
 )
 from liftbridge_testkit.sim.clients.calls import Answer, Lost, Serving
 from liftbridge_testkit.sim.clients.publishers import Sink, is_refused
-from liftbridge_testkit.sim.history import Write
+from liftbridge_testkit.sim.history import Outcome, Write
 from liftbridge_testkit.sim.scripts.stage import Stage, split_options
 
 POLICIES = {"all": POLICY_ALL, "leader": POLICY_LEADER, "none": POLICY_NONE}
@@ -44,7 +44,7 @@ def propose(stage: Stage, command: Command, at: str = "") -> object:
     return outcomes[0]
 
 
-def _told(outcome: object) -> list[str]:
+def told(outcome: object) -> list[str]:
     """Output of a change: nothing when it was made."""
     if isinstance(outcome, LiftbridgeError):
         return [f"refused: {outcome.text}"]
@@ -69,13 +69,14 @@ def create(stage: Stage, words: Sequence[str]) -> list[str]:
     )
     outcome = propose(stage, command)
     if isinstance(outcome, LiftbridgeError | Lost):
-        return _told(outcome)
+        return told(outcome)
     if "on" in options:
-        _place(stage, name, tuple(map(BrokerId, options["on"].split(","))))
+        settle_on(stage, name, tuple(map(BrokerId, options["on"].split(","))))
     stage.wait_until(f"{name}/0 serves", lambda: _serves(stage, f"{name}/0"))
     # The story begins here: what placement took is none of its epochs.
     state = stage.newest(f"{name}/0")
     stage.epochs.known[state.partition_id] = [state.leader_epoch]
+    stage.changes.known[state.partition_id] = []
     return []
 
 
@@ -88,7 +89,7 @@ def _serves(stage: Stage, place: str) -> bool:
     return partition is not None and partition.role == "leader"
 
 
-def _place(stage: Stage, name: str, target: tuple[BrokerId, ...]) -> None:
+def settle_on(stage: Stage, name: str, target: tuple[BrokerId, ...]) -> None:
     """Have the replicas of partition 0 in this order, led by the first."""
     place = f"{name}/0"
     stage.wait_until(f"{place} serves", lambda: _serves(stage, place))
@@ -105,7 +106,7 @@ def _place(stage: Stage, name: str, target: tuple[BrokerId, ...]) -> None:
 
 
 def publish(stage: Stage, words: Sequence[str]) -> list[str]:
-    """`publish s[/0] v1 [all|leader|none] [at=A] [later]`: one message, and its outcome."""
+    """`publish s v1 [all|leader|none] [at=A] [key=] [expect=N] [later]`: a message, its outcome."""
     plain, options = split_options(words)
     place, name = plain[:2]
     policy = next((POLICIES[word] for word in plain[2:] if word in POLICIES), POLICY_ALL)
@@ -115,45 +116,66 @@ def publish(stage: Stage, words: Sequence[str]) -> list[str]:
     assert name not in stage.writes, f"{name} was published before"
     history, now = stage.life.history, stage.world.now
     publisher = history.new_publisher()
-    write = history.invoke(publisher, state.partition_id, now, policy=policy)
+    expected = int(options.get("expect", "-1"))
+    write = history.invoke(
+        publisher,
+        state.partition_id,
+        now,
+        policy=policy,
+        key=options.get("key", "").encode(),
+        expected_offset=expected,
+    )
     stage.writes[name] = write
 
     def serve(broker: Serving, now: Instant, wall_ns: int, answer: Answer) -> None:
         partition = broker.node.partitions[state.partition_id]
         tickets = () if policy == POLICY_NONE else (Ticket(policy, Sink(answer)),)
-        run = PublishRun([write.value], partition.subject, "grpc", tickets, policy=policy)
+        run = PublishRun(
+            [write.value],
+            partition.subject,
+            "grpc",
+            tickets,
+            [write.key] if write.key else None,
+            policy=policy,
+            expected_offsets=[expected] if "expect" in options else None,
+        )
         broker.node.publish(partition, run, now, wall_ns)
         if policy == POLICY_NONE:
             answer(None)
 
     def done(outcome: object) -> None:
-        stage.outcomes[name] = _outcome(stage, write, outcome)
+        stage.outcomes[name] = note_outcome(stage, write, outcome)
 
     stage.life.calls.call("client", stage.machine(leader), serve, done)
     return [] if "later" in plain else outcome_of(stage, (name,))
 
 
-def _outcome(stage: Stage, write: Write, outcome: object) -> str:
-    """Note what became of a write, and say it."""
+def note_outcome(stage: Stage, write: Write, outcome: object, *, is_retry: bool = False) -> str:
+    """Note what became of a write, and say it; a refusal of a retry says nothing of the first."""
     history, now = stage.life.history, stage.world.now
+    is_open = write.outcome is Outcome.UNKNOWN
     if isinstance(outcome, Stored):
         is_committed = write.policy == POLICY_ALL
-        history.acked(
-            write,
-            now,
-            offset=outcome.base_offset,
-            leader_epoch=outcome.leader_epoch,
-            is_committed=is_committed,
-        )
+        if is_open:
+            history.acked(
+                write,
+                now,
+                offset=outcome.base_offset,
+                leader_epoch=outcome.leader_epoch,
+                is_committed=is_committed,
+            )
+        assert write.offset == outcome.base_offset, f"was stored at {write.offset} before"
         epoch = stage.epochs.name(write.partition, outcome.leader_epoch)
         return f"acked {outcome.base_offset}@{epoch}"
     text = outcome.text if isinstance(outcome, LiftbridgeError) else ""
     if isinstance(outcome, Lost):
         text = outcome.reason
     if is_refused(outcome):
-        history.refused(write, now)
+        if is_open and not is_retry:
+            history.refused(write, now)
         return f"refused: {text}"
-    history.unknown(write)
+    if is_open:
+        history.unknown(write)
     return f"unknown: {text}" if text else "no ack"
 
 
@@ -166,7 +188,7 @@ def outcome_of(stage: Stage, words: Sequence[str]) -> list[str]:
 
 def delete(stage: Stage, words: Sequence[str]) -> list[str]:
     """`delete s`."""
-    return _told(propose(stage, DeleteStream(name=StreamName(words[0]))))
+    return told(propose(stage, DeleteStream(name=StreamName(words[0]))))
 
 
 def reassign(stage: Stage, words: Sequence[str]) -> list[str]:
@@ -174,17 +196,17 @@ def reassign(stage: Stage, words: Sequence[str]) -> list[str]:
     place, target = words
     brokers = tuple(map(BrokerId, target.split(",")))
     command = StartReassignment(partition_id=stage.newest(place).partition_id, target=brokers)
-    return _told(propose(stage, command))
+    return told(propose(stage, command))
 
 
 def cancel(stage: Stage, words: Sequence[str]) -> list[str]:
     """`cancel s/0`: give a reassignment up."""
     command = CancelReassignment(partition_id=stage.newest(words[0]).partition_id)
-    return _told(propose(stage, command))
+    return told(propose(stage, command))
 
 
 def prefer(stage: Stage, words: Sequence[str]) -> list[str]:
     """`prefer s/0`: elect the first replica."""
     command = ElectPreferred(partitions=(stage.newest(words[0]).partition_id,))
     outcome = propose(stage, command)
-    return _told(outcome)
+    return told(outcome)

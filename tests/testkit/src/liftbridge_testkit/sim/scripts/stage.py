@@ -8,12 +8,14 @@ the simulator are on.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from liftbridge_broker.controller.state import ClusterState, PublisherState
 from liftbridge_broker.model.ids import BrokerId, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_testkit.sim.broker import ClusterBroker, ClusterSettings
 from liftbridge_testkit.sim.clients.admin import Admin, AdminPlan
+from liftbridge_testkit.sim.clients.publishers import Publisher
 from liftbridge_testkit.sim.cluster_life import ClusterAtlas, broker_on, state_on
 from liftbridge_testkit.sim.faults import FaultPlan, Faults
 from liftbridge_testkit.sim.history import Write
@@ -72,6 +74,43 @@ class Epochs(Watcher):
 
 
 @dataclass(slots=True)
+class Changes(Watcher):
+    """Keeps each state that partitions went through, as some broker applied it first."""
+
+    known: dict[PartitionId, list[PartitionState]] = field(default_factory=dict)
+    _newest: dict[PartitionId, int] = field(default_factory=dict)
+
+    def on_turn(self, machine: Machine) -> None:
+        """Note new ones."""
+        state = state_on(machine)
+        if state is None:
+            return
+        for _, partition in state.partitions():
+            if partition.partition_epoch > self._newest.get(partition.partition_id, 0):
+                self._newest[partition.partition_id] = partition.partition_epoch
+                self.known.setdefault(partition.partition_id, []).append(partition)
+
+
+@dataclass(slots=True)
+class Sender:
+    """An idempotent publisher of a script.
+
+    Attributes:
+        number: In the history.
+        place: Where it publishes.
+        state: Its id and epoch.
+        next_sequence: Of its next message.
+        sequences: Those of its messages, by the names the script gave them.
+    """
+
+    number: int
+    place: str
+    state: PublisherState
+    next_sequence: int = 0
+    sequences: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Rule:
     """What happens to messages of one kind on one way; `*` for any."""
 
@@ -91,6 +130,10 @@ class Stage:
         epochs: Names of leader epochs.
         writes: What was published, by the name the script gave it.
         outcomes: What became of it; absent while open.
+        changes: What partitions went through.
+        senders: Idempotent publishers, by the names the script gave them.
+        loads: Publishers that go on by themselves, likewise.
+        positions: What readers get next, by reader and partition.
     """
 
     world: World = field(init=False)
@@ -98,6 +141,10 @@ class Stage:
     epochs: Epochs = field(default_factory=Epochs)
     writes: dict[str, Write] = field(default_factory=dict)
     outcomes: dict[str, str] = field(default_factory=dict)
+    changes: Changes = field(default_factory=Changes)
+    senders: dict[str, Sender] = field(default_factory=dict)
+    loads: dict[str, Publisher] = field(default_factory=dict)
+    positions: dict[tuple[str, PartitionId], int] = field(default_factory=dict)
     rules: list[Rule] = field(default_factory=list)
     told: dict[tuple[str, str], int] = field(default_factory=dict)
     _settings: ClusterSettings = field(init=False)
@@ -116,6 +163,7 @@ class Stage:
             ControllerRules(state_on, self.world.coverage),
             ReplicationRules(self.world, broker_on),
             self.epochs,
+            self.changes,
             Told(self.told),
         ]
         self.world.network.filter = self._filter
@@ -146,6 +194,14 @@ class Stage:
                 found = (state.applied_index, partition)
         assert found is not None, f"nobody knows {place}"
         return found[1]
+
+    def metadata(self) -> ClusterState:
+        """The newest applied metadata."""
+        states = [state_on(machine) for machine in self.world.machines.values()]
+        return max(
+            (state for state in states if state is not None),
+            key=lambda state: state.applied_index,
+        )
 
     def replica(self, name: str, place: str) -> Partition:
         """A replica on a machine."""

@@ -1,0 +1,451 @@
+"""Verbs of operators and of clients that are more than one message: settings, loads, readers."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from itertools import pairwise
+
+from liftbridge_broker.controller.commands import (
+    AlterStream,
+    CordonBroker,
+    CreateStream,
+    InitPublisher,
+    PauseStream,
+    RemoveBroker,
+    ResumeStream,
+)
+from liftbridge_broker.controller.state import PublisherState
+from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.groups.cursors import Cursor
+from liftbridge_broker.logformat.frames import decode_frame, iter_frames
+from liftbridge_broker.model.ids import BrokerId, Instant, StreamName
+from liftbridge_broker.model.streams import StreamOverrides
+from liftbridge_broker.model.subjects import CURSORS_STREAM
+from liftbridge_broker.node.runs import POLICY_ALL, PublishRun, Stored, Ticket
+from liftbridge_broker.node.subscription import (
+    Position,
+    StartPosition,
+    StopPosition,
+    Subscription,
+)
+from liftbridge_broker.replication.publishers import PublisherStamp
+from liftbridge_broker.wire.cursors import encode_cursor
+from liftbridge_testkit.sim.clients.calls import Answer, Lost, Serving
+from liftbridge_testkit.sim.clients.publishers import Publisher, PublisherPlan, Sink
+from liftbridge_testkit.sim.history import Outcome, Record
+from liftbridge_testkit.sim.network import PPM
+from liftbridge_testkit.sim.scripts.publishing import (
+    note_outcome,
+    propose,
+    publish,
+    settle_on,
+    told,
+)
+from liftbridge_testkit.sim.scripts.stage import Sender, Stage, duration_ns, split_options
+
+PULL_BYTES = 1 << 20
+NEVER = Position(StopPosition.ON_CANCEL, 0, 0)
+CURSORS = f"{CURSORS_STREAM}/0"
+
+
+def _ask(stage: Stage, name: str, serve: Callable[[Serving, Instant, int, Answer], None]) -> object:
+    """Call a broker and wait for what it says."""
+    outcomes: list[object] = []
+    stage.life.calls.call("client", stage.machine(name), serve, outcomes.append)
+    stage.wait_until(f"answer of {name}", lambda: bool(outcomes))
+    return outcomes[0]
+
+
+def _leader(stage: Stage, place: str, options: dict[str, str]) -> str:
+    leader = options.get("at") or stage.newest(place).leader
+    assert leader is not None, f"nobody leads {place}"
+    return leader
+
+
+# -- brokers --------------------------------------------------------------------------------------
+
+
+def _term(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`term A...`: SIGTERM, without waiting for the end."""
+    for name in words:
+        stage.machine(name).stop()
+    return []
+
+
+def _drain(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`drain A`: place nothing more on a broker, and move its replicas away."""
+    return told(propose(stage, CordonBroker(broker=BrokerId(words[0]), draining=True)))
+
+
+def _remove(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`remove A`: a stopped broker leaves for good."""
+    known = stage.metadata().brokers[BrokerId(words[0])]
+    command = RemoveBroker(broker=known.broker, broker_epoch=known.broker_epoch)
+    return told(propose(stage, command))
+
+
+def _forget(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`forget A`: a machine that is removed is no part of what `settle` waits for."""
+    stage.machine(words[0]).kill()
+    del stage.world.machines[BrokerId(words[0])]
+    return []
+
+
+def _slow(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`slow A 5s`: each sync takes that long until `mend-disk A`."""
+    speed = stage.machine(words[0]).files.speed
+    speed.factor = max(1, duration_ns(words[1]) // speed.sync_ns_min)
+    return []
+
+
+def _spoil(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`spoil A pattern bit=N|empty|zero`: change every file of a stopped machine that matches."""
+    (name, pattern, *how), options = split_options(words)
+    files = stage.machine(name).files
+    paths = [path for path in files.paths() if fnmatchcase(path, pattern)]
+    assert paths, f"no file matches {pattern}: {' '.join(files.paths())}"
+    for path in paths:
+        if "bit" in options:
+            files.spoil(path, int(options["bit"]))
+        else:
+            content = b"" if how == ["empty"] else bytes(len(files.content(path)))
+            files.put(path, content)
+    return []
+
+
+def _weather(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`weather [lose=5%] [double=] [reorder=] [change=]`: what happens to messages by chance."""
+    _, options = split_options(words)
+    conditions = stage.world.network.conditions
+
+    def ppm(name: str) -> int:
+        return int(options.get(name, "0%").rstrip("%")) * PPM // 100
+
+    conditions.loss_ppm, conditions.duplicate_ppm = ppm("lose"), ppm("double")
+    conditions.reorder_ppm, conditions.corrupt_ppm = ppm("reorder"), ppm("change")
+    return []
+
+
+# -- streams --------------------------------------------------------------------------------------
+
+
+def _tune(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`tune s [retention=3] [cleaner=200ms] [compact=on] [expect=on] [segment=200] [rf=3]`."""
+    (name,), options = split_options(words)
+    overrides = StreamOverrides(
+        retention_messages_max=int(options["retention"]) if "retention" in options else None,
+        cleaner_interval_ms=(
+            duration_ns(options["cleaner"]) // 1_000_000 if "cleaner" in options else None
+        ),
+        compact_enabled=options["compact"] == "on" if "compact" in options else None,
+        optimistic_concurrency=options["expect"] == "on" if "expect" in options else None,
+        segment_bytes_max=int(options["segment"]) if "segment" in options else None,
+    )
+    command = AlterStream(
+        name=StreamName(name),
+        overrides=overrides,
+        replication_factor=int(options.get("rf", "0")),
+    )
+    return told(propose(stage, command))
+
+
+def _pause_stream(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`pause-stream s`: stop the intake; the next publish resumes it."""
+    return told(propose(stage, PauseStream(name=StreamName(words[0]))))
+
+
+def _resume_stream(stage: Stage, words: Sequence[str]) -> list[str]:
+    return told(propose(stage, ResumeStream(name=StreamName(words[0]))))
+
+
+def _trail(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`trail s/0`: each change of a partition since the last `trail`, or since `create`."""
+    partition = stage.newest(words[0]).partition_id
+    changes, stage.changes.known[partition] = stage.changes.known[partition], []
+    return [
+        f"{stage.epochs.name(partition, one.leader_epoch)} {one.leader or 'none'}"
+        f" isr={','.join(one.isr) or 'none'} of {','.join(one.replicas)}"
+        + (f" adding {','.join(one.adding)}" if one.adding else "")
+        for one in changes
+    ]
+
+
+# -- clients --------------------------------------------------------------------------------------
+
+
+def _burst(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`burst s v 10 [all|leader] [at=A]`: v1 to v10 at once; how many ended in which way."""
+    place, prefix, count, *rest = words
+    names = [f"{prefix}{number}" for number in range(1, int(count) + 1)]
+    for name in names:
+        publish(stage, (place, name, *rest, "later"))
+    stage.wait_until("outcomes", lambda: all(name in stage.outcomes for name in names))
+    ways = Counter(
+        stage.outcomes[name].split()[0]
+        if stage.outcomes[name].startswith("acked")
+        else stage.outcomes[name]
+        for name in names
+    )
+    return [f"{count} {way}" for way, count in sorted(ways.items())]
+
+
+def _publisher(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`publisher p s`: an idempotent publisher begins, or begins again; its epoch."""
+    name, stream = words
+    command = InitPublisher(stream=StreamName(stream), publisher=name)
+    outcome = propose(stage, command)
+    if not isinstance(outcome, PublisherState):
+        return told(outcome)
+    former = stage.senders.get(name)
+    number = stage.life.history.new_publisher() if former is None else former.number
+    next_sequence = 0 if former is None else former.next_sequence
+    stage.senders[name] = Sender(number, f"{stream}/0", outcome, next_sequence)
+    return [f"epoch {outcome.publisher_epoch}"]
+
+
+def _send(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`send p v1 [at=A] [seq=N] [epoch=N] [later]`: publish as `p`; a known name is a retry."""
+    (name, message, *rest), options = split_options(words)
+    sender = stage.senders[name]
+    state = stage.newest(sender.place)
+    write = stage.writes.get(message)
+    is_retry = write is not None
+    if write is None:
+        write = stage.life.history.invoke(
+            sender.number,
+            state.partition_id,
+            stage.world.now,
+            policy=POLICY_ALL,
+            is_idempotent=True,
+        )
+        stage.writes[message] = write
+        sender.sequences[message] = int(options.get("seq", sender.next_sequence))
+        sender.next_sequence = sender.sequences[message] + 1
+    epoch = int(options.get("epoch", sender.state.publisher_epoch))
+    stamp = PublisherStamp(sender.state.publisher_id, epoch, sender.sequences[message])
+
+    def serve(broker: Serving, now: Instant, wall_ns: int, answer: Answer) -> None:
+        partition = broker.node.partitions[state.partition_id]
+        tickets = (Ticket(POLICY_ALL, Sink(answer)),)
+        run = PublishRun(
+            [write.value], partition.subject, "grpc", tickets, policy=POLICY_ALL, publisher=stamp
+        )
+        broker.node.publish(partition, run, now, wall_ns)
+
+    stage.outcomes.pop(message, None)
+
+    def done(outcome: object) -> None:
+        is_again = isinstance(outcome, Stored) and outcome.is_duplicate
+        stage.outcomes[message] = note_outcome(stage, write, outcome, is_retry=is_retry)
+        stage.outcomes[message] += " again" * is_again
+
+    leader = _leader(stage, sender.place, options)
+    stage.life.calls.call("client", stage.machine(leader), serve, done)
+    if "later" in rest:
+        return []
+    stage.wait_until(f"outcome of {message}", lambda: message in stage.outcomes)
+    return [stage.outcomes[message]]
+
+
+def _race(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`race s v 50 [expect=3]`: v1 to v50 at once, all for one offset; what became of them."""
+    (place, prefix, count), options = split_options(words)
+    expected = options["expect"]
+    names = [f"{prefix}{number}" for number in range(1, int(count) + 1)]
+    for name in names:
+        publish(stage, (place, name, f"expect={expected}", "later"))
+    stage.wait_until("outcomes", lambda: all(name in stage.outcomes for name in names))
+    ways = Counter(stage.outcomes[name] for name in names)
+    return [f"{count} {way}" for way, count in sorted(ways.items())]
+
+
+def _read(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`read r s/0 [at=A] [from=N|latest]`: what `r` gets next, by the names of its messages."""
+    (reader, place), options = split_options(words)
+    partition_id = stage.newest(place).partition_id
+    key = (reader, partition_id)
+    begin = options.get("from", "")
+    position = Position(StartPosition.EARLIEST, 0, 0)
+    if begin == "latest":
+        position = Position(StartPosition.LATEST, 0, 0)
+    elif begin or key in stage.positions:
+        position = Position(StartPosition.OFFSET, int(begin or stage.positions[key]), 0)
+
+    def serve(broker: Serving, now: Instant, _wall_ns: int, answer: Answer) -> None:
+        partition = broker.node.partitions[partition_id]
+        subscription = Subscription.open(
+            partition, broker.node, lambda: None, start=position, stop=NEVER, is_reverse=False
+        )
+        records: list[Record] = []
+        while slices := subscription.pull(PULL_BYTES).slices:
+            for piece in slices:
+                for at, stop, _ in iter_frames(piece, 0, len(piece)):
+                    frame = decode_frame(piece, at, stop)
+                    record = Record(int(frame.offset), bytes(frame.key), bytes(frame.value))
+                    records.append(record)
+        subscription.close(now)
+        answer(records)
+
+    outcome = _ask(stage, _leader(stage, place, options), serve)
+    if not isinstance(outcome, list):
+        return told(outcome)
+    names = {write.value: name for name, write in stage.writes.items()}
+    for record in outcome:
+        stage.life.history.seen(partition_id, reader, record)
+        stage.positions[key] = record.offset + 1
+    return [f"[{' '.join(names.get(record.value, '?') for record in outcome)}]"]
+
+
+def _load(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`load l s`: a publisher that repeats what it does not know of, until `unload l`."""
+    name, stream = words
+    plan = PublisherPlan(stream=stream, run_max=3, is_idempotent=True)
+    life = stage.life
+    publisher = Publisher(stage.world, life.calls, life.directory, life.history, plan)
+    stage.loads[name] = publisher
+    life.publishers.append(publisher)
+    publisher.start()
+    return []
+
+
+def _unload(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`unload l [gap=1s]`: end it; nothing may have failed, nor acks been absent for longer."""
+    (name,), options = split_options(words)
+    publisher = stage.loads[name]
+    publisher.stop()
+    stage.wait_until("outcomes", lambda: not publisher.in_flight)
+    writes = [
+        write
+        for identity, write in stage.life.history.writes.items()
+        if identity.publisher == publisher.number
+    ]
+    failed = [write.outcome.value for write in writes if write.outcome is not Outcome.ACKED]
+    assert writes, "nothing was published"
+    assert not failed, f"{len(failed)} of {len(writes)}: {Counter(failed)}"
+    ends = [writes[0].invoked_at, *(write.ended_at for write in writes)]
+    gap = max(after - before for before, after in pairwise(ends))
+    allowed = options.get("gap")
+    assert allowed is None or gap < duration_ns(allowed), f"no ack for {gap / 1e9:.3f} s"
+    return []
+
+
+# -- cursors --------------------------------------------------------------------------------------
+
+
+def _cursors(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`cursors on=A,B,C`: make the stream of cursors with these replicas."""
+    _, options = split_options(words)
+    brokers = tuple(map(BrokerId, options["on"].split(",")))
+    command = CreateStream(
+        name=StreamName(CURSORS_STREAM),
+        subject=f"lb.{CURSORS_STREAM}",
+        replication_factor=len(brokers),
+        overrides=StreamOverrides(compact_enabled=True, min_isr=2),
+        is_internal=True,
+    )
+    outcome = propose(stage, command)
+    settle_on(stage, CURSORS_STREAM, brokers)
+    return [] if not isinstance(outcome, LiftbridgeError | Lost) else told(outcome)
+
+
+def _set_cursor(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`set-cursor c 5 [at=A] [later]`: store a cursor, with ALL."""
+    (name, offset, *rest), options = split_options(words)
+    cursor = Cursor("s", 0, name, int(offset))
+    partition_id = stage.newest(CURSORS).partition_id
+
+    def serve(broker: Serving, now: Instant, wall_ns: int, answer: Answer) -> None:
+        partition = broker.node.partitions[partition_id]
+        run = PublishRun(
+            [encode_cursor(cursor)],
+            partition.subject,
+            "grpc",
+            (Ticket(POLICY_ALL, Sink(answer)),),
+            [cursor.key],
+            policy=POLICY_ALL,
+        )
+        broker.node.publish(partition, run, now, wall_ns)
+
+    leader = _leader(stage, CURSORS, options)
+    if "later" in rest:
+        stage.life.calls.call("client", stage.machine(leader), serve, lambda _outcome: None)
+        return []
+    outcome = _ask(stage, leader, serve)
+    return ["set"] if isinstance(outcome, Stored) else told(outcome)
+
+
+def _get_cursor(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`get-cursor c [at=A]`: its offset, or why it cannot be had."""
+    (name,), options = split_options(words)
+    partition_id = stage.newest(CURSORS).partition_id
+    key = Cursor("s", 0, name, 0).key
+
+    def serve(broker: Serving, _now: Instant, _wall_ns: int, answer: Answer) -> None:
+        broker.node.look_up_cursor(broker.node.partitions[partition_id], key, answer)
+
+    outcome = _ask(stage, _leader(stage, CURSORS, options), serve)
+    return [str(outcome)] if isinstance(outcome, int) else told(outcome)
+
+
+# -- questions ------------------------------------------------------------------------------------
+
+
+def _controls(stage: Stage, words: Sequence[str]) -> str:
+    """`controls A`: whether a broker believes to lead the metadata group."""
+    return "yes" if stage.broker(words[0]).consensus.is_leader else "no"
+
+
+def _voters(stage: Stage, words: Sequence[str]) -> str:
+    """`voters`: members of the metadata group with a vote, as its leader has them."""
+    del words
+    found = [
+        stage.broker(name).consensus
+        for name, machine in stage.world.machines.items()
+        if machine.program is not None and machine.program.is_ready
+    ]
+    leading = max(found, key=lambda one: (one.is_leader, one.term))
+    return ",".join(sorted(peer.broker for peer in leading.voters)) or "none"
+
+
+def _begins(stage: Stage, words: Sequence[str]) -> str:
+    """`begins A s/0`: log start offset."""
+    return str(stage.replica(*words).log.log_start_offset)
+
+
+def _holds(stage: Stage, words: Sequence[str]) -> str:
+    """`holds A s/0`: whether a broker has files of a partition, be they in the trash."""
+    name, place = words
+    partition = str(stage.newest(place).partition_id)
+    return "yes" if any(partition in path for path in stage.machine(name).files.paths()) else "no"
+
+
+VERBS: dict[str, Callable[[Stage, Sequence[str]], list[str]]] = {
+    "term": _term,
+    "drain": _drain,
+    "remove": _remove,
+    "forget": _forget,
+    "slow": _slow,
+    "spoil": _spoil,
+    "weather": _weather,
+    "tune": _tune,
+    "pause-stream": _pause_stream,
+    "resume-stream": _resume_stream,
+    "trail": _trail,
+    "burst": _burst,
+    "publisher": _publisher,
+    "send": _send,
+    "race": _race,
+    "read": _read,
+    "load": _load,
+    "unload": _unload,
+    "cursors": _cursors,
+    "set-cursor": _set_cursor,
+    "get-cursor": _get_cursor,
+}
+
+QUESTIONS: dict[str, tuple[int, Callable[[Stage, Sequence[str]], str]]] = {
+    "controls": (1, _controls),
+    "voters": (0, _voters),
+    "begins": (2, _begins),
+    "holds": (2, _holds),
+}
