@@ -413,10 +413,14 @@ def _begins(stage: Stage, words: Sequence[str]) -> str:
 
 
 def _holds(stage: Stage, words: Sequence[str]) -> str:
-    """`holds A s/0`: whether a broker has files of a partition, be they in the trash."""
+    """`holds A s/0`: whether a broker has files of a partition that are not in the trash."""
     name, place = words
-    partition = str(stage.newest(place).partition_id)
-    return "yes" if any(partition in path for path in stage.machine(name).files.paths()) else "no"
+    stream, _, number = place.partition("/")
+    known = stage.metadata().stream(stream)
+    assert known is not None, f"no stream {stream}"
+    folder = f"streams/{known.stream_id:010x}-{stream}/{number}/"
+    files = stage.machine(name).files
+    return "yes" if any(path.startswith(folder) for path in files.paths()) else "no"
 
 
 VERBS: dict[str, Callable[[Stage, Sequence[str]], list[str]]] = {

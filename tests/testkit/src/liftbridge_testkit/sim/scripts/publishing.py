@@ -192,11 +192,11 @@ def delete(stage: Stage, words: Sequence[str]) -> list[str]:
 
 
 def reassign(stage: Stage, words: Sequence[str]) -> list[str]:
-    """`reassign s/0 A,B,C`: begin it; `until replicas` waits for its end."""
-    place, target = words
+    """`reassign s/0 A,B,C [at=A]`: begin it; `until replicas` waits for its end."""
+    (place, target), options = split_options(words)
     brokers = tuple(map(BrokerId, target.split(",")))
     command = StartReassignment(partition_id=stage.newest(place).partition_id, target=brokers)
-    return told(propose(stage, command))
+    return told(propose(stage, command, options.get("at", "")))
 
 
 def cancel(stage: Stage, words: Sequence[str]) -> list[str]:
