@@ -85,6 +85,9 @@ class PlainFiles:
     def truncate(self, handle: FileHandle, length: int) -> None:
         os.ftruncate(handle, length)
 
+    def rewrite(self, handle: FileHandle, position: int) -> None:
+        """Nothing: durability is not measured here."""
+
     def sync(self, handle: FileHandle) -> None:
         """Nothing: durability is not measured here."""
 

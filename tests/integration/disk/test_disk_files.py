@@ -352,3 +352,16 @@ async def test_file_closed_while_it_is_synced_is_closed_once(tmp_path: Path) -> 
     for drain in posted:
         drain()
     assert files.open_count == 0
+
+
+async def test_what_is_written_again_lies_where_it_was(files: DiskFiles, tmp_path: Path) -> None:
+    data = bytes(range(251)) * (2 * disk.REWRITE_BYTES // 251)
+    handle = files.open("log", create=True)
+    files.append(handle, data)
+    os.utime(tmp_path / "data" / "log", ns=(0, 0))
+
+    files.rewrite(handle, 300)
+
+    assert (tmp_path / "data" / "log").stat().st_mtime_ns > 0
+    files.append(handle, b"end")
+    assert files.read(handle, 0, len(data) + 10) == data + b"end"

@@ -257,3 +257,38 @@ def test_lost_sectors_are_counted_and_can_be_turned_off() -> None:
 
     assert lost(0.0) == 0
     assert lost(1.0) > 5
+
+
+def test_what_is_written_again_after_a_failed_sync_is_made_durable_by_the_next_one() -> None:
+    files = MemoryFiles()
+    durable_file(files, "a", b"old ")
+    handle = files.open("a")
+    files.append(handle, b"doubt")
+    files.fail(Fault("sync"))
+    with pytest.raises(FilesError, match="Input/output error"):
+        files.sync(handle)
+    files.rewrite(handle, 2)
+    assert files.durable_content("a") == b"old "
+    files.sync(handle)
+
+    files.crash(None)
+
+    assert files.content("a") == b"old doubt"
+
+
+def test_a_torn_write_in_place_leaves_former_bytes_behind_new_ones() -> None:
+    found = set()
+    for seed in range(50):
+        files = MemoryFiles()
+        files.lost_sector_chance = 0
+        durable_file(files, "a", b"old ")
+        handle = files.open("a")
+        files.append(handle, b"doubt")
+        files.fail(Fault("sync"))
+        with pytest.raises(FilesError, match="Input/output error"):
+            files.sync(handle)
+        files.rewrite(handle, 0)
+        files.crash(Random(seed))
+        found.add(files.content("a"))
+    assert {b"old ", b"old doubt", b"old do\0\0\0"} <= found
+    assert all(text.rstrip(b"\0") == b"old doubt"[: len(text.rstrip(b"\0"))] for text in found)

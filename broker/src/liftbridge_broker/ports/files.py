@@ -97,6 +97,15 @@ class Files(Protocol):
         """Cut the file to `length` bytes."""
         ...
 
+    def rewrite(self, handle: FileHandle, position: int) -> None:
+        """Write what the file holds from `position` on in its own place again, blocking.
+
+        After a failed sync the kernel calls pages clean that never reached the disk: they are read
+        as if nothing had happened, and no later sync writes them. What was written again is
+        written by the next sync; until then a crash leaves these bytes or the former ones.
+        """
+        ...
+
     def sync(self, handle: FileHandle) -> None:
         """Make contents and length durable (`fdatasync`)."""
         ...

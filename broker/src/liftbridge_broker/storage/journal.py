@@ -367,8 +367,10 @@ def _contents(files: Files, path: str) -> bytes:
         return b""
     handle = files.open(path)
     try:
-        # A process that was killed leaves bytes that are visible and not durable; what is done on
-        # the strength of them, such as removing segments, must not outlive them.
+        # A process that was killed, or whose sync failed, leaves bytes that are visible and not
+        # durable; what is done on the strength of them, such as removing segments, must not
+        # outlive them.
+        files.rewrite(handle, 0)
         files.sync(handle)
         return files.read(handle, 0, files.size(handle))
     finally:

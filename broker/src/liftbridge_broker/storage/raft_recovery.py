@@ -185,9 +185,11 @@ def recover(files: Files, directory: str, *, index_min: int, bootstrap: Configur
         handle = files.open(tail.path)
         if tail.is_torn:
             findings.append(_cut(files, directory, handle, tail))
-        # What was only in the page cache counts from now on, so it must last.
-        files.sync(handle)
+        # What was only in the page cache counts from now on, so it must last; a sync that failed
+        # before left pages that no other one writes.
         found = tail.found
+        files.rewrite(handle, min(found.synced_bytes, found.end))
+        files.sync(handle)
         file = LogFile(handle, found.number, found.chain, found.end)
     _remove_leftovers(files, directory, names, [number for number, _ in bases])
     indexes = [snapshot.meta.last_index for snapshot in snapshots]

@@ -155,6 +155,7 @@ class _Recovery:
         self._cut_copies: list[str] = []
         self._removed: list[str] = []
         self._covered: list[Offset] = []
+        self._in_doubt: list[tuple[Segment, int]] = []
 
     @property
     def log_end_offset(self) -> Offset:
@@ -287,6 +288,7 @@ class _Recovery:
         if verified:
             segment.verified.add(start, segment.size)
             self._scanned_bytes += segment.size - start
+            self._in_doubt.append((segment, start))
         return damage
 
     def _take_plain(self, segment: Segment, file: LogFile) -> None:
@@ -435,6 +437,17 @@ class _Recovery:
                 self._files.close(handle)
         if self.segments:
             self.segments[-1].is_sealed = False
+        self._write_again()
+
+    def _write_again(self) -> None:
+        """Have all that is above the recovery point written by the next sync.
+
+        A sync of the process before may have failed: its pages are readable, and no later sync
+        writes them.
+        """
+        for segment, start in self._in_doubt:
+            if not segment.is_dead and segment.end_offset > self.recovery_point:
+                self._files.rewrite(segment.open(), start)
 
     def result(
         self, quarantined: tuple[str, ...], reason: str, cut_offset: Offset | None

@@ -168,6 +168,7 @@ def complete_truncation(files: Files, log_path: str, partition_id: PartitionId) 
     directory = log_path.rpartition("/")[0]
     if found is not None and files.exists(log_path):
         position, header = found
+        _make_durable(files, redo_path)
         handle = files.open(log_path)
         try:
             if files.size(handle) >= position:
@@ -179,6 +180,16 @@ def complete_truncation(files: Files, log_path: str, partition_id: PartitionId) 
     files.remove(redo_path)
     files.sync_directory(directory)
     return found is not None
+
+
+def _make_durable(files: Files, path: str) -> None:
+    """Have on disk what is acted on: a sync of the process before may have failed."""
+    handle = files.open(path)
+    try:
+        files.rewrite(handle, 0)
+        files.sync(handle)
+    finally:
+        files.close(handle)
 
 
 def _read_redo(redo: bytes, partition_id: PartitionId) -> tuple[int, BatchHeader] | None:

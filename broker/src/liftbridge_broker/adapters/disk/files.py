@@ -29,6 +29,10 @@ READ_AHEAD_BYTES: Final = 2 * 1024 * 1024
 """How much the kernel is asked to fetch behind a read that had to wait."""
 
 
+REWRITE_BYTES: Final = 1024 * 1024
+"""Bytes written again in one call."""
+
+
 class LocalFiles:
     """One directory, not locked: for tools and helpers; a broker uses `DiskFiles`.
 
@@ -221,6 +225,19 @@ class LocalFiles:
         except OSError as error:
             raise translated(error, "truncate", self._paths[handle]) from error
 
+    def rewrite(self, handle: FileHandle, position: int) -> None:
+        """As in the port; through another descriptor, because `handle` can only append."""
+        path = self._paths[handle]
+        flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            target = os.open(self._place(path), flags)
+            try:
+                _rewrite(self._descriptors[handle], target, position)
+            finally:
+                os.close(target)
+        except OSError as error:
+            raise translated(error, "write again", path) from error
+
     def sync(self, handle: FileHandle) -> None:
         """As in the port."""
         _sync(self._descriptors[handle], self._paths[handle])
@@ -342,6 +359,16 @@ def _read(descriptor: int, position: int, length: int, path: str) -> bytes:
     except OSError as error:
         raise translated(error, "read", path) from error
     return data
+
+
+def _rewrite(source: int, target: int, position: int) -> None:
+    """Copy a file from a position on onto itself; `OSError` is raised as it comes."""
+    while block := os.pread(source, REWRITE_BYTES, position):
+        view = memoryview(block)
+        while view:
+            written = os.pwrite(target, view, position)
+            position += written
+            view = view[written:]
 
 
 def _sync(descriptor: int, path: str) -> None:

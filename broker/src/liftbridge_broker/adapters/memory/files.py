@@ -7,8 +7,8 @@ is consistent with their order on one name. That is weaker than what ext4 or XFS
 passes here needs no luck there.
 
 Calls by token wait until the owner calls `pump`, which runs them in order; a submitted sync covers
-what had been appended when it was submitted and nothing more. Write points (each append, truncate,
-sync and change of a name) are counted in `points`, and power can be cut at any one of them.
+what had been appended when it was submitted and nothing more. Write points (each append, rewrite,
+truncate, sync and change of a name) are counted in `points`, and power can be cut at any of them.
 """
 
 from collections import deque
@@ -46,8 +46,8 @@ class Fault:
     """A planned failure of calls.
 
     Attributes:
-        operation: `append`, `read`, `sync`, `truncate`, `open`, `rename`, `remove`, `list`,
-            `make_directory` or `sync_directory`.
+        operation: `append`, `rewrite`, `read`, `sync`, `truncate`, `open`, `rename`, `remove`,
+            `list`, `make_directory` or `sync_directory`.
         path: Pattern (`fnmatch`) of the paths it concerns.
         skip: Matching calls that still succeed first.
         count: Calls that fail then; negative for all.
@@ -262,6 +262,15 @@ class MemoryFiles:
         self._used_bytes -= len(file.data) - length if file.is_linked else 0
         file.truncate(length)
         self._meet_point("truncate", path)
+
+    def rewrite(self, handle: FileHandle, position: int) -> None:
+        """As in the port."""
+        self._require_power()
+        file, path = self._handles[handle]
+        self._meet_fault("rewrite", path)
+        assert 0 <= position <= len(file.data)
+        file.rewrite(position)
+        self._meet_point("rewrite", path)
 
     def sync(self, handle: FileHandle) -> None:
         """As in the port."""

@@ -14,11 +14,14 @@ SECTOR_BYTES = 512
 
 
 class Write(NamedTuple):
-    """An unsynced change of a file: `data` appended, or, when `None`, the file cut to `length`."""
+    """An unsynced change of a file: `data` put at `position`, or, when `None`, the file cut there.
+
+    At a `position` of `None` the data are appended.
+    """
 
     sequence: int
     data: bytes | None
-    length: int
+    position: int | None
 
 
 @dataclass(slots=True, eq=False)
@@ -35,7 +38,13 @@ class File:
         """Add bytes at the end, not durable."""
         self.sequence += 1
         self.data += data
-        self.unsynced.append(Write(self.sequence, data, 0))
+        self.unsynced.append(Write(self.sequence, data, None))
+
+    def rewrite(self, position: int) -> None:
+        """Write again what processes see from a position on."""
+        self.sequence += 1
+        data = bytes(memoryview(self.data)[position:])
+        self.unsynced.append(Write(self.sequence, data, position))
 
     def truncate(self, length: int) -> None:
         """Cut, not durably."""
@@ -51,8 +60,11 @@ class File:
     def lose(self) -> None:
         """A sync failed: the kernel marks the pages clean, a later sync will not write them."""
         self.unsynced = deque(
-            write if write.data is None else write._replace(data=bytes(len(write.data)))
+            write._replace(data=bytes(len(write.data)))
+            if write.data is not None and write.position is None
+            else write
             for write in self.unsynced
+            if write.data is None or write.position is None
         )
 
 
@@ -79,9 +91,11 @@ class NameChange(NamedTuple):
 def replay(data: bytearray, write: Write) -> None:
     """Carry out a change."""
     if write.data is None:
-        del data[write.length :]
-    else:
+        del data[write.position :]
+    elif write.position is None:
         data += write.data
+    else:
+        data[write.position : write.position + len(write.data)] = write.data
 
 
 def make_durable(rename: NameChange) -> None:
@@ -137,9 +151,9 @@ def crash_contents(file: File, keep: Random | None, lost_sector_chance: float) -
         durable_bytes = len(file.durable)
         for _ in range(keep.randint(0, len(file.unsynced))):
             replay(file.durable, file.unsynced.popleft())
-        if file.unsynced and file.unsynced[0].data is not None:
-            data = file.unsynced[0].data
-            file.durable += data[: keep.randint(0, len(data))]
+        if file.unsynced and (data := file.unsynced[0].data) is not None:
+            torn = file.unsynced[0]
+            replay(file.durable, torn._replace(data=data[: keep.randint(0, len(data))]))
         if len(file.durable) > durable_bytes and keep.random() < lost_sector_chance:
             _lose_sector(file.durable, durable_bytes, keep)
             is_sector_lost = True
