@@ -185,6 +185,16 @@ def test_a_stop_in_order_hands_over_first(world):
     world.until(is_in_sync(world, 3))
 
 
+def test_a_stop_goes_on_as_soon_as_the_others_have_what_acks_wait_for(world):
+    world.create(fsync_policy=FsyncPolicy.NEVER)
+    owed = world.publish(b"a")
+    settled = []
+    world.leader().node.begin_stop(lambda: settled.append(owed.is_answered))
+    assert not settled
+    assert world.until(lambda: bool(settled)) < 100
+    assert settled == [True]
+
+
 def test_deleted_streams_go_from_every_disk(world):
     partition = world.create()
     world.commit(b"a")

@@ -22,6 +22,7 @@ from liftbridge_broker.model.ids import Instant, PartitionId, StreamName
 from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOverrides
 from liftbridge_broker.node.idle import STALE_COUNT_MAX, IdleWatch
 from liftbridge_broker.node.partition import PARKED_BYTES_MAX
+from liftbridge_broker.node.roles import Role
 from liftbridge_testkit.node_world import SECOND_NS, NodeWorld, envelope
 
 S = StreamName("s")
@@ -55,6 +56,20 @@ def test_publish_resumes_and_waits_for_it(world: NodeWorld) -> None:
     assert (answers.offset, more.offset) == (0, 1)
     assert not partition.is_paused
     assert len(world.messaging.sent) == 2
+
+
+def test_what_waits_for_a_leadership_asks_for_a_resume_when_a_pause_comes_first(
+    world: NodeWorld,
+) -> None:
+    partition = world.create()
+    partition.role = Role.RISING
+    answers = world.publish(partition, b"a")
+    world.deliver(partition.subject, envelope(b"dropped"))
+    pause(world)
+    partition.role = Role.LEADER
+    world.settle()
+    assert (answers.offset, partition.is_paused) == (0, False)
+    assert (partition.dropped_count, partition.log.log_end_offset) == (1, 1)
 
 
 def test_publish_to_one_resumes_all_when_paused_so(world: NodeWorld) -> None:

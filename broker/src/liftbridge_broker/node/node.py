@@ -343,6 +343,8 @@ class Node:
         if self.cluster is not None:
             self.cluster.flush(now)
         self._arm()
+        if self._settled is not None:
+            self._tell_settled()
 
     def wake_soon(self) -> None:
         """Have the timer called, unless the end of a turn sees to what is due."""
@@ -382,8 +384,6 @@ class Node:
             partition = self.partitions.get(flushed.partition_id)
             if partition is not None:
                 partition.on_flushed(flushed.flushed_offset, wall_ns)
-        if self._settled is not None:
-            self._tell_settled()
         self._end_turn(now)
 
     def on_change(self, records: Sequence[Record]) -> None:

@@ -473,8 +473,9 @@ class Partition:
         self.is_auto_paused = is_paused and is_auto
         if is_paused:
             self._end_subscriptions(FailedPreconditionError("commit log was closed"))
-            return
-        self.last_active = now
+        else:
+            self.last_active = now
+        # After a pause too: what waited for this leadership to begin must ask for the resume.
         self._unpark(now, wall_ns)
 
     def _unpark(self, now: Instant, wall_ns: int) -> None:

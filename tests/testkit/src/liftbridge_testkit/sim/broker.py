@@ -46,6 +46,7 @@ LOOK_NS = 20 * MILLISECOND_NS
 PROPOSAL_NS = SECOND_NS
 HAND_OVER_NS = 10 * SECOND_NS
 LEADERLESS_NS = 5 * SECOND_NS
+DRAIN_NS = 10 * SECOND_NS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +98,7 @@ class ClusterBroker:
         self._listens = False
         self._stop_began: Instant | None = None
         self._led_at = Instant(0)
+        self._close_at: Instant | None = None
 
     # -- ports of the node --------------------------------------------------------------------
 
@@ -264,6 +266,8 @@ class ClusterBroker:
         self._look_at = Instant(now + LOOK_NS)
         if self._search is not None:
             self._look_for_cluster(now)
+        elif self._close_at is not None:
+            self._drain(now)
         elif self._stop_began is not None:
             self._hand_over(now)
         elif not self.is_ready:
@@ -337,9 +341,15 @@ class ClusterBroker:
             self._led_at = now
         is_given_up = now - self._stop_began >= HAND_OVER_NS or now - self._led_at >= LEADERLESS_NS
         if cluster.session.may_stop or is_given_up:
-            self._look_at = None
             self.is_ready = False
+            self._close_at = Instant(now + DRAIN_NS)
             self.node.begin_stop(self._close)
+
+    def _drain(self, now: Instant) -> None:
+        """Owed acks may wait for brokers that do not come back: not for ever."""
+        assert self._close_at is not None
+        if self.is_open and now >= self._close_at:
+            self._close()
 
     def _close(self) -> None:
         own = self.registration
