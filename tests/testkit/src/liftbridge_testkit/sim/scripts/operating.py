@@ -8,11 +8,15 @@ from itertools import pairwise
 from liftbridge_broker.controller.commands import (
     AlterStream,
     CordonBroker,
+    Command,
     CreateStream,
+    DeleteStream,
+    ElectPreferred,
     InitPublisher,
     PauseStream,
     RemoveBroker,
     ResumeStream,
+    StartReassignment,
 )
 from liftbridge_broker.controller.state import PublisherState
 from liftbridge_broker.errors import LiftbridgeError
@@ -36,6 +40,7 @@ from liftbridge_testkit.sim.history import Outcome, Record
 from liftbridge_testkit.sim.network import PPM
 from liftbridge_testkit.sim.scripts.publishing import (
     note_outcome,
+    outcome_of,
     propose,
     publish,
     settle_on,
@@ -168,6 +173,37 @@ def _trail(stage: Stage, words: Sequence[str]) -> list[str]:
         + (f" adding {','.join(one.adding)}" if one.adding else "")
         for one in changes
     ]
+
+
+def _churn(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`churn s 80`: so many commands that change nothing but the publishers of a stream."""
+    stream, count = words
+    for number in range(int(count)):
+        propose(stage, InitPublisher(stream=StreamName(stream), publisher=f"churn-{number}"))
+    return []
+
+
+def _request(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`request q delete s|reassign s/0 A,B|prefer s/0 [at=A]`: ask, and go on; see `answer`."""
+    (name, what, place, *rest), options = split_options(words)
+    command: Command
+    if what == "delete":
+        command = DeleteStream(name=StreamName(place))
+    elif what == "reassign":
+        target = tuple(map(BrokerId, rest[0].split(",")))
+        command = StartReassignment(partition_id=stage.newest(place).partition_id, target=target)
+    else:
+        command = ElectPreferred(partitions=(stage.newest(place).partition_id,))
+
+    def serve(broker: Serving, now: Instant, _wall_ns: int, answer: Answer) -> None:
+        broker.node.propose(command, now, answer)
+
+    def answered(outcome: object) -> None:
+        stage.outcomes[name] = " ".join(told(outcome)) or "done"
+
+    at = options.get("at") or stage.life.directory.serving()[0].name
+    stage.life.calls.call("client", stage.machine(at), serve, answered)
+    return []
 
 
 # -- clients --------------------------------------------------------------------------------------
@@ -435,6 +471,9 @@ VERBS: dict[str, Callable[[Stage, Sequence[str]], list[str]]] = {
     "pause-stream": _pause_stream,
     "resume-stream": _resume_stream,
     "trail": _trail,
+    "churn": _churn,
+    "request": _request,
+    "answer": outcome_of,
     "burst": _burst,
     "publisher": _publisher,
     "send": _send,
