@@ -7,8 +7,8 @@ from itertools import pairwise
 
 from liftbridge_broker.controller.commands import (
     AlterStream,
-    CordonBroker,
     Command,
+    CordonBroker,
     CreateStream,
     DeleteStream,
     ElectPreferred,
