@@ -35,6 +35,7 @@ class Header(NamedTuple):
     base_offset: int
     last_offset: int
     largest_timestamp: int = 0
+    leader_epoch: int = 4
 
 
 class Registered(NamedTuple):
@@ -309,7 +310,7 @@ def test_layout_of_a_snapshot_is_fixed() -> None:
     stored(table, P, 5, 3, epoch=2, at=9)
 
     assert table.snapshot() == bytes.fromhex(
-        "4c427073 0001 0000 0000000000000003 00000001"
+        "4c427073 0002 0000 0000000000000003 0000000000000004 00000001"
         "0000000000000007 00000002 0000000000000008 0000000000000009 00000001"
         "0000000000000005 0000000000000007 0000000000000000"
     )
@@ -329,7 +330,7 @@ def test_a_snapshot_cut_anywhere_is_refused_and_changes_nothing() -> None:
     assert table.snapshot() == data
 
 
-@pytest.mark.parametrize("position", [0, 5, 8])
+@pytest.mark.parametrize("position", [0, 5, 8, 16])
 def test_a_snapshot_with_another_header_is_refused(position: int) -> None:
     data = bytearray(PublisherTable().snapshot())
     data[position] = 0xFF

@@ -32,6 +32,7 @@ from liftbridge_broker.model.ids import (
 )
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions
+from liftbridge_broker.node.opening import watch_publishers
 from liftbridge_broker.node.partition import LEADER_CHANGED, Partition
 from liftbridge_broker.storage.store import LogStore
 
@@ -50,6 +51,11 @@ class PartitionOwner(Protocol):
     @property
     def state(self) -> ClusterState:
         """Applied metadata, these records included."""
+        ...
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether the metadata hold all that was decided before this process began."""
         ...
 
     def open_partition(self, stream: StreamState, state: PartitionState, now: Instant) -> None:
@@ -104,7 +110,7 @@ def take_records(
                 _refresh(owner, record.stream_id, record.partitions, now)
                 _resume(owner, record, now, wall_ns)
             case PublisherInitialised():
-                _watch_publishers(owner, record)
+                _watch_publishers(owner, owner.state.streams[record.stream_id])
             case ReadonlySet():
                 _set_readonly(owner, record, wall_ns)
                 _refresh(owner, record.stream_id, record.partitions, now)
@@ -118,14 +124,9 @@ def take_state(owner: PartitionOwner, now: Instant, wall_ns: int) -> None:
     Only what the state proves to be deleted, or held elsewhere, is removed; else the files stay.
     """
     state = owner.state
-    for held in list(owner.partitions):
-        found = state.partition(held)
-        if found is not None and owner.broker not in found.replicas:
-            _remove(owner, held, now, wall_ns)
-        elif found is None:
-            owner.close_partition(held, NotFoundError("commit log was deleted"))
-            if stream_of(held) in state.deleted:
-                owner.store.delete(held, now, wall_ns)
+    _drop_others(owner, now, wall_ns)
+    for stream in state.streams.values():
+        _watch_publishers(owner, stream)
     for stream, found in state.partitions():
         if owner.broker not in found.replicas:
             continue
@@ -140,6 +141,18 @@ def take_state(owner: PartitionOwner, now: Instant, wall_ns: int) -> None:
             partition.set_paused(is_paused=is_paused, is_auto=is_auto, now=now, wall_ns=wall_ns)
         if partition.is_readonly != found.readonly:
             partition.set_readonly(is_readonly=found.readonly, wall_ns=wall_ns)
+
+
+def _drop_others(owner: PartitionOwner, now: Instant, wall_ns: int) -> None:
+    state = owner.state
+    for held in list(owner.partitions):
+        found = state.partition(held)
+        if found is not None and owner.broker not in found.replicas:
+            _remove(owner, held, now, wall_ns)
+        elif found is None:
+            owner.close_partition(held, NotFoundError("commit log was deleted"))
+            if stream_of(held) in state.deleted:
+                owner.store.delete(held, now, wall_ns)
 
 
 def _ids(stream_id: StreamId, numbers: Sequence[PartitionNumber]) -> list[PartitionId]:
@@ -228,12 +241,12 @@ def _refresh(
             owner.assign_role(partition, stream, state, now)
 
 
-def _watch_publishers(owner: PartitionOwner, record: PublisherInitialised) -> None:
+def _watch_publishers(owner: PartitionOwner, stream: StreamState) -> None:
     """From the first publisher on, the store keeps snapshots of their state."""
-    for state in owner.state.streams[record.stream_id].partitions:
+    for state in stream.partitions if stream.publishers else ():
         partition = owner.partitions.get(state.partition_id)
-        if partition is not None and not partition.offline_reason:
-            owner.store.set_snapshot_source(state.partition_id, partition.publishers.snapshot)
+        if partition is not None:
+            watch_publishers(owner, partition)
 
 
 def _pause(owner: PartitionOwner, record: PartitionsPaused, now: Instant, wall_ns: int) -> None:

@@ -17,6 +17,7 @@ from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.node.control import ControlOptions, ControlPlane
 from liftbridge_broker.node.hearing import Hearing, HearingHost
 from liftbridge_broker.node.metadata import MetadataDriver
+from liftbridge_broker.node.opening import OpeningHost, take_up_publishers
 from liftbridge_broker.node.own_session import OwnSession
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.peer_link import PeerLink
@@ -50,7 +51,7 @@ class ClusterParts:
     replication: ReplicationLimits = field(default_factory=ReplicationLimits)
 
 
-class MembershipHost(ReplicasHost, HearingHost, Protocol):
+class MembershipHost(OpeningHost, ReplicasHost, HearingHost, Protocol):
     """What membership asks of its node."""
 
     metadata: MetadataDriver
@@ -173,11 +174,14 @@ class Membership:
         self.replicas.broker_epoch = broker_epoch
         self.session.begin(broker_epoch, now)
         self.session.want_fence = False
-        self.is_active = True
+        is_first, self.is_active = not self.is_active, True
         host = self._host
         for stream, state in self.state.partitions():
             partition = host.partitions.get(state.partition_id)
             if partition is not None:
+                if is_first and stream.publishers:
+                    # What the log holds is of publishers that are known only now.
+                    take_up_publishers(host, partition)
                 host.assign_role(partition, stream, state, now)
 
     def _knows_cluster(self) -> None:

@@ -31,7 +31,7 @@ from liftbridge_broker.node.hearing import once_heard
 from liftbridge_broker.node.listening import Listening
 from liftbridge_broker.node.membership import ClusterParts, Membership
 from liftbridge_broker.node.metadata import MetadataDriver
-from liftbridge_broker.node.opening import open_partition, rebuilt_publishers
+from liftbridge_broker.node.opening import cut_publishers, open_partition
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.partition import BEGINNING, Partition
 from liftbridge_broker.node.remote import RemotePartition, remote_partition
@@ -356,11 +356,13 @@ class Node:
         """The log of a follower was cut: publishers may have gone with its records."""
         self._cursors.pop(partition.partition_id, None)
         stream = self.state.stream(partition.stream)
-        if stream is not None and stream.publishers:
-            log = partition.log
-            partition.publishers = rebuilt_publishers(self, partition.partition_id, log)
-            source = partition.publishers.snapshot
-            self.store.set_snapshot_source(partition.partition_id, source)
+        if (stream is not None and stream.publishers) or len(partition.publishers):
+            cut_publishers(self, partition, self.now)
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether the metadata hold all that was decided before this process began."""
+        return self.cluster is None or self.cluster.is_active
 
     def submit_read(self, need: ReadNeed, done: ReadDone) -> None:
         """Read what is not in memory; `done` follows in a later turn."""

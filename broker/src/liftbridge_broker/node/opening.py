@@ -4,27 +4,37 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from liftbridge_broker.controller.state import ClusterState, StreamState
+from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.model.histogram import Histogram
-from liftbridge_broker.model.ids import Instant, PartitionId
+from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.model.subjects import RESERVED_STREAMS, partition_subject
 from liftbridge_broker.node.intake import Intake
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.partition import Partition, PartitionHost
-from liftbridge_broker.node.publishers import restored_publishers
+from liftbridge_broker.node.publishers import restored_publishers, snapshot_of
 from liftbridge_broker.replication.publishers import PublisherTable
-from liftbridge_broker.storage.log import PartitionLog
 from liftbridge_broker.storage.store import LogStore
 from liftbridge_broker.wire.acks import AckEncoder
 from liftbridge_broker.wire.subjects import ReservedSubjects
 
 
-class OpeningHost(PartitionHost, Protocol):
+class WatchingHost(Protocol):
+    """The node, as far as keeping snapshots of publishers needs it."""
+
+    store: LogStore
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether the metadata hold all that was decided before this process began."""
+        ...
+
+
+class OpeningHost(PartitionHost, WatchingHost, Protocol):
     """The node, as far as opening a partition needs it."""
 
     options: NodeOptions
-    store: LogStore
     ack_times: Mapping[int, Histogram]
 
     @property
@@ -54,10 +64,6 @@ def open_partition(
     log, reason = host.store.open(partition_id, stream.name, options, now)
     acks = AckEncoder(stream.name, stream.subject)
     is_internal = stream.name in RESERVED_STREAMS
-    publishers = new_publishers(host)
-    if stream.publishers and not reason:
-        publishers = rebuilt_publishers(host, partition_id, log)
-        host.store.set_snapshot_source(partition_id, publishers.snapshot)
     partition = Partition(
         host=host,
         log=log,
@@ -70,7 +76,7 @@ def open_partition(
         options=options,
         leader_epoch=state.leader_epoch,
         is_replicated=len(state.replicas) > 1,
-        publishers=publishers,
+        publishers=new_publishers(host),
         acks=acks,
         intake=Intake(
             acks,
@@ -91,6 +97,8 @@ def open_partition(
     elif partition.is_replicated:
         # Whether it may move the log start shows when it takes a role.
         host.store.set_leader(partition_id, is_leader=False)
+    if stream.publishers and host.is_caught_up:
+        take_up_publishers(host, partition)
     return partition
 
 
@@ -103,13 +111,42 @@ def new_publishers(host: OpeningHost) -> PublisherTable:
     )
 
 
-def rebuilt_publishers(
-    host: OpeningHost, partition_id: PartitionId, log: PartitionLog
-) -> PublisherTable:
-    """State of idempotent publishers by the snapshot and what the log holds behind it.
+def take_up_publishers(host: OpeningHost, partition: Partition) -> None:
+    """Rebuild the state of publishers by its snapshot and the log; from here on it is kept.
 
-    Raises:
-        FilesError: The disk refused to read.
+    To be called when the metadata tell whether there are any: before, a table would lack what the
+    log of a former life holds. A log that cannot be read takes the partition offline.
     """
-    snapshot = host.store.read_snapshot(partition_id)
-    return restored_publishers(lambda: new_publishers(host), log, snapshot)
+    partition_id, log = partition.partition_id, partition.log
+    if partition.offline_reason:
+        return
+    try:
+        snapshot = host.store.read_snapshot(partition_id)
+        partition.publishers = restored_publishers(lambda: new_publishers(host), log, snapshot)
+    except FilesError as error:
+        partition.go_offline(error.text)
+    except CorruptionError as error:
+        partition.on_corruption(error)
+    else:
+        watch_publishers(host, partition)
+
+
+def watch_publishers(host: WatchingHost, partition: Partition) -> None:
+    """Have the store keep snapshots of the state of publishers, from the first one on."""
+    if host.is_caught_up and not partition.offline_reason:
+
+        def snapshot() -> bytes:
+            return snapshot_of(partition.publishers, partition.log)
+
+        host.store.set_snapshot_source(partition.partition_id, snapshot)
+
+
+def cut_publishers(host: OpeningHost, partition: Partition, now: Instant) -> None:
+    """Rebuild the state of publishers after the log was cut, or began anew and is empty."""
+    log = partition.log
+    if log.log_end_offset > log.log_start_offset:
+        take_up_publishers(host, partition)
+    else:
+        # What the snapshot tells may be of another branch, and there is nothing to compare with.
+        partition.publishers = new_publishers(host)
+    host.store.write_snapshot(partition.partition_id, now)

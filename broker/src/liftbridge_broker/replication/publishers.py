@@ -24,7 +24,7 @@ from liftbridge_broker.errors import (
     OutOfOrderError,
     UnavailableError,
 )
-from liftbridge_broker.model.ids import OFFSET_MAX, Offset, PublisherId
+from liftbridge_broker.model.ids import OFFSET_MAX, LeaderEpoch, Offset, PublisherId
 
 HEADER_ID: Final = "Liftbridge-Publisher-Id"
 HEADER_EPOCH: Final = "Liftbridge-Publisher-Epoch"
@@ -39,8 +39,8 @@ _EPOCH_MAX: Final = 2**32 - 1
 _DIGITS_MAX: Final = 20
 
 _MAGIC: Final = b"LBps"
-_VERSION: Final = 1
-_TABLE: Final = Struct(">4sHHqI")
+_VERSION: Final = 2
+_TABLE: Final = Struct(">4sHHqqI")
 _PUBLISHER: Final = Struct(">QIqqI")
 _EXTENT: Final = Struct(">qqq")
 
@@ -79,6 +79,11 @@ class StampedBatch(Protocol):
     @property
     def last_offset(self) -> int:
         """Last offset of the range."""
+        ...
+
+    @property
+    def leader_epoch(self) -> int:
+        """Leader epoch of the records."""
         ...
 
     @property
@@ -123,10 +128,19 @@ class PublisherTable:
     """Idempotent publishers of one partition, the longest silent first.
 
     Attributes:
-        end_offset: Offset behind the last batch replayed; earlier batches are not replayed again.
+        end_offset: Offset up to which the log is in here; earlier batches are not replayed again.
+        end_epoch: Leader epoch of the record before it: a log that holds another one there was cut
+            since, and this is not its state.
     """
 
-    __slots__ = ("_publishers", "_publishers_max", "_registered", "_ttl_ns", "end_offset")
+    __slots__ = (
+        "_publishers",
+        "_publishers_max",
+        "_registered",
+        "_ttl_ns",
+        "end_epoch",
+        "end_offset",
+    )
 
     def __init__(
         self,
@@ -150,6 +164,7 @@ class PublisherTable:
         self._ttl_ns = ttl_ns
         self._registered = registered
         self.end_offset = Offset(0)
+        self.end_epoch = LeaderEpoch(0)
 
     def set_limits(self, *, publishers_max: int, ttl_ns: int) -> None:
         """Put other bounds into force; what is too much goes with the next batch."""
@@ -245,7 +260,7 @@ class PublisherTable:
         """Take in the header of a batch of the log, in order of offsets; others are skipped."""
         if batch.base_offset < self.end_offset:
             return
-        self.end_offset = Offset(batch.last_offset + 1)
+        self.note_end(Offset(batch.last_offset + 1), LeaderEpoch(batch.leader_epoch))
         self._expire(batch.largest_timestamp)
         if batch.publisher_id == 0:
             return
@@ -257,6 +272,11 @@ class PublisherTable:
         _note(publisher, batch)
         while len(self._publishers) > self._publishers_max:
             del self._publishers[next(iter(self._publishers))]
+
+    def note_end(self, end_offset: Offset, end_epoch: LeaderEpoch) -> None:
+        """Nothing up to an offset is to be replayed any more; the record before has that epoch."""
+        self.end_offset = end_offset
+        self.end_epoch = end_epoch
 
     def _expire(self, timestamp: int) -> None:
         """Forget publishers that were silent for longer than the bound, in record time."""
@@ -275,12 +295,14 @@ class PublisherTable:
     def snapshot(self) -> bytes:
         """State as bytes.
 
-        Big-endian: `LBps`, u16 version, u16 zero, i64 end offset, u32 number of publishers; for
-        each, the longest silent first, u64 id, u32 epoch, i64 next sequence, i64 last timestamp,
-        u32 number of extents; for each of these i64 first and last sequence, i64 base offset. The
-        file around them carries the checksum.
+        Big-endian: `LBps`, u16 version, u16 zero, i64 end offset, i64 leader epoch before it, u32
+        number of publishers; for each, the longest silent first, u64 id, u32 epoch, i64 next
+        sequence, i64 last timestamp, u32 number of extents; for each of these i64 first and last
+        sequence, i64 base offset. The file around them carries the checksum.
         """
-        pieces = [_TABLE.pack(_MAGIC, _VERSION, 0, self.end_offset, len(self._publishers))]
+        count = len(self._publishers)
+        head = _TABLE.pack(_MAGIC, _VERSION, 0, self.end_offset, self.end_epoch, count)
+        pieces = [head]
         for publisher_id, publisher in self._publishers.items():
             pieces.append(
                 _PUBLISHER.pack(
@@ -303,8 +325,8 @@ class PublisherTable:
             CorruptionError: The bytes are no snapshot; the table stays as it was.
         """
         try:
-            magic, version, _, end_offset, count = _TABLE.unpack_from(data)
-            if magic != _MAGIC or version != _VERSION or end_offset < 0:
+            magic, version, _, end_offset, end_epoch, count = _TABLE.unpack_from(data)
+            if magic != _MAGIC or version != _VERSION or min(end_offset, end_epoch) < 0:
                 raise CorruptionError("publisher snapshot: wrong header")
             publishers, position = _read_publishers(data, _TABLE.size, count)
         except struct_error as error:
@@ -314,7 +336,7 @@ class PublisherTable:
         for surplus in list(publishers)[: max(0, len(publishers) - self._publishers_max)]:
             del publishers[surplus]
         self._publishers = publishers
-        self.end_offset = Offset(end_offset)
+        self.note_end(Offset(end_offset), LeaderEpoch(end_epoch))
 
 
 def _offset_of(known: _Publisher, publisher_id: int, first_sequence: int, count: int) -> Offset:
