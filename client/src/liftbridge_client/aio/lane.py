@@ -307,9 +307,10 @@ class Lane:
                 self._settle(item, error)
                 if response.error == data_pb2.PublishBatchResponse.NOT_LEADER:
                     raise error  # it would refuse all that follows too: ask who leads
-            elif error.retriable:
+            elif error.retriable or isinstance(error, OutcomeUnknownError):
+                # Its sequences tell whoever leads now whether it is stored.
                 self._unanswered[response.request_id] = item
-                raise error
+                raise RetriableError(str(error), server_text=error.server_text)
             else:
                 self._on_refused(item, error)
         raise RetriableError("the broker ended the call")
@@ -322,7 +323,7 @@ class Lane:
         Raises:
             _RenumberedError: The call is to be made again with the new sequences.
         """
-        is_stray = isinstance(error, SequenceError | OutcomeUnknownError)
+        is_stray = isinstance(error, SequenceError)
         if is_stray or item.send_count > 1:
             # Whether an earlier attempt stored it is not known, and so the next sequence is not.
             text = f"no ack came: {error}"
