@@ -5,97 +5,44 @@ than its minimum in sync lose what they had not synced, or their disk, before al
 sync again (replication.md 1.2). `ClusterAtlas` keeps the lives within that.
 """
 
-from dataclasses import dataclass, field
 from random import Random
-from typing import cast
 
 from liftbridge_broker.controller.commands import CreateStream
-from liftbridge_broker.controller.state import ClusterState, effective_min_isr
 from liftbridge_broker.model.ids import BrokerId, StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides
 from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER, POLICY_NONE
 from liftbridge_broker.node.subscription import StartPosition
 from liftbridge_broker.storage.flush import FlushLimits
 from liftbridge_broker.wire.acks import AckPolicy
+from liftbridge_testkit.sim.breaking.parts import FaultPlan
 from liftbridge_testkit.sim.broker import ClusterBroker, ClusterSettings
 from liftbridge_testkit.sim.clients.admin import OPERATIONS, Admin, AdminPlan
 from liftbridge_testkit.sim.clients.nats_publishers import NatsPublisher, NatsPublisherPlan
 from liftbridge_testkit.sim.clients.publishers import Publisher, PublisherPlan
 from liftbridge_testkit.sim.clients.readers import Reader, ReaderPlan
-from liftbridge_testkit.sim.faults import FaultPlan, Faults
+from liftbridge_testkit.sim.cluster_atlas import ClusterAtlas, broker_on, state_on
+from liftbridge_testkit.sim.faults import Faults
 from liftbridge_testkit.sim.invariants.controller import ControllerRules
 from liftbridge_testkit.sim.invariants.replication import ReplicationRules
 from liftbridge_testkit.sim.life import Life
 from liftbridge_testkit.sim.lone import BrokerSettings
-from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
 from liftbridge_testkit.sim.trace import Trace
 from liftbridge_testkit.sim.voter_life import FAULTS as GROUP_FAULTS
 from liftbridge_testkit.sim.voter_life import draw_conditions
-from liftbridge_testkit.sim.world import Watcher, World
+from liftbridge_testkit.sim.world import World
 
-FAULTS = tuple(kind for kind in GROUP_FAULTS if kind not in {"bit rot", "wiped disk"})
+FAULTS = (
+    *GROUP_FAULTS,
+    "EIO on read",
+    "late metadata",
+    "metadata rot",
+    "misdirected read",
+    "misdirected write",
+    "retry storm",
+)
 NAMES = ("a", "b", "c", "d", "e")
 STREAMS = ("s", "t")
-
-
-def broker_on(machine: Machine) -> ClusterBroker | None:
-    """The broker on a machine, when its node is made."""
-    program = machine.program
-    if program is None:
-        return None
-    broker = cast("ClusterBroker", program)
-    return broker if broker.is_open else None
-
-
-def state_on(machine: Machine) -> ClusterState | None:
-    """Its metadata."""
-    broker = broker_on(machine)
-    return None if broker is None else broker.node.state
-
-
-@dataclass(slots=True)
-class ClusterAtlas(Watcher):
-    """Counts lossy failures since all replicas were in sync.
-
-    Attributes:
-        lossy: Machines that lost something and may not be whole again.
-    """
-
-    world: World
-    lossy: dict[BrokerId, None] = field(default_factory=dict)
-
-    def may_lose(self, machine: Machine) -> bool:
-        """Whether one more lossy failure is within the promise of every partition."""
-        state = self._newest()
-        if state is None or not state.streams:
-            return True
-        if self._is_whole(state):
-            self.lossy.clear()
-        least = min(effective_min_isr(stream, one) for stream, one in state.partitions())
-        if len({*self.lossy, machine.name}) > least - 1:
-            return False
-        self.lossy[machine.name] = None
-        return True
-
-    def may_damage(self, machine: Machine) -> bool:
-        """Never: the disk of a voter is more than replicas."""
-        del machine
-        return False
-
-    def _newest(self) -> ClusterState | None:
-        states = [state_on(machine) for machine in self.world.machines.values()]
-        known = [state for state in states if state is not None]
-        return max(known, key=lambda state: state.applied_index, default=None)
-
-    def _is_whole(self, state: ClusterState) -> bool:
-        """Whether every replica of every partition is in sync, in its present session."""
-        if any(
-            (own := broker_on(machine)) is None or not own.is_ready
-            for machine in self.world.machines.values()
-        ):
-            return False
-        return all(set(one.isr) == set(one.replicas) for _, one in state.partitions())
 
 
 def _settings(random: Random, peers: tuple[str, ...]) -> ClusterSettings:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from random import Random
+from typing import NamedTuple
 
 from liftbridge_broker.adapters.memory.inodes import File
 from liftbridge_broker.errors import FilesError
@@ -39,6 +40,22 @@ class DiskSpeed:
     factor: int = 1
 
 
+class Damage(NamedTuple):
+    """Bytes that are not what was written.
+
+    Attributes:
+        file: Where.
+        path: Its name when it happened.
+        position: First byte of it.
+        original: What belongs there.
+    """
+
+    file: File
+    path: str
+    position: int
+    original: bytes
+
+
 class SimFiles(MemoryFiles):
     """The port `Files` of a machine.
 
@@ -51,6 +68,9 @@ class SimFiles(MemoryFiles):
             differ from the disk until then.
         misdirected: Pattern of the file whose next append lands in another one; empty for none.
         misdirected_count: How often that has happened.
+        misread: Pattern of the file whose next read gives what lies elsewhere in it; empty for
+            none.
+        damages: What was spoiled since this disk was new.
         lying: Pattern of files whose syncs are answered and not done, as by a disk that keeps its
             cache to itself; empty for none.
     """
@@ -64,6 +84,8 @@ class SimFiles(MemoryFiles):
         self.failed_sync_count = 0
         self.misdirected = ""
         self.misdirected_count = 0
+        self.misread = ""
+        self.damages: list[Damage] = []
         self.lying = ""
         self._chance = random
 
@@ -71,6 +93,7 @@ class SimFiles(MemoryFiles):
         """As the port: what memory holds cannot fail, and at times memory holds nothing."""
         if self.cold_ppm and self._chance.randrange(1_000_000) < self.cold_ppm:
             return None
+        position = self._misread(handle, position, length)
         faults, self._faults = self._faults, []
         try:
             return super().try_read(handle, position, length)
@@ -79,7 +102,7 @@ class SimFiles(MemoryFiles):
 
     def submit_read(self, token: Token, handle: FileHandle, position: int, length: int) -> None:
         """As the port; ends after `read_ns`."""
-        super().submit_read(token, handle, position, length)
+        super().submit_read(token, handle, self._misread(handle, position, length), length)
         self.on_busy(self.speed.read_ns * self.speed.factor)
 
     def submit_sync(self, token: Token, handles: Sequence[FileHandle]) -> None:
@@ -103,6 +126,8 @@ class SimFiles(MemoryFiles):
         if self.misdirected:
             path = self._handles[handle].path
             if fnmatchcase(path, self.misdirected) and self._misdirect(path, data):
+                file = self._handles[handle].file
+                self.damages.append(Damage(file, path, len(file.data), data))
                 data = bytes(len(data))
         super().append(handle, data)
 
@@ -124,10 +149,36 @@ class SimFiles(MemoryFiles):
         other = self._chance.choice(others)
         content = self.content(other)
         at = self._chance.randrange(len(content) - len(data) + 1)
+        self.damages.append(Damage(self._file(other), other, at, content[at : at + len(data)]))
         self.put(other, content[:at] + data + content[at + len(data) :])
         self.misdirected = ""
         self.misdirected_count += 1
         return True
+
+    def _misread(self, handle: FileHandle, position: int, length: int) -> int:
+        """Where a read really happens: once in a file that is misread, somewhere else."""
+        if not self.misread:
+            return position
+        file, path = self._handles[handle]
+        other = position - self._chance.randrange(1, 64)
+        if other < 0 or other + length > len(file.data) or not fnmatchcase(path, self.misread):
+            return position
+        self.misread = ""
+        return other
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether something that was spoiled is still in use."""
+        self.damages = [one for one in self.damages if self._is_there(one)]
+        return bool(self.damages)
+
+    def _is_there(self, damage: "Damage") -> bool:
+        file, end = damage.file, damage.position + len(damage.original)
+        return (
+            self._find(damage.path) is file
+            and damage.position < len(file.data)
+            and file.data[damage.position : end] != damage.original
+        )
 
     def _sync(self, file: File, path: str, sequence: int) -> None:
         is_done = not (self.lying and fnmatchcase(path, self.lying))
@@ -151,7 +202,7 @@ class SimFiles(MemoryFiles):
         self.cut_power_at(NEVER)
         self.speed.factor = 1
         self.cold_ppm = 0
-        self.misdirected = ""
+        self.misdirected = self.misread = ""
 
     # Damage.
 
@@ -177,7 +228,8 @@ class SimFiles(MemoryFiles):
 
     def spoil(self, path: str, bit: int) -> None:
         """Turn over one bit, in what processes see and in what is durable; syncs stay owed."""
-        file = self._file(path)
+        file, at = self._file(path), bit // 8
+        self.damages.append(Damage(file, path, at, bytes(file.data[at : at + 1])))
         for data in (file.data, file.durable):
             if bit // 8 < len(data):
                 data[bit // 8] ^= 1 << bit % 8
@@ -200,6 +252,7 @@ class SimFiles(MemoryFiles):
         for name in self.list(""):
             self.remove(name)
         self.sync_directory("")
+        self.damages.clear()
 
 
 def _ignore(nanoseconds: int) -> None:

@@ -1,61 +1,21 @@
 """What breaks, and when: a swarm of fault kinds, a random subset of them for each seed.
 
-A kind begins something and tells how it ends, or happens at once. A supervisor starts every process
-that ended again. What the promise of durability does not cover - more lossy failures than it allows
-- is kept out by the *atlas*: it is asked before anything is lost for good.
+A kind (`sim/breaking`) begins something and tells how it ends, or happens at once. A supervisor
+starts every process that ended again. What the promise of durability does not cover - more lossy
+failures than it allows - is kept out by the *atlas*: it is asked before anything is lost for good.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Protocol
 
-from liftbridge_testkit.memory_files import Fault
-from liftbridge_testkit.sim.disk import LOG_FILES
+from liftbridge_testkit.sim.breaking import KINDS
+from liftbridge_testkit.sim.breaking.parts import Atlas, FaultPlan, Undo, nothing
 from liftbridge_testkit.sim.machine import Machine
-from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
+from liftbridge_testkit.sim.scheduler import MILLISECOND_NS
 from liftbridge_testkit.sim.world import Watcher, World
 
 REFUSED_MAX = 3
 """Starts that must fail at once, one after the other, before an operator replaces a disk."""
-
-HOUR_NS = 3_600 * SECOND_NS
-
-
-class Atlas(Protocol):
-    """Knows what may be lost without breaking the promise."""
-
-    def may_lose(self, machine: Machine) -> bool:
-        """Whether this machine may lose what it did not sync, now."""
-        ...
-
-    def may_damage(self, machine: Machine) -> bool:
-        """Whether durable bytes of this machine may be spoiled or wiped, now."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FaultPlan:
-    """Which faults a run has.
-
-    Attributes:
-        kinds: Names of kinds, of `KINDS`.
-        pace_ns: Longest time between two faults.
-        duration_ns: Longest time a fault lasts.
-        restart_ns: Longest time until an ended process is started again.
-        down_max: Machines that may be without a process, or paused, at a time.
-        rot_files: Files that rot; the process is started anew after it.
-    """
-
-    kinds: tuple[str, ...]
-    pace_ns: int = SECOND_NS
-    duration_ns: int = 3 * SECOND_NS
-    restart_ns: int = 2 * SECOND_NS
-    down_max: int = 1
-    rot_files: str = LOG_FILES
-
-
-Undo = Callable[[], None]
 
 
 @dataclass(slots=True)
@@ -115,6 +75,7 @@ class Faults(Watcher):
     def heal(self) -> None:
         """Break nothing any more and mend everything."""
         self.is_over = True
+        self.world.is_stormy = False
         for number in list(self._lasting):
             self._lasting.pop(number)()
         self.world.network.heal()
@@ -155,6 +116,17 @@ class Faults(Watcher):
             return None
         return self.random.choice(active) if active else None
 
+    def any_leading(self) -> Machine | None:
+        """One of those that leads something; `None` when none may go down."""
+        if self.any_running() is None:
+            return None
+        leading = [one for one in self.atlas.leading() if one.is_running and not one.is_paused]
+        return self.random.choice(leading) if leading else None
+
+    def any_machine(self) -> Machine:
+        """Any machine, running or not."""
+        return self.random.choice(list(self.world.machines.values()))
+
     def pair(self) -> tuple[str, str] | None:
         """Two machines."""
         names = list(self.world.machines)
@@ -162,272 +134,3 @@ class Faults(Watcher):
             return None
         one, other = self.random.sample(names, 2)
         return one, other
-
-
-def nothing() -> None:
-    """The fault happened at once and has no end."""
-
-
-# -- processes ------------------------------------------------------------------------------------
-
-
-def _kill(faults: Faults) -> Undo | None:
-    machine = faults.any_running()
-    if machine is None:
-        return None
-    machine.kill()
-    return nothing
-
-
-def _crash(faults: Faults, keep: Random | None) -> Undo | None:
-    machine = faults.any_running()
-    if machine is None or not faults.atlas.may_lose(machine):
-        return None
-    machine.crash(keep)
-    return nothing
-
-
-def _crash_losing_all(faults: Faults) -> Undo | None:
-    return _crash(faults, None)
-
-
-def _crash_losing_some(faults: Faults) -> Undo | None:
-    return _crash(faults, faults.random)
-
-
-def _crash_within_a_turn(faults: Faults) -> Undo | None:
-    machine = faults.any_running()
-    if machine is None or not faults.atlas.may_lose(machine):
-        return None
-    machine.crash_within(faults.random.randrange(1, 30), faults.random)
-    return nothing
-
-
-def _pause(faults: Faults) -> Undo | None:
-    machine = faults.any_running()
-    if machine is None:
-        return None
-    machine.pause()
-    return machine.resume
-
-
-def _stall(faults: Faults) -> Undo | None:
-    machine = faults.any_running()
-    if machine is None:
-        return None
-    machine.stall(faults.random.randrange(10 * MILLISECOND_NS, faults.plan.duration_ns))
-    return nothing
-
-
-def _stop_in_order(faults: Faults) -> Undo | None:
-    machine = faults.any_running()
-    if machine is None:
-        return None
-    machine.stop()
-    return nothing
-
-
-def _kill_all(faults: Faults) -> Undo | None:
-    running = faults.world.running()
-    for machine in running:
-        machine.kill()
-    return nothing if running else None
-
-
-# -- clocks ---------------------------------------------------------------------------------------
-
-
-def _any_machine(faults: Faults) -> Machine:
-    return faults.random.choice(list(faults.world.machines.values()))
-
-
-def _clock_jump(faults: Faults) -> Undo | None:
-    machine = _any_machine(faults)
-    scale = faults.random.choice((SECOND_NS, 60 * SECOND_NS, HOUR_NS))
-    machine.clock.wall_skew_ns += faults.random.randrange(-scale, scale)
-    return nothing
-
-
-def _clock_drift(faults: Faults) -> Undo | None:
-    machine = _any_machine(faults)
-    if not machine.is_running:
-        return None
-    # The armed timer keeps its true time: off by what the drift changes, as a late timer is.
-    machine.clock.set_drift(faults.random.randrange(-20_000, 20_001), faults.world.now)
-    return nothing
-
-
-# -- network --------------------------------------------------------------------------------------
-
-
-def _cut_pair(faults: Faults) -> Undo | None:
-    pair = faults.pair()
-    if pair is None:
-        return None
-    one, other = pair
-    return _cut(faults, ((one, other), (other, one)))
-
-
-def _cut_one_way(faults: Faults) -> Undo | None:
-    pair = faults.pair()
-    return None if pair is None else _cut(faults, (pair,))
-
-
-def _isolate(faults: Faults) -> Undo | None:
-    pair = faults.pair()
-    if pair is None:
-        return None
-    alone = pair[0]
-    others = [name for name in faults.world.machines if name != alone]
-    ways = [(alone, other) for other in others] + [(other, alone) for other in others]
-    return _cut(faults, tuple(ways))
-
-
-def _split(faults: Faults) -> Undo | None:
-    names = list(faults.world.machines)
-    if len(names) < 4:
-        return None
-    faults.random.shuffle(names)
-    at = faults.random.randrange(1, len(names))
-    ways = [(one, other) for one in names[:at] for other in names[at:]]
-    return _cut(faults, tuple(ways + [(other, one) for one, other in ways]))
-
-
-def _cut(faults: Faults, ways: tuple[tuple[str, str], ...]) -> Undo:
-    network = faults.world.network
-    for source, target in ways:
-        network.cut(source, target)
-
-    def mend() -> None:
-        for source, target in ways:
-            network.mend(source, target)
-
-    return mend
-
-
-def _slow_link(faults: Faults) -> Undo | None:
-    pair = faults.pair()
-    if pair is None:
-        return None
-    network = faults.world.network
-    network.slow(*pair, faults.random.randrange(10 * MILLISECOND_NS, SECOND_NS))
-    return lambda: network.slow(*pair, 0)
-
-
-def _nats_link(faults: Faults) -> Undo | None:
-    name = faults.random.choice(list(faults.world.network.endpoints) or [""])
-    if not name:
-        return None
-    faults.world.network.unlink(name)
-    return lambda: faults.world.network.relink(name)
-
-
-def _nats_outage(faults: Faults) -> Undo | None:
-    faults.world.network.begin_outage()
-    return faults.world.network.end_outage
-
-
-# -- disks ----------------------------------------------------------------------------------------
-
-
-def _slow_disk(faults: Faults) -> Undo | None:
-    machine = _any_machine(faults)
-    machine.files.speed.factor = faults.random.choice((10, 100, 2_000))
-
-    def mend() -> None:
-        machine.files.speed.factor = 1
-
-    return mend
-
-
-def _failing(faults: Faults, operation: str) -> Undo | None:
-    machine = _any_machine(faults)
-    # A machine whose sync failed is rebooted, and loses what was not synced.
-    if operation == "sync" and not faults.atlas.may_lose(machine):
-        return None
-    skip = faults.random.randrange(4)
-    machine.files.fail(Fault(operation, skip=skip, count=faults.random.choice((1, 1, 5))))
-    return machine.files.heal
-
-
-def _failing_append(faults: Faults) -> Undo | None:
-    return _failing(faults, "append")
-
-
-def _failing_sync(faults: Faults) -> Undo | None:
-    return _failing(faults, "sync")
-
-
-def _failing_read(faults: Faults) -> Undo | None:
-    return _failing(faults, "read")
-
-
-def _failing_rename(faults: Faults) -> Undo | None:
-    return _failing(faults, "rename")
-
-
-def _full_disk(faults: Faults) -> Undo | None:
-    files = _any_machine(faults).files
-    used = files.capacity_bytes - files.free_bytes()
-    files.capacity_bytes = used + faults.random.randrange(5_000)
-    return files.enlarge
-
-
-def _rot(faults: Faults) -> Undo | None:
-    machine = faults.any_running()
-    if machine is None or not faults.atlas.may_damage(machine):
-        return None
-    machine.kill()
-    where = machine.files.rot(faults.plan.rot_files)
-    faults.world.trace.note(faults.world.now, machine.name, "rot", where)
-    return nothing if where else None
-
-
-def _misdirected_write(faults: Faults) -> Undo | None:
-    machine = _any_machine(faults)
-    if not faults.atlas.may_damage(machine):
-        return None
-    machine.files.misdirected = "*.log"
-
-    def mend() -> None:
-        machine.files.misdirected = ""
-
-    return mend
-
-
-def _wiped_disk(faults: Faults) -> Undo | None:
-    machine = faults.any_running()
-    if machine is None or not faults.atlas.may_damage(machine):
-        return None
-    machine.wipe()
-    return nothing
-
-
-KINDS: dict[str, Callable[[Faults], Undo | None]] = {
-    "kill": _kill,
-    "kill all": _kill_all,
-    "crash losing all": _crash_losing_all,
-    "crash losing some": _crash_losing_some,
-    "crash within a turn": _crash_within_a_turn,
-    "pause": _pause,
-    "loop stall": _stall,
-    "controlled shutdown": _stop_in_order,
-    "clock jump": _clock_jump,
-    "clock drift": _clock_drift,
-    "cut between two": _cut_pair,
-    "cut one way": _cut_one_way,
-    "one isolated": _isolate,
-    "split": _split,
-    "slow link": _slow_link,
-    "NATS link": _nats_link,
-    "NATS outage": _nats_outage,
-    "slow disk": _slow_disk,
-    "EIO on append": _failing_append,
-    "EIO on fsync": _failing_sync,
-    "EIO on read": _failing_read,
-    "EIO on rename": _failing_rename,
-    "disk full": _full_disk,
-    "bit rot": _rot,
-    "misdirected write": _misdirected_write,
-    "wiped disk": _wiped_disk,
-}

@@ -193,6 +193,7 @@ class Life:
         self._expect("all brokers", self._are_all_serving)
         self._restart_offline()
         self._expect("all brokers", self._are_all_serving)
+        self._replace_damaged()
         self._probe()
         self._expect(
             "outcomes of all runs", lambda: all(not one.in_flight for one in self.publishers)
@@ -214,6 +215,16 @@ class Life:
             ):
                 machine.stop()
                 self._expect("an orderly stop", partial(_has_other, machine, machine.incarnation))
+
+    def _replace_damaged(self) -> None:
+        """Do what an operator does with a disk that spoils what it holds: replace it."""
+        for machine in self.world.machines.values():
+            if machine.files.is_damaged:
+                self._expect("everything committed", self._is_all_committed)
+                self.world.coverage.rare("spoiled disk replaced")
+                machine.wipe()
+                self._expect("all brokers", self._are_all_serving)
+                self._expect("everything committed", self._is_all_committed)
 
     def _probe(self) -> None:
         """Every partition that clients use takes a write with policy ALL."""

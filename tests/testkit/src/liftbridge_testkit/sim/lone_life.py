@@ -15,12 +15,13 @@ from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER, POLICY_NONE
 from liftbridge_broker.node.subscription import StartPosition
 from liftbridge_broker.storage.flush import FlushLimits
 from liftbridge_broker.wire.acks import AckPolicy
+from liftbridge_testkit.sim.breaking.parts import FaultPlan
 from liftbridge_testkit.sim.clients.admin import OPERATIONS, Admin, AdminPlan
 from liftbridge_testkit.sim.clients.calls import serving_on
 from liftbridge_testkit.sim.clients.nats_publishers import NatsPublisher, NatsPublisherPlan
 from liftbridge_testkit.sim.clients.publishers import Publisher, PublisherPlan
 from liftbridge_testkit.sim.clients.readers import Reader, ReaderPlan
-from liftbridge_testkit.sim.faults import FaultPlan, Faults
+from liftbridge_testkit.sim.faults import Faults
 from liftbridge_testkit.sim.history import History
 from liftbridge_testkit.sim.life import Life
 from liftbridge_testkit.sim.lone import BrokerSettings, LoneBroker
@@ -40,6 +41,8 @@ FAULTS = (
     "clock jump",
     "clock drift",
     "NATS link",
+    "flapping link",
+    "retry storm",
     "NATS outage",
     "slow disk",
     "EIO on append",
@@ -62,6 +65,10 @@ class LoneAtlas:
         """Never."""
         del machine
         return False
+
+    def leading(self) -> list[Machine]:
+        """Nobody among others."""
+        return []
 
 
 @dataclass(slots=True)

@@ -130,6 +130,7 @@ class Network:
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
     _cuts: dict[tuple[str, str], int] = field(default_factory=dict)
     _slow: dict[tuple[str, str], int] = field(default_factory=dict)
+    _slow_channels: dict[tuple[str, Channel], int] = field(default_factory=dict)
     _outages: int = 0
     _unlinked: dict[str, int] = field(default_factory=dict)
     _last: dict[tuple[str, str, str], int] = field(default_factory=dict)
@@ -168,12 +169,10 @@ class Network:
         self._cuts[source, target] = self._cuts.get((source, target), 0) + 1
 
     def mend(self, source: str, target: str) -> None:
-        """Take back one `cut`."""
-        left = self._cuts[source, target] - 1
-        if left:
+        """Take back one `cut`; nothing when all was mended meanwhile."""
+        left = self._cuts.pop((source, target), 0) - 1
+        if left > 0:
             self._cuts[source, target] = left
-        else:
-            del self._cuts[source, target]
 
     def is_cut(self, source: str, target: str) -> bool:
         """Whether nothing gets from `source` to `target`."""
@@ -186,14 +185,21 @@ class Network:
         else:
             self._slow.pop((source, target), None)
 
+    def slow_channel(self, target: str, channel: Channel, extra_ns: int) -> None:
+        """Let what a broker hears on one channel take longer; 0 for as ever."""
+        if extra_ns:
+            self._slow_channels[target, channel] = extra_ns
+        else:
+            self._slow_channels.pop((target, channel), None)
+
     def unlink(self, name: str) -> None:
         """Let the link of an endpoint fall, or keep it from coming up."""
         self._unlinked[name] = self._unlinked.get(name, 0) + 1
         self._review(name)
 
     def relink(self, name: str) -> None:
-        """Take back one `unlink`."""
-        self._unlinked[name] -= 1
+        """Take back one `unlink`; nothing when all was mended meanwhile."""
+        self._unlinked[name] = max(0, self._unlinked.get(name, 0) - 1)
         self._review(name)
 
     def begin_outage(self) -> None:
@@ -204,7 +210,7 @@ class Network:
 
     def end_outage(self) -> None:
         """NATS is back; each endpoint connects when it notices."""
-        self._outages -= 1
+        self._outages = max(0, self._outages - 1)
         for name in list(self.endpoints):
             self.scheduler.after(self.random.randrange(100 * MILLISECOND_NS), self._review, name)
 
@@ -212,6 +218,7 @@ class Network:
         """Mend everything that is broken between endpoints."""
         self._cuts.clear()
         self._slow.clear()
+        self._slow_channels.clear()
         self._unlinked.clear()
         self._outages = 0
         self.conditions.loss_ppm = self.conditions.duplicate_ppm = 0
@@ -338,7 +345,8 @@ class Network:
             changed = bytearray(payload)
             changed[random.randrange(len(changed))] ^= 1 << random.randrange(8)
             payload = bytes(changed)
-        self._post(source, target, channel, deliver, channel, payload)
+        late_ns = self._slow_channels.get((target.name, channel), 0) if self._slow_channels else 0
+        self._post(source, target, channel, deliver, channel, payload, extra_ns=late_ns)
         if conditions.duplicate_ppm and random.randrange(PPM) < conditions.duplicate_ppm:
             self.coverage.count("fault", "message doubled")
             # The copy comes by another way, perhaps much later.
@@ -376,6 +384,7 @@ class Network:
         delay = conditions.delay_ns_min + int(random.random() * conditions.delay_ns_jitter)
         if conditions.spike_ppm and random.randrange(PPM) < conditions.spike_ppm:
             delay += conditions.spike_ns
+            self.coverage.count("fault", "message delayed")
         delay += self._slow.get(key, 0) if self._slow else 0
         arrives = now + delay + extra_ns
         if (

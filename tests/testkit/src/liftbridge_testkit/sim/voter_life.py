@@ -13,10 +13,11 @@ from typing import cast
 
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.raft.types import Configuration
+from liftbridge_testkit.sim.breaking.parts import FaultPlan
 from liftbridge_testkit.sim.clients.calls import Calls
 from liftbridge_testkit.sim.clients.operator import Operator
 from liftbridge_testkit.sim.clients.proposers import Proposals, Proposer
-from liftbridge_testkit.sim.faults import FaultPlan, Faults
+from liftbridge_testkit.sim.faults import Faults
 from liftbridge_testkit.sim.invariants.controller import ControllerRules
 from liftbridge_testkit.sim.invariants.raft import RaftRules
 from liftbridge_testkit.sim.life import Turns, wait_for
@@ -28,21 +29,28 @@ from liftbridge_testkit.sim.world import World
 
 FAULTS = (
     "kill",
+    "leader killed",
     "kill all",
     "crash losing all",
     "crash losing some",
     "crash within a turn",
     "pause",
+    "leader paused",
     "loop stall",
     "controlled shutdown",
+    "stop all",
+    "rolling restart",
     "clock jump",
     "clock drift",
     "cut between two",
     "cut one way",
     "one isolated",
+    "leader isolated",
     "split",
+    "swizzle",
     "slow link",
     "NATS link",
+    "flapping link",
     "NATS outage",
     "slow disk",
     "EIO on append",
@@ -93,6 +101,14 @@ class GroupAtlas:
             if not is_well or peer not in leader.consensus.voters or match is None or match < top:
                 return False
         return leader.consensus.core.is_configuration_committed
+
+    def leading(self) -> list[Machine]:
+        """Whoever believes to lead the group."""
+        return [
+            machine
+            for machine in self.world.machines.values()
+            if (voter := voter_on(machine)) is not None and voter.consensus.is_leader
+        ]
 
     def _leader(self) -> Voter | None:
         """Whoever leads in the highest term."""

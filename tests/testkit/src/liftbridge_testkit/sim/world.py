@@ -42,6 +42,7 @@ class World:
             what one part draws does not change the others.
         machines: By name, in order.
         watchers: Asked after every turn.
+        is_stormy: Whether clients press on without a pause, and repeat at once.
     """
 
     def __init__(self, seed: int, trace: Trace) -> None:
@@ -53,6 +54,7 @@ class World:
         self.network = Network(self.scheduler, self.new_random(), trace, self.coverage)
         self.machines: dict[BrokerId, Machine] = {}
         self.watchers: list[Watcher] = []
+        self.is_stormy = False
 
     def new_random(self) -> Random:
         """A generator for one part of the world."""

@@ -28,6 +28,8 @@ from liftbridge_testkit.sim.trace import Detail
 from liftbridge_testkit.sim.world import World
 
 RETRY_NS = 50 * MILLISECOND_NS
+STORM_NS = 2 * MILLISECOND_NS
+"""Longest pause of a publisher that presses on."""
 _UNKNOWN = (OutcomeUnknownError, InternalError)
 """Refusals after which a record may be stored all the same."""
 
@@ -125,7 +127,8 @@ class Publisher:
         self.is_stopped = True
 
     def _later(self, least_ns: int = 0) -> None:
-        delay = least_ns + self._random.randrange(self.plan.think_ns + 1)
+        think_ns = STORM_NS if self._world.is_stormy else self.plan.think_ns
+        delay = least_ns + self._random.randrange(think_ns + 1)
         self._world.scheduler.after(delay, self._go)
 
     def _go(self) -> None:
@@ -291,7 +294,8 @@ class Publisher:
             return False
         self._note("repeats", writes, _text(outcome))
         self._world.coverage.count("client", "repeated run")
-        self._world.scheduler.after(RETRY_NS, self._again, place, writes, attempt + 1)
+        pause_ns = STORM_NS if self._world.is_stormy else RETRY_NS
+        self._world.scheduler.after(pause_ns, self._again, place, writes, attempt + 1)
         return True
 
     def _again(self, place: Place, writes: list[Write], attempt: int) -> None:

@@ -1,0 +1,160 @@
+"""Faults of the ways between machines."""
+
+from collections.abc import Callable, Mapping
+
+from liftbridge_broker.ports.transport import Channel
+from liftbridge_testkit.sim.breaking.parts import Breaking, Undo
+from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
+
+Ways = tuple[tuple[str, str], ...]
+
+
+def _cut(faults: Breaking, ways: Ways) -> Undo:
+    network = faults.world.network
+    for source, target in ways:
+        network.cut(source, target)
+
+    def mend() -> None:
+        for source, target in ways:
+            network.mend(source, target)
+
+    return mend
+
+
+def _ways_of(faults: Breaking, name: str) -> Ways:
+    """All ways from and to a machine."""
+    others = [other for other in faults.world.machines if other != name]
+    return (*((name, other) for other in others), *((other, name) for other in others))
+
+
+def _cut_pair(faults: Breaking) -> Undo | None:
+    pair = faults.pair()
+    if pair is None:
+        return None
+    one, other = pair
+    return _cut(faults, ((one, other), (other, one)))
+
+
+def _cut_one_way(faults: Breaking) -> Undo | None:
+    pair = faults.pair()
+    return None if pair is None else _cut(faults, (pair,))
+
+
+def _isolate(faults: Breaking) -> Undo | None:
+    pair = faults.pair()
+    return None if pair is None else _cut(faults, _ways_of(faults, pair[0]))
+
+
+def _isolate_leader(faults: Breaking) -> Undo | None:
+    machine = faults.any_leading()
+    if machine is None or len(faults.world.machines) < 2:
+        return None
+    return _cut(faults, _ways_of(faults, machine.name))
+
+
+def _split(faults: Breaking) -> Undo | None:
+    names = list(faults.world.machines)
+    if len(names) < 4:
+        return None
+    faults.random.shuffle(names)
+    at = faults.random.randrange(1, len(names))
+    ways = [(one, other) for one in names[:at] for other in names[at:]]
+    return _cut(faults, tuple(ways + [(other, one) for one, other in ways]))
+
+
+def _swizzle(faults: Breaking) -> Undo | None:
+    """Cut machines off one after the other, and let them back in another order."""
+    world, random = faults.world, faults.random
+    names = list(world.machines)
+    if len(names) < 2:
+        return None
+    chosen = random.sample(names, random.randrange(1, len(names) + 1))
+    mends: list[Undo] = []
+    is_over = [False]
+
+    def cut(name: str) -> None:
+        if not is_over[0]:
+            mends.append(_cut(faults, _ways_of(faults, name)))
+
+    def mend() -> None:
+        if mends:
+            mends.pop(random.randrange(len(mends)))()
+
+    def end() -> None:
+        is_over[0] = True
+        for count in range(len(mends)):
+            world.scheduler.after(count * 100 * MILLISECOND_NS, mend)
+
+    for count, name in enumerate(chosen):
+        world.scheduler.after(count * 100 * MILLISECOND_NS, cut, name)
+    return end
+
+
+def _slow_link(faults: Breaking) -> Undo | None:
+    pair = faults.pair()
+    if pair is None:
+        return None
+    network = faults.world.network
+    network.slow(*pair, faults.random.randrange(10 * MILLISECOND_NS, SECOND_NS))
+    return lambda: network.slow(*pair, 0)
+
+
+def _late_metadata(faults: Breaking) -> Undo | None:
+    """Let what a machine hears of the metadata be old, and nothing else."""
+    pair = faults.pair()
+    if pair is None:
+        return None
+    network, name = faults.world.network, pair[0]
+    extra_ns = faults.random.randrange(50 * MILLISECOND_NS, 900 * MILLISECOND_NS)
+    network.slow_channel(name, Channel.METADATA, extra_ns)
+    return lambda: network.slow_channel(name, Channel.METADATA, 0)
+
+
+def _nats_link(faults: Breaking) -> Undo | None:
+    name = faults.random.choice(list(faults.world.network.endpoints) or [""])
+    if not name:
+        return None
+    faults.world.network.unlink(name)
+    return lambda: faults.world.network.relink(name)
+
+
+def _flapping_link(faults: Breaking) -> Undo | None:
+    """Let one link to NATS fall and come back again and again."""
+    world, random = faults.world, faults.random
+    name = random.choice(list(world.machines))
+    is_down, is_over = [False], [False]
+
+    def flap() -> None:
+        if is_over[0]:
+            return
+        is_down[0] = not is_down[0]
+        (world.network.unlink if is_down[0] else world.network.relink)(name)
+        world.scheduler.after(random.randrange(1, 300 * MILLISECOND_NS), flap)
+
+    def end() -> None:
+        is_over[0] = True
+        if is_down[0]:
+            world.network.relink(name)
+
+    flap()
+    return end
+
+
+def _nats_outage(faults: Breaking) -> Undo | None:
+    faults.world.network.begin_outage()
+    return faults.world.network.end_outage
+
+
+LINKS: Mapping[str, Callable[[Breaking], Undo | None]] = {
+    "cut between two": _cut_pair,
+    "cut one way": _cut_one_way,
+    "one isolated": _isolate,
+    "leader isolated": _isolate_leader,
+    "split": _split,
+    "swizzle": _swizzle,
+    "slow link": _slow_link,
+    "late metadata": _late_metadata,
+    "NATS link": _nats_link,
+    "flapping link": _flapping_link,
+    "NATS outage": _nats_outage,
+}

@@ -1,0 +1,79 @@
+"""What a kind of fault is told and gives back."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from liftbridge_testkit.sim.disk import LOG_FILES
+from liftbridge_testkit.sim.machine import Machine
+from liftbridge_testkit.sim.scheduler import SECOND_NS
+from liftbridge_testkit.sim.world import World
+
+Undo = Callable[[], None]
+
+
+class Atlas(Protocol):
+    """Knows what may be lost without breaking the promise, and who matters most."""
+
+    def may_lose(self, machine: Machine) -> bool:
+        """Whether this machine may lose what it did not sync, now."""
+        ...
+
+    def may_damage(self, machine: Machine) -> bool:
+        """Whether durable bytes of this machine may be spoiled or wiped, now."""
+        ...
+
+    def leading(self) -> list[Machine]:
+        """Machines that lead something, the group or a partition, as they believe."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultPlan:
+    """Which faults a run has.
+
+    Attributes:
+        kinds: Names of kinds, of `KINDS`.
+        pace_ns: Longest time between two faults.
+        duration_ns: Longest time a fault lasts.
+        restart_ns: Longest time until an ended process is started again.
+        down_max: Machines that may be without a process, or paused, at a time.
+        rot_files: Files that rot; the process is started anew after it.
+    """
+
+    kinds: tuple[str, ...]
+    pace_ns: int = SECOND_NS
+    duration_ns: int = 3 * SECOND_NS
+    restart_ns: int = 2 * SECOND_NS
+    down_max: int = 1
+    rot_files: str = LOG_FILES
+
+
+class Breaking(Protocol):
+    """What a kind asks of those who let it happen."""
+
+    world: World
+    plan: FaultPlan
+    atlas: Atlas
+    random: Random
+
+    def any_running(self) -> Machine | None:
+        """A machine whose process runs and is not paused, if so many may be down."""
+        ...
+
+    def any_leading(self) -> Machine | None:
+        """One of those that leads something; `None` when none may go down."""
+        ...
+
+    def any_machine(self) -> Machine:
+        """Any machine, running or not."""
+        ...
+
+    def pair(self) -> tuple[str, str] | None:
+        """Two machines, when there are as many."""
+        ...
+
+
+def nothing() -> None:
+    """The fault happened at once and has no end."""

@@ -1,0 +1,112 @@
+"""What a cluster may lose without breaking its promise (replication.md 1.2), kept like an atlas.
+
+A record acknowledged with policy ALL survives as long as fewer replicas than its minimum in sync
+lose what they had not synced, or their disk, before all replicas are in sync again. What rots
+unnoticed counts until it is out of use. The disk of a voter may go when every other one is well.
+"""
+
+from dataclasses import dataclass, field
+from typing import cast
+
+from liftbridge_broker.controller.state import ClusterState, effective_min_isr
+from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.node.roles import Role
+from liftbridge_testkit.sim.broker import ClusterBroker
+from liftbridge_testkit.sim.machine import Machine
+from liftbridge_testkit.sim.world import Watcher, World
+
+
+def broker_on(machine: Machine) -> ClusterBroker | None:
+    """The broker on a machine, when its node is made."""
+    program = machine.program
+    if program is None:
+        return None
+    broker = cast("ClusterBroker", program)
+    return broker if broker.is_open else None
+
+
+def state_on(machine: Machine) -> ClusterState | None:
+    """Its metadata."""
+    broker = broker_on(machine)
+    return None if broker is None else broker.node.state
+
+
+@dataclass(slots=True)
+class ClusterAtlas(Watcher):
+    """Counts lossy failures since all replicas were in sync; implements `Atlas`.
+
+    Attributes:
+        lossy: Machines that lost something and may not be whole again.
+    """
+
+    world: World
+    lossy: dict[BrokerId, None] = field(default_factory=dict)
+
+    def may_lose(self, machine: Machine) -> bool:
+        """Whether one more lossy failure is within the promise of every partition."""
+        state = self._newest()
+        if state is None or not state.streams:
+            return not self._damaged(machine)
+        if self._is_whole(state):
+            self.lossy = dict.fromkeys(one.name for one in self._damaged(None))
+        least = min(effective_min_isr(stream, one) for stream, one in state.partitions())
+        if len({*self.lossy, machine.name}) > least - 1:
+            return False
+        self.lossy[machine.name] = None
+        return True
+
+    def may_damage(self, machine: Machine) -> bool:
+        """Whether its replicas may go, and its vote: then everyone else must be well."""
+        return self._is_group_well_without(machine) and self.may_lose(machine)
+
+    def leading(self) -> list[Machine]:
+        """Machines that lead the metadata group or a partition, as they believe."""
+        return [
+            machine
+            for machine in self.world.machines.values()
+            if (broker := broker_on(machine)) is not None
+            and (
+                broker.consensus.is_leader
+                or any(one.role is Role.LEADER for one in broker.node.partitions.values())
+            )
+        ]
+
+    def _damaged(self, but: Machine | None) -> list[Machine]:
+        """Machines with damage that is still in use, except one."""
+        machines = self.world.machines.values()
+        return [one for one in machines if one is not but and one.files.is_damaged]
+
+    def _newest(self) -> ClusterState | None:
+        states = [state_on(machine) for machine in self.world.machines.values()]
+        known = [state for state in states if state is not None]
+        return max(known, key=lambda state: state.applied_index, default=None)
+
+    def _is_whole(self, state: ClusterState) -> bool:
+        """Whether every replica of every partition is in sync, in its present session."""
+        if any(
+            (own := broker_on(machine)) is None or not own.is_ready
+            for machine in self.world.machines.values()
+        ):
+            return False
+        return all(set(one.isr) == set(one.replicas) for _, one in state.partitions())
+
+    def _is_group_well_without(self, machine: Machine) -> bool:
+        """Whether every other machine runs, votes with its present disk, and has caught up."""
+        brokers = [broker_on(one) for one in self.world.machines.values()]
+        leading = [one for one in brokers if one is not None and one.consensus.is_leader]
+        leader = max(leading, key=lambda one: one.consensus.term, default=None)
+        if leader is None or len(leader.consensus.voters) < 3:
+            return False
+        core = leader.consensus.core
+        if not core.is_configuration_committed or leader.consensus.learners:
+            return False
+        for other in self.world.machines.values():
+            if other is machine:
+                continue
+            broker = broker_on(other)
+            if broker is None or not broker.is_ready or other.is_paused:
+                return False
+            match = leader.consensus.match(broker.me)
+            if broker.me not in leader.consensus.voters or match is None or match < core.commit:
+                return False
+        return True
