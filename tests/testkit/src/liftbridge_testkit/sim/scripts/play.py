@@ -6,7 +6,7 @@ from random import Random
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.sim.network import Verdict
-from liftbridge_testkit.sim.scripts import looking, operating, publishing
+from liftbridge_testkit.sim.scripts import logs, looking, operating, publishing
 from liftbridge_testkit.sim.scripts.script import ScriptError, run
 from liftbridge_testkit.sim.scripts.stage import Rule, Stage, duration_ns, split_options
 
@@ -34,11 +34,15 @@ def _kill(stage: Stage, words: Sequence[str]) -> list[str]:
 
 
 def _crash(stage: Stage, words: Sequence[str]) -> list[str]:
-    """`crash A... lose=all|some`: cut the power of these machines at once."""
+    """`crash A... lose=all|some [at=N]`: cut their power now, or at their N-th write from now."""
     names, options = split_options(words)
     keep = Random(1) if options.get("lose", "all") == "some" else None
     for name in names:
-        stage.machine(name).crash(keep)
+        machine = stage.machine(name)
+        if "at" in options:
+            machine.crash_within(int(options["at"]), keep)
+        else:
+            machine.crash(keep)
     return []
 
 
@@ -220,8 +224,10 @@ VERBS: dict[str, Verb] = {
     "expect": looking.expect,
     "until": looking.until,
     **operating.VERBS,
+    **logs.VERBS,
 }
 looking.QUESTIONS.update(operating.QUESTIONS)
+looking.QUESTIONS.update(logs.QUESTIONS)
 
 
 def play(text: str, *, rewrite: bool = False) -> str:

@@ -106,7 +106,7 @@ def settle_on(stage: Stage, name: str, target: tuple[BrokerId, ...]) -> None:
 
 
 def publish(stage: Stage, words: Sequence[str]) -> list[str]:
-    """`publish s v1 [all|leader|none] [at=A] [key=] [expect=N] [later]`: a message, its outcome."""
+    """`publish s v1 [all|leader|none] [at=] [key=] [size=] [expect=N] [later]`: and its outcome."""
     plain, options = split_options(words)
     place, name = plain[:2]
     policy = next((POLICIES[word] for word in plain[2:] if word in POLICIES), POLICY_ALL)
@@ -122,6 +122,7 @@ def publish(stage: Stage, words: Sequence[str]) -> list[str]:
         state.partition_id,
         now,
         policy=policy,
+        size=int(options.get("size", "64")),
         key=options.get("key", "").encode(),
         expected_offset=expected,
     )

@@ -54,9 +54,15 @@ def split_options(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 @dataclass(slots=True)
 class Epochs(Watcher):
-    """Names leader epochs by the order in which they were elected."""
+    """Names leader epochs by the order in which they were elected.
+
+    Attributes:
+        known: Those of each partition, the first one named e1.
+        before: Where a script gave epochs of its own: the last one elected that has no name.
+    """
 
     known: dict[PartitionId, list[int]] = field(default_factory=dict)
+    before: dict[PartitionId, int] = field(default_factory=dict)
 
     def on_turn(self, machine: Machine) -> None:
         """Note new ones."""
@@ -64,7 +70,8 @@ class Epochs(Watcher):
         if state is not None:
             for _, partition in state.partitions():
                 epochs = self.known.setdefault(partition.partition_id, [])
-                if not epochs or partition.leader_epoch > epochs[-1]:
+                last = max(self.before.get(partition.partition_id, 0), *epochs[-1:], 0)
+                if partition.leader_epoch > last:
                     epochs.append(partition.leader_epoch)
 
     def name(self, partition: PartitionId, epoch: int | None) -> str:
@@ -134,6 +141,9 @@ class Stage:
         senders: Idempotent publishers, by the names the script gave them.
         loads: Publishers that go on by themselves, likewise.
         positions: What readers get next, by reader and partition.
+        fetching: Messages of the data plane so far: source, target and payload.
+        fetching_seen: How many of them `answers` has looked at, by way and partition.
+        settings: What all brokers are told.
     """
 
     world: World = field(init=False)
@@ -145,9 +155,11 @@ class Stage:
     senders: dict[str, Sender] = field(default_factory=dict)
     loads: dict[str, Publisher] = field(default_factory=dict)
     positions: dict[tuple[str, PartitionId], int] = field(default_factory=dict)
+    fetching: list[tuple[str, str, bytes]] = field(default_factory=list)
+    fetching_seen: dict[tuple[str, PartitionId], int] = field(default_factory=dict)
+    settings: ClusterSettings = field(init=False)
     rules: list[Rule] = field(default_factory=list)
     told: dict[tuple[str, str], int] = field(default_factory=dict)
-    _settings: ClusterSettings = field(init=False)
 
     def __post_init__(self) -> None:
         self.world = World(SEED, Trace())
@@ -225,11 +237,11 @@ class Stage:
     def cluster(self, words: Sequence[str]) -> None:
         """`cluster A B C [later=D,E]`: brokers that found a cluster, and others not started."""
         names, options = split_options(words)
-        self._settings = ClusterSettings(peers=tuple(BrokerId(name) for name in names))
+        self.settings = ClusterSettings(peers=tuple(BrokerId(name) for name in names))
         later = options.get("later", "").split(",") if "later" in options else []
         for name in (*names, *later):
             machine = self.world.add_machine(
-                name, lambda ports: ClusterBroker(ports, self._settings)
+                name, lambda ports: ClusterBroker(ports, self.settings)
             )
             machine.clock.drift_ppm = machine.clock.wall_skew_ns = 0
             speed = machine.files.speed
@@ -262,7 +274,8 @@ class Stage:
         return [(text, other) for other in others] + [(other, text) for other in others]
 
     def _filter(self, source: str, target: str, channel: Channel, payload: bytes) -> Verdict:
-        del channel
+        if channel is Channel.DATA:
+            self.fetching.append((source, target, payload))
         if not self.rules:
             return Verdict.PASS
         kind = kind_of(payload)
