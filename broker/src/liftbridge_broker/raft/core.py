@@ -250,7 +250,7 @@ class RaftCore:
     def step(self, message: Message, now: int) -> None:
         """Take a message from another peer."""
         self._pass_time(now)
-        if message.target != self.me or message.sender == self.me:
+        if message.target != self.me or message.sender == self.me:  # guard R.identity
             drop: Drop | None = Drop.WRONG_TARGET
         elif not 0 < message.term <= TERM_MAX:
             drop = Drop.BAD_TERM
@@ -347,7 +347,7 @@ class RaftCore:
 
     def _beat(self, leading: Leader, now: int) -> None:
         """Step down when no quorum answers any more, else show that this leader lives."""
-        if not leading.is_quorum_heard(now):
+        if not leading.is_quorum_heard(now):  # guard R.check_quorum
             self._become_follower(self.term, None)
             return
         leading.beat(now)
@@ -392,7 +392,7 @@ class RaftCore:
         for voter in log.membership.latest.voters:
             if voter != self.me:
                 request = Vote(self.me, voter, self.term, last_index, last_term, is_transfer)
-                self._outbox.send(request, is_durable=False)
+                self._outbox.send(request, is_durable=False)  # guard R.request_durable
 
     def _count_votes(self) -> None:
         """Go on when a majority of the voters in force said yes, give up when it said no."""
@@ -403,7 +403,7 @@ class RaftCore:
             self._become_follower(self.term, None)
         elif self.role is Role.PRE_CANDIDATE:
             self._campaign(is_transfer=False)
-        elif self._ballot.is_durable:
+        elif self._ballot.is_durable:  # guard R.own_vote_durable
             self._become_leader()
 
     def _become_leader(self) -> None:
@@ -425,7 +425,7 @@ class RaftCore:
     def _after_commit(self) -> None:
         """A leader whose removal is committed has nothing left to do (Diss. 4.2.2)."""
         leading = self._leading
-        if leading is not None and leading.is_removed:
+        if leading is not None and leading.is_removed:  # guard R.removed_leader
             leading.say_goodbye(self._timers.now)
             self._become_follower(self.term, None)
 
@@ -440,9 +440,9 @@ class RaftCore:
     def _on_pre_vote(self, message: PreVote) -> Drop | None:
         if not self.is_member:
             return Drop.NOT_A_MEMBER
-        if self._is_in_lease():
+        if self._is_in_lease():  # guard R.prevote_lease
             return Drop.IN_LEASE
-        is_granted = message.term > self.term and self._log.is_up_to_date(
+        is_granted = message.term > self.term and self._log.is_up_to_date(  # guard R.prevote_log
             message.last_index, message.last_term
         )
         # A yes promises nothing; a no tells a term, which must be durable.
@@ -454,23 +454,23 @@ class RaftCore:
         return None
 
     def _on_vote(self, message: Vote) -> Drop | None:
-        if not self.is_member:
+        if not self.is_member:  # guard R.removed_vote
             return Drop.NOT_A_MEMBER
-        if not message.is_transfer and self._is_in_lease():
+        if not message.is_transfer and self._is_in_lease():  # guard R.vote_lease
             return Drop.IN_LEASE
         if message.term > self.term:
             self._become_follower(message.term, None)
         vote = self._ballot.vote
-        is_open = vote == message.sender or (vote is None and self.leader is None)
+        is_open = vote == message.sender or (vote is None and self.leader is None)  # guard R.vote
         is_granted = (
             message.term == self.term
             and is_open
-            and self._log.is_up_to_date(message.last_index, message.last_term)
+            and self._log.is_up_to_date(message.last_index, message.last_term)  # guard R.vote_log
         )
         if is_granted:
             self._ballot.cast(message.sender)
             self._timers.restart_election()
-            is_durable = self._ballot.is_durable
+            is_durable = self._ballot.is_durable  # guard R.vote_durable
         else:
             is_durable = self._ballot.is_term_durable
         reply = VoteReply(self.me, message.sender, self.term, is_granted)
@@ -502,7 +502,7 @@ class RaftCore:
 
     def _on_timeout_now(self, message: TimeoutNow) -> Drop | None:
         """Hold an election at once, without asking first: the leader wants it (Diss. 3.10)."""
-        if message.term != self.term or message.sender != self.leader:
+        if message.term != self.term or message.sender != self.leader:  # guard R.transfer_asked
             return Drop.STALE_TERM if message.term < self.term else Drop.SECOND_LEADER
         log = self._log
         if log.pending_snapshot is not None or self.me not in log.membership.latest.voters:
@@ -517,13 +517,13 @@ class RaftCore:
         if message.term < self.term:
             # Its term never rises by elections refused in a lease, so this peer must tell it:
             # else the two would ignore each other for ever (etcd/raft, `checkQuorum`).
-            self._outbox.send(
+            self._outbox.send(  # guard R.tell_newer
                 AppendReply(self.me, message.sender, self.term, is_success=False, log_index=0),
                 is_durable=self._ballot.is_term_durable,
             )
             return Drop.STALE_TERM
         if message.term == self.term and self.leader not in (None, message.sender):
-            return Drop.SECOND_LEADER
+            return Drop.SECOND_LEADER  # guard R.second_leader
         if message.term > self.term or self.leader is None:
             self._become_follower(message.term, message.sender)
         self._timers.on_leader_heard()
@@ -550,12 +550,12 @@ class RaftCore:
         """Drop answers of strangers and of older terms; a newer term ends this peer's role."""
         if not self._is_known(message.sender):
             is_departing = self._leading is not None and message.sender in self._leading.progress
-            if not is_departing or message.term > self.term:
+            if not is_departing or message.term > self.term:  # guard R.stranger
                 return Drop.NOT_A_MEMBER
         if message.term > self.term:
-            self._become_follower(message.term, None)
+            self._become_follower(message.term, None)  # guard R.newer_term
             return Drop.NOT_LEADER
-        return Drop.STALE_TERM if message.term < self.term else None
+        return Drop.STALE_TERM if message.term < self.term else None  # guard R.stale_term
 
     def _on_to_leader(self, message: ToLeader) -> Drop | None:
         drop = self._check_reply_term(message)

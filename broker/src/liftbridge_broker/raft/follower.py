@@ -55,23 +55,23 @@ class Follower:
         if prev <= log.commit:
             if prev_term is not None and prev_term != message.prev_term:
                 return Drop.BELOW_COMMIT
-        elif prev_term != message.prev_term:
+        elif prev_term != message.prev_term:  # guard R.prev_entry
             self._reject(message, is_term_durable=is_term_durable)
             return None
         entries = message.entries
-        start = self._first_new(entries)
+        start = self._first_new(entries)  # guard R.first_difference
         if start < len(entries):
-            if entries[start].entry_index <= log.commit:
+            if entries[start].entry_index <= log.commit:  # guard R.below_commit
                 return Drop.BELOW_COMMIT
             log.append(entries[start:] if start else entries)
         verified = prev + len(entries)
         if message.commit > log.commit:
-            log.commit_to(max(min(message.commit, verified), log.commit))
+            log.commit_to(max(min(message.commit, verified), log.commit))  # guard R.append_commit
         # What is committed is equal at every leader to come (Raft 5.4), so it matches as well.
         match = max(verified, log.commit)
         self._outbox.send(
             AppendReply(self._me, message.sender, message.term, is_success=True, log_index=match),
-            is_durable=is_term_durable and log.is_durable(match),
+            is_durable=is_term_durable and log.is_durable(match),  # guard R.ack_durable
         )
         return None
 
@@ -121,7 +121,7 @@ class Follower:
         meta = message.snapshot
         if not receiver.is_sensible(message):
             return Drop.BAD_SNAPSHOT
-        if log.term_at(meta.last_index) == meta.term:
+        if log.term_at(meta.last_index) == meta.term:  # guard R.snapshot_held
             log.commit_to(meta.last_index)  # all of it is here: the log stays (Raft 7)
         drop = None
         if meta.last_index > log.commit:
@@ -134,11 +134,12 @@ class Follower:
                 log.restore(receiver.take_whole())
         is_done = meta.last_index <= log.commit
         position = meta.size_bytes if is_done else receiver.position
+        is_kept = not is_done or log.is_durable(meta.last_index)
         self._outbox.send(
             InstallChunkReply(
                 self._me, message.sender, message.term, meta.last_index, position, is_done
             ),
-            is_durable=is_term_durable and (not is_done or log.is_durable(meta.last_index)),
+            is_durable=is_term_durable and is_kept,  # guard R.snapshot_durable
         )
         return drop
 

@@ -122,11 +122,11 @@ class Leader:
             raise RaftTooLargeError(
                 f"{len(data)} bytes; an entry holds {self._options.entry_bytes_max}"
             )
-        if self.transferee is not None:
+        if self.transferee is not None:  # guard R.transfer_propose
             raise RaftBusyError(f"leadership is being handed to {self.transferee.broker}")
         size = len(data) + ENTRY_OVERHEAD_BYTES
         if self._uncommitted and self.uncommitted_bytes + size > (
-            self._options.uncommitted_bytes_max
+            self._options.uncommitted_bytes_max  # guard R.uncommitted
         ):
             raise RaftBusyError(f"{self.uncommitted_bytes} bytes of proposals are not committed")
         return self._append(EntryKind.COMMAND, data)
@@ -153,15 +153,15 @@ class Leader:
         latest = log.membership.latest
         if self.transferee is not None:
             raise ConfigChangeRefusedError(f"leadership goes to {self.transferee.broker}")
-        if log.commit < self.first_own_index:
+        if log.commit < self.first_own_index:  # guard R.change_own_term
             raise ConfigChangeRefusedError("the leader has not committed an entry of its term yet")
-        if log.commit < log.membership.latest_index:
+        if log.commit < log.membership.latest_index:  # guard R.one_change
             raise ConfigChangeRefusedError("the change before this one is not committed yet")
         wanted = configuration.changed(latest, change)
         self._check_bounds(wanted)
         if isinstance(change, Promote):
-            self._check_caught_up(change.peer, now)
-        if not self._is_quorum_heard(wanted, now):
+            self._check_caught_up(change.peer, now)  # guard R.caught_up
+        if not self._is_quorum_heard(wanted, now):  # guard R.living_quorum
             raise ConfigChangeRefusedError("no quorum of the voters after the change is alive")
         index = self._append(EntryKind.CONFIG, configuration.encode(wanted))
         self._follow_members(index, now)
@@ -209,11 +209,11 @@ class Leader:
         """
         log, progress = self._log, self.progress
         index = reached_by_majority(
-            log.durable if voter == self._me else progress[voter].match
+            log.durable if voter == self._me else progress[voter].match  # guard R.leader_durable
             for voter in log.membership.latest.voters
         )
         was_known = log.commit >= self.first_own_index
-        if index < self.first_own_index or not log.commit_to(index):
+        if index < self.first_own_index or not log.commit_to(index):  # guard R.own_term
             return False
         uncommitted = self._uncommitted
         while uncommitted and uncommitted[0][0] <= index:
@@ -284,7 +284,7 @@ class Leader:
 
     def _send_heartbeat(self, peer: Peer, progress: Progress) -> None:
         # No higher than its match: behind it the follower may hold another leader's entries.
-        commit = min(progress.match, self._log.commit)
+        commit = min(progress.match, self._log.commit)  # guard R.heartbeat_commit
         self._outbox.send(Heartbeat(self._me, peer, self.term, commit, self._reads.context))
 
     def beat(self, now: int) -> None:
@@ -301,7 +301,7 @@ class Leader:
                 min(progress.match, self._log.commit) >= departure[0] or now >= departure[1]
             ):
                 del self.progress[peer], self._departing[peer]
-        if self.transferee is not None and now >= self._transfer_deadline:
+        if self.transferee is not None and now >= self._transfer_deadline:  # guard R.transfer_ends
             self.transferee = None
 
     def _begin_snapshot(self, peer: Peer, progress: Progress, now: int) -> None:
@@ -364,7 +364,7 @@ class Leader:
         progress.is_probe_sent = False
         if progress.state is ProgressState.REPLICATE and progress.match < self._log.last_index:
             if progress.match == progress.match_at_beat:
-                self._ask_again(message.sender, progress)
+                self._ask_again(message.sender, progress)  # guard R.ask_again
             progress.match_at_beat = progress.match
         if message.read_context > self._reads.context:
             return Drop.MALFORMED
@@ -382,7 +382,7 @@ class Leader:
         prev = progress.next_index - 1
         prev_term = self._log.term_at(prev)
         if prev_term is None:
-            progress.probe()  # compacted meanwhile: probing leads to a snapshot
+            progress.probe()  # compacted meanwhile: probing leads to a snapshot  # guard R.compact
             return
         commit = self._log.commit
         self._outbox.send(Append(self._me, peer, self.term, prev, prev_term, (), commit))
@@ -427,13 +427,13 @@ class Leader:
 
     def _known_commit(self) -> int | None:
         commit = self._log.commit
-        return commit if commit >= self.first_own_index else None
+        return commit if commit >= self.first_own_index else None  # guard R.read_own_term
 
     def _confirm_reads(self) -> None:
         """Answer the reads whose round a quorum of voters has answered."""
         newest, progress = self._reads.context, self.progress
         context = reached_by_majority(
-            newest if voter == self._me else progress[voter].read_context
+            newest if voter == self._me else progress[voter].read_context  # guard R.read_quorum
             for voter in self._log.membership.latest.voters
         )
         for read in self._reads.confirm(context):

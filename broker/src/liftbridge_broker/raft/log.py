@@ -181,8 +181,8 @@ class Log:
             self.tail_bytes -= sum(len(entry.data) for entry in gone)
         self.last_index = first - 1
         self.handed = min(self.handed, self.last_index)
-        self.durable = min(self.durable, self.last_index)
-        self.membership.truncate(first)
+        self.durable = min(self.durable, self.last_index)  # guard R.truncated_durable
+        self.membership.truncate(first)  # guard R.change_undone
 
     def commit_to(self, index: int) -> bool:
         """Everything up to `index`, which is here, is committed; never goes back."""
@@ -249,7 +249,7 @@ class Log:
 
     def take_committed(self, bytes_max: int) -> tuple[Entry, ...]:
         """Next entries that are committed and durable here."""
-        high = min(self.commit, self.durable)
+        high = min(self.commit, self.durable)  # guard R.told_durable
         if self.told >= high:
             return ()
         entries = self.entries(self.told + 1, high + 1, bytes_max, high - self.told)

@@ -77,7 +77,7 @@ class Progress:
         """Whether no append may be sent now."""
         if self.state is ProgressState.REPLICATE:
             return (
-                len(self._inflight) >= self._options.inflight_messages_max
+                len(self._inflight) >= self._options.inflight_messages_max  # guard R.inflight
                 or self._inflight_bytes >= self._options.inflight_bytes_max
             )
         return self.state is ProgressState.SNAPSHOT or self.is_probe_sent

@@ -159,7 +159,7 @@ class LocalReads:
         """Reads to be served when everything up to `told` is applied, and the failed ones."""
         if not self._final and not self.failed:
             return (), ()
-        served = tuple(read for read in self._final if read.read_index <= told)
+        served = tuple(read for read in self._final if read.read_index <= told)  # guard R.applied
         if served:
             self._final = [read for read in self._final if read.read_index > told]
         failed = tuple(self.failed)

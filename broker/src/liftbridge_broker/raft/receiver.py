@@ -68,7 +68,7 @@ class SnapshotReceiver:
         meta = chunk.snapshot
         if meta != self.meta:
             is_older = self.meta is not None and meta.last_index < self.meta.last_index
-            if is_older and chunk.term == self._term:
+            if is_older and chunk.term == self._term:  # guard R.snapshot_older
                 # A late chunk: a leader goes on to newer snapshots only. Another leader may well
                 # have an older one.
                 return Taken.REFUSED
@@ -81,7 +81,7 @@ class SnapshotReceiver:
             self.position += len(chunk.data)
         if self.position < meta.size_bytes:
             return Taken.PARTIAL
-        if self._hash.digest() != meta.sha256:
+        if self._hash.digest() != meta.sha256:  # guard R.snapshot_digest
             self._restart()
             return Taken.DAMAGED
         return Taken.WHOLE

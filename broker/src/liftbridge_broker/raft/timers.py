@@ -46,7 +46,7 @@ class Timers:
         if gap <= 0:
             return False
         self.now = now
-        return gap > self._options.election_ns // 2
+        return gap > self._options.election_ns // 2  # guard R.stall
 
     def restart_election(self) -> None:
         """Wait a full, random election timeout from now on (Raft 5.2)."""

@@ -1,0 +1,106 @@
+"""What removing guards has shown, in `tests/guards/results.json`: runs go on where others ended.
+
+A result counts as long as the entry of its guard and the version of the code are the same.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from liftbridge_testkit.guards.listing import CODE, LISTS, Guard
+from liftbridge_testkit.repository import ROOT
+
+PATH: Final = LISTS / "results.json"
+SIMULATOR: Final = ROOT / "tests/testkit/src/liftbridge_testkit/sim"
+
+
+@dataclass(slots=True)
+class Search:
+    """Seeds that were run without some guards.
+
+    Attributes:
+        world: Kind of world.
+        limit: All seeds below it were looked at.
+        reached: How many of them meet a removed guard; the others live alike without it.
+        seed: The first that fails; `None` when none does.
+        events: Events in all that were run.
+        failure: By what that seed fails.
+    """
+
+    world: str = ""
+    limit: int = 0
+    reached: int = 0
+    seed: int | None = None
+    events: int = 0
+    failure: str = ""
+
+    @property
+    def needed(self) -> int:
+        """How many seeds it took, from the first on; 0 when none was enough."""
+        return 0 if self.seed is None else self.seed + 1
+
+
+@dataclass(slots=True)
+class Result:
+    """Of one guard.
+
+    Attributes:
+        entry: Digest of its entry.
+        version: Of the code.
+        scenario: By what its scenario fails without it; empty when it passes.
+        seeds: Of class S: seeds without it.
+        pair: Of class D with partners: seeds without it and them.
+    """
+
+    entry: str
+    version: str
+    scenario: str = ""
+    seeds: Search = field(default_factory=Search)
+    pair: Search = field(default_factory=Search)
+
+
+def version_of_code() -> str:
+    """Digest of the broker and the simulator."""
+    digest = sha256()
+    for folder in (CODE, SIMULATOR):
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+class Results:
+    """The results by guard, kept in a file."""
+
+    def __init__(self, path: Path, version: str) -> None:
+        self._path = path
+        self._version = version
+        self._by_guard: dict[str, Result] = {}
+        if path.exists():
+            for name, found in json.loads(path.read_text(encoding="utf-8")).items():
+                self._by_guard[name] = _read(found)
+
+    def of(self, guard: Guard) -> Result:
+        """The result to go on with; a new one when the guard or the code is another."""
+        known = self._by_guard.get(guard.name)
+        if known is None or (known.entry, known.version) != (guard.digest, self._version):
+            known = self._by_guard[guard.name] = Result(guard.digest, self._version)
+        return known
+
+    def known(self, guard: Guard) -> Result | None:
+        """What is written about a guard as it is listed, of any version of the code."""
+        known = self._by_guard.get(guard.name)
+        return known if known is not None and known.entry == guard.digest else None
+
+    def save(self, guards: Mapping[str, Guard]) -> None:
+        """Write what is known of the guards that are listed, in their order."""
+        found = {name: asdict(self._by_guard[name]) for name in guards if name in self._by_guard}
+        text = json.dumps(found, indent=1) + "\n"
+        self._path.write_text(text, encoding="utf-8")
+
+
+def _read(found: dict[str, Any]) -> Result:
+    seeds, pair = Search(**found.pop("seeds")), Search(**found.pop("pair"))
+    return Result(**found, seeds=seeds, pair=pair)
