@@ -55,6 +55,14 @@ class Group:
     voters: list[Peer] = field(default_factory=list)
     learners: list[Peer] = field(default_factory=list)
     is_refusing: bool = False
+    is_full: bool = False
+    asked: list[str] = field(default_factory=list)
+
+    def match(self, one):
+        return {"b": 7, "c": 9}.get(one.broker)
+
+    def transfer(self, broker):
+        self.asked.append(broker)
 
     def _check(self):
         if self.is_refusing:
@@ -470,6 +478,19 @@ def test_refused_change_of_the_group_is_tried_again(world):
     world.group.is_refusing = False
     world.advance(1_500, "b", "c")
     assert world.group.learners == []
+
+
+def test_controller_with_a_full_disk_hands_over_now_and_then(world):
+    world.group.voters = [peer("a"), peer("b"), peer("c")]
+    world.lead()
+    world.beat("a", "b", "c")
+    world.advance(2_000, "b", "c")
+    assert world.group.asked == []
+    world.group.is_full = True
+    world.advance(2_000, "b", "c")
+    assert world.group.asked == ["c"]
+    world.advance(30_000, "b", "c")
+    assert world.group.asked == ["c", "c"]
 
 
 def test_leaderships_go_back_to_the_first_replica():

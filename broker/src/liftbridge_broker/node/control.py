@@ -9,7 +9,7 @@ happens is decided where the command is applied (rule R0).
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from liftbridge_broker.controller.balance import drain_moves, preferred_elections
 from liftbridge_broker.controller.commands import BrokerLoad, ChangeLeader, Command
@@ -42,6 +42,9 @@ from liftbridge_broker.wire.peer_bodies import (
 UPKEEP_NS: Final = 1_000 * MILLISECOND_NS
 BALANCE_NS: Final = 300_000 * MILLISECOND_NS
 BALANCE_PARTITIONS_MAX: Final = 100
+HAND_OVER_NS: Final = 30_000 * MILLISECOND_NS
+"""Time between two attempts to be rid of the duties: the disks of all may be full."""
+
 MOVES_MAX: Final = 10
 VOTERS_MAX: Final = 5
 HASHES_MAX: Final = 4_096
@@ -67,6 +70,9 @@ class ControlOptions:
     balance_partitions_max: int = BALANCE_PARTITIONS_MAX
     moves_max: int = MOVES_MAX
     voters_max: int = VOTERS_MAX
+
+
+Subject = TypeVar("Subject")
 
 
 class Speaker(Protocol):
@@ -138,6 +144,7 @@ class ControlPlane:
         self._hashes: OrderedDict[MetadataIndex, int] = OrderedDict()
         self._upkeep_at = Instant(0)
         self._balance_at = Instant(0)
+        self._hand_over_at = Instant(0)
 
     @property
     def is_leader(self) -> bool:
@@ -214,6 +221,7 @@ class ControlPlane:
             self._propose(recovery, now)
         if now >= self._upkeep_at:
             self._upkeep_at = Instant(now + UPKEEP_NS)
+            self._hand_over(now)
             self._keep_members()
             self._drain(now)
         if self._options.balance_ns and now >= self._balance_at:
@@ -331,6 +339,22 @@ class ControlPlane:
             return
         self._try(self._consensus.add_learner, peer)
 
+    def _hand_over(self, now: Instant) -> None:
+        """Without room for commands nothing can be decided here: let another voter do it."""
+        if not self._consensus.is_full or now < self._hand_over_at:
+            return
+        self._hand_over_at = Instant(now + HAND_OVER_NS)
+        brokers = self._host.state.brokers
+        living = [
+            (self._consensus.match(peer) or 0, BrokerId(peer.broker))
+            for peer in self._consensus.voters
+            if peer != self._consensus.leader
+            and (known := brokers.get(BrokerId(peer.broker)))
+            and known.can_lead
+        ]
+        if living:
+            self._try(self._consensus.transfer, max(living)[1])
+
     def _keep_members(self) -> None:
         """Bring members and votes in line with the brokers, one change at a time."""
         members = (*self._consensus.voters, *self._consensus.learners)
@@ -371,7 +395,7 @@ class ControlPlane:
         self._host.propose(command, now, _ignore_outcome)
 
     @staticmethod
-    def _try(change: Callable[[Peer], None], peer: Peer) -> None:
+    def _try(change: Callable[[Subject], None], peer: Subject) -> None:
         """Ask for a change of the group; one that is not allowed now is asked for again later."""
         try:
             change(peer)

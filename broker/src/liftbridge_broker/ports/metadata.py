@@ -138,6 +138,11 @@ class MetadataConsensus(Protocol):
         ...
 
     @property
+    def is_full(self) -> bool:
+        """Whether only essential commands are taken because the disk is full."""
+        ...
+
+    @property
     def term(self) -> int:
         """Latest term seen."""
         ...
