@@ -13,6 +13,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FrameType
 from typing import Any, TextIO
 
@@ -110,9 +111,13 @@ def run_seed(world: str, seed: int) -> tuple[str, int]:
 def tasks(order: dict[str, Any]) -> Iterator[tuple[dict[str, Any], Callable[[], tuple[str, int]]]]:
     """What to do, each with what names it in the answer."""
     for scenario in order.get("scenarios", ()):
-        yield {"scenario": scenario}, lambda name=scenario: (play_scenario(name), 0)  # type: ignore[misc]
+        yield {"scenario": scenario}, partial(_scenario_alone, scenario)
     for seed in order.get("seeds", ()):
-        yield {"seed": seed}, lambda number=seed: run_seed(order["world"], number)  # type: ignore[misc]
+        yield {"seed": seed}, partial(run_seed, order["world"], seed)
+
+
+def _scenario_alone(scenario: str) -> tuple[str, int]:
+    return play_scenario(scenario), 0
 
 
 def prepare(order: dict[str, Any], guards: dict[str, Guard], reached: set[str]) -> list[str]:

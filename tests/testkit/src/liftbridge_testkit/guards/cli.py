@@ -47,7 +47,8 @@ class Runner:
 
     def run(self) -> int:
         """Scenarios, then seeds in rounds; the exit code."""
-        self._each(self.guards, self._scenario)
+        if not self._options.seeds_only:
+            self._each(self.guards, self._scenario)
         limit = min(FIRST_SEEDS, self._options.seeds)
         while limit:
             due = [guard for guard in self.guards if self._is_open(guard)]
@@ -126,6 +127,8 @@ class Runner:
     def _report(self) -> int:
         results = {guard: self._results.of(guard) for guard in self.guards}
         missed = [guard.name for guard, result in results.items() if not result.scenario]
+        if self._options.seeds_only:
+            missed.clear()
         unseen = [guard.name for guard in self.guards if self._is_open(guard)]
         if self._options.output == "json":
             said = {"missed": missed, "open": unseen if self._options.seeds else []}
@@ -156,6 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("guards", nargs="*", help="parts of names; all when there is none")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="at most; 0: scenarios only")
+    parser.add_argument("--seeds-only", action="store_true", help="leave the scenarios out")
     parser.add_argument("--seconds", type=float, default=GUARD_SECONDS, help="a round of a guard")
     parser.add_argument("--minutes", type=float, default=1e6, help="begin nothing afterwards")
     parser.add_argument("--workers", type=int, default=1, help="processes")

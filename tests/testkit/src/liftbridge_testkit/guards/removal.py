@@ -36,9 +36,8 @@ def instrumented(source: str, guards: Iterable[Guard]) -> tuple[str, list[Guard]
     """
     dumb: list[Guard] = []
     for guard in guards:
-        told = _telling(guard)
         try:
-            changed = _changed(source, [guard], lambda _, told=told: told)  # type: ignore[misc]
+            changed = _changed(source, [guard], _telling)
             compile(changed, guard.file, "exec", dont_inherit=True)
         except (SyntaxError, GuardError):  # half an expression, or one that two guards share
             dumb.append(guard)
