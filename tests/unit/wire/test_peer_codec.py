@@ -6,7 +6,14 @@ import pytest
 
 from liftbridge_broker.errors import WireError
 from liftbridge_broker.logformat.checksum import crc32c
-from liftbridge_broker.model.ids import BrokerId, LeaderEpoch, MetadataIndex, Offset, PartitionId
+from liftbridge_broker.model.ids import (
+    BrokerId,
+    LeaderEpoch,
+    MetadataIndex,
+    Offset,
+    PartitionId,
+    PublisherId,
+)
 from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.replication.fetching import (
     FetchBody,
@@ -40,6 +47,8 @@ from liftbridge_broker.wire.peer_bodies import (
     Propose,
     ProposeRefused,
     RaftBody,
+    SequencesReply,
+    SequencesRequest,
     Silence,
 )
 from liftbridge_broker.wire.peer_fetch import records_of
@@ -73,6 +82,9 @@ BODIES: list[Body] = [
     ListeningRequest((P, Q)),
     ListeningReply((Q,)),
     ListeningReply(()),
+    SequencesRequest(PublisherId(9), 2, (P, Q)),
+    SequencesReply(PublisherId(9), 2, ((P, 0), (Q, 1 << 40))),
+    SequencesReply(PublisherId(1), 0, ()),
     FetchBody(
         5,
         6,

@@ -16,6 +16,7 @@ from liftbridge_broker.model.streams import (
     UncleanMode,
 )
 from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.sequences import PublisherSequences, Sequences
 from liftbridge_broker.node.subscription import check_latest
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2
@@ -118,7 +119,8 @@ class DataService:
         if request is None:
             return
         node = self._context.node
-        command = InitPublisher(stream=StreamName(request.stream), publisher=request.publisher)
+        stream = StreamName(request.stream)
+        command = InitPublisher(stream=stream, publisher=request.publisher)
 
         def answered(outcome: object) -> None:
             if isinstance(outcome, LiftbridgeError):
@@ -128,14 +130,18 @@ class DataService:
             response = data_pb2.InitPublisherResponse(
                 publisher_id=outcome.publisher_id, publisher_epoch=outcome.publisher_epoch
             )
-            stream = node.state.stream(request.stream)
-            for state in stream.partitions if stream is not None else ():
-                partition = node.partitions.get(state.partition_id)
-                if partition is not None:
-                    response.next_sequence[state.number] = partition.publishers.next_sequence(
-                        outcome.publisher_id
-                    )
-            _reply(call, response)
+
+            def found(sequences: Sequences | LiftbridgeError) -> None:
+                if isinstance(sequences, LiftbridgeError):
+                    refuse(call, sequences)
+                    return
+                for number, sequence in sequences.items():
+                    response.next_sequence[number] = sequence
+                _reply(call, response)
+
+            cluster = node.cluster
+            asking = PublisherSequences(node, None) if cluster is None else cluster.sequences
+            asking.find(stream, outcome, found, self._context.clock.now())
 
         node.propose(command, self._context.clock.now(), answered)
 

@@ -24,6 +24,7 @@ from liftbridge_broker.node.peer_link import PeerLink
 from liftbridge_broker.node.peers import Peers
 from liftbridge_broker.node.replica_host import ReplicasHost, ReplicationLimits
 from liftbridge_broker.node.replicas import Replicas
+from liftbridge_broker.node.sequences import PublisherSequences
 from liftbridge_broker.ports.metadata import LeaderChanged
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.environment import Rng
@@ -70,6 +71,7 @@ class Membership:
         control: The control plane.
         replicas: The data plane.
         hearing: Those who wait for leaders of new partitions to listen.
+        sequences: Publishers that wait to be told where they stand.
         peers: The way in.
         is_active: Whether the own registration was applied, so that roles are taken.
     """
@@ -84,6 +86,7 @@ class Membership:
             host, parts.link, parts.rng, parts.replication, self.is_self_fenced
         )
         self.hearing = Hearing(host, parts.link)
+        self.sequences = PublisherSequences(host, parts.link)
         self.peers = Peers(parts.link, self._to_metadata, self._to_others)
         self.is_active = False
         self._was_self_fenced = False
@@ -139,7 +142,7 @@ class Membership:
 
     def _to_others(self, header: PeerHeader, tail: bytes, now: Instant) -> None:
         if not (self.replicas.on_peer(header, tail, now) or self.control.on_peer(header, now)):
-            self.hearing.on_peer(header)
+            _ = self.hearing.on_peer(header) or self.sequences.on_peer(header)
 
     def on_peer(self, channel: Channel, payload: bytes, now: Instant) -> None:
         """Take what arrived from another broker."""
@@ -205,12 +208,18 @@ class Membership:
         self.replicas.on_state(partition, stream, state, now)
         return True
 
+    def end_waits(self) -> None:
+        """The broker stops: whoever waits for others is answered."""
+        self.hearing.end()
+        self.sequences.end()
+
     # -- time ---------------------------------------------------------------------------------
 
     def on_timer(self, now: Instant) -> None:
         """Do what is due."""
         self.control.on_timer(now)
         self.hearing.on_timer(now)
+        self.sequences.on_timer(now)
         is_fenced = self.is_active and self.is_self_fenced(now)
         if is_fenced != self._was_self_fenced:
             self._was_self_fenced = is_fenced
@@ -231,5 +240,6 @@ class Membership:
             self.control.next_deadline(),
             self.replicas.next_deadline(),
             self.hearing.next_deadline(),
+            self.sequences.next_deadline(),
         )
         return min((at for at in due if at is not None), default=None)

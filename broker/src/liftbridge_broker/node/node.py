@@ -579,7 +579,7 @@ class Node:
             partition.refuse_appends(_STOPPED)
         self._settled = settled
         if self.cluster is not None:
-            self.cluster.hearing.end()
+            self.cluster.end_waits()
         self._tell_settled()
 
     def _tell_settled(self) -> None:

@@ -9,7 +9,14 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import WireError
-from liftbridge_broker.model.ids import BrokerId, LeaderEpoch, MetadataIndex, Offset, PartitionId
+from liftbridge_broker.model.ids import (
+    BrokerId,
+    LeaderEpoch,
+    MetadataIndex,
+    Offset,
+    PartitionId,
+    PublisherId,
+)
 from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.replication.fetching import FetchBody, FetchReplyBody
 from liftbridge_broker.wire.peer_fetch import (
@@ -168,6 +175,33 @@ class ListeningReply(NamedTuple):
     partitions: tuple[PartitionId, ...]
 
 
+class SequencesRequest(NamedTuple):
+    """Question of a broker that registered an idempotent publisher, to the leader of partitions.
+
+    Attributes:
+        publisher_id: Id of the publisher.
+        publisher_epoch: Its epoch; who does not know it yet does not answer.
+        partitions: Those asked for.
+    """
+
+    publisher_id: PublisherId
+    publisher_epoch: int
+    partitions: tuple[PartitionId, ...]
+
+
+class SequencesReply(NamedTuple):
+    """Where a publisher stands in partitions that the sender leads; the others are left out.
+
+    Attributes:
+        publisher_id, publisher_epoch: As asked.
+        places: Partitions, each with the sequence expected next.
+    """
+
+    publisher_id: PublisherId
+    publisher_epoch: int
+    places: tuple[tuple[PartitionId, int], ...]
+
+
 class Discover(NamedTuple):
     """Question of a broker that looks for its cluster.
 
@@ -226,6 +260,8 @@ Body = (
     | Join
     | ListeningRequest
     | ListeningReply
+    | SequencesRequest
+    | SequencesReply
     | FetchBody
     | FetchReplyBody
 )
@@ -251,12 +287,29 @@ def fill_body(target: pb.Peer, body: Body) -> None:
             _fill_partitions(target, body)
         case Discover() | DiscoverReply() | Join():
             _fill_membership(target, body)
-        case ListeningRequest(partitions):
-            target.listening_request.SetInParent()
-            target.listening_request.partition_ids.extend(partitions)
-        case ListeningReply(partitions):
-            target.listening_reply.SetInParent()
-            target.listening_reply.partition_ids.extend(partitions)
+        case ListeningRequest() | ListeningReply():
+            _fill_listening(target, body)
+        case SequencesRequest() | SequencesReply():
+            _fill_sequences(target, body)
+
+
+def _fill_listening(target: pb.Peer, body: ListeningRequest | ListeningReply) -> None:
+    is_request = isinstance(body, ListeningRequest)
+    filled = target.listening_request if is_request else target.listening_reply
+    filled.SetInParent()
+    filled.partition_ids.extend(body.partitions)
+
+
+def _fill_sequences(target: pb.Peer, body: SequencesRequest | SequencesReply) -> None:
+    if isinstance(body, SequencesRequest):
+        target.sequences_request.publisher_id = body.publisher_id
+        target.sequences_request.publisher_epoch = body.publisher_epoch
+        target.sequences_request.partition_ids.extend(body.partitions)
+        return
+    target.sequences_reply.publisher_id = body.publisher_id
+    target.sequences_reply.publisher_epoch = body.publisher_epoch
+    for partition, sequence in body.places:
+        target.sequences_reply.places.add(partition_id=partition, next_sequence=sequence)
 
 
 def _fill_proposal(target: pb.Peer, body: Propose | ProposeRefused) -> None:
@@ -453,6 +506,23 @@ def _listening_reply(message: pb.Peer) -> ListeningReply:
     return ListeningReply(_partitions(message.listening_reply.partition_ids))
 
 
+def _sequences_request(message: pb.Peer) -> SequencesRequest:
+    body = message.sequences_request
+    partitions = _partitions(body.partition_ids)
+    return SequencesRequest(PublisherId(body.publisher_id), body.publisher_epoch, partitions)
+
+
+def _sequences_reply(message: pb.Peer) -> SequencesReply:
+    body = message.sequences_reply
+    _bounded(len(body.places), "places")
+    return SequencesReply(
+        PublisherId(body.publisher_id),
+        body.publisher_epoch,
+        # Sequences are bounded as offsets are.
+        tuple((PartitionId(one.partition_id), offset(one.next_sequence)) for one in body.places),
+    )
+
+
 def _log_info_reply(message: pb.Peer) -> LogInfoReply:
     found = message.log_info_reply.logs
     _bounded(len(found), "logs")
@@ -523,6 +593,8 @@ _READERS: Final[dict[str, Callable[[pb.Peer], Body]]] = {
     "join": _join,
     "listening_request": _listening_request,
     "listening_reply": _listening_reply,
+    "sequences_request": _sequences_request,
+    "sequences_reply": _sequences_reply,
     "fetch": lambda message: decode_fetch(message.fetch),
     "fetch_reply": lambda message: decode_fetch_reply(message.fetch_reply),
 }

@@ -32,7 +32,7 @@ FETCH_ERROR_CORRUPT: FetchError
 FETCH_ERROR_RECOVERING: FetchError
 
 class Peer(_message.Message):
-    __slots__ = ("cluster_id", "protocol_version", "sender", "incarnation_id", "broker_epoch", "correlation_id", "raft", "propose", "propose_refused", "heartbeat", "heartbeat_reply", "leader_report", "log_info_request", "log_info_reply", "discover", "discover_reply", "join", "fetch", "fetch_reply", "listening_request", "listening_reply")
+    __slots__ = ("cluster_id", "protocol_version", "sender", "incarnation_id", "broker_epoch", "correlation_id", "raft", "propose", "propose_refused", "heartbeat", "heartbeat_reply", "leader_report", "log_info_request", "log_info_reply", "discover", "discover_reply", "join", "fetch", "fetch_reply", "listening_request", "listening_reply", "sequences_request", "sequences_reply")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
@@ -54,6 +54,8 @@ class Peer(_message.Message):
     FETCH_REPLY_FIELD_NUMBER: _ClassVar[int]
     LISTENING_REQUEST_FIELD_NUMBER: _ClassVar[int]
     LISTENING_REPLY_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCES_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCES_REPLY_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     protocol_version: int
     sender: str
@@ -75,7 +77,9 @@ class Peer(_message.Message):
     fetch_reply: FetchReply
     listening_request: ListeningRequest
     listening_reply: ListeningReply
-    def __init__(self, cluster_id: _Optional[str] = ..., protocol_version: _Optional[int] = ..., sender: _Optional[str] = ..., incarnation_id: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., correlation_id: _Optional[int] = ..., raft: _Optional[_Union[RaftBody, _Mapping]] = ..., propose: _Optional[_Union[Propose, _Mapping]] = ..., propose_refused: _Optional[_Union[ProposeRefused, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., heartbeat_reply: _Optional[_Union[HeartbeatReply, _Mapping]] = ..., leader_report: _Optional[_Union[LeaderReport, _Mapping]] = ..., log_info_request: _Optional[_Union[LogInfoRequest, _Mapping]] = ..., log_info_reply: _Optional[_Union[LogInfoReply, _Mapping]] = ..., discover: _Optional[_Union[Discover, _Mapping]] = ..., discover_reply: _Optional[_Union[DiscoverReply, _Mapping]] = ..., join: _Optional[_Union[Join, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., fetch_reply: _Optional[_Union[FetchReply, _Mapping]] = ..., listening_request: _Optional[_Union[ListeningRequest, _Mapping]] = ..., listening_reply: _Optional[_Union[ListeningReply, _Mapping]] = ...) -> None: ...
+    sequences_request: SequencesRequest
+    sequences_reply: SequencesReply
+    def __init__(self, cluster_id: _Optional[str] = ..., protocol_version: _Optional[int] = ..., sender: _Optional[str] = ..., incarnation_id: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., correlation_id: _Optional[int] = ..., raft: _Optional[_Union[RaftBody, _Mapping]] = ..., propose: _Optional[_Union[Propose, _Mapping]] = ..., propose_refused: _Optional[_Union[ProposeRefused, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., heartbeat_reply: _Optional[_Union[HeartbeatReply, _Mapping]] = ..., leader_report: _Optional[_Union[LeaderReport, _Mapping]] = ..., log_info_request: _Optional[_Union[LogInfoRequest, _Mapping]] = ..., log_info_reply: _Optional[_Union[LogInfoReply, _Mapping]] = ..., discover: _Optional[_Union[Discover, _Mapping]] = ..., discover_reply: _Optional[_Union[DiscoverReply, _Mapping]] = ..., join: _Optional[_Union[Join, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., fetch_reply: _Optional[_Union[FetchReply, _Mapping]] = ..., listening_request: _Optional[_Union[ListeningRequest, _Mapping]] = ..., listening_reply: _Optional[_Union[ListeningReply, _Mapping]] = ..., sequences_request: _Optional[_Union[SequencesRequest, _Mapping]] = ..., sequences_reply: _Optional[_Union[SequencesReply, _Mapping]] = ...) -> None: ...
 
 class PeerChunk(_message.Message):
     __slots__ = ("sender", "incarnation_id", "message_id", "number", "count", "total_bytes")
@@ -240,6 +244,33 @@ class ListeningReply(_message.Message):
     PARTITION_IDS_FIELD_NUMBER: _ClassVar[int]
     partition_ids: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, partition_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class SequencesRequest(_message.Message):
+    __slots__ = ("publisher_id", "publisher_epoch", "partition_ids")
+    PUBLISHER_ID_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_IDS_FIELD_NUMBER: _ClassVar[int]
+    publisher_id: int
+    publisher_epoch: int
+    partition_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, publisher_id: _Optional[int] = ..., publisher_epoch: _Optional[int] = ..., partition_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class SequencesReply(_message.Message):
+    __slots__ = ("publisher_id", "publisher_epoch", "places")
+    class Place(_message.Message):
+        __slots__ = ("partition_id", "next_sequence")
+        PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+        NEXT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+        partition_id: int
+        next_sequence: int
+        def __init__(self, partition_id: _Optional[int] = ..., next_sequence: _Optional[int] = ...) -> None: ...
+    PUBLISHER_ID_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PLACES_FIELD_NUMBER: _ClassVar[int]
+    publisher_id: int
+    publisher_epoch: int
+    places: _containers.RepeatedCompositeFieldContainer[SequencesReply.Place]
+    def __init__(self, publisher_id: _Optional[int] = ..., publisher_epoch: _Optional[int] = ..., places: _Optional[_Iterable[_Union[SequencesReply.Place, _Mapping]]] = ...) -> None: ...
 
 class Fetch(_message.Message):
     __slots__ = ("session_id", "session_epoch", "partitions", "forgotten", "leader_broker_epoch")
