@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import pairwise
 
 from liftbridge_broker.controller.commands import (
@@ -25,6 +26,7 @@ from liftbridge_broker.logformat.frames import decode_frame, iter_frames
 from liftbridge_broker.model.ids import BrokerId, Instant, StreamName
 from liftbridge_broker.model.streams import StreamOverrides
 from liftbridge_broker.model.subjects import CURSORS_STREAM
+from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.node.runs import POLICY_ALL, PublishRun, Stored, Ticket
 from liftbridge_broker.node.subscription import (
     Position,
@@ -32,6 +34,7 @@ from liftbridge_broker.node.subscription import (
     StopPosition,
     Subscription,
 )
+from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_broker.wire.cursors import encode_cursor
 from liftbridge_testkit.sim.clients.calls import Answer, Lost, Serving
@@ -178,9 +181,20 @@ def _trail(stage: Stage, words: Sequence[str]) -> list[str]:
 def _churn(stage: Stage, words: Sequence[str]) -> list[str]:
     """`churn s 80`: so many commands that change nothing but the publishers of a stream."""
     stream, count = words
+    life, outcomes = stage.life, list[object]()
+    machine = life.directory.serving()[0]
     for number in range(int(count)):
-        propose(stage, InitPublisher(stream=StreamName(stream), publisher=f"churn-{number}"))
+        command = InitPublisher(stream=StreamName(stream), publisher=f"churn-{number}")
+        serve = partial(_propose, command)
+        life.calls.call("client", machine, serve, outcomes.append)
+    stage.wait_until("churn", lambda: len(outcomes) == int(count))
     return []
+
+
+def _propose(
+    command: Command, broker: Serving, now: Instant, _wall_ns: int, answer: Answer
+) -> None:
+    broker.node.propose(command, now, answer)
 
 
 def _request(stage: Stage, words: Sequence[str]) -> list[str]:
@@ -195,14 +209,11 @@ def _request(stage: Stage, words: Sequence[str]) -> list[str]:
     else:
         command = ElectPreferred(partitions=(stage.newest(place).partition_id,))
 
-    def serve(broker: Serving, now: Instant, _wall_ns: int, answer: Answer) -> None:
-        broker.node.propose(command, now, answer)
-
     def answered(outcome: object) -> None:
         stage.outcomes[name] = " ".join(told(outcome)) or "done"
 
     at = options.get("at") or stage.life.directory.serving()[0].name
-    stage.life.calls.call("client", stage.machine(at), serve, answered)
+    stage.life.calls.call("client", stage.machine(at), partial(_propose, command), answered)
     return []
 
 
@@ -431,16 +442,28 @@ def _controls(stage: Stage, words: Sequence[str]) -> str:
     return "yes" if stage.broker(words[0]).consensus.is_leader else "no"
 
 
-def _voters(stage: Stage, words: Sequence[str]) -> str:
-    """`voters`: members of the metadata group with a vote, as its leader has them."""
-    del words
+def _members(stage: Stage, which: Callable[[RaftConsensus], Sequence[Peer]]) -> str:
+    """Brokers of the metadata group as its leader has them, `A.1` on the second disk of A."""
     found = [
         stage.broker(name).consensus
         for name, machine in stage.world.machines.items()
         if machine.program is not None and machine.program.is_ready
     ]
     leading = max(found, key=lambda one: (one.is_leader, one.term))
-    return ",".join(sorted(peer.broker for peer in leading.voters)) or "none"
+    names = [peer.data_dir_id.removesuffix(".0") for peer in which(leading)]
+    return ",".join(sorted(names)) or "none"
+
+
+def _voters(stage: Stage, words: Sequence[str]) -> str:
+    """`voters`: members of the metadata group with a vote."""
+    del words
+    return _members(stage, lambda one: one.voters)
+
+
+def _learners(stage: Stage, words: Sequence[str]) -> str:
+    """`learners`: those without."""
+    del words
+    return _members(stage, lambda one: one.learners)
 
 
 def _begins(stage: Stage, words: Sequence[str]) -> str:
@@ -489,6 +512,7 @@ VERBS: dict[str, Callable[[Stage, Sequence[str]], list[str]]] = {
 QUESTIONS: dict[str, tuple[int, Callable[[Stage, Sequence[str]], str]]] = {
     "controls": (1, _controls),
     "voters": (0, _voters),
+    "learners": (0, _learners),
     "begins": (2, _begins),
     "holds": (2, _holds),
 }
