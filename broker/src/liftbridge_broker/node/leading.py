@@ -105,6 +105,8 @@ class Leading:
         partition: The partition.
         core: Its rules.
         is_commit_mode: Whether only what is on disk counts.
+        has_gap: Whether metadata were skipped since, so that its followers' positions must not be
+            taken over into another epoch.
     """
 
     def __init__(self, host: LeadingHost, partition: Partition, core: LeaderCore) -> None:
@@ -113,6 +115,7 @@ class Leading:
         self.partition = partition
         self.core = core
         self.is_commit_mode = False
+        self.has_gap = False
         self._readers: dict[BrokerId, BatchReader] = {}
         self._reading: set[BrokerId] = set()
         self._asked: IsrProposal | None = None

@@ -396,6 +396,8 @@ class Node:
 
     def on_restored(self) -> None:
         """The metadata are a leader's snapshot now; what led there is not known."""
+        if self.cluster is not None:
+            self.cluster.replicas.forget_positions()
         take_state(self, self.now, self.wall_ns)
         if self.cluster is not None:
             self.cluster.on_brokers(self.now)
@@ -534,11 +536,7 @@ class Node:
 
     def verified_partitions(self) -> tuple[PartitionId, ...]:
         """Partitions that hold every acknowledged record also after an unclean stop (1.15)."""
-        return tuple(
-            partition.partition_id
-            for partition in self.partitions.values()
-            if partition.is_verified
-        )
+        return tuple(p.partition_id for p in self.partitions.values() if p.is_verified)
 
     def quarantined_partitions(self) -> tuple[PartitionId, ...]:
         """Partitions whose files are damaged, so that they may lack anything."""

@@ -182,6 +182,14 @@ class Replicas:
                 self.watch(leading)
         self._wake()
 
+    def forget_positions(self) -> None:
+        """The metadata skip changes: what followers hold says nothing about later epochs (S73).
+
+        Another broker may have led in between, and members of the in-sync set truncated for it.
+        """
+        for leading in self.leading.values():
+            leading.has_gap = True  # guard L7.gap
+
     def on_state(
         self, partition: Partition, stream: StreamState, state: PartitionState, now: Instant
     ) -> None:
@@ -258,7 +266,7 @@ class Replicas:
             is_commit_mode=is_commit,
             limits=self._limits.leader,
             now=now,
-            kept=None if leading is None else leading.core,
+            kept=None if leading is None or leading.has_gap else leading.core,
         )
         leading = self.leading[partition_id] = Leading(self, partition, core)
         leading.is_commit_mode = is_commit
