@@ -124,7 +124,6 @@ def publish(stage: Stage, words: Sequence[str]) -> list[str]:
         policy=policy,
         size=int(options.get("size", "64")),
         key=options.get("key", "").encode(),
-        size=int(options.get("size", "64")),
         expected_offset=expected,
     )
     stage.writes[name] = write
