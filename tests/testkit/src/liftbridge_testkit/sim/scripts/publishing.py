@@ -77,6 +77,8 @@ def create(stage: Stage, words: Sequence[str]) -> list[str]:
     state = stage.newest(f"{name}/0")
     stage.epochs.known[state.partition_id] = [state.leader_epoch]
     stage.changes.known[state.partition_id] = []
+    stage.fetching.clear()
+    stage.fetching_seen.clear()
     return []
 
 
