@@ -74,12 +74,14 @@ class ClusterBroker:
     Attributes:
         node: The broker, for clients and watchers; made when a cluster is found.
         consensus: Its member of the metadata group; made with the node.
+        metadata_log: The log of that, for looking only.
         is_open: Whether they are made.
         is_ready: Whether it is registered, may lead, and hears NATS.
     """
 
     node: Node
     consensus: RaftConsensus
+    metadata_log: RaftLog
     _joining: Joining
 
     def __init__(self, ports: Ports, settings: ClusterSettings) -> None:
@@ -213,6 +215,7 @@ class ClusterBroker:
             bootstrap=Configuration((me,)) if beginning is None else beginning.configuration,
             index_min=self.store.proven_index,
         )
+        self.metadata_log = log
         self.consensus, recovered = RaftConsensus.open(
             log,
             me,

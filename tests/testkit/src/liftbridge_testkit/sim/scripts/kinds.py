@@ -3,22 +3,36 @@
 import re
 
 from liftbridge_broker.errors import WireError
+from liftbridge_broker.raft.types import Append
+from liftbridge_broker.wire.metadata import decode_command
 from liftbridge_broker.wire.peer import decode
-from liftbridge_broker.wire.peer_bodies import RaftBody
+from liftbridge_broker.wire.peer_bodies import Propose, RaftBody
 from liftbridge_broker.wire.raft import decode_message
 
 CHUNK = "chunk"
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
-def kind_of(payload: bytes) -> str:
-    """`fetch`, `fetch_reply`, `heartbeat`, `propose`, `append`, `vote`, ...; `chunk` for a part."""
+def word(name: str) -> str:
+    """`AlterPartition` as `alter_partition`."""
+    return _WORD.sub("_", name).lower()
+
+
+def kinds_of(payload: bytes) -> tuple[str, ...]:
+    """What a message may be called.
+
+    `fetch`, `fetch_reply`, `heartbeat`, `propose`, `append`, `vote`, ...; `chunk` for a part. What
+    is proposed has the name of its command as well, such as `alter_partition`; an append that
+    brings something is `entries`, too.
+    """
     try:
         header, tail = decode(payload)
     except WireError:
-        return CHUNK
+        return (CHUNK,)
     body: object = header.body
+    if isinstance(body, Propose):
+        return ("propose", word(type(decode_command(tail)).__name__))
     if isinstance(body, RaftBody):
         body = decode_message(tail)
-    name = type(body).__name__.removesuffix("Body")
-    return _WORD.sub("_", name).lower()
+    name = word(type(body).__name__.removesuffix("Body"))
+    return (name, "entries") if isinstance(body, Append) and body.entries else (name,)

@@ -6,7 +6,7 @@ from random import Random
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.sim.network import Verdict
-from liftbridge_testkit.sim.scripts import logs, looking, operating, publishing
+from liftbridge_testkit.sim.scripts import faulty, logs, looking, operating, publishing
 from liftbridge_testkit.sim.scripts.script import ScriptError, run
 from liftbridge_testkit.sim.scripts.stage import Rule, Stage, duration_ns, split_options
 
@@ -114,14 +114,6 @@ def _rule(verdict: Verdict) -> Verb:
     return add
 
 
-def _deliver(stage: Stage, words: Sequence[str]) -> list[str]:
-    """`deliver`: let go what was held, and hold and drop nothing more."""
-    del words
-    stage.rules.clear()
-    stage.world.network.release()
-    return []
-
-
 def _run(stage: Stage, words: Sequence[str]) -> list[str]:
     stage.run_for(duration_ns(words[0]))
     return []
@@ -204,7 +196,6 @@ VERBS: dict[str, Verb] = {
     "relink": _relink,
     "hold": _rule(Verdict.HOLD),
     "drop": _rule(Verdict.DROP),
-    "deliver": _deliver,
     "run": _run,
     "lead": _lead,
     "clock": _clock,
@@ -225,9 +216,11 @@ VERBS: dict[str, Verb] = {
     "until": looking.until,
     **operating.VERBS,
     **logs.VERBS,
+    **faulty.VERBS,
 }
 looking.QUESTIONS.update(operating.QUESTIONS)
 looking.QUESTIONS.update(logs.QUESTIONS)
+looking.QUESTIONS.update(faulty.QUESTIONS)
 
 
 def play(text: str, *, rewrite: bool = False) -> str:

@@ -76,6 +76,7 @@ def create(stage: Stage, words: Sequence[str]) -> list[str]:
     # The story begins here: what placement took is none of its epochs.
     state = stage.newest(f"{name}/0")
     stage.epochs.known[state.partition_id] = [state.leader_epoch]
+    stage.commands.told[state.partition_id] = len(stage.commands.asked)
     stage.changes.known[state.partition_id] = []
     stage.fetching.clear()
     stage.fetching_seen.clear()

@@ -13,19 +13,21 @@ from liftbridge_broker.model.ids import BrokerId, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.ports.transport import Channel
+from liftbridge_testkit.sim.breaking.parts import FaultPlan
 from liftbridge_testkit.sim.broker import ClusterBroker, ClusterSettings
 from liftbridge_testkit.sim.clients.admin import Admin, AdminPlan
 from liftbridge_testkit.sim.clients.publishers import Publisher
-from liftbridge_testkit.sim.cluster_life import ClusterAtlas, broker_on, state_on
-from liftbridge_testkit.sim.faults import FaultPlan, Faults
+from liftbridge_testkit.sim.cluster_atlas import ClusterAtlas, broker_on, state_on
+from liftbridge_testkit.sim.faults import Faults
 from liftbridge_testkit.sim.history import Write
 from liftbridge_testkit.sim.invariants.controller import ControllerRules
 from liftbridge_testkit.sim.invariants.replication import ReplicationRules
 from liftbridge_testkit.sim.life import Life
 from liftbridge_testkit.sim.machine import Machine
-from liftbridge_testkit.sim.network import Verdict
+from liftbridge_testkit.sim.network import Held, Verdict
 from liftbridge_testkit.sim.scheduler import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
-from liftbridge_testkit.sim.scripts.kinds import kind_of
+from liftbridge_testkit.sim.scripts.commands import Commands
+from liftbridge_testkit.sim.scripts.kinds import kinds_of
 from liftbridge_testkit.sim.trace import Trace
 from liftbridge_testkit.sim.world import Watcher, World
 
@@ -119,12 +121,26 @@ class Sender:
 
 @dataclass(slots=True)
 class Rule:
-    """What happens to messages of one kind on one way; `*` for any."""
+    """What happens to messages of one kind on one way; `*` for any.
+
+    Attributes:
+        source: Who sends them.
+        target: Who is to get them.
+        kind: One of their names.
+        verdict: Whether they arrive.
+        is_copied: Whether a copy of each is held.
+    """
 
     source: str
     target: str
     kind: str
     verdict: Verdict
+    is_copied: bool = False
+
+    def fits(self, source: str, target: str, kinds: Sequence[str]) -> bool:
+        """Whether it is about a message."""
+        way = self.source in {"*", source} and self.target in {"*", target}
+        return way and (self.kind == "*" or self.kind in kinds)
 
 
 @dataclass(slots=True)
@@ -138,6 +154,8 @@ class Stage:
         writes: What was published, by the name the script gave it.
         outcomes: What became of it; absent while open.
         changes: What partitions went through.
+        commands: What was asked of them, and what was answered.
+        disks: Copies of the files of machines.
         senders: Idempotent publishers, by the names the script gave them.
         loads: Publishers that go on by themselves, likewise.
         positions: What readers get next, by reader and partition.
@@ -152,6 +170,8 @@ class Stage:
     writes: dict[str, Write] = field(default_factory=dict)
     outcomes: dict[str, str] = field(default_factory=dict)
     changes: Changes = field(default_factory=Changes)
+    commands: Commands = field(default_factory=Commands)
+    disks: dict[BrokerId, dict[str, bytes]] = field(default_factory=dict)
     senders: dict[str, Sender] = field(default_factory=dict)
     loads: dict[str, Publisher] = field(default_factory=dict)
     positions: dict[tuple[str, PartitionId], int] = field(default_factory=dict)
@@ -176,6 +196,7 @@ class Stage:
             ReplicationRules(self.world, broker_on),
             self.epochs,
             self.changes,
+            self.commands,
             Told(self.told),
         ]
         self.world.network.filter = self._filter
@@ -278,12 +299,15 @@ class Stage:
             self.fetching.append((source, target, payload))
         if not self.rules:
             return Verdict.PASS
-        kind = kind_of(payload)
-        for rule in self.rules:
-            way = rule.source in {"*", source} and rule.target in {"*", target}
-            if way and rule.kind in {"*", kind}:
-                return rule.verdict
-        return Verdict.PASS
+        kinds = kinds_of(payload)
+        rule = next((rule for rule in self.rules if rule.fits(source, target, kinds)), None)
+        if rule is None:
+            return Verdict.PASS
+        if rule.is_copied:
+            network = self.world.network
+            ends = network.endpoints[source], network.endpoints[target]
+            network.held.append(Held(*ends, channel, payload))
+        return rule.verdict
 
 
 @dataclass(slots=True)

@@ -1,0 +1,87 @@
+"""The metadata log as a script looks at it: what was asked in it, and how each was answered.
+
+Follows the committed entries of all brokers with a state of its own, so that a command which was
+refused shows as well.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from liftbridge_broker.controller.commands import AlterPartition, Command
+from liftbridge_broker.controller.records import Answer
+from liftbridge_broker.controller.replay import apply, skip
+from liftbridge_broker.controller.state import ClusterState
+from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.model.ids import MetadataIndex, PartitionId
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.node.proposals import PREFIX_SIZE
+from liftbridge_broker.raft.types import EntryKind
+from liftbridge_broker.wire.metadata import decode_command
+from liftbridge_testkit.sim.cluster_atlas import broker_on
+from liftbridge_testkit.sim.machine import Machine
+from liftbridge_testkit.sim.world import Watcher
+
+ENTRIES_BYTES = 1 << 30
+
+
+class Asked(NamedTuple):
+    """A command of the log.
+
+    Attributes:
+        at: True time at which somebody committed it first.
+        command: What was asked.
+        answer: What came of it; an error for a refusal.
+    """
+
+    at: int
+    command: Command
+    answer: Answer | LiftbridgeError
+
+
+@dataclass(slots=True)
+class Commands(Watcher):
+    """See the module.
+
+    Attributes:
+        state: Metadata after all that is committed.
+        asked: All commands in their order.
+        states: All that each partition went through.
+        told: How many of `asked` a script was told, by partition.
+    """
+
+    state: ClusterState = field(default_factory=ClusterState)
+    asked: list[Asked] = field(default_factory=list)
+    states: dict[PartitionId, list[PartitionState]] = field(default_factory=dict)
+    told: dict[PartitionId, int] = field(default_factory=dict)
+
+    def on_turn(self, machine: Machine) -> None:
+        """Take what was committed in this turn."""
+        broker = broker_on(machine)
+        if broker is None:
+            return
+        log, state = broker.metadata_log, self.state
+        commit = min(broker.consensus.core.commit, log.last_index)
+        if commit <= state.applied_index:
+            return
+        assert log.first_index <= state.applied_index + 1, "the log was cut before it was read"
+        for entry in log.entries(state.applied_index + 1, commit + 1, ENTRIES_BYTES):
+            index = MetadataIndex(entry.entry_index)
+            if entry.kind is not EntryKind.COMMAND:
+                skip(state, index)
+                continue
+            command = decode_command(entry.data[PREFIX_SIZE:])
+            decision = apply(state, index, command)
+            self.asked.append(Asked(machine.world.scheduler.now, command, decision.answer))
+            for _, partition in state.partitions():
+                known = self.states.setdefault(partition.partition_id, [])
+                if not known or known[-1] != partition:
+                    known.append(partition)
+
+    def changes_of_isr(self, partition: PartitionId) -> int:
+        """How often leaders asked for another in-sync set and got it."""
+        return sum(
+            isinstance(one.command, AlterPartition)
+            and one.command.partition_id == partition
+            and not isinstance(one.answer, LiftbridgeError)
+            for one in self.asked
+        )
