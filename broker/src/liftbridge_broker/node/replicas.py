@@ -188,7 +188,7 @@ class Replicas:
         Another broker may have led in between, and members of the in-sync set truncated for it.
         """
         for leading in self.leading.values():
-            leading.has_gap = True  # guard L7.gap
+            leading.has_gap = True
 
     def on_state(
         self, partition: Partition, stream: StreamState, state: PartitionState, now: Instant
@@ -266,7 +266,7 @@ class Replicas:
             is_commit_mode=is_commit,
             limits=self._limits.leader,
             now=now,
-            kept=None if leading is None or leading.has_gap else leading.core,
+            kept=None if leading is None or leading.has_gap else leading.core,  # guard L7.gap
         )
         leading = self.leading[partition_id] = Leading(self, partition, core)
         leading.is_commit_mode = is_commit
@@ -282,7 +282,9 @@ class Replicas:
             return
         partition.rise(leading)
         log.epochs.assign(state.leader_epoch, log.log_end_offset)
-        self.store.journal_state(partition_id, lambda: self._established(leading), now)
+        self.store.journal_state(  # guard L1.journal
+            partition_id, lambda: self._established(leading), now
+        )
 
     def _established(self, leading: Leading) -> None:
         """The epoch and its start are durable: serve (L1)."""
@@ -303,7 +305,7 @@ class Replicas:
         if leading.core.is_serving and partition.role is not Role.LEADER:
             partition.lead(leading, leading.core.leader_epoch, now, self.wall_ns)
             self._tell_leadership(leading.partition_id, now)
-        if partition.role is Role.LEADER and not self.is_self_fenced(now):
+        if partition.role is Role.LEADER and not self.is_self_fenced(now):  # guard Self.intake
             self.host.start_intake(partition)
 
     def _follow(
@@ -415,7 +417,7 @@ class Replicas:
         if session.on_reply(header.correlation_id, body, now):
             for head, data in zip(body.partitions, pieces, strict=True):
                 following = self.following.get(head.partition)
-                if following is not None and following.leader == header.sender:
+                if following is not None and following.leader == header.sender:  # guard F3.leader
                     following.on_reply(head, data, now)
                     if not following.is_refused:
                         self._refused.pop(head.partition, None)
@@ -456,7 +458,7 @@ class Replicas:
 
     def _resign_if_full(self, now: Instant) -> None:
         """Give up leaderships that others can take, when nothing more can be stored (L8)."""
-        if not self.store.is_full or now < self._resign_at:
+        if not self.store.is_full or now < self._resign_at:  # guard L8.resign
             return
         self._resign_at = Instant(now + RESIGN_NS)
         given_up = tuple(
