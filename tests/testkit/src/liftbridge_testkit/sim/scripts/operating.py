@@ -41,6 +41,7 @@ from liftbridge_testkit.sim.clients.calls import Answer, Lost, Serving
 from liftbridge_testkit.sim.clients.publishers import Publisher, PublisherPlan, Sink
 from liftbridge_testkit.sim.history import Outcome, Record
 from liftbridge_testkit.sim.network import PPM
+from liftbridge_testkit.sim.scripts import over_nats
 from liftbridge_testkit.sim.scripts.publishing import (
     note_outcome,
     outcome_of,
@@ -507,6 +508,7 @@ VERBS: dict[str, Callable[[Stage, Sequence[str]], list[str]]] = {
     "cursors": _cursors,
     "set-cursor": _set_cursor,
     "get-cursor": _get_cursor,
+    **over_nats.VERBS,
 }
 
 QUESTIONS: dict[str, tuple[int, Callable[[Stage, Sequence[str]], str]]] = {
