@@ -37,7 +37,7 @@ def in_sync(world, count):
 class Reader:
     """A subscription that notes what it gets and how it ends."""
 
-    def __init__(self, member, *, reads_replica):
+    def __init__(self, member, *, reads_replica, start=EARLIEST):
         self.data = b""
         self.end = None
         partition = member.node.find_replica("s", 0)
@@ -45,7 +45,7 @@ class Reader:
             partition,
             member.node,
             self.pull,
-            start=EARLIEST,
+            start=start,
             stop=NEVER,
             is_reverse=False,
             reads_replica=reads_replica,
@@ -77,6 +77,25 @@ def test_readers_of_a_replica_go_on_when_the_leader_changes(world):
     assert at_leader.end.text == "leader changed"
     assert at_replica.end is None
     assert b"two" in at_replica.data
+
+
+def test_a_reader_that_comes_to_a_replica_which_is_behind_waits_there(world):
+    """It goes on where it was, at another replica: nothing twice and nothing left out (KIP-392)."""
+    world.create()
+    world.commit(b"one")
+    leader, behind = world.leader(), followers(world)[0]
+    log = behind.node.partitions[world.state().partition_id].log
+    world.until(lambda: log.high_watermark == 1)
+    world.deaf |= {(leader.broker, behind.broker, Channel.DATA)}
+    assert world.commit(b"two") == 1  # once the replica is no longer waited for
+    assert world.commit(b"three") == 2
+    reader = Reader(behind, reads_replica=True, start=Position(StartPosition.OFFSET, 2, 0))
+    world.run(100)
+    assert (log.log_end_offset, reader.data, reader.end) == (1, b"", None)
+    world.deaf.clear()
+    world.until(lambda: log.high_watermark == 3)
+    assert b"three" in reader.data
+    assert b"two" not in reader.data
 
 
 def test_the_latest_offset_is_told_when_it_is_known(world):

@@ -118,20 +118,38 @@ def test_start_below_the_oldest_begins_at_the_oldest(world: NodeWorld, start: Po
     assert world.subscribe(partition, start).offsets == [3, 4]
 
 
-@pytest.mark.parametrize("start", [NEW_ONLY, LATEST, at_offset(4), at_offset(9)])
+@pytest.mark.parametrize(
+    ("start", "begins"),
+    [
+        (NEW_ONLY, 2),
+        (LATEST, 2),
+        (at_offset(2), 2),
+        (at_offset(3), 3),
+        (at_offset(4), 4),
+        (at_offset(9), 2),
+        (since(AT + STEP), 2),
+        (since(AT + STEP + 1), 4),
+    ],
+)
 def test_uncommitted_tail_is_delivered_when_committed_and_not_before(
-    world: NodeWorld, start: Position
+    world: NodeWorld, start: Position, begins: int
 ) -> None:
+    """Who names a place gets nothing before it, be it committed or not."""
     partition = world.create(fsync_policy=FsyncPolicy.COMMIT)
+    first = world.wall_ns
     world.publish(partition, b"0", b"1")
     world.advance(1)
     world.settle()
+    world.advance(STEP - (world.wall_ns - first))
     world.publish(partition, b"2", b"3")
-    reading = world.subscribe(partition, start)
+    reading = world.subscribe(partition, _moved(start, first))
     assert reading.offsets == []
     world.advance(1)
     world.settle()
-    assert reading.offsets == [2, 3]
+    world.publish(partition, b"4")
+    world.advance(1)
+    world.settle()
+    assert reading.offsets == list(range(begins, 5))
 
 
 def test_unknown_positions_are_refused_by_name(world: NodeWorld) -> None:

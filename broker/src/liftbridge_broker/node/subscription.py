@@ -22,6 +22,7 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.model.ids import Instant, Offset
 from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.roles import Role
 from liftbridge_broker.storage.reader import LogReader
 from liftbridge_broker.storage.reverse import ReverseReader
 from liftbridge_broker.storage.types import ReadNeed
@@ -117,6 +118,22 @@ def start_offset(partition: Partition, start: Position) -> int:
     return max(offset, 0)
 
 
+def _begin(partition: Partition, start: Position, first: int) -> Offset:
+    """Where a reader of committed records stands at first; it may have to wait there.
+
+    Who names a place never gets what lies before it, only because less is known to be committed
+    here than elsewhere, or than before a restart: it may have had that (replication 1.10). Beyond
+    the end of a leader's log nobody was ever given anything, so there delivery begins with what
+    comes next, as in the original; a follower cannot know that end.
+    """
+    log = partition.log
+    names_place = start.kind in (StartPosition.OFFSET, StartPosition.TIMESTAMP)
+    may_exist = first <= log.log_end_offset or partition.role is Role.FOLLOWER
+    if not (names_place and may_exist):
+        first = min(first, log.high_watermark)
+    return Offset(max(first, log.log_start_offset))
+
+
 def stop_end(partition: Partition, stop: Position) -> int | None:
     """Exclusive end of the subscription, `None` for never (spec 1.5.2).
 
@@ -200,12 +217,11 @@ class Subscription:
         first = start_offset(partition, start)
         end = stop_end(partition, stop)
         log = partition.log
-        committed = log.high_watermark
         if is_reverse:
             return cls._open_reverse(partition, host, wake, first, end, reads_replica=reads_replica)
         if end is not None and end - 1 < first and not _is_empty_readonly(partition, end):
             raise InvalidRequestError(f"Stop offset is before start offset: {end - 1} < {first}")
-        begin = Offset(max(min(first, committed), log.log_start_offset))
+        begin = _begin(partition, start, first)
         if partition.is_readonly and end == log.log_end_offset == begin:
             end = None  # nothing to deliver: ends as a read-only partition does
         return cls(
