@@ -286,7 +286,7 @@ class Partition:
             self._check_open()
             if replication is not None:
                 replication.check_append(is_all=_waits_for_all(run), now=now)
-            known = check_run(run, self.log, self.options, self.publishers)
+            known = check_run(run, self.log, self.options, self.publishers, replication)
             if known is not None:
                 self._acknowledge(run, known, wall_ns, is_duplicate=True)
                 return None

@@ -1,15 +1,24 @@
 """Whether a run may be stored: optimistic concurrency, restores and idempotent publishers."""
 
-from liftbridge_broker.errors import IncorrectOffsetError, InvalidRequestError
+from liftbridge_broker.errors import (
+    IncorrectOffsetError,
+    InvalidRequestError,
+    OffsetNotAvailableError,
+)
 from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.model.streams import StreamOptions
+from liftbridge_broker.node.roles import Replication
 from liftbridge_broker.node.runs import PublishRun
 from liftbridge_broker.replication.publishers import PublisherTable
 from liftbridge_broker.storage.log import PartitionLog
 
 
 def check_run(
-    run: PublishRun, log: PartitionLog, options: StreamOptions, publishers: PublisherTable
+    run: PublishRun,
+    log: PartitionLog,
+    options: StreamOptions,
+    publishers: PublisherTable,
+    replication: Replication | None,
 ) -> Offset | None:
     """Apply optimistic concurrency, restore and idempotence; an offset means a duplicate.
 
@@ -19,6 +28,11 @@ def check_run(
     end = log.log_end_offset
     if options.optimistic_concurrency and run.target_offset is None:
         expected = run.expected_offsets[0] if run.expected_offsets is not None else 0
+        if expected != -1 and replication is not None and not replication.is_latest_known:
+            # What lies behind the high watermark may go again, and the answer would be wrong.
+            raise OffsetNotAvailableError(
+                "not appended: the new leader does not know yet what is committed"
+            )
         if expected not in (-1, end) or len(run.values) > 1:
             raise IncorrectOffsetError("incorrect expected offset")
     if run.target_offset is not None and run.target_offset < end:
