@@ -45,17 +45,24 @@ def restart_log(
         journal: Knows the log.
         teller: Is told.
         stored: The log.
-        offset: New log start and end, not below the present start.
+        offset: New log start and end; below the present start only for a log without records.
         flush: Makes the journal durable; raises `FilesError`.
 
     Raises:
         FilesError: The disk refused; nothing was dropped when the journal was not flushed.
     """
-    state = LogState(offset, offset, offset, ())
-    journal.put(stored.partition_id, state, is_strict=stored.is_strict)
+    log = stored.log
+    removed = log.log_end_offset - log.log_start_offset
+    is_below = offset < log.log_start_offset
+    if is_below:
+        # Files of hidden records go first: beside a lower log start they would look like rot.
+        log.restart_at(offset)
+    journal.put(
+        stored.partition_id, LogState(offset, offset, offset, ()), is_strict=stored.is_strict
+    )
     flush()
-    removed = stored.log.log_end_offset - stored.log.log_start_offset
-    stored.log.restart_at(offset)
+    if not is_below:
+        log.restart_at(offset)
     _settle(stored, offset)
     stored.tell(journal)
     teller.tell_of(stored, "log_truncated", log_end_offset=offset, removed_messages=removed)

@@ -245,6 +245,11 @@ class PartitionLog:
         """Whether anything was appended that is not known to be durable."""
         return self.recovery_point < self.log_end_offset
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether readers find no record, whatever the files hold below the log start."""
+        return self.log_start_offset == self.log_end_offset
+
     def unsynced(self) -> tuple[FileHandle, ...]:
         """Handles to be synced now for `mark_synced(log_end_offset)` to be true afterwards.
 
@@ -396,7 +401,7 @@ class PartitionLog:
         if offset <= self.log_start_offset:
             return
         self.log_start_offset = offset
-        self.epochs.clamp(offset)
+        self.epochs.clamp(offset)  # guard Epochs.clamp
 
     def drop_segments_below(self, offset: Offset) -> list[str]:
         """Take sealed segments that end at or below an offset out of the log.
@@ -418,12 +423,13 @@ class PartitionLog:
         """Drop everything and go on at an offset: the leader has nothing older any more.
 
         Args:
-            offset: New log start and end, which the owner has journaled durably as log start.
+            offset: New log start and end, which the owner has journaled durably as log start; or,
+                for a log without records, below the present start and journaled afterwards.
 
         Raises:
             FilesError: A file could not be removed.
         """
-        assert offset >= self.log_start_offset
+        assert offset >= self.log_start_offset or self.is_empty
         paths: list[str] = []
         while self._segments:
             paths += self._take_out(len(self._segments) - 1)

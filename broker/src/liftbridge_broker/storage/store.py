@@ -372,7 +372,7 @@ class LogStore:
         self._flush.note_journal(now)
 
     def restart(self, partition: PartitionId, offset: Offset, now: Instant) -> None:
-        """Drop all of a log and go on at an offset, at least its start; raises `FilesError`."""
+        """Drop a log and go on at an offset, below its start if it is empty; `FilesError`."""
         flush = partial(self._flush_journal_now, now)
         try:
             restart_log(self._journal, self._teller, self._logs[partition], offset, flush)
