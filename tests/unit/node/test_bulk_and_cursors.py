@@ -6,6 +6,7 @@ from liftbridge_broker.controller.commands import DeleteStream, PauseStream, Set
 from liftbridge_broker.errors import (
     EndOfStreamError,
     FailedPreconditionError,
+    FilesError,
     InvalidRequestError,
     LiftbridgeError,
     NotFoundError,
@@ -155,7 +156,16 @@ def test_bulk_read_that_must_wait_and_one_that_fails(world: NodeWorld) -> None:
     failing = Bulk(world, partition, wanted())
     world.files.fail(Fault("read", "*/*.log"))
     world.settle()
-    assert failing.error is not None
+    assert isinstance(failing.error, FilesError)
+    assert partition.offline_reason == failing.error.text
+
+
+def test_bulk_read_that_fails_at_once_takes_the_partition_offline(world: NodeWorld) -> None:
+    partition = three_batches(world)
+    world.files.fail(Fault("read", "*/*.log"))
+    failing = Bulk(world, partition, wanted())
+    assert isinstance(failing.error, FilesError)
+    assert partition.offline_reason == failing.error.text
 
 
 def test_bulk_reader_that_leaves_during_a_read_is_not_called(world: NodeWorld) -> None:

@@ -4,7 +4,13 @@ import pytest
 
 from liftbridge_broker.adapters.memory.files import Fault
 from liftbridge_broker.controller.commands import DeleteStream, InitPublisher, SetReadonly
-from liftbridge_broker.errors import EndOfStreamError, OffsetNotAvailableError, UnavailableError
+from liftbridge_broker.errors import (
+    EndOfStreamError,
+    FilesError,
+    OffsetNotAvailableError,
+    UnavailableError,
+)
+from liftbridge_broker.node.bulk import BulkRange, BulkRead
 from liftbridge_broker.node.roles import Role
 from liftbridge_broker.node.runs import POLICY_LEADER
 from liftbridge_broker.node.subscription import (
@@ -149,6 +155,21 @@ def test_a_damaged_leader_hands_over_and_is_copied_anew(world):
     world.commit(b"one", b"two")
     former = world.leader()
     former.node.partitions[partition].go_offline("a bit flipped")
+    world.until(lambda: world.leader() not in (None, former))
+    assert world.commit(b"three") == 2
+    world.until(in_sync(world, 3))
+    assert former.log_bytes(partition) == world.leader().log_bytes(partition)
+
+
+def test_a_replica_that_a_bulk_read_finds_unreadable_is_copied_anew(world):
+    partition = world.create()
+    world.commit(b"one", b"two")
+    former = world.leader()
+    former.files.fail(Fault("read", f"*/{partition >> 24:010x}-s/*.log"))
+    wanted = BulkRange(0, 0, 0, follows=False)
+    read = BulkRead(former.node.partitions[partition], former.node, lambda: None, wanted)
+    with pytest.raises(FilesError):
+        read.pull(1 << 20)
     world.until(lambda: world.leader() not in (None, former))
     assert world.commit(b"three") == 2
     world.until(in_sync(world, 3))

@@ -8,6 +8,7 @@ from liftbridge_broker.errors import (
     CorruptionError,
     EndOfStreamError,
     FailedPreconditionError,
+    FilesError,
     InvalidRequestError,
     LiftbridgeError,
 )
@@ -116,6 +117,9 @@ class BulkRead:
         except CorruptionError as error:
             self.partition.on_corruption(error)
             raise
+        except FilesError as error:
+            self.partition.go_offline(error.text)
+            raise
         if result.need is not None:
             self._is_reading = True
             self._host.submit_read(result.need, self._read_done)
@@ -140,6 +144,7 @@ class BulkRead:
         if not self._is_open:
             return
         if isinstance(outcome, LiftbridgeError):
+            self.partition.go_offline(outcome.text)
             self._failed = outcome
         else:
             self._reader.feed(outcome)
