@@ -1,7 +1,7 @@
 """How a broker without a place in its cluster gets one, and answers others who look for one."""
 
 from liftbridge_broker.model.ids import BrokerId, Instant
-from liftbridge_broker.node.joining import ASK_NS, Joining
+from liftbridge_broker.node.joining import ASK_NS, UNHEARD_NS, Joining
 from liftbridge_broker.node.peer_link import PeerLink
 from liftbridge_broker.ports.transport import EVERYONE, Channel
 from liftbridge_broker.raft.types import Peer
@@ -52,11 +52,29 @@ def reply(leader, cluster_id="id"):
     return DiscoverReply("dir-a", is_empty=False, cluster_id=cluster_id, leader=leader, voters=())
 
 
-def test_member_asks_nobody():
-    for group in (Group(voters=(A, ME)), Group(voters=(A,), learners=(ME,))):
+def test_member_that_hears_a_leader_asks_nobody():
+    for group in (Group(A, voters=(A, ME)), Group(A, voters=(A,), learners=(ME,))):
         joining, wire, _ = begin(group)
         joining.on_timer(Instant(0))
-        assert (joining.next_deadline(), wire.take()) == (None, [])
+        assert (joining.next_deadline(), wire.take()) == (UNHEARD_NS, [])
+        joining.on_timer(Instant(UNHEARD_NS))
+        assert (joining.asks, joining.next_deadline(), wire.take()) == (False, 2 * UNHEARD_NS, [])
+
+
+def test_member_that_hears_no_leader_may_have_been_left_out():
+    """An addition that was not committed goes with its leader; nobody tells who was added."""
+    group = Group(None, voters=(A, B), learners=(ME,))
+    joining, wire, _ = begin(group, "id")
+    joining.on_timer(Instant(UNHEARD_NS - 1))
+    assert (joining.asks, wire.take()) == (False, [])
+    joining.on_timer(Instant(UNHEARD_NS))
+    assert [broker for broker, _ in wire.take()] == [EVERYONE]
+    joining.on_peer(said("b", reply(B), "id"), Instant(UNHEARD_NS + 1))
+    joining.on_timer(Instant(UNHEARD_NS + 1))
+    assert ("b", Join("dir-me", as_voter=True)) in wire.take()
+    group.leader = B
+    joining.on_timer(Instant(UNHEARD_NS + 2))
+    assert (joining.asks, wire.take()) == (False, [])
 
 
 def test_member_of_the_same_name_with_another_disk_is_none():

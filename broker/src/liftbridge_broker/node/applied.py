@@ -151,7 +151,7 @@ def _drop_others(owner: PartitionOwner, now: Instant, wall_ns: int) -> None:
             _remove(owner, held, now, wall_ns)
         elif found is None:
             owner.close_partition(held, NotFoundError("commit log was deleted"))
-            if stream_of(held) in state.deleted:
+            if stream_of(held) in state.deleted:  # guard C14.evidence
                 owner.store.delete(held, now, wall_ns)
 
 
@@ -196,7 +196,8 @@ def _alter(owner: PartitionOwner, record: StreamAltered, now: Instant) -> None:
     options = owner.options_of(stream)
     for state in stream.partitions:
         partition = owner.partitions.get(state.partition_id)
-        if partition is not None:
+        # A smaller factor may have left this broker out, which `_change` sees to.
+        if partition is not None and owner.broker in state.replicas:
             owner.set_options(partition, options, now)
             owner.assign_role(partition, stream, state, now)
     overrides = record.overrides

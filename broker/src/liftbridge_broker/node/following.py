@@ -8,7 +8,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from liftbridge_broker.controller.commands import Command, DeclareUnclean
-from liftbridge_broker.errors import FilesError, LiftbridgeError, NotLeaderError
+from liftbridge_broker.errors import (
+    CorruptionError,
+    FilesError,
+    LiftbridgeError,
+    NotLeaderError,
+)
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, Offset, PartitionId
 from liftbridge_broker.node.partition import NOT_LEADER_TEXT, Partition
 from liftbridge_broker.replication.fetching import FetchedHead
@@ -16,6 +21,7 @@ from liftbridge_broker.replication.follower import (
     Append,
     Damaged,
     FollowerCore,
+    FollowerOutcome,
     Rejected,
     RestartAt,
     Truncate,
@@ -161,25 +167,31 @@ class Following:
             isinstance(outcome, Wait) and outcome.is_retry
         )
         try:
-            match outcome:
-                case Append():
-                    self._append(outcome, now)
-                case Truncate():
-                    self._truncate(outcome, now)
-                case RestartAt(offset):
-                    self.restart_at(offset, now)
-                case Damaged(reason):
-                    self._on_damaged(reason)
-                case Rejected(reason):
-                    self.rejected_count += 1
-                    self._say("fetched_records_rejected", reason=reason)
-                    self.host.retry_position(self)
-                case Wait():
-                    if outcome.is_retry:
-                        self.host.retry_position(self)
+            self._follow(outcome, now)
         except FilesError:
             # The store was told and decides what becomes of the directory; a full disk passes.
             self.host.retry_position(self)
+        except CorruptionError as error:
+            # A cut reads what it keeps, and met bytes that nobody wrote.
+            self.partition.go_offline(error.text)
+
+    def _follow(self, outcome: FollowerOutcome, now: Instant) -> None:
+        match outcome:
+            case Append():
+                self._append(outcome, now)
+            case Truncate():
+                self._truncate(outcome, now)
+            case RestartAt(offset):
+                self.restart_at(offset, now)
+            case Damaged(reason):
+                self._on_damaged(reason)
+            case Rejected(reason):
+                self.rejected_count += 1
+                self._say("fetched_records_rejected", reason=reason)
+                self.host.retry_position(self)
+            case Wait():
+                if outcome.is_retry:
+                    self.host.retry_position(self)
 
     def _append(self, append: Append, now: Instant) -> None:
         partition = self.partition
@@ -195,7 +207,7 @@ class Following:
             partition.note_replicated(append.headers, segments)
             self.host.note_append(partition, now)
             if log.epochs.latest != before:
-                self._hold_for_journal(now)
+                self._hold_for_journal(now)  # guard F3.journal
         if append.high_watermark != log.high_watermark:
             log.high_watermark = Offset(min(append.high_watermark, log.log_end_offset))
             partition.wake_readers()
@@ -243,7 +255,7 @@ class Following:
 
     def _on_damaged(self, reason: str) -> None:
         """Declare the replica unclean before anything of it is removed (C12)."""
-        self.is_held = True
+        self.is_held = True  # guard F5.held
         self._say("replica_damaged", reason=reason)
         self._declare(reason)
 
@@ -266,7 +278,7 @@ class Following:
     def _declared(self, outcome: object) -> None:
         """Nobody counts with this replica any more: it begins anew where its log begins."""
         self._is_declaring = False
-        if isinstance(outcome, LiftbridgeError):
+        if isinstance(outcome, LiftbridgeError):  # guard F5.declared
             # Asked again: the leader's answer finds the same, or the owner looks at it.
             self.is_held = bool(self.partition.offline_reason)
             self.host.retry_position(self)

@@ -2,7 +2,9 @@
 
 A broker that was let in elsewhere begins with an empty log. It belongs to the group only once the
 leader has added it, so it repeats its wish until its own configuration holds it. The leader may
-have changed by then: each time it asks everybody anew who leads.
+have changed by then: each time it asks everybody anew who leads. What its own configuration says
+may be void: an addition that was not committed goes with the leader that made it, and a removal is
+not sent to who was removed. So one that has heard no leader for a while asks as well.
 """
 
 from collections.abc import Sequence
@@ -17,6 +19,8 @@ from liftbridge_broker.wire.peer import PeerHeader
 from liftbridge_broker.wire.peer_bodies import Discover, DiscoverReply, Join
 
 ASK_NS: Final = 250 * MILLISECOND_NS
+UNHEARD_NS: Final = 3_000 * MILLISECOND_NS
+"""Time without a leader after which a member takes itself for one that was left out."""
 
 
 class Group(Protocol):
@@ -56,6 +60,7 @@ class Joining:
         self._group = group
         self._link = link
         self._ask_at = now
+        self._heard_at = now
         self.leader: Peer | None = None
 
     @property
@@ -63,13 +68,22 @@ class Joining:
         """Whether the group has this broker, with a vote or without."""
         return self._me in self._group.voters or self._me in self._group.learners
 
-    def next_deadline(self) -> Instant | None:
-        """When to ask again; `None` for a member."""
-        return None if self.is_member else self._ask_at
+    @property
+    def asks(self) -> bool:
+        """Whether it is no member, or may be none any more."""
+        return not self.is_member or self._ask_at > self._heard_at + UNHEARD_NS
+
+    def next_deadline(self) -> Instant:
+        """When to ask again, or to look whether a leader is heard."""
+        if not self.is_member:
+            return self._ask_at
+        return Instant(max(self._ask_at, self._heard_at + UNHEARD_NS))
 
     def on_timer(self, now: Instant) -> None:
         """Ask who leads, and the leader to be let in."""
-        if self.is_member or now < self._ask_at:
+        if self.is_member and self._group.leader is not None:
+            self._heard_at = now
+        if now < self.next_deadline():
             return
         self._ask_at = Instant(now + ASK_NS)
         if self.leader is not None:
@@ -85,7 +99,7 @@ class Joining:
             return
         if isinstance(body, Discover):
             self._link.send(header.sender, Channel.METADATA, self._answer())
-        elif isinstance(body, DiscoverReply) and not self.is_member and body.leader is not None:
+        elif isinstance(body, DiscoverReply) and self.asks and body.leader is not None:
             if self.leader != body.leader:
                 self.leader = body.leader
                 self._ask_at = now

@@ -16,6 +16,7 @@ from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.node.control import ControlOptions, ControlPlane
 from liftbridge_broker.node.hearing import Hearing, HearingHost
+from liftbridge_broker.node.joining import Joining
 from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.opening import OpeningHost, take_up_publishers
 from liftbridge_broker.node.own_session import OwnSession
@@ -40,6 +41,7 @@ class ClusterParts:
     Attributes:
         link: How it speaks to the others; `incarnation_id` is the one it registers with.
         consensus: Its member of the metadata group, the one its `MetadataDriver` drives.
+        joining: Its place in that group.
         rng: Chance.
         control: Times and bounds of the control plane.
         replication: Times and bounds of the data plane.
@@ -47,6 +49,7 @@ class ClusterParts:
 
     link: PeerLink
     consensus: RaftConsensus
+    joining: Joining
     rng: Rng
     control: ControlOptions = field(default_factory=ControlOptions)
     replication: ReplicationLimits = field(default_factory=ReplicationLimits)
@@ -81,6 +84,7 @@ class Membership:
         self._host = host
         self._link = parts.link
         self._consensus = parts.consensus
+        self._joining = parts.joining
         self.control = ControlPlane(self, parts.consensus, parts.link, parts.control)
         self.replicas = Replicas(
             host, parts.link, parts.rng, parts.replication, self.is_self_fenced
@@ -217,6 +221,7 @@ class Membership:
 
     def on_timer(self, now: Instant) -> None:
         """Do what is due."""
+        self._joining.on_timer(now)
         self.control.on_timer(now)
         self.hearing.on_timer(now)
         self.sequences.on_timer(now)
@@ -237,6 +242,7 @@ class Membership:
     def next_deadline(self) -> Instant | None:
         """When `on_timer` wants to be called, `None` for never."""
         due = (
+            self._joining.next_deadline(),
             self.control.next_deadline(),
             self.replicas.next_deadline(),
             self.hearing.next_deadline(),

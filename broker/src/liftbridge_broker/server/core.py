@@ -159,11 +159,13 @@ class Core:
         rng = SystemRandom()
         self._link = link
         driver = self._open_metadata(link, rng, beginning)
+        self.joining = Joining(me, self.consensus, link, now)
         parts = None
         if transport is not None:
             parts = ClusterParts(
                 link=link,
                 consensus=self.consensus,
+                joining=self.joining,
                 rng=rng,
                 control=control_options(clustering),
                 replication=replication_limits(clustering.replication),
@@ -180,7 +182,6 @@ class Core:
             self._new_token,
             parts,
         )
-        self.joining = Joining(me, self.consensus, link, now)
         self.is_open = True
         self.node.open_partitions(now)
         self.store.begin(now)
@@ -288,7 +289,7 @@ class Core:
     def on_peer(self, channel: Channel, payload: bytes) -> None:
         """Another broker sent something to this one."""
         now = self.clock.now()
-        if channel is Channel.METADATA and not self.joining.is_member:
+        if channel is Channel.METADATA and self.joining.asks:
             self.on_call(payload)  # answers to its questions come this way
         self.node.on_peer(channel, payload, now, self.clock.wall_ns())
 

@@ -7,7 +7,7 @@ How a member of a cluster is built (`Member.start`), in this order:
 2. one `PeerLink` for everything the broker says; its `incarnation_id` is the one it registers with;
 3. `RaftConsensus.open` on the link, `MetadataDriver` on that, its callbacks leading to the node:
    `on_change` (records only), `on_restored`, `on_leader`;
-4. `Node(..., parts=ClusterParts(link=link, consensus=consensus, rng=rng))`;
+4. `Node(..., parts=ClusterParts(link, consensus, Joining(me, consensus, link, now), rng))`;
 5. `node.open_partitions(now)`, `store.begin(now)`;
 6. `RegisterBroker` with the link's incarnation, proposed again until it is answered; the answer
    means that roles are taken. `node.listen()` then. Heartbeats unfence the broker by themselves.
@@ -37,6 +37,7 @@ from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId, StreamNa
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions, StreamOverrides
 from liftbridge_broker.node.consensus import RaftConsensus
+from liftbridge_broker.node.joining import Joining
 from liftbridge_broker.node.membership import ClusterParts
 from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.node import Node
@@ -195,7 +196,12 @@ class Member:
             self,
             METADATA_TOKEN,
             self._new_token,
-            parts=ClusterParts(link=self.link, consensus=self.consensus, rng=rng),
+            parts=ClusterParts(
+                link=self.link,
+                consensus=self.consensus,
+                joining=Joining(self.peer, self.consensus, self.link, world.now),
+                rng=rng,
+            ),
         )
         self.node.open_partitions(world.now)
         self.store.begin(world.now)

@@ -175,9 +175,12 @@ class ClusterBroker:
         cluster_id = "" if beginning is None else beginning.cluster_id
         link = PeerLink(ports.transport, ports.broker, self._incarnation_id, cluster_id)
         driver = self._open_metadata(link, beginning)
+        now = process.now()
+        self._joining = Joining(me, self.consensus, link, now)
         parts = ClusterParts(
             link=link,
             consensus=self.consensus,
+            joining=self._joining,
             rng=ports.random,
             control=self.settings.control,
             replication=self.settings.replication,
@@ -201,8 +204,6 @@ class ClusterBroker:
             self._new_token,
             parts,
         )
-        now = process.now()
-        self._joining = Joining(me, self.consensus, link, now)
         self.is_open = True
         self.node.open_partitions(now)
         self.store.begin(now)
@@ -401,7 +402,7 @@ class ClusterBroker:
 
     def on_peer(self, channel: Channel, payload: bytes, now: Instant, wall_ns: int) -> None:
         """Another broker sent something; answers to questions of this one come so, too."""
-        if not self.is_open or (channel is Channel.METADATA and not self._joining.is_member):
+        if not self.is_open or (channel is Channel.METADATA and self._joining.asks):
             self.on_call(payload, now, wall_ns)
         if self.is_open:
             self.node.on_peer(channel, payload, now, wall_ns)

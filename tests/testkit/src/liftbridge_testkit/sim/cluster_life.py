@@ -20,6 +20,11 @@ from liftbridge_testkit.sim.clients.admin import OPERATIONS, Admin, AdminPlan
 from liftbridge_testkit.sim.clients.nats_publishers import NatsPublisher, NatsPublisherPlan
 from liftbridge_testkit.sim.clients.publishers import Publisher, PublisherPlan
 from liftbridge_testkit.sim.clients.readers import Reader, ReaderPlan
+from liftbridge_testkit.sim.clients.rearranger import (
+    REARRANGING,
+    Rearranger,
+    RearrangerPlan,
+)
 from liftbridge_testkit.sim.cluster_atlas import ClusterAtlas, broker_on, state_on
 from liftbridge_testkit.sim.faults import Faults
 from liftbridge_testkit.sim.invariants.controller import ControllerRules
@@ -43,6 +48,7 @@ FAULTS = (
 )
 NAMES = ("a", "b", "c", "d", "e")
 STREAMS = ("s", "t")
+KEYS = (b"k1", b"k2", b"k3", b"k4")
 
 
 def _settings(random: Random, peers: tuple[str, ...]) -> ClusterSettings:
@@ -86,6 +92,9 @@ def make_cluster_life(seed: int, trace: Trace) -> Life:
     operations = tuple(name for name in OPERATIONS if random.random() < 0.4)
     admin = AdminPlan(streams=STREAMS, replication_factor=3, operations=operations)
     life.admins.append(Admin(world, life.calls, life.directory, admin))
+    changes = tuple(name for name in REARRANGING if random.random() < 0.3)
+    rearranging = RearrangerPlan(streams=STREAMS, operations=changes)
+    life.rearrangers.append(Rearranger(world, life.calls, life.directory, rearranging))
     for name in STREAMS:
         _add_stream(life, name, random)
     return life
@@ -94,12 +103,14 @@ def make_cluster_life(seed: int, trace: Trace) -> Life:
 def _add_stream(life: Life, name: str, random: Random) -> None:
     """Plan a stream and who uses it."""
     expects_offsets = random.random() < 0.15
+    keys = KEYS if not expects_offsets and random.random() < 0.2 else ()
     overrides = StreamOverrides(
         min_isr=2,
         fsync_policy=random.choice(tuple(FsyncPolicy)),
         segment_bytes_max=random.choice((800, 5_000, 1 << 20)),
         retention_messages_max=random.choice((0, 0, 0, 50)),
-        retention_age_ms_max=0,
+        retention_age_ms_max=random.choice((0, 0, 0, 4_000)),
+        compact_enabled=bool(keys),
         cleaner_interval_ms=random.choice((500, 5_000)),
         optimistic_concurrency=expects_offsets,
     )
@@ -112,7 +123,7 @@ def _add_stream(life: Life, name: str, random: Random) -> None:
             overrides=overrides,
         )
     )
-    life.probes.append(PublisherPlan(stream=name, run_max=1, think_ns=SECOND_NS))
+    life.probes.append(PublisherPlan(stream=name, run_max=1, keys=keys, think_ns=SECOND_NS))
     for _ in range(random.randrange(1, 3)):
         policy = random.choice((POLICY_ALL, POLICY_ALL, POLICY_ALL, POLICY_LEADER, POLICY_NONE))
         # Without acks a publisher that repeats what it does not know of would never end.
@@ -123,6 +134,7 @@ def _add_stream(life: Life, name: str, random: Random) -> None:
             policy=policy,
             think_ns=random.choice((20, 100, 500)) * MILLISECOND_NS,
             run_max=random.choice((1, 3, 8)),
+            keys=keys,
             window=1 if is_idempotent else random.choice((1, 3)),
             is_idempotent=is_idempotent,
             expects_offsets=expects_offsets,
@@ -130,7 +142,7 @@ def _add_stream(life: Life, name: str, random: Random) -> None:
         life.publishers.append(
             Publisher(life.world, life.calls, life.directory, life.history, plan)
         )
-    if not expects_offsets and random.random() < 0.5:
+    if not expects_offsets and not keys and random.random() < 0.5:
         policy = random.choice((AckPolicy.ALL, AckPolicy.LEADER, AckPolicy.NONE))
         nats = NatsPublisherPlan(stream=name, policy=policy, think_ns=400 * MILLISECOND_NS)
         life.publishers.append(NatsPublisher(life.world, life.directory, life.history, nats))
@@ -138,7 +150,12 @@ def _add_stream(life: Life, name: str, random: Random) -> None:
         start = random.choice(
             (StartPosition.EARLIEST, StartPosition.EARLIEST, StartPosition.LATEST)
         )
-        reader = ReaderPlan(stream=name, start=start, leaves_ppm=random.choice((0, 50_000)))
+        reader = ReaderPlan(
+            stream=name,
+            start=start,
+            leaves_ppm=random.choice((0, 50_000)),
+            reads_replica=random.random() < 0.4,
+        )
         life.readers.append(
             Reader(life.world, life.calls, life.directory, life.history, reader, len(life.readers))
         )

@@ -22,6 +22,7 @@ from liftbridge_testkit.sim.clients.calls import Calls, Lost, serving_on
 from liftbridge_testkit.sim.clients.directory import Directory
 from liftbridge_testkit.sim.clients.publishers import Publisher, PublisherPlan
 from liftbridge_testkit.sim.clients.readers import Reader
+from liftbridge_testkit.sim.clients.rearranger import Rearranger
 from liftbridge_testkit.sim.faults import Faults
 from liftbridge_testkit.sim.history import FinalLog, History, Record
 from liftbridge_testkit.sim.machine import Machine
@@ -107,7 +108,8 @@ class Life:
         time_max_ns: Virtual time after which it ends.
         publishers: All publishers.
         readers: All readers.
-        admins: All administrators, at least one.
+        admins: All administrators of streams, at least one.
+        rearrangers: Those of the cluster.
         creates: Streams that are there before anything else happens.
         probes: Who must be able to write when everything is mended.
         faults: What breaks things, `None` for nothing.
@@ -123,6 +125,7 @@ class Life:
     publishers: list[Writer] = field(default_factory=list)
     readers: list[Reader] = field(default_factory=list)
     admins: list[Admin] = field(default_factory=list)
+    rearrangers: list[Rearranger] = field(default_factory=list)
     creates: list[CreateStream] = field(default_factory=list)
     probes: list[PublisherPlan] = field(default_factory=list)
     faults: Faults | None = None
@@ -174,7 +177,12 @@ class Life:
 
     def break_things(self) -> None:
         """Safety: clients work, faults happen."""
-        users: list[Starting] = [*self.publishers, *self.readers, *self.admins]
+        users: list[Starting] = [
+            *self.publishers,
+            *self.readers,
+            *self.admins,
+            *self.rearrangers,
+        ]
         for user in users:
             user.start()
         if self.faults is not None:
@@ -187,7 +195,7 @@ class Life:
         self.world.trace.note(self.world.now, "world", "heal")
         if self.faults is not None:
             self.faults.heal()
-        users: list[Starting] = [*self.publishers, *self.admins]
+        users: list[Starting] = [*self.publishers, *self.admins, *self.rearrangers]
         for user in users:
             user.stop()
         self._expect("all brokers", self._are_all_serving)
@@ -220,7 +228,10 @@ class Life:
         """Do what an operator does with a disk that spoils what it holds: replace it."""
         for machine in self.world.machines.values():
             if machine.files.is_damaged:
-                self._expect("everything committed", self._is_all_committed)
+                assert self.faults is not None
+                atlas = self.faults.atlas
+                # A partition may wait for what this disk does not give: no need to be whole.
+                self._expect("a group of others", partial(atlas.may_damage, machine))
                 self.world.coverage.rare("spoiled disk replaced")
                 machine.wipe()
                 self._expect("all brokers", self._are_all_serving)

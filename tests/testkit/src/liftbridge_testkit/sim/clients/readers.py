@@ -39,12 +39,14 @@ class ReaderPlan:
         number: Partition of it.
         start: Where it begins.
         leaves_ppm: Chance that it leaves after a pull and comes back, in millionths.
+        reads_replica: Whether it reads at any replica, not at the leader alone.
     """
 
     stream: str
     number: int = 0
     start: StartPosition = StartPosition.EARLIEST
     leaves_ppm: int = 0
+    reads_replica: bool = False
 
 
 class Reader:
@@ -105,6 +107,8 @@ class Reader:
         if place.partition != self.partition:
             self.partition, self.next_offset = place.partition, -1
         machine = place.leader
+        if self.plan.reads_replica and place.replicas:
+            machine = self._random.choice(place.replicas)
 
         def serve(serving: Serving, _now: Instant, _wall_ns: int, answer: Answer) -> None:
             # A call that was given up may be served late: the reader is elsewhere by then.
@@ -131,7 +135,13 @@ class Reader:
         if partition is None:
             raise NotFoundError(f"no such partition: {self.partition}")
         self._subscription = Subscription.open(
-            partition, node, self._wake, start=self._position(), stop=NEVER, is_reverse=False
+            partition,
+            node,
+            self._wake,
+            start=self._position(),
+            stop=NEVER,
+            is_reverse=False,
+            reads_replica=self.plan.reads_replica,
         )
         self._machine, self._incarnation = machine, machine.incarnation
         machine.ended[self] = self._on_process_end
