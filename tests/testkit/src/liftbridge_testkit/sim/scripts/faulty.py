@@ -40,10 +40,12 @@ def _copy(stage: Stage, words: Sequence[str]) -> list[str]:
 
 
 def _deliver(stage: Stage, words: Sequence[str]) -> list[str]:
-    """`deliver [A>B kind... [last-first]]`: what was held arrives; hold and drop it no more.
+    """`deliver [A>B kind... [last-first] [count=N]]`: what was held arrives; hold it no more.
 
-    Without words that is so of everything. Messages come to whoever has the name now.
+    Without words that is so of everything, and of what is dropped. With a count only the first of
+    them arrive and the others are held on. Messages come to whoever has the name now.
     """
+    words, options = split_options(words)
     plain = [one for one in words if one != "last-first"]
     source, target, kinds = _way(plain) if plain else ("*", "*", ["*"])
     wanted = [Rule(source, target, kind, Verdict.PASS) for kind in kinds]
@@ -51,13 +53,16 @@ def _deliver(stage: Stage, words: Sequence[str]) -> list[str]:
     def is_meant(rule: Rule) -> bool:
         return not plain or ((rule.source, rule.target) == (source, target) and rule.kind in kinds)
 
-    stage.rules[:] = [rule for rule in stage.rules if not is_meant(rule)]
+    if "count" not in options:
+        stage.rules[:] = [rule for rule in stage.rules if not is_meant(rule)]
     network = stage.world.network
+    left = int(options.get("count", len(network.held)))
     held, network.held = network.held, []
     letters = []
     for one in held:
         ends = one.source.name, one.target.name
-        if any(rule.fits(*ends, kinds_of(one.payload)) for rule in wanted):
+        is_wanted = any(rule.fits(*ends, kinds_of(one.payload)) for rule in wanted)
+        if is_wanted and len(letters) < left:
             letters.append(one)
         else:
             network.held.append(one)

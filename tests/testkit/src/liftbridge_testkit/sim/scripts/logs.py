@@ -30,7 +30,6 @@ from liftbridge_broker.storage.smallfile import remove_small_file
 from liftbridge_broker.storage.store import LogStore, StoreOptions, open_store
 from liftbridge_broker.wire.peer import decode
 from liftbridge_testkit.sim.clock import WALL_START_NS
-from liftbridge_testkit.sim.disk import SimFiles
 from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.scripts.publishing import propose, told
 from liftbridge_testkit.sim.scripts.stage import Stage, split_options
@@ -183,28 +182,16 @@ class _Writer:
         return stage.writes[name].value
 
 
-def _lose(stage: Stage, words: Sequence[str]) -> list[str]:
-    """`lose A pattern`: what was not synced of these files is gone; the machine stands still."""
-    for files, path in _files(stage, words):
-        files.put(path, files.durable_content(path))
-    return []
-
-
 def _shorten(stage: Stage, words: Sequence[str]) -> list[str]:
     """`shorten A pattern 7`: these files lack their last bytes; the machine stands still."""
-    *found, size = words
-    for files, path in _files(stage, found):
+    name, pattern, size = words
+    machine, files = stage.machine(name), stage.machine(name).files
+    assert not machine.is_running, f"{name} runs"
+    paths = [path for path in files.paths() if fnmatchcase(path, pattern)]
+    assert paths, f"no file matches {pattern}: {' '.join(files.paths())}"
+    for path in paths:
         files.put(path, files.content(path)[: -int(size)])
     return []
-
-
-def _files(stage: Stage, words: Sequence[str]) -> list[tuple[SimFiles, str]]:
-    name, pattern = words
-    machine = stage.machine(name)
-    assert not machine.is_running, f"{name} runs"
-    paths = [path for path in machine.files.paths() if fnmatchcase(path, pattern)]
-    assert paths, f"no file matches {pattern}: {' '.join(machine.files.paths())}"
-    return [(machine.files, path) for path in paths]
 
 
 # -- leaders --------------------------------------------------------------------------------------
@@ -290,7 +277,6 @@ def _knows(stage: Stage, words: Sequence[str]) -> str:
 
 VERBS: dict[str, Callable[[Stage, Sequence[str]], list[str]]] = {
     "log": _log,
-    "lose": _lose,
     "shorten": _shorten,
     "hand-over": _hand_over,
     "answers": _answers,

@@ -34,15 +34,11 @@ def _kill(stage: Stage, words: Sequence[str]) -> list[str]:
 
 
 def _crash(stage: Stage, words: Sequence[str]) -> list[str]:
-    """`crash A... lose=all|some [at=N]`: cut their power now, or at their N-th write from now."""
+    """`crash A... lose=all|some`: cut the power of these machines at once."""
     names, options = split_options(words)
     keep = Random(1) if options.get("lose", "all") == "some" else None
     for name in names:
-        machine = stage.machine(name)
-        if "at" in options:
-            machine.crash_within(int(options["at"]), keep)
-        else:
-            machine.crash(keep)
+        stage.machine(name).crash(keep)
     return []
 
 

@@ -77,8 +77,10 @@ class Epochs(Watcher):
                     epochs.append(partition.leader_epoch)
 
     def name(self, partition: PartitionId, epoch: int | None) -> str:
-        """`e1` for the first; `e?` for one that nobody was elected in."""
+        """`e1` for the first, `e0` for any before; `e?` for one that nobody was elected in."""
         epochs = self.known.get(partition, [])
+        if epoch is not None and epoch < min(epochs, default=0):
+            return "e0"
         return f"e{epochs.index(epoch) + 1}" if epoch in epochs else "e?"
 
 
