@@ -58,7 +58,7 @@ def _deliver(stage: Stage, words: Sequence[str]) -> list[str]:
     network = stage.world.network
     left = int(options.get("count", len(network.held)))
     held, network.held = network.held, []
-    letters = []
+    letters: list[Held] = []
     for one in held:
         ends = one.source.name, one.target.name
         is_wanted = any(rule.fits(*ends, kinds_of(one.payload)) for rule in wanted)
