@@ -151,7 +151,9 @@ def test_demo_ends_with_success_and_leaves_nothing(liftbridge, tmp_path):
     found = json.loads(result.stdout)
     assert found["is_ok"]
     assert (found["missing"], found["repeated"], found["misplaced"]) == (0, 0, 0)
-    assert found["outage_seconds"] > 0
+    assert found["kill_stall_seconds"] > 0
+    for told in ("kill -9", "SIGSTOP", "found the damage"):
+        assert told in result.stderr
     assert list((tmp_path / "tmp").iterdir()) == []
 
 

@@ -1,9 +1,10 @@
-"""`liftbridge demo`: publish real text, kill the broker in the middle, count, end by itself.
+"""`liftbridge demo`: publish real text to a cluster, hurt it meanwhile, count, end by itself.
 
 The text is what every machine with Python has: the sources of its own library, line by line, keyed
-by file. It goes through an idempotent publisher, whose every line must be there once and in the
-order of its file although the broker is killed with `kill -9` meanwhile, through the call that
-publishes to a NATS subject, and through a plain NATS connection.
+by file. It goes through an idempotent publisher with acks of all replicas, whose every line must be
+there once and in the order of its file although a leader is killed with `kill -9` meanwhile, a
+follower hangs and a disk is damaged; through the call that publishes to a NATS subject; and through
+a plain NATS connection.
 """
 
 import asyncio
@@ -23,11 +24,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from liftbridge_client.aio.client import Client
-from liftbridge_client.aio.publisher import Outgoing
+from liftbridge_client.aio.publisher import Outgoing, Publisher
 from liftbridge_client.aio.stream import Stream
 from liftbridge_client.cli import exits
 from liftbridge_client.cli.command import Run, command
-from liftbridge_client.cli.local import HOST, LocalBroker, free_port
+from liftbridge_client.cli.demo_faults import Faults, Pace, Stalls
+from liftbridge_client.cli.local import HOST, free_port
+from liftbridge_client.cli.local_cluster import LocalCluster, Ports
 from liftbridge_client.cli.output import Shape, stderr_console
 from liftbridge_client.errors import AckTimeoutError, LiftbridgeError, RetriableError
 from liftbridge_client.model import Ack, Message, Start, Stop
@@ -38,7 +41,12 @@ SUBJECT_LINES: Final = 2_000
 NATS_LINES: Final = 20_000
 PARTITIONS: Final = 4
 CHUNK: Final = 5_000
-KILL_AT: Final = 0.4
+BROKERS: Final = 3
+FAST_SHARE: Final = 0.5
+"""Of the lines: published as fast as can be, before anything is done to the cluster."""
+SLOW_CALLS: Final = 500
+SLOW_SECONDS: Final = 0.02
+"""The others are published in so many calls, this far from each other, among the faults."""
 SECONDS_MAX: Final = 60.0
 NATS_READ_BYTES: Final = 65_536
 
@@ -62,7 +70,9 @@ class DemoRow(NamedTuple):
     subject_publish_per_second: int
     nats_publish_per_second: int
     read_per_second: int
-    outage_seconds: float
+    kill_stall_seconds: float
+    pause_stall_seconds: float
+    damage_stall_seconds: float
     seconds: float
 
 
@@ -119,72 +129,73 @@ def _by_file(lines: Sequence[Line]) -> Mapping[bytes, list[bytes]]:
 
 
 class Demo:
-    """One run: a broker in a folder of its own, and what is done with it.
+    """One run: a cluster in a folder of its own, and what is done with it.
 
     Attributes:
-        outage_seconds: From the kill until the broker served again.
+        stalls: How long acks took under the faults; known after `by_grpc`.
     """
 
-    def __init__(self, broker: LocalBroker, console: Console) -> None:
-        self._broker = broker
+    def __init__(self, cluster: LocalCluster, console: Console) -> None:
+        self._cluster = cluster
         self._console = console
-        self.outage_seconds = 0.0
+        self.stalls = Stalls(0.0, 0.0, 0.0)
 
     def tell(self, text: str) -> None:
         """Say that a step is done."""
         self._console.print(f"[green]✓[/green] {text}", highlight=False)
 
-    # -- gRPC, with a kill in the middle ------------------------------------------------------
+    # -- gRPC, with faults --------------------------------------------------------------------
 
     async def by_grpc(self, lb: Client, lines: Sequence[Line]) -> Published:
-        """Publish through an idempotent publisher while the broker is killed."""
-        stream = await lb.streams.create("library", subject="demo.library", partitions=PARTITIONS)
+        """Publish through an idempotent publisher, the second half while the cluster is hurt."""
+        stream = await lb.streams.create(
+            "library", subject="demo.library", partitions=PARTITIONS, replication=BROKERS
+        )
         acks: list[Ack] = []
+        fast = round(FAST_SHARE * len(lines))
         with self._progress(f"publish {len(lines):,} lines", len(lines)) as advance:
-            started = perf_counter()
-            middle = asyncio.Event()
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._kill_in_the_middle(middle))
-                async with stream.publisher(idempotent=True) as publisher:
-                    for first in range(0, len(lines), CHUNK):
-                        chunk = lines[first : first + CHUNK]
-                        results = await publisher.publish_batch(
-                            [Outgoing(line.text, line.file) for line in chunk]
-                        )
-                        acks += _acks(results)
-                        advance(len(chunk))
-                        if len(acks) >= KILL_AT * len(lines):
-                            middle.set()
-            seconds = perf_counter() - started
-        self.tell(f"published {len(acks):,} lines through gRPC, each acknowledged")
+            async with stream.publisher(ack_policy="all", idempotent=True) as publisher:
+                started = perf_counter()
+                async for part in _publish(publisher, lines[:fast], CHUNK, Pace()):
+                    acks += part
+                    advance(len(part))
+                seconds = perf_counter() - started
+                self.tell(
+                    f"published {len(acks):,} lines through gRPC, acknowledged by all replicas"
+                )
+                async with asyncio.TaskGroup() as tasks:
+                    pace = Pace()
+                    hurting = tasks.create_task(self._hurt(lb, stream.name, pace))
+                    size = max(1, (len(lines) - fast) // SLOW_CALLS)
+                    async for part in _publish(publisher, lines[fast:], size, pace):
+                        acks += part
+                        advance(len(part))
+                        if not hurting.done():
+                            await asyncio.sleep(SLOW_SECONDS)
+                    pace.end()
+        self.tell(f"published {len(acks) - fast:,} more meanwhile, none of them refused")
         started = perf_counter()
         messages: list[Message] = []
-        for part in range(PARTITIONS):
-            messages += [message async for message in _read(stream, part)]
+        for number in range(PARTITIONS):
+            messages += [message async for message in _read(stream, number)]
         read_seconds = perf_counter() - started
         verdict = compare(lines, [Line(message.key, message.value) for message in messages])
         lost = _lost(lines, acks, messages)
         verdict = verdict._replace(missing=max(verdict.missing, lost))
         return Published(stream.name, verdict, seconds, read_seconds)
 
-    async def _kill_in_the_middle(self, middle: asyncio.Event) -> None:
-        await middle.wait()
-        started = perf_counter()
-        self._broker.kill()
-        self._console.print("[red]✗[/red] kill -9: the broker is gone", highlight=False)
-        await self._broker.start()
-        self.outage_seconds = perf_counter() - started
-        self.tell(f"the broker is back on the same data after {self.outage_seconds:.1f} s")
+    async def _hurt(self, lb: Client, stream: str, pace: Pace) -> None:
+        self.stalls = await Faults(self._cluster, pace, self._console, self.tell).run(lb, stream)
 
     # -- NATS ---------------------------------------------------------------------------------
 
     async def by_subject(self, lb: Client, lines: Sequence[Line]) -> Published:
         """Publish to a NATS subject through gRPC; files side by side, the lines of one in turn."""
-        stream = await lb.streams.create("by-subject", subject="demo.subject")
+        stream = await lb.streams.create("by-subject", subject="demo.subject", replication=BROKERS)
 
         async def one_file(file: bytes, texts: Sequence[bytes]) -> None:
             for text in texts:
-                await lb.publish_to_subject("demo.subject", text, key=file)
+                await lb.publish_to_subject("demo.subject", text, key=file, ack_policy="all")
 
         started = perf_counter()
         async with asyncio.TaskGroup() as tasks:
@@ -196,9 +207,11 @@ class Demo:
 
     async def by_nats(self, lb: Client, lines: Sequence[Line]) -> Published:
         """Publish through a plain NATS connection, without any client."""
-        stream = await lb.streams.create("by-nats", subject="demo.nats")
+        stream = await lb.streams.create("by-nats", subject="demo.nats", replication=BROKERS)
         started = perf_counter()
-        await publish_plain(self._broker.nats_port, "demo.nats", [line.text for line in lines])
+        await publish_plain(
+            self._cluster.brokers[0].nats_port, "demo.nats", [line.text for line in lines]
+        )
         await _wait_until_stored(stream, len(lines))
         seconds = perf_counter() - started
         self.tell(f"published {len(lines):,} lines through plain NATS, all of them stored")
@@ -233,6 +246,18 @@ class _Bar:
 
     def __exit__(self, *_error: object) -> None:
         self._bar.stop()
+
+
+async def _publish(
+    publisher: Publisher, lines: Sequence[Line], size: int, pace: Pace
+) -> AsyncIterator[Sequence[Ack]]:
+    """Publish lines, so many by a call; the acks of each call."""
+    for first in range(0, len(lines), size):
+        chunk = [Outgoing(line.text, line.file) for line in lines[first : first + size]]
+        begun = perf_counter()
+        results = await publisher.publish_batch(chunk)
+        pace.note(perf_counter() - begun)
+        yield list(_acks(results))
 
 
 def _acks(results: Sequence[Ack | LiftbridgeError]) -> Iterator[Ack]:
@@ -306,34 +331,34 @@ async def demo(
         int, typer.Option(min=100, max=LINES_MAX, metavar="COUNT", help="Lines to publish.")
     ] = (LINES_DEFAULT),
 ) -> None:
-    """See it work: publish, kill -9, restart, count.
+    """See it work: publish to three brokers, kill one, hang one, damage a disk, count.
 
     Ends by itself and leaves nothing behind.
     """
     console = stderr_console()
     place = Path(tempfile.mkdtemp(prefix="liftbridge-demo-"))
     started = perf_counter()
-    broker = LocalBroker(place, port=free_port(), nats_port=free_port(), metrics_port=free_port())
+    cluster = LocalCluster(place, BROKERS, Ports(free_port(), free_port(), free_port()))
     try:
-        show = Demo(broker, console)
-        await broker.start()
+        show = Demo(cluster, console)
+        await cluster.start()
         seconds = perf_counter() - started
-        show.tell(f"a broker with a NATS server inside serves after {seconds:.1f} s")
+        show.tell(f"{BROKERS} brokers and a NATS server serve as one cluster after {seconds:.1f} s")
         text = library_lines(lines)
         show.tell(f"{len(text):,} lines of Python {sys.version.split()[0]}'s own library")
         retry = timedelta(seconds=SECONDS_MAX)
-        run.profile = run.profile._replace(servers=broker.address)
+        run.profile = run.profile._replace(servers=cluster.addresses)
         async with run.client(retry_time=retry) as lb:
             found = (
                 await show.by_grpc(lb, text),
                 await show.by_subject(lb, text[:SUBJECT_LINES]),
                 await show.by_nats(lb, text[:NATS_LINES]),
             )
-        await broker.stop()
+        await cluster.stop()
     finally:
-        broker.kill()
+        cluster.kill()
         shutil.rmtree(place, ignore_errors=True)
-    row = _row(text, found, show.outage_seconds, perf_counter() - started)
+    row = _row(text, found, show.stalls, perf_counter() - started)
     run.emit(row)
     run.printer.end()
     run.exit_code = exits.OK if row.is_ok else exits.REFUSED
@@ -341,7 +366,7 @@ async def demo(
 
 
 def _row(
-    text: Sequence[Line], found: Sequence[Published], outage: float, seconds: float
+    text: Sequence[Line], found: Sequence[Published], stalls: Stalls, seconds: float
 ) -> DemoRow:
     grpc, subject, nats = found
     missing, repeated, misplaced = (
@@ -354,11 +379,13 @@ def _row(
         missing,
         repeated,
         misplaced,
-        round(counts[0] / max(grpc.publish_seconds - outage, 1e-9)),
+        round(FAST_SHARE * counts[0] / max(grpc.publish_seconds, 1e-9)),
         round(counts[1] / max(subject.publish_seconds, 1e-9)),
         round(counts[2] / max(nats.publish_seconds, 1e-9)),
         round(counts[0] / max(grpc.read_seconds, 1e-9)),
-        round(outage, 3),
+        round(stalls.kill, 3),
+        round(stalls.pause, 3),
+        round(stalls.damage, 3),
         round(seconds, 1),
     )
 
@@ -371,7 +398,7 @@ def _say_the_end(console: Console, row: DemoRow) -> None:
             highlight=False,
         )
         console.print(
-            "\nWhere to look next: liftbridge dev (a broker of your own), liftbridge examples,"
+            "\nWhere to look next: liftbridge dev (brokers of your own), liftbridge examples,"
             " docs/tutorials/first-stream.md\n",
             highlight=False,
         )

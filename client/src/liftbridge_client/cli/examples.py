@@ -25,7 +25,7 @@ EXAMPLES: Final = tuple(
             "A broker with NATS inside, its data gone at the end",
             "liftbridge dev --ephemeral",
         ),
-        ("dev", "See publish, kill -9 and restart, and count", "liftbridge demo"),
+        ("dev", "See a cluster survive a kill, a hang and a damaged disk", "liftbridge demo"),
         ("streams", "Keep what is published on a NATS subject", "liftbridge create orders"),
         (
             "streams",

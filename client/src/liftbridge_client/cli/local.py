@@ -261,6 +261,16 @@ class LocalBroker:
             process.send_signal(signal.SIGKILL)
             process.wait()
 
+    def pause(self) -> None:
+        """Make it hang (SIGSTOP)."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on (SIGCONT)."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
     async def stop(self) -> int:
         """Ask it to end and wait; 0 when it ended cleanly.
 

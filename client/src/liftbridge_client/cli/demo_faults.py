@@ -1,0 +1,196 @@
+"""What the demo does to its cluster while it publishes: a kill, a pause, a damaged disk."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from rich.console import Console
+
+from liftbridge_client.aio.client import Client
+from liftbridge_client.cli.local import LocalBroker
+from liftbridge_client.cli.local_cluster import LocalCluster
+from liftbridge_client.errors import RetriableError, ServerError
+from liftbridge_client.model import PartitionInfo
+
+WAIT_SECONDS_MAX: Final = 30.0
+POLL_SECONDS: Final = 0.02
+DAMAGE: Final = b"\xff" * 64
+
+
+class Stalls(NamedTuple):
+    """The longest a publisher waited for acks, in seconds, by what was done to the cluster."""
+
+    kill: float
+    pause: float
+    damage: float
+
+
+class Pace:
+    """How long the calls of a publisher take."""
+
+    def __init__(self) -> None:
+        self._longest = 0.0
+        self._ended = asyncio.Event()
+        self._is_over = False
+
+    def note(self, seconds: float) -> None:
+        """A call was answered after so long."""
+        self._longest = max(self._longest, seconds)
+        self._ended.set()
+
+    def end(self) -> None:
+        """No call follows."""
+        self._is_over = True
+        self._ended.set()
+
+    def take(self) -> float:
+        """The longest since the last look."""
+        longest, self._longest = self._longest, 0.0
+        return longest
+
+    async def next_end(self) -> None:
+        """Wait until a call ends, unless none follows."""
+        if not self._is_over:
+            self._ended.clear()
+            await self._ended.wait()
+
+
+class Faults:
+    """Three faults in turn, each of which is over before the next one comes.
+
+    The first broker is spared: the NATS server of all of them is its child.
+    """
+
+    def __init__(
+        self, cluster: LocalCluster, pace: Pace, console: Console, tell: Callable[[str], None]
+    ) -> None:
+        self._cluster = cluster
+        self._pace = pace
+        self._console = console
+        self._tell = tell
+        self._spared = cluster.brokers[0].name
+
+    async def run(self, lb: Client, stream: str) -> Stalls:
+        """Do all of it to a stream that is published to.
+
+        Raises:
+            ServerError: The cluster did not become whole again.
+        """
+        return Stalls(
+            await self._kill_a_leader(lb, stream),
+            await self._pause_a_follower(lb, stream),
+            await self._damage_a_disk(lb, stream),
+        )
+
+    async def _kill_a_leader(self, lb: Client, stream: str) -> float:
+        leader, partition = await self._leader(lb, stream)
+        self._pace.take()
+        leader.kill()
+        self._hurt(f"kill -9: {leader.name}, which leads partition {partition}, is gone")
+        await self._until(
+            lb, stream, lambda all_: all_[partition].leader not in ("", leader.name), "led again"
+        )
+        stall = await self._stall()
+        self._tell(f"another broker leads it: the longest wait for acks was {stall:.2f} s")
+        await leader.start()
+        await self._until_in_sync(lb, stream)
+        self._tell(f"{leader.name} is back on its data, and in sync again")
+        return stall
+
+    async def _pause_a_follower(self, lb: Client, stream: str) -> float:
+        follower = self._cluster.brokers[-1]
+        self._pace.take()
+        follower.pause()
+        self._hurt(f"SIGSTOP: {follower.name} hangs and answers nobody")
+        await self._until(
+            lb,
+            stream,
+            lambda all_: all(follower.name not in one.isr for one in all_.values()),
+            "going on without the one that hangs",
+        )
+        stall = await self._stall()
+        follower.resume()
+        self._tell(f"publishing goes on without it: the longest wait for acks was {stall:.2f} s")
+        await self._until_in_sync(lb, stream)
+        self._tell(f"{follower.name} goes on too, and has caught up")
+        return stall
+
+    async def _damage_a_disk(self, lb: Client, stream: str) -> float:
+        broker = self._cluster.brokers[-1]
+        self._pace.take()
+        broker.kill()
+        count = _damage_largest_log(broker.data_dir)
+        self._hurt(f"{broker.name} is killed, and {count} bytes amid its log are overwritten")
+        await broker.start()
+        await self._until_in_sync(lb, stream)
+        stall = await self._stall()
+        self._tell(
+            f"{broker.name} found the damage, fetched from there on anew, and is in sync:"
+            f" the longest wait for acks was {stall:.2f} s"
+        )
+        return stall
+
+    # -- looking ------------------------------------------------------------------------------
+
+    async def _leader(self, lb: Client, stream: str) -> tuple[LocalBroker, int]:
+        """A broker that leads a partition and may be hurt, and the partition.
+
+        Raises:
+            ServerError: Only the one that is spared leads.
+        """
+        partitions = (await lb.metadata()).streams[stream].partitions
+        for number, partition in partitions.items():
+            for broker in self._cluster.brokers:
+                if broker.name == partition.leader != self._spared:
+                    return broker, number
+        raise ServerError("one broker leads every partition")
+
+    async def _until_in_sync(self, lb: Client, stream: str) -> None:
+        await self._until(
+            lb,
+            stream,
+            lambda all_: all(set(one.isr) == set(one.replicas) for one in all_.values()),
+            "in sync",
+        )
+
+    async def _until(
+        self,
+        lb: Client,
+        stream: str,
+        condition: Callable[[Mapping[int, PartitionInfo]], bool],
+        what: str,
+    ) -> None:
+        """Wait until partitions are as they should be.
+
+        Raises:
+            ServerError: They were not for `WAIT_SECONDS_MAX`.
+        """
+        try:
+            async with asyncio.timeout(WAIT_SECONDS_MAX):
+                while True:
+                    with contextlib.suppress(RetriableError):
+                        if condition((await lb.metadata()).streams[stream].partitions):
+                            return
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError:
+            raise ServerError(
+                f"the partitions are not {what} after {WAIT_SECONDS_MAX:g} s"
+            ) from None
+
+    async def _stall(self) -> float:
+        """Wait for the next acks; the longest wait for acks since the last look."""
+        await self._pace.next_end()
+        return self._pace.take()
+
+    def _hurt(self, text: str) -> None:
+        self._console.print(f"[red]✗[/red] {text}", highlight=False)
+
+
+def _damage_largest_log(data_dir: Path) -> int:
+    """Overwrite bytes in the middle of the largest log below a directory; how many."""
+    place = max(data_dir.rglob("*.log"), key=lambda path: path.stat().st_size)
+    with place.open("r+b") as file:
+        file.seek(place.stat().st_size // 2)
+        return file.write(DAMAGE)
