@@ -48,6 +48,7 @@ class Load:
         self.count = 0
         self._stream = stream
         self._is_over = False
+        self._acked = asyncio.Event()
 
     async def run(self) -> None:
         """Publish numbers, each of which must be acknowledged."""
@@ -58,13 +59,15 @@ class Load:
                 refused = [result for result in results if not isinstance(result, Ack)]
                 assert not refused, refused[0]
                 self.count += BATCH
+                self._acked.set()
 
     async def more(self) -> None:
         """Wait until more was acknowledged."""
         wanted = self.count + 5 * BATCH
         async with asyncio.timeout(CHANGE_SECONDS):
-            while self.count < wanted:  # noqa: ASYNC110 - the publisher tells nobody
-                await asyncio.sleep(0.01)
+            while self.count < wanted:
+                self._acked.clear()
+                await self._acked.wait()
 
     def stop(self) -> None:
         """End after this batch."""
