@@ -7,7 +7,12 @@ record that is no cursor is skipped, because anyone may publish to the subject.
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from liftbridge_broker.errors import CorruptionError, FilesError, LiftbridgeError
+from liftbridge_broker.errors import (
+    CorruptionError,
+    FilesError,
+    LiftbridgeError,
+    NotLeaderError,
+)
 from liftbridge_broker.groups.cursors import (
     UNKNOWN_OFFSET,
     CursorIndex,
@@ -16,7 +21,7 @@ from liftbridge_broker.groups.cursors import (
 )
 from liftbridge_broker.logformat.records import FRAME_PREFIX, FRAME_PREFIX_SIZE
 from liftbridge_broker.model.ids import Offset
-from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.partition import NOT_LEADER_TEXT, Partition
 from liftbridge_broker.node.subscription import ReadHost
 from liftbridge_broker.storage.reader import LogReader
 from liftbridge_broker.wire.cursors import decode_cursor
@@ -45,14 +50,33 @@ class CursorTable:
         self._host = host
         self._index = CursorIndex(partition.log.log_start_offset)
         self._waiting: list[tuple[bytes, LookUpDone]] = []
+        self._is_feeding = False
 
     def look_up(self, key: bytes, done: LookUpDone) -> None:
-        """Find a cursor; `done` gets its offset, -1 when it was never set, or the error."""
+        """Find a cursor; `done` gets its offset, -1 when it was never set, or the error.
+
+        A new leader that does not know yet what is committed might find an older one than was
+        acknowledged: it waits until it knows (I9).
+        """
         self._waiting.append((key, done))
-        if len(self._waiting) == 1:
-            self._feed(self._index, self._answer)
+        self._begin()
+
+    def _begin(self) -> None:
+        partition = self._partition
+        if self._is_feeding or not self._waiting:
+            return
+        if not partition.is_led:
+            self._answer(partition.closed_error or NotLeaderError(NOT_LEADER_TEXT))
+            return
+        replication = partition.replication
+        if replication is not None and not replication.is_latest_known:
+            partition.wait_for_data(self._begin)
+            return
+        self._is_feeding = True
+        self._feed(self._index, self._answer)
 
     def _answer(self, error: LiftbridgeError | None) -> None:
+        self._is_feeding = False
         waiting, self._waiting = self._waiting, []
         for key, done in waiting:
             if error is not None:

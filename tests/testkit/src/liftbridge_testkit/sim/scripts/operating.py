@@ -24,7 +24,7 @@ from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.groups.cursors import Cursor
 from liftbridge_broker.logformat.frames import decode_frame, iter_frames
 from liftbridge_broker.model.ids import BrokerId, Instant, StreamName
-from liftbridge_broker.model.streams import StreamOverrides
+from liftbridge_broker.model.streams import StreamOverrides, UncleanMode
 from liftbridge_broker.model.subjects import CURSORS_STREAM
 from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.node.runs import POLICY_ALL, PublishRun, Stored, Ticket
@@ -139,7 +139,10 @@ def _weather(stage: Stage, words: Sequence[str]) -> list[str]:
 
 
 def _tune(stage: Stage, words: Sequence[str]) -> list[str]:
-    """`tune s [retention=3] [cleaner=200ms] [compact=on] [expect=on] [segment=200] [rf=3]`."""
+    """`tune s [retention=3] [cleaner=200ms] [compact=on] [expect=on] [segment=200] [rf=3] ...`.
+
+    Also `[min-isr=2] [unclean=manual]`.
+    """
     (name,), options = split_options(words)
     overrides = StreamOverrides(
         retention_messages_max=int(options["retention"]) if "retention" in options else None,
@@ -149,6 +152,8 @@ def _tune(stage: Stage, words: Sequence[str]) -> list[str]:
         compact_enabled=options["compact"] == "on" if "compact" in options else None,
         optimistic_concurrency=options["expect"] == "on" if "expect" in options else None,
         segment_bytes_max=int(options["segment"]) if "segment" in options else None,
+        min_isr=int(options["min-isr"]) if "min-isr" in options else None,
+        unclean_mode=UncleanMode(options["unclean"]) if "unclean" in options else None,
     )
     command = AlterStream(
         name=StreamName(name),
@@ -423,16 +428,22 @@ def _set_cursor(stage: Stage, words: Sequence[str]) -> list[str]:
 
 
 def _get_cursor(stage: Stage, words: Sequence[str]) -> list[str]:
-    """`get-cursor c [at=A]`: its offset, or why it cannot be had."""
-    (name,), options = split_options(words)
+    """`get-cursor c [at=A] [later]`: its offset, or why it cannot be had; see `answer`."""
+    (name, *rest), options = split_options(words)
     partition_id = stage.newest(CURSORS).partition_id
     key = Cursor("s", 0, name, 0).key
+    stage.outcomes.pop(name, None)
 
     def serve(broker: Serving, _now: Instant, _wall_ns: int, answer: Answer) -> None:
         broker.node.look_up_cursor(broker.node.partitions[partition_id], key, answer)
 
-    outcome = _ask(stage, _leader(stage, CURSORS, options), serve)
-    return [str(outcome)] if isinstance(outcome, int) else told(outcome)
+    def answered(outcome: object) -> None:
+        is_found = isinstance(outcome, int)
+        stage.outcomes[name] = str(outcome) if is_found else " ".join(told(outcome))
+
+    machine = stage.machine(_leader(stage, CURSORS, options))
+    stage.life.calls.call("client", machine, serve, answered)
+    return [] if "later" in rest else outcome_of(stage, (name,))
 
 
 # -- questions ------------------------------------------------------------------------------------
