@@ -59,6 +59,9 @@ def create(stage: Stage, words: Sequence[str]) -> list[str]:
         fsync_policy=FsyncPolicy(options["fsync"]) if "fsync" in options else None,
         unclean_mode=UncleanMode(options["unclean"]) if "unclean" in options else None,
         segment_bytes_max=int(options["segment"]) if "segment" in options else None,
+        retention_messages_max=int(options["retention"]) if "retention" in options else None,
+        cleaner_interval_ms=int(options["cleaner"]) if "cleaner" in options else None,
+        compact_enabled=True if "compact" in options else None,
     )
     command = CreateStream(
         name=StreamName(name),
