@@ -448,6 +448,8 @@ class Replicas:
         """Do what is due; returns leaders that are to be reported."""
         silences: list[Silence] = []
         self._resign_if_full(now)
+        if self.leading and self.store.slowness.take_hand_over(now):
+            self._resign("storage slow", now)
         if self._look_at is not None and now >= self._look_at:
             self._look_at = None
             self._propose(now)
@@ -461,6 +463,9 @@ class Replicas:
         if not self.store.is_full or now < self._resign_at:  # guard L8.resign
             return
         self._resign_at = Instant(now + RESIGN_NS)
+        self._resign("storage full", now)
+
+    def _resign(self, reason: str, now: Instant) -> None:
         given_up = tuple(
             Leadership(partition_id, leading.core.leader_epoch)
             for partition_id, leading in self.leading.items()
@@ -471,7 +476,7 @@ class Replicas:
                 broker=self.broker,
                 broker_epoch=self.broker_epoch,
                 partitions=given_up,
-                reason="storage full",
+                reason=reason,
             )
             self.propose(command, now, _ignore)
 

@@ -25,6 +25,7 @@ from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy, StreamO
 from liftbridge_broker.ports.files import FileEvent, FileHandle, Files, Token
 from liftbridge_broker.storage.journal import Journal
 from liftbridge_broker.storage.log import PartitionLog
+from liftbridge_broker.storage.slowness import Slowness
 from liftbridge_broker.storage.types import LogLimits
 
 _SECOND_NS: Final = 1_000_000_000
@@ -137,6 +138,7 @@ class FlushDriver:
 
     Attributes:
         sync_times: Nanoseconds from the submission of a group of syncs to its end.
+        slowness: What they tell of the disk.
     """
 
     def __init__(
@@ -157,6 +159,7 @@ class FlushDriver:
             on_full: Told when the journal met a full disk; it is tried again later.
         """
         self.sync_times = Histogram()
+        self.slowness = Slowness()
         self._files = files
         self._journal = journal
         self._limits = limits
@@ -286,6 +289,7 @@ class FlushDriver:
             raise event.error
         self._flight = None
         self.sync_times.observe(now - flight.began)
+        self.slowness.end(now)
         flushed = []
         for stored, end in flight.logs:
             if stored.is_closed:
@@ -330,6 +334,7 @@ class FlushDriver:
             return
         token = self._new_token()
         self._flight = _Flight(token, now, logs, has_journal, waiters)
+        self.slowness.begin(now)
         self._files.submit_sync(token, handles)
 
     def _take(

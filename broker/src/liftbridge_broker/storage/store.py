@@ -91,6 +91,7 @@ class LogStore:
         was_clean: Whether the last broker here stopped in order and nothing was touched since.
         clean_broker_epoch: Epoch that broker had; `None` when the stop was not clean.
         sync_times: Nanoseconds that groups of syncs took.
+        slowness: What they tell of the disk.
         unknown_count: What `begin` found in the directory that belongs to nobody.
         failure: Why the directory is offline, empty while it is not.
         on_failed: Told the reason when the directory goes offline.
@@ -123,6 +124,7 @@ class LogStore:
         self._trash = TrashBin(files, options.trash_grace_ns, new_token)
         self._flush = FlushDriver(files, journal, options.flush, new_token, self._on_full)
         self.sync_times = self._flush.sync_times
+        self.slowness = self._flush.slowness
         self._removals = Removals(files, new_token)
         save = partial(save_publishers, files)
         self._compactions = Compactions(

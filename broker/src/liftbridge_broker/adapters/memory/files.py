@@ -79,6 +79,7 @@ class MemoryFiles:
         points: Write points passed so far.
         log: Operation and path of each write point, for messages of failing tests.
         is_cold: While true `try_read` answers `None`, as if nothing were cached.
+        is_stalled: While true no call by token ends: the device does not answer.
         capacity_bytes: Size of the volume.
         lost_sector_chance: How probable it is that a file loses a sector between kept ones when
             it crashes with unsynced bytes.
@@ -90,6 +91,7 @@ class MemoryFiles:
         self.points = 0
         self.log: deque[tuple[str, str]] = deque(maxlen=64)
         self.is_cold = False
+        self.is_stalled = False
         self.capacity_bytes = capacity_bytes
         self.lost_sector_chance = 0.1
         self.lost_sector_count = 0
@@ -318,7 +320,7 @@ class MemoryFiles:
     def pump(self, limit: int | None = None) -> tuple[FileEvent, ...]:
         """Run submitted calls in order, at most `limit`; their events belong to the caller."""
         events: deque[FileEvent] = deque()
-        while self._submitted and (limit is None or len(events) < limit):
+        while self._submitted and not self.is_stalled and (limit is None or len(events) < limit):
             self._require_power()
             token, run = self._submitted.popleft()
             try:

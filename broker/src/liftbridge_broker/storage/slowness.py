@@ -1,0 +1,84 @@
+"""Tells a disk that is too slow to lead with from one that is busy (L8, storage policy 11).
+
+Two signs, both of syncs, because they wait for the device and for nothing else: one sync that does
+not end, and syncs that have all been slow for a while. A single slow one is no sign: a busy machine
+has those, and each change of leaders costs more than it.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.model.streams import MILLISECOND_NS
+
+_NEVER: Final = Instant(0)
+
+
+class SlownessLimits(NamedTuple):
+    """When a disk counts as slow; nanoseconds.
+
+    Attributes:
+        stall_ns: A sync that has been under way for this long has stalled.
+        slow_ns: A sync that took this long was slow.
+        lasting_ns: The disk is slow when all syncs of such a time were.
+        pause_ns_min: Time between two hand-overs; twice as long each time that another one is due
+            before such a time has passed again.
+        pause_ns_max: The longest.
+    """
+
+    stall_ns: int = 3_000 * MILLISECOND_NS
+    slow_ns: int = 500 * MILLISECOND_NS
+    lasting_ns: int = 10_000 * MILLISECOND_NS
+    pause_ns_min: int = 30_000 * MILLISECOND_NS
+    pause_ns_max: int = 480_000 * MILLISECOND_NS
+
+
+@dataclass(slots=True)
+class Slowness:
+    """What the syncs of a data directory tell of its disk; told by the flush driver.
+
+    Attributes:
+        limits: When it counts as slow.
+    """
+
+    limits: SlownessLimits = field(default_factory=SlownessLimits)
+    _began: Instant | None = None
+    _slow_since: Instant | None = None
+    _ended: Instant = _NEVER
+    _hand_over_at: Instant = _NEVER
+    _pause_ns: int = 0
+
+    def begin(self, now: Instant) -> None:
+        """A sync was submitted."""
+        self._began = now
+
+    def end(self, now: Instant) -> None:
+        """It ended well."""
+        began, self._began = self._began, None
+        assert began is not None
+        if now - began < self.limits.slow_ns:
+            self._slow_since = None
+        elif self._slow_since is None or now - self._ended > self.limits.lasting_ns:
+            # After a rest nothing is known of the time before.
+            self._slow_since = began
+        self._ended = now
+
+    def is_slow(self, now: Instant) -> bool:
+        """Whether the disk is too slow to lead with."""
+        limits = self.limits
+        if self._began is not None and now - self._began >= limits.stall_ns:
+            return True
+        since = self._slow_since
+        is_recent = now - self._ended <= limits.lasting_ns
+        return since is not None and is_recent and self._ended - since >= limits.lasting_ns
+
+    def take_hand_over(self, now: Instant) -> bool:
+        """Whether leaderships are to be given up now; the pause begins when they are."""
+        if now < self._hand_over_at or not self.is_slow(now):  # guard L8.slow
+            return False
+        limits = self.limits
+        is_again = self._pause_ns and now - self._hand_over_at < self._pause_ns
+        longer = min(2 * self._pause_ns, limits.pause_ns_max)
+        self._pause_ns = longer if is_again else limits.pause_ns_min
+        self._hand_over_at = Instant(now + self._pause_ns)
+        return True
