@@ -250,6 +250,17 @@ class Reading(Generic[_Response]):
 class Duplex(Reading[_Response], Generic[_Request, _Response]):
     """A call that is written to and read from."""
 
+    async def connected(self) -> None:
+        """Wait until the call has a connection; nothing that is written later left before.
+
+        Raises:
+            LiftbridgeError: There is none, so nothing was sent.
+        """
+        try:
+            await self._call.wait_for_connection()
+        except grpc.aio.AioRpcError as error:
+            raise translated(error) from error
+
     async def write(self, request: _Request) -> None:
         """Send a request; waits while the server takes none.
 

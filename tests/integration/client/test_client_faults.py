@@ -144,6 +144,35 @@ async def test_publisher_without_broker_gives_up_after_the_retry_time(broker, na
         assert all(isinstance(result, LiftbridgeError) for result in results)
 
 
+async def test_message_that_met_no_connection_is_certainly_not_stored(broker, name):
+    second = timedelta(seconds=0.5)
+    async with connect(broker.address, timeout=second, retry_time=second) as lb:
+        stream = await lb.streams.create(name)
+        async with stream.publisher() as publisher:
+            await publisher.publish(b"0")
+            broker.kill()
+            lane = publisher._lanes[0]
+            await until(lane._task.done)  # the call broke while it owed nothing
+            async with asyncio.timeout(20):
+                (result,) = await publisher.publish_batch([b"1"])
+    assert isinstance(result, RetriableError)
+
+
+async def test_message_of_a_plain_publisher_waits_for_a_connection(broker, name):
+    async with connect(broker.address, retry_time=PATIENT) as lb:
+        stream = await lb.streams.create(name)
+        async with stream.publisher() as publisher:
+            await publisher.publish(b"0")
+            broker.kill()
+            await until(publisher._lanes[0]._task.done)
+            future = publisher.publish_nowait(b"1")
+            before = lb.stats.retries
+            await until(lambda: lb.stats.retries > before + 1)
+            await asyncio.to_thread(broker.start)
+            assert (await future).offset == 1
+        assert [message.value for message in await read(stream)] == [b"0", b"1"]
+
+
 async def test_closing_without_broker_says_how_many_acks_are_missing(broker, name):
     async with connect(broker.address, retry_time=PATIENT) as lb:
         stream = await lb.streams.create(name)

@@ -255,6 +255,7 @@ class Lane:
         call = self._owner.client.transport.duplex(address, methods.PUBLISH_BATCH)
 
         async def write() -> None:
+            await call.connected()  # what waits until then was certainly not sent
             while True:
                 item = await self._next_item()
                 self._next_id += 1
@@ -358,6 +359,7 @@ class Lane:
         call = self._owner.client.transport.duplex(address, methods.PUBLISH_ASYNC)
 
         async def write() -> None:
+            await call.connected()
             while True:
                 item = await self._next_item()
                 self._next_id += 1
