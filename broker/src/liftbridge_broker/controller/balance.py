@@ -82,6 +82,7 @@ def may_stop(
         for other in state.brokers.values()
         if other.broker != broker and not other.fenced
     )
-    return others_know and not any(
-        partition.leader == broker for _, partition in state.partitions()
+    return others_know and not any(  # guard C13.applied
+        partition.leader == broker  # guard C13.leads
+        for _, partition in state.partitions()
     )

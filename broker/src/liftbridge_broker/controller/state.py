@@ -81,7 +81,7 @@ class BrokerState:
     @property
     def takes_replicas(self) -> bool:
         """Whether new replicas may be placed on it."""
-        return self.can_lead and not self.cordoned
+        return self.can_lead and not self.cordoned  # guard C20.placement
 
 
 class PublisherState(NamedTuple):

@@ -94,8 +94,8 @@ def create_stream(state: ClusterState, index: MetadataIndex, command: CreateStre
     )
     if is_growing:
         replication_factor = min(replication_factor, GROWTH_MAX)
-    check_min_isr(command.overrides, replication_factor)
-    if command.name in state.stream_ids:
+    check_min_isr(command.overrides, replication_factor)  # guard C15.min_isr
+    if command.name in state.stream_ids:  # guard C15.exists
         raise AlreadyExistsError("stream already exists")
     check_stream_count(len(state.streams), command.streams_max)
     stream_id = StreamId(index)
@@ -149,7 +149,7 @@ def _normalised(overrides: StreamOverrides) -> StreamOverrides:
 
 def delete_stream(state: ClusterState, index: MetadataIndex, command: DeleteStream) -> Decision:
     """C14: the partition ids go with the stream and are never given again."""
-    check_not_reserved(command.name, is_internal=command.is_internal)
+    check_not_reserved(command.name, is_internal=command.is_internal)  # guard C14.reserved
     stream = _existing(state, command.name)
     partition_ids = tuple(partition.partition_id for partition in stream.partitions)
     deleted = StreamDeleted(stream.stream_id, stream.name, partition_ids, index)
@@ -165,17 +165,16 @@ def _existing(state: ClusterState, name: str) -> StreamState:
 
 def alter_stream(state: ClusterState, index: MetadataIndex, command: AlterStream) -> Decision:
     """C16: values given replace those the stream has; its pools follow in the same command."""
-    check_not_reserved(command.name, is_internal=command.is_internal)
+    check_not_reserved(command.name, is_internal=command.is_internal)  # guard C16.reserved
     stream = _existing(state, command.name)
     check_encryption(command.overrides)
     check_values(command.overrides)
     draft = Draft(state, index)
     factor = _new_factor(draft, stream, command.replication_factor)
-    check_min_isr(command.overrides, factor)
     values = {name: getattr(command.overrides, name) for name in _OVERRIDE_NAMES}
     given = {name: value for name, value in values.items() if value is not None}
     overrides = _normalised(replace(stream.overrides, **given))
-    check_min_isr(overrides, factor)
+    check_min_isr(overrides, factor)  # guard C16.min_isr
     policy = with_factor(stream.policy, overrides, factor)
     if command.replication_factor:
         policy = policy._replace(is_growing=False)
@@ -197,7 +196,7 @@ def _new_factor(draft: Draft, stream: StreamState, wanted: int) -> int:
     if not wanted:
         return stream.policy.replication_factor
     usable = {*placeable(draft.brokers), *(b for p in stream.partitions for b in p.replicas)}
-    if not 0 < wanted <= len(usable):
+    if not 0 < wanted <= len(usable):  # guard C16.factor
         raise InvalidRequestError(f"Invalid replicationFactor {wanted}, cluster size {len(usable)}")
     return wanted
 
@@ -212,14 +211,14 @@ def _adjust(draft: Draft, stream: StreamState) -> None:
 
 def pause_stream(state: ClusterState, index: MetadataIndex, command: PauseStream) -> Decision:
     """C17. Pausing twice is answered alike; a pause by hand outlasts one for idleness."""
-    check_not_reserved(command.name, is_internal=command.is_internal)
+    check_not_reserved(command.name, is_internal=command.is_internal)  # guard C17.reserved
     stream, numbers = check_partitions(state.stream(command.name), command.partitions)
     automatic: list[PartitionNumber] = []
     explicit: list[PartitionNumber] = []
     for number in numbers:
         before = stream.partitions[number]
         by_hand = not command.is_automatic or (before.paused and not before.auto_paused)
-        (explicit if by_hand else automatic).append(number)
+        (explicit if by_hand else automatic).append(number)  # guard C17.by_hand
     # An idle partition does not take back what a client asked for the stream.
     resume_all = stream.resume_all if command.is_automatic else command.resume_all
     paused = PartitionsPaused(
@@ -241,7 +240,7 @@ def resume_stream(state: ClusterState, index: MetadataIndex, command: ResumeStre
 
 def set_readonly(state: ClusterState, index: MetadataIndex, command: SetReadonly) -> Decision:
     """C18. Asking for the present state is answered alike."""
-    check_not_reserved(command.name, is_internal=command.is_internal)
+    check_not_reserved(command.name, is_internal=command.is_internal)  # guard C18.reserved
     stream, numbers = check_partitions(state.stream(command.name), command.partitions)
     record = ReadonlySet(stream.stream_id, stream.name, numbers, command.readonly, index)
     return Decision((record,), Done())

@@ -84,7 +84,11 @@ class BrokerSessions:
         A heartbeat of another registration than the present one proves nothing about this one.
         """
         broker = state.brokers.get(broker_id)
-        if broker is None or broker.broker_epoch != broker_epoch or broker.removed:
+        if (
+            broker is None
+            or broker.broker_epoch != broker_epoch  # guard C3.heartbeat
+            or broker.removed
+        ):
             return []
         session = self._session(broker, now)
         session.heard_at = now
@@ -133,7 +137,7 @@ class BrokerSessions:
             session = self._session(broker, now)
             if broker.fenced:
                 continue
-            if stalled:
+            if stalled:  # guard C3.stall
                 session.heard_at = now
             elif now - session.heard_at >= self._session_ns and self._may_ask(
                 session, FenceBroker, now

@@ -228,7 +228,7 @@ class Leading:
         """
         if is_all:
             self.core.check_min_isr()
-        elif self.host.is_self_fenced(now):
+        elif self.host.is_self_fenced(now):  # guard L2.self_fence
             raise UnavailableError("not appended: cut off from the metadata leader")
 
     def on_appended(self, now: Instant, wall_ns: int) -> None:
@@ -265,7 +265,7 @@ class Leading:
             replica_epoch=epoch,
             reason=reason,
         )
-        self.host.propose(command, self.host.now, _ignore)
+        self.host.propose(command, self.host.now, _ignore)  # guard L8.declare
 
     # -- commits and in-sync set --------------------------------------------------------------
 
@@ -283,7 +283,7 @@ class Leading:
         self.partition.intake.takes_singles = (
             self.partition.options.optimistic_concurrency or self.core.is_below_min_isr
         )
-        if self.core.is_below_min_isr:
+        if self.core.is_below_min_isr:  # guard L7.acks
             self.partition.fail_all_acks(
                 NotEnoughReplicasAfterAppendError("outcome unknown: too few replicas in sync")
             )
@@ -349,7 +349,7 @@ def _result(outcome: object) -> ProposalOutcome:
     if isinstance(outcome, InternalError):
         # The log failed the command; the cause tells whether it may be applied all the same.
         cause = outcome.__cause__
-        is_unknown = cause is None or isinstance(cause, OutcomeUnknownError)
+        is_unknown = cause is None or isinstance(cause, OutcomeUnknownError)  # guard L6.cause
         return ProposalOutcome.UNKNOWN if is_unknown else ProposalOutcome.NOT_ATTEMPTED
     return outcome_of(outcome)
 

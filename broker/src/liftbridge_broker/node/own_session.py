@@ -83,7 +83,7 @@ class OwnSession:
     def on_reply(self, correlation_id: int, reply: HeartbeatReply) -> bool:
         """Take an answer; returns whether it was one to this registration."""
         sent_at = self._open.pop(correlation_id, None)
-        if sent_at is None or reply.broker_epoch != self.broker_epoch:
+        if sent_at is None or reply.broker_epoch != self.broker_epoch:  # guard Self.session
             return False
         if self.answered_at is None or sent_at > self.answered_at:
             self.answered_at = sent_at
@@ -93,4 +93,7 @@ class OwnSession:
 
     def is_self_fenced(self, now: Instant) -> bool:
         """Whether nothing was heard for a session, so that others may lead by now."""
-        return self.answered_at is None or now - self.answered_at >= self._session_ns
+        return (
+            self.answered_at is None
+            or now - self.answered_at >= self._session_ns  # guard Self.silence
+        )

@@ -351,13 +351,13 @@ class Partition:
     def _check_open(self) -> None:
         if self.closed_error is not None:
             raise NotAppendedError(f"not appended: {self.closed_error.text}")
-        if self.role is not Role.LEADER:
+        if self.role is not Role.LEADER:  # guard L2.role
             raise NotLeaderError(NOT_LEADER_TEXT)
         if self.offline_reason:
             raise PartitionOfflineError(f"not appended: partition offline: {self.offline_reason}")
-        if self.is_readonly:
+        if self.is_readonly:  # guard C18.readonly
             raise ReadonlyError(f"readonly partition: {self.number}")
-        if self.host.is_full():
+        if self.host.is_full():  # guard L2.full
             raise StorageFullError("not appended: storage full")
 
     def _write(self, run: PublishRun, now: Instant, wall_ns: int) -> int:
@@ -516,7 +516,7 @@ class Partition:
         was_leader = self.role in (Role.LEADER, Role.RISING)
         self.replication, self.is_replicated = replication, True
         self.role = Role.NONE if replication is None else Role.FOLLOWER
-        if was_leader:
+        if was_leader:  # guard L7.demote
             self.resume_failed(UnavailableError("not appended: leader changed"))
             self._fail_owed(OutcomeUnknownError("outcome unknown: leader changed"))
             self._end_subscriptions(LEADER_CHANGED, stays=True)

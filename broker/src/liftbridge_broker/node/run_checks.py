@@ -33,7 +33,7 @@ def check_run(
             raise OffsetNotAvailableError(
                 "not appended: the new leader does not know yet what is committed"
             )
-        if expected not in (-1, end) or len(run.values) > 1:
+        if expected not in (-1, end) or len(run.values) > 1:  # guard L2.expected
             raise IncorrectOffsetError("incorrect expected offset")
     if run.target_offset is not None and run.target_offset < end:
         raise InvalidRequestError(

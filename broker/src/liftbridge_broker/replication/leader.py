@@ -202,7 +202,7 @@ class LeaderCore:
         if state.partition_epoch > before.partition_epoch and self._pending is not None:
             # Whatever is on its way was decided on an older state and can no longer be applied.
             removed = self._pending.removed
-            self._pending = None
+            self._pending = None  # guard L7.pending
         self._adopt(state, min_isr, is_commit_mode)
         for broker, follower in self._followers.items():
             if broker in state.isr and broker not in before.isr:
@@ -278,7 +278,7 @@ class LeaderCore:
         offset = fetch.fetch_offset
         follower.replica_epoch = fetch.replica_epoch
         # Not the maximum: a replica that lost its tail tells less, and that is what it holds (S44).
-        follower.log_end_offset = counted = offset
+        follower.log_end_offset = counted = offset  # guard L3.assign
         follower.flushed_offset = fetch.flushed_offset
         if self._is_commit_mode and fetch.flushed_offset < offset:  # guard L3.flushed
             counted = fetch.flushed_offset

@@ -209,7 +209,7 @@ class PublisherTable:
         expected = 0 if known is None else known.next_sequence
         if first_sequence == expected:
             return None
-        if known is None or first_sequence > expected:
+        if known is None or first_sequence > expected:  # guard L2.sequence
             raise OutOfOrderError(
                 f"sequence {first_sequence} of publisher {publisher_id} is out of order, "
                 f"expected {expected}"

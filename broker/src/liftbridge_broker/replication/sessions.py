@@ -159,11 +159,11 @@ class FollowerSession:
             return None
         oldest = next(iter(self._waiting.values()), None)
         if oldest is not None and now - oldest.sent_at >= self._limits.timeout_ns:
-            self.reset()
+            self.reset()  # guard F2.timeout
         self._take_retries(now)
         if self._waiting and (
             # The id of a new session is known only with its first answer.
-            next(reversed(self._waiting.values())).session_epoch == FULL
+            next(reversed(self._waiting.values())).session_epoch == FULL  # guard F2.first
             or not (self._dirty or self._forgotten)
         ):
             return None

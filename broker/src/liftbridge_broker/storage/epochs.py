@@ -52,7 +52,10 @@ class LeaderEpochCache:
         """
         if self._epochs and self._epochs[-1] == epoch and self._starts[-1] <= start:
             return False
-        while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start):
+        while self._epochs and (
+            self._epochs[-1] >= epoch  # guard Epochs.epoch
+            or self._starts[-1] >= start  # guard Epochs.start
+        ):
             self._epochs.pop()
             self._starts.pop()
         self._epochs.append(epoch)
@@ -94,7 +97,7 @@ class LeaderEpochCache:
         there for divergence must forget it too (KAFKA-10706).
         """
         before = len(self._epochs)
-        while self._starts and self._starts[-1] >= end:
+        while self._starts and self._starts[-1] >= end:  # guard Epochs.truncate
             self._epochs.pop()
             self._starts.pop()
         return self._note(before)

@@ -459,7 +459,7 @@ class _Recovery:
             )
         end = self.log_end_offset
         log_start = min(self.log_start, end)
-        self._epochs.drop_beyond(end)
+        self._epochs.drop_beyond(end)  # guard Epochs.load
         self._epochs.clamp(log_start)
         # A log that holds nothing yet is as durable as its start; else the log start may lie in a
         # batch that was not synced.
