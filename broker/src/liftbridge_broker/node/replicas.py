@@ -274,6 +274,8 @@ class Replicas:
             partition.rise(leading)
             leading.on_offline(partition.offline_reason)
             return
+        if state.is_recovering:
+            self._tell_of_loss(partition, state)
         self._set_policy(partition, is_commit=is_commit, now=now)
         self.store.set_leader(partition_id, is_leader=True)
         if goes_on:
@@ -285,6 +287,18 @@ class Replicas:
         self.store.journal_state(  # guard L1.journal
             partition_id, lambda: self._established(leading), now
         )
+
+    def _tell_of_loss(self, partition: Partition, state: PartitionState) -> None:
+        """An unclean election is told by who won it, with what is left (C10)."""
+        log = partition.log
+        fields: dict[str, object] = {
+            "stream": partition.stream,
+            "partition": partition.number,
+            "leader_epoch": state.leader_epoch,
+            "high_watermark": log.high_watermark,
+            "log_end_offset": log.log_end_offset,
+        }
+        self.host.transition("possible_data_loss", fields)
 
     def _established(self, leading: Leading) -> None:
         """The epoch and its start are durable: serve (L1)."""

@@ -59,6 +59,14 @@ class TrueLog:
                 self.runs.append((offset, epoch))
         self.high_watermark = end
 
+    def give_up(self, log_start: int, log_end: int, epoch_at: Callable[[int], int]) -> None:
+        """What the leader of an unclean election does not have is committed no longer."""
+        end = min(self.high_watermark, log_end)
+        kept = range(log_start, end)
+        found = (offset for offset in kept if epoch_at(offset) != self.epoch_at(offset))
+        self.high_watermark = next(found, end)
+        self.runs = [run for run in self.runs if run[0] < self.high_watermark]
+
 
 class ReplicationRules(Watcher):
     """Looks at every replica that a turn changed.
@@ -166,6 +174,10 @@ class ReplicationRules(Watcher):
         is_new = before is None or before.role is not Role.LEADER
         is_new = is_new or (before is not None and before.leader_epoch != look.leader_epoch)
         is_latest = look.leader_epoch == max(true.leaders)
+        if is_new and look.leader_epoch == true.unclean_epoch:
+            log = partition.log
+            start = log.log_start_offset
+            true.give_up(start, look.log_end, lambda at: log.epochs.epoch_at(Offset(at)) or 0)
         if is_new and is_latest and look.log_end < true.high_watermark:
             raise BrokenInvariantError(
                 "I1",
