@@ -11,8 +11,12 @@ from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from liftbridge_testkit.fuzzing import Fuzz
+from liftbridge_testkit.sim.floors import floors_for
+from liftbridge_testkit.sim.total import Sum
 
 FUZZ_SHARE = pytest.StashKey[float]()
 
@@ -72,10 +76,33 @@ def rewrite(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--rewrite"))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Let workers share the chunks of seeds, which are one file; other files stay in one worker."""
+    return SharingSeeds(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+class SharingSeeds(LoadFileScheduling):  # type: ignore[misc]  # has no types
+    """Each chunk of seeds is work of its own."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid if "/test_seeds.py::" in nodeid else str(super()._split_scope(nodeid))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what tests noted by `record_property("note", ...)`: how much a bounded test did."""
+    """Print what tests noted by `record_property`: how much a bounded test did.
+
+    A `note` is printed as it is; `seeds` are what simulated seeds met, added up.
+    """
+    total = Sum()
     for outcome in ("passed", "failed"):
         for report in terminalreporter.getreports(outcome):
             for name, value in report.user_properties:
                 if name == "note":
                     terminalreporter.write_line(f"{report.nodeid}: {value}")
+                elif name == "seeds":
+                    total.add_text(str(value))
+    if total.seeds:
+        terminalreporter.section("simulated seeds")
+        for line in total.lines(total.busy_seconds, floors_for(total.by_kind)):
+            terminalreporter.write_line(line)

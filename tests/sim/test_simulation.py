@@ -10,10 +10,10 @@ import sys
 import pytest
 
 from liftbridge_testkit.sim.broken import BrokenInvariantError
-from liftbridge_testkit.sim.cli import main, seed_range
+from liftbridge_testkit.sim.cli import main
 from liftbridge_testkit.sim.coverage import Coverage
 from liftbridge_testkit.sim.floors import floors_for
-from liftbridge_testkit.sim.seeds import WORLDS, kind_of, run_seed
+from liftbridge_testkit.sim.seeds import TURN, WORLDS, kind_of, run_seed, seed_range
 from liftbridge_testkit.sim.world import Watcher
 
 SEEDS = 24
@@ -84,7 +84,8 @@ def test_seeds_notice_a_disk_that_lies_about_syncs(kind, files):
 
 
 def test_seeds_alternate_between_the_kinds_of_worlds():
-    assert {kind_of(seed) for seed in range(len(WORLDS))} == set(WORLDS)
+    assert [kind_of(seed) for seed in range(len(TURN))] == list(TURN)
+    assert set(TURN) == set(WORLDS)
 
 
 def test_range_of_seeds_is_read():

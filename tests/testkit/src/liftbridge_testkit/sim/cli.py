@@ -9,68 +9,18 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field
 from multiprocessing import get_context
 from time import perf_counter
 
-from liftbridge_testkit.sim.coverage import Coverage
 from liftbridge_testkit.sim.floors import floors_for
 from liftbridge_testkit.sim.scheduler import SECOND_NS
-from liftbridge_testkit.sim.seeds import WORLDS, SeedResult, replay_command, run_seed
+from liftbridge_testkit.sim.seeds import WORLDS, SeedResult, run_seed, seed_range
+from liftbridge_testkit.sim.total import Sum
 
 WORKERS = 2
 CHUNK = 10
 PROGRESS_SECONDS = 10.0
 FAILURES_SHOWN = 5
-
-
-@dataclass(slots=True)
-class Sum:
-    """What a range of seeds came to.
-
-    Attributes:
-        seeds: Seeds run.
-        events: Turns of processes in them.
-        virtual_ns: Simulated time.
-        busy_seconds: Time all workers spent.
-        coverage: Counters of all seeds.
-        failures: What broke, in the order in which it came.
-        by_kind: Seeds by kind of world.
-    """
-
-    seeds: int = 0
-    events: int = 0
-    virtual_ns: int = 0
-    busy_seconds: float = 0.0
-    coverage: Coverage = field(default_factory=Coverage)
-    failures: list[SeedResult] = field(default_factory=list)
-    by_kind: dict[str, int] = field(default_factory=dict)
-
-    def add(self, result: SeedResult) -> None:
-        """Add one seed."""
-        self.seeds += 1
-        self.events += result.events
-        self.virtual_ns += result.virtual_ns
-        self.busy_seconds += result.seconds
-        self.by_kind[result.kind] = self.by_kind.get(result.kind, 0) + 1
-        self.coverage.add(result.counts)
-        if result.failure:
-            self.failures.append(result)
-
-    def line(self, seconds: float) -> str:
-        """One line for people."""
-        rate = self.events / max(self.busy_seconds, 1e-9)
-        return (
-            f"{self.seeds:,} seeds, {self.events:,} events, "
-            f"{self.virtual_ns / SECOND_NS / 3_600:.2f} h simulated in {seconds:.1f} s, "
-            f"{rate:,.0f} events/s a core, {len(self.failures)} failed"
-        )
-
-
-def seed_range(text: str) -> range:
-    """`a:b` as the seeds from a to b - 1; `a` alone as one seed."""
-    first, colon, end = text.partition(":")
-    return range(int(first), int(end)) if colon else range(int(first), int(first) + 1)
 
 
 def run_chunk(seeds: Sequence[int], kind: str) -> list[SeedResult]:
@@ -109,12 +59,7 @@ def run_range(seeds: range, kind: str, workers: int, *, is_quiet: bool) -> tuple
 
 def report(total: Sum, seconds: float, floors: Mapping[tuple[str, str], int]) -> None:
     """Tell what a range came to, for people."""
-    lines = total.coverage.table(floors)
-    lines.append(total.line(seconds))
-    lines += [f"below its floor: {line}" for line in total.coverage.below(floors)]
-    for result in total.failures:
-        lines.append(f"seed {result.seed} failed; {replay_command(result.seed, result.kind)}")
-    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.write("\n".join(total.lines(seconds, floors)) + "\n")
 
 
 def as_json(total: Sum, seconds: float, floors: Mapping[tuple[str, str], int]) -> str:

@@ -11,6 +11,8 @@ from liftbridge_testkit.sim.lone_life import FAULTS as LONE_FAULTS
 from liftbridge_testkit.sim.voter_life import FAULTS as GROUP_FAULTS
 
 SEEDS_MIN = 100
+EVENTS_A_SEED = 2_000
+"""Events that a range has at least for each of its seeds."""
 
 _LONE = {
     **{("fault", kind): 200 for kind in LONE_FAULTS},
@@ -71,6 +73,9 @@ PER_THOUSAND: Mapping[str, Mapping[tuple[str, str], int]] = {
 def floors_for(by_kind: Mapping[str, int]) -> dict[tuple[str, str], int]:
     """Floors of a range that ran so many seeds of each kind."""
     floors: dict[tuple[str, str], int] = {}
+    seeds_all = sum(by_kind.values())
+    if seeds_all >= SEEDS_MIN:
+        floors["world", "event"] = EVENTS_A_SEED * seeds_all
     for kind, seeds in by_kind.items():
         if seeds >= SEEDS_MIN:
             for key, least in PER_THOUSAND.get(kind, {}).items():

@@ -32,7 +32,10 @@ WORLDS: Mapping[str, Callable[[int, Trace], Run]] = {
     "group": make_group_life,
     "cluster": make_cluster_life,
 }
-"""Kinds of worlds; a range of seeds that names none takes them in turn."""
+"""Kinds of worlds."""
+
+TURN = ("cluster", "group", "cluster", "lone", "cluster")
+"""Kinds that a range of seeds takes in turn when it names none: most of them whole clusters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,13 @@ class SeedResult:
 
 def kind_of(seed: int) -> str:
     """Kind of world of a seed when none is asked for."""
-    return tuple(WORLDS)[seed % len(WORLDS)]
+    return TURN[seed % len(TURN)]
+
+
+def seed_range(text: str) -> range:
+    """`a:b` as the seeds from a to b - 1; `a` alone as one seed."""
+    first, colon, end = text.partition(":")
+    return range(int(first), int(end)) if colon else range(int(first), int(first) + 1)
 
 
 def replay_command(seed: int, kind: str) -> str:
