@@ -234,9 +234,9 @@ def test_messages_of_another_cluster_and_garbage_are_counted_and_nothing_else(wo
 def test_an_idle_cluster_says_little(world):
     for number in range(20):
         world.create(f"s{number}")
-    world.run(2_000)
+    world.run(8_000)
     before = world.carried
-    world.run(3_000)
+    world.run(8_000)
     # Each broker: heartbeats of 150 ms with answers, those of Raft, and one fetch held 0.3 s for
     # each broker it follows, whatever the number of partitions.
     per_second = (world.carried - before) / 3
@@ -363,3 +363,29 @@ def test_a_silent_leader_is_replaced_by_reports_before_its_session_ends(world):
     assert former.broker not in [
         broker.broker for broker in world[1].node.state.brokers.values() if broker.fenced
     ]
+
+
+def test_a_damaged_log_tells_what_recovery_verified_of_it(world):
+    """Its replica was complete before: without its answer nobody would ever lead again."""
+    partition = world.create()
+    for number in range(6):
+        world.commit(b"%d" % number)
+    lagging, damaged = followers(world)
+    whole = world.leader()
+    lagging.kill()
+    world.until(lambda: len(world.state().isr) == 2)
+    world.run(2_000)
+    for member in (damaged, whole):
+        member.kill()
+    (segment,) = (path for path in damaged.files.paths("streams") if path.endswith(".log"))
+    damaged.files.flip_bit(segment, 0)
+    for member in (lagging, whole):
+        member.restart()
+    world.until(lambda: world.state().last_known_elr == (whole.broker,))
+    damaged.restart()
+    assert damaged.node.partitions[partition].offline_reason
+    world.until(lambda: world.leader() is whole)
+    assert world.state().unclean_epoch
+    assert whole.node.partitions[partition].log.log_end_offset == 6
+    world.until(in_sync(world, 3))
+    assert damaged.log_bytes(partition) == whole.log_bytes(partition)

@@ -126,11 +126,14 @@ class Membership:
         self._host.transition(kind, fields)
 
     def log_infos(self, partitions: Sequence[PartitionId]) -> tuple[LogInfo, ...]:
-        """Ends of logs held here; damaged ones are left out, nothing of them is vouched for."""
+        """Ends of logs held here; a damaged one ends where what recovery verified of it does.
+
+        One that went offline since is left out: nothing of it is vouched for.
+        """
         found: list[LogInfo] = []
         for partition_id in partitions:
             partition = self._host.partitions.get(partition_id)
-            if partition is None or partition.offline_reason:
+            if partition is None or (partition.offline_reason and not partition.log.is_offline):
                 continue
             log = partition.log
             end = log.log_end_offset

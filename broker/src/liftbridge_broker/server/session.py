@@ -122,6 +122,7 @@ async def _begin(core: Core) -> None:
         port=options.listen.advertised_port,
         previous_broker_epoch=core.store.clean_broker_epoch or 0,
         clean_partitions=core.node.verified_partitions(),
+        quarantined_partitions=core.node.quarantined_partitions(),
         zone=options.clustering.zone,
         version=packages.version("liftbridge-broker"),
         feature_level=FEATURE_LEVEL,
