@@ -289,6 +289,10 @@ class Leading:
             )
         self.host.watch(self)
 
+    def on_trimmed(self) -> None:
+        """Retention moved the log start: followers of an idle partition hear of it, too."""
+        self.host.notify(self)
+
     def next_deadline(self) -> Instant | None:
         """When `propose_if_due` is to be called though nothing happens."""
         if self.partition.offline_reason:

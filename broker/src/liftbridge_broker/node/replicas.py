@@ -277,7 +277,7 @@ class Replicas:
         if state.is_recovering:
             self._tell_of_loss(partition, state)
         self._set_policy(partition, is_commit=is_commit, now=now)
-        self.store.set_leader(partition_id, is_leader=True)
+        self.store.set_leader(partition_id, is_leader=True, tell=leading.on_trimmed)
         if goes_on:
             # It led alone in this epoch; what it has appended since is below the start of none.
             self._established(leading)

@@ -133,6 +133,8 @@ class Cleaner:
         stored.log.set_log_start(offset)
         stored.tell(self._journal)
         self._flush.require_journal(lambda: self._drop_segments(stored, offset, reason), now)
+        if stored.on_trimmed is not None:
+            stored.on_trimmed()
 
     def _tick(self, stored: StoredLog, now: Instant, wall_ns: int) -> None:
         log = stored.log

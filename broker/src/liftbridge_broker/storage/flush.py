@@ -77,6 +77,7 @@ class StoredLog:
         is_strict: Whether all above the recovery point was written under `commit`.
         strict_from: Recovery point from which that is so, once the policy is `commit`.
         is_leader: Whether this broker moves the log start (replication 1.15, "Retention").
+        on_trimmed: Told when the log start was moved, by who has to pass it on.
         is_waiting: Whether it stands in a queue of the driver.
         is_closed: Whether it left the store.
         snapshot_source: Gives the state of idempotent publishers to be saved, if there is any.
@@ -96,6 +97,7 @@ class StoredLog:
     is_strict: bool = False
     strict_from: Offset = _NOTHING
     is_leader: bool = True
+    on_trimmed: Callable[[], None] | None = None
     is_waiting: bool = False
     is_closed: bool = False
     snapshot_source: Callable[[], bytes] | None = None

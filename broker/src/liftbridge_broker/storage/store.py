@@ -305,9 +305,11 @@ class LogStore:
         self._space.set_free_bytes_min(options.space.free_bytes_min)
         self._guarded(lambda: self._space.check(now), now)
 
-    def set_leader(self, partition: PartitionId, *, is_leader: bool) -> None:
-        """Whether this broker moves the log start of a partition."""
-        self._logs[partition].is_leader = is_leader
+    def set_leader(
+        self, partition: PartitionId, *, is_leader: bool, tell: Callable[[], None] | None = None
+    ) -> None:
+        """Whether this broker moves the log start of a partition, and whom it tells."""
+        self._logs[partition].is_leader, self._logs[partition].on_trimmed = is_leader, tell
 
     def set_snapshot_source(self, partition: PartitionId, source: Callable[[], bytes]) -> None:
         """Where state of idempotent publishers comes from before the log loses headers."""
