@@ -26,7 +26,10 @@ CPU_SECONDS = 90.0
 
 MEMORY_BYTES = 3 << 30
 STEPS = 1_500
-"""Of one random life of a Raft group."""
+"""Of one random life of a Raft group, or of the cores of one partition."""
+
+HEAL_STEPS = 20_000
+"""In which the cores of a partition must agree again."""
 
 TEXT_MAX = 160
 PYTEST_FAILED = 1
@@ -97,6 +100,14 @@ def _run_test(scenario: str) -> str:
 
 def run_seed(world: str, seed: int) -> tuple[str, int]:
     """By what a seed fails, empty when by nothing; and its events."""
+    if world == "cores":
+        from liftbridge_testkit.replica_cluster import ReplicaCluster  # noqa: PLC0415 - as above
+
+        cluster = ReplicaCluster(seed)
+        for _ in range(STEPS):
+            cluster.step()
+        cluster.heal(HEAL_STEPS)
+        return ("" if cluster.is_well else "does not end well"), STEPS
     if world == "raft":
         from liftbridge_testkit.raft.chaos import Chaos  # noqa: PLC0415 - after `install`
 

@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -23,8 +24,10 @@ from liftbridge_testkit.guards.run import Reach, failure_of, search
 from liftbridge_testkit.guards.stories import tell_stories
 
 SEEDS: Final = 2_000
-FIRST_SEEDS: Final = 60
+FIRST_SEEDS: Final = 40
 GROWTH: Final = 3
+WORLDS: Final = {"raft": 10, "cores": 5, "group": 2, "lone": 1, "cluster": 1}
+"""Kinds of worlds, and how many of their seeds are run for one of a cluster."""
 GUARD_SECONDS: Final = 600.0
 
 
@@ -49,19 +52,14 @@ class Runner:
         """Scenarios, then seeds in rounds; the exit code."""
         if not self._options.seeds_only:
             self._each(self.guards, self._scenario)
-        limit = min(FIRST_SEEDS, self._options.seeds)
-        while limit:
-            due = [guard for guard in self.guards if self._is_open(guard)]
-            if not due or self._is_late():
+        seeds = self._options.seeds
+        limit = min(FIRST_SEEDS, seeds)
+        while limit and not self._is_late() and any(map(self._is_open, self.guards)):
+            for world, factor in WORLDS.items():
+                self._look_at(world, min(limit * factor, seeds))
+            if limit == seeds:
                 break
-            for world in sorted({guard.world for guard in due}):
-                reach = self._reach.setdefault(world, Reach(world))
-                reach.extend(limit, self._tell)
-                chosen = [guard for guard in due if guard.world == world]
-                self._each(chosen, partial(self._seeds, limit=limit))
-            if limit >= self._options.seeds:
-                break
-            limit = min(limit * GROWTH, self._options.seeds)
+            limit = min(limit * GROWTH, seeds)
         return self._report()
 
     def _each(self, guards: Iterable[Guard], act: Callable[[Guard], None]) -> None:
@@ -88,29 +86,27 @@ class Runner:
         self._tell(f"{verdict} {guard.kind} {guard.name:24} {guard.scenario}: {result.scenario}")
         self._save()
 
-    def _searched(self, guard: Guard) -> tuple[Search, list[Guard]] | None:
-        """What seeds have shown of a guard, and what is removed for it; `None`: not for seeds."""
-        result = self._results.of(guard)
-        if guard.kind == "S":
-            return result.seeds, [guard]
-        if guard.pair == "seeds":
-            return result.pair, [guard, *(self._all[name] for name in guard.partners)]
-        return None
+    def _look_at(self, world: str, limit: int) -> None:
+        """Run seeds of a world below a limit for all guards that are still open."""
+        due = [one for one in self.guards if world in one.worlds and self._is_open(one)]
+        if due and not self._is_late():
+            reach = self._reach.setdefault(world, Reach(world))
+            reach.extend(limit, self._tell)
+            self._each(due, partial(self._seeds, reach=reach, limit=limit))
 
     def _is_open(self, guard: Guard) -> bool:
-        searched = self._searched(guard)
-        return searched is not None and searched[0].seed is None
+        """Whether seeds are to show that a guard is gone and did not yet."""
+        is_for_seeds = guard.kind == "S" or guard.pair == "seeds"
+        return is_for_seeds and self._results.of(guard).found is None
 
-    def _seeds(self, guard: Guard, limit: int) -> None:
+    def _seeds(self, guard: Guard, reach: Reach, limit: int) -> None:
         with self._lock:
-            searched = self._searched(guard)
-        assert searched is not None
-        found, removed = searched
-        found.world = guard.world
-        search(removed, found, self._reach[guard.world], limit, self._options.seconds)
+            found = self._results.of(guard).seeds.setdefault(reach.world, Search())
+        removed = [guard, *(self._all[name] for name in guard.partners)]
+        search(removed, found, reach, limit, self._options.seconds)
         seed = "-" if found.seed is None else found.seed
         self._tell(
-            f"{guard.kind} {' + '.join(one.name for one in removed):40} {found.world} seed {seed} "
+            f"{guard.kind} {' + '.join(one.name for one in removed):40} {reach.world} seed {seed} "
             f"of {found.limit}, {found.reached} with it at work: {found.failure}"
         )
         self._save()
@@ -146,7 +142,7 @@ def as_json(results: Iterable[tuple[Guard, Result]]) -> dict[str, object]:
         guard.name: {
             "class": guard.kind,
             "scenario": result.scenario,
-            "seed": (result.seeds if guard.kind == "S" else result.pair).seed,
+            "seeds": {world: asdict(search) for world, search in result.seeds.items()},
         }
         for guard, result in results
     }

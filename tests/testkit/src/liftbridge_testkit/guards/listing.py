@@ -18,8 +18,12 @@ from liftbridge_testkit.repository import ROOT
 LISTS: Final = ROOT / "tests/guards"
 CODE: Final = ROOT / "broker/src"
 MARK: Final = re.compile(r"  # guard ([A-Z][\w.]*(?: [A-Z][\w.]*)*)$")
-WORLDS: Final[Mapping[str, str]] = {"raft": "raft", "controller": "group"}
-"""World whose seeds suit the guards of a list; `cluster` for all others."""
+WORLDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "raft": ("raft",),
+    "controller": ("cores", "group", "cluster"),
+    "replication": ("cores", "cluster"),
+}
+"""Worlds whose seeds suit the guards of a list, quick ones first; `cluster` for all others."""
 
 
 class GuardError(Exception):
@@ -37,7 +41,7 @@ class Guard:
         old: What is taken out of the line with the mark.
         new: What comes in its place.
         scenario: A story, a script of Raft, or `file.py::test`; it fails without the guard.
-        world: Kind of world of its seeds: of the simulator, or `raft`.
+        worlds: Kinds of worlds of its seeds: of the simulator, `raft`, or `cores`.
         partners: Guards that mask this one.
         pair: `seeds`, or `forged` when only the scenario shows that this and its partners are gone.
         reason: Why a guard of class D is not noticed by itself.
@@ -49,7 +53,7 @@ class Guard:
     old: str
     new: str
     scenario: str
-    world: str
+    worlds: tuple[str, ...]
     partners: tuple[str, ...]
     pair: str
     reason: str
@@ -57,7 +61,7 @@ class Guard:
     @property
     def digest(self) -> str:
         """Tells whether a result was got for this entry."""
-        said = (self.name, self.file, self.old, self.new, self.scenario, self.world, self.partners)
+        said = (self.name, self.file, self.old, self.new, self.scenario, self.partners)
         return sha256(repr(said).encode()).hexdigest()[:12]
 
 
@@ -86,7 +90,7 @@ def _guard(entry: Mapping[str, Any], path: Path) -> Guard:
         old=entry["old"],
         new=entry["new"],
         scenario=entry["scenario"],
-        world=entry.get("world", WORLDS.get(path.stem, "cluster")),
+        worlds=tuple(entry.get("worlds", WORLDS.get(path.stem, ("cluster",)))),
         partners=partners,
         pair=entry.get("pair", "seeds" if partners else "forged"),
         reason=entry.get("reason", ""),

@@ -59,7 +59,8 @@ def _telling(guard: Guard) -> str:
         return f" {word} {_condition(call, rest, word != 'or')} "
     if _is_expression(old):
         return f"({call}True), ({old}))[1]"
-    return f"{call}True); {old}"
+    # A statement of its own; `pass` keeps anything else from being compiled as something new.
+    return f"pass; {call}True); {old}"
 
 
 def _condition(call: str, old: str, removed_as: bool) -> str:

@@ -19,10 +19,9 @@ SIMULATOR: Final = ROOT / "tests/testkit/src/liftbridge_testkit/sim"
 
 @dataclass(slots=True)
 class Search:
-    """Seeds that were run without some guards.
+    """Seeds of one kind of world that were run without some guards.
 
     Attributes:
-        world: Kind of world.
         limit: All seeds below it were looked at.
         reached: How many of them meet a removed guard; the others live alike without it.
         seed: The first that fails; `None` when none does.
@@ -30,7 +29,6 @@ class Search:
         failure: By what that seed fails.
     """
 
-    world: str = ""
     limit: int = 0
     reached: int = 0
     seed: int | None = None
@@ -51,15 +49,18 @@ class Result:
         entry: Digest of its entry.
         version: Of the code.
         scenario: By what its scenario fails without it; empty when it passes.
-        seeds: Of class S: seeds without it.
-        pair: Of class D with partners: seeds without it and them.
+        seeds: By kind of world; of class S without it, of class D without it and its partners.
     """
 
     entry: str
     version: str
     scenario: str = ""
-    seeds: Search = field(default_factory=Search)
-    pair: Search = field(default_factory=Search)
+    seeds: dict[str, Search] = field(default_factory=dict)
+
+    @property
+    def found(self) -> tuple[str, Search] | None:
+        """The world and the search that has a seed, if any has."""
+        return next((one for one in self.seeds.items() if one[1].seed is not None), None)
 
 
 def version_of_code() -> str:
@@ -102,5 +103,5 @@ class Results:
 
 
 def _read(found: dict[str, Any]) -> Result:
-    seeds, pair = Search(**found.pop("seeds")), Search(**found.pop("pair"))
-    return Result(**found, seeds=seeds, pair=pair)
+    seeds = {world: Search(**search) for world, search in found.pop("seeds").items()}
+    return Result(**found, seeds=seeds)

@@ -101,7 +101,7 @@ def search(
     """Run seeds without `guards` from where `found` ended, until one fails or time is over."""
     names = {guard.name for guard in guards}
     seeds = reach.seeds(names, found.limit, limit)
-    order = {"remove": sorted(names), "world": found.world, "seeds": seeds}
+    order = {"remove": sorted(names), "world": reach.world, "seeds": seeds}
     done = 0
     for answer in answers(order, seconds) if seeds else ():
         done += 1
