@@ -296,6 +296,23 @@ def test_duplicate_and_gap_are_told_apart(service: Data) -> None:
     assert service.values() == {0: b"a", 1: b"b"}
 
 
+def test_batch_that_is_stored_in_part_is_completed_and_its_pieces_are_told(service: Data) -> None:
+    service.create()
+    known = service.init()
+    stamp = {"publisher_id": known.publisher_id, "publisher_epoch": known.publisher_epoch}
+    *_, whole, again = service.batches(
+        service.request(b"a", first_sequence=0, **stamp),
+        service.request(b"of another"),
+        service.request(b"a", b"b", b"c", first_sequence=0, **stamp),
+        service.request(b"a", b"b", b"c", first_sequence=0, **stamp),
+    )
+    assert (whole.base_offset, whole.duplicate, again.duplicate) == (0, False, True)
+    for answer in (whole, again):
+        pieces = [(piece.base_offset, piece.record_count) for piece in answer.pieces]
+        assert pieces == [(0, 1), (2, 2)]
+    assert service.values() == {0: b"a", 1: b"of another", 2: b"b", 3: b"c"}
+
+
 def test_restore_puts_records_at_their_offsets_and_times(service: Data) -> None:
     service.create()
     answer = service.publish(

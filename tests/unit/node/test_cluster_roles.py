@@ -234,9 +234,9 @@ def test_messages_of_another_cluster_and_garbage_are_counted_and_nothing_else(wo
 def test_an_idle_cluster_says_little(world):
     for number in range(20):
         world.create(f"s{number}")
-    world.run(8_000)
+    world.run(2_000)
     before = world.carried
-    world.run(8_000)
+    world.run(3_000)
     # Each broker: heartbeats of 150 ms with answers, those of Raft, and one fetch held 0.3 s for
     # each broker it follows, whatever the number of partitions.
     per_second = (world.carried - before) / 3

@@ -161,12 +161,35 @@ def test_retry_of_a_run_that_a_crash_cut_stores_the_rest(world: NodeWorld) -> No
     assert send(world, world.partition(), known, 5, b"next").offset == 5
 
 
-def test_rest_of_a_run_that_would_not_follow_is_refused(world: NodeWorld) -> None:
+def test_rest_of_a_run_is_stored_behind_what_others_stored_meanwhile(world: NodeWorld) -> None:
     known = after_a_crash_in_a_large_run(world)
     world.publish(world.partition(), b"somebody else")
-    assert isinstance(send(world, world.partition(), known, 1, *LARGE).error, OutOfOrderError)
-    assert send(world, world.partition(), known, 1, *LARGE[:2]).offset == 1
-    assert send(world, world.partition(), known, 3, *LARGE[2:]).offset == 4
+    again = send(world, world.partition(), known, 1, *LARGE)
+    assert again.stored[0].pieces == ((1, 2), (4, 2))
+    assert (again.offset, again.stored[0].is_duplicate) == (1, False)
+    once_more = send(world, world.partition(), known, 1, *LARGE)
+    assert once_more.stored[0].pieces == ((1, 2), (4, 2))
+    assert once_more.stored[0].is_duplicate
+    assert send(world, world.partition(), known, 5, b"next").offset == 6
+    assert [value[:1] for value in world.values(world.partition()).values()] == [
+        b"b", b"0", b"1", b"s", b"2", b"3", b"n"
+    ]  # fmt: skip
+
+
+def test_duplicate_in_pieces_is_acked_once_its_last_piece_is_committed(world: NodeWorld) -> None:
+    partition = world.create(fsync_policy=FsyncPolicy.COMMIT)
+    known = world.init_publisher()
+    for number in range(2):
+        send(world, partition, known, number, b"mine")
+        world.publish(partition, b"others")
+    world.advance(1)
+    world.settle()
+    send(world, partition, known, 2, b"mine")
+    again = send(world, partition, known, 0, b"mine", b"mine", b"mine")
+    assert not again.is_answered
+    world.advance(1)
+    world.settle()
+    assert again.stored[0].pieces == ((0, 1), (2, 1), (4, 1))
 
 
 @pytest.mark.parametrize("is_clean", [True, False])

@@ -61,11 +61,11 @@ def stored(
 
 def test_sequences_begin_at_zero_and_go_on_without_gaps() -> None:
     table = PublisherTable()
-    assert table.check(P, 0, 0, 3) is None
+    assert table.check(P, 0, 0, 3) == ()
     stored(table, P, 0, 3)
 
     assert table.next_sequence(P) == 3
-    assert table.check(P, 0, 3, 1) is None
+    assert table.check(P, 0, 3, 1) == ()
 
 
 def test_a_duplicate_gets_the_original_offset() -> None:
@@ -73,15 +73,15 @@ def test_a_duplicate_gets_the_original_offset() -> None:
     stored(table, Q, 0, 10)
     stored(table, P, 0, 3)
 
-    assert table.check(P, 0, 0, 3) == 10
+    assert table.check(P, 0, 0, 3) == ((10, 3),)
 
 
 def test_parts_of_a_stored_batch_are_duplicates_too() -> None:
     table = PublisherTable()
     stored(table, P, 0, 5)
 
-    assert table.check(P, 0, 2, 1) == 2
-    assert table.check(P, 0, 3, 2) == 3
+    assert table.check(P, 0, 2, 1) == ((2, 1),)
+    assert table.check(P, 0, 3, 2) == ((3, 2),)
 
 
 def test_a_run_cut_into_many_batches_is_one_duplicate() -> None:
@@ -89,8 +89,8 @@ def test_a_run_cut_into_many_batches_is_one_duplicate() -> None:
     for first in range(0, 200, 10):
         stored(table, P, first, 10)
 
-    assert table.check(P, 0, 0, 200) == 0
-    assert table.check(P, 0, 55, 90) == 55
+    assert table.check(P, 0, 0, 200) == ((0, 200),)
+    assert table.check(P, 0, 55, 90) == ((55, 90),)
 
 
 def test_batches_of_others_between_end_a_run() -> None:
@@ -99,10 +99,10 @@ def test_batches_of_others_between_end_a_run() -> None:
     stored(table, Q, 0, 1)
     stored(table, P, 2, 2)
 
-    assert table.check(P, 0, 0, 2) == 0
-    assert table.check(P, 0, 2, 2) == 3
-    with pytest.raises(OutOfOrderError, match="not remembered as one run"):
-        table.check(P, 0, 0, 4)
+    assert table.check(P, 0, 0, 2) == ((0, 2),)
+    assert table.check(P, 0, 2, 2) == ((3, 2),)
+    assert table.check(P, 0, 0, 4) == ((0, 2), (3, 2))
+    assert table.check(P, 0, 1, 2) == ((1, 1), (3, 1))
 
 
 def test_a_gap_is_refused() -> None:
@@ -119,12 +119,13 @@ def test_the_first_sequence_must_be_zero() -> None:
         PublisherTable().check(P, 0, 1, 1)
 
 
-def test_a_run_that_overlaps_the_end_is_refused() -> None:
+def test_of_a_run_that_overlaps_the_end_the_first_part_is_stored() -> None:
     table = PublisherTable()
     stored(table, P, 0, 3)
-
-    with pytest.raises(OutOfOrderError):
-        table.check(P, 0, 2, 2)
+    assert table.check(P, 0, 2, 2) == ((2, 1),)
+    stored(table, Q, 0, 1)
+    stored(table, P, 3, 1)
+    assert table.check(P, 0, 1, 9) == ((1, 2), (4, 1))
 
 
 def test_the_last_five_runs_are_remembered() -> None:
@@ -136,7 +137,7 @@ def test_the_last_five_runs_are_remembered() -> None:
     with pytest.raises(OutOfOrderError, match="not remembered"):
         table.check(P, 0, 0, 1)
     for number in range(1, EXTENTS_MAX + 1):
-        assert table.check(P, 0, number, 1) == 2 * number
+        assert table.check(P, 0, number, 1) == ((2 * number, 1),)
 
 
 def test_a_newer_epoch_in_the_log_fences() -> None:
@@ -146,21 +147,21 @@ def test_a_newer_epoch_in_the_log_fences() -> None:
     with pytest.raises(FencedPublisherError) as caught:
         table.check(P, 1, 3, 1)
     assert caught.value.text == "epoch 1 of publisher 7 is fenced by epoch 2"
-    assert table.check(P, 3, 3, 1) is None
+    assert table.check(P, 3, 3, 1) == ()
 
 
 def test_sequences_go_on_over_epochs_and_duplicates_are_seen_across() -> None:
     table = PublisherTable()
     stored(table, P, 0, 3)
 
-    assert table.check(P, 1, 0, 3) == 0
-    assert table.check(P, 1, 3, 1) is None
+    assert table.check(P, 1, 0, 3) == ((0, 3),)
+    assert table.check(P, 1, 3, 1) == ()
 
 
 def test_the_registered_epoch_fences_before_any_batch() -> None:
     registered = {PublisherId(P): 1}
     table = table_of(registered)
-    assert table.check(P, 1, 0, 1) is None
+    assert table.check(P, 1, 0, 1) == ()
 
     registered[PublisherId(P)] = 2
 
@@ -182,7 +183,7 @@ def test_the_metadata_may_be_replaced_by_a_snapshot() -> None:
     present = Registered(P - 1, {})
     table = PublisherTable(registered=lambda: present)
     present = Registered(P, {PublisherId(P): 0})
-    assert table.check(P, 0, 0, 1) is None
+    assert table.check(P, 0, 0, 1) == ()
 
 
 def test_an_epoch_from_the_future_may_come_again() -> None:

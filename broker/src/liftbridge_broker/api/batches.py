@@ -100,6 +100,8 @@ class _BatchAck:
             timestamp=stored.timestamp,
             duplicate=stored.is_duplicate,
         )
+        for piece in stored.pieces:
+            response.pieces.add(base_offset=piece.base_offset, record_count=piece.record_count)
         self.owner.context.note_acked(self.policy, self.received, self.count)
         self.owner.answer(response, self.size)
 

@@ -42,10 +42,10 @@ from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.node.intake import InboxAcks, Intake
 from liftbridge_broker.node.owed import OwedAcks
 from liftbridge_broker.node.roles import Replication, Role, Subscriber
-from liftbridge_broker.node.run_checks import check_run, without_stored
+from liftbridge_broker.node.run_checks import check_run, in_pieces, joined, without_stored
 from liftbridge_broker.node.runs import POLICY_ALL, EventTimes, PublishRun, Stored, Ticket
 from liftbridge_broker.node.sealing import RunSealer
-from liftbridge_broker.replication.publishers import PublisherTable
+from liftbridge_broker.replication.publishers import PublisherTable, StoredPiece
 from liftbridge_broker.storage.log import PartitionLog
 from liftbridge_broker.wire.acks import AckEncoder
 from liftbridge_broker.wire.publish import EnvelopeEncoder
@@ -280,34 +280,36 @@ class Partition:
 
     def _append(self, run: PublishRun, now: Instant, wall_ns: int) -> PublishRun | None:
         """Append a run and answer it; what of it was new, `None` for nothing."""
-        run, stored_count = without_stored(run, self.log, self.publishers)
         replication = self.replication
         try:
             self._check_open()
             if replication is not None:
                 replication.check_append(is_all=_waits_for_all(run), now=now)
-            known = check_run(run, self.log, self.options, self.publishers, replication)
-            if known is not None:
-                self._acknowledge(run, known, wall_ns, is_duplicate=True)
+            pieces = check_run(run, self.log, self.options, self.publishers, replication)
+            rest = without_stored(run, pieces) if pieces else run
+            if rest is None:
+                self._acknowledge(run, joined(pieces), wall_ns)
                 return None
-            timestamp = self._write(run, now, wall_ns)
+            timestamp = self._write(rest, now, wall_ns)
         except LiftbridgeError as error:
             self._refuse(run, error)
             return None
-        count, end = len(run.values), self.log.log_end_offset
+        count, end = len(rest.values), self.log.log_end_offset
         self.last_active = now
         self.messages_received.mark(wall_ns)
-        self.received_counts[run.path] += count
-        self.received_bytes[run.path] += run.size_bytes
+        self.received_counts[rest.path] += count
+        self.received_bytes[rest.path] += rest.size_bytes
         if replication is not None:
             replication.on_appended(now, wall_ns)
         elif not self.is_commit_mode:
             self.commit_to(end, wall_ns)
         self.host.note_append(self, now)
-        base_offset = Offset(end - count - stored_count)
+        base_offset = Offset(end - count)
         stored = Stored(base_offset, timestamp, wall_ns, self.leader_epoch, is_duplicate=False)
-        self._owe(end, stored, run)
-        return run
+        if pieces:
+            stored = in_pieces(stored, joined((*pieces, StoredPiece(base_offset, count))))
+        self._owe(end, stored, rest)
+        return rest
 
     def _refuse(self, run: PublishRun, error: LiftbridgeError) -> None:
         self.host.count_refused(error, len(run.values))
@@ -341,12 +343,11 @@ class Partition:
                 ticket.sink.acked(stored)
         return [ticket for ticket in tickets if ticket.policy == POLICY_ALL]
 
-    def _acknowledge(
-        self, run: PublishRun, base_offset: Offset, wall_ns: int, *, is_duplicate: bool
-    ) -> None:
+    def _acknowledge(self, run: PublishRun, pieces: tuple[StoredPiece, ...], wall_ns: int) -> None:
         """Answer a duplicate with where the original is stored, once that is committed."""
-        stored = Stored(base_offset, wall_ns, wall_ns, self.leader_epoch, is_duplicate)
-        self._owe(Offset(base_offset + len(run.values)), stored, run)
+        last = pieces[-1]
+        first = Stored(last.base_offset, wall_ns, wall_ns, self.leader_epoch, is_duplicate=True)
+        self._owe(Offset(last.base_offset + last.record_count), in_pieces(first, pieces), run)
 
     def _check_open(self) -> None:
         if self.closed_error is not None:

@@ -1,15 +1,16 @@
 """Whether a run may be stored: optimistic concurrency, restores and idempotent publishers."""
 
+from collections.abc import Sequence
+
 from liftbridge_broker.errors import (
     IncorrectOffsetError,
     InvalidRequestError,
     OffsetNotAvailableError,
 )
-from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.node.roles import Replication
-from liftbridge_broker.node.runs import PublishRun
-from liftbridge_broker.replication.publishers import PublisherTable
+from liftbridge_broker.node.runs import PublishRun, Stored
+from liftbridge_broker.replication.publishers import PublisherTable, StoredPiece
 from liftbridge_broker.storage.log import PartitionLog
 
 
@@ -19,8 +20,11 @@ def check_run(
     options: StreamOptions,
     publishers: PublisherTable,
     replication: Replication | None,
-) -> Offset | None:
-    """Apply optimistic concurrency, restore and idempotence; an offset means a duplicate.
+) -> tuple[StoredPiece, ...]:
+    """Apply optimistic concurrency, restore and idempotence.
+
+    Returns:
+        Where the first records of the run are stored already.
 
     Raises:
         LiftbridgeError: Nothing of the run may be stored.
@@ -45,23 +49,31 @@ def check_run(
             "the largest in the log"
         )
     if run.publisher is None:
-        return None
+        return ()
     return publishers.check(*run.publisher, len(run.values))
 
 
-def without_stored(
-    run: PublishRun, log: PartitionLog, publishers: PublisherTable
-) -> tuple[PublishRun, int]:
-    """A run without what a crash left of it at the end of the log, and how much that is.
-
-    When something else was stored since, the offsets would not follow one another as the answer
-    says they do, and the sequence is refused.
-    """
-    if run.publisher is None or run.target_offset is not None:
-        return run, 0
-    publisher_id, _, first_sequence = run.publisher
+def without_stored(run: PublishRun, pieces: Sequence[StoredPiece]) -> PublishRun | None:
+    """What of a run is not stored yet, `None` for nothing."""
+    stored_count = sum(piece.record_count for piece in pieces)
     count = len(run.values)
-    part = publishers.stored_part(publisher_id, first_sequence, count)
-    if part is None or part[0] + part[1] != log.log_end_offset:
-        return run, 0
-    return run.part(part[1], count), part[1]
+    return run.part(stored_count, count) if stored_count < count else None
+
+
+def joined(pieces: Sequence[StoredPiece]) -> tuple[StoredPiece, ...]:
+    """Pieces, those of neighbours that adjoin as one."""
+    found: list[StoredPiece] = []
+    for piece in pieces:
+        last = found[-1] if found else None
+        if last is not None and last.base_offset + last.record_count == piece.base_offset:
+            found[-1] = last._replace(record_count=last.record_count + piece.record_count)
+        else:
+            found.append(piece)
+    return tuple(found)
+
+
+def in_pieces(stored: Stored, pieces: tuple[StoredPiece, ...]) -> Stored:
+    """Where a run is stored, by its joined pieces."""
+    return stored._replace(
+        base_offset=pieces[0].base_offset, pieces=pieces if len(pieces) > 1 else ()
+    )

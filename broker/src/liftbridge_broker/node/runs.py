@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import LeaderEpoch, Offset
-from liftbridge_broker.replication.publishers import PublisherStamp
+from liftbridge_broker.replication.publishers import PublisherStamp, StoredPiece
 from liftbridge_broker.wire.acks import AckEncoder, AckPolicy
 
 POLICY_LEADER: Final = AckPolicy.LEADER.value
@@ -24,11 +24,14 @@ class Stored(NamedTuple):
     """Where a run was stored.
 
     Attributes:
-        base_offset: Offset of its first record; the others follow without gaps.
+        base_offset: Offset of its first record; the others follow without gaps, unless `pieces`
+            say where they are.
         timestamp: Timestamp of its records, Unix nanoseconds.
         commit_ns: Wall clock when the ack was released.
         leader_epoch: Epoch under which it was appended.
         is_duplicate: Whether an earlier run of the same idempotent publisher stored it.
+        pieces: Where a run of an idempotent publisher is stored that is not in one piece, because
+            others stored something between two attempts; else empty.
         acks: Builds acks in the name of another stream of the queue group, which stored it; `None`
             when the stream that was asked did.
     """
@@ -38,6 +41,7 @@ class Stored(NamedTuple):
     commit_ns: int
     leader_epoch: LeaderEpoch
     is_duplicate: bool
+    pieces: tuple[StoredPiece, ...] = ()
     acks: AckEncoder | None = None
 
 

@@ -53,6 +53,13 @@ class PublisherStamp(NamedTuple):
     first_sequence: int
 
 
+class StoredPiece(NamedTuple):
+    """Records of a run that follow one another where they are stored."""
+
+    base_offset: Offset
+    record_count: int
+
+
 class StampedBatch(Protocol):
     """What replay reads of a batch header; a range may hold fewer records after compaction."""
 
@@ -179,7 +186,7 @@ class PublisherTable:
 
     def check(
         self, publisher_id: int, publisher_epoch: int, first_sequence: int, count: int
-    ) -> Offset | None:
+    ) -> tuple[StoredPiece, ...]:
         """Decide on a run before it is appended; changes nothing.
 
         Args:
@@ -189,14 +196,15 @@ class PublisherTable:
             count: Records of the run.
 
         Returns:
-            `None` to append, or the offset of the first record when the run was stored before. A
-            duplicate may be acknowledged only once that offset and those of the others are
-            committed.
+            Where its first records are stored already, in order; the others are to be appended.
+            Empty for a new run. A run that is written as several batches may be stored in part, by
+            a leader that stopped; what others stored since lies between. Duplicates may be
+            acknowledged only once their offsets are committed.
 
         Raises:
             FencedPublisherError: A newer epoch exists, or the publisher is not registered.
-            OutOfOrderError: The sequence leaves a gap, overlaps the end of what is stored, or is
-                stored too long ago for its offset to be remembered.
+            OutOfOrderError: The sequence leaves a gap, or is stored too long ago for its offset to
+                be remembered.
             UnavailableError: The metadata here do not know this publisher or epoch yet.
             InvalidRequestError: A number is outside its range.
         """
@@ -208,30 +216,13 @@ class PublisherTable:
         self._check_epoch(publisher_id, publisher_epoch, known)
         expected = 0 if known is None else known.next_sequence
         if first_sequence == expected:
-            return None
+            return ()
         if known is None or first_sequence > expected:  # guard L2.sequence
             raise OutOfOrderError(
                 f"sequence {first_sequence} of publisher {publisher_id} is out of order, "
                 f"expected {expected}"
             )
-        return _offset_of(known, publisher_id, first_sequence, count)
-
-    def stored_part(
-        self, publisher_id: int, first_sequence: int, count: int
-    ) -> tuple[Offset, int] | None:
-        """Where a run of which only the first records are stored begins, and how many they are.
-
-        A crash may leave the first batches of a run that was written as several. `None` when
-        nothing or all of it is stored, or when where it begins is not remembered.
-        """
-        known = self._publishers.get(publisher_id)
-        if known is None or not known.extents:
-            return None
-        newest = known.extents[-1]
-        if not newest.first <= first_sequence < known.next_sequence < first_sequence + count:
-            return None
-        offset = Offset(newest.base_offset + first_sequence - newest.first)
-        return offset, known.next_sequence - first_sequence
+        return _pieces_of(known, publisher_id, first_sequence, count)
 
     def _check_epoch(
         self, publisher_id: int, publisher_epoch: int, known: _Publisher | None
@@ -339,15 +330,22 @@ class PublisherTable:
         self.note_end(Offset(end_offset), LeaderEpoch(end_epoch))
 
 
-def _offset_of(known: _Publisher, publisher_id: int, first_sequence: int, count: int) -> Offset:
-    """Offset at which a run below the expected sequence is stored."""
-    last = first_sequence + count - 1
-    for extent in reversed(known.extents):
-        if extent.first <= first_sequence and last <= extent.last:
-            return Offset(extent.base_offset + first_sequence - extent.first)
+def _pieces_of(
+    known: _Publisher, publisher_id: int, first_sequence: int, count: int
+) -> tuple[StoredPiece, ...]:
+    """Where the records of a run below the expected sequence are stored."""
+    pieces: list[StoredPiece] = []
+    sequence, end = first_sequence, min(first_sequence + count, known.next_sequence)
+    for extent in known.extents:
+        if extent.first <= sequence <= extent.last:
+            taken = min(end, extent.last + 1) - sequence
+            pieces.append(StoredPiece(Offset(extent.base_offset + sequence - extent.first), taken))
+            sequence += taken
+            if sequence == end:
+                return tuple(pieces)
     raise OutOfOrderError(
-        f"sequences {first_sequence} to {last} of publisher {publisher_id} are out of order: "
-        f"expected {known.next_sequence}, earlier ones are stored but not remembered as one run"
+        f"sequences {first_sequence} to {end - 1} of publisher {publisher_id} are out of order: "
+        f"expected {known.next_sequence}, earlier ones are stored but not remembered"
     )
 
 

@@ -9,7 +9,7 @@ that the outcome is unknown.
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
@@ -79,6 +79,13 @@ class Item:
     sequence: int = 0
     send_count: int = 0
     results: dict[int, PublishResult] = field(default_factory=dict)
+
+    def acked_in_pieces(self, first: Ack, pieces: Iterable[tuple[int, int]]) -> None:
+        """Tell everybody where the messages are: base offsets, with how many follow there."""
+        found: list[PublishResult] = []
+        for base, count in pieces:
+            found += _acks(first._replace(offset=base), count)
+        self.settle(found)
 
     def acked(self, stream: str, partition: int, base: int, timestamp: int, *, dup: bool) -> None:
         """Tell everybody where the messages are."""
@@ -295,15 +302,7 @@ class Lane:
                 continue
             error = batch_error(response)
             if error is None:
-                item.acked(
-                    self._owner.stream_name,
-                    self._partition,
-                    response.base_offset,
-                    response.timestamp,
-                    dup=response.duplicate,
-                )
-                self._owner.client.stats.published += len(item.values)
-                self._owner.on_settled(item)
+                self._on_acked(item, response)
             elif self._owner.identity is None:
                 self._settle(item, error)
                 if response.error == data_pb2.PublishBatchResponse.NOT_LEADER:
@@ -315,6 +314,19 @@ class Lane:
             else:
                 self._on_refused(item, error)
         raise RetriableError("the broker ended the call")
+
+    def _on_acked(self, item: Item, response: data_pb2.PublishBatchResponse) -> None:
+        """A batch is stored."""
+        stream, base, time = self._owner.stream_name, response.base_offset, response.timestamp
+        is_duplicate = response.duplicate
+        if response.pieces:
+            first = Ack(stream, self._partition, base, time, is_duplicate)
+            pieces = [(piece.base_offset, piece.record_count) for piece in response.pieces]
+            item.acked_in_pieces(first, pieces)
+        else:
+            item.acked(stream, self._partition, base, time, dup=is_duplicate)
+        self._owner.client.stats.published += len(item.values)
+        self._owner.on_settled(item)
 
     def _on_refused(self, item: Item, error: LiftbridgeError) -> None:
         """A batch of an idempotent publisher is refused: those behind it take its sequences.

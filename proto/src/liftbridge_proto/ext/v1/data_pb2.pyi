@@ -257,7 +257,7 @@ class RecordHeaders(_message.Message):
     def __init__(self, headers: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
 
 class PublishBatchResponse(_message.Message):
-    __slots__ = ("request_id", "error", "message", "base_offset", "timestamp", "duplicate")
+    __slots__ = ("request_id", "error", "message", "base_offset", "timestamp", "duplicate", "pieces")
     class Error(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         OK: _ClassVar[PublishBatchResponse.Error]
@@ -286,16 +286,25 @@ class PublishBatchResponse(_message.Message):
     UNAVAILABLE: PublishBatchResponse.Error
     PAUSED: PublishBatchResponse.Error
     INCORRECT_OFFSET: PublishBatchResponse.Error
+    class Piece(_message.Message):
+        __slots__ = ("base_offset", "record_count")
+        BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+        RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
+        base_offset: int
+        record_count: int
+        def __init__(self, base_offset: _Optional[int] = ..., record_count: _Optional[int] = ...) -> None: ...
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     DUPLICATE_FIELD_NUMBER: _ClassVar[int]
+    PIECES_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     error: PublishBatchResponse.Error
     message: str
     base_offset: int
     timestamp: int
     duplicate: bool
-    def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[PublishBatchResponse.Error, str]] = ..., message: _Optional[str] = ..., base_offset: _Optional[int] = ..., timestamp: _Optional[int] = ..., duplicate: _Optional[bool] = ...) -> None: ...
+    pieces: _containers.RepeatedCompositeFieldContainer[PublishBatchResponse.Piece]
+    def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[PublishBatchResponse.Error, str]] = ..., message: _Optional[str] = ..., base_offset: _Optional[int] = ..., timestamp: _Optional[int] = ..., duplicate: _Optional[bool] = ..., pieces: _Optional[_Iterable[_Union[PublishBatchResponse.Piece, _Mapping]]] = ...) -> None: ...
