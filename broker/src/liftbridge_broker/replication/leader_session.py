@@ -128,6 +128,8 @@ class _Member:
         log_start: The same.
         sent_offset: Offset of the records sent last; `_UNTOLD` for none.
         resend_at: They are not sent again before.
+        is_doubtful: Whether records were on their way when the last answer left: the follower drops
+            one of the two, or takes the high watermark for no more than it had.
     """
 
     position: FetchPosition
@@ -138,10 +140,11 @@ class _Member:
     log_start: int = _UNTOLD
     sent_offset: int = _UNTOLD
     resend_at: Instant = NEVER
+    is_doubtful: bool = False
 
     def has_taken(self, fetch_offset: Offset) -> bool:
         """Whether a position agrees with the last answer; else the follower dropped that."""
-        if self.sent_offset == self.told_offset:
+        if self.sent_offset == self.told_offset and not self.is_doubtful:
             return fetch_offset > self.told_offset
         return fetch_offset == self.told_offset
 
@@ -430,6 +433,7 @@ class LeaderSession:
                 gathered.pieces.extend(pieces)
                 gathered.heads.append(_head(member, led, size))
                 self._quiet.pop(partition, None)
+                member.is_doubtful = member.sent_offset == offset
                 member.sent_offset = offset
                 member.resend_at = self._later[partition] = Instant(now + self._limits.resend_ns)
                 led.on_answered(self.follower, self._clock.last_fetch)
@@ -466,6 +470,7 @@ class LeaderSession:
             led = self._resolve(partition)
             member = self._members[partition]
             if led is not None and isinstance(member.outcome, Accepted):
+                member.is_doubtful = member.sent_offset == member.position.fetch_offset
                 gathered.heads.append(_head(member, led, 0))
         self._clear_quiet()
 
