@@ -22,7 +22,23 @@ REGRESSION_SEEDS = {
     # An error of the disk in a reader that was woken by a publish answered the publish.
     "lone": (1, 11, 95, 1030, 1152, 2049),
     "group": (10, 57),
-    "cluster": (11, 18, 73, 98, 20086, 20091, 30115, 30267, 30270),
+    "cluster": (
+        11,
+        18,
+        73,
+        98,
+        1434,
+        5025,
+        5096,
+        5233,
+        5300,
+        20086,
+        20091,
+        30115,
+        30267,
+        30270,
+        30394,
+    ),
 }
 """Seeds that found a fault when they were first run, in the product or in the simulator."""
 
