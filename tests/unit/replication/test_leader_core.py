@@ -345,3 +345,27 @@ def test_lags_tell_every_follower():
     lag_b, lag_c = world.core.lags(world.now)
     assert lag_b == (B, 10, 2, MS, True)
     assert (lag_c.log_end_offset, lag_c.records, lag_c.is_in_sync) == (None, 12, False)
+
+
+def test_compacted_offset_is_the_least_of_all_replicas_in_sync_or_not():
+    world = LeaderWorld(partition_of("ab"))
+    world.log.compacted_offset = Offset(9)
+    world.core.note_compacted()
+    world.fetch(B, 10, compacted=8)
+    assert world.core.compacted_everywhere == 0  # nothing is known of the third one
+    world.fetch(C, 10, compacted=7)
+    assert world.core.compacted_everywhere == 7
+    world.fetch(C, 10, compacted=10)
+    assert world.core.compacted_everywhere == 8
+    world.fetch(C, 3, compacted=3)  # it was cut
+    assert world.core.compacted_everywhere == 3
+
+
+def test_compacted_offset_is_forgotten_with_the_session_that_told_it():
+    world = LeaderWorld()
+    world.log.compacted_offset = Offset(9)
+    for replica in (B, C):
+        world.fetch(replica, 10, compacted=9)
+    assert world.core.compacted_everywhere == 9
+    world.learn(partition_of(partition_epoch=9, replica_epochs=[1, 3, 1]))
+    assert world.core.compacted_everywhere == 0

@@ -181,3 +181,13 @@ def test_index_of_what_was_cut_is_gone_from_its_file() -> None:
     bench.stop()
     bench.open(clean=True)
     assert bench.report.rebuilt_indexes == 0
+
+
+def test_a_cut_takes_back_how_far_the_log_was_compacted() -> None:
+    bench = filled()
+    end = bench.log.log_end_offset
+    bench.log.compacted_offset = end
+    bench.log.truncate(Offset(end - 1))
+    assert bench.log.compacted_offset == end - 1
+    bench.log.restart_at(end)
+    assert bench.log.compacted_offset == end - 1

@@ -11,7 +11,14 @@ from typing import Protocol
 from liftbridge_broker.controller.commands import Command
 from liftbridge_broker.controller.records import BrokerChanged, Record
 from liftbridge_broker.controller.state import ClusterState, StreamState
-from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, Offset, PartitionId
+from liftbridge_broker.model.ids import (
+    OFFSET_MAX,
+    BrokerId,
+    Instant,
+    MetadataIndex,
+    Offset,
+    PartitionId,
+)
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.node.control import ControlOptions, ControlPlane
@@ -208,6 +215,7 @@ class Membership:
         if is_alone and not (state.is_recovering and state.leader == self.broker):
             if partition.replication is not None:
                 self.replicas.drop(partition, now)
+                partition.log.compacted_everywhere = Offset(OFFSET_MAX)
                 policy = effective_policy(partition.options.fsync_policy)
                 self._host.store.set_policy(partition.partition_id, policy, now)
                 self._host.store.set_leader(partition.partition_id, is_leader=True)

@@ -6,7 +6,7 @@ from typing import Protocol
 from liftbridge_broker.controller.state import ClusterState, StreamState
 from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.model.histogram import Histogram
-from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.model.ids import OFFSET_MAX, Instant, Offset
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.model.subjects import RESERVED_STREAMS, partition_subject
@@ -92,6 +92,8 @@ def open_partition(
         is_readonly=state.readonly,
         last_active=now,
     )
+    if not partition.is_replicated:
+        log.compacted_everywhere = Offset(OFFSET_MAX)
     if reason:
         partition.go_offline(reason)
     elif partition.is_replicated:

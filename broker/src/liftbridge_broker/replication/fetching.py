@@ -35,6 +35,7 @@ class FetchPosition(NamedTuple):
         flushed_offset: First offset it has not on disk for sure; 0 while that does not count.
         last_fetched_epoch: Newest leader epoch of its log, `None` when it knows none.
         log_start: First offset it holds.
+        compacted_offset: Offset up to which no key has an older record beside its newest one.
     """
 
     partition: PartitionId
@@ -44,6 +45,7 @@ class FetchPosition(NamedTuple):
     flushed_offset: Offset
     last_fetched_epoch: LeaderEpoch | None
     log_start: Offset
+    compacted_offset: Offset = Offset(0)
 
 
 class FetchBody(NamedTuple):
@@ -76,6 +78,7 @@ class FetchedHead(NamedTuple):
         error: Why there are no records.
         diverging: Leader epoch and end offset where the logs part, `None` when they agree.
         data_bytes: Length of its records.
+        compacted_offset: The least compacted offset of all replicas: tombstones below may go.
     """
 
     partition: PartitionId
@@ -86,6 +89,7 @@ class FetchedHead(NamedTuple):
     error: FetchError | None
     diverging: tuple[LeaderEpoch, Offset] | None
     data_bytes: int
+    compacted_offset: Offset = Offset(0)
 
 
 class FetchReplyBody(NamedTuple):

@@ -88,12 +88,14 @@ class Append(NamedTuple):
         headers: Their headers.
         high_watermark: To be stored; it may go down.
         log_start: To be stored; segments below may be deleted.
+        compacted_offset: To be stored: tombstones below may be dropped.
     """
 
     data: bytes
     headers: tuple[BatchHeader, ...]
     high_watermark: Offset
     log_start: Offset
+    compacted_offset: Offset = Offset(0)
 
 
 class Damaged(NamedTuple):
@@ -202,6 +204,7 @@ class FollowerCore:
             log.recovery_point if self._is_commit_mode else Offset(0),
             log.epochs.latest,
             log.log_start_offset,
+            log.compacted_offset,
         )
 
     def on_reply(self, head: FetchedHead, data: bytes, now: Instant) -> FollowerOutcome:
@@ -290,7 +293,7 @@ class FollowerCore:
         high_watermark = max(min(head.high_watermark, end), log_start)  # guard F3.high_watermark
         # Only the leader moves the log start, and never above what is committed.
         log_start = max(log_start, min(head.log_start, high_watermark))
-        return Append(data, headers, high_watermark, log_start)
+        return Append(data, headers, high_watermark, log_start, head.compacted_offset)
 
     def _mismatch(self, first: BatchHeader, last: BatchHeader) -> str:
         """Why batches that are in order among themselves do not belong here, empty if they do."""

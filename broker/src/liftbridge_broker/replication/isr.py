@@ -123,6 +123,7 @@ class Follower:
         replica_epoch: Session of its last accepted fetch; `NO_SESSION` for none.
         log_end_offset: End of its log; `None` while unknown.
         flushed_offset: What of it is on disk.
+        compacted_offset: Up to where it was compacted cleanly; 0 while unknown.
         counted: What counts for a commit: `log_end_offset`, or in commit mode what is flushed.
         is_member: Whether it is in the maximal in-sync set.
         has_fetched: Whether it was accepted in this epoch, not only taken over from the last.
@@ -142,6 +143,7 @@ class Follower:
     replica_epoch: MetadataIndex = NO_SESSION
     log_end_offset: Offset | None = None
     flushed_offset: Offset = Offset(0)  # noqa: RUF009 - a NewType call is the identity
+    compacted_offset: Offset = Offset(0)  # noqa: RUF009 - likewise
     counted: Offset | None = None
     is_member: bool = False
     has_fetched: bool = False
@@ -173,6 +175,7 @@ class Follower:
         """Nothing is known of its log any more."""
         self.replica_epoch = NO_SESSION
         self.log_end_offset = self.counted = None
+        self.compacted_offset = Offset(0)
         self.has_fetched = self.is_at_end = False
         self.fetched_at = NEVER
         self.leader_end = Offset(OFFSET_MAX)

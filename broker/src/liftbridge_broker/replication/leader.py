@@ -83,6 +83,7 @@ class LeaderCore:
         is_established: Whether L1 is complete (`on_established`).
         maximal_isr: Members that count for a commit: the committed set and any that is proposed,
             in the order of the replicas.
+        compacted_everywhere: The least compacted offset of all replicas.
     """
 
     __slots__ = (
@@ -100,6 +101,7 @@ class LeaderCore:
         "_not_before",
         "_pending",
         "_state",
+        "compacted_everywhere",
         "is_established",
         "leader_epoch",
         "leader_epoch_start",
@@ -234,6 +236,7 @@ class LeaderCore:
         self._in_sync = [self._followers[one] for one in state.isr if one != self.me]
         self._joining: list[Follower] = []
         self._count_members()
+        self.note_compacted()
 
     def _count_members(self) -> None:
         """Find the maximal in-sync set: who counts for a commit while a change is under way."""
@@ -280,6 +283,9 @@ class LeaderCore:
         # Not the maximum: a replica that lost its tail tells less, and that is what it holds (S44).
         follower.log_end_offset = counted = offset  # guard L3.assign
         follower.flushed_offset = fetch.flushed_offset
+        if fetch.compacted_offset != follower.compacted_offset:
+            follower.compacted_offset = fetch.compacted_offset
+            self.note_compacted()
         if self._is_commit_mode and fetch.flushed_offset < offset:  # guard L3.flushed
             counted = fetch.flushed_offset
         follower.counted = counted
@@ -343,6 +349,16 @@ class LeaderCore:
         ):
             error = FetchError.STALE_REPLICA_EPOCH
         return None if error is None else Refused(error)
+
+    def note_compacted(self) -> None:
+        """A replica was compacted: find the least compacted offset of all of them (1.15).
+
+        Below it no replica holds what a tombstone hides, so that it may go; also no replica that
+        copies another one later.
+        """
+        own = self._log.compacted_offset
+        offsets = [one.compacted_offset for one in self._followers.values()]
+        self.compacted_everywhere = min([own, *offsets])  # guard L3.compacted
 
     def on_answered(self, replica: BrokerId, asked_at: Instant) -> None:
         """Records were sent for a position that was told earlier and held at `asked_at`.

@@ -76,6 +76,11 @@ class LedPartition(Protocol):
         """First offset that is not committed."""
         ...
 
+    @property
+    def compacted_everywhere(self) -> Offset:
+        """The least compacted offset of all replicas."""
+        ...
+
     def on_fetch(
         self, replica: BrokerId, fetch: FetchPosition, clock: SessionClock, now: Instant
     ) -> FetchOutcome:
@@ -126,6 +131,7 @@ class _Member:
         told_offset: Position that was answered last.
         high_watermark: What was told then, `_UNTOLD` for nothing.
         log_start: The same.
+        compacted: The same of the least compacted offset.
         sent_offset: Offset of the records sent last; `_UNTOLD` for none.
         resend_at: They are not sent again before.
         is_doubtful: Whether records were on their way when the last answer left: the follower drops
@@ -138,6 +144,7 @@ class _Member:
     told_offset: int = _UNTOLD
     high_watermark: int = _UNTOLD
     log_start: int = _UNTOLD
+    compacted: int = 0
     sent_offset: int = _UNTOLD
     resend_at: Instant = NEVER
     is_doubtful: bool = False
@@ -438,7 +445,11 @@ class LeaderSession:
                 member.resend_at = self._later[partition] = Instant(now + self._limits.resend_ns)
                 led.on_answered(self.follower, self._clock.last_fetch)
                 return size
-        if member.high_watermark != led.high_watermark or member.log_start != led.log_start_offset:
+        if (
+            member.high_watermark != led.high_watermark
+            or member.log_start != led.log_start_offset
+            or member.compacted != led.compacted_everywhere
+        ):
             self._quiet[partition] = None
             if self._quiet_until is None:
                 self._quiet_until = Instant(now + self._limits.quiet_ns)
@@ -491,6 +502,7 @@ def _head(member: _Member, led: LedPartition, size: int) -> FetchedHead:
     member.told_offset = position.fetch_offset
     member.high_watermark = high_watermark = led.high_watermark
     member.log_start = log_start = led.log_start_offset
+    member.compacted = compacted = led.compacted_everywhere
     return FetchedHead(
         position.partition,
         position.fetch_offset,
@@ -500,6 +512,7 @@ def _head(member: _Member, led: LedPartition, size: int) -> FetchedHead:
         None,
         None,
         size,
+        compacted,
     )
 
 

@@ -52,6 +52,11 @@ class LogView(Protocol):
         ...
 
     @property
+    def compacted_offset(self) -> Offset:
+        """Offset up to which no key has an older record beside its newest one."""
+        ...
+
+    @property
     def epochs(self) -> Epochs:
         """Leader epochs."""
         ...

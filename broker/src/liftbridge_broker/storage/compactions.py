@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from liftbridge_broker.errors import CorruptionError, FilesError
-from liftbridge_broker.model.ids import Instant, Offset
+from liftbridge_broker.model.ids import Instant, Offset, PartitionId
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.ports.files import FileEvent, Files, Token
 from liftbridge_broker.storage.cleaner import Removals, Tell
@@ -42,13 +42,18 @@ class _Work:
     stored: StoredLog
     job: CompactionJob
     begun: Instant
+    cut_count: int
     steps: Steps | None = None
     token: Token | None = None
     step_at: Instant | None = None
 
 
 class Compactions:
-    """Logs that wait to be compacted and the one that is. Errors of writing are raised."""
+    """Logs that wait to be compacted and the one that is. Errors of writing are raised.
+
+    Attributes:
+        on_compacted: Told of a log whose compacted offset has moved.
+    """
 
     def __init__(
         self,
@@ -67,6 +72,7 @@ class Compactions:
         self._new_token = new_token
         self._save = save
         self._tell = tell
+        self.on_compacted: Callable[[PartitionId], None] = _ignore
         self._waiting: deque[tuple[StoredLog, int]] = deque()
         self._work: _Work | None = None
 
@@ -124,7 +130,7 @@ class Compactions:
             if stored.is_closed:
                 continue
             job = _job_of(stored, wall_ns)
-            self._work = work = _Work(stored, job, now)
+            self._work = work = _Work(stored, job, now, stored.cut_count)
             if self._runner is not None:
                 work.token = self._new_token()
                 self._runner.submit(work.token, job)
@@ -135,7 +141,7 @@ class Compactions:
     def _put_in_place(self, work: _Work, result: CompactionResult, now: Instant) -> None:
         """Swap in what was made, oldest first, unless the log has changed there meanwhile."""
         stored, job = work.stored, work.job
-        is_whole = not stored.is_closed
+        is_whole = not stored.is_closed and stored.cut_count == work.cut_count
         try:
             if result.removed_count and not stored.is_closed:
                 self._save(stored)
@@ -150,7 +156,9 @@ class Compactions:
         if is_whole:
             is_complete = result.map_end >= job.until
             if is_complete and not job.map_start:
-                stored.compacted_end = job.segments[job.sealed_count - 1].end
+                stored.log.compacted_offset = job.segments[job.sealed_count - 1].end
+                stored.tombstones_until = job.tombstones_until
+                self.on_compacted(stored.partition_id)
             stored.map_start = Offset(0) if is_complete else result.map_end
             stored.compacted_bytes = stored.log.size_bytes
             self._tell(
@@ -226,8 +234,16 @@ def _is_worthwhile(stored: StoredLog) -> bool:
     if not sealed:
         return False
     size = stored.log.size_bytes
-    is_new = sealed[-1].end > stored.compacted_end or stored.map_start > 0
+    is_new = sealed[-1].end > stored.log.compacted_offset or stored.map_start > 0
+    if stored.options.tombstone_retention_ms:
+        # Replicas were compacted since: tombstones that hide nothing any more may go.
+        is_new = is_new or _tombstones_until(stored.log) > stored.tombstones_until
     return is_new or (size - stored.compacted_bytes) * _WORTHWHILE_PART >= size
+
+
+def _tombstones_until(log: PartitionLog) -> Offset:
+    """First offset whose tombstone may still hide something in a replica."""
+    return min(log.compacted_offset, log.compacted_everywhere)
 
 
 def _job_of(stored: StoredLog, wall_ns: int) -> CompactionJob:
@@ -243,5 +259,9 @@ def _job_of(stored: StoredLog, wall_ns: int) -> CompactionJob:
         map_start=stored.map_start,
         segment_bytes_max=options.segment_bytes_max,
         tombstones_before_ns=wall_ns - keeps_ns if keeps_ns else 0,
-        tombstones_until=stored.compacted_end,
+        tombstones_until=_tombstones_until(stored.log),
     )
+
+
+def _ignore(_partition: PartitionId) -> None:
+    """Nobody wants to know."""

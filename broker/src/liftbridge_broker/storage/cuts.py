@@ -71,3 +71,4 @@ def restart_log(
 def _settle(stored: StoredLog, end: Offset) -> None:
     stored.counted_bytes = min(stored.counted_bytes, stored.log.size_bytes)
     stored.strict_from = min(stored.strict_from, end)
+    stored.cut_count += 1

@@ -84,7 +84,8 @@ class StoredLog:
         counted_bytes: Size of the log when it was last taken into a flight.
         append_count: Appends since it began to wait.
         is_compacting: Whether it waits to be compacted or is being compacted.
-        compacted_end: End of the segments that the last pass over all keys rewrote.
+        cut_count: Times the log was cut or began anew.
+        tombstones_until: Up to where the last pass might drop tombstones.
         compacted_bytes: Size of the log after the last pass.
         map_start: Where the next pass begins to collect keys; 0 after one that held them all.
     """
@@ -104,7 +105,8 @@ class StoredLog:
     counted_bytes: int = 0
     append_count: int = 0
     is_compacting: bool = False
-    compacted_end: Offset = _NOTHING
+    cut_count: int = 0
+    tombstones_until: Offset = _NOTHING
     compacted_bytes: int = 0
     map_start: Offset = _NOTHING
 

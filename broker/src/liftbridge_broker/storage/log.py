@@ -43,9 +43,10 @@ class PartitionLog:
         recovery_point: All records below were synced.
         epochs: Leader epochs; batches of a new epoch enter it by themselves.
         commit: Whether the fsync policy in force is `commit`; set by the owner.
+        compacted_offset: No key has an older record below; 0 before a whole pass.
+        compacted_everywhere: The same of all replicas, set by the owner; 0 while unknown.
         largest_timestamp: Largest timestamp ever appended, `NO_TIMESTAMP` for none.
-        generation: Changes when segments are cut, dropped or replaced; readers then look for
-            their place again.
+        generation: Changes when segments are cut, dropped or replaced; readers seek anew then.
         is_offline: Whether recovery found damage that must not be cut; nothing may be appended.
         index_failures: Index writes the file system refused; such indexes are made anew later.
     """
@@ -60,6 +61,8 @@ class PartitionLog:
         "_syncing",
         "_syncing_indexes",
         "commit",
+        "compacted_everywhere",
+        "compacted_offset",
         "directory",
         "epochs",
         "generation",
@@ -107,6 +110,7 @@ class PartitionLog:
         self.recovery_point = state.recovery_point
         self.epochs = LeaderEpochCache(state.epochs)
         self.commit = False
+        self.compacted_offset = self.compacted_everywhere = Offset(0)
         self.generation = 0
         self.is_offline = False
         self.index_failures = 0
@@ -437,6 +441,7 @@ class PartitionLog:
         self._start_segment(offset)
         self.log_start_offset = self.log_end_offset = self.high_watermark = offset
         self.recovery_point = offset
+        self.compacted_offset = min(self.compacted_offset, offset)
         self._sync_limit = min(self._sync_limit, offset)
         self.epochs.clear()
         for path in paths:
@@ -462,6 +467,7 @@ class PartitionLog:
             return
         self.generation += 1
         self.recovery_point = min(self.recovery_point, end)
+        self.compacted_offset = min(self.compacted_offset, end)
         self._sync_limit = min(self._sync_limit, end)
         while self._active.base_offset >= end and len(self._segments) > 1:
             # Newest first, each removal durable, so that no crash leaves a hole.

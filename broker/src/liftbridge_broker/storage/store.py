@@ -128,12 +128,7 @@ class LogStore:
         self._removals = Removals(files, new_token)
         save = partial(save_publishers, files)
         self._compactions = Compactions(
-            files,
-            runner,
-            self._removals,
-            new_token,
-            save=save,
-            tell=self._teller.tell_of,
+            files, runner, self._removals, new_token, save=save, tell=self._teller.tell_of
         )
         self._cleaner = Cleaner(
             journal,
@@ -314,6 +309,10 @@ class LogStore:
     def set_snapshot_source(self, partition: PartitionId, source: Callable[[], bytes]) -> None:
         """Where state of idempotent publishers comes from before the log loses headers."""
         self._logs[partition].snapshot_source = source
+
+    def set_compaction_listener(self, listener: Callable[[PartitionId], None]) -> None:
+        """Who is told of a log whose compacted offset has moved."""
+        self._compactions.on_compacted = listener
 
     def write_snapshot(self, partition: PartitionId, now: Instant) -> None:
         """Store the state of idempotent publishers now, so that the next start scans less."""

@@ -69,6 +69,7 @@ def encode_fetch(target: pb.Fetch, body: FetchBody) -> None:
             flushed_offset=partition.flushed_offset,
             last_fetched_epoch=partition.last_fetched_epoch,
             log_start=partition.log_start,
+            compacted_offset=partition.compacted_offset,
         )
 
 
@@ -91,6 +92,7 @@ def decode_fetch(message: pb.Fetch) -> FetchBody:
 def _position(found: pb.Fetch.Partition) -> FetchPosition:
     # The end of a log and what is flushed may lie before its start for a moment, never below 0.
     _require(min(found.fetch_offset, found.flushed_offset, found.log_start) >= 0)
+    _require(found.compacted_offset >= 0)
     return FetchPosition(
         PartitionId(found.partition_id),
         MetadataIndex(found.replica_epoch),
@@ -99,6 +101,7 @@ def _position(found: pb.Fetch.Partition) -> FetchPosition:
         Offset(found.flushed_offset),
         LeaderEpoch(found.last_fetched_epoch) if found.HasField("last_fetched_epoch") else None,
         Offset(found.log_start),
+        Offset(found.compacted_offset),
     )
 
 
@@ -117,6 +120,7 @@ def encode_fetch_reply(target: pb.FetchReply, body: FetchReplyBody) -> None:
             high_watermark=head.high_watermark,
             log_start=head.log_start,
             data_bytes=head.data_bytes,
+            compacted_offset=head.compacted_offset,
         )
         if head.error is not None:
             added.error = _ERRORS[head.error]
@@ -142,6 +146,7 @@ def decode_fetch_reply(message: pb.FetchReply) -> FetchReplyBody:
 
 def _head(found: pb.FetchReply.Partition) -> FetchedHead:
     _require(min(found.fetch_offset, found.high_watermark, found.log_start) >= 0)
+    _require(found.compacted_offset >= 0)
     diverging = None
     if found.HasField("diverging"):
         _require(found.diverging.end_offset >= 0)
@@ -156,6 +161,7 @@ def _head(found: pb.FetchReply.Partition) -> FetchedHead:
         _error(found.error),
         diverging,
         found.data_bytes,
+        Offset(found.compacted_offset),
     )
 
 

@@ -78,6 +78,7 @@ class LeaderWorld:
         last: int | None = KNOWN,
         session: int = 1,
         flushed: int = 0,
+        compacted: int = 0,
         at: int = 0,
     ) -> FetchOutcome:
         """A fetch, `at` nanoseconds later; with the epoch before the offset unless told."""
@@ -93,6 +94,7 @@ class LeaderWorld:
             Offset(flushed),
             known if last == KNOWN else None if last is None else LeaderEpoch(last),
             Offset(0),
+            Offset(compacted),
         )
         return self.core.on_fetch(replica, position, clock, self.now)
 

@@ -36,6 +36,7 @@ class ReplicaLog:
         log_start_offset: First offset readers may see.
         high_watermark: What is known to be committed.
         recovery_point: What is on disk.
+        compacted_offset: Up to where it was compacted.
         epochs: Leader epochs.
         cut_count: Records that truncations removed so far.
     """
@@ -46,6 +47,7 @@ class ReplicaLog:
         self.log_start_offset = Offset(0)
         self.high_watermark = Offset(0)
         self.recovery_point = Offset(0)
+        self.compacted_offset = Offset(0)
         self.epochs = LeaderEpochCache()
         self.cut_count = 0
         self._batches = Batches(partition)

@@ -275,7 +275,7 @@ class SequencesReply(_message.Message):
 class Fetch(_message.Message):
     __slots__ = ("session_id", "session_epoch", "partitions", "forgotten", "leader_broker_epoch")
     class Partition(_message.Message):
-        __slots__ = ("partition_id", "replica_epoch", "leader_epoch", "fetch_offset", "flushed_offset", "last_fetched_epoch", "log_start")
+        __slots__ = ("partition_id", "replica_epoch", "leader_epoch", "fetch_offset", "flushed_offset", "last_fetched_epoch", "log_start", "compacted_offset")
         PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
         REPLICA_EPOCH_FIELD_NUMBER: _ClassVar[int]
         LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -283,6 +283,7 @@ class Fetch(_message.Message):
         FLUSHED_OFFSET_FIELD_NUMBER: _ClassVar[int]
         LAST_FETCHED_EPOCH_FIELD_NUMBER: _ClassVar[int]
         LOG_START_FIELD_NUMBER: _ClassVar[int]
+        COMPACTED_OFFSET_FIELD_NUMBER: _ClassVar[int]
         partition_id: int
         replica_epoch: int
         leader_epoch: int
@@ -290,7 +291,8 @@ class Fetch(_message.Message):
         flushed_offset: int
         last_fetched_epoch: int
         log_start: int
-        def __init__(self, partition_id: _Optional[int] = ..., replica_epoch: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., last_fetched_epoch: _Optional[int] = ..., log_start: _Optional[int] = ...) -> None: ...
+        compacted_offset: int
+        def __init__(self, partition_id: _Optional[int] = ..., replica_epoch: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., last_fetched_epoch: _Optional[int] = ..., log_start: _Optional[int] = ..., compacted_offset: _Optional[int] = ...) -> None: ...
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_EPOCH_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
@@ -313,7 +315,7 @@ class FetchReply(_message.Message):
         end_offset: int
         def __init__(self, leader_epoch: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
     class Partition(_message.Message):
-        __slots__ = ("partition_id", "fetch_offset", "leader_epoch", "high_watermark", "log_start", "error", "diverging", "data_bytes")
+        __slots__ = ("partition_id", "fetch_offset", "leader_epoch", "high_watermark", "log_start", "error", "diverging", "data_bytes", "compacted_offset")
         PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
         FETCH_OFFSET_FIELD_NUMBER: _ClassVar[int]
         LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -322,6 +324,7 @@ class FetchReply(_message.Message):
         ERROR_FIELD_NUMBER: _ClassVar[int]
         DIVERGING_FIELD_NUMBER: _ClassVar[int]
         DATA_BYTES_FIELD_NUMBER: _ClassVar[int]
+        COMPACTED_OFFSET_FIELD_NUMBER: _ClassVar[int]
         partition_id: int
         fetch_offset: int
         leader_epoch: int
@@ -330,7 +333,8 @@ class FetchReply(_message.Message):
         error: FetchError
         diverging: FetchReply.Diverging
         data_bytes: int
-        def __init__(self, partition_id: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., error: _Optional[_Union[FetchError, str]] = ..., diverging: _Optional[_Union[FetchReply.Diverging, _Mapping]] = ..., data_bytes: _Optional[int] = ...) -> None: ...
+        compacted_offset: int
+        def __init__(self, partition_id: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., error: _Optional[_Union[FetchError, str]] = ..., diverging: _Optional[_Union[FetchReply.Diverging, _Mapping]] = ..., data_bytes: _Optional[int] = ..., compacted_offset: _Optional[int] = ...) -> None: ...
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_EPOCH_FIELD_NUMBER: _ClassVar[int]
     IS_SESSION_LOST_FIELD_NUMBER: _ClassVar[int]
