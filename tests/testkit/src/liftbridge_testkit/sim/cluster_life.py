@@ -28,9 +28,11 @@ from liftbridge_testkit.sim.clients.rearranger import (
 from liftbridge_testkit.sim.cluster_atlas import ClusterAtlas, broker_on, state_on
 from liftbridge_testkit.sim.faults import Faults
 from liftbridge_testkit.sim.invariants.controller import ControllerRules
+from liftbridge_testkit.sim.invariants.copies import CopyRules
 from liftbridge_testkit.sim.invariants.replication import ReplicationRules
 from liftbridge_testkit.sim.life import Life
 from liftbridge_testkit.sim.lone import BrokerSettings
+from liftbridge_testkit.sim.rare import RarePoints
 from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
 from liftbridge_testkit.sim.trace import Trace
 from liftbridge_testkit.sim.voter_life import FAULTS as GROUP_FAULTS
@@ -88,7 +90,13 @@ def make_cluster_life(seed: int, trace: Trace) -> Life:
     atlas = ClusterAtlas(world)
     life.faults = Faults(world, plan, atlas)
     rules = ReplicationRules(world, broker_on)
-    world.watchers += [ControllerRules(state_on, world.coverage), rules, life.faults]
+    world.watchers += [
+        ControllerRules(state_on, world.coverage),
+        rules,
+        CopyRules(world, rules),
+        RarePoints(world, rules),
+        life.faults,
+    ]
     operations = tuple(name for name in OPERATIONS if random.random() < 0.4)
     admin = AdminPlan(streams=STREAMS, replication_factor=3, operations=operations)
     life.admins.append(Admin(world, life.calls, life.directory, admin))

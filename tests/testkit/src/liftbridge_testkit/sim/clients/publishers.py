@@ -11,6 +11,7 @@ from liftbridge_broker.controller.commands import InitPublisher
 from liftbridge_broker.controller.state import PublisherState
 from liftbridge_broker.errors import (
     FencedPublisherError,
+    IncorrectOffsetError,
     InternalError,
     LiftbridgeError,
     NotFoundError,
@@ -23,6 +24,7 @@ from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_testkit.sim.clients.calls import Answer, Calls, Lost, Serving
 from liftbridge_testkit.sim.clients.directory import Directory, Place
 from liftbridge_testkit.sim.history import History, Write
+from liftbridge_testkit.sim.invariants.copies import check_latest_told
 from liftbridge_testkit.sim.scheduler import MILLISECOND_NS
 from liftbridge_testkit.sim.trace import Detail
 from liftbridge_testkit.sim.world import World
@@ -218,6 +220,8 @@ class Publisher:
                     is_committed = policy == POLICY_ALL or len(place.replicas) == 1
                     answer(Acked(outcome, is_committed))
                 else:
+                    if isinstance(outcome, IncorrectOffsetError):
+                        check_latest_told(node, partition)
                     answer(outcome)
 
             run = PublishRun(
@@ -250,6 +254,8 @@ class Publisher:
         elif self.plan.is_idempotent and self._repeats(place, writes, attempt, outcome):
             return
         else:
+            if isinstance(outcome, OutcomeUnknownError):
+                self._world.coverage.rare("outcome unknown at a change of leader")
             is_definite = attempt == 1 and is_refused(outcome)
             self._note("refused" if is_definite else "unknown", writes, _text(outcome))
             self._give_up(writes, is_definite=is_definite)

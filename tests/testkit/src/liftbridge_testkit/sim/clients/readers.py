@@ -18,6 +18,7 @@ from liftbridge_broker.node.subscription import (
 from liftbridge_testkit.sim.clients.calls import Answer, Calls, Serving
 from liftbridge_testkit.sim.clients.directory import Directory
 from liftbridge_testkit.sim.history import History, Record
+from liftbridge_testkit.sim.invariants.copies import check_latest_told
 from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.scheduler import MILLISECOND_NS
 from liftbridge_testkit.sim.world import World
@@ -26,6 +27,7 @@ PULL_BYTES = 64 * 1024
 OPENED = "opened"
 """Answer to a call that opened a subscription."""
 
+_LATEST = (StartPosition.LATEST, StartPosition.NEW_ONLY)
 RETRY_NS = 80 * MILLISECOND_NS
 NEVER = Position(StopPosition.ON_CANCEL, 0, 0)
 
@@ -143,6 +145,8 @@ class Reader:
             is_reverse=False,
             reads_replica=self.plan.reads_replica,
         )
+        if self.next_offset < 0 and self.plan.start in _LATEST:
+            check_latest_told(node, partition)
         self._machine, self._incarnation = machine, machine.incarnation
         machine.ended[self] = self._on_process_end
         self._world.coverage.count("client", "subscription")

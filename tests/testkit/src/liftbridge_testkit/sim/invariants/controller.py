@@ -11,6 +11,7 @@ from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_testkit.sim.broken import BrokenInvariantError
 from liftbridge_testkit.sim.coverage import Coverage
 from liftbridge_testkit.sim.machine import Machine
+from liftbridge_testkit.sim.rare import count_partition
 from liftbridge_testkit.sim.world import Watcher
 
 
@@ -44,7 +45,7 @@ class ControllerRules(Watcher):
                 self._check_partition(state, stream, partition)
                 if before is not None:
                     self._check_epochs(before, partition)
-                    self._count(before, partition)
+                    count_partition(self._coverage, before, partition)
                 self.states[partition.partition_id] = partition
         for broker in state.brokers.values():
             known = self._broker_epochs.get(broker.broker, 0)
@@ -100,25 +101,3 @@ class ControllerRules(Watcher):
                 )
         if after.leader != before.leader and after.leader_epoch == before.leader_epoch:
             raise BrokenInvariantError("I14", f"another leader in one epoch: {before}, {after}")
-
-    def _count(self, before: PartitionState, after: PartitionState) -> None:
-        """Note what happened, for the table of what was met."""
-        count, rare = self._coverage.count, self._coverage.rare
-        if after.leader_epoch != before.leader_epoch and after.leader is not None:
-            count("world", "election")
-        if after.isr != before.isr:
-            count("world", "in-sync set changed")
-        if after.elr and not before.elr:
-            rare("eligible leaders appear")
-        if after.last_known_elr and not before.last_known_elr:
-            rare("last known eligible leaders appear")
-        if after.leader is None and before.leader is not None:
-            rare("partition without a leader")
-        if after.unclean_epoch != before.unclean_epoch:
-            rare("unclean election")
-        if after.leader in before.elr:
-            rare("eligible replica elected")
-        if after.target and not before.target:
-            rare("reassignment begins")
-        if before.target and not after.target:
-            rare("reassignment ends")

@@ -21,14 +21,18 @@ from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.world import Watcher, World
 
 
-class _Look(NamedTuple):
-    """What one replica looked like after its last turn."""
+class Look(NamedTuple):
+    """What one replica looked like after its last turn; `epochs` counts changes of its epochs."""
 
     role: Role
     leader_epoch: int
     log_end: int
     high_watermark: int
-    epoch_count: int
+    epochs: int
+    log_start: int
+
+
+Changed = Callable[[Machine, ClusterBroker, Partition, Look | None, Look], None]
 
 
 @dataclass(slots=True)
@@ -74,15 +78,17 @@ class ReplicationRules(Watcher):
     Attributes:
         logs: The truth of each partition.
         newest: The newest applied metadata of any broker.
+        listeners: Told of each replica that a turn changed.
     """
 
     def __init__(self, world: World, broker_on: Callable[[Machine], ClusterBroker | None]) -> None:
         self.logs: dict[PartitionId, TrueLog] = {}
         self.newest: ClusterState | None = None
+        self.listeners: list[Changed] = []
         self._newest_index = MetadataIndex(0)
         self._world = world
         self._broker_on = broker_on
-        self._looks: dict[tuple[BrokerId, int, PartitionId], _Look] = {}
+        self._looks: dict[tuple[BrokerId, int, PartitionId], Look] = {}
 
     def on_turn(self, machine: Machine) -> None:
         """Look at what changed on this machine."""
@@ -94,18 +100,21 @@ class ReplicationRules(Watcher):
             self.newest, self._newest_index = state, state.applied_index
         for partition in broker.node.partitions.values():
             log = partition.log
-            look = _Look(
+            look = Look(
                 partition.role,
                 partition.leader_epoch,
                 log.log_end_offset,
                 log.high_watermark,
-                len(log.epochs.entries),
+                log.epochs.version,
+                log.log_start_offset,
             )
             key = (machine.name, machine.incarnation, partition.partition_id)
             before = self._looks.get(key)
             if look != before and not partition.offline_reason:
                 self._looks[key] = look
                 self._check(machine, broker, partition, before, look)
+                for listen in self.listeners:
+                    listen(machine, broker, partition, before, look)
 
     def _true(self, partition: PartitionId) -> TrueLog:
         found = self.logs.get(partition)
@@ -121,14 +130,15 @@ class ReplicationRules(Watcher):
         machine: Machine,
         broker: ClusterBroker,
         partition: Partition,
-        before: _Look | None,
-        look: _Look,
+        before: Look | None,
+        look: Look,
     ) -> None:
         true = self._true(partition.partition_id)
         where = f"{machine.name}, {partition.stream}/{partition.number}"
         if look.high_watermark > look.log_end:
             raise BrokenInvariantError("I7", f"{where}: high watermark beyond the end: {look}")
-        self._check_epochs(where, partition)
+        if before is None or look.epochs != before.epochs or look.log_end < before.log_end:
+            self._check_epochs(where, partition)
         newest = self._newest_of(partition.partition_id)
         if newest is not None and newest.unclean_epoch > true.unclean_epoch:
             self._on_unclean(true, newest)
@@ -161,8 +171,8 @@ class ReplicationRules(Watcher):
         machine: Machine,
         broker: ClusterBroker,
         partition: Partition,
-        before: _Look | None,
-        look: _Look,
+        before: Look | None,
+        look: Look,
     ) -> None:
         true = self._true(partition.partition_id)
         where = f"{machine.name}, {partition.stream}/{partition.number}"
@@ -191,7 +201,7 @@ class ReplicationRules(Watcher):
         self._check_maximal(where, broker, partition, look)
 
     def _check_maximal(
-        self, where: str, broker: ClusterBroker, partition: Partition, look: _Look
+        self, where: str, broker: ClusterBroker, partition: Partition, look: Look
     ) -> None:
         """I3 and I20."""
         cluster = broker.node.cluster
@@ -222,8 +232,8 @@ class ReplicationRules(Watcher):
         machine: Machine,
         true: TrueLog,
         newest: PartitionState | None,
-        before: _Look,
-        look: _Look,
+        before: Look,
+        look: Look,
     ) -> None:
         """I22."""
         self._world.coverage.count("world", "truncation")
@@ -241,8 +251,8 @@ class ReplicationRules(Watcher):
         self,
         where: str,
         partition: Partition,
-        before: _Look | None,
-        look: _Look,
+        before: Look | None,
+        look: Look,
         true: TrueLog,
     ) -> None:
         """I5 and I8: what is committed here is what is committed."""

@@ -1,0 +1,258 @@
+"""Rare points: moments at which something happens that most runs never see, by name.
+
+They are seen from outside - in the state, in what brokers tell, in what the simulator does - so
+that shipped code knows nothing of them. A range of seeds must meet each of them (`sim/floors.py`).
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from liftbridge_broker.controller.state import BrokerState, ClusterState
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.roles import Role
+from liftbridge_testkit.sim.broker import ClusterBroker
+from liftbridge_testkit.sim.cluster_atlas import broker_on
+from liftbridge_testkit.sim.coverage import Coverage
+from liftbridge_testkit.sim.invariants.replication import Look, ReplicationRules
+from liftbridge_testkit.sim.machine import Machine
+from liftbridge_testkit.sim.world import Watcher, World
+
+TOLD: Final[Mapping[str, str]] = {
+    "committed_records_removed": "replica cut below what it took for committed",
+    "corruption_found": "damage found by a reader",
+    "data_directory_offline": "disk given up",
+    "disk_full": "disk full noticed",
+    "fetched_records_rejected": "fetched records rejected",
+    "index_rebuilt": "index rebuilt",
+    "log_recovered": "end of a log cut at a start",
+    "metadata_snapshot_installed": "metadata snapshot installed",
+    "partition_offline": "replica offline",
+    "replica_damaged": "replica declared damaged",
+    "self_fenced": "broker fenced itself",
+    "unknown_directory_kept": "log of nobody kept at a start",
+}
+"""Transitions that are rare points: kind -> name."""
+
+PARTITION: Final = (
+    "eligible leaders appear",
+    "eligible replica elected",
+    "last known eligible leaders appear",
+    "partition without a leader",
+    "unclean election",
+    "recovering leader",
+    "recovered leader",
+    "in-sync set of one",
+    "below the minimum in sync",
+    "new life of a replica",
+    "leadership moved among the same in-sync set",
+    "reassignment begins",
+    "reassignment ends",
+    "reassignment canceled",
+    "replica count changed",
+)
+"""Rare points in the metadata of one partition."""
+
+BROKER: Final = (
+    "broker fenced",
+    "broker unfenced",
+    "broker with another disk",
+    "broker drained",
+    "broker stopping in order",
+)
+"""Those in the metadata of a broker."""
+
+REPLICA: Final = (
+    "truncated in several rounds",
+    "truncated to nothing",
+    "log begun anew further on",
+    "log start raised by the leader",
+    "two leaders of a partition",
+    "leadership taken with records uncommitted",
+)
+"""Those of replicas."""
+
+GROUP: Final = (
+    "two leaders of the metadata",
+    "metadata leader steps down",
+    "metadata log cut",
+    "member added",
+    "member removed",
+    "members changed while links are cut",
+)
+"""Those of the metadata group."""
+
+SIMULATED: Final = (
+    "damaged disk replaced",
+    "delivered again after a new subscription",
+    "duplicate answered with its first offset",
+    "outcome unknown at a change of leader",
+    "power cut within a turn",
+    "spoiled disk replaced",
+)
+"""Those that the simulator and its clients count where they happen."""
+
+CLUSTER: Final = (*TOLD.values(), *PARTITION, *BROKER, *REPLICA, *GROUP, *SIMULATED)
+
+
+def count_partition(coverage: Coverage, before: PartitionState, after: PartitionState) -> None:
+    """Count what a change of a partition's metadata is."""
+    if after.leader_epoch != before.leader_epoch and after.leader is not None:
+        coverage.count("world", "election")
+    if after.isr != before.isr:
+        coverage.count("world", "in-sync set changed")
+    has_same_set = set(after.isr) == set(before.isr) and len(after.isr) > 1
+    met = (
+        bool(after.elr and not before.elr),
+        after.leader in before.elr,
+        bool(after.last_known_elr and not before.last_known_elr),
+        after.leader is None and before.leader is not None,
+        after.unclean_epoch != before.unclean_epoch,
+        after.is_recovering and not before.is_recovering,
+        before.is_recovering and not after.is_recovering,
+        len(after.isr) == 1 < len(before.isr),
+        len(after.elr) > len(before.elr) and len(after.isr) > 0,
+        _has_new_life(before, after),
+        has_same_set and after.leader != before.leader,
+        bool(after.target and not before.target),
+        bool(before.target and not after.target and after.replicas == before.target),
+        bool(before.target and not after.target and after.replicas != before.target),
+        not before.target and not after.target and len(after.replicas) != len(before.replicas),
+    )
+    _count(coverage, PARTITION, met)
+
+
+def _has_new_life(before: PartitionState, after: PartitionState) -> bool:
+    """Whether a replica that stays counts as another one from now on."""
+    epochs = zip(before.replicas, before.replica_epochs, strict=True)
+    return any(after.replica_epoch(broker) not in (None, epoch) for broker, epoch in epochs)
+
+
+def _count(coverage: Coverage, names: Iterable[str], met: Iterable[bool]) -> None:
+    for name, is_met in zip(names, met, strict=True):
+        if is_met:
+            coverage.rare(name)
+
+
+class RarePoints(Watcher):
+    """Counts them in a world of whole brokers."""
+
+    def __init__(self, world: World, rules: ReplicationRules) -> None:
+        """Look at what `rules` finds changed."""
+        self._world = world
+        self._coverage = world.coverage
+        self._rules = rules
+        self._seen: ClusterState | None = None
+        self._brokers: dict[str, BrokerState] = {}
+        self._cuts: dict[tuple[str, int, int, int], int] = {}
+        self._leads: dict[str, int] = {}
+        self._members: tuple[object, ...] = ()
+        self._last_index: dict[tuple[str, int], int] = {}
+        rules.listeners.append(self._on_changed)
+
+    def on_transition(self, machine: Machine, kind: str, fields: Mapping[str, object]) -> None:
+        """A broker told something."""
+        del machine, fields
+        name = TOLD.get(kind)
+        if name is not None:
+            self._coverage.rare(name)
+
+    def on_turn(self, machine: Machine) -> None:
+        """Look at the group, and at brokers whose metadata changed."""
+        broker = broker_on(machine)
+        if broker is not None:
+            self._look_at_group(machine, broker)
+        newest = self._rules.newest
+        if newest is not None and newest is not self._seen:
+            self._seen = newest
+            for known in newest.brokers.values():
+                before = self._brokers.get(known.broker)
+                if known != before:
+                    self._brokers[known.broker] = known
+                    if before is not None:
+                        self._count_broker(before, known)
+
+    def _count_broker(self, before: BrokerState, after: BrokerState) -> None:
+        met = (
+            after.fenced and not before.fenced,
+            before.fenced and not after.fenced,
+            after.data_dir_id != before.data_dir_id,
+            after.draining and not before.draining,
+            after.in_controlled_shutdown and not before.in_controlled_shutdown,
+        )
+        _count(self._coverage, BROKER, met)
+
+    # -- the metadata group -------------------------------------------------------------------
+
+    def _look_at_group(self, machine: Machine, broker: ClusterBroker) -> None:
+        core, name, rare = broker.consensus.core, machine.name, self._coverage.rare
+        key = (name, machine.incarnation)
+        last = core.last_index
+        if last < self._last_index.get(key, 0):
+            rare("metadata log cut")
+        self._last_index[key] = last
+        if not core.is_leader:
+            if self._leads.pop(name, None) is not None:
+                rare("metadata leader steps down")
+            return
+        if self._leads.get(name) != core.term:
+            self._leads[name] = core.term
+            if len(self._leads) > 1 and self._count_leading() > 1:
+                rare("two leaders of the metadata")
+        if core.is_configuration_committed:
+            self._look_at_members((*broker.consensus.voters, *broker.consensus.learners))
+
+    def _count_leading(self) -> int:
+        brokers = (broker_on(machine) for machine in self._world.machines.values())
+        return sum(one is not None and one.consensus.is_leader for one in brokers)
+
+    def _look_at_members(self, members: tuple[object, ...]) -> None:
+        if members == self._members:
+            return
+        before, self._members = self._members, members
+        met = (
+            bool(set(members) - set(before)),
+            bool(set(before) - set(members)),
+            not self._world.network.is_whole,
+        )
+        _count(self._coverage, GROUP[3:], met)
+
+    # -- replicas -----------------------------------------------------------------------------
+
+    def _on_changed(
+        self,
+        machine: Machine,
+        broker: ClusterBroker,
+        partition: Partition,
+        before: Look | None,
+        look: Look,
+    ) -> None:
+        del broker
+        if before is None:
+            return
+        rare = self._coverage.rare
+        if look.log_start > before.log_start and look.role is Role.FOLLOWER:
+            is_anew = look.log_start > before.log_end
+            rare("log begun anew further on" if is_anew else "log start raised by the leader")
+        if look.log_end < before.log_end:
+            key = (machine.name, machine.incarnation, partition.partition_id, look.leader_epoch)
+            self._cuts[key] = self._cuts.get(key, 0) + 1
+            if self._cuts[key] == 2:
+                rare("truncated in several rounds")
+            if look.log_end == look.log_start:
+                rare("truncated to nothing")
+        if look.role is Role.LEADER and before.role is not Role.LEADER:
+            if look.log_end > look.high_watermark:
+                rare("leadership taken with records uncommitted")
+            if self._is_led_elsewhere(machine, partition):
+                rare("two leaders of a partition")
+
+    def _is_led_elsewhere(self, machine: Machine, partition: Partition) -> bool:
+        for other in self._world.machines.values():
+            broker = broker_on(other)
+            if broker is None or other is machine:
+                continue
+            copy = broker.node.partitions.get(partition.partition_id)
+            if copy is not None and copy.role is Role.LEADER:
+                return True
+        return False
