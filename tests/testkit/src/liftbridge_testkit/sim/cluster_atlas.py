@@ -48,7 +48,7 @@ class ClusterAtlas(Watcher):
         if state is None or not state.streams:
             return not self._damaged(machine)
         if self._is_whole(state):
-            self.lossy = dict.fromkeys(one.name for one in self._damaged(None))
+            self.lossy = dict.fromkeys(one.name for one in self._in_danger())
         least = min(effective_min_isr(stream, one) for stream, one in state.partitions())
         if len({*self.lossy, machine.name}) > least - 1:
             return False
@@ -75,6 +75,11 @@ class ClusterAtlas(Watcher):
         """Machines with damage that is still in use, except one."""
         machines = self.world.machines.values()
         return [one for one in machines if one is not but and one.files.is_damaged]
+
+    def _in_danger(self) -> list[Machine]:
+        """Machines that may lose something by what has begun, whole as they are."""
+        machines = self.world.machines.values()
+        return [one for one in machines if one.files.is_damaged or one.files.is_losing]
 
     def _newest(self) -> ClusterState | None:
         states = [state_on(machine) for machine in self.world.machines.values()]

@@ -172,6 +172,13 @@ class SimFiles(MemoryFiles):
         self.damages = [one for one in self.damages if self._is_there(one)]
         return bool(self.damages)
 
+    @property
+    def is_losing(self) -> bool:
+        """Whether a power cut or a failing sync is still to come."""
+        return self._cut_at not in (None, NEVER) or any(
+            fault.operation == "sync" and fault.count for fault in self._faults
+        )
+
     def _is_there(self, damage: "Damage") -> bool:
         file, end = damage.file, damage.position + len(damage.original)
         return (
