@@ -228,7 +228,10 @@ def _lost(stage: Stage, words: Sequence[str]) -> list[str]:
     gone = [
         name
         for name, write in stage.writes.items()
-        if write.outcome is Outcome.ACKED and write.is_committed and write.offset >= end
+        if write.partition == state.partition_id
+        and write.outcome is Outcome.ACKED
+        and write.is_committed
+        and write.offset >= end
     ]
     stage.life.history.may_lose(state.partition_id, end)
     return [f"[{' '.join(gone)}]"]
