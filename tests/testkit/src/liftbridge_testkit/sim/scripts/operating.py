@@ -39,6 +39,7 @@ from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_broker.wire.cursors import encode_cursor
 from liftbridge_testkit.sim.clients.calls import Answer, Lost, Serving
 from liftbridge_testkit.sim.clients.publishers import Publisher, PublisherPlan, Sink
+from liftbridge_testkit.sim.disk import LOG_FILES
 from liftbridge_testkit.sim.history import Outcome, Record
 from liftbridge_testkit.sim.network import PPM
 from liftbridge_testkit.sim.scripts import over_nats
@@ -119,6 +120,24 @@ def _spoil(stage: Stage, words: Sequence[str]) -> list[str]:
         else:
             content = b"" if how == ["empty"] else bytes(len(files.content(path)))
             files.put(path, content)
+    return []
+
+
+def _zero(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`zero A pattern 400 600`: these bytes of every file that matches are zeros."""
+    name, pattern, start, end = words
+    files = stage.machine(name).files
+    for path in files.paths():
+        if fnmatchcase(path, pattern):
+            content = files.content(path)
+            zeros = bytes(int(end) - int(start))
+            files.put(path, content[: int(start)] + zeros + content[int(end) :])
+    return []
+
+
+def _misdirect(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`misdirect A`: the next write to a log lands in another log, and zeros in its place."""
+    stage.machine(words[0]).files.misdirected = LOG_FILES
     return []
 
 
@@ -501,6 +520,8 @@ VERBS: dict[str, Callable[[Stage, Sequence[str]], list[str]]] = {
     "forget": _forget,
     "slow": _slow,
     "spoil": _spoil,
+    "zero": _zero,
+    "misdirect": _misdirect,
     "weather": _weather,
     "tune": _tune,
     "pause-stream": _pause_stream,
