@@ -7,9 +7,9 @@ from liftbridge_broker.errors import (
     FencedPublisherError,
     InvalidRequestError,
     LiftbridgeError,
+    NotAppendedError,
     OutOfOrderError,
     StorageFullError,
-    UnavailableError,
 )
 from liftbridge_broker.model.ids import PublisherId
 from liftbridge_broker.model.streams import FsyncPolicy
@@ -87,8 +87,8 @@ def test_new_epoch_fences_the_old_one_and_begins_where_it_stood(world: NodeWorld
     ("stamp", "error"),
     [
         (PublisherStamp(PublisherId(1), 0, 0), FencedPublisherError),
-        (PublisherStamp(PublisherId(999), 0, 0), UnavailableError),
-        (PublisherStamp(PublisherId(0), 9, 0), UnavailableError),
+        (PublisherStamp(PublisherId(999), 0, 0), NotAppendedError),
+        (PublisherStamp(PublisherId(0), 9, 0), NotAppendedError),
         (PublisherStamp(PublisherId(0), 0, -1), InvalidRequestError),
         (PublisherStamp(PublisherId(0), 0, 2**63 - 1), InvalidRequestError),
     ],

@@ -3,7 +3,7 @@
 import pytest
 
 from liftbridge_broker.controller.commands import CreateStream, PauseStream
-from liftbridge_broker.errors import LiftbridgeError, LimitError, UnavailableError
+from liftbridge_broker.errors import LiftbridgeError, NotAppendedError, UnavailableError
 from liftbridge_broker.model.ids import StreamName
 from liftbridge_broker.node.partition import PARKED_BYTES_MAX
 from liftbridge_broker.node.runs import POLICY_ALL, PublishRun, Ticket
@@ -156,7 +156,7 @@ def test_what_waits_for_a_resume_elsewhere_is_bounded(world):
     half = bytes(PARKED_BYTES_MAX // 2)
     first = world.publish(half, at=member)
     second = world.publish(half + b"x", at=member)
-    assert isinstance(second.error, LimitError)
+    assert isinstance(second.error, NotAppendedError)
     assert not first.is_answered
 
 

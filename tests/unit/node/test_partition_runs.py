@@ -15,7 +15,6 @@ from liftbridge_broker.errors import (
     PartitionOfflineError,
     ReadonlyError,
     StorageFullError,
-    UnavailableError,
 )
 from liftbridge_broker.logformat.batch import walk
 from liftbridge_broker.model.ids import Offset, StreamName
@@ -179,8 +178,8 @@ def test_nats_away_or_too_slow_refuses_before_anything_is_stored(world: NodeWorl
     world.messaging.is_connected = True
     world.messaging.backlog_bytes = world.messaging.backlog_bytes_max // 2
     slow = world.publish(partition, b"b")
-    assert isinstance(away.error, UnavailableError)
-    assert isinstance(slow.error, UnavailableError)
+    assert isinstance(away.error, NotAppendedError)
+    assert isinstance(slow.error, NotAppendedError)
     assert partition.log.log_end_offset == 0
 
 

@@ -12,7 +12,6 @@ from liftbridge_broker.controller.commands import (
 from liftbridge_broker.errors import (
     FailedPreconditionError,
     LiftbridgeError,
-    LimitError,
     NotAppendedError,
     NotFoundError,
     ReadonlyError,
@@ -93,7 +92,7 @@ def test_what_waits_for_a_resume_is_bounded(world: NodeWorld) -> None:
     pause(world)
     kept = world.publish(partition, b"v" * PARKED_BYTES_MAX)
     surplus = world.publish(partition, b"v")
-    assert isinstance(surplus.error, LimitError)
+    assert isinstance(surplus.error, NotAppendedError)
     world.settle()
     assert kept.offset == 0
     pause(world)

@@ -9,8 +9,8 @@ from liftbridge_broker.errors import (
     CorruptionError,
     FencedPublisherError,
     InvalidRequestError,
+    NotAppendedError,
     OutOfOrderError,
-    UnavailableError,
 )
 from liftbridge_broker.model.ids import PublisherId
 from liftbridge_broker.replication.publishers import (
@@ -175,7 +175,7 @@ def test_a_publisher_that_is_not_registered_is_refused() -> None:
 
 
 def test_a_publisher_whose_registration_is_on_its_way_may_come_again() -> None:
-    with pytest.raises(UnavailableError, match="publisher 7 is not known here yet"):
+    with pytest.raises(NotAppendedError, match="publisher 7 is not known here yet"):
         table_of({}, applied_index=P - 1).check(P, 0, 0, 1)
 
 
@@ -187,7 +187,7 @@ def test_the_metadata_may_be_replaced_by_a_snapshot() -> None:
 
 
 def test_an_epoch_from_the_future_may_come_again() -> None:
-    with pytest.raises(UnavailableError, match="not known here yet"):
+    with pytest.raises(NotAppendedError, match="not known here yet"):
         table_of({PublisherId(P): 0}).check(P, 1, 0, 1)
 
 

@@ -14,7 +14,7 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.model.ids import Instant, Offset
 from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.subscription import ReadHost
+from liftbridge_broker.node.subscription import ReadHost, check_led
 
 
 class Chunk(NamedTuple):
@@ -66,11 +66,15 @@ class BulkRead:
         host: Where reads that must wait are submitted.
         wake: Called when `pull` may give more after it gave `None`.
         wanted: What is asked for, checked.
+
+    Raises:
+        UnavailableError: This broker fenced itself, so that another may lead.
     """
 
     def __init__(
         self, partition: Partition, host: ReadHost, wake: Callable[[], None], wanted: BulkRange
     ) -> None:
+        check_led(partition)
         log = partition.log
         committed = log.high_watermark
         self.partition = partition

@@ -126,6 +126,11 @@ class Following:
         """A replica tells what it knows; who reads it does not ask for more."""
         return True
 
+    @property
+    def is_cut_off(self) -> bool:
+        """A replica serves its readers whoever leads."""
+        return False
+
     # -- for the partition --------------------------------------------------------------------
 
     def check_append(self, *, is_all: bool, now: Instant) -> None:
@@ -211,7 +216,6 @@ class Following:
         if append.high_watermark != log.high_watermark:
             log.high_watermark = Offset(min(append.high_watermark, log.log_end_offset))
             partition.wake_readers()
-        log.compacted_everywhere = append.compacted_offset
         if append.log_start > log.log_start_offset:
             self.host.store.raise_log_start(partition.partition_id, append.log_start, now)
         self._tell()

@@ -144,24 +144,12 @@ class Leading:
         """First offset that is not committed."""
         return self.partition.log.high_watermark
 
-    @property
-    def compacted_everywhere(self) -> Offset:
-        """The least compacted offset of all replicas."""
-        return self.core.compacted_everywhere
-
-    def on_compacted(self) -> None:
-        """The log here was compacted."""
-        self.core.note_compacted()
-        self.partition.log.compacted_everywhere = self.core.compacted_everywhere
-        self.host.notify(self)
-
     def on_fetch(
         self, replica: BrokerId, fetch: FetchPosition, clock: SessionClock, now: Instant
     ) -> FetchOutcome:
         """Judge a position and take it down; it may commit records."""
         outcome = self.core.on_fetch(replica, fetch, clock, now)
         if isinstance(outcome, Accepted):
-            self.partition.log.compacted_everywhere = self.core.compacted_everywhere
             self.commit()
             if len(self.core.state.isr) < len(self.core.state.replicas):
                 self.host.watch(self)
@@ -229,6 +217,11 @@ class Leading:
     def is_latest_known(self) -> bool:
         """Whether all that may be committed is known to be."""
         return self.core.is_high_watermark_known
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether this broker fenced itself."""
+        return self.host.is_self_fenced(self.host.now)
 
     # -- for the partition --------------------------------------------------------------------
 

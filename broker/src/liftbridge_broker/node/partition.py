@@ -18,7 +18,6 @@ from liftbridge_broker.errors import (
     FencedPublisherError,
     FilesError,
     LiftbridgeError,
-    LimitError,
     NotAppendedError,
     NotFoundError,
     NotLeaderError,
@@ -238,8 +237,8 @@ class Partition:
             self._append(run, now, wall_ns)
             return
         if not self.host.can_fan_out():
-            text = "failed to publish to NATS: connection lost or too slow"
-            self._refuse(run, UnavailableError(text))
+            text = "not appended: the connection to NATS is lost or too slow"
+            self._refuse(run, NotAppendedError(text))
             return
         appended = self._append(run, now, wall_ns)
         if appended is not None:
@@ -325,7 +324,7 @@ class Partition:
             for ticket in tickets:
                 ticket.sink.acked(stored)
             return
-        if self.replication is not None:
+        if self.replication is not None and not self.replication.is_cut_off:
             tickets = self._owe_here(end, stored, tickets)
             if not tickets:
                 return
@@ -347,6 +346,8 @@ class Partition:
         """Answer a duplicate with where the original is stored, once that is committed."""
         last = pieces[-1]
         first = Stored(last.base_offset, wall_ns, wall_ns, self.leader_epoch, is_duplicate=True)
+        # Whatever its policy: who asks again wants to know whether it is there for good.
+        run.tickets = [ticket._replace(policy=POLICY_ALL) for ticket in run.tickets]
         self._owe(Offset(last.base_offset + last.record_count), in_pieces(first, pieces), run)
 
     def _check_open(self) -> None:
@@ -473,7 +474,7 @@ class Partition:
         self.is_paused = is_paused
         self.is_auto_paused = is_paused and is_auto
         if is_paused:
-            self._end_subscriptions(FailedPreconditionError("commit log was closed"))
+            self.end_subscriptions(FailedPreconditionError("commit log was closed"))
         else:
             self.last_active = now
         # After a pause too: what waited for this leadership to begin must ask for the resume.
@@ -491,7 +492,7 @@ class Partition:
         """Lead by the metadata from now on, and take records once `lead` says so."""
         self.replication, self.is_replicated = replication, True
         if self.role is not Role.LEADER:
-            self._end_subscriptions(LEADER_CHANGED, stays=True)
+            self.end_subscriptions(LEADER_CHANGED, stays=True)
         self.role = Role.RISING
 
     def lead(
@@ -520,7 +521,7 @@ class Partition:
         if was_leader:  # guard L7.demote
             self.resume_failed(UnavailableError("not appended: leader changed"))
             self._fail_owed(OutcomeUnknownError("outcome unknown: leader changed"))
-            self._end_subscriptions(LEADER_CHANGED, stays=True)
+            self.end_subscriptions(LEADER_CHANGED, stays=True)
 
     def resume_failed(self, error: LiftbridgeError) -> None:
         """Refuse the runs that waited for a resume that did not happen."""
@@ -531,8 +532,8 @@ class Partition:
     def _park(self, run: PublishRun, now: Instant) -> None:
         size = run.size_bytes
         if self._parked_bytes + size > PARKED_BYTES_MAX:
-            text = f"more than {PARKED_BYTES_MAX} bytes wait for the resume"
-            self._refuse(run, LimitError(text))
+            text = f"not appended: more than {PARKED_BYTES_MAX} bytes wait for the resume"
+            self._refuse(run, NotAppendedError(text))
             return
         self._parked.append(run)
         self._parked_bytes += size
@@ -575,7 +576,7 @@ class Partition:
         be on disk; with the stream gone there is nothing left to know.
         """
         self.refuse_appends(error)
-        self._end_subscriptions(error)
+        self.end_subscriptions(error)
         is_deleted = isinstance(error, NotFoundError)
         self._fail_owed(error if is_deleted else OutcomeUnknownError(f"outcome unknown: {error}"))
 
@@ -587,7 +588,7 @@ class Partition:
         self._owed.fail(error)
         self._owed_on_disk.fail(error)
 
-    def _end_subscriptions(self, error: LiftbridgeError, *, stays: bool = False) -> None:
+    def end_subscriptions(self, error: LiftbridgeError, *, stays: bool = False) -> None:
         """End subscriptions; with `stays` those that read any replica go on."""
         for subscriber in list(self.subscribers):
             if not (stays and subscriber.reads_replica):

@@ -32,6 +32,11 @@ class Replication(Protocol):
         ...
 
     @property
+    def is_cut_off(self) -> bool:
+        """Whether this broker leads by metadata that may be outdated: another may lead by now."""
+        ...
+
+    @property
     def is_commit_mode(self) -> bool:
         """Whether only what is on disk counts."""
         ...

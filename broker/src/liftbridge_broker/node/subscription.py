@@ -21,7 +21,7 @@ from liftbridge_broker.errors import (
     ReverseEndError,
 )
 from liftbridge_broker.model.ids import Instant, Offset
-from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.partition import LEADER_CHANGED, Partition
 from liftbridge_broker.node.roles import Role
 from liftbridge_broker.storage.reader import LogReader
 from liftbridge_broker.storage.reverse import ReverseReader
@@ -88,6 +88,17 @@ def check_latest(partition: Partition) -> None:
     replication = partition.replication
     if replication is not None and not replication.is_latest_known:
         raise OffsetNotAvailableError("the new leader does not know yet what is committed")
+
+
+def check_led(partition: Partition) -> None:
+    """Refuse to read as the leader while another may lead.
+
+    Raises:
+        UnavailableError: This broker fenced itself; clients look for the leader and try again.
+    """
+    replication = partition.replication
+    if replication is not None and replication.is_cut_off:
+        raise LEADER_CHANGED
 
 
 def start_offset(partition: Partition, start: Position) -> int:
@@ -214,6 +225,8 @@ class Subscription:
         Raises:
             LiftbridgeError: As `start_offset` and `stop_end`, or the stop lies before the start.
         """
+        if not reads_replica:
+            check_led(partition)
         first = start_offset(partition, start)
         end = stop_end(partition, stop)
         log = partition.log

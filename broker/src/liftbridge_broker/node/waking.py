@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from liftbridge_broker.controller.commands import Command, ResumeStream
-from liftbridge_broker.errors import LiftbridgeError, LimitError
+from liftbridge_broker.errors import LiftbridgeError, NotAppendedError
 from liftbridge_broker.model.ids import Instant, PartitionId, StreamName
 from liftbridge_broker.node.hearing import Hearing
 from liftbridge_broker.node.partition import PARKED_BYTES_MAX
@@ -62,8 +62,8 @@ class RemotePublisher:
         if parked is None:
             parked = self._parked[partition_id] = _Parked()
         if parked.size_bytes + run.size_bytes > PARKED_BYTES_MAX:
-            text = f"more than {PARKED_BYTES_MAX} bytes wait for the resume"
-            run.refuse(LimitError(text))
+            text = f"not appended: more than {PARKED_BYTES_MAX} bytes wait for the resume"
+            run.refuse(NotAppendedError(text))
         else:
             parked.size_bytes += run.size_bytes
             parked.runs.append((partition, run))

@@ -21,8 +21,8 @@ from liftbridge_broker.errors import (
     CorruptionError,
     FencedPublisherError,
     InvalidRequestError,
+    NotAppendedError,
     OutOfOrderError,
-    UnavailableError,
 )
 from liftbridge_broker.model.ids import OFFSET_MAX, LeaderEpoch, Offset, PublisherId
 
@@ -205,7 +205,7 @@ class PublisherTable:
             FencedPublisherError: A newer epoch exists, or the publisher is not registered.
             OutOfOrderError: The sequence leaves a gap, or is stored too long ago for its offset to
                 be remembered.
-            UnavailableError: The metadata here do not know this publisher or epoch yet.
+            NotAppendedError: The metadata here do not know this publisher or epoch yet.
             InvalidRequestError: A number is outside its range.
         """
         if not 0 <= first_sequence <= OFFSET_MAX - count or count < 1:
@@ -234,12 +234,14 @@ class PublisherTable:
             registered = metadata.publisher_epochs.get(PublisherId(publisher_id))
             if registered is None and publisher_id > metadata.applied_index:
                 # Another broker registered it, and that has not come here yet.
-                raise UnavailableError(f"publisher {publisher_id} is not known here yet")
+                text = f"not appended: publisher {publisher_id} is not known here yet"
+                raise NotAppendedError(text)
             if registered is None:
                 raise FencedPublisherError(f"publisher {publisher_id} is not registered")
             if publisher_epoch > registered:
-                raise UnavailableError(
-                    f"epoch {publisher_epoch} of publisher {publisher_id} is not known here yet"
+                raise NotAppendedError(
+                    f"not appended: epoch {publisher_epoch} of publisher {publisher_id} is not "
+                    "known here yet"
                 )
             current = max(current, registered)
         if publisher_epoch < current:
