@@ -216,6 +216,7 @@ class Following:
         if append.high_watermark != log.high_watermark:
             log.high_watermark = Offset(min(append.high_watermark, log.log_end_offset))
             partition.wake_readers()
+        log.compacted_everywhere = append.compacted_offset
         if append.log_start > log.log_start_offset:
             self.host.store.raise_log_start(partition.partition_id, append.log_start, now)
         self._tell()

@@ -144,12 +144,24 @@ class Leading:
         """First offset that is not committed."""
         return self.partition.log.high_watermark
 
+    @property
+    def compacted_everywhere(self) -> Offset:
+        """The least compacted offset of all replicas."""
+        return self.core.compacted_everywhere
+
+    def on_compacted(self) -> None:
+        """The log here was compacted."""
+        self.core.note_compacted()
+        self.partition.log.compacted_everywhere = self.core.compacted_everywhere
+        self.host.notify(self)
+
     def on_fetch(
         self, replica: BrokerId, fetch: FetchPosition, clock: SessionClock, now: Instant
     ) -> FetchOutcome:
         """Judge a position and take it down; it may commit records."""
         outcome = self.core.on_fetch(replica, fetch, clock, now)
         if isinstance(outcome, Accepted):
+            self.partition.log.compacted_everywhere = self.core.compacted_everywhere
             self.commit()
             if len(self.core.state.isr) < len(self.core.state.replicas):
                 self.host.watch(self)

@@ -15,7 +15,7 @@ from liftbridge_broker.controller.state import (
     is_commit_mode,
 )
 from liftbridge_broker.errors import LiftbridgeError, WireError
-from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, PartitionId
+from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, Offset, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy
 from liftbridge_broker.node.following import Following
@@ -67,6 +67,7 @@ class Replicas:
     ) -> None:
         """Begin without roles."""
         self.host = host
+        host.store.set_compaction_listener(self.on_compacted)
         self._speaker = speaker
         self._rng = rng
         self._limits = limits
@@ -223,6 +224,14 @@ class Replicas:
         session.drop(following.partition_id)
         self._wake()
 
+    def on_compacted(self, partition_id: PartitionId) -> None:
+        """The log of a partition was compacted: others have to know, to drop tombstones (1.15)."""
+        leading, following = self.leading.get(partition_id), self.following.get(partition_id)
+        if leading is not None:
+            leading.on_compacted()
+        elif following is not None and not following.is_held:
+            self.tell_position(following)
+
     def _tell_leadership(self, partition_id: PartitionId, now: Instant) -> None:
         for session in self._serving.values():
             session.on_leadership(partition_id, now)
@@ -268,6 +277,7 @@ class Replicas:
             now=now,
             kept=None if leading is None or leading.has_gap else leading.core,  # guard L7.gap
         )
+        log.compacted_everywhere = core.compacted_everywhere
         leading = self.leading[partition_id] = Leading(self, partition, core)
         leading.is_commit_mode = is_commit
         if partition.offline_reason:
@@ -344,6 +354,7 @@ class Replicas:
                 rng=self._rng,
                 now=now,
             )
+            partition.log.compacted_everywhere = Offset(0)  # until a leader of this epoch tells
             following = self.following[partition_id] = Following(self, partition, core, leader)
         else:
             following.core.on_state(state, is_commit_mode=is_commit, now=now)
