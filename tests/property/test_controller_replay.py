@@ -17,9 +17,11 @@ from liftbridge_broker.controller.commands import (
     CreateStream,
     DeleteStream,
     InitPublisher,
+    MarkStream,
     PauseStream,
     RegisterBroker,
     ResumeStream,
+    SetCatchUpRate,
     SetReadonly,
 )
 from liftbridge_broker.controller.decide import decide
@@ -86,6 +88,14 @@ COMMANDS: st.SearchStrategy[Command] = st.one_of(
         is_internal=st.booleans(),
     ),
     st.builds(InitPublisher, stream=NAMES, publisher=st.sampled_from(["p", "q", ""])),
+    st.builds(
+        MarkStream,
+        name=NAMES,
+        stream_id=st.integers(0, 4),
+        expected=st.sampled_from(["", "x"]),
+        owner=st.sampled_from(["", "x", "y"]),
+    ),
+    st.builds(SetCatchUpRate, bytes_per_second=st.sampled_from([0, 1, 4_096])),
 )
 PRELUDE: list[Command] = [
     RegisterBroker(broker=BrokerId("x"), incarnation_id="0", data_dir_id="d"),

@@ -19,7 +19,7 @@ from liftbridge_broker.controller.commands import (
     UnfenceBroker,
 )
 from liftbridge_broker.controller.records import BrokerChanged, Done
-from liftbridge_broker.controller.state import ClusterState
+from liftbridge_broker.controller.state import RESTARTS_MAX, ClusterState, Restart
 from liftbridge_broker.model.ids import BrokerId, MetadataIndex
 from liftbridge_testkit.controller_world import ControllerWorld, brokers_of
 
@@ -464,6 +464,25 @@ def test_every_change_of_a_broker_is_one_record(world: ControllerWorld) -> None:
         causes.append(str(record.cause))
 
     assert causes == ["cordoned", "shutting_down", "fenced", "removed"]
+
+
+def test_the_last_starts_of_a_broker_are_remembered(world: ControllerWorld) -> None:
+    clean = registration(
+        "a", incarnation_id="1", previous_broker_epoch=int(world.epoch("a")), started=7, version="v"
+    )
+    world.ok(clean)
+    world.ok(registration("a", incarnation_id="2"))
+
+    restarts = world.state.brokers[A].restarts
+    assert restarts[1:] == (
+        Restart("1", 7, is_clean=True, version="v"),
+        Restart("2", 0, is_clean=False, version=""),
+    )
+    for number in range(RESTARTS_MAX):
+        world.ok(registration("a", incarnation_id=f"more-{number}"))
+    assert [one.incarnation_id for one in world.state.brokers[A].restarts] == [
+        f"more-{number}" for number in range(RESTARTS_MAX)
+    ]
 
 
 def test_an_empty_state_has_no_sessions() -> None:

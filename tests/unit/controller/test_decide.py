@@ -11,9 +11,11 @@ from liftbridge_broker.controller.commands import (
     CreateStream,
     DeleteStream,
     InitPublisher,
+    MarkStream,
     PauseStream,
     RegisterBroker,
     ResumeStream,
+    SetCatchUpRate,
     SetReadonly,
 )
 from liftbridge_broker.controller.decide import decide
@@ -193,6 +195,15 @@ ROWS = [
         "Invalid publisher, must be 1 to 255 bytes of printable text"),
     Row(InitPublisher(stream=FOO, publisher="é" * 128), InvalidRequestError,
         "Invalid publisher, must be 1 to 255 bytes of printable text"),
+    Row(MarkStream(name=NONE, stream_id=3), NotFoundError, "stream does not exist"),
+    Row(MarkStream(name=FOO, stream_id=3, owner="x"), FailedPreconditionError,
+        "stream foo is 2, not 3: it was created anew"),
+    Row(MarkStream(name=FOO, stream_id=2, expected="y", owner="x"), FailedPreconditionError,
+        "stream foo is managed by nobody, not by y"),
+    Row(MarkStream(name=FOO, stream_id=2, owner="é" * 513), InvalidRequestError,
+        "Invalid owner of 1026 bytes, limit 1024"),
+    Row(SetCatchUpRate(bytes_per_second=1_023), InvalidRequestError,
+        "Invalid catch-up rate of 1023 bytes a second, must be 0 for no limit or at least 1024"),
     Row(registration(""), InvalidRequestError,
         "Invalid registration, broker and identities cannot be empty"),
     Row(registration("a", "two", data_dir_id="other"), FailedPreconditionError,
@@ -480,6 +491,31 @@ def test_each_initialisation_of_a_publisher_raises_its_epoch(state: ClusterState
     assert run(state, command) == PublisherState(PublisherId(4), 1)
     assert run(state, replace(command, publisher="q")) == PublisherState(PublisherId(6), 0)
     assert state.publisher_epochs == {4: 1, 6: 0}
+
+
+def test_stream_is_marked_by_whoever_knows_its_mark(state: ClusterState) -> None:
+    def mark(expected: str, owner: str) -> object:
+        command = MarkStream(name=FOO, stream_id=2, expected=expected, owner=owner)
+        answer = run(state, command)
+        return answer if isinstance(answer, Done) else type(answer)
+
+    def owner() -> str:
+        stream = state.stream(FOO)
+        assert stream is not None
+        return stream.owner
+
+    assert (mark("", "one"), owner()) == (Done(), "one")
+    assert (mark("", "one"), owner()) == (Done(), "one")  # said again
+    assert (mark("", "two"), owner()) == (FailedPreconditionError, "one")
+    assert (mark("one", "two"), owner()) == (Done(), "two")
+    assert (mark("two", ""), owner()) == (Done(), "")
+
+
+def test_catch_up_rate_is_set_and_taken_back(state: ClusterState) -> None:
+    assert run(state, SetCatchUpRate(bytes_per_second=4_096)) == Done()
+    assert state.catch_up_rate == 4_096
+    assert run(state, SetCatchUpRate(bytes_per_second=0)) == Done()
+    assert state.catch_up_rate == 0
 
 
 def test_publishers_are_known_per_stream_and_go_with_it(state: ClusterState) -> None:

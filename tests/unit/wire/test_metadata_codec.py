@@ -25,6 +25,7 @@ from liftbridge_broker.controller.commands import (
     IsrMember,
     LeaderChange,
     Leadership,
+    MarkStream,
     PauseStream,
     RecoverUnclean,
     RegisterBroker,
@@ -32,6 +33,7 @@ from liftbridge_broker.controller.commands import (
     ReplicaAnswer,
     Resign,
     ResumeStream,
+    SetCatchUpRate,
     SetFeatureLevel,
     SetReadonly,
     ShutDownBroker,
@@ -223,6 +225,15 @@ GOLDEN: list[tuple[Command, str]] = [
         "ba01160a016110031a040801100520012a0162320466756c6c",
     ),
     (SetFeatureLevel(feature_level=0), "7a00"),
+    (
+        MarkStream(name=FOO, stream_id=9, expected="a", owner="b"),
+        "c2010d0a03666f6f10091a0161220162",
+    ),
+    (SetCatchUpRate(bytes_per_second=2**20), "ca010408808040"),
+    (
+        replace(REGISTER, started=1),
+        "0a200a01611201691a016422016828cc4830033a0b01808080808080808080016001",
+    ),
 ]
 
 
@@ -310,6 +321,8 @@ def sample_state() -> ClusterState:
         CordonBroker(broker=c, draining=True),
         ShutDownBroker(broker=c, broker_epoch=4),
         UnfenceBroker(broker=a, broker_epoch=22, applied_index=24),
+        MarkStream(name=FOO, stream_id=9, owner="ns/foo"),
+        SetCatchUpRate(bytes_per_second=2**20),
     ]  # fmt: skip
     for index, command in enumerate(commands, start=1):
         answer = apply(state, MetadataIndex(index), command).answer
@@ -318,14 +331,15 @@ def sample_state() -> ClusterState:
 
 
 GOLDEN_STATE = (
-    "0819121d0a016110161a05616761696e2201642a016830cc483a017a420131480212190a016210031a016922"
-    "01642a016830cc483a017a420131480212210a016310041a01692201642a016830cc483a017a420131480258"
-    "016018680170011aa50108091203666f6f1a03732e2a220167280732290800100118ffffffffffffffff7f20"
-    "0328043005380640004807500158026001680070047808800101380142120a0200012015281638015a020001"
-    "7a02161542210a0301020012010018002009281838014001520101620201026a01027a0309091642160a0202"
-    "0012010018002009281648015a01017a0209164a050a0170100f4a070a0171100e180150025802680470011a"
-    "2b080a12036261721a0174320042130a0100120100180020192819301970017a011650015801600168027002"
-    "2207636c75737465722801320408111012399c96a5dbcafbb79c"
+    "081b12330a016110161a05616761696e2201642a016830cc483a017a42013148028201060a01692201318201"
+    "0a0a05616761696e22013112220a016210031a01692201642a016830cc483a017a42013148028201060a0169"
+    "220131122a0a016310041a01692201642a016830cc483a017a420131480258016018680170018201060a0169"
+    "2201311aae0108091203666f6f1a03732e2a220167280732290800100118ffffffffffffffff7f2003280430"
+    "05380640004807500158026001680070047808800101380142120a0200012015281638015a0200017a021615"
+    "42210a0301020012010018002009281838014001520101620201026a01027a0309091642160a020200120100"
+    "18002009281648015a01017a0209164a050a0170100f4a070a0171100e180150025802680470018201066e73"
+    "2f666f6f1a2b080a12036261721a0174320042130a0100120100180020192819301970017a01165001580160"
+    "01680270022207636c757374657228013204081110123902d2a145b646557540808040"
 )
 
 
@@ -393,6 +407,7 @@ DAMAGES: list[tuple[str, Damage]] = [
     ("a broker epoch ahead", set_in("brokers.2.controlled_shutdown_index", 99)),
     ("broker a gone and alive", set_in("brokers.0.removed", 1)),
     ("broker c half drained", set_in("brokers.2.cordoned", 0)),
+    ("broker a with 9 starts", lambda s: [s.brokers[0].restarts.add() for _ in range(7)]),
     ("stream id 9 out of order", set_in("streams.1.stream_id", 9)),
     ("stream id 99 out of order", set_in("streams.1.stream_id", 99)),
     ("stream id 0 out of order", set_in("streams.0.stream_id", 0)),

@@ -13,6 +13,7 @@ from liftbridge_broker.controller.commands import (
     FenceBroker,
     RegisterBroker,
     RemoveBroker,
+    SetCatchUpRate,
     SetFeatureLevel,
     ShutDownBroker,
     UnfenceBroker,
@@ -23,12 +24,19 @@ from liftbridge_broker.controller.reassignment import grow
 from liftbridge_broker.controller.records import (
     Bootstrapped,
     BrokerEpochAnswer,
+    CatchUpRateSet,
     Cause,
     Decision,
     Done,
     FeatureLevelSet,
 )
-from liftbridge_broker.controller.state import NOTHING_APPLIED, BrokerState, ClusterState
+from liftbridge_broker.controller.state import (
+    NOTHING_APPLIED,
+    RESTARTS_MAX,
+    BrokerState,
+    ClusterState,
+    Restart,
+)
 from liftbridge_broker.errors import (
     FailedPreconditionError,
     InvalidRequestError,
@@ -40,6 +48,8 @@ from liftbridge_broker.model.ids import BrokerId, MetadataIndex
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.subjects import check_group
 
+CATCH_UP_RATE_MIN: Final = 1_024
+"""A reassignment slower than this would not end."""
 BROKERS_MAX: Final = 1_024
 """Brokers of a cluster, those that left included, so that no requests take all memory."""
 
@@ -87,12 +97,29 @@ def register_broker(state: ClusterState, index: MetadataIndex, command: Register
         fenced=True,
         cordoned=keeps and known is not None and known.cordoned,
         draining=keeps and known is not None and known.draining,
+        restarts=_restarts(command, known),
     )
     draft.put_broker(broker, Cause.REGISTERED)
     _renew_replicas(draft, command, known)
     if command.feature_level == 0:
         _unfence(draft, broker)
     return draft.decision(BrokerEpochAnswer(index))
+
+
+def _restarts(command: RegisterBroker, known: BrokerState | None) -> tuple[Restart, ...]:
+    """The last starts, this one included."""
+    before = () if known is None else known.restarts
+    is_clean = known is not None and _stopped_in_order(command, known)
+    started = Restart(command.incarnation_id, command.started, is_clean, command.version)
+    return (*before, started)[-RESTARTS_MAX:]
+
+
+def _stopped_in_order(command: RegisterBroker, known: BrokerState) -> bool:
+    """Whether the process before stopped in order, on the same data directory."""
+    return (
+        known.data_dir_id == command.data_dir_id
+        and command.previous_broker_epoch == known.broker_epoch
+    )
 
 
 def _check_registration(state: ClusterState, command: RegisterBroker) -> BrokerState | None:
@@ -262,6 +289,19 @@ def set_feature_level(
     draft = Draft(state, index)
     draft.records.append(FeatureLevelSet(command.feature_level))
     return draft.decision(Done())
+
+
+def set_catch_up_rate(state: ClusterState, command: SetCatchUpRate) -> Decision:
+    """Leaders slow down, or hurry, what reassignments copy."""
+    rate = command.bytes_per_second
+    if rate and rate < CATCH_UP_RATE_MIN:
+        raise InvalidRequestError(
+            f"Invalid catch-up rate of {rate} bytes a second, must be 0 for no limit or at least "
+            f"{CATCH_UP_RATE_MIN}"
+        )
+    if rate == state.catch_up_rate:
+        return Decision((), Done())
+    return Decision((CatchUpRateSet(rate),), Done())
 
 
 def _check_feature_level(state: ClusterState, level: int) -> None:

@@ -28,6 +28,7 @@ PARTITIONS_MAX: Final = 1_000_000
 """Partitions of one stream whatever the settings say, so that no command takes all memory."""
 
 PUBLISHER_BYTES_MAX: Final = 255
+OWNER_BYTES_MAX: Final = 1_024
 
 _REQUEST_NAMES: Final = (
     ("retention_bytes_max", "retentionMaxBytes"),

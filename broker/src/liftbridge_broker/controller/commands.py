@@ -91,6 +91,7 @@ class RegisterBroker:
         version: Version of its software, for people.
         feature_level: Latest rules of decision it knows. At 0, a version without clusters, the
             broker is not fenced first, so that logs of that version mean what they meant.
+        started: Wall clock of the broker, nanoseconds since 1970, for people.
     """
 
     broker: BrokerId
@@ -104,6 +105,7 @@ class RegisterBroker:
     zone: str = ""
     version: str = ""
     feature_level: int = 0
+    started: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +176,13 @@ class SetFeatureLevel:
     """Other rules of decision are in force, which every broker must know (C21)."""
 
     feature_level: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetCatchUpRate:
+    """Bytes a second that each leader spends on replicas added by reassignments; 0 is no limit."""
+
+    bytes_per_second: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -434,6 +443,23 @@ class InitPublisher:
     publisher: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkStream:
+    """Say who manages a stream, if it is still managed by whom the caller believes.
+
+    Attributes:
+        name: Name of the stream.
+        stream_id: Its id, so that a stream created anew under the name is not taken for it.
+        expected: Mark it has; empty for none.
+        owner: Mark it gets, at most `OWNER_BYTES_MAX` bytes; empty for none.
+    """
+
+    name: StreamName
+    stream_id: int
+    expected: str = ""
+    owner: str = ""
+
+
 BrokerCommand = (
     RegisterBroker
     | Bootstrap
@@ -443,6 +469,7 @@ BrokerCommand = (
     | CordonBroker
     | RemoveBroker
     | SetFeatureLevel
+    | SetCatchUpRate
 )
 PartitionCommand = (
     AlterPartition
@@ -462,6 +489,7 @@ StreamCommand = (
     | ResumeStream
     | SetReadonly
     | InitPublisher
+    | MarkStream
 )
 Command = BrokerCommand | PartitionCommand | StreamCommand
 """Every command of this version; a log that holds another one stops the node."""

@@ -25,6 +25,7 @@ from liftbridge_broker.controller.commands import (
     ElectPreferred,
     FenceBroker,
     InitPublisher,
+    MarkStream,
     PartitionCommand,
     PauseStream,
     RecoverUnclean,
@@ -32,6 +33,7 @@ from liftbridge_broker.controller.commands import (
     RemoveBroker,
     Resign,
     ResumeStream,
+    SetCatchUpRate,
     SetFeatureLevel,
     SetReadonly,
     ShutDownBroker,
@@ -84,6 +86,8 @@ def _decide_broker(state: ClusterState, index: MetadataIndex, command: BrokerCom
             decision = brokers.remove_broker(state, index, command)
         case SetFeatureLevel():
             decision = brokers.set_feature_level(state, index, command)
+        case SetCatchUpRate():
+            decision = brokers.set_catch_up_rate(state, command)
         case _:
             assert_never(command)
     return decision
@@ -130,6 +134,8 @@ def _decide_stream(state: ClusterState, index: MetadataIndex, command: StreamCom
             decision = streams.set_readonly(state, index, command)
         case InitPublisher():
             decision = streams.init_publisher(state, index, command)
+        case MarkStream():
+            decision = streams.mark_stream(state, command)
         case _:
             assert_never(command)
     return decision

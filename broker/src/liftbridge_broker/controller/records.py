@@ -57,6 +57,12 @@ class FeatureLevelSet(NamedTuple):
     feature_level: int
 
 
+class CatchUpRateSet(NamedTuple):
+    """Leaders spend this much on replicas that reassignments add."""
+
+    bytes_per_second: int
+
+
 class BrokerChanged(NamedTuple):
     """A broker has this state from now on."""
 
@@ -117,6 +123,13 @@ class StreamAltered(NamedTuple):
     policy: StreamPolicy
 
 
+class StreamMarked(NamedTuple):
+    """A stream is managed by somebody else from now on, or by nobody."""
+
+    stream_id: StreamId
+    owner: str
+
+
 class PartitionsPaused(NamedTuple):
     """Intake of partitions is stopped, also of those that were paused already.
 
@@ -175,11 +188,13 @@ class PublisherForgotten(NamedTuple):
 Record = (
     Bootstrapped
     | FeatureLevelSet
+    | CatchUpRateSet
     | BrokerChanged
     | PartitionChanged
     | StreamCreated
     | StreamDeleted
     | StreamAltered
+    | StreamMarked
     | PartitionsPaused
     | PartitionsResumed
     | ReadonlySet

@@ -9,6 +9,7 @@ from liftbridge_broker.controller.decide import decide
 from liftbridge_broker.controller.records import (
     Bootstrapped,
     BrokerChanged,
+    CatchUpRateSet,
     Decision,
     FeatureLevelSet,
     PartitionChanged,
@@ -21,6 +22,7 @@ from liftbridge_broker.controller.records import (
     StreamAltered,
     StreamCreated,
     StreamDeleted,
+    StreamMarked,
 )
 from liftbridge_broker.controller.state import DELETED_MAX, ClusterState, StreamState
 from liftbridge_broker.model.ids import MetadataIndex, number_of, stream_of
@@ -70,11 +72,11 @@ def _advance(state: ClusterState, index: MetadataIndex, records: tuple[Record, .
 def replay(state: ClusterState, record: Record) -> None:
     """Put the values of a record in place."""
     match record:
-        case Bootstrapped() | FeatureLevelSet() | BrokerChanged():
+        case Bootstrapped() | FeatureLevelSet() | CatchUpRateSet() | BrokerChanged():
             _replay_cluster(state, record)
         case PartitionChanged():
             _replay_partition(state, record.state)
-        case StreamCreated() | StreamDeleted() | StreamAltered():
+        case StreamCreated() | StreamDeleted() | StreamAltered() | StreamMarked():
             _replay_stream(state, record)
         case PartitionsPaused() | PartitionsResumed() | ReadonlySet():
             _replay_flags(state.streams[record.stream_id], record)
@@ -85,7 +87,7 @@ def replay(state: ClusterState, record: Record) -> None:
 
 
 def _replay_cluster(
-    state: ClusterState, record: Bootstrapped | FeatureLevelSet | BrokerChanged
+    state: ClusterState, record: Bootstrapped | FeatureLevelSet | CatchUpRateSet | BrokerChanged
 ) -> None:
     match record:
         case Bootstrapped():
@@ -93,6 +95,8 @@ def _replay_cluster(
             state.feature_level = record.feature_level
         case FeatureLevelSet():
             state.feature_level = record.feature_level
+        case CatchUpRateSet():
+            state.catch_up_rate = record.bytes_per_second
         case BrokerChanged(broker):
             # An assignment keeps the place of a broker that registers again.
             state.brokers[broker.broker] = broker
@@ -101,7 +105,7 @@ def _replay_cluster(
 
 
 def _replay_stream(
-    state: ClusterState, record: StreamCreated | StreamDeleted | StreamAltered
+    state: ClusterState, record: StreamCreated | StreamDeleted | StreamAltered | StreamMarked
 ) -> None:
     match record:
         case StreamCreated():
@@ -115,6 +119,8 @@ def _replay_stream(
             stream = state.streams[record.stream_id]
             stream.overrides = record.overrides
             stream.policy = record.policy
+        case StreamMarked():
+            state.streams[record.stream_id].owner = record.owner
         case _:
             assert_never(record)
 

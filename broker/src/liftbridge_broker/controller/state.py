@@ -23,8 +23,27 @@ from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
 
 NOTHING_APPLIED: Final = MetadataIndex(0)
+RESTARTS_MAX: Final = 8
+"""Starts of a broker that are remembered."""
+
 DELETED_MAX: Final = 10_000
 """Deleted streams whose ids are remembered."""
+
+
+class Restart(NamedTuple):
+    """A start of a broker.
+
+    Attributes:
+        incarnation_id: The process.
+        started: When it registered by its own wall clock, nanoseconds since 1970.
+        is_clean: Whether the process before it had stopped in order, on the same data directory.
+        version: Version of its software.
+    """
+
+    incarnation_id: str
+    started: int
+    is_clean: bool
+    version: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +69,7 @@ class BrokerState:
         cordoned: Whether it gets no new replicas.
         draining: Whether its replicas are to be moved away.
         removed: Whether it was taken out of the cluster for good, with its data directory.
+        restarts: Its last `RESTARTS_MAX` starts, the present one last.
     """
 
     broker: BrokerId
@@ -67,6 +87,7 @@ class BrokerState:
     cordoned: bool = False
     draining: bool = False
     removed: bool = False
+    restarts: tuple[Restart, ...] = ()
 
     @property
     def registration_index(self) -> MetadataIndex:
@@ -127,6 +148,7 @@ class StreamState:
         resume_all: Whether resuming one partition resumes all.
         partitions: State of each partition, by number.
         publishers: Idempotent publishers by name, the longest unused first.
+        owner: Mark of whoever manages the stream; empty for nobody.
     """
 
     stream_id: StreamId
@@ -139,6 +161,7 @@ class StreamState:
     resume_all: bool = False
     partitions: list[PartitionState] = field(default_factory=list)
     publishers: dict[str, PublisherState] = field(default_factory=dict)
+    owner: str = ""
 
     def partition(self, number: int) -> PartitionState | None:
         """State of a partition, `None` when there is none of this number."""
@@ -202,6 +225,8 @@ class ClusterState:
         feature_level: Rules of decision in force; every broker knows them.
         deleted: Metadata index of the deletion of streams by id, the last `DELETED_MAX`: the
             proof a broker needs before it removes their files.
+        catch_up_rate: Bytes a second that a leader spends on replicas a reassignment adds; 0 is
+            without limit.
         chain: Hash over all records so far, 64 bits; equal on all nodes of one version after the
             same command.
         publisher_epochs: Epochs of all idempotent publishers by id; follows from `streams`.
@@ -215,6 +240,7 @@ class ClusterState:
     cluster_id: str = ""
     feature_level: int = 0
     deleted: dict[StreamId, MetadataIndex] = field(default_factory=dict)
+    catch_up_rate: int = 0
     chain: int = 0
     publisher_epochs: dict[PublisherId, int] = field(default_factory=dict)
     partition_count: int = 0

@@ -4,6 +4,7 @@ from dataclasses import fields, replace
 from typing import Final
 
 from liftbridge_broker.controller.checks import (
+    OWNER_BYTES_MAX,
     check_encryption,
     check_min_isr,
     check_names,
@@ -20,6 +21,7 @@ from liftbridge_broker.controller.commands import (
     CreateStream,
     DeleteStream,
     InitPublisher,
+    MarkStream,
     PauseStream,
     ResumeStream,
     SetReadonly,
@@ -48,6 +50,7 @@ from liftbridge_broker.controller.records import (
     StreamCreated,
     StreamDeleted,
     StreamIdAnswer,
+    StreamMarked,
 )
 from liftbridge_broker.controller.state import (
     ClusterState,
@@ -57,6 +60,7 @@ from liftbridge_broker.controller.state import (
 )
 from liftbridge_broker.errors import (
     AlreadyExistsError,
+    FailedPreconditionError,
     InvalidRequestError,
     NotFoundError,
 )
@@ -263,3 +267,24 @@ def init_publisher(state: ClusterState, index: MetadataIndex, command: InitPubli
         )
     records.append(PublisherInitialised(stream.stream_id, command.publisher, initialised))
     return Decision(tuple(records), initialised)
+
+
+def mark_stream(state: ClusterState, command: MarkStream) -> Decision:
+    """Compare and set: of two who want to manage a stream, one is told of the other."""
+    stream = _existing(state, command.name)
+    if command.stream_id != stream.stream_id:  # guard Mark.stream_id
+        raise FailedPreconditionError(
+            f"stream {stream.name} is {stream.stream_id}, not {command.stream_id}: it was created "
+            "anew"
+        )
+    size = len(command.owner.encode())
+    if size > OWNER_BYTES_MAX:
+        raise InvalidRequestError(f"Invalid owner of {size} bytes, limit {OWNER_BYTES_MAX}")
+    if stream.owner == command.owner:
+        return Decision((), Done())
+    if stream.owner != command.expected:  # guard Mark.expected
+        raise FailedPreconditionError(
+            f"stream {stream.name} is managed by {stream.owner or 'nobody'}, "
+            f"not by {command.expected or 'nobody'}"
+        )
+    return Decision((StreamMarked(stream.stream_id, command.owner),), Done())

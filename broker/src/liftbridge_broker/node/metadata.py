@@ -24,12 +24,14 @@ from liftbridge_broker.controller.commands import (
     ElectPreferred,
     FenceBroker,
     InitPublisher,
+    MarkStream,
     PauseStream,
     RecoverUnclean,
     RegisterBroker,
     RemoveBroker,
     Resign,
     ResumeStream,
+    SetCatchUpRate,
     SetFeatureLevel,
     SetReadonly,
     ShutDownBroker,
@@ -76,6 +78,7 @@ _FAILURES: Final[dict[type[Command], str]] = {
     CordonBroker: "Failed to cordon broker",
     RemoveBroker: "Failed to remove broker",
     SetFeatureLevel: "Failed to set feature level",
+    SetCatchUpRate: "Failed to set catch-up rate",
     AlterPartition: "Failed to alter in-sync set",
     StartReassignment: "Failed to start reassignment",
     CancelReassignment: "Failed to cancel reassignment",
@@ -91,6 +94,7 @@ _FAILURES: Final[dict[type[Command], str]] = {
     ResumeStream: "Failed to resume stream",
     SetReadonly: "Failed to set stream readonly flag",
     InitPublisher: "Failed to initialise publisher",
+    MarkStream: "Failed to mark stream",
 }
 """What a client is told when the log fails a command (spec 1.4), before the cause."""
 

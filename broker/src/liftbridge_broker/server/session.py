@@ -126,6 +126,7 @@ async def _begin(core: Core) -> None:
         zone=options.clustering.zone,
         version=packages.version("liftbridge-broker"),
         feature_level=FEATURE_LEVEL,
+        started=core.clock.wall_ns(),
     )
     attempts = _Attempts(core, command, 2 * options.clustering.session_ns)
     progress = Progress(core.clock, core.observer)

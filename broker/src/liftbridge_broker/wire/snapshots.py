@@ -8,9 +8,11 @@ from collections.abc import Sequence
 
 from liftbridge_broker.controller.state import (
     DELETED_MAX,
+    RESTARTS_MAX,
     BrokerState,
     ClusterState,
     PublisherState,
+    Restart,
     StreamPolicy,
     StreamState,
 )
@@ -49,6 +51,7 @@ def encode_state(state: ClusterState) -> bytes:
         cluster_id=state.cluster_id,
         feature_level=state.feature_level,
         chain=state.chain,
+        catch_up_rate=state.catch_up_rate,
     )
     places = {broker: place for place, broker in enumerate(state.brokers)}
     for broker in state.brokers.values():
@@ -76,6 +79,13 @@ def _fill_broker(target: pb.Broker, broker: BrokerState) -> None:
     target.cordoned = broker.cordoned
     target.draining = broker.draining
     target.removed = broker.removed
+    for restart in broker.restarts:
+        target.restarts.add(
+            incarnation_id=restart.incarnation_id,
+            started=restart.started,
+            is_clean=restart.is_clean,
+            version=restart.version,
+        )
 
 
 def _fill_stream(target: pb.Stream, stream: StreamState, places: dict[BrokerId, int]) -> None:
@@ -101,6 +111,7 @@ def _fill_stream(target: pb.Stream, stream: StreamState, places: dict[BrokerId, 
     target.fsync_policy = fsync_policy_value(policy.fsync_policy)
     target.unclean_mode = unclean_mode_value(policy.unclean_mode)
     target.is_growing = policy.is_growing
+    target.owner = stream.owner
 
 
 def _fill_partition(
@@ -137,6 +148,7 @@ def decode_state(data: bytes) -> ClusterState:
         cluster_id=message.cluster_id,
         feature_level=message.feature_level,
         chain=message.chain,
+        catch_up_rate=message.catch_up_rate,
     )
     for broker in message.brokers:
         _require(broker.broker not in state.brokers, f"broker {broker.broker} twice")
@@ -187,6 +199,10 @@ def _broker(message: pb.Broker, applied_index: int) -> BrokerState:
         "a broker epoch ahead of the state",
     )
     _require(message.fenced or not message.removed, f"broker {message.broker} gone and alive")
+    _require(
+        len(message.restarts) <= RESTARTS_MAX,
+        f"broker {message.broker} with {len(message.restarts)} starts",
+    )
     _require(message.cordoned or not message.draining, f"broker {message.broker} half drained")
     return BrokerState(
         broker=BrokerId(message.broker),
@@ -204,6 +220,10 @@ def _broker(message: pb.Broker, applied_index: int) -> BrokerState:
         cordoned=message.cordoned,
         draining=message.draining,
         removed=message.removed,
+        restarts=tuple(
+            Restart(one.incarnation_id, one.started, one.is_clean, one.version)
+            for one in message.restarts
+        ),
     )
 
 
@@ -221,6 +241,7 @@ def _stream(message: pb.Stream, brokers: tuple[BrokerId, ...], applied_index: in
         overrides=overrides_of(message),
         policy=_policy(message),
         resume_all=message.resume_all,
+        owner=message.owner,
     )
     for number, found in enumerate(message.partitions):
         partition = _partition(stream.stream_id, number, found, brokers)

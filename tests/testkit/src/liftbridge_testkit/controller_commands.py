@@ -24,6 +24,7 @@ from liftbridge_broker.controller.commands import (
     IsrMember,
     LeaderChange,
     Leadership,
+    MarkStream,
     PauseStream,
     RecoverUnclean,
     RegisterBroker,
@@ -31,6 +32,7 @@ from liftbridge_broker.controller.commands import (
     ReplicaAnswer,
     Resign,
     ResumeStream,
+    SetCatchUpRate,
     SetFeatureLevel,
     SetReadonly,
     ShutDownBroker,
@@ -164,6 +166,10 @@ class CommandMaker:
     def level(self) -> SetFeatureLevel:
         """Other rules are asked for."""
         return SetFeatureLevel(feature_level=self._random.randrange(3))
+
+    def catch_up_rate(self) -> SetCatchUpRate:
+        """An operator slows reassignments down."""
+        return SetCatchUpRate(bytes_per_second=self._random.choice((0, 1, 4_096, 1 << 20)))
 
     def bootstrap(self) -> Bootstrap:
         """A cluster is named."""
@@ -316,6 +322,17 @@ class CommandMaker:
         """A publisher begins."""
         return InitPublisher(stream=self._random.choice(STREAMS), publisher="p")
 
+    def mark(self) -> MarkStream:
+        """Somebody takes or leaves a stream."""
+        name = self._random.choice(STREAMS)
+        stream = self._state.stream(name)
+        return MarkStream(
+            name=name,
+            stream_id=self._number(stream.stream_id if stream else 1),
+            expected=self._random.choice(("", "x", "y")),
+            owner=self._random.choice(("", "x", "y")),
+        )
+
 
 KINDS: Final[Mapping[str, Callable[[CommandMaker], Command]]] = {
     "register": CommandMaker.register,
@@ -339,11 +356,13 @@ KINDS: Final[Mapping[str, Callable[[CommandMaker], Command]]] = {
     "alter": CommandMaker.alter,
     "pause": CommandMaker.pause,
     "publisher": CommandMaker.publisher,
+    "mark": CommandMaker.mark,
+    "catch_up_rate": CommandMaker.catch_up_rate,
 }
 WEIGHTS: Final[Mapping[str, int]] = {
     "register": 10, "unfence": 20, "fence": 5, "alter_partition": 40, "create": 10, "reassign": 4,
     "recover": 6, "change_leader": 4, "prefer": 4, "alter": 4, "remove": 1, "level": 1,
-    "bootstrap": 1, "cordon": 1,
+    "bootstrap": 1, "cordon": 1, "mark": 1, "catch_up_rate": 1,
 }  # fmt: skip
 """How often each kind is chosen; 2 for those not named."""
 

@@ -69,7 +69,7 @@ class StreamOverrides(_message.Message):
     def __init__(self, retention_bytes_max: _Optional[int] = ..., retention_messages_max: _Optional[int] = ..., retention_age_ms_max: _Optional[int] = ..., cleaner_interval_ms: _Optional[int] = ..., segment_bytes_max: _Optional[int] = ..., segment_age_ms_max: _Optional[int] = ..., compact_goroutines_max: _Optional[int] = ..., compact_enabled: _Optional[bool] = ..., auto_pause_ms: _Optional[int] = ..., auto_pause_disable_if_subscribers: _Optional[bool] = ..., min_isr: _Optional[int] = ..., optimistic_concurrency: _Optional[bool] = ..., encryption: _Optional[bool] = ..., fsync_policy: _Optional[_Union[FsyncPolicy, str]] = ..., tombstone_retention_ms: _Optional[int] = ..., unclean_mode: _Optional[_Union[UncleanMode, str]] = ...) -> None: ...
 
 class RegisterBroker(_message.Message):
-    __slots__ = ("broker", "incarnation_id", "data_dir_id", "host", "port", "previous_broker_epoch", "clean_partitions", "quarantined_partitions", "zone", "version", "feature_level")
+    __slots__ = ("broker", "incarnation_id", "data_dir_id", "host", "port", "previous_broker_epoch", "clean_partitions", "quarantined_partitions", "zone", "version", "feature_level", "started")
     BROKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
     DATA_DIR_ID_FIELD_NUMBER: _ClassVar[int]
@@ -81,6 +81,7 @@ class RegisterBroker(_message.Message):
     ZONE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     FEATURE_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
     broker: str
     incarnation_id: str
     data_dir_id: str
@@ -92,7 +93,8 @@ class RegisterBroker(_message.Message):
     zone: str
     version: str
     feature_level: int
-    def __init__(self, broker: _Optional[str] = ..., incarnation_id: _Optional[str] = ..., data_dir_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., previous_broker_epoch: _Optional[int] = ..., clean_partitions: _Optional[_Iterable[int]] = ..., quarantined_partitions: _Optional[_Iterable[int]] = ..., zone: _Optional[str] = ..., version: _Optional[str] = ..., feature_level: _Optional[int] = ...) -> None: ...
+    started: int
+    def __init__(self, broker: _Optional[str] = ..., incarnation_id: _Optional[str] = ..., data_dir_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., previous_broker_epoch: _Optional[int] = ..., clean_partitions: _Optional[_Iterable[int]] = ..., quarantined_partitions: _Optional[_Iterable[int]] = ..., zone: _Optional[str] = ..., version: _Optional[str] = ..., feature_level: _Optional[int] = ..., started: _Optional[int] = ...) -> None: ...
 
 class CreateStream(_message.Message):
     __slots__ = ("name", "subject", "group", "replication_factor", "partitions", "overrides", "creation_timestamp", "is_internal", "partitions_max", "streams_max", "min_isr_default", "fsync_policy_default", "unclean_mode_default", "load")
@@ -189,6 +191,24 @@ class InitPublisher(_message.Message):
     stream: str
     publisher: str
     def __init__(self, stream: _Optional[str] = ..., publisher: _Optional[str] = ...) -> None: ...
+
+class MarkStream(_message.Message):
+    __slots__ = ("name", "stream_id", "expected", "owner")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STREAM_ID_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    stream_id: int
+    expected: str
+    owner: str
+    def __init__(self, name: _Optional[str] = ..., stream_id: _Optional[int] = ..., expected: _Optional[str] = ..., owner: _Optional[str] = ...) -> None: ...
+
+class SetCatchUpRate(_message.Message):
+    __slots__ = ("bytes_per_second",)
+    BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    bytes_per_second: int
+    def __init__(self, bytes_per_second: _Optional[int] = ...) -> None: ...
 
 class BrokerLoad(_message.Message):
     __slots__ = ("broker", "load")
@@ -393,7 +413,7 @@ class Resign(_message.Message):
     def __init__(self, broker: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[Leadership, _Mapping]]] = ..., leaves_isr: _Optional[bool] = ..., successor: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("register_broker", "create_stream", "delete_stream", "alter_stream", "pause_stream", "resume_stream", "set_readonly", "init_publisher", "bootstrap", "unfence_broker", "fence_broker", "shut_down_broker", "cordon_broker", "remove_broker", "set_feature_level", "alter_partition", "start_reassignment", "cancel_reassignment", "elect_preferred", "recover_unclean", "change_leader", "declare_unclean", "resign")
+    __slots__ = ("register_broker", "create_stream", "delete_stream", "alter_stream", "pause_stream", "resume_stream", "set_readonly", "init_publisher", "bootstrap", "unfence_broker", "fence_broker", "shut_down_broker", "cordon_broker", "remove_broker", "set_feature_level", "alter_partition", "start_reassignment", "cancel_reassignment", "elect_preferred", "recover_unclean", "change_leader", "declare_unclean", "resign", "mark_stream", "set_catch_up_rate")
     REGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
     CREATE_STREAM_FIELD_NUMBER: _ClassVar[int]
     DELETE_STREAM_FIELD_NUMBER: _ClassVar[int]
@@ -417,6 +437,8 @@ class Command(_message.Message):
     CHANGE_LEADER_FIELD_NUMBER: _ClassVar[int]
     DECLARE_UNCLEAN_FIELD_NUMBER: _ClassVar[int]
     RESIGN_FIELD_NUMBER: _ClassVar[int]
+    MARK_STREAM_FIELD_NUMBER: _ClassVar[int]
+    SET_CATCH_UP_RATE_FIELD_NUMBER: _ClassVar[int]
     register_broker: RegisterBroker
     create_stream: CreateStream
     delete_stream: DeleteStream
@@ -440,10 +462,24 @@ class Command(_message.Message):
     change_leader: ChangeLeader
     declare_unclean: DeclareUnclean
     resign: Resign
-    def __init__(self, register_broker: _Optional[_Union[RegisterBroker, _Mapping]] = ..., create_stream: _Optional[_Union[CreateStream, _Mapping]] = ..., delete_stream: _Optional[_Union[DeleteStream, _Mapping]] = ..., alter_stream: _Optional[_Union[AlterStream, _Mapping]] = ..., pause_stream: _Optional[_Union[PauseStream, _Mapping]] = ..., resume_stream: _Optional[_Union[ResumeStream, _Mapping]] = ..., set_readonly: _Optional[_Union[SetReadonly, _Mapping]] = ..., init_publisher: _Optional[_Union[InitPublisher, _Mapping]] = ..., bootstrap: _Optional[_Union[Bootstrap, _Mapping]] = ..., unfence_broker: _Optional[_Union[UnfenceBroker, _Mapping]] = ..., fence_broker: _Optional[_Union[FenceBroker, _Mapping]] = ..., shut_down_broker: _Optional[_Union[ShutDownBroker, _Mapping]] = ..., cordon_broker: _Optional[_Union[CordonBroker, _Mapping]] = ..., remove_broker: _Optional[_Union[RemoveBroker, _Mapping]] = ..., set_feature_level: _Optional[_Union[SetFeatureLevel, _Mapping]] = ..., alter_partition: _Optional[_Union[AlterPartition, _Mapping]] = ..., start_reassignment: _Optional[_Union[StartReassignment, _Mapping]] = ..., cancel_reassignment: _Optional[_Union[CancelReassignment, _Mapping]] = ..., elect_preferred: _Optional[_Union[ElectPreferred, _Mapping]] = ..., recover_unclean: _Optional[_Union[RecoverUnclean, _Mapping]] = ..., change_leader: _Optional[_Union[ChangeLeader, _Mapping]] = ..., declare_unclean: _Optional[_Union[DeclareUnclean, _Mapping]] = ..., resign: _Optional[_Union[Resign, _Mapping]] = ...) -> None: ...
+    mark_stream: MarkStream
+    set_catch_up_rate: SetCatchUpRate
+    def __init__(self, register_broker: _Optional[_Union[RegisterBroker, _Mapping]] = ..., create_stream: _Optional[_Union[CreateStream, _Mapping]] = ..., delete_stream: _Optional[_Union[DeleteStream, _Mapping]] = ..., alter_stream: _Optional[_Union[AlterStream, _Mapping]] = ..., pause_stream: _Optional[_Union[PauseStream, _Mapping]] = ..., resume_stream: _Optional[_Union[ResumeStream, _Mapping]] = ..., set_readonly: _Optional[_Union[SetReadonly, _Mapping]] = ..., init_publisher: _Optional[_Union[InitPublisher, _Mapping]] = ..., bootstrap: _Optional[_Union[Bootstrap, _Mapping]] = ..., unfence_broker: _Optional[_Union[UnfenceBroker, _Mapping]] = ..., fence_broker: _Optional[_Union[FenceBroker, _Mapping]] = ..., shut_down_broker: _Optional[_Union[ShutDownBroker, _Mapping]] = ..., cordon_broker: _Optional[_Union[CordonBroker, _Mapping]] = ..., remove_broker: _Optional[_Union[RemoveBroker, _Mapping]] = ..., set_feature_level: _Optional[_Union[SetFeatureLevel, _Mapping]] = ..., alter_partition: _Optional[_Union[AlterPartition, _Mapping]] = ..., start_reassignment: _Optional[_Union[StartReassignment, _Mapping]] = ..., cancel_reassignment: _Optional[_Union[CancelReassignment, _Mapping]] = ..., elect_preferred: _Optional[_Union[ElectPreferred, _Mapping]] = ..., recover_unclean: _Optional[_Union[RecoverUnclean, _Mapping]] = ..., change_leader: _Optional[_Union[ChangeLeader, _Mapping]] = ..., declare_unclean: _Optional[_Union[DeclareUnclean, _Mapping]] = ..., resign: _Optional[_Union[Resign, _Mapping]] = ..., mark_stream: _Optional[_Union[MarkStream, _Mapping]] = ..., set_catch_up_rate: _Optional[_Union[SetCatchUpRate, _Mapping]] = ...) -> None: ...
+
+class Restart(_message.Message):
+    __slots__ = ("incarnation_id", "started", "is_clean", "version")
+    INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    IS_CLEAN_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    incarnation_id: str
+    started: int
+    is_clean: bool
+    version: str
+    def __init__(self, incarnation_id: _Optional[str] = ..., started: _Optional[int] = ..., is_clean: _Optional[bool] = ..., version: _Optional[str] = ...) -> None: ...
 
 class Broker(_message.Message):
-    __slots__ = ("broker", "broker_epoch", "incarnation_id", "data_dir_id", "host", "port", "zone", "version", "feature_level", "fenced", "in_controlled_shutdown", "controlled_shutdown_index", "cordoned", "draining", "removed")
+    __slots__ = ("broker", "broker_epoch", "incarnation_id", "data_dir_id", "host", "port", "zone", "version", "feature_level", "fenced", "in_controlled_shutdown", "controlled_shutdown_index", "cordoned", "draining", "removed", "restarts")
     BROKER_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -459,6 +495,7 @@ class Broker(_message.Message):
     CORDONED_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_FIELD_NUMBER: _ClassVar[int]
     broker: str
     broker_epoch: int
     incarnation_id: str
@@ -474,7 +511,8 @@ class Broker(_message.Message):
     cordoned: bool
     draining: bool
     removed: bool
-    def __init__(self, broker: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., incarnation_id: _Optional[str] = ..., data_dir_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., zone: _Optional[str] = ..., version: _Optional[str] = ..., feature_level: _Optional[int] = ..., fenced: _Optional[bool] = ..., in_controlled_shutdown: _Optional[bool] = ..., controlled_shutdown_index: _Optional[int] = ..., cordoned: _Optional[bool] = ..., draining: _Optional[bool] = ..., removed: _Optional[bool] = ...) -> None: ...
+    restarts: _containers.RepeatedCompositeFieldContainer[Restart]
+    def __init__(self, broker: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., incarnation_id: _Optional[str] = ..., data_dir_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., zone: _Optional[str] = ..., version: _Optional[str] = ..., feature_level: _Optional[int] = ..., fenced: _Optional[bool] = ..., in_controlled_shutdown: _Optional[bool] = ..., controlled_shutdown_index: _Optional[int] = ..., cordoned: _Optional[bool] = ..., draining: _Optional[bool] = ..., removed: _Optional[bool] = ..., restarts: _Optional[_Iterable[_Union[Restart, _Mapping]]] = ...) -> None: ...
 
 class Partition(_message.Message):
     __slots__ = ("replicas", "isr", "leader", "leader_epoch", "partition_epoch", "unclean_epoch", "paused", "auto_paused", "readonly", "elr", "last_known_elr", "target", "adding", "is_recovering", "replica_epochs")
@@ -521,7 +559,7 @@ class Publisher(_message.Message):
     def __init__(self, publisher: _Optional[str] = ..., publisher_id: _Optional[int] = ..., publisher_epoch: _Optional[int] = ...) -> None: ...
 
 class Stream(_message.Message):
-    __slots__ = ("stream_id", "name", "subject", "group", "creation_timestamp", "overrides", "resume_all", "partitions", "publishers", "replication_factor", "min_isr", "min_isr_default", "fsync_policy", "unclean_mode", "is_growing")
+    __slots__ = ("stream_id", "name", "subject", "group", "creation_timestamp", "overrides", "resume_all", "partitions", "publishers", "replication_factor", "min_isr", "min_isr_default", "fsync_policy", "unclean_mode", "is_growing", "owner")
     STREAM_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SUBJECT_FIELD_NUMBER: _ClassVar[int]
@@ -537,6 +575,7 @@ class Stream(_message.Message):
     FSYNC_POLICY_FIELD_NUMBER: _ClassVar[int]
     UNCLEAN_MODE_FIELD_NUMBER: _ClassVar[int]
     IS_GROWING_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
     stream_id: int
     name: str
     subject: str
@@ -552,7 +591,8 @@ class Stream(_message.Message):
     fsync_policy: FsyncPolicy
     unclean_mode: UncleanMode
     is_growing: bool
-    def __init__(self, stream_id: _Optional[int] = ..., name: _Optional[str] = ..., subject: _Optional[str] = ..., group: _Optional[str] = ..., creation_timestamp: _Optional[int] = ..., overrides: _Optional[_Union[StreamOverrides, _Mapping]] = ..., resume_all: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., publishers: _Optional[_Iterable[_Union[Publisher, _Mapping]]] = ..., replication_factor: _Optional[int] = ..., min_isr: _Optional[int] = ..., min_isr_default: _Optional[int] = ..., fsync_policy: _Optional[_Union[FsyncPolicy, str]] = ..., unclean_mode: _Optional[_Union[UncleanMode, str]] = ..., is_growing: _Optional[bool] = ...) -> None: ...
+    owner: str
+    def __init__(self, stream_id: _Optional[int] = ..., name: _Optional[str] = ..., subject: _Optional[str] = ..., group: _Optional[str] = ..., creation_timestamp: _Optional[int] = ..., overrides: _Optional[_Union[StreamOverrides, _Mapping]] = ..., resume_all: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., publishers: _Optional[_Iterable[_Union[Publisher, _Mapping]]] = ..., replication_factor: _Optional[int] = ..., min_isr: _Optional[int] = ..., min_isr_default: _Optional[int] = ..., fsync_policy: _Optional[_Union[FsyncPolicy, str]] = ..., unclean_mode: _Optional[_Union[UncleanMode, str]] = ..., is_growing: _Optional[bool] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class DeletedStream(_message.Message):
     __slots__ = ("stream_id", "deleted_index")
@@ -563,7 +603,7 @@ class DeletedStream(_message.Message):
     def __init__(self, stream_id: _Optional[int] = ..., deleted_index: _Optional[int] = ...) -> None: ...
 
 class Snapshot(_message.Message):
-    __slots__ = ("applied_index", "brokers", "streams", "cluster_id", "feature_level", "deleted", "chain")
+    __slots__ = ("applied_index", "brokers", "streams", "cluster_id", "feature_level", "deleted", "chain", "catch_up_rate")
     APPLIED_INDEX_FIELD_NUMBER: _ClassVar[int]
     BROKERS_FIELD_NUMBER: _ClassVar[int]
     STREAMS_FIELD_NUMBER: _ClassVar[int]
@@ -571,6 +611,7 @@ class Snapshot(_message.Message):
     FEATURE_LEVEL_FIELD_NUMBER: _ClassVar[int]
     DELETED_FIELD_NUMBER: _ClassVar[int]
     CHAIN_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_RATE_FIELD_NUMBER: _ClassVar[int]
     applied_index: int
     brokers: _containers.RepeatedCompositeFieldContainer[Broker]
     streams: _containers.RepeatedCompositeFieldContainer[Stream]
@@ -578,7 +619,8 @@ class Snapshot(_message.Message):
     feature_level: int
     deleted: _containers.RepeatedCompositeFieldContainer[DeletedStream]
     chain: int
-    def __init__(self, applied_index: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., feature_level: _Optional[int] = ..., deleted: _Optional[_Iterable[_Union[DeletedStream, _Mapping]]] = ..., chain: _Optional[int] = ...) -> None: ...
+    catch_up_rate: int
+    def __init__(self, applied_index: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., feature_level: _Optional[int] = ..., deleted: _Optional[_Iterable[_Union[DeletedStream, _Mapping]]] = ..., chain: _Optional[int] = ..., catch_up_rate: _Optional[int] = ...) -> None: ...
 
 class Cursor(_message.Message):
     __slots__ = ("stream", "partition", "cursor_id", "offset")
