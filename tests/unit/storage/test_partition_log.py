@@ -13,6 +13,7 @@ from liftbridge_testkit.log_bench import (
     DIRECTORY,
     UNLIMITED,
     LogBench,
+    damaged,
     index_path,
     log_path,
     snapshot,
@@ -440,6 +441,65 @@ def test_crash_before_merged_segments_are_removed_is_put_right(removed: int) -> 
     assert list(bench.values()) == [1, 3, 4]
     assert [s.base for s in bench.log.segments()] == [0, 3, 4]
     assert not [p for p in paths if bench.files.exists(p)]
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("log_start", [0, 1, 2])
+def test_merged_file_stays_when_a_stale_one_begins_at_the_log_start(
+    log_start: int, is_known: bool, is_clean: bool
+) -> None:
+    bench = filled()
+    bench.sync()
+    swap(bench, 3, indexed=False, keep=2)
+    bench.log.set_log_start(Offset(log_start))
+    bench.journal = bench.log.state if is_known else None
+    bench.files.kill()
+    report = bench.open(clean=is_clean)
+    assert report.quarantined == ()
+    assert list(bench.values()) == [2, 3, 4]
+    assert [s.base for s in bench.log.segments()] == [0, 3, 4]
+
+
+@pytest.mark.parametrize("log_start", [1, 2])
+@pytest.mark.parametrize("position", [5, 60, 100, -5, -60])
+def test_damaged_merged_file_is_never_removed_for_a_stale_one(
+    log_start: int, position: int
+) -> None:
+    bench = filled()
+    bench.sync()
+    swap(bench, 3, indexed=False, keep=2)
+    data = bench.files.content(log_path(0))
+    bench.files.put(log_path(0), damaged(data, position % len(data)))
+    bench.log.set_log_start(Offset(log_start))
+    bench.journal = bench.log.state
+    bench.files.kill()
+    bench.files.remove(index_path(0))
+    bench.open()
+    assert bench.files.exists(log_path(0))
+    assert bench.log.is_offline or bench.log.segments()[0].base == 0
+
+
+@pytest.mark.parametrize("kept", [(1,), (1, 2)])
+def test_merged_file_of_one_damaged_batch_is_set_aside_and_not_lost(kept: tuple[int, ...]) -> None:
+    """Nothing tells any more how far it reached, so nothing tells that it may go."""
+    bench = filled()
+    bench.sync()
+    bench.log.set_log_start(Offset(1))
+    bench.journal = bench.log.state
+    data = damaged(Batches().filler(0, 3), 0)
+    bench.files.put(log_path(0), data)
+    bench.files.remove(index_path(0))
+    for base in {1, 2}.difference(kept):
+        bench.files.remove(log_path(base))
+    bench.files.kill()
+    report = bench.open()
+    assert bench.files.content(log_path(0) + ".1.cut") == data
+    if kept == (1, 2):
+        assert list(bench.values()) == [1, 2, 3, 4]
+        assert not bench.log.is_offline
+    else:
+        assert report.quarantined
 
 
 def test_compacted_file_of_another_range_is_refused() -> None:

@@ -25,6 +25,7 @@ from liftbridge_broker.storage.scan import (
     NO_EPOCH,
     LogFile,
     find_batch_behind,
+    is_whole,
     reaches_beyond,
     scan_batches,
 )
@@ -195,7 +196,12 @@ class _Recovery:
             if self._reaches_beyond(base_offset, behind, self.log_start):
                 break
             del self.bases[0]
-            self._remove(self.path(base_offset))
+            if is_whole(self._files, self.path(base_offset), self._partition_id, base_offset):
+                self._remove(self.path(base_offset))
+            else:
+                # It may have reached farther than what is left of it tells.
+                path = self.path(base_offset)
+                self._files.rename(path, self._free_cut_path(path))
             self._remove(f"{self._directory}/{index_name(base_offset)}")
 
     def _reaches_beyond(self, base_offset: Offset, behind: Offset | None, limit: Offset) -> bool:

@@ -191,6 +191,25 @@ def reaches_beyond(
     return end > limit
 
 
+def is_whole(files: Files, path: str, partition_id: PartitionId, base_offset: Offset) -> bool:
+    """Whether the headers of a log file lead to its end, so that it is known what it covers.
+
+    Raises:
+        FilesError: The disk refused to read.
+    """
+    handle = files.open(path)
+    try:
+        file = LogFile(files, handle, path, partition_id, files.size(handle))
+        try:
+            for _ in scan_batches(file, start=0, base_offset=base_offset, verified=False):
+                pass
+        except CorruptionError:
+            return False
+    finally:
+        files.close(handle)
+    return True
+
+
 def _is_batch(file: LogFile, position: int, offset: Offset, reaching: Offset) -> bool:
     """Whether a valid batch of a later offset begins at a position."""
     try:
