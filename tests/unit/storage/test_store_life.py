@@ -405,6 +405,43 @@ def test_log_deleted_while_it_is_compacted_is_left_alone(bed: StoreBed) -> None:
     assert not bed.store.failure
 
 
+def begin_compaction(bed: StoreBed) -> None:
+    """Fill a log with more than one step reads, and let its compaction begin."""
+    bed.start({A: COMPACT})
+    for number in range(30):
+        bed.append(A, [b"." * 100_000], keys=[b"%d" % (number % 3)])
+        bed.pump()
+        bed.commit(A)
+    while (deadline := bed.store.next_deadline()) is not None and not bed.log(A).compacted_offset:
+        bed.now = max(bed.now, deadline)
+        reads = bed.files.open_count
+        bed.store.on_timer(bed.now, bed.wall_ns)
+        if bed.files.open_count > reads:
+            return
+
+
+def test_retention_during_a_compaction_is_no_failure(bed: StoreBed) -> None:
+    begin_compaction(bed)
+    bed.store.raise_log_start(A, Offset(20), bed.now)
+    bed.pump()
+    assert bed.told("segments_deleted")
+    bed.advance(2_000 * MS)
+    assert bed.told("compaction_failed") == []
+    assert sorted(values_in(bed.log(A))) == [27, 28, 29]
+    assert not bed.store.failure
+
+
+def test_cut_during_a_compaction_is_no_failure_and_not_compacted(bed: StoreBed) -> None:
+    begin_compaction(bed)
+    bed.store.truncate([(A, Offset(10))], bed.now)
+    bed.log(A).high_watermark = Offset(10)
+    bed.store.set_options(A, PLAIN, bed.now)
+    bed.advance(1_000 * MS)
+    assert bed.told("compaction_failed") == []
+    assert bed.log(A).compacted_offset == 0
+    assert list(values_in(bed.log(A))) == list(range(10))
+
+
 # Publisher snapshots.
 
 

@@ -207,7 +207,8 @@ class Compactions:
         self._removals.submit(retired)
 
     def _fail(self, work: _Work, reason: str, now: Instant) -> None:
-        if not work.stored.is_closed:
+        """Give up; to be told unless retention or a cut took away what was to be compacted."""
+        if not work.stored.is_closed and _is_as_it_was(work):
             self._tell(work.stored, "compaction_failed", reason=reason)
         self._end(now)
 
@@ -216,6 +217,13 @@ class Compactions:
         self._work.stored.is_compacting = False
         self._work = None
         self._begin_next(now)
+
+
+def _is_as_it_was(work: _Work) -> bool:
+    """Whether the log still has the segments of a job as they were."""
+    present = {(info.base, info.end, info.bytes) for info in work.stored.log.segments()}
+    sealed = work.job.segments[: work.job.sealed_count]
+    return work.stored.cut_count == work.cut_count and present.issuperset(sealed)
 
 
 def _bound(stored: StoredLog) -> Offset:
