@@ -4,6 +4,7 @@ import pytest
 
 from liftbridge_broker.raft.environment import RaftOptions
 from liftbridge_broker.raft.outbox import Outbox
+from liftbridge_broker.raft.progress import Progress, ProgressState
 from liftbridge_broker.raft.quorum import reached_by_majority, tally
 from liftbridge_broker.raft.reads import LeaderReads, LocalReads
 from liftbridge_broker.raft.types import (
@@ -161,3 +162,13 @@ def test_answer_of_a_removed_peer_does_not_depose():
     cluster.deliver(AppendReply(peer_of("2'"), leader.me, 99, is_success=False, log_index=0))
     assert leader.is_leader
     assert leader.term < 99
+
+
+def test_follower_that_lacks_what_it_acknowledged_is_not_asked_without_end():
+    progress = Progress(5, 0, RaftOptions())
+    progress.on_match(4)
+    progress.probe()
+    progress.on_sent(4, 0, 0)
+    assert progress.state is ProgressState.PROBE
+    assert not progress.on_reject(4, 2)
+    assert progress.is_paused

@@ -130,9 +130,11 @@ class Progress:
 
     def on_reject(self, rejected: int, hint: int) -> bool:
         """The follower lacks `rejected`; whether the answer is about the present state."""
+        if rejected <= self.match:
+            # Late: it matched since. Or its disk went back in time, and it lacks what it had
+            # acknowledged: then it is asked again with each heartbeat, and not without end.
+            return False
         if self.state is ProgressState.REPLICATE:
-            if rejected <= self.match:
-                return False  # late: it matched since
             self.probe()
             self.next_index = max(min(rejected, hint + 1), self.match + 1)
             return True
