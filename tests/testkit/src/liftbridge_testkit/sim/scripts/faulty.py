@@ -1,6 +1,7 @@
 """Verbs for what goes wrong around in-sync sets and elections: late messages, old disks, loss."""
 
 from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
 
 from liftbridge_broker.controller.commands import (
     AlterPartition,
@@ -201,12 +202,19 @@ def _save_disk(stage: Stage, words: Sequence[str]) -> list[str]:
 
 
 def _restore_disk(stage: Stage, words: Sequence[str]) -> list[str]:
-    """`restore-disk A [from=B]`: all files are what they were when the copy was made."""
+    """`restore-disk A [from=B] [but=metadata/*]`: all files are what they were in the copy.
+
+    Those that `but` names stay as they are.
+    """
     (name,), options = split_options(words)
     machine = _stopped(stage, name)
-    machine.files.wipe()
-    for path, content in stage.disks[BrokerId(options.get("from", name))].items():
-        machine.files.put(path, content)
+    files, but = machine.files, options.get("but", "")
+    copy = stage.disks[BrokerId(options.get("from", name))]
+    copy = {path: content for path, content in copy.items() if not fnmatchcase(path, but)}
+    kept = {path: files.content(path) for path in files.paths() if fnmatchcase(path, but)}
+    files.wipe()
+    for path, content in (copy | kept).items():
+        files.put(path, content)
     return []
 
 
