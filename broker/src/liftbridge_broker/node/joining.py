@@ -61,6 +61,7 @@ class Joining:
         self._link = link
         self._ask_at = now
         self._heard_at = now
+        self._due = now
         self.leader: Peer | None = None
 
     @property
@@ -74,18 +75,19 @@ class Joining:
         return not self.is_member or self._ask_at > self._heard_at + UNHEARD_NS
 
     def next_deadline(self) -> Instant:
-        """When to ask again, or to look whether a leader is heard."""
-        if not self.is_member:
-            return self._ask_at
-        return Instant(max(self._ask_at, self._heard_at + UNHEARD_NS))
+        """When to ask again, or to look whether a leader is heard; cheap, asked for every turn."""
+        return self._due
 
     def on_timer(self, now: Instant) -> None:
         """Ask who leads, and the leader to be let in."""
-        if self.is_member and self._group.leader is not None:
+        is_member = self.is_member
+        if is_member and self._group.leader is not None:
             self._heard_at = now
-        if now < self.next_deadline():
+        earliest = self._heard_at + UNHEARD_NS if is_member else 0
+        self._due = Instant(max(self._ask_at, earliest))
+        if now < self._due:
             return
-        self._ask_at = Instant(now + ASK_NS)
+        self._ask_at = self._due = Instant(now + ASK_NS)
         if self.leader is not None:
             wish = Join(self._me.data_dir_id, as_voter=True)
             self._link.send(BrokerId(self.leader.broker), Channel.METADATA, wish)
@@ -102,7 +104,7 @@ class Joining:
         elif isinstance(body, DiscoverReply) and self.asks and body.leader is not None:
             if self.leader != body.leader:
                 self.leader = body.leader
-                self._ask_at = now
+                self._ask_at = self._due = now
             # What is sent from now on is told apart from another cluster's.
             self._link.cluster_id = self._link.cluster_id or body.cluster_id
 

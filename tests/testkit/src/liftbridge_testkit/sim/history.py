@@ -5,10 +5,12 @@ Values are unique and tell who wrote them as which of their writes, so what a re
 write. Histories are kept for each partition id, which a stream that is made anew does not share.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from liftbridge_broker.logformat.frames import decode_frame, iter_frames
 from liftbridge_broker.model.ids import PartitionId
 from liftbridge_testkit.checker import Identity, decode, encode
 from liftbridge_testkit.sim.coverage import Coverage
@@ -58,11 +60,31 @@ class Write:
 
 
 class Record(NamedTuple):
-    """One record of a log at the end of a run."""
+    """One record of a log as a reader gets it."""
 
     offset: int
     key: bytes
     value: bytes
+
+
+@dataclass(slots=True)
+class Frames:
+    """Records by the bytes that they came as: all replicas and readers get the same ones."""
+
+    _known: dict[bytes, Record] = field(default_factory=dict)
+
+    def records(self, piece: bytes | memoryview) -> Iterator[Record]:
+        """Records of whole frames, in order."""
+        known = self._known
+        data = bytes(piece)
+        for position, stop, _ in iter_frames(data, 0, len(data)):
+            raw = data[position:stop]
+            record = known.get(raw)
+            if record is None:
+                frame = decode_frame(data, position, stop)
+                record = Record(int(frame.offset), bytes(frame.key), bytes(frame.value))
+                known[raw] = record
+            yield record
 
 
 @dataclass(slots=True)
@@ -114,12 +136,14 @@ class History:
         writes: By identity.
         checkers: Told of everything.
         next_sequences: By publisher: its next message.
+        frames: Decodes what logs hold.
     """
 
     coverage: Coverage
     writes: dict[Identity, Write] = field(default_factory=dict)
     checkers: list[Checker] = field(default_factory=list)
     next_sequences: dict[int, int] = field(default_factory=dict)
+    frames: Frames = field(default_factory=Frames)
 
     def new_publisher(self) -> int:
         """Number of a publisher that nobody had in this run."""

@@ -12,7 +12,6 @@ from typing import Protocol
 
 from liftbridge_broker.controller.commands import CreateStream
 from liftbridge_broker.errors import LiftbridgeError
-from liftbridge_broker.logformat.frames import decode_frame, iter_frames
 from liftbridge_broker.model.ids import PartitionId
 from liftbridge_broker.node.partition import Partition
 from liftbridge_testkit.sim.broken import BrokenInvariantError
@@ -24,7 +23,7 @@ from liftbridge_testkit.sim.clients.publishers import Publisher, PublisherPlan
 from liftbridge_testkit.sim.clients.readers import Reader
 from liftbridge_testkit.sim.clients.rearranger import Rearranger
 from liftbridge_testkit.sim.faults import Faults
-from liftbridge_testkit.sim.history import FinalLog, History, Record
+from liftbridge_testkit.sim.history import FinalLog, Frames, History, Record
 from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
 from liftbridge_testkit.sim.world import Watcher, World
@@ -290,7 +289,7 @@ class Life:
             assert program is not None
             for partition in program.node.partitions.values():
                 if not partition.offline_reason:
-                    self.history.check_end(final_log(partition))
+                    self.history.check_end(final_log(partition, self.history.frames))
         for watcher in self.world.watchers:
             watcher.on_end()
 
@@ -327,16 +326,14 @@ def _has_other(machine: Machine, incarnation: int) -> bool:
     return machine.incarnation != incarnation
 
 
-def final_log(partition: Partition) -> FinalLog:
+def final_log(partition: Partition, frames: Frames) -> FinalLog:
     """All committed records of a partition, read as a subscriber reads them."""
     log = partition.log
     records: list[Record] = []
     reader = log.reader(log.log_start_offset)
     while slices := reader.read(1 << 20, log.high_watermark).slices:
         for piece in slices:
-            for position, stop, _ in iter_frames(piece, 0, len(piece)):
-                frame = decode_frame(piece, position, stop)
-                records.append(Record(int(frame.offset), bytes(frame.key), bytes(frame.value)))
+            records += frames.records(piece)
     reader.close()
     return FinalLog(
         PartitionId(partition.partition_id),

@@ -1,5 +1,6 @@
 """One seed after the other: which world it draws, how it is run, what is told of it."""
 
+import gc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import process_time
@@ -14,6 +15,8 @@ from liftbridge_testkit.sim.voter_life import make_group_life
 from liftbridge_testkit.sim.world import World
 
 TAIL_LINES = 60
+COLLECTING = (50_000, 50, 50)
+"""Thresholds of the collector of cycles: a life leaves few, and looking for them took a tenth."""
 
 
 class Run(Protocol):
@@ -101,6 +104,8 @@ def run_seed(
     if prepare is not None:
         prepare(life.world)
     failure = ""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(*COLLECTING)
     try:
         life.run()
     except Exception as error:  # noqa: BLE001 - whatever a seed breaks is told, with the seed
@@ -112,6 +117,8 @@ def run_seed(
             f"seed {seed} ({kind}): {type(error).__name__}: {error}\n{tail}\n{text}"
             f"replay: {replay_command(seed, kind)}"
         )
+    finally:
+        gc.set_threshold(*thresholds)
     return SeedResult(
         seed,
         kind,

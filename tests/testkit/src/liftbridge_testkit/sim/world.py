@@ -55,6 +55,8 @@ class World:
         self.machines: dict[BrokerId, Machine] = {}
         self.watchers: list[Watcher] = []
         self.is_stormy = False
+        self._looks: list[Callable[[Machine], None]] = []
+        self._watchers_seen = 0
 
     def new_random(self) -> Random:
         """A generator for one part of the world."""
@@ -86,8 +88,12 @@ class World:
 
     def touch(self, machine: Machine) -> None:
         """A process had a turn."""
-        for watcher in self.watchers:
-            watcher.on_turn(machine)
+        if len(self.watchers) != self._watchers_seen:
+            self._watchers_seen = len(self.watchers)
+            looks = [one for one in self.watchers if type(one).on_turn is not Watcher.on_turn]
+            self._looks = [one.on_turn for one in looks]
+        for look in self._looks:
+            look(machine)
 
     def on_transition(self, machine: Machine, kind: str, fields: Mapping[str, object]) -> None:
         """A process told a transition."""

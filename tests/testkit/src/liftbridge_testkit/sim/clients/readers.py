@@ -7,7 +7,6 @@ whoever serves the partition then, so that one reader sees one history across re
 from dataclasses import dataclass
 
 from liftbridge_broker.errors import LiftbridgeError, NotFoundError
-from liftbridge_broker.logformat.frames import decode_frame, iter_frames
 from liftbridge_broker.model.ids import Instant, PartitionId
 from liftbridge_broker.node.subscription import (
     Position,
@@ -17,7 +16,7 @@ from liftbridge_broker.node.subscription import (
 )
 from liftbridge_testkit.sim.clients.calls import Answer, Calls, Serving
 from liftbridge_testkit.sim.clients.directory import Directory
-from liftbridge_testkit.sim.history import History, Record
+from liftbridge_testkit.sim.history import History
 from liftbridge_testkit.sim.invariants.copies import check_latest_told
 from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.scheduler import MILLISECOND_NS
@@ -188,9 +187,7 @@ class Reader:
 
     def _take(self, piece: bytes | memoryview) -> None:
         assert self.partition is not None
-        for position, stop, _ in iter_frames(piece, 0, len(piece)):
-            frame = decode_frame(piece, position, stop)
-            record = Record(int(frame.offset), bytes(frame.key), bytes(frame.value))
+        for record in self._history.frames.records(piece):
             if record.offset < self.next_offset:
                 # A subscription from an offset that is not committed yet begins where commit is.
                 self._world.coverage.rare("delivered again after a new subscription")
