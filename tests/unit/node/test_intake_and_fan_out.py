@@ -425,7 +425,7 @@ def test_inbox_drops_what_is_no_ack_of_its_own(payload: bytes) -> None:
         (AckError.INCORRECT_OFFSET, IncorrectOffsetError, "incorrect expected offset"),
         (AckError.TOO_LARGE, TooLargeError, "message exceeds max replication size"),
         (AckError.ENCRYPTION, InternalError, "encryption failed on partition"),
-        (AckError.UNKNOWN, OutcomeUnknownError, "unknown error"),
+        (AckError.UNKNOWN, OutcomeUnknownError, "outcome unknown: unknown error"),
     ],
 )
 def test_error_acks_have_the_texts_of_the_original(

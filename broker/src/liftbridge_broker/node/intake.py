@@ -117,7 +117,11 @@ def ack_error_of(error: LiftbridgeError) -> AckError:
 
 
 def error_of_ack(code: int) -> LiftbridgeError:
-    """Refusal that an error ack of another broker tells of; texts of the original (spec 1.6)."""
+    """Refusal that an error ack of another broker tells of; texts of the original (spec 1.6).
+
+    An unknown one is never taken for a definite refusal: a leader that was replaced and does not
+    know it yet may have sent it, while the one that follows stored the message.
+    """
     match code:
         case AckError.INCORRECT_OFFSET:
             return IncorrectOffsetError("incorrect expected offset")
@@ -126,7 +130,7 @@ def error_of_ack(code: int) -> LiftbridgeError:
         case AckError.ENCRYPTION:
             return InternalError("encryption failed on partition")
         case _:
-            return OutcomeUnknownError("unknown error")
+            return OutcomeUnknownError("outcome unknown: unknown error")
 
 
 class Intake:
