@@ -9,7 +9,7 @@ import shutil
 import signal
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -118,6 +118,26 @@ def test_broker_may_open_as_many_files_as_the_system_allows(
         assert found
         assert int(found[1]) == few_files
         assert f"open_files_limited before=256 limit={few_files}" in plain(broker)
+
+
+class Cramped(Broker):
+    """A broker on a system that lets it open few files."""
+
+    def command(self) -> Sequence[str]:
+        """Command line with the limit before it."""
+        return ("sh", "-c", 'ulimit -n 200 && exec "$@"', "sh", *super().command())
+
+
+def test_more_partitions_than_files_may_be_open_refuse_the_start(
+    tmp_path: Path, nats: NatsServer
+) -> None:
+    broker = Cramped(tmp_path, nats_url=nats.url)
+    for number in range(150):
+        (broker.data_dir / "streams" / "0000000001-s" / str(number)).mkdir(parents=True)
+    broker.spawn()
+    assert broker.wait(seconds_max=20) == 1
+    (line,) = [one for one in plain(broker).splitlines() if one.startswith("liftbridge-broker: ")]
+    assert "150 partitions need 214 open files, and the system allows 200" in line
 
 
 def plain(broker: Broker) -> str:

@@ -1,7 +1,12 @@
 """Limits that the system sets this process."""
 
 import resource
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from liftbridge_broker.errors import LimitError
+
+SPARE_FILES: Final = 64
+"""What a broker opens besides its partitions before the first client comes."""
 
 
 class OpenFiles(NamedTuple):
@@ -27,3 +32,23 @@ def raise_open_files() -> OpenFiles:
     except (OSError, ValueError):
         return OpenFiles(soft, soft)  # a sandbox may refuse even that: serve with what there is
     return OpenFiles(soft, hard)
+
+
+def require_open_files(partitions: int) -> None:
+    """Refuse to start with more partitions than may be written at the same time.
+
+    Otherwise the limit would be met at some append later, which looks like a disk that failed.
+
+    Args:
+        partitions: How many lie in the data directory.
+
+    Raises:
+        LimitError: Each cannot have a file open.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = partitions + SPARE_FILES
+    if limit != resource.RLIM_INFINITY and needed > limit:
+        raise LimitError(
+            f"{partitions} partitions need {needed} open files, and the system allows {limit}: "
+            "raise the limit (ulimit -n, LimitNOFILE)"
+        )

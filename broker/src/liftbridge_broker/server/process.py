@@ -44,7 +44,7 @@ from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.server.admin_port import AdminPort
 from liftbridge_broker.server.core import Core
-from liftbridge_broker.server.limits import raise_open_files
+from liftbridge_broker.server.limits import raise_open_files, require_open_files
 from liftbridge_broker.server.metrics import BrokerMetrics
 from liftbridge_broker.server.search import Search
 from liftbridge_broker.server.services import make_api
@@ -266,6 +266,7 @@ class Broker:
             self._compactor,
         )
         self._core.open_store()
+        require_open_files(len(self._core.store.unopened()))
         links = nats_options(self.options, BrokerId(self._core.me.broker))
         self._nats = NatsMessaging(links, self, self.observer)
         self._transport = NatsTransport(
