@@ -7,9 +7,10 @@ import grpc
 import pytest
 
 from liftbridge_proto import api_pb2
+from liftbridge_proto.ext.v1 import data_pb2
 from liftbridge_testkit.checker import History, Stored, check
 from liftbridge_testkit.cluster import ClusterKit
-from liftbridge_testkit.load import GrpcPublisher, api, read_log
+from liftbridge_testkit.load import GrpcPublisher, api, data, read_log
 
 STREAM = "orders"
 
@@ -140,6 +141,29 @@ def test_any_broker_takes_a_publish(cluster: ClusterKit) -> None:
             with pytest.raises(grpc.RpcError) as refused:
                 next(api(channel).Subscribe(api_pb2.SubscribeRequest(stream=STREAM), timeout=5))
             assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
+def test_publisher_is_told_by_any_broker_where_it_stands(cluster: ClusterKit) -> None:
+    leader = cluster.await_leader(STREAM)
+    for number, name in enumerate(cluster.brokers):
+        with cluster[name].channel() as channel:
+            init = data_pb2.InitPublisherRequest(stream=STREAM, publisher="p")
+            known = data(channel).InitPublisher(init, timeout=10)
+        assert dict(known.next_sequence) == {0: number}
+        request = data_pb2.PublishBatchRequest(
+            stream=STREAM,
+            values=[b"v"],
+            ack_policy=api_pb2.ALL,
+            publisher_id=known.publisher_id,
+            publisher_epoch=known.publisher_epoch,
+            first_sequence=number,
+        )
+        with cluster[leader].channel() as channel:
+            answers = [*data(channel).PublishBatch(iter([request, request]), timeout=10)]
+        assert [(one.base_offset, one.duplicate) for one in answers] == [
+            (number, False),
+            (number, True),
+        ]
 
 
 def test_all_brokers_stop_and_start_with_everything(cluster: ClusterKit) -> None:
