@@ -259,6 +259,9 @@ class ReplicationRules(Watcher):
         log = partition.log
         start = max(0 if before is None else before.high_watermark, log.log_start_offset)
         known = min(look.high_watermark, true.high_watermark)
+        if (log.epochs.latest or 0) < true.unclean_epoch:
+            # What was committed before an unclean election is held until its leader is followed.
+            known = start
         for offset in range(start, known):
             epoch = log.epochs.epoch_at(Offset(offset))
             if epoch != true.epoch_at(offset):
