@@ -337,6 +337,7 @@ def test_controlled_shutdown_ends_when_others_took_over_and_know_it(world):
 
 
 def test_different_hash_at_an_equal_index_is_told(world):
+    """R18: brokers that came to different states by the same commands are found out."""
     world.beat("b", applied_hash=b"\x01" * 8)
     assert [kind for kind, _ in world.transitions] == ["metadata_diverged"]
 

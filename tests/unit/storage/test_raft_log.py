@@ -228,6 +228,7 @@ def test_a_torn_end_is_cut_and_kept_aside() -> None:
 
 
 def test_a_write_torn_at_every_byte_loses_only_itself() -> None:
+    """R3."""
     files = MemoryFiles()
     log = opened(files)
     append(files, log, 1)
@@ -248,6 +249,7 @@ def test_a_write_torn_at_every_byte_loses_only_itself() -> None:
 
 
 def test_every_flipped_bit_is_refused_or_cuts_only_what_was_not_synced() -> None:
+    """R4."""
     files = MemoryFiles()
     log = opened(files)
     append(files, log, 1)

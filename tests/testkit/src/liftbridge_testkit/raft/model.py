@@ -1,0 +1,112 @@
+"""The state machine of Raft's specification, against which random lives are checked step by step.
+
+The specification (Ongaro's thesis, appendix B; the same actions as in the TLA+ models of etcd and
+KIP-853) allows a change only as one of its actions. Here each step of a core is taken apart into
+those actions, and what they demand is looked up in what all disks together have ever held:
+
+- BecomeLeader: a majority of the voters have a durable vote for it in its term.
+- ClientRequest: an entry comes from the leader of its own term, and from nobody else.
+- AdvanceCommitIndex: a leader commits an entry of its own term that a majority of the voters hold
+  on disk; whoever else commits, commits what a leader has committed by that rule.
+- AppendEntries: nothing that is committed goes from a disk that holds it.
+"""
+
+from collections import defaultdict
+
+from liftbridge_broker.raft.core import RaftCore
+from liftbridge_broker.raft.types import Peer, Ready
+from liftbridge_testkit.raft.cluster import RaftCluster, Watch
+from liftbridge_testkit.raft.storage import MemoryLog
+
+
+class Model(Watch):
+    """Takes the place of the watch of a cluster.
+
+    Attributes:
+        action_counts: How often each action of the specification was taken.
+    """
+
+    def __init__(self, cluster: RaftCluster) -> None:
+        super().__init__()
+        self.action_counts: dict[str, int] = defaultdict(int)
+        self._cluster = cluster
+        self._held: dict[Peer, set[tuple[int, int]]] = defaultdict(set)
+        self._covered: dict[Peer, int] = defaultdict(int)
+        self._created: set[tuple[int, int]] = set()
+        self._allowed = 0
+        self._elected: set[tuple[Peer, int]] = set()
+        cluster.watch = self
+        for host in cluster.hosts.values():
+            host.watch = self
+            self._look_at_disk(host.peer)
+
+    def on_step(self, core: RaftCore, commit_before: int) -> None:
+        """Take a step apart."""
+        self._look_at_disk(core.me)
+        if core.is_leader:
+            self._check_leader(core)
+        if core.commit > commit_before:
+            self._check_commit(core)
+        super().on_step(core, commit_before)
+
+    def on_write(self, core: RaftCore, storage: MemoryLog, ready: Ready) -> None:
+        """Check where entries come from, and what they take the place of."""
+        if core.is_leader:
+            self._note_created(core)
+        for entry in ready.entries:
+            key = (entry.entry_index, entry.term)
+            assert key in self._created, f"{core.me} writes {key}, which no leader made"
+        if ready.entries and ready.snapshot is None:
+            terms = {entry.entry_index: entry.term for entry in ready.entries}
+            for index in range(min(terms), storage.last_index + 1):
+                held = storage.term_at(index)
+                is_cut = held == self.committed.get(index) and terms.get(index) != held
+                assert not is_cut, f"{core.me} cuts {index}/{held}, which is committed"
+            self.action_counts["AppendEntries"] += 1
+        super().on_write(core, storage, ready)
+
+    def _look_at_disk(self, peer: Peer) -> None:
+        """Note what became durable; whoever holds an entry holds all before it."""
+        storage, held = self._cluster.hosts[peer].storage, self._held[peer]
+        self._covered[peer] = max(self._covered[peer], storage.snapshot_meta.last_index)
+        for index in range(storage.last_index, storage.first_index - 1, -1):
+            term = storage.term_at(index)
+            assert term is not None
+            if (index, term) in held:
+                return
+            held.add((index, term))
+
+    def _note_created(self, core: RaftCore) -> None:
+        for index in range(core.last_index, 0, -1):
+            key = (index, core.term)
+            if core.term_at(index) != core.term or key in self._created:
+                return
+            self._created.add(key)
+            self.action_counts["ClientRequest"] += 1
+
+    def _check_leader(self, core: RaftCore) -> None:
+        self._note_created(core)
+        if (core.me, core.term) in self._elected:
+            return
+        self._elected.add((core.me, core.term))
+        voters = core.configuration.voters
+        votes = [self._votes.get((peer, core.term)) == core.me for peer in voters]
+        assert sum(votes) * 2 > len(votes), f"{core.me} leads {core.term} without a majority"
+        self.action_counts["BecomeLeader"] += 1
+
+    def _check_commit(self, core: RaftCore) -> None:
+        index = core.commit
+        # A leader that removed itself leads no longer when that is committed.
+        if not core.is_leader and (core.me, core.term) not in self._elected:
+            assert index <= self._allowed, f"{core.me} commits {index}, which no leader has"
+            return
+        term = core.term_at(index)
+        assert term == core.term, f"{core.me} commits {index}/{term} in term {core.term}"
+        voters = core.configuration.voters
+        count = sum(self._has(peer, index, term) for peer in voters)
+        assert count * 2 > len(voters), f"{index}/{term} is on {count} of {len(voters)} disks"
+        self._allowed = max(self._allowed, index)
+        self.action_counts["AdvanceCommitIndex"] += 1
+
+    def _has(self, peer: Peer, index: int, term: int) -> bool:
+        return (index, term) in self._held[peer] or self._covered[peer] >= index
