@@ -3,7 +3,7 @@
 import pytest
 
 from liftbridge_broker.controller.commands import InitPublisher
-from liftbridge_broker.errors import UnavailableError
+from liftbridge_broker.errors import NotEnoughReplicasError, UnavailableError
 from liftbridge_broker.node.bulk import BulkRange, BulkRead
 from liftbridge_broker.node.runs import (
     POLICY_ALL,
@@ -119,3 +119,17 @@ def test_a_duplicate_is_acked_when_the_original_is_committed_whatever_the_policy
     world.heal()
     world.until(lambda: again.is_answered)
     assert (again.offset, again.stored[0].is_duplicate) == (1, True)
+
+
+def test_a_duplicate_of_what_is_committed_is_acked_though_too_few_are_in_sync(world):
+    world.create(min_isr=3)
+    known = world.propose(InitPublisher(stream="s", publisher="p"))
+    stamp = PublisherStamp(*known, 0)
+    first = world.publish(b"a", publisher=stamp)
+    world.until(lambda: first.is_answered)
+    next(member for member in world.alive if member is not world.leader()).kill()
+    world.until(lambda: len(world.state().isr) == 2 and world.leader() is not None)
+    again = world.publish(b"a", publisher=stamp)
+    assert (again.offset, again.stored[0].is_duplicate) == (0, True)
+    refused = world.publish(b"b", publisher=stamp._replace(first_sequence=1))
+    assert isinstance(refused.error, NotEnoughReplicasError)

@@ -282,13 +282,13 @@ class Partition:
         replication = self.replication
         try:
             self._check_open()
-            if replication is not None:
-                replication.check_append(is_all=_waits_for_all(run), now=now)
             pieces = check_run(run, self.log, self.options, self.publishers, replication)
             rest = without_stored(run, pieces) if pieces else run
             if rest is None:
                 self._acknowledge(run, joined(pieces), wall_ns)
                 return None
+            if replication is not None:
+                replication.check_append(is_all=_waits_for_all(run), now=now)
             timestamp = self._write(rest, now, wall_ns)
         except LiftbridgeError as error:
             self._refuse(run, error)
