@@ -14,6 +14,8 @@ from time import monotonic
 import grpc
 import pytest
 
+from liftbridge_client import connect_admin_sync
+from liftbridge_client.errors import LiftbridgeError
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.certs import Authority
 from liftbridge_testkit.checker import History, check
@@ -224,6 +226,30 @@ def test_reload_puts_disk_limits_and_log_level_into_force(tmp_path: Path, nats: 
         broker.wait_until(lambda: metric(broker, "liftbridge_disk_full") == 0, "usable")
         world.publish()
         assert "disk_space_regained" not in broker.log_text()
+
+
+def test_operators_have_the_configuration_read_and_are_told_what_came_of_it(
+    tmp_path: Path, nats: NatsServer
+) -> None:
+    with (
+        Broker(tmp_path, nats_url=nats.url) as broker,
+        connect_admin_sync(broker.admin_address) as admin,
+    ):
+        path = broker.work_dir / f"{broker.name}.yaml"
+        old = json.loads(path.read_text())
+        changed = {**old, "subscriptions.max": 7, "cursors.stream.partitions": 1}
+        path.write_text(json.dumps(changed))
+        told = admin.reload(broker.name)
+        assert told == (("subscriptions.max",), ("cursors.stream.partitions",))
+        found = {one.key: one for one in admin.settings(broker.name)}
+        limit, waiting = found["subscriptions.max"], found["cursors.stream.partitions"]
+        assert (limit.value, limit.is_dynamic, limit.needs_restart) == ("7", True, False)
+        assert str(path) in limit.source
+        assert (waiting.is_dynamic, waiting.needs_restart) == (False, True)
+        path.write_text(json.dumps({**old, "nonsense": 1}))
+        with pytest.raises(LiftbridgeError, match="nonsense"):
+            admin.reload(broker.name)
+        assert {one.key: one for one in admin.settings(broker.name)} == found
 
 
 def test_wrong_file_changes_nothing(tmp_path: Path, nats: NatsServer) -> None:

@@ -53,7 +53,11 @@ class MemberStatus(NamedTuple):
 
 
 class ClusterStatus(NamedTuple):
-    """The metadata group and the rules in force."""
+    """The metadata group and the rules in force.
+
+    `catch_up_rate` is in bytes a second that each leader spends on replicas that reassignments add;
+    0 is no limit.
+    """
 
     cluster_id: str
     metadata_leader: str
@@ -63,12 +67,43 @@ class ClusterStatus(NamedTuple):
     feature_level: int
     feature_level_available: int
     members: Sequence[MemberStatus]
+    catch_up_rate: int
+
+
+class Restart(NamedTuple):
+    """A start of a broker.
+
+    `is_clean` says whether the process before it had stopped in order, on the same data directory.
+    """
+
+    start_id: str
+    time: datetime
+    is_clean: bool
+    version: str
+
+
+class Setting(NamedTuple):
+    """A setting of a broker; secrets are masked, `source` is empty for the default."""
+
+    key: str
+    value: str
+    source: str
+    is_dynamic: bool
+    needs_restart: bool
+
+
+class Reloaded(NamedTuple):
+    """Settings that changed: those in force now, and those that wait for a restart."""
+
+    applied: Sequence[str]
+    restart_needed: Sequence[str]
 
 
 class BrokerDescription(NamedTuple):
     """A broker: its place in the metadata group, its session, its load.
 
-    `applied_index` is the metadata index it told last, `None` where that is not known.
+    `applied_index` is the metadata index it told last, `None` where that is not known; `restarts`
+    are its last starts, the present one last.
     """
 
     broker: str
@@ -89,6 +124,7 @@ class BrokerDescription(NamedTuple):
     leaders: int
     out_of_sync: int
     applied_index: int | None
+    restarts: Sequence[Restart]
 
 
 class BrokerStatus(NamedTuple):
@@ -242,6 +278,7 @@ def cluster_of(found: admin_pb2.ClusterStatusResponse) -> ClusterStatus:
         found.feature_level,
         found.feature_level_available,
         members,
+        found.catch_up_rate,
     )
 
 
@@ -266,6 +303,18 @@ def broker_of(one: admin_pb2.BrokerDescription) -> BrokerDescription:
         one.leaders,
         one.out_of_sync,
         one.applied_index if one.HasField("applied_index") else None,
+        tuple(
+            Restart(start.start_id, _time(start.time), start.is_clean, start.version)
+            for start in one.restarts
+        ),
+    )
+
+
+def settings_of(found: admin_pb2.ListSettingsResponse) -> Sequence[Setting]:
+    """From the wire."""
+    return tuple(
+        Setting(one.key, one.value, one.source, one.is_dynamic, one.needs_restart)
+        for one in found.settings
     )
 
 

@@ -254,6 +254,7 @@ class StreamDescription(NamedTuple):
     partitions: int
     created: datetime
     settings: StreamSettings
+    owner: str
 
 
 class PartitionBounds(NamedTuple):

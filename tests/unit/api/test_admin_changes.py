@@ -92,6 +92,38 @@ def test_feature_level_never_goes_back_nor_beyond_what_brokers_know(lone):
         assert str(level) in text
 
 
+def test_catch_up_rate_is_told_and_bounded(lone):
+    calls = admin_of(lone, 1)
+    calls.call("SetCatchUpRate", bytes_per_second=1 << 20)
+    assert calls.call("ClusterStatus").catch_up_rate == 1 << 20
+    status, text = calls.refusal("SetCatchUpRate", bytes_per_second=1)
+    assert status is GrpcStatus.INVALID_ARGUMENT
+    assert "catch-up rate of 1 bytes" in text
+
+
+def test_stream_is_owned_by_one(lone):
+    calls = admin_of(lone, 1)
+    stream = lone[1].node.state.stream("s")
+    given = {"stream": "s", "stream_id": stream.stream_id}
+    calls.call("SetStreamOwner", **given, owner="one")
+    assert stream.owner == "one"
+    status, text = calls.refusal("SetStreamOwner", **given, owner="two")
+    assert status is GrpcStatus.FAILED_PRECONDITION
+    assert text == "stream s is managed by one, not by nobody"
+    calls.call("SetStreamOwner", **given, expected="one", owner="two")
+    assert stream.owner == "two"
+
+
+def test_restarts_of_a_broker_are_told(world):
+    world[3].kill()
+    world[3].restart()
+    calls = admin_of(world, leader_of_metadata(world))
+    world.until(lambda: calls.context.state.brokers["b3"].incarnation_id == "run-b3-2")
+    found = {one.broker: one for one in calls.call("ListBrokers").brokers}
+    assert [one.start_id for one in found["b3"].restarts] == ["run-b3-1", "run-b3-2"]
+    assert [one.is_clean for one in found["b3"].restarts] == [False, False]
+
+
 # -- leaderships --------------------------------------------------------------------------------
 
 

@@ -123,6 +123,7 @@ class AdminService:
             applied_hash=state.chain,
             feature_level=state.feature_level,
             feature_level_available=min(known, default=state.feature_level),
+            catch_up_rate=state.catch_up_rate,
         )
         for peer in (*consensus.voters, *consensus.learners):
             response.members.add(
@@ -180,6 +181,24 @@ class AdminService:
         if peer in consensus.learners:
             return admin_pb2.BrokerDescription.ROLE_LEARNER
         return admin_pb2.BrokerDescription.ROLE_UNSPECIFIED
+
+    def settings(self, call: Call, raw: bytes) -> None:
+        """Serve `ListSettings`."""
+        if decode(call, admin_pb2.ListSettingsRequest, raw) is None:
+            return
+        facts = self._context.facts
+        waiting = frozenset(facts.restart_needed())
+        response = admin_pb2.ListSettingsResponse()
+        for setting in facts.settings():
+            if setting.has_effect:
+                response.settings.add(
+                    key=setting.key,
+                    value=setting.text,
+                    source=setting.source,
+                    is_dynamic=setting.is_reloadable,
+                    needs_restart=setting.key in waiting,
+                )
+        call.reply(response.SerializeToString())
 
     def status(self, call: Call, raw: bytes) -> None:
         """Serve `BrokerStatus`."""
@@ -293,6 +312,13 @@ def _describe_broker(broker: BrokerState, target: admin_pb2.BrokerDescription) -
     target.is_cordoned = broker.cordoned
     target.is_draining = broker.draining
     target.is_stopping = broker.in_controlled_shutdown
+    for restart in broker.restarts:
+        target.restarts.add(
+            start_id=restart.incarnation_id,
+            time=restart.started,
+            is_clean=restart.is_clean,
+            version=restart.version,
+        )
 
 
 def _wanted(

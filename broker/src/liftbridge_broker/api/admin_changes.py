@@ -13,9 +13,11 @@ from liftbridge_broker.controller.commands import (
     CordonBroker,
     ElectPreferred,
     Leadership,
+    MarkStream,
     RecoverUnclean,
     RemoveBroker,
     Resign,
+    SetCatchUpRate,
     SetFeatureLevel,
     StartReassignment,
 )
@@ -26,7 +28,7 @@ from liftbridge_broker.errors import (
     InvalidRequestError,
     NotFoundError,
 )
-from liftbridge_broker.model.ids import BrokerId, PartitionId, number_of, stream_of
+from liftbridge_broker.model.ids import BrokerId, PartitionId, StreamName, number_of, stream_of
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.node.restart_check import is_alive
 from liftbridge_broker.raft.types import Peer
@@ -84,6 +86,37 @@ class AdminChanges:
             return
         command = SetFeatureLevel(feature_level=request.feature_level)
         self._context.propose(call, command, lambda _outcome: admin_pb2.SetFeatureLevelResponse())
+
+    def set_catch_up_rate(self, call: Call, raw: bytes) -> None:
+        """Serve `SetCatchUpRate`."""
+        request = decode(call, admin_pb2.SetCatchUpRateRequest, raw)
+        if request is None:
+            return
+        command = SetCatchUpRate(bytes_per_second=request.bytes_per_second)
+        self._context.propose(call, command, lambda _outcome: admin_pb2.SetCatchUpRateResponse())
+
+    def set_stream_owner(self, call: Call, raw: bytes) -> None:
+        """Serve `SetStreamOwner`."""
+        request = decode(call, admin_pb2.SetStreamOwnerRequest, raw)
+        if request is None:
+            return
+        command = MarkStream(
+            name=StreamName(request.stream),
+            stream_id=request.stream_id,
+            expected=request.expected,
+            owner=request.owner,
+        )
+        self._context.propose(call, command, lambda _outcome: admin_pb2.SetStreamOwnerResponse())
+
+    def reload(self, call: Call, raw: bytes) -> None:
+        """Serve `ReloadSettings`."""
+        if decode(call, admin_pb2.ReloadSettingsRequest, raw) is None:
+            return
+        changed = self._context.facts.reload()
+        response = admin_pb2.ReloadSettingsResponse(
+            applied=changed.applied, restart_needed=changed.restart_needed
+        )
+        call.reply(response.SerializeToString())
 
     # -- leaderships ----------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from google.protobuf.message import Message
 
@@ -37,8 +37,48 @@ class Certificate(NamedTuple):
     fingerprint: str
 
 
+class Setting(Protocol):
+    """A setting in force, as the configuration describes it."""
+
+    @property
+    def key(self) -> str:
+        """Dotted name."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """Value; secrets are masked."""
+        ...
+
+    @property
+    def source(self) -> str:
+        """Where it comes from; empty for the default."""
+        ...
+
+    @property
+    def is_reloadable(self) -> bool:
+        """Whether a new value needs no restart."""
+        ...
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether the value does anything at all."""
+        ...
+
+
+class Reloaded(NamedTuple):
+    """Settings that changed: those in force now, and those that wait for a restart."""
+
+    applied: Sequence[str]
+    restart_needed: Sequence[str]
+
+
 def _nothing() -> tuple[()]:
     return ()
+
+
+def _unchanged() -> Reloaded:
+    return Reloaded((), ())
 
 
 def _is_up() -> bool:
@@ -54,6 +94,9 @@ class ProcessFacts:
         start_id: Names this start.
         configuration_hash: Of the configuration it was started with.
         restart_needed: Settings that were changed since and need a restart.
+        settings: All settings in force.
+        reload: Reads the configuration again; raises `LiftbridgeError` when it is wrong, and then
+            nothing changed.
         certificates: Certificates in use.
         are_peers_connected: Whether the links to other brokers are up.
     """
@@ -62,6 +105,8 @@ class ProcessFacts:
     start_id: str
     configuration_hash: str = ""
     restart_needed: Callable[[], Sequence[str]] = _nothing
+    settings: Callable[[], Sequence[Setting]] = _nothing
+    reload: Callable[[], Reloaded] = _unchanged
     certificates: Callable[[], Sequence[Certificate]] = _nothing
     are_peers_connected: Callable[[], bool] = _is_up
 

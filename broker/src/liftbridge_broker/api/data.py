@@ -172,6 +172,7 @@ class DataService:
         target.stream_id = stream.stream_id
         target.creation_timestamp = stream.creation_timestamp
         target.partitions = len(stream.partitions)
+        target.owner = stream.owner
         options = self._context.node.options_of(stream)
         settings = target.settings
         settings.name = stream.name

@@ -58,6 +58,10 @@ def register_admin(server: GrpcServer, context: AdminContext) -> None:
     server.unary(ADMIN + "StartReassignment", changes.start_reassignment)
     server.unary(ADMIN + "CancelReassignment", changes.cancel_reassignment)
     server.unary(ADMIN + "SetFeatureLevel", changes.set_feature_level)
+    server.unary(ADMIN + "SetCatchUpRate", changes.set_catch_up_rate)
+    server.unary(ADMIN + "SetStreamOwner", changes.set_stream_owner)
+    server.unary(ADMIN + "ListSettings", views.settings)
+    server.unary(ADMIN + "ReloadSettings", changes.reload)
 
 
 def check_admin_tls(host: str, context: ssl.SSLContext | None) -> None:

@@ -6,7 +6,13 @@ from importlib import metadata as packages
 from pathlib import Path
 from typing import Final
 
-from liftbridge_broker.api.admin_context import AdminContext, Certificate, ProcessFacts
+from liftbridge_broker.api.admin_context import (
+    AdminContext,
+    Certificate,
+    ProcessFacts,
+    Reloaded,
+    Setting,
+)
 from liftbridge_broker.config.options import BrokerOptions, TlsOptions
 from liftbridge_broker.errors import UnavailableError
 from liftbridge_broker.ports.clock import Clock
@@ -35,6 +41,8 @@ class AdminPort:
         *,
         are_peers_connected: Callable[[], bool],
         restart_needed: Callable[[], Sequence[str]],
+        settings: Callable[[], Sequence[Setting]],
+        reload: Callable[[], Reloaded],
     ) -> None:
         """Listen to nobody yet.
 
@@ -45,6 +53,8 @@ class AdminPort:
             observer: Told of refused connections.
             are_peers_connected: Whether the links to other brokers are up.
             restart_needed: Settings that were changed and need a restart.
+            settings: All settings in force.
+            reload: Reads the configuration again.
 
         Raises:
             ConfigError: A file of its TLS is wrong.
@@ -59,6 +69,8 @@ class AdminPort:
             start_id=core.incarnation_id,
             configuration_hash=options.fingerprint(),
             restart_needed=restart_needed,
+            settings=settings,
+            reload=reload,
             certificates=lambda: certificates(*tls),
             are_peers_connected=are_peers_connected,
         )

@@ -25,6 +25,7 @@ from liftbridge_broker.adapters.observe.http import ObserveServer
 from liftbridge_broker.adapters.observe.logs import set_level
 from liftbridge_broker.adapters.observe.loop import LoopMonitor
 from liftbridge_broker.adapters.observe.observer import StructlogObserver
+from liftbridge_broker.api.admin_context import Reloaded
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.health import Health
 from liftbridge_broker.api.tls import ServerTls
@@ -284,6 +285,8 @@ class Broker:
             self.observer,
             are_peers_connected=lambda: self._transport.is_connected,
             restart_needed=lambda: self._restart_needed,
+            settings=lambda: self.options.effective,
+            reload=self._reload,
         )
         await admin.open()
         self.admin_port = admin.port
@@ -405,17 +408,22 @@ class Broker:
                 reloading.cancel()
                 if reload.is_set():
                     reload.clear()
-                    self._reload()
+                    with contextlib.suppress(LiftbridgeError):  # told to the observer
+                        self._reload()
         finally:
             stopping.cancel()
 
-    def _reload(self) -> None:
-        """Put what is dynamic into force; the rest waits for a restart."""
+    def _reload(self) -> Reloaded:
+        """Put what is dynamic into force; the rest waits for a restart.
+
+        Raises:
+            LiftbridgeError: The configuration is wrong; nothing changed.
+        """
         try:
             fresh = self.reload_options()
         except LiftbridgeError as error:
             self.observer.transition("configuration_reload_refused", {"reason": error.text})
-            return
+            raise
         self._reload_certificate()
         diff = reloadable_diff(self.options, fresh)
         self.options = reloaded(self.options, fresh)
@@ -426,6 +434,7 @@ class Broker:
         self._restart_needed = tuple(waiting)
         if waiting:
             self.observer.transition("configuration_restart_needed", {"settings": waiting})
+        return Reloaded(applied, waiting)
 
     def _reload_certificate(self) -> None:
         """Read the certificate anew; a wrong one leaves the old one in use and the rest alone."""

@@ -142,6 +142,30 @@ class AdminClient:
         )
         return model.status_of(response)
 
+    async def settings(self, broker: str) -> Sequence[model.Setting]:
+        """Settings in force at a broker, secrets masked."""
+        response = await self._call(
+            "ListSettings",
+            admin_pb2.ListSettingsRequest(),
+            admin_pb2.ListSettingsResponse,
+            find=partial(self._address_of, broker),
+        )
+        return model.settings_of(response)
+
+    async def reload(self, broker: str) -> model.Reloaded:
+        """Have a broker read its configuration again, as SIGHUP does.
+
+        Raises:
+            InvalidRequestError: The configuration is wrong; nothing changed.
+        """
+        response = await self._call(
+            "ReloadSettings",
+            admin_pb2.ReloadSettingsRequest(),
+            admin_pb2.ReloadSettingsResponse,
+            find=partial(self._address_of, broker),
+        )
+        return model.Reloaded(tuple(response.applied), tuple(response.restart_needed))
+
     async def partitions(
         self,
         *streams: str,
@@ -245,6 +269,24 @@ class AdminClient:
         """Put newer rules into force; there is no way back."""
         request = admin_pb2.SetFeatureLevelRequest(feature_level=level)
         await self._call("SetFeatureLevel", request, admin_pb2.SetFeatureLevelResponse)
+
+    async def set_catch_up_rate(self, bytes_per_second: int) -> None:
+        """Bound what each leader spends on replicas that reassignments add; 0 is no limit."""
+        request = admin_pb2.SetCatchUpRateRequest(bytes_per_second=bytes_per_second)
+        await self._call("SetCatchUpRate", request, admin_pb2.SetCatchUpRateResponse)
+
+    async def set_stream_owner(
+        self, stream: str, owner: str, *, stream_id: int, expected: str = ""
+    ) -> None:
+        """Say who manages a stream, if it is the one meant and still managed by `expected`.
+
+        Raises:
+            FailedPreconditionError: Somebody else manages it, or it was created anew.
+        """
+        request = admin_pb2.SetStreamOwnerRequest(
+            stream=stream, stream_id=stream_id, expected=expected, owner=owner
+        )
+        await self._call("SetStreamOwner", request, admin_pb2.SetStreamOwnerResponse)
 
     # -- partitions -----------------------------------------------------------------------------
 

@@ -14,11 +14,12 @@ from liftbridge_client.admin_model import (
     Identity,
     PartitionStatus,
     Reassignment,
+    Setting,
 )
 from liftbridge_client.cli import cluster_changes, exits
 from liftbridge_client.cli.command import Run, command
 from liftbridge_client.cli.output import Shape, say
-from liftbridge_client.errors import RetriableError, UsageError
+from liftbridge_client.errors import NotFoundError, RetriableError, UsageError
 
 GROUP = "cluster"
 
@@ -32,6 +33,7 @@ class ClusterRow(NamedTuple):
     applied_index: int
     feature_level: int
     feature_level_available: int
+    catch_up_rate: int
     voters: Sequence[str]
     learners: Sequence[str]
 
@@ -79,6 +81,16 @@ class PartitionRow(NamedTuple):
     min_isr: int
     ends: dict[str, int]
     high_watermark: int | None
+
+
+class RestartRow(NamedTuple):
+    """A start of a broker; `is_clean` is about the stop before it."""
+
+    broker: str
+    time: datetime
+    is_clean: bool
+    version: str
+    start_id: str
 
 
 class CheckRow(NamedTuple):
@@ -129,6 +141,7 @@ async def status(run: Run[ClusterRow]) -> None:
             found.applied_index,
             found.feature_level,
             found.feature_level_available,
+            found.catch_up_rate,
             [one.broker for one in found.members if one.is_voter],
             [one.broker for one in found.members if not one.is_voter],
         )
@@ -172,6 +185,24 @@ async def broker(run: Run[BrokerStatus], name: Broker) -> None:
     """Show what a broker knows of itself: links, disk, configuration."""
     async with run.admin() as admin:
         run.emit(await admin.broker_status(name))
+
+
+async def restarts(run: Run[RestartRow], name: Broker) -> None:
+    """List the last starts of a broker, the present one last."""
+    async with run.admin() as admin:
+        found = {one.broker: one for one in await admin.brokers()}
+    if name not in found:
+        raise NotFoundError(f"no such broker: {name}")
+    for one in found[name].restarts:
+        run.emit(RestartRow(name, one.time, one.is_clean, one.version, one.start_id))
+
+
+async def settings(run: Run[Setting], name: Broker) -> None:
+    """List the settings in force at a broker, secrets masked."""
+    async with run.admin() as admin:
+        found = await admin.settings(name)
+    for one in found:
+        run.emit(one)
 
 
 async def identities(run: Run[Identity]) -> None:
@@ -313,6 +344,8 @@ def register(app: typer.Typer) -> None:
         ("members", Shape(MemberRow, is_many=True), members),
         ("brokers", Shape(BrokerRow, is_many=True), brokers),
         ("broker", Shape(BrokerStatus), broker),
+        ("restarts", Shape(RestartRow, is_many=True), restarts),
+        ("settings", Shape(Setting, is_many=True), settings),
         ("identities", Shape(Identity, is_many=True), identities),
         ("partitions", Shape(PartitionRow, is_many=True), partitions),
         ("reassignments", Shape(Reassignment, is_many=True), reassignments),

@@ -6,7 +6,7 @@ from typing import Annotated, Final, NamedTuple
 import typer
 
 from liftbridge_client.admin_model import Member, PartitionName, PartitionOutcome
-from liftbridge_client.cli import exits
+from liftbridge_client.cli import exits, values
 from liftbridge_client.cli.command import Run
 from liftbridge_client.cli.output import Shape
 from liftbridge_client.cli.streams import Name, Yes
@@ -42,6 +42,27 @@ class LevelRow(NamedTuple):
     """Rules that are in force now."""
 
     feature_level: int
+
+
+class RateRow(NamedTuple):
+    """Bytes a second that leaders spend on what reassignments copy; 0 is no limit."""
+
+    catch_up_rate: int
+
+
+class OwnerRow(NamedTuple):
+    """Who manages a stream now."""
+
+    stream: str
+    owner: str
+
+
+class ReloadRow(NamedTuple):
+    """Settings that changed: those in force now, and those that wait for a restart."""
+
+    broker: str
+    applied: Sequence[str]
+    restart_needed: Sequence[str]
 
 
 Broker = Annotated[str, typer.Argument(metavar="BROKER", help="Id of the broker.")]
@@ -128,6 +149,44 @@ async def feature_level(
     async with run.admin() as admin:
         await admin.set_feature_level(level)
     run.emit(LevelRow(level))
+
+
+async def catch_up_rate(
+    run: Run[RateRow],
+    rate: Annotated[
+        str, typer.Argument(metavar="SIZE", help="Bytes a second, as 20MB; 0 is no limit.")
+    ],
+) -> None:
+    """Bound what each leader spends on replicas that reassignments add."""
+    bytes_per_second = values.size(rate)
+    async with run.admin() as admin:
+        await admin.set_catch_up_rate(bytes_per_second)
+    run.emit(RateRow(bytes_per_second))
+
+
+async def owner(
+    run: Run[OwnerRow],
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="Name of the stream.")],
+    mark: Annotated[str, typer.Argument(metavar="OWNER", help="Its new mark; '' for none.")],
+    *,
+    stream_id: Annotated[
+        int, typer.Option("--id", metavar="ID", min=1, help="Id of the stream that is meant.")
+    ],
+    expected: Annotated[
+        str, typer.Option("--expected", metavar="OWNER", help="The mark it has; none by default.")
+    ] = "",
+) -> None:
+    """Say who manages a stream, if it is still managed by whom you believe."""
+    async with run.admin() as admin:
+        await admin.set_stream_owner(stream, mark, stream_id=stream_id, expected=expected)
+    run.emit(OwnerRow(stream, mark))
+
+
+async def reload(run: Run[ReloadRow], name: Broker) -> None:
+    """Have a broker read its configuration again."""
+    async with run.admin() as admin:
+        changed = await admin.reload(name)
+    run.emit(ReloadRow(name, changed.applied, changed.restart_needed))
 
 
 # -- partitions ---------------------------------------------------------------------------------
@@ -280,6 +339,9 @@ COMMANDS: Final = (
     ("uncordon", Shape(DoneRow), uncordon),
     ("remove-broker", Shape(DoneRow), remove_broker),
     ("feature-level", Shape(LevelRow), feature_level),
+    ("catch-up-rate", Shape(RateRow), catch_up_rate),
+    ("owner", Shape(OwnerRow), owner),
+    ("reload", Shape(ReloadRow), reload),
     ("transfer", Shape(PartitionOutcome, is_many=True), transfer),
     ("elect", Shape(PartitionOutcome, is_many=True), elect),
     ("elect-unclean", Shape(EpochRow), elect_unclean),

@@ -123,6 +123,7 @@ def description_of(stream: data_pb2.StreamDescription) -> StreamDescription:
         stream.partitions,
         from_ns(stream.creation_timestamp),
         settings_of(settings, stream.options),
+        stream.owner,
     )
 
 

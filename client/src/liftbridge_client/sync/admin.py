@@ -128,6 +128,26 @@ class SyncAdminClient:
         """As `AdminClient.set_feature_level`."""
         self._portal.run(self._client.set_feature_level(level))
 
+    def settings(self, broker: str) -> Sequence[model.Setting]:
+        """As `AdminClient.settings`."""
+        return self._portal.run(self._client.settings(broker))
+
+    def reload(self, broker: str) -> model.Reloaded:
+        """As `AdminClient.reload`."""
+        return self._portal.run(self._client.reload(broker))
+
+    def set_catch_up_rate(self, bytes_per_second: int) -> None:
+        """As `AdminClient.set_catch_up_rate`."""
+        self._portal.run(self._client.set_catch_up_rate(bytes_per_second))
+
+    def set_stream_owner(
+        self, stream: str, owner: str, *, stream_id: int, expected: str = ""
+    ) -> None:
+        """As `AdminClient.set_stream_owner`."""
+        self._portal.run(
+            self._client.set_stream_owner(stream, owner, stream_id=stream_id, expected=expected)
+        )
+
     def transfer_leadership(
         self, *partitions: model.PartitionName, from_broker: str = "", to: str = ""
     ) -> Sequence[model.PartitionOutcome]:

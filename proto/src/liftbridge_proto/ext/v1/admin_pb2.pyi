@@ -74,7 +74,7 @@ class ClusterStatusRequest(_message.Message):
     def __init__(self, needs_leader: _Optional[bool] = ...) -> None: ...
 
 class ClusterStatusResponse(_message.Message):
-    __slots__ = ("cluster_id", "metadata_leader", "term", "applied_index", "applied_hash", "feature_level", "feature_level_available", "members")
+    __slots__ = ("cluster_id", "metadata_leader", "term", "applied_index", "applied_hash", "feature_level", "feature_level_available", "members", "catch_up_rate")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     METADATA_LEADER_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +83,7 @@ class ClusterStatusResponse(_message.Message):
     FEATURE_LEVEL_FIELD_NUMBER: _ClassVar[int]
     FEATURE_LEVEL_AVAILABLE_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_RATE_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     metadata_leader: str
     term: int
@@ -91,7 +92,8 @@ class ClusterStatusResponse(_message.Message):
     feature_level: int
     feature_level_available: int
     members: _containers.RepeatedCompositeFieldContainer[MemberStatus]
-    def __init__(self, cluster_id: _Optional[str] = ..., metadata_leader: _Optional[str] = ..., term: _Optional[int] = ..., applied_index: _Optional[int] = ..., applied_hash: _Optional[int] = ..., feature_level: _Optional[int] = ..., feature_level_available: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ...) -> None: ...
+    catch_up_rate: int
+    def __init__(self, cluster_id: _Optional[str] = ..., metadata_leader: _Optional[str] = ..., term: _Optional[int] = ..., applied_index: _Optional[int] = ..., applied_hash: _Optional[int] = ..., feature_level: _Optional[int] = ..., feature_level_available: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ..., catch_up_rate: _Optional[int] = ...) -> None: ...
 
 class MemberStatus(_message.Message):
     __slots__ = ("member", "is_voter", "is_leader", "match_index", "is_alive")
@@ -122,7 +124,7 @@ class ListBrokersResponse(_message.Message):
     def __init__(self, brokers: _Optional[_Iterable[_Union[BrokerDescription, _Mapping]]] = ..., applied_index: _Optional[int] = ...) -> None: ...
 
 class BrokerDescription(_message.Message):
-    __slots__ = ("broker", "host", "port", "zone", "version", "feature_level", "start_id", "data_dir_id", "broker_epoch", "role", "is_fenced", "is_cordoned", "is_draining", "is_stopping", "replicas", "leaders", "out_of_sync", "applied_index")
+    __slots__ = ("broker", "host", "port", "zone", "version", "feature_level", "start_id", "data_dir_id", "broker_epoch", "role", "is_fenced", "is_cordoned", "is_draining", "is_stopping", "replicas", "leaders", "out_of_sync", "applied_index", "restarts")
     class Role(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         ROLE_UNSPECIFIED: _ClassVar[BrokerDescription.Role]
@@ -151,6 +153,7 @@ class BrokerDescription(_message.Message):
     LEADERS_FIELD_NUMBER: _ClassVar[int]
     OUT_OF_SYNC_FIELD_NUMBER: _ClassVar[int]
     APPLIED_INDEX_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_FIELD_NUMBER: _ClassVar[int]
     broker: str
     host: str
     port: int
@@ -169,7 +172,20 @@ class BrokerDescription(_message.Message):
     leaders: int
     out_of_sync: int
     applied_index: int
-    def __init__(self, broker: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., zone: _Optional[str] = ..., version: _Optional[str] = ..., feature_level: _Optional[int] = ..., start_id: _Optional[str] = ..., data_dir_id: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., role: _Optional[_Union[BrokerDescription.Role, str]] = ..., is_fenced: _Optional[bool] = ..., is_cordoned: _Optional[bool] = ..., is_draining: _Optional[bool] = ..., is_stopping: _Optional[bool] = ..., replicas: _Optional[int] = ..., leaders: _Optional[int] = ..., out_of_sync: _Optional[int] = ..., applied_index: _Optional[int] = ...) -> None: ...
+    restarts: _containers.RepeatedCompositeFieldContainer[Restart]
+    def __init__(self, broker: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., zone: _Optional[str] = ..., version: _Optional[str] = ..., feature_level: _Optional[int] = ..., start_id: _Optional[str] = ..., data_dir_id: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., role: _Optional[_Union[BrokerDescription.Role, str]] = ..., is_fenced: _Optional[bool] = ..., is_cordoned: _Optional[bool] = ..., is_draining: _Optional[bool] = ..., is_stopping: _Optional[bool] = ..., replicas: _Optional[int] = ..., leaders: _Optional[int] = ..., out_of_sync: _Optional[int] = ..., applied_index: _Optional[int] = ..., restarts: _Optional[_Iterable[_Union[Restart, _Mapping]]] = ...) -> None: ...
+
+class Restart(_message.Message):
+    __slots__ = ("start_id", "time", "is_clean", "version")
+    START_ID_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    IS_CLEAN_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    start_id: str
+    time: int
+    is_clean: bool
+    version: str
+    def __init__(self, start_id: _Optional[str] = ..., time: _Optional[int] = ..., is_clean: _Optional[bool] = ..., version: _Optional[str] = ...) -> None: ...
 
 class BrokerStatusRequest(_message.Message):
     __slots__ = ()
@@ -587,3 +603,65 @@ class SetFeatureLevelRequest(_message.Message):
 class SetFeatureLevelResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class SetCatchUpRateRequest(_message.Message):
+    __slots__ = ("bytes_per_second",)
+    BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    bytes_per_second: int
+    def __init__(self, bytes_per_second: _Optional[int] = ...) -> None: ...
+
+class SetCatchUpRateResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SetStreamOwnerRequest(_message.Message):
+    __slots__ = ("stream", "stream_id", "expected", "owner")
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    STREAM_ID_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    stream: str
+    stream_id: int
+    expected: str
+    owner: str
+    def __init__(self, stream: _Optional[str] = ..., stream_id: _Optional[int] = ..., expected: _Optional[str] = ..., owner: _Optional[str] = ...) -> None: ...
+
+class SetStreamOwnerResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListSettingsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListSettingsResponse(_message.Message):
+    __slots__ = ("settings",)
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    settings: _containers.RepeatedCompositeFieldContainer[Setting]
+    def __init__(self, settings: _Optional[_Iterable[_Union[Setting, _Mapping]]] = ...) -> None: ...
+
+class Setting(_message.Message):
+    __slots__ = ("key", "value", "source", "is_dynamic", "needs_restart")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    IS_DYNAMIC_FIELD_NUMBER: _ClassVar[int]
+    NEEDS_RESTART_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    value: str
+    source: str
+    is_dynamic: bool
+    needs_restart: bool
+    def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ..., source: _Optional[str] = ..., is_dynamic: _Optional[bool] = ..., needs_restart: _Optional[bool] = ...) -> None: ...
+
+class ReloadSettingsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ReloadSettingsResponse(_message.Message):
+    __slots__ = ("applied", "restart_needed")
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    RESTART_NEEDED_FIELD_NUMBER: _ClassVar[int]
+    applied: _containers.RepeatedScalarFieldContainer[str]
+    restart_needed: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, applied: _Optional[_Iterable[str]] = ..., restart_needed: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -146,6 +146,26 @@ class AdminStub:
                 request_serializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.SetFeatureLevelRequest.SerializeToString,
                 response_deserializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.SetFeatureLevelResponse.FromString,
                 _registered_method=True)
+        self.SetCatchUpRate = channel.unary_unary(
+                '/liftbridge.ext.v1.Admin/SetCatchUpRate',
+                request_serializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.SetCatchUpRateRequest.SerializeToString,
+                response_deserializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.SetCatchUpRateResponse.FromString,
+                _registered_method=True)
+        self.SetStreamOwner = channel.unary_unary(
+                '/liftbridge.ext.v1.Admin/SetStreamOwner',
+                request_serializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.SetStreamOwnerRequest.SerializeToString,
+                response_deserializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.SetStreamOwnerResponse.FromString,
+                _registered_method=True)
+        self.ListSettings = channel.unary_unary(
+                '/liftbridge.ext.v1.Admin/ListSettings',
+                request_serializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.ListSettingsRequest.SerializeToString,
+                response_deserializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.ListSettingsResponse.FromString,
+                _registered_method=True)
+        self.ReloadSettings = channel.unary_unary(
+                '/liftbridge.ext.v1.Admin/ReloadSettings',
+                request_serializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.ReloadSettingsRequest.SerializeToString,
+                response_deserializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.ReloadSettingsResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -306,6 +326,34 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetCatchUpRate(self, request, context):
+        """Bounds what leaders spend on replicas that reassignments add.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetStreamOwner(self, request, context):
+        """Says who manages a stream, if it is still managed by whom the caller believes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSettings(self, request, context):
+        """Settings of this broker, secrets masked.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReloadSettings(self, request, context):
+        """Has this broker read its configuration again, as SIGHUP does.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -418,6 +466,26 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.SetFeatureLevel,
                     request_deserializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.SetFeatureLevelRequest.FromString,
                     response_serializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.SetFeatureLevelResponse.SerializeToString,
+            ),
+            'SetCatchUpRate': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetCatchUpRate,
+                    request_deserializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.SetCatchUpRateRequest.FromString,
+                    response_serializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.SetCatchUpRateResponse.SerializeToString,
+            ),
+            'SetStreamOwner': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetStreamOwner,
+                    request_deserializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.SetStreamOwnerRequest.FromString,
+                    response_serializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.SetStreamOwnerResponse.SerializeToString,
+            ),
+            'ListSettings': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSettings,
+                    request_deserializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.ListSettingsRequest.FromString,
+                    response_serializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.ListSettingsResponse.SerializeToString,
+            ),
+            'ReloadSettings': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReloadSettings,
+                    request_deserializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.ReloadSettingsRequest.FromString,
+                    response_serializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.ReloadSettingsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1015,6 +1083,114 @@ class Admin:
             '/liftbridge.ext.v1.Admin/SetFeatureLevel',
             liftbridge_dot_ext_dot_v1_dot_admin__pb2.SetFeatureLevelRequest.SerializeToString,
             liftbridge_dot_ext_dot_v1_dot_admin__pb2.SetFeatureLevelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetCatchUpRate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/liftbridge.ext.v1.Admin/SetCatchUpRate',
+            liftbridge_dot_ext_dot_v1_dot_admin__pb2.SetCatchUpRateRequest.SerializeToString,
+            liftbridge_dot_ext_dot_v1_dot_admin__pb2.SetCatchUpRateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetStreamOwner(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/liftbridge.ext.v1.Admin/SetStreamOwner',
+            liftbridge_dot_ext_dot_v1_dot_admin__pb2.SetStreamOwnerRequest.SerializeToString,
+            liftbridge_dot_ext_dot_v1_dot_admin__pb2.SetStreamOwnerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSettings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/liftbridge.ext.v1.Admin/ListSettings',
+            liftbridge_dot_ext_dot_v1_dot_admin__pb2.ListSettingsRequest.SerializeToString,
+            liftbridge_dot_ext_dot_v1_dot_admin__pb2.ListSettingsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReloadSettings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/liftbridge.ext.v1.Admin/ReloadSettings',
+            liftbridge_dot_ext_dot_v1_dot_admin__pb2.ReloadSettingsRequest.SerializeToString,
+            liftbridge_dot_ext_dot_v1_dot_admin__pb2.ReloadSettingsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -122,18 +122,20 @@ class ListStreamsResponse(_message.Message):
     def __init__(self, streams: _Optional[_Iterable[_Union[StreamDescription, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class StreamDescription(_message.Message):
-    __slots__ = ("stream_id", "creation_timestamp", "partitions", "settings", "options")
+    __slots__ = ("stream_id", "creation_timestamp", "partitions", "settings", "options", "owner")
     STREAM_ID_FIELD_NUMBER: _ClassVar[int]
     CREATION_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
     stream_id: int
     creation_timestamp: int
     partitions: int
     settings: _api_pb2.CreateStreamRequest
     options: StreamOptions
-    def __init__(self, stream_id: _Optional[int] = ..., creation_timestamp: _Optional[int] = ..., partitions: _Optional[int] = ..., settings: _Optional[_Union[_api_pb2.CreateStreamRequest, _Mapping]] = ..., options: _Optional[_Union[StreamOptions, _Mapping]] = ...) -> None: ...
+    owner: str
+    def __init__(self, stream_id: _Optional[int] = ..., creation_timestamp: _Optional[int] = ..., partitions: _Optional[int] = ..., settings: _Optional[_Union[_api_pb2.CreateStreamRequest, _Mapping]] = ..., options: _Optional[_Union[StreamOptions, _Mapping]] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class PartitionBoundsRequest(_message.Message):
     __slots__ = ("stream", "partitions", "timestamp")
