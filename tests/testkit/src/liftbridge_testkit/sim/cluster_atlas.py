@@ -10,6 +10,7 @@ from typing import cast
 
 from liftbridge_broker.controller.state import ClusterState, effective_min_isr
 from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.node.roles import Role
 from liftbridge_testkit.sim.broker import ClusterBroker
 from liftbridge_testkit.sim.machine import Machine
@@ -29,6 +30,12 @@ def state_on(machine: Machine) -> ClusterState | None:
     """Its metadata."""
     broker = broker_on(machine)
     return None if broker is None else broker.node.state
+
+
+def consensus_on(machine: Machine) -> RaftConsensus | None:
+    """Its member of the metadata group."""
+    broker = broker_on(machine)
+    return None if broker is None else broker.consensus
 
 
 @dataclass(slots=True)

@@ -25,14 +25,19 @@ from liftbridge_testkit.sim.clients.rearranger import (
     Rearranger,
     RearrangerPlan,
 )
-from liftbridge_testkit.sim.cluster_atlas import ClusterAtlas, broker_on, state_on
+from liftbridge_testkit.sim.cluster_atlas import (
+    ClusterAtlas,
+    broker_on,
+    consensus_on,
+    state_on,
+)
 from liftbridge_testkit.sim.faults import Faults
 from liftbridge_testkit.sim.invariants.controller import ControllerRules
 from liftbridge_testkit.sim.invariants.copies import CopyRules
 from liftbridge_testkit.sim.invariants.replication import ReplicationRules
 from liftbridge_testkit.sim.life import Life
 from liftbridge_testkit.sim.lone import BrokerSettings
-from liftbridge_testkit.sim.rare import RarePoints
+from liftbridge_testkit.sim.rare import GroupPoints, RarePoints
 from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
 from liftbridge_testkit.sim.trace import Trace
 from liftbridge_testkit.sim.voter_life import FAULTS as GROUP_FAULTS
@@ -62,7 +67,7 @@ def _settings(random: Random, peers: tuple[str, ...]) -> ClusterSettings:
             background_ns=random.choice((500, 60_000)) * MILLISECOND_NS,
             background_bytes_max=random.choice((2_000, 1 << 20)),
         ),
-        snapshot_entries=random.choice((20, 200)),
+        snapshot_entries=random.choice((4, 20, 200)),
     )
     return ClusterSettings(peers=tuple(BrokerId(peer) for peer in peers), broker=broker)
 
@@ -79,7 +84,7 @@ def make_cluster_life(seed: int, trace: Trace) -> Life:
         machine.files.cold_ppm = random.choice((0, 0, 10_000))
         machine.files.lost_sector_chance = 0.0
     draw_conditions(world, random)
-    life = Life(world, events_max=random.choice((4_000, 8_000)), time_max_ns=120 * SECOND_NS)
+    life = Life(world, events_max=random.choice((3_000, 6_000)), time_max_ns=120 * SECOND_NS)
     plan = FaultPlan(
         kinds=tuple(kind for kind in FAULTS if random.random() < 0.4),
         pace_ns=random.choice((500, 2_000, 5_000)) * MILLISECOND_NS,
@@ -95,6 +100,7 @@ def make_cluster_life(seed: int, trace: Trace) -> Life:
         rules,
         CopyRules(world, rules),
         RarePoints(world, rules),
+        GroupPoints(world, consensus_on),
         life.faults,
     ]
     operations = tuple(name for name in OPERATIONS if random.random() < 0.4)

@@ -6,8 +6,11 @@ seeds nothing is asked.
 
 from collections.abc import Mapping
 
+from liftbridge_testkit.sim import rare
+from liftbridge_testkit.sim.clients.rearranger import REARRANGING
 from liftbridge_testkit.sim.cluster_life import FAULTS as CLUSTER_FAULTS
 from liftbridge_testkit.sim.lone_life import FAULTS as LONE_FAULTS
+from liftbridge_testkit.sim.network import MESSAGE_FAULTS
 from liftbridge_testkit.sim.voter_life import FAULTS as GROUP_FAULTS
 
 SEEDS_MIN = 100
@@ -28,39 +31,40 @@ _LONE = {
     ("rare", "duplicate answered with its first offset"): 20,
 }
 
-_MESSAGES = ("message lost", "message doubled", "message overtaken")
-_RARE_STATES = (
-    "eligible leaders appear",
-    "eligible replica elected",
-    "last known eligible leaders appear",
-    "partition without a leader",
-    "power cut within a turn",
-)
+_DAMAGE = ("bit rot", "metadata rot", "misdirected read", "misdirected write", "wiped disk")
+"""Faults that are only within the promise while everyone else is well."""
 
 _GROUP = {
-    **{("fault", kind): 100 for kind in (*GROUP_FAULTS, *_MESSAGES)},
-    **{("rare", name): 100 for name in (*_RARE_STATES, "damaged disk replaced")},
+    **{("fault", kind): 50 for kind in (*GROUP_FAULTS, *MESSAGE_FAULTS)},
+    **{("fault", kind): 10 for kind in _DAMAGE if kind in GROUP_FAULTS},
+    **{("rare", name): 10 for name in (*rare.GROUP, "damaged disk replaced")},
+    ("rare", "power cut within a turn"): 50,
     ("client", "proposal applied"): 20_000,
     ("client", "read"): 5_000,
     ("node", "metadata_leader_changed"): 5_000,
-    ("node", "metadata_snapshot_installed"): 100,
+    ("node", "metadata_snapshot_installed"): 50,
     ("admin", "learner promoted"): 500,
     ("admin", "voter removed"): 100,
-    ("world", "crash with loss"): 1_000,
+    ("world", "crash with loss"): 500,
 }
 
 _CLUSTER = {
-    **{("fault", kind): 50 for kind in (*CLUSTER_FAULTS, *_MESSAGES)},
-    **{("rare", name): 50 for name in _RARE_STATES},
-    ("client", "acked record"): 500_000,
-    ("client", "delivered record"): 500_000,
+    **{("fault", kind): 50 for kind in (*CLUSTER_FAULTS, *MESSAGE_FAULTS)},
+    **{("fault", kind): 8 for kind in _DAMAGE},
+    **{("rare", name): 3 for name in rare.CLUSTER},
+    **{("admin", name): 5 for name in REARRANGING},
+    ("client", "acked record"): 300_000,
+    ("client", "delivered record"): 300_000,
     ("client", "unknown outcome"): 1_000,
     ("node", "self_fenced"): 200,
-    ("world", "election"): 1_000,
-    ("world", "in-sync set changed"): 5_000,
-    ("world", "truncation"): 500,
-    ("world", "crash with loss"): 300,
-    ("world", "process stopped"): 100,
+    ("rare", "eligible leaders appear"): 300,
+    ("rare", "eligible replica elected"): 100,
+    ("rare", "partition without a leader"): 200,
+    ("world", "election"): 4_000,
+    ("world", "in-sync set changed"): 10_000,
+    ("world", "truncation"): 1_000,
+    ("world", "crash with loss"): 150,
+    ("world", "process stopped"): 300,
 }
 
 PER_THOUSAND: Mapping[str, Mapping[tuple[str, str], int]] = {

@@ -21,6 +21,14 @@ from liftbridge_testkit.sim.scheduler import MICROSECOND_NS, MILLISECOND_NS, Sch
 from liftbridge_testkit.sim.trace import Trace
 
 PPM = 1_000_000
+MESSAGE_FAULTS = (
+    "message lost",
+    "message doubled",
+    "message overtaken",
+    "message delayed",
+    "message corrupted",
+)
+"""What becomes of single messages between brokers, by the options of a life."""
 
 
 class Receiver(Protocol):

@@ -4,11 +4,12 @@ They are seen from outside - in the state, in what brokers tell, in what the sim
 that shipped code knows nothing of them. A range of seeds must meet each of them (`sim/floors.py`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from liftbridge_broker.controller.state import BrokerState, ClusterState
 from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.roles import Role
 from liftbridge_testkit.sim.broker import ClusterBroker
@@ -19,16 +20,13 @@ from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.world import Watcher, World
 
 TOLD: Final[Mapping[str, str]] = {
-    "committed_records_removed": "replica cut below what it took for committed",
     "corruption_found": "damage found by a reader",
     "data_directory_offline": "disk given up",
     "disk_full": "disk full noticed",
-    "fetched_records_rejected": "fetched records rejected",
     "index_rebuilt": "index rebuilt",
     "log_recovered": "end of a log cut at a start",
     "metadata_snapshot_installed": "metadata snapshot installed",
     "partition_offline": "replica offline",
-    "replica_damaged": "replica declared damaged",
     "self_fenced": "broker fenced itself",
     "unknown_directory_kept": "log of nobody kept at a start",
 }
@@ -145,9 +143,6 @@ class RarePoints(Watcher):
         self._seen: ClusterState | None = None
         self._brokers: dict[str, BrokerState] = {}
         self._cuts: dict[tuple[str, int, int, int], int] = {}
-        self._leads: dict[str, int] = {}
-        self._members: tuple[object, ...] = ()
-        self._last_index: dict[tuple[str, int], int] = {}
         rules.listeners.append(self._on_changed)
 
     def on_transition(self, machine: Machine, kind: str, fields: Mapping[str, object]) -> None:
@@ -158,10 +153,8 @@ class RarePoints(Watcher):
             self._coverage.rare(name)
 
     def on_turn(self, machine: Machine) -> None:
-        """Look at the group, and at brokers whose metadata changed."""
-        broker = broker_on(machine)
-        if broker is not None:
-            self._look_at_group(machine, broker)
+        """Look at brokers whose metadata changed."""
+        del machine
         newest = self._rules.newest
         if newest is not None and newest is not self._seen:
             self._seen = newest
@@ -181,41 +174,6 @@ class RarePoints(Watcher):
             after.in_controlled_shutdown and not before.in_controlled_shutdown,
         )
         _count(self._coverage, BROKER, met)
-
-    # -- the metadata group -------------------------------------------------------------------
-
-    def _look_at_group(self, machine: Machine, broker: ClusterBroker) -> None:
-        core, name, rare = broker.consensus.core, machine.name, self._coverage.rare
-        key = (name, machine.incarnation)
-        last = core.last_index
-        if last < self._last_index.get(key, 0):
-            rare("metadata log cut")
-        self._last_index[key] = last
-        if not core.is_leader:
-            if self._leads.pop(name, None) is not None:
-                rare("metadata leader steps down")
-            return
-        if self._leads.get(name) != core.term:
-            self._leads[name] = core.term
-            if len(self._leads) > 1 and self._count_leading() > 1:
-                rare("two leaders of the metadata")
-        if core.is_configuration_committed:
-            self._look_at_members((*broker.consensus.voters, *broker.consensus.learners))
-
-    def _count_leading(self) -> int:
-        brokers = (broker_on(machine) for machine in self._world.machines.values())
-        return sum(one is not None and one.consensus.is_leader for one in brokers)
-
-    def _look_at_members(self, members: tuple[object, ...]) -> None:
-        if members == self._members:
-            return
-        before, self._members = self._members, members
-        met = (
-            bool(set(members) - set(before)),
-            bool(set(before) - set(members)),
-            not self._world.network.is_whole,
-        )
-        _count(self._coverage, GROUP[3:], met)
 
     # -- replicas -----------------------------------------------------------------------------
 
@@ -256,3 +214,55 @@ class RarePoints(Watcher):
             if copy is not None and copy.role is Role.LEADER:
                 return True
         return False
+
+
+class GroupPoints(Watcher):
+    """Counts those of the metadata group, in any world that has one."""
+
+    def __init__(
+        self, world: World, consensus_of: Callable[[Machine], RaftConsensus | None]
+    ) -> None:
+        """Look at the members that `consensus_of` finds."""
+        self._world = world
+        self._coverage = world.coverage
+        self._consensus_of = consensus_of
+        self._leads: dict[str, int] = {}
+        self._members: tuple[object, ...] = ()
+        self._last_index: dict[tuple[str, int], int] = {}
+
+    def on_turn(self, machine: Machine) -> None:
+        """Look at the member that had a turn."""
+        consensus = self._consensus_of(machine)
+        if consensus is None:
+            return
+        core, name, rare = consensus.core, machine.name, self._coverage.rare
+        key = (name, machine.incarnation)
+        last = core.last_index
+        if last < self._last_index.get(key, 0):
+            rare("metadata log cut")
+        self._last_index[key] = last
+        if not core.is_leader:
+            if self._leads.pop(name, None) is not None:
+                rare("metadata leader steps down")
+            return
+        if self._leads.get(name) != core.term:
+            self._leads[name] = core.term
+            if len(self._leads) > 1 and self._count_leading() > 1:
+                rare("two leaders of the metadata")
+        if core.is_configuration_committed:
+            self._look_at_members((*consensus.voters, *consensus.learners))
+
+    def _count_leading(self) -> int:
+        members = (self._consensus_of(machine) for machine in self._world.machines.values())
+        return sum(one is not None and one.is_leader for one in members)
+
+    def _look_at_members(self, members: tuple[object, ...]) -> None:
+        if members == self._members:
+            return
+        before, self._members = self._members, members
+        met = (
+            bool(set(members) - set(before)),
+            bool(set(before) - set(members)),
+            not self._world.network.is_whole,
+        )
+        _count(self._coverage, GROUP[3:], met)

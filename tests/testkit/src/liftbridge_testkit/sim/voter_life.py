@@ -12,6 +12,7 @@ from random import Random
 from typing import cast
 
 from liftbridge_broker.controller.state import ClusterState
+from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.raft.types import Configuration
 from liftbridge_testkit.sim.breaking.parts import FaultPlan
 from liftbridge_testkit.sim.clients.calls import Calls
@@ -22,6 +23,7 @@ from liftbridge_testkit.sim.invariants.controller import ControllerRules
 from liftbridge_testkit.sim.invariants.raft import RaftRules
 from liftbridge_testkit.sim.life import Turns, wait_for
 from liftbridge_testkit.sim.machine import Machine
+from liftbridge_testkit.sim.rare import GroupPoints
 from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
 from liftbridge_testkit.sim.trace import Trace
 from liftbridge_testkit.sim.voter import Voter, VoterSettings, peer_of
@@ -73,6 +75,12 @@ def state_on(machine: Machine) -> ClusterState | None:
     """Its state."""
     voter = voter_on(machine)
     return None if voter is None else voter.driver.state
+
+
+def consensus_on(machine: Machine) -> RaftConsensus | None:
+    """The member itself."""
+    voter = voter_on(machine)
+    return None if voter is None else voter.consensus
 
 
 @dataclass(slots=True)
@@ -219,7 +227,13 @@ def make_group_life(seed: int, trace: Trace) -> GroupLife:
         proposers=[Proposer(world, calls, proposals, think_ns) for _ in range(2)],
         operator=Operator(world, calls, size_min=len(first)),
     )
-    world.watchers += [life.turns, rules, ControllerRules(state_on, world.coverage), faults]
+    world.watchers += [
+        life.turns,
+        rules,
+        ControllerRules(state_on, world.coverage),
+        GroupPoints(world, consensus_on),
+        faults,
+    ]
     return life
 
 

@@ -259,6 +259,10 @@ class Publisher:
             is_definite = attempt == 1 and is_refused(outcome)
             self._note("refused" if is_definite else "unknown", writes, _text(outcome))
             self._give_up(writes, is_definite=is_definite)
+            if outcome is not None and not self._world.is_stormy:
+                self.in_flight -= 1
+                self._later(RETRY_NS)
+                return
         self.in_flight -= 1
         self._later()
 

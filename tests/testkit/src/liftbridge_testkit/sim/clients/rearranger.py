@@ -151,7 +151,9 @@ class Rearranger:
         return self._random.choice(list(self.world.machines))
 
     def reassign(self, state: ClusterState) -> Wish | None:
-        """Move replicas of a partition to any brokers, at times more or fewer of them."""
+        """Move replicas of a partition to any brokers, or take a move back that is under way."""
+        if self._random.random() < 0.5 and (canceling := self.cancel(state)) is not None:
+            return canceling
         partition = self._any_partition(state)
         if partition is None:
             return None
