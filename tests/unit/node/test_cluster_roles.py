@@ -259,6 +259,16 @@ def test_only_leaders_listen_to_the_subject(world):
     assert former.node.partitions[partition].role is Role.FOLLOWER
 
 
+def test_a_leader_that_fenced_itself_listens_no_longer(world):
+    partition = world.create()
+    former = world.leader()
+    world.cut(former)
+    world.until(lambda: former.node.cluster.is_self_fenced(world.now))
+    world.run(100)
+    assert former.node.partitions[partition].role is Role.LEADER
+    assert partition not in former.messaging.subscriptions
+
+
 def test_a_retry_after_a_change_of_leaders_is_stored_once(world):
     world.create()
     publisher = world.propose(InitPublisher(stream="s", publisher="p"))

@@ -11,6 +11,7 @@ from liftbridge_broker.errors import (
     LiftbridgeError,
     NotAppendedError,
     NotFoundError,
+    NotLeaderError,
     OutcomeUnknownError,
     PartitionOfflineError,
     ReadonlyError,
@@ -162,6 +163,13 @@ def test_readonly_refuses_and_writable_again_takes(world: NodeWorld) -> None:
     assert refused.error.text == "readonly partition: 0"
     world.propose(SetReadonly(name=S, partitions=(), readonly=False))
     assert world.publish(partition, b"a").offset == 0
+
+
+def test_partition_that_nobody_leads_takes_nothing(world: NodeWorld) -> None:
+    partition = world.create()
+    partition.follow(None)
+    assert isinstance(world.publish(partition, b"a").error, NotLeaderError)
+    assert partition.log.log_end_offset == 0
 
 
 def test_readonly_survives_a_restart(world: NodeWorld) -> None:

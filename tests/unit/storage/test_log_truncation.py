@@ -191,3 +191,9 @@ def test_a_cut_takes_back_how_far_the_log_was_compacted() -> None:
     assert bench.log.compacted_offset == end - 1
     bench.log.restart_at(end)
     assert bench.log.compacted_offset == end - 1
+
+
+def test_a_higher_log_start_forgets_the_epochs_below_it() -> None:
+    bench = filled()
+    bench.log.set_log_start(Offset(6))
+    assert bench.log.epochs.entries == ((3, 6), (4, 8), (5, 9))

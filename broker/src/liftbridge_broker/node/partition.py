@@ -355,11 +355,11 @@ class Partition:
             raise NotAppendedError(f"not appended: {self.closed_error.text}")
         if self.role is not Role.LEADER:  # guard L2.role
             raise NotLeaderError(NOT_LEADER_TEXT)
-        if self.offline_reason:
+        if self.offline_reason:  # guard L2.offline
             raise PartitionOfflineError(f"not appended: partition offline: {self.offline_reason}")
         if self.is_readonly:  # guard C18.readonly
             raise ReadonlyError(f"readonly partition: {self.number}")
-        if self.host.is_full():  # guard L2.full
+        if self.host.is_full():
             raise StorageFullError("not appended: storage full")
 
     def _write(self, run: PublishRun, now: Instant, wall_ns: int) -> int:

@@ -18,6 +18,7 @@ from liftbridge_broker.errors import LiftbridgeError, WireError
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, Offset, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy
+from liftbridge_broker.node.catch_up import CatchUp
 from liftbridge_broker.node.following import Following
 from liftbridge_broker.node.leading import Leading
 from liftbridge_broker.node.partition import LEADER_CHANGED, Partition
@@ -55,6 +56,7 @@ class Replicas:
         broker_epoch: Registration of this broker.
         eligible: Brokers that may come into sync.
         is_self_fenced: Tells whether this broker was not heard for a session.
+        catch_up: What may be spent on replicas that reassignments add.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Replicas:
         self._is_due = False
         self._look_at: Instant | None = None
         self._resign_at = Instant(0)
+        self.catch_up: CatchUp[Leading] = CatchUp(lambda: host.state.catch_up_rate)
 
     # -- what the parts ask -------------------------------------------------------------------
 
@@ -329,7 +332,7 @@ class Replicas:
         if leading.core.is_serving and partition.role is not Role.LEADER:
             partition.lead(leading, leading.core.leader_epoch, now, self.wall_ns)
             self._tell_leadership(leading.partition_id, now)
-        if partition.role is Role.LEADER and not self.is_self_fenced(now):  # guard Self.intake
+        if partition.role is Role.LEADER and not self.is_self_fenced(now):
             self.host.start_intake(partition)
 
     def _follow(
@@ -442,7 +445,7 @@ class Replicas:
         if session.on_reply(header.correlation_id, body, now):
             for head, data in zip(body.partitions, pieces, strict=True):
                 following = self.following.get(head.partition)
-                if following is not None and following.leader == header.sender:  # guard F3.leader
+                if following is not None and following.leader == header.sender:
                     following.on_reply(head, data, now)
                     if not following.is_refused:
                         self._refused.pop(head.partition, None)
@@ -478,6 +481,8 @@ class Replicas:
         if self._look_at is not None and now >= self._look_at:
             self._look_at = None
             self._propose(now)
+        for leading in self.catch_up.take_released(now):
+            self.notify(leading)
         for leader, session in self._fetching.items():
             silences += self._silences(leader, session, now)
         self.flush(now)
@@ -555,14 +560,14 @@ class Replicas:
         """This broker fenced itself, or was heard again: messages of NATS are for others."""
         for leading in self.leading.values():
             if is_fenced:
-                self.host.stop_intake(leading.partition)
+                self.host.stop_intake(leading.partition)  # guard Self.intake
                 leading.partition.end_subscriptions(LEADER_CHANGED, stays=True)
             else:
                 self._serve(leading, now)
 
     def next_deadline(self) -> Instant | None:
         """When `on_timer` wants to be called, `None` for never."""
-        due: list[Instant | None] = [self._look_at]
+        due: list[Instant | None] = [self._look_at, self.catch_up.next_deadline()]
         if self._is_due:
             due.append(self.now)
         for fetching in self._fetching.values():

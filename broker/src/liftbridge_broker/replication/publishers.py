@@ -215,9 +215,9 @@ class PublisherTable:
         known = self._publishers.get(publisher_id)
         self._check_epoch(publisher_id, publisher_epoch, known)
         expected = 0 if known is None else known.next_sequence
-        if first_sequence == expected:
+        if first_sequence == expected:  # guard L2.sequence
             return ()
-        if known is None or first_sequence > expected:  # guard L2.sequence
+        if known is None or first_sequence > expected:
             raise OutOfOrderError(
                 f"sequence {first_sequence} of publisher {publisher_id} is out of order, "
                 f"expected {expected}"

@@ -1,0 +1,143 @@
+"""Guards of followed partitions and of metadata that come whole, each with what it holds off."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from liftbridge_broker.errors import InternalError, OutcomeUnknownError, UnavailableError
+from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, Offset
+from liftbridge_broker.node.applied import take_state
+from liftbridge_broker.node.following import Following
+from liftbridge_broker.node.leading import _result
+from liftbridge_broker.replication.follower import Append, Damaged
+from liftbridge_broker.replication.isr import ProposalOutcome
+
+NOW = Instant(1)
+
+
+class Log:
+    """As much of a log as a follower touches: offset 5, in leader epoch 1."""
+
+    def __init__(self):
+        self.epochs = SimpleNamespace(latest=1)
+        self.segment_count = 1
+        self.high_watermark = self.log_end_offset = Offset(5)
+        self.log_start_offset = Offset(0)
+
+    def append_batches(self, _data, headers, _wall_ns):
+        self.epochs.latest = headers[-1]
+        self.log_end_offset = Offset(self.log_end_offset + len(headers))
+
+
+class Host:
+    """Notes what a followed partition asks for; the disk syncs when the test says so."""
+
+    broker, broker_epoch, now, wall_ns = BrokerId("b"), MetadataIndex(1), NOW, 0
+
+    def __init__(self):
+        self.positions = 0
+        self.asked = []
+        self.retried = 0
+        self.restarted = []
+        self.synced = []
+        self.store = SimpleNamespace(
+            journal_state=lambda _, done, __: self.synced.append(done),
+            restart=lambda *what: self.restarted.append(what),
+        )
+
+    def tell_position(self, _):
+        self.positions += 1
+
+    def retry_position(self, _):
+        self.retried += 1
+
+    def propose(self, command, _now, reply):
+        self.asked.append((command, reply))
+
+    def note_append(self, *_):
+        pass
+
+    def note_cut(self, _):
+        pass
+
+    def transition(self, *_):
+        pass
+
+
+@pytest.fixture
+def host():
+    return Host()
+
+
+@pytest.fixture
+def following(host):
+    """A followed partition whose core says what the test gives as the answer."""
+    partition = SimpleNamespace(
+        partition_id=1,
+        log=Log(),
+        offline_reason="",
+        stream="s",
+        number=0,
+        note_replicated=lambda *_: None,
+        wake_readers=lambda: None,
+    )
+    state = SimpleNamespace(partition_id=1, replica_epoch=lambda _: MetadataIndex(1))
+    core = SimpleNamespace(state=state, on_reply=lambda head, *_: head)
+    return Following(host, partition, core, BrokerId("a"))
+
+
+def records(*epochs):
+    return Append(b"", epochs, Offset(5), Offset(0))
+
+
+def test_no_position_is_told_before_a_new_leader_epoch_is_durable(host, following):
+    following.on_reply(records(1), b"", NOW)
+    assert host.positions == 1
+    following.on_reply(records(2), b"", NOW)
+    assert (host.positions, following.is_held) == (1, True)
+    host.synced[0]()
+    assert (host.positions, following.is_held) == (2, False)
+
+
+def test_damaged_replica_takes_nothing_before_it_is_declared_unclean(host, following):
+    following.on_reply(Damaged("parts below the high watermark"), b"", NOW)
+    following.on_reply(records(1), b"", NOW)
+    assert (following.partition.log.log_end_offset, host.positions) == (5, 0)
+    assert len(host.asked) == 1
+
+
+def test_damaged_replica_removes_nothing_when_it_could_not_be_declared_unclean(host, following):
+    following.on_reply(Damaged("parts below the high watermark"), b"", NOW)
+    host.asked[0][1](UnavailableError("no metadata leader"))
+    assert (host.restarted, host.retried) == ([], 1)
+    following.on_reply(Damaged("parts below the high watermark"), b"", NOW)
+    host.asked[1][1](None)
+    assert host.restarted == [(1, 0, NOW)]
+
+
+def test_log_of_a_stream_that_a_whole_state_does_not_know_is_kept():
+    unknown, deleted = 3 << 24, 4 << 24
+    closed, removed = [], []
+    owner = SimpleNamespace(
+        broker=BrokerId("a"),
+        partitions={unknown: None, deleted: None},
+        state=SimpleNamespace(partition=lambda _: None, partitions=list, streams={}, deleted={4}),
+        store=SimpleNamespace(delete=lambda number, *_: removed.append(number)),
+        close_partition=lambda number, _: closed.append(number),
+    )
+    take_state(owner, NOW, 0)
+    assert (closed, removed) == ([unknown, deleted], [deleted])
+
+
+@pytest.mark.parametrize(
+    ("cause", "outcome"),
+    [
+        (OutcomeUnknownError("lost"), ProposalOutcome.UNKNOWN),
+        (None, ProposalOutcome.UNKNOWN),
+        (UnavailableError("no leader"), ProposalOutcome.NOT_ATTEMPTED),
+    ],
+)
+def test_proposal_that_the_log_failed_may_be_applied_unless_it_says_otherwise(cause, outcome):
+    error = InternalError("failed")
+    error.__cause__ = cause
+    assert _result(error) is outcome
