@@ -38,6 +38,7 @@ REGRESSION_SEEDS = {
         30267,
         30270,
         30394,
+        31080,
     ),
 }
 """Seeds that found a fault when they were first run, in the product or in the simulator."""

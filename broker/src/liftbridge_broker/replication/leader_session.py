@@ -134,8 +134,6 @@ class _Member:
         compacted: The same of the least compacted offset.
         sent_offset: Offset of the records sent last; `_UNTOLD` for none.
         resend_at: They are not sent again before.
-        is_doubtful: Whether records were on their way when the last answer left: the follower drops
-            one of the two, or takes the high watermark for no more than it had.
     """
 
     position: FetchPosition
@@ -147,13 +145,15 @@ class _Member:
     compacted: int = 0
     sent_offset: int = _UNTOLD
     resend_at: Instant = NEVER
-    is_doubtful: bool = False
 
     def has_taken(self, fetch_offset: Offset) -> bool:
-        """Whether a position agrees with the last answer; else the follower dropped that."""
-        if self.sent_offset == self.told_offset and not self.is_doubtful:
-            return fetch_offset > self.told_offset
-        return fetch_offset == self.told_offset
+        """Whether a position shows that the follower took the last answer.
+
+        Beside records another answer may have been on its way, or the same records twice: of these
+        the follower takes the first and drops what else was told for the position before them.
+        """
+        is_beside_records = self.sent_offset == self.told_offset
+        return fetch_offset == self.told_offset and not is_beside_records
 
 
 class _Parked(NamedTuple):
@@ -440,7 +440,6 @@ class LeaderSession:
                 gathered.pieces.extend(pieces)
                 gathered.heads.append(_head(member, led, size))
                 self._quiet.pop(partition, None)
-                member.is_doubtful = member.sent_offset == offset
                 member.sent_offset = offset
                 member.resend_at = self._later[partition] = Instant(now + self._limits.resend_ns)
                 led.on_answered(self.follower, self._clock.last_fetch)
@@ -481,7 +480,6 @@ class LeaderSession:
             led = self._resolve(partition)
             member = self._members[partition]
             if led is not None and isinstance(member.outcome, Accepted):
-                member.is_doubtful = member.sent_offset == member.position.fetch_offset
                 gathered.heads.append(_head(member, led, 0))
         self._clear_quiet()
 
