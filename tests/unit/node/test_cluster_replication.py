@@ -6,6 +6,7 @@ from liftbridge_broker.controller.commands import (
     DeleteStream,
     PauseStream,
     ResumeStream,
+    SetCatchUpRate,
     StartReassignment,
 )
 from liftbridge_broker.errors import (
@@ -305,6 +306,27 @@ def test_replicas_move_to_another_broker_while_in_use():
     removed = world.members[state.replicas[0]]
     assert partition not in removed.node.partitions
     assert removed.store.log(partition) is None
+    assert logs_agree(world, partition)()
+
+
+def test_a_bounded_move_takes_its_time_and_slows_nobody_else():
+    world = ClusterWorld(size=4)
+    partition = world.create(factor=3)
+    for number in range(20):
+        world.commit(bytes([number]) * 50_000)  # 1 MB
+    world.propose(SetCatchUpRate(bytes_per_second=200_000))
+    state = world.state()
+    spare = next(broker for broker in world.members if broker not in state.replicas)
+    target = (spare, *state.replicas[1:])
+    world.propose(StartReassignment(partition_id=partition, target=target))
+    world.run(2_500)
+    copied = world.members[spare].store.log(partition).log_end_offset
+    assert 0 < copied < 18
+    world.commit(b"meanwhile")
+    # The limit is taken back, and what waited goes on at once.
+    world.propose(SetCatchUpRate(bytes_per_second=0))
+    world.until(lambda: not world.state().is_reassigning, milliseconds=2_000)
+    world.run(100)
     assert logs_agree(world, partition)()
 
 

@@ -6,7 +6,7 @@ get stored batches, and changes of the in-sync set are proposed.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from liftbridge_broker.controller.commands import (
     AlterPartition,
@@ -45,6 +45,9 @@ from liftbridge_broker.replication.leader import LeaderCore
 from liftbridge_broker.storage.batch_reader import BatchReader
 from liftbridge_broker.storage.types import ReadNeed
 
+if TYPE_CHECKING:
+    from liftbridge_broker.node.catch_up import CatchUp
+
 ANSWER_NS: Final = 1_000 * MILLISECOND_NS
 """Time without an answer after which the outcome of a proposal counts as unknown."""
 
@@ -70,6 +73,11 @@ class LeadingHost(Protocol):
     @property
     def wall_ns(self) -> int:
         """Unix nanoseconds of this turn."""
+        ...
+
+    @property
+    def catch_up(self) -> "CatchUp[Leading]":
+        """What may be spent on replicas that reassignments add."""
         ...
 
     @property
@@ -184,6 +192,10 @@ class Leading:
         """Whole batches of [offset, ...); see `LedPartition`."""
         if replica in self._reading or self.partition.offline_reason:
             return ()
+        state = self.core.state
+        is_added = replica in state.adding and replica not in state.isr
+        if is_added and not self.host.catch_up.may_send(self, self.host.now):
+            return ()
         log = self.partition.log
         reader = self._readers.get(replica)
         if reader is None or reader.next_offset != offset:
@@ -201,6 +213,8 @@ class Leading:
         except FilesError as error:
             self.partition.go_offline(error.text)
             return None
+        if is_added:
+            self.host.catch_up.spend(sum(map(len, result.slices)))
         return result.slices
 
     def _read_later(self, replica: BrokerId, reader: BatchReader, need: ReadNeed) -> None:

@@ -18,6 +18,7 @@ from liftbridge_broker.errors import LiftbridgeError, WireError
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, Offset, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy
+from liftbridge_broker.node.catch_up import CatchUp
 from liftbridge_broker.node.following import Following
 from liftbridge_broker.node.leading import Leading
 from liftbridge_broker.node.partition import LEADER_CHANGED, Partition
@@ -55,6 +56,7 @@ class Replicas:
         broker_epoch: Registration of this broker.
         eligible: Brokers that may come into sync.
         is_self_fenced: Tells whether this broker was not heard for a session.
+        catch_up: What may be spent on replicas that reassignments add.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Replicas:
         self._is_due = False
         self._look_at: Instant | None = None
         self._resign_at = Instant(0)
+        self.catch_up: CatchUp[Leading] = CatchUp(lambda: host.state.catch_up_rate)
 
     # -- what the parts ask -------------------------------------------------------------------
 
@@ -478,6 +481,8 @@ class Replicas:
         if self._look_at is not None and now >= self._look_at:
             self._look_at = None
             self._propose(now)
+        for leading in self.catch_up.take_released(now):
+            self.notify(leading)
         for leader, session in self._fetching.items():
             silences += self._silences(leader, session, now)
         self.flush(now)
@@ -562,7 +567,7 @@ class Replicas:
 
     def next_deadline(self) -> Instant | None:
         """When `on_timer` wants to be called, `None` for never."""
-        due: list[Instant | None] = [self._look_at]
+        due: list[Instant | None] = [self._look_at, self.catch_up.next_deadline()]
         if self._is_due:
             due.append(self.now)
         for fetching in self._fetching.values():

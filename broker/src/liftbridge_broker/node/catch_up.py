@@ -1,0 +1,75 @@
+"""How much a leader spends on replicas that reassignments add (KIP-73, by a token bucket)."""
+
+from collections.abc import Callable
+from typing import Final, Generic, Protocol, TypeVar
+
+from liftbridge_broker.model.ids import Instant, PartitionId
+
+SECOND_NS: Final = 1_000_000_000
+
+
+class Sender(Protocol):
+    """A led partition with records for a replica that is added."""
+
+    @property
+    def partition_id(self) -> PartitionId:
+        """Its id."""
+        ...
+
+
+_Sender = TypeVar("_Sender", bound=Sender)
+
+
+class CatchUp(Generic[_Sender]):
+    """Bytes that may be sent; what was sent over it is paid back before more is.
+
+    A batch is never split, so one answer may go over what is left; on average the rate holds. What
+    is not spent is saved for a second.
+    """
+
+    def __init__(self, rate: Callable[[], int]) -> None:
+        """Begin with nothing owed.
+
+        Args:
+            rate: Tells the bytes a second in force; 0 is no limit.
+        """
+        self._rate = rate
+        self._left = 0.0
+        self._at = Instant(0)
+        self._held: dict[PartitionId, _Sender] = {}
+
+    def may_send(self, sender: _Sender, now: Instant) -> bool:
+        """Whether a partition may send now; if not, `take_released` gives it back in time."""
+        if self._has_left(now):
+            return True
+        self._held[sender.partition_id] = sender
+        return False
+
+    def _has_left(self, now: Instant) -> bool:
+        rate = self._rate()
+        if not rate:
+            self._left = 0.0
+            return True
+        earned = (now - self._at) * rate / SECOND_NS
+        self._left, self._at = min(self._left + earned, float(rate)), now
+        return self._left > 0
+
+    def spend(self, size_bytes: int) -> None:
+        """So much was sent."""
+        self._left -= size_bytes
+
+    def next_deadline(self) -> Instant | None:
+        """When a partition that waits may send, `None` while none waits."""
+        if not self._held:
+            return None
+        rate = self._rate()
+        if not rate:
+            return self._at
+        return Instant(self._at + int(max(0.0, 1 - self._left) * SECOND_NS / rate) + 1)
+
+    def take_released(self, now: Instant) -> list[_Sender]:
+        """Partitions that waited and may send now."""
+        if not self._held or not self._has_left(now):
+            return []
+        released, self._held = list(self._held.values()), {}
+        return released
