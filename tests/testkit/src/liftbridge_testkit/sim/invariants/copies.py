@@ -148,10 +148,11 @@ class CopyRules(Watcher):
                 if other.machine is not machine:
                     self._check_prefixes(copy, other)
         if before is not None and look.role is Role.FOLLOWER and look.log_end > before.log_end:
-            first = (*key, look.leader_epoch)
-            if first not in self._fetched:
+            epoch = followed_epoch(broker.node, partition)
+            first = (*key, epoch)
+            if epoch and first not in self._fetched:
                 self._fetched.add(first)
-                self._check_fetched(copy)
+                self._check_fetched(copy, epoch)
 
     @staticmethod
     def _check_prefixes(one: _Copy, other: _Copy) -> None:
@@ -174,12 +175,12 @@ class CopyRules(Watcher):
                 )
             return
 
-    def _check_fetched(self, copy: _Copy) -> None:
+    def _check_fetched(self, copy: _Copy, epoch: int) -> None:
         """I21."""
         partition = copy.partition
         for other in self._copies(partition.partition_id):
             led = other.partition
-            if led.role is not Role.LEADER or led.leader_epoch != partition.leader_epoch:
+            if led.role is not Role.LEADER or led.leader_epoch != epoch:
                 continue
             end = partition.log.log_end_offset
             base = max(partition.log.log_start_offset, led.log.log_start_offset)
@@ -202,6 +203,13 @@ def _with_ends(runs: Runs, partition: Partition) -> list[tuple[int, int, int]]:
     """Runs with the offset behind their last record."""
     ends = [*(start for _, start in runs[1:]), int(partition.log.log_end_offset)]
     return [(epoch, start, ends[at]) for at, (epoch, start) in enumerate(runs)]
+
+
+def followed_epoch(node: Node, partition: Partition) -> int:
+    """Leader epoch that a follower fetches in; 0 when this broker does not follow."""
+    cluster = node.cluster
+    following = None if cluster is None else cluster.replicas.following.get(partition.partition_id)
+    return 0 if following is None else int(following.core.state.leader_epoch)
 
 
 def epoch_start(node: Node, partition: Partition) -> int | None:
