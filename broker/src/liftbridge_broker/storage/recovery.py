@@ -25,9 +25,9 @@ from liftbridge_broker.storage.scan import (
     NO_EPOCH,
     LogFile,
     find_batch_behind,
-    is_whole,
     reaches_beyond,
     scan_batches,
+    tells_its_end,
 )
 from liftbridge_broker.storage.segment import (
     CLEANED_SUFFIX,
@@ -196,11 +196,11 @@ class _Recovery:
             if self._reaches_beyond(base_offset, behind, self.log_start):
                 break
             del self.bases[0]
-            if is_whole(self._files, self.path(base_offset), self._partition_id, base_offset):
-                self._remove(self.path(base_offset))
+            path = self.path(base_offset)
+            if tells_its_end(self._files, path, self._partition_id, base_offset):
+                self._remove(path)
             else:
                 # It may have reached farther than what is left of it tells.
-                path = self.path(base_offset)
                 self._files.rename(path, self._free_cut_path(path))
             self._remove(f"{self._directory}/{index_name(base_offset)}")
 

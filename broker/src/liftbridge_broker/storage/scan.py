@@ -191,23 +191,33 @@ def reaches_beyond(
     return end > limit
 
 
-def is_whole(files: Files, path: str, partition_id: PartitionId, base_offset: Offset) -> bool:
-    """Whether the headers of a log file lead to its end, so that it is known what it covers.
+def tells_its_end(files: Files, path: str, partition_id: PartitionId, base_offset: Offset) -> bool:
+    """Whether the headers of a log file say what it covers, also when its end is torn off.
 
     Raises:
         FilesError: The disk refused to read.
     """
+    end = base_offset
     handle = files.open(path)
     try:
         file = LogFile(files, handle, path, partition_id, files.size(handle))
         try:
-            for _ in scan_batches(file, start=0, base_offset=base_offset, verified=False):
-                pass
-        except CorruptionError:
-            return False
+            for _, header in scan_batches(file, start=0, base_offset=base_offset, verified=False):
+                end = header.end_offset
+        except CorruptionError as error:
+            return _is_torn_batch(file.read(error.position, HEADER_SIZE), partition_id, end)
     finally:
         files.close(handle)
     return True
+
+
+def _is_torn_batch(head: bytes, partition_id: PartitionId, base_offset: Offset) -> bool:
+    """Whether damage is a batch that belongs there and whose end is missing."""
+    try:
+        header = read_header(head, 0)
+    except CorruptionError:
+        return False
+    return header.partition_id == partition_id and header.base_offset == base_offset
 
 
 def _is_batch(file: LogFile, position: int, offset: Offset, reaching: Offset) -> bool:
