@@ -15,7 +15,7 @@ PYTHONS := $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14)
 PYTEST_ARGS ?= -n 2 --dist loadfile --durations=10
 TEST_GATES := format-check lint prose imports types docs pytest
 
-.PHONY: help install demo test check guards chaos failover scale bench soak fuzz docs proto lock format clean \
+.PHONY: help install demo test check guards stories chaos failover scale bench soak fuzz docs proto lock format clean \
 	changelog $(TEST_GATES) meta unit
 
 help: ## List the targets
@@ -46,6 +46,9 @@ check: install ## Quick gates for every change: format, lint, imports, types, me
 
 sim: install ## Simulate clusters, seeds from SEEDS=a:b (0:200), of all worlds or WORLD=name
 	@$(PY) -m liftbridge_testkit.sim --seeds $(or $(SEEDS),0:200) $(if $(WORLD),--world $(WORLD))
+
+stories: install ## Play the stories in other orders of events (SEEDS=a:b, 0:10; STORY=part of a name)
+	@$(PY) -m liftbridge_testkit.sim.scripts.vary $(or $(SEEDS),0:10) $(STORY)
 
 guards: install ## Remove each guard and see who notices (GUARD=part of a name, SEEDS=n, 2000)
 	@$(PY) -m liftbridge_testkit.guards --workers 2 --seeds $(or $(SEEDS),2000) $(GUARD)

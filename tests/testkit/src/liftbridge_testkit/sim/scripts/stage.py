@@ -150,6 +150,8 @@ class Stage:
     """One play of one script.
 
     Attributes:
+        seed: Of all chance; exact steps need none.
+        wait_ns: Virtual time in which whatever a step waits for must have happened.
         world: Where it plays.
         life: Clients, histories and checkers.
         epochs: Names of leader epochs.
@@ -166,6 +168,8 @@ class Stage:
         settings: What all brokers are told.
     """
 
+    seed: int = SEED
+    wait_ns: int = WAIT_NS
     world: World = field(init=False)
     life: Life = field(init=False)
     epochs: Epochs = field(default_factory=Epochs)
@@ -184,7 +188,7 @@ class Stage:
     told: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.world = World(SEED, Trace())
+        self.world = World(self.seed, Trace())
         conditions = self.world.network.conditions
         conditions.delay_ns_min, conditions.delay_ns_jitter = MILLISECOND_NS, 0
         self.life = Life(self.world)
@@ -250,9 +254,9 @@ class Stage:
 
     def wait_until(self, what: str, happens: Callable[[], bool]) -> None:
         """Let time go on until something has happened."""
-        until = self.world.now + WAIT_NS
+        until = self.world.now + self.wait_ns
         while not happens():
-            assert self.world.now < until, f"{what}: not within {WAIT_NS // SECOND_NS} s"
+            assert self.world.now < until, f"{what}: not within {self.wait_ns // SECOND_NS} s"
             self.run_for(LOOK_NS)
 
     # -- machines -----------------------------------------------------------------------------

@@ -1,0 +1,107 @@
+"""Stories with chance in them: the steps of a script, other delays, and pauses between the steps.
+
+What a story expects holds for its exact steps only; what must hold in any order of events are the
+invariants, that all recover in the end, and that the histories are true. So steps that look are
+left out, a step that does not come about is passed over, and everything else must be right.
+
+    python -m liftbridge_testkit.sim.scripts.vary 0:1000 [part of a name...]
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from liftbridge_testkit.repository import ROOT
+from liftbridge_testkit.sim.broken import BrokenInvariantError
+from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
+from liftbridge_testkit.sim.scripts.play import VERBS
+from liftbridge_testkit.sim.scripts.script import read
+from liftbridge_testkit.sim.scripts.stage import Stage
+
+STORIES = ROOT / "tests/scenarios"
+LOOKS = frozenset({"show", "expect", "answers", "asked", "trail"})
+BEGINNING = frozenset({"cluster", "create"})
+WAIT_NS = 6 * SECOND_NS
+"""Time after which what a step waits for is not going to happen."""
+
+
+class Varied(NamedTuple):
+    """What became of a story.
+
+    Attributes:
+        done: Steps that came about.
+        missed: Those that did not.
+    """
+
+    done: int
+    missed: tuple[str, ...]
+
+
+def vary(text: str, seed: int) -> Varied:
+    """Play a story once with the chance of a seed.
+
+    Raises:
+        BrokenInvariantError: A promise is broken.
+        LivenessError: Not all recovered.
+    """
+    chance = Random(seed)
+    stage = Stage(seed=seed, wait_ns=WAIT_NS)
+    conditions = stage.world.network.conditions
+    conditions.delay_ns_min = MILLISECOND_NS // chance.choice((1, 10))
+    conditions.delay_ns_jitter = chance.choice((0, 1, 5, 20)) * MILLISECOND_NS
+    pause_ns_max = chance.choice((2, 20, 300)) * MILLISECOND_NS
+    done = 0
+    missed: list[str] = []
+    for step in read(text).steps.values():
+        verb, *words = step.command.split()
+        if verb in LOOKS:
+            continue
+        if verb not in BEGINNING and chance.random() < 0.5:
+            stage.run_for(chance.randrange(1, pause_ns_max))
+        try:
+            VERBS[verb](stage, words)
+        except (AssertionError, KeyError, ValueError) as error:
+            if isinstance(error, BrokenInvariantError) or verb == "settle":
+                raise
+            missed.append(step.command)
+            if verb in BEGINNING:
+                break
+        else:
+            done += 1
+    return Varied(done, tuple(missed))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Vary stories for a range of seeds; 1 when anything is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m liftbridge_testkit.sim.scripts.vary")
+    parser.add_argument("seeds", help="FIRST:END")
+    parser.add_argument("stories", nargs="*", help="parts of their names; all when there is none")
+    parser.add_argument("--folder", type=Path, default=STORIES, help="where they are")
+    options = parser.parse_args(arguments)
+    first, _, end = options.seeds.partition(":")
+    found = 0
+    for path in _stories(options.folder, options.stories):
+        text = path.read_text(encoding="utf-8")
+        missed = 0
+        for seed in range(int(first), int(end)):
+            try:
+                missed += len(vary(text, seed).missed)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the seed is to be told
+                found += 1
+                sys.stdout.write(f"{path.name} {seed}: {type(error).__name__}: {error}\n")
+        sys.stdout.write(f"{path.name}: {missed} steps did not come about\n")
+        sys.stdout.flush()
+    return 1 if found else 0
+
+
+def _stories(folder: Path, parts: Sequence[str]) -> list[Path]:
+    """Files of stories with one of these in their names."""
+    paths = sorted(folder.glob("*.txt"))
+    return [path for path in paths if not parts or any(part in path.name for part in parts)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
