@@ -28,6 +28,12 @@ class Coverage:
         """A named rare point was met."""
         self.counts["rare", name] += 1
 
+    def rare_if(self, names: Iterable[str], met: Iterable[bool]) -> None:
+        """Those of some rare points were met that `met` says."""
+        for name, is_met in zip(names, met, strict=True):
+            if is_met:
+                self.rare(name)
+
     def add(self, counts: Mapping[tuple[str, str], int]) -> None:
         """Add the counters of another run."""
         for key, times in counts.items():

@@ -4,19 +4,18 @@ They are seen from outside - in the state, in what brokers tell, in what the sim
 that shipped code knows nothing of them. A range of seeds must meet each of them (`sim/floors.py`).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from liftbridge_broker.controller.state import BrokerState, ClusterState
-from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.roles import Role
 from liftbridge_testkit.sim.broker import ClusterBroker
 from liftbridge_testkit.sim.cluster_atlas import broker_on
-from liftbridge_testkit.sim.coverage import Coverage
 from liftbridge_testkit.sim.invariants.replication import Look, ReplicationRules
 from liftbridge_testkit.sim.machine import Machine
+from liftbridge_testkit.sim.rare_partitions import PARTITION
 from liftbridge_testkit.sim.world import Watcher, World
 
 TOLD: Final[Mapping[str, str]] = {
@@ -31,25 +30,6 @@ TOLD: Final[Mapping[str, str]] = {
     "unknown_directory_kept": "log of nobody kept at a start",
 }
 """Transitions that are rare points: kind -> name."""
-
-PARTITION: Final = (
-    "eligible leaders appear",
-    "eligible replica elected",
-    "last known eligible leaders appear",
-    "partition without a leader",
-    "unclean election",
-    "recovering leader",
-    "recovered leader",
-    "in-sync set of one",
-    "below the minimum in sync",
-    "new life of a replica",
-    "leadership moved among the same in-sync set",
-    "reassignment begins",
-    "reassignment ends",
-    "reassignment canceled",
-    "replica count changed",
-)
-"""Rare points in the metadata of one partition."""
 
 BROKER: Final = (
     "broker fenced",
@@ -93,45 +73,6 @@ SIMULATED: Final = (
 CLUSTER: Final = (*TOLD.values(), *PARTITION, *BROKER, *REPLICA, *GROUP, *SIMULATED)
 
 
-def count_partition(coverage: Coverage, before: PartitionState, after: PartitionState) -> None:
-    """Count what a change of a partition's metadata is."""
-    if after.leader_epoch != before.leader_epoch and after.leader is not None:
-        coverage.count("world", "election")
-    if after.isr != before.isr:
-        coverage.count("world", "in-sync set changed")
-    has_same_set = set(after.isr) == set(before.isr) and len(after.isr) > 1
-    met = (
-        bool(after.elr and not before.elr),
-        after.leader in before.elr,
-        bool(after.last_known_elr and not before.last_known_elr),
-        after.leader is None and before.leader is not None,
-        after.unclean_epoch != before.unclean_epoch,
-        after.is_recovering and not before.is_recovering,
-        before.is_recovering and not after.is_recovering,
-        len(after.isr) == 1 < len(before.isr),
-        len(after.elr) > len(before.elr) and len(after.isr) > 0,
-        _has_new_life(before, after),
-        has_same_set and after.leader != before.leader,
-        bool(after.target and not before.target),
-        bool(before.target and not after.target and after.replicas == before.target),
-        bool(before.target and not after.target and after.replicas != before.target),
-        not before.target and not after.target and len(after.replicas) != len(before.replicas),
-    )
-    _count(coverage, PARTITION, met)
-
-
-def _has_new_life(before: PartitionState, after: PartitionState) -> bool:
-    """Whether a replica that stays counts as another one from now on."""
-    epochs = zip(before.replicas, before.replica_epochs, strict=True)
-    return any(after.replica_epoch(broker) not in (None, epoch) for broker, epoch in epochs)
-
-
-def _count(coverage: Coverage, names: Iterable[str], met: Iterable[bool]) -> None:
-    for name, is_met in zip(names, met, strict=True):
-        if is_met:
-            coverage.rare(name)
-
-
 class RarePoints(Watcher):
     """Counts them in a world of whole brokers."""
 
@@ -173,7 +114,7 @@ class RarePoints(Watcher):
             after.draining and not before.draining,
             after.in_controlled_shutdown and not before.in_controlled_shutdown,
         )
-        _count(self._coverage, BROKER, met)
+        self._coverage.rare_if(BROKER, met)
 
     # -- replicas -----------------------------------------------------------------------------
 
@@ -265,4 +206,4 @@ class GroupPoints(Watcher):
             bool(set(before) - set(members)),
             not self._world.network.is_whole,
         )
-        _count(self._coverage, GROUP[3:], met)
+        self._coverage.rare_if(GROUP[3:], met)

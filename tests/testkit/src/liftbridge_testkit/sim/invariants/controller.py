@@ -11,7 +11,7 @@ from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_testkit.sim.broken import BrokenInvariantError
 from liftbridge_testkit.sim.coverage import Coverage
 from liftbridge_testkit.sim.machine import Machine
-from liftbridge_testkit.sim.rare import count_partition
+from liftbridge_testkit.sim.rare_partitions import count_partition
 from liftbridge_testkit.sim.world import Watcher
 
 
