@@ -61,6 +61,8 @@ def vary(text: str, seed: int) -> Varied:
             continue
         if verb not in BEGINNING and chance.random() < 0.5:
             stage.run_for(chance.randrange(1, pause_ns_max))
+        if verb == "settle":
+            _let_stop(stage)
         try:
             VERBS[verb](stage, words)
         except (AssertionError, KeyError, ValueError) as error:
@@ -72,6 +74,14 @@ def vary(text: str, seed: int) -> Varied:
         else:
             done += 1
     return Varied(done, tuple(missed))
+
+
+def _let_stop(stage: Stage) -> None:
+    """Whoever was asked to stop, in a step that did not wait long enough, is not to do so later."""
+    for machine in stage.world.machines.values():
+        if machine.is_running and machine.is_stopping:
+            machine.resume()
+            machine.kill()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
