@@ -67,6 +67,7 @@ UNDONE = dict.fromkeys(("cluster cordon", "cluster drain"), ("cluster", "uncordo
 REFUSED = {
     "cluster verify-restart": ["broker", "AAAA"],
     "cluster remove-broker": ["broker", "--yes"],
+    "cluster retire": ["broker", "directory", "--yes"],
     "cluster transfer": ["s/0"],
     "cluster owner": ["s", "me", "--id", "1"],
     "cluster elect-unclean": ["s", "0", "broker", "--epoch", "1", "--yes"],

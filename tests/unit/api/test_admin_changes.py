@@ -54,6 +54,17 @@ def test_unknown_broker_is_refused(lone, method):
     assert calls.refusal(method)[0] is GrpcStatus.INVALID_ARGUMENT
 
 
+def member_has_no_vote(calls):
+    return calls.context.me not in calls.context.consensus.voters
+
+
+def test_broker_with_replicas_is_not_retired(world):
+    assert admin_of(world, 3).refusal("Retire", data_dir_id="disk-3") == (
+        GrpcStatus.FAILED_PRECONDITION,
+        "broker b3 still has 2 replicas",
+    )
+
+
 def test_drained_and_stopped_broker_is_removed_for_good():
     world = ClusterWorld(4)
     world.create("s", factor=3)
@@ -70,8 +81,16 @@ def test_drained_and_stopped_broker_is_removed_for_good():
     )
     world.until(lambda: f"b{victim}" not in world.state("s").replicas)
     member = admin_pb2.Member(broker=f"b{victim}", data_dir_id=f"disk-{victim}")
+    own = admin_of(world, victim)
+    assert own.refusal("Retire", data_dir_id=f"disk-{victim}") == (
+        GrpcStatus.FAILED_PRECONDITION,
+        f"broker b{victim} still votes in the metadata group",
+    )
     calls.call("RemoveMember", member=member)
     world.until(lambda: all(one.broker != f"b{victim}" for one in calls.context.consensus.voters))
+    assert own.refusal("Retire", data_dir_id="other")[0] is GrpcStatus.FAILED_PRECONDITION
+    world.until(lambda: member_has_no_vote(own))
+    own.call("Retire", data_dir_id=f"disk-{victim}")
     world[victim].kill()
     world.until(lambda: calls.context.state.brokers[f"b{victim}"].fenced)
     calls.call("RemoveBroker", broker=f"b{victim}")

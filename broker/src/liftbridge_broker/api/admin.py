@@ -53,7 +53,7 @@ class AdminService:
             response.has_metadata = True
             response.cluster_id = state.cluster_id
             response.metadata_leader = "" if leader is None else leader.broker
-            response.is_retired = (
+            response.is_retired = context.facts.is_retired() or (
                 own is not None and own.removed and own.data_dir_id == context.me.data_dir_id
             )
         call.reply(response.SerializeToString())

@@ -118,6 +118,30 @@ class AdminChanges:
         )
         call.reply(response.SerializeToString())
 
+    def retire(self, call: Call, raw: bytes) -> None:
+        """Serve `Retire`."""
+        request = decode(call, admin_pb2.RetireRequest, raw)
+        if request is None:
+            return
+        context = self._context
+        if request.data_dir_id != context.me.data_dir_id:
+            raise FailedPreconditionError(
+                f"broker {context.me.broker} has directory {context.me.data_dir_id}, "
+                f"not {request.data_dir_id}"
+            )
+        context.confirm(call, self._retire)
+
+    def _retire(self) -> Message:
+        context = self._context
+        me = context.me
+        held = sum(me.broker in one.replicas for _, one in context.state.partitions())
+        if held:
+            raise FailedPreconditionError(f"broker {me.broker} still has {held} replicas")
+        if me in context.consensus.voters:
+            raise FailedPreconditionError(f"broker {me.broker} still votes in the metadata group")
+        context.facts.retire()
+        return admin_pb2.RetireResponse()
+
     # -- leaderships ----------------------------------------------------------------------------
 
     def transfer(self, call: Call, raw: bytes) -> None:

@@ -77,6 +77,13 @@ def _nothing() -> tuple[()]:
     return ()
 
 
+def _is_not() -> bool:
+    return False
+
+
+def _do_nothing() -> None: ...
+
+
 def _unchanged() -> Reloaded:
     return Reloaded((), ())
 
@@ -97,6 +104,8 @@ class ProcessFacts:
         settings: All settings in force.
         reload: Reads the configuration again; raises `LiftbridgeError` when it is wrong, and then
             nothing changed.
+        is_retired: Whether the data directory is marked as one that left the cluster.
+        retire: Marks it durably; raises `FilesError` when the disk refuses.
         certificates: Certificates in use.
         are_peers_connected: Whether the links to other brokers are up.
     """
@@ -107,6 +116,8 @@ class ProcessFacts:
     restart_needed: Callable[[], Sequence[str]] = _nothing
     settings: Callable[[], Sequence[Setting]] = _nothing
     reload: Callable[[], Reloaded] = _unchanged
+    is_retired: Callable[[], bool] = _is_not
+    retire: Callable[[], None] = _do_nothing
     certificates: Callable[[], Sequence[Certificate]] = _nothing
     are_peers_connected: Callable[[], bool] = _is_up
 

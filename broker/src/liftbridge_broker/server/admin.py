@@ -57,6 +57,7 @@ def register_admin(server: GrpcServer, context: AdminContext) -> None:
     server.unary(ADMIN + "RemoveMember", changes.remove_member)
     server.unary(ADMIN + "StartReassignment", changes.start_reassignment)
     server.unary(ADMIN + "CancelReassignment", changes.cancel_reassignment)
+    server.unary(ADMIN + "Retire", changes.retire)
     server.unary(ADMIN + "SetFeatureLevel", changes.set_feature_level)
     server.unary(ADMIN + "SetCatchUpRate", changes.set_catch_up_rate)
     server.unary(ADMIN + "SetStreamOwner", changes.set_stream_owner)

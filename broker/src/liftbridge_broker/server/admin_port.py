@@ -71,6 +71,8 @@ class AdminPort:
             restart_needed=restart_needed,
             settings=settings,
             reload=reload,
+            is_retired=lambda: core.is_retired,
+            retire=core.retire,
             certificates=lambda: certificates(*tls),
             are_peers_connected=are_peers_connected,
         )

@@ -48,6 +48,7 @@ from liftbridge_broker.storage.compaction import CompactionRunner
 from liftbridge_broker.storage.directory import Identity
 from liftbridge_broker.storage.raft_log import RaftLog
 from liftbridge_broker.storage.raft_recovery import holds_metadata
+from liftbridge_broker.storage.retirement import is_retired, renew_retired, retire
 from liftbridge_broker.storage.store import LogStore, open_store
 from liftbridge_broker.wire.peer import decode
 from liftbridge_broker.wire.peer_bodies import ORIGIN_SIZE
@@ -79,6 +80,8 @@ class Core:
         consensus: Its member of the metadata group, after `open`.
         joining: Its place in that group, after `open`.
         is_open: Whether `open` was called.
+        was_retired: Whether the directory left its cluster once and has no other yet: it may only
+            be let in.
         incarnation_id: Names this start.
         changed: Set when metadata were applied or their leader changed.
         leader_changes: How often the leader of the metadata group changed or was lost.
@@ -97,6 +100,7 @@ class Core:
     consensus: RaftConsensus = field(init=False)
     joining: Joining = field(init=False)
     is_open: bool = False
+    was_retired: bool = False
     incarnation_id: str = field(default_factory=lambda: secrets.token_hex(16))
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     leader_changes: int = 0
@@ -113,9 +117,11 @@ class Core:
         """
         options = self.options
         broker = BrokerId(options.clustering.server_id or secrets.token_hex(11))
+        fresh = Identity(secrets.token_hex(16), broker)
+        self.was_retired = renew_retired(self.files, fresh.data_dir_id, (METADATA_DIRECTORY,))
         self.store = open_store(
             self.files,
-            Identity(secrets.token_hex(16), broker),
+            fresh,
             store_options(options),
             observer=self.observer,
             new_token=self._new_token,
@@ -130,6 +136,19 @@ class Core:
     def has_metadata(self) -> bool:
         """Whether the directory belongs to a cluster; otherwise one has to be found first."""
         return holds_metadata(self.files, METADATA_DIRECTORY)
+
+    @property
+    def is_retired(self) -> bool:
+        """Whether the directory, as it is now, is never a voter's again after this start."""
+        return is_retired(self.files, self.store.identity)
+
+    def retire(self) -> None:
+        """Mark the directory durably.
+
+        Raises:
+            FilesError: The disk refused.
+        """
+        retire(self.files, self.store.identity)
 
     @property
     def me(self) -> Peer:

@@ -33,16 +33,18 @@ from liftbridge_broker.api.transport import GrpcServer
 from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.config.reload import reloadable_diff, reloaded
 from liftbridge_broker.errors import (
+    FailedPreconditionError,
     LiftbridgeError,
     UnavailableError,
 )
 from liftbridge_broker.model.ids import BrokerId, Instant
-from liftbridge_broker.node.bootstrap import Beginning
+from liftbridge_broker.node.bootstrap import Beginning, Role
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.peer_link import PeerLink
 from liftbridge_broker.ports.files import FileEvent
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.transport import Channel
+from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.server.admin_port import AdminPort
 from liftbridge_broker.server.core import Core
 from liftbridge_broker.server.limits import raise_open_files, require_open_files
@@ -296,9 +298,10 @@ class Broker:
         """Find a cluster for an empty directory, or found one."""
         core, bootstrap = self._core, self.options.clustering.bootstrap
         link = PeerLink(self._transport, BrokerId(core.me.broker), core.incarnation_id)
-        role = role_of(bootstrap)
+        # A directory that left a cluster is let in by others, and founds none.
+        role = Role.WAITER if core.was_retired else role_of(bootstrap)
         self._search = Search(core.me, role, bootstrap.peers, link, self._clock, self.observer)
-        admin.context.found = self._search.found
+        admin.context.found = _refuse_retired if core.was_retired else self._search.found
         try:
             beginning = await self._search.run()
         finally:
@@ -556,6 +559,12 @@ class Broker:
         self.observer.transition(
             "broker_stopped", {"is_clean": epoch is not None, "duration_ms": duration_ms}
         )
+
+
+def _refuse_retired(_members: Sequence[Peer], _cluster_id: str) -> bool:
+    raise FailedPreconditionError(
+        "the data directory left a cluster: it can join one, and found none"
+    )
 
 
 def _ignore_change(_reason: str) -> None:

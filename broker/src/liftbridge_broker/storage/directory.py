@@ -4,6 +4,7 @@
     clean               small file, only while no broker runs after a clean shutdown
     journal             small state of all partitions (journal.py)
     reserve             space set aside for a full disk (reserve.py)
+    retired             small file, once its broker left the cluster for good (retirement.py)
     streams/<stream id, 10 hex digits>-<name for people>/<partition>/   one log (log.py)
     trash/<partition id, 16 hex digits>-<wall clock ns, 20 digits>/     deleted logs
 
@@ -39,10 +40,11 @@ IDENTITY: Final = "identity"
 CLEAN: Final = "clean"
 JOURNAL: Final = "journal"
 RESERVE: Final = "reserve"
+RETIRED: Final = "retired"
 STREAMS: Final = "streams"
 TRASH: Final = "trash"
 LOCK: Final = ".lock"
-_KNOWN: Final = frozenset((IDENTITY, CLEAN, JOURNAL, RESERVE, STREAMS, TRASH, LOCK))
+_KNOWN: Final = frozenset((IDENTITY, CLEAN, JOURNAL, RESERVE, RETIRED, STREAMS, TRASH, LOCK))
 _SUFFIXES: Final = (".new", ".previous", ".damaged")
 _STREAM: Final = re.compile(r"([0-9a-f]{10})-[A-Za-z0-9_.-]*")
 _PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,7}")
@@ -115,9 +117,9 @@ class DataDirectory:
         Raises:
             FilesError: The disk refused; nothing is decided.
         """
-        stored = _read_identity(files)
+        stored = read_identity(files)
         if stored is None:
-            write_small_file(files, IDENTITY, _encode_identity(fresh))
+            write_identity(files, fresh)
         for name in (STREAMS, TRASH):
             files.make_directory(name)
         # A process that was killed may have left names that are visible and not durable.
@@ -136,7 +138,7 @@ class DataDirectory:
         Raises:
             FilesError: The disk refused to read.
         """
-        stored = _read_identity(files)
+        stored = read_identity(files)
         nobody = Identity("", BrokerId(""))
         directory = cls(files, stored or nobody, is_identity_new=stored is None, unknown=())
         directory._find(known)
@@ -264,11 +266,14 @@ def _base(name: str) -> str:
     return name
 
 
-def _encode_identity(identity: Identity) -> bytes:
-    return json.dumps(identity._asdict()).encode()
+def write_identity(files: Files, identity: Identity) -> None:
+    """Make a directory be this one from now on, durably; no former version is kept."""
+    remove_small_file(files, IDENTITY)
+    write_small_file(files, IDENTITY, json.dumps(identity._asdict()).encode())
 
 
-def _read_identity(files: Files) -> Identity | None:
+def read_identity(files: Files) -> Identity | None:
+    """What a directory says it is, `None` when it does not, or not readably."""
     found = read_small_file(files, IDENTITY)
     values = _object(found.payload) if found else {}
     data_dir_id, broker_id = values.get("data_dir_id"), values.get("broker_id")

@@ -265,6 +265,19 @@ class AdminClient:
         request = admin_pb2.RemoveBrokerRequest(broker=broker, broker_epoch=broker_epoch)
         await self._call("RemoveBroker", request, admin_pb2.RemoveBrokerResponse)
 
+    async def retire(self, broker: str, data_dir_id: str) -> None:
+        """Mark a broker's data directory as one that never votes again, before it stops for good.
+
+        Raises:
+            FailedPreconditionError: It holds replicas or votes, or has another directory.
+        """
+        await self._call(
+            "Retire",
+            admin_pb2.RetireRequest(data_dir_id=data_dir_id),
+            admin_pb2.RetireResponse,
+            find=partial(self._address_of, broker),
+        )
+
     async def set_feature_level(self, level: int) -> None:
         """Put newer rules into force; there is no way back."""
         request = admin_pb2.SetFeatureLevelRequest(feature_level=level)

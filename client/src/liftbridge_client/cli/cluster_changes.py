@@ -138,6 +138,16 @@ async def remove_broker(run: Run[DoneRow], name: Broker, *, yes: Yes = False) ->
     run.emit(DoneRow(name, "removed", None))
 
 
+async def retire(
+    run: Run[DoneRow], name: Broker, directory: Directory, *, yes: Yes = False
+) -> None:
+    """Mark a broker's data directory as one that never votes again, before it stops for good."""
+    run.confirm(f"Retire directory {directory} of broker {name}?", is_confirmed=yes)
+    async with run.admin() as admin:
+        await admin.retire(name, directory)
+    run.emit(DoneRow(name, "retired", None))
+
+
 async def feature_level(
     run: Run[LevelRow],
     level: Annotated[int, typer.Argument(metavar="LEVEL", min=0, help="Rules to put into force.")],
@@ -337,6 +347,7 @@ COMMANDS: Final = (
     ("cordon", Shape(DoneRow), cordon),
     ("drain", Shape(DoneRow), drain),
     ("uncordon", Shape(DoneRow), uncordon),
+    ("retire", Shape(DoneRow), retire),
     ("remove-broker", Shape(DoneRow), remove_broker),
     ("feature-level", Shape(LevelRow), feature_level),
     ("catch-up-rate", Shape(RateRow), catch_up_rate),

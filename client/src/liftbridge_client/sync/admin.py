@@ -124,6 +124,10 @@ class SyncAdminClient:
         """As `AdminClient.remove_broker`."""
         self._portal.run(self._client.remove_broker(broker, broker_epoch=broker_epoch))
 
+    def retire(self, broker: str, data_dir_id: str) -> None:
+        """As `AdminClient.retire`."""
+        self._portal.run(self._client.retire(broker, data_dir_id))
+
     def set_feature_level(self, level: int) -> None:
         """As `AdminClient.set_feature_level`."""
         self._portal.run(self._client.set_feature_level(level))

@@ -594,6 +594,16 @@ class CancelReassignmentResponse(_message.Message):
     partition_epoch: int
     def __init__(self, partition_epoch: _Optional[int] = ...) -> None: ...
 
+class RetireRequest(_message.Message):
+    __slots__ = ("data_dir_id",)
+    DATA_DIR_ID_FIELD_NUMBER: _ClassVar[int]
+    data_dir_id: str
+    def __init__(self, data_dir_id: _Optional[str] = ...) -> None: ...
+
+class RetireResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class SetFeatureLevelRequest(_message.Message):
     __slots__ = ("feature_level",)
     FEATURE_LEVEL_FIELD_NUMBER: _ClassVar[int]

@@ -141,6 +141,11 @@ class AdminStub:
                 request_serializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.CancelReassignmentRequest.SerializeToString,
                 response_deserializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.CancelReassignmentResponse.FromString,
                 _registered_method=True)
+        self.Retire = channel.unary_unary(
+                '/liftbridge.ext.v1.Admin/Retire',
+                request_serializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.RetireRequest.SerializeToString,
+                response_deserializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.RetireResponse.FromString,
+                _registered_method=True)
         self.SetFeatureLevel = channel.unary_unary(
                 '/liftbridge.ext.v1.Admin/SetFeatureLevel',
                 request_serializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.SetFeatureLevelRequest.SerializeToString,
@@ -319,6 +324,14 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Retire(self, request, context):
+        """Marks the data directory of this broker, which holds no replica and has no vote, as one that never votes again. A
+        broker started on it later is another member that may be let in.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetFeatureLevel(self, request, context):
         """Puts newer rules of decision into force; there is no way back.
         """
@@ -461,6 +474,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.CancelReassignment,
                     request_deserializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.CancelReassignmentRequest.FromString,
                     response_serializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.CancelReassignmentResponse.SerializeToString,
+            ),
+            'Retire': grpc.unary_unary_rpc_method_handler(
+                    servicer.Retire,
+                    request_deserializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.RetireRequest.FromString,
+                    response_serializer=liftbridge_dot_ext_dot_v1_dot_admin__pb2.RetireResponse.SerializeToString,
             ),
             'SetFeatureLevel': grpc.unary_unary_rpc_method_handler(
                     servicer.SetFeatureLevel,
@@ -1056,6 +1074,33 @@ class Admin:
             '/liftbridge.ext.v1.Admin/CancelReassignment',
             liftbridge_dot_ext_dot_v1_dot_admin__pb2.CancelReassignmentRequest.SerializeToString,
             liftbridge_dot_ext_dot_v1_dot_admin__pb2.CancelReassignmentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Retire(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/liftbridge.ext.v1.Admin/Retire',
+            liftbridge_dot_ext_dot_v1_dot_admin__pb2.RetireRequest.SerializeToString,
+            liftbridge_dot_ext_dot_v1_dot_admin__pb2.RetireResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,79 @@
+"""Data directories whose broker left its cluster: they are never a voter's again.
+
+The marker names the directory that left. A broker that is started on it later begins as another
+member with an empty metadata log, as on a wiped disk, but keeps its partition logs: it is let in by
+a cluster that knows it, and its logs are cut where they differ from their leaders'. It never founds
+a cluster, so the marker stays until it has the metadata of one.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from liftbridge_broker.ports.files import Files
+from liftbridge_broker.storage.directory import (
+    CLEAN,
+    RETIRED,
+    Identity,
+    read_identity,
+    write_identity,
+)
+from liftbridge_broker.storage.smallfile import (
+    read_small_file,
+    remove_small_file,
+    write_small_file,
+)
+
+_ENCODING: Final = "utf-8"
+
+
+def retire(files: Files, identity: Identity) -> None:
+    """Mark a directory durably; asking again is answered alike.
+
+    Raises:
+        FilesError: The marker may be there or not.
+    """
+    if not is_retired(files, identity):
+        write_small_file(files, RETIRED, identity.data_dir_id.encode(_ENCODING))
+
+
+def is_retired(files: Files, identity: Identity) -> bool:
+    """Whether the directory that has this identity now was marked."""
+    return _marked(files) == identity.data_dir_id
+
+
+def renew_retired(files: Files, data_dir_id: str, member_directories: Sequence[str]) -> bool:
+    """Take from a marked directory what made it a member; nothing happens to any other.
+
+    Every step leaves a state from which the next start goes on.
+
+    Args:
+        files: The data directory, locked.
+        data_dir_id: Identity it gets.
+        member_directories: Where its metadata lie.
+
+    Returns:
+        Whether the broker may only be let in by others.
+
+    Raises:
+        FilesError: The disk refused; the next start tries again.
+    """
+    marked = _marked(files)
+    if marked is None:
+        return False
+    stored = read_identity(files)
+    if stored is not None and stored.data_dir_id == marked:
+        for directory in member_directories:
+            for name in files.list(directory):
+                files.remove(f"{directory}/{name}")
+            files.sync_directory(directory)
+        remove_small_file(files, CLEAN)
+        write_identity(files, Identity(data_dir_id, stored.broker_id))
+    elif any(files.list(directory) for directory in member_directories):
+        remove_small_file(files, RETIRED)
+        return False
+    return True
+
+
+def _marked(files: Files) -> str | None:
+    found = read_small_file(files, RETIRED)
+    return None if found is None else found.payload.decode(_ENCODING, errors="replace")
