@@ -80,7 +80,6 @@ def _let_stop(stage: Stage) -> None:
     """Whoever was asked to stop, in a step that did not wait long enough, is not to do so later."""
     for machine in stage.world.machines.values():
         if machine.is_running and machine.is_stopping:
-            machine.resume()
             machine.kill()
 
 
