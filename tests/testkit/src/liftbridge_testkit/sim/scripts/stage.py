@@ -139,10 +139,13 @@ class Rule:
     verdict: Verdict
     is_copied: bool = False
 
+    def is_on(self, source: str, target: str) -> bool:
+        """Whether it is about messages on a way."""
+        return self.source in {"*", source} and self.target in {"*", target}
+
     def fits(self, source: str, target: str, kinds: Sequence[str]) -> bool:
         """Whether it is about a message."""
-        way = self.source in {"*", source} and self.target in {"*", target}
-        return way and (self.kind == "*" or self.kind in kinds)
+        return self.is_on(source, target) and (self.kind == "*" or self.kind in kinds)
 
 
 @dataclass(slots=True)
@@ -303,10 +306,11 @@ class Stage:
     def _filter(self, source: str, target: str, channel: Channel, payload: bytes) -> Verdict:
         if channel is Channel.DATA:
             self.fetching.append((source, target, payload))
-        if not self.rules:
+        rules = [rule for rule in self.rules if rule.is_on(source, target)]
+        if not rules:
             return Verdict.PASS
         kinds = kinds_of(payload)
-        rule = next((rule for rule in self.rules if rule.fits(source, target, kinds)), None)
+        rule = next((rule for rule in rules if rule.fits(source, target, kinds)), None)
         if rule is None:
             return Verdict.PASS
         if rule.is_copied:
