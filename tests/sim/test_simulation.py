@@ -39,6 +39,8 @@ REGRESSION_SEEDS = {
         30270,
         30394,
         31080,
+        31188,
+        40046,
     ),
 }
 """Seeds that found a fault when they were first run, in the product or in the simulator."""

@@ -254,8 +254,9 @@ class SimFiles(MemoryFiles):
         )
 
     def wipe(self) -> None:
-        """Lose all files: the disk was replaced."""
+        """Lose all files: the disk was replaced, and a power cut that was to come does not."""
         self.kill()
+        self.cut_power_at(NEVER)
         for name in self.list(""):
             self.remove(name)
         self.sync_directory("")
