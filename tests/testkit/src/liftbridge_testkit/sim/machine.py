@@ -294,12 +294,9 @@ class Machine:
     def _failed(self, incarnation: int) -> None:
         if incarnation != self.incarnation:
             return
-        lost_bytes = 0
-        if self.files.failed_sync_count:
-            # A restart would read from memory what the disk does not have: the machine is rebooted.
-            lost_bytes = self.files.lose_power(None)
+        # The machine goes on: the next start reads from memory what a failed sync kept off the disk.
         self.files.kill()
-        self._end("failed", lost_bytes)
+        self._end("failed")
 
     def _stopped(self, incarnation: int) -> None:
         self.world.scheduler.at(self.world.scheduler.now, self._exit, incarnation)
