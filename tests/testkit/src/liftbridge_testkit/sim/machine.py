@@ -294,7 +294,7 @@ class Machine:
     def _failed(self, incarnation: int) -> None:
         if incarnation != self.incarnation:
             return
-        # The machine goes on: the next start reads from memory what a failed sync kept off the disk.
+        # The machine goes on: the next start reads from memory what a failed sync did not write.
         self.files.kill()
         self._end("failed")
 
