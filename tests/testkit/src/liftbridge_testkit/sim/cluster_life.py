@@ -49,7 +49,6 @@ FAULTS = (
     "EIO on read",
     "late metadata",
     "metadata rot",
-    "misdirected read",
     "misdirected write",
     "retry storm",
 )

@@ -68,8 +68,6 @@ class SimFiles(MemoryFiles):
             differ from the disk until then.
         misdirected: Pattern of the file whose next append lands in another one; empty for none.
         misdirected_count: How often that has happened.
-        misread: Pattern of the file whose next read gives what lies elsewhere in it; empty for
-            none.
         damages: What was spoiled since this disk was new.
         lying: Pattern of files whose syncs are answered and not done, as by a disk that keeps its
             cache to itself; empty for none.
@@ -84,7 +82,6 @@ class SimFiles(MemoryFiles):
         self.failed_sync_count = 0
         self.misdirected = ""
         self.misdirected_count = 0
-        self.misread = ""
         self.damages: list[Damage] = []
         self.lying = ""
         self._chance = random
@@ -93,7 +90,6 @@ class SimFiles(MemoryFiles):
         """As the port: what memory holds cannot fail, and at times memory holds nothing."""
         if self.cold_ppm and self._chance.randrange(1_000_000) < self.cold_ppm:
             return None
-        position = self._misread(handle, position, length)
         faults, self._faults = self._faults, []
         try:
             return super().try_read(handle, position, length)
@@ -102,7 +98,7 @@ class SimFiles(MemoryFiles):
 
     def submit_read(self, token: Token, handle: FileHandle, position: int, length: int) -> None:
         """As the port; ends after `read_ns`."""
-        super().submit_read(token, handle, self._misread(handle, position, length), length)
+        super().submit_read(token, handle, position, length)
         self.on_busy(self.speed.read_ns * self.speed.factor)
 
     def submit_sync(self, token: Token, handles: Sequence[FileHandle]) -> None:
@@ -155,17 +151,6 @@ class SimFiles(MemoryFiles):
         self.misdirected_count += 1
         return True
 
-    def _misread(self, handle: FileHandle, position: int, length: int) -> int:
-        """Where a read really happens: once in a file that is misread, somewhere else."""
-        if not self.misread:
-            return position
-        file, path = self._handles[handle]
-        other = position - self._chance.randrange(1, 64)
-        if other < 0 or other + length > len(file.data) or not fnmatchcase(path, self.misread):
-            return position
-        self.misread = ""
-        return other
-
     @property
     def is_damaged(self) -> bool:
         """Whether something that was spoiled is still in use."""
@@ -209,7 +194,7 @@ class SimFiles(MemoryFiles):
         self.cut_power_at(NEVER)
         self.speed.factor = 1
         self.cold_ppm = 0
-        self.misdirected = self.misread = ""
+        self.misdirected = ""
 
     # Damage.
 
@@ -232,6 +217,35 @@ class SimFiles(MemoryFiles):
         bit = self._chance.randrange(sizes[path] * 8)
         self.spoil(path, bit)
         return f"{path}:{bit // 8}.{bit % 8}"
+
+    def misdirect(self, pattern: str) -> str:
+        """Let the last write to one file have gone over a part of another one, and zeros be there.
+
+        Says where; empty when there are no two files that are long enough.
+        """
+        length = self._chance.randrange(1, 200)
+        found = [
+            path
+            for path in self.paths()
+            if fnmatchcase(path, pattern) and len(self.durable_content(path)) >= length
+        ]
+        if len(found) < 2:
+            return ""
+        path, other = self._chance.sample(found, 2)
+        end = len(self.durable_content(path))
+        data = self.durable_content(path)[end - length :]
+        at = self._chance.randrange(len(self.durable_content(other)) - length + 1)
+        self._overwrite(other, at, data)
+        self._overwrite(path, end - length, bytes(length))
+        return f"{path}:{end - length}+{length} to {other}:{at}"
+
+    def _overwrite(self, path: str, at: int, data: bytes) -> None:
+        """Change bytes in what processes see and in what is durable; syncs stay owed."""
+        file = self._file(path)
+        end = at + len(data)
+        self.damages.append(Damage(file, path, at, bytes(file.data[at:end])))
+        for content in (file.data, file.durable):
+            content[at:end] = data
 
     def spoil(self, path: str, bit: int) -> None:
         """Turn over one bit, in what processes see and in what is durable; syncs stay owed."""

@@ -31,7 +31,7 @@ _LONE = {
     ("rare", "duplicate answered with its first offset"): 20,
 }
 
-_DAMAGE = ("bit rot", "metadata rot", "misdirected read", "misdirected write", "wiped disk")
+_DAMAGE = ("bit rot", "metadata rot", "misdirected write", "wiped disk")
 """Faults that are only within the promise while everyone else is well."""
 
 _GROUP = {

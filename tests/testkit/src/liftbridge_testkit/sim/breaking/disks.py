@@ -71,28 +71,14 @@ def _metadata_rot(faults: Breaking) -> Undo | None:
 
 
 def _misdirected_write(faults: Breaking) -> Undo | None:
-    machine = faults.any_machine()
-    if not faults.atlas.may_damage(machine):
+    machine = faults.any_running()
+    if machine is None or not faults.atlas.may_damage(machine):
         return None
-    machine.files.misdirected = LOG_FILES
-
-    def mend() -> None:
-        machine.files.misdirected = ""
-
-    return mend
-
-
-def _misdirected_read(faults: Breaking) -> Undo | None:
-    machine = faults.any_machine()
-    # The replica takes its disk for damaged, and is none that counts until it is whole again.
-    if not faults.atlas.may_damage(machine):
-        return None
-    machine.files.misread = LOG_FILES
-
-    def mend() -> None:
-        machine.files.misread = ""
-
-    return mend
+    # Seen by the next process: this one has in memory what it wrote.
+    machine.kill()
+    where = machine.files.misdirect(LOG_FILES)
+    faults.world.trace.note(faults.world.now, machine.name, "misdirected", where)
+    return nothing if where else None
 
 
 def _wiped_disk(faults: Breaking) -> Undo | None:
@@ -113,6 +99,5 @@ DISKS: Mapping[str, Callable[[Breaking], Undo | None]] = {
     "bit rot": _rot,
     "metadata rot": _metadata_rot,
     "misdirected write": _misdirected_write,
-    "misdirected read": _misdirected_read,
     "wiped disk": _wiped_disk,
 }
