@@ -131,7 +131,8 @@ class BrokerStatus(NamedTuple):
     """What a broker knows of itself: links, disk, configuration.
 
     `offline` are partitions it does not serve, with the reason; `certificates` are SHA-256 of the
-    files by the settings that name them.
+    files by the settings that name them; `nats_cluster` are the servers that the one in use has
+    routes to, itself included, none when it stands alone.
     """
 
     broker: str
@@ -148,6 +149,8 @@ class BrokerStatus(NamedTuple):
     leaders: int
     offline: dict[str, str]
     certificates: dict[str, str]
+    nats_server: str
+    nats_cluster: Sequence[str]
 
 
 class ReplicaStatus(NamedTuple):
@@ -335,6 +338,8 @@ def status_of(found: admin_pb2.BrokerStatusResponse) -> BrokerStatus:
         found.leaders,
         {f"{one.partition.stream}/{one.partition.partition}": one.reason for one in found.offline},
         {one.setting: one.fingerprint for one in found.certificates},
+        found.nats_server,
+        tuple(found.nats_cluster),
     )
 
 

@@ -343,8 +343,12 @@ async def test_server_told_of_by_a_cluster_takes_over(tmp_path):
             pool = messaging.quiet._servers
             while not pool._discovered or not messaging.echo._servers._discovered:
                 await messaging.flushed()
+            both = tuple(sorted(f"127.0.0.1:{server.port}" for server in (first, second)))
+            assert messaging.quiet.server_cluster == both
+            assert messaging.quiet.server == f"127.0.0.1:{first.port}"
             first.kill()
             await sink.until(lambda: not messaging.is_connected)
+            assert "" in (messaging.quiet.server, messaging.echo.server)
             await sink.until(lambda: messaging.is_connected)
             await observer.until(lambda: len(observer.of("nats_reconnected")) == 2)
             told = {fields["server"] for fields in observer.of("nats_reconnected")}

@@ -212,6 +212,8 @@ class AdminService:
             time=context.clock.wall_ns(),
             configuration_hash=facts.configuration_hash,
             restart_needed=facts.restart_needed(),
+            nats_server=facts.nats().server,
+            nats_cluster=facts.nats().cluster,
             is_nats_connected=node.messaging.is_connected,
             are_peers_connected=facts.are_peers_connected(),
             is_disk_full=node.is_full(),

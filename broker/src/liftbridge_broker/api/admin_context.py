@@ -88,6 +88,17 @@ def _unchanged() -> Reloaded:
     return Reloaded((), ())
 
 
+class NatsFacts(NamedTuple):
+    """Host and port of the NATS server in use, empty for none, and of all that are one cluster."""
+
+    server: str
+    cluster: Sequence[str]
+
+
+def _no_server() -> NatsFacts:
+    return NatsFacts("", ())
+
+
 def _is_up() -> bool:
     return True
 
@@ -108,6 +119,7 @@ class ProcessFacts:
         retire: Marks it durably; raises `FilesError` when the disk refuses.
         certificates: Certificates in use.
         are_peers_connected: Whether the links to other brokers are up.
+        nats: What is known of the NATS servers.
     """
 
     version: str
@@ -120,6 +132,7 @@ class ProcessFacts:
     retire: Callable[[], None] = _do_nothing
     certificates: Callable[[], Sequence[Certificate]] = _nothing
     are_peers_connected: Callable[[], bool] = _is_up
+    nats: Callable[[], NatsFacts] = _no_server
 
 
 @dataclass(slots=True, eq=False)

@@ -9,6 +9,7 @@ from typing import Final
 from liftbridge_broker.api.admin_context import (
     AdminContext,
     Certificate,
+    NatsFacts,
     ProcessFacts,
     Reloaded,
     Setting,
@@ -40,6 +41,7 @@ class AdminPort:
         observer: Observer,
         *,
         are_peers_connected: Callable[[], bool],
+        nats: Callable[[], NatsFacts],
         restart_needed: Callable[[], Sequence[str]],
         settings: Callable[[], Sequence[Setting]],
         reload: Callable[[], Reloaded],
@@ -52,6 +54,7 @@ class AdminPort:
             clock: Time.
             observer: Told of refused connections.
             are_peers_connected: Whether the links to other brokers are up.
+            nats: What is known of the NATS servers.
             restart_needed: Settings that were changed and need a restart.
             settings: All settings in force.
             reload: Reads the configuration again.
@@ -75,6 +78,7 @@ class AdminPort:
             retire=core.retire,
             certificates=lambda: certificates(*tls),
             are_peers_connected=are_peers_connected,
+            nats=nats,
         )
         self.context = AdminContext(me=core.me, clock=clock, facts=facts)
         self._server = make_admin(self.context, observer)

@@ -25,7 +25,7 @@ from liftbridge_broker.adapters.observe.http import ObserveServer
 from liftbridge_broker.adapters.observe.logs import set_level
 from liftbridge_broker.adapters.observe.loop import LoopMonitor
 from liftbridge_broker.adapters.observe.observer import StructlogObserver
-from liftbridge_broker.api.admin_context import Reloaded
+from liftbridge_broker.api.admin_context import NatsFacts, Reloaded
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.health import Health
 from liftbridge_broker.api.tls import ServerTls
@@ -286,6 +286,7 @@ class Broker:
             self._clock,
             self.observer,
             are_peers_connected=lambda: self._transport.is_connected,
+            nats=lambda: NatsFacts(self._nats.quiet.server, self._nats.quiet.server_cluster),
             restart_needed=lambda: self._restart_needed,
             settings=lambda: self.options.effective,
             reload=self._reload,

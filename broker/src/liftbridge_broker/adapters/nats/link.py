@@ -113,6 +113,16 @@ class Link:
         self.is_up = False
         self.payload_bytes_max = 1 << 20
 
+    @property
+    def server(self) -> str:
+        """Host and port of the server it is connected to; empty while it is not."""
+        return self._servers.current_text if self.is_up else ""
+
+    @property
+    def server_cluster(self) -> tuple[str, ...]:
+        """Hosts and ports of that server and those it has routes to; empty when it stands alone."""
+        return self._servers.told_texts
+
     # Life
 
     async def start(self) -> None:
@@ -441,6 +451,7 @@ class _ServerPool:
 
     Attributes:
         current_text: Host and port of the latest one, without credentials.
+        told_texts: Hosts and ports of its cluster as a server told, its own included.
     """
 
     def __init__(self, urls: Sequence[str]) -> None:
@@ -448,6 +459,7 @@ class _ServerPool:
         self._discovered: list[SplitResult] = []
         self._position = -1
         self.current_text = ""
+        self.told_texts: tuple[str, ...] = ()
 
     def next(self) -> SplitResult:
         """The server to try now."""
@@ -461,6 +473,7 @@ class _ServerPool:
         """Replace what was told of by a server; malformed and known ones are left out."""
         known = {_address(url) for url in self._configured}
         found: dict[str, SplitResult] = {}
+        told: list[str] = []
         first = self._configured[0]
         for text in urls[:DISCOVERED_COUNT_MAX]:
             try:
@@ -470,9 +483,11 @@ class _ServerPool:
             # A server that is told of takes the same scheme and credentials as the first one.
             user, at, _ = first.netloc.rpartition("@")
             url = url._replace(scheme=first.scheme, netloc=user + at + url.netloc)
+            told.append(_address(url))
             if _address(url) not in known:
                 found[_address(url)] = url
         self._discovered = list(found.values())
+        self.told_texts = tuple(sorted(told))
 
     def tls_host(self, url: SplitResult) -> str:
         """Name that the server's certificate must have.

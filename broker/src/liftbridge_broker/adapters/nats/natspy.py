@@ -78,7 +78,7 @@ class ServerFacts:
         client_id: Number it gave to the connection.
         payload_bytes_max: Its `max_payload`.
         server_id: Changes with each start of the server.
-        discovered: URLs of other servers of its cluster.
+        discovered: URLs of the servers of its cluster, itself included; none when it stands alone.
     """
 
     client_id: int
@@ -146,7 +146,7 @@ async def shake_hands(connection: Connection, handshake: Handshake) -> Session:
         client_id=client.client_id or 0,
         payload_bytes_max=client.max_payload,
         server_id=str(info.get("server_id", "")),
-        discovered=tuple(url.geturl() for url in client.discovered_servers),
+        discovered=tuple(f"nats://{url}" for url in info.get("connect_urls", ())),
     )
     return Session(client, connection, facts)
 

@@ -192,7 +192,7 @@ class BrokerStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class BrokerStatusResponse(_message.Message):
-    __slots__ = ("broker", "version", "time", "configuration_hash", "restart_needed", "is_nats_connected", "are_peers_connected", "is_disk_full", "free_bytes", "log_bytes", "replicas", "leaders", "offline", "certificates")
+    __slots__ = ("broker", "version", "time", "configuration_hash", "restart_needed", "is_nats_connected", "are_peers_connected", "is_disk_full", "free_bytes", "log_bytes", "replicas", "leaders", "offline", "certificates", "nats_server", "nats_cluster")
     BROKER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
@@ -207,6 +207,8 @@ class BrokerStatusResponse(_message.Message):
     LEADERS_FIELD_NUMBER: _ClassVar[int]
     OFFLINE_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATES_FIELD_NUMBER: _ClassVar[int]
+    NATS_SERVER_FIELD_NUMBER: _ClassVar[int]
+    NATS_CLUSTER_FIELD_NUMBER: _ClassVar[int]
     broker: str
     version: str
     time: int
@@ -221,7 +223,9 @@ class BrokerStatusResponse(_message.Message):
     leaders: int
     offline: _containers.RepeatedCompositeFieldContainer[OfflinePartition]
     certificates: _containers.RepeatedCompositeFieldContainer[Certificate]
-    def __init__(self, broker: _Optional[str] = ..., version: _Optional[str] = ..., time: _Optional[int] = ..., configuration_hash: _Optional[str] = ..., restart_needed: _Optional[_Iterable[str]] = ..., is_nats_connected: _Optional[bool] = ..., are_peers_connected: _Optional[bool] = ..., is_disk_full: _Optional[bool] = ..., free_bytes: _Optional[int] = ..., log_bytes: _Optional[int] = ..., replicas: _Optional[int] = ..., leaders: _Optional[int] = ..., offline: _Optional[_Iterable[_Union[OfflinePartition, _Mapping]]] = ..., certificates: _Optional[_Iterable[_Union[Certificate, _Mapping]]] = ...) -> None: ...
+    nats_server: str
+    nats_cluster: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, broker: _Optional[str] = ..., version: _Optional[str] = ..., time: _Optional[int] = ..., configuration_hash: _Optional[str] = ..., restart_needed: _Optional[_Iterable[str]] = ..., is_nats_connected: _Optional[bool] = ..., are_peers_connected: _Optional[bool] = ..., is_disk_full: _Optional[bool] = ..., free_bytes: _Optional[int] = ..., log_bytes: _Optional[int] = ..., replicas: _Optional[int] = ..., leaders: _Optional[int] = ..., offline: _Optional[_Iterable[_Union[OfflinePartition, _Mapping]]] = ..., certificates: _Optional[_Iterable[_Union[Certificate, _Mapping]]] = ..., nats_server: _Optional[str] = ..., nats_cluster: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class OfflinePartition(_message.Message):
     __slots__ = ("partition", "reason")
