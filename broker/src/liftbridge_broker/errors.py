@@ -251,6 +251,20 @@ class InternalError(LiftbridgeError):
     status = GrpcStatus.INTERNAL
 
 
+class NoMetadataLeaderError(InternalError):
+    """Nobody led the metadata group for as long as a change may wait: it was not made.
+
+    Clients of the original compare its text.
+    """
+
+    code = "NO_METADATA_LEADER"
+    retriable = True
+
+    def __init__(self) -> None:
+        """Say it in the original's words."""
+        super().__init__("no known metadata leader")
+
+
 class ConfigError(LiftbridgeError):
     """A setting is unknown, malformed, contradicts another one, or asks for what is not built."""
 

@@ -3,6 +3,7 @@
 import pytest
 
 from liftbridge_broker.controller.commands import (
+    CreateStream,
     DeleteStream,
     PauseStream,
     ResumeStream,
@@ -11,11 +12,13 @@ from liftbridge_broker.controller.commands import (
 )
 from liftbridge_broker.errors import (
     LiftbridgeError,
+    NoMetadataLeaderError,
     NotEnoughReplicasError,
     NotLeaderError,
     OutcomeUnknownError,
     UnavailableError,
 )
+from liftbridge_broker.model.ids import StreamName
 from liftbridge_broker.model.streams import FsyncPolicy
 from liftbridge_broker.node.roles import Role
 from liftbridge_broker.node.runs import POLICY_LEADER
@@ -307,6 +310,19 @@ def test_replicas_move_to_another_broker_while_in_use():
     assert partition not in removed.node.partitions
     assert removed.store.log(partition) is None
     assert logs_agree(world, partition)()
+
+
+def test_without_a_metadata_leader_changes_are_refused_in_the_words_of_the_original(world):
+    lone = world.alive[0]
+    world.cut(lone)
+    world.until(lambda: lone.consensus.leader is None)
+    command = CreateStream(name=StreamName("new"), subject="new")
+    outcome = world.propose(command, at=lone)
+    assert isinstance(outcome, NoMetadataLeaderError)
+    assert outcome.text == "no known metadata leader"
+    world.heal()
+    world.until(lambda: lone.consensus.leader is not None)
+    assert lone.node.state.stream("new") is None
 
 
 def test_a_bounded_move_takes_its_time_and_slows_nobody_else():

@@ -5,6 +5,7 @@ import pytest
 from liftbridge_broker.errors import (
     FailedPreconditionError,
     LiftbridgeError,
+    NoMetadataLeaderError,
     OutcomeUnknownError,
     StorageFullError,
     TooLargeError,
@@ -197,8 +198,8 @@ def test_without_a_leader_proposals_wait_and_are_refused_in_the_end() -> None:
 
     (refused,) = one.outcomes
     assert isinstance(refused, Refused)
-    assert isinstance(refused.error, UnavailableError)
-    assert refused.error.text == "the metadata group has no leader"
+    assert isinstance(refused.error, NoMetadataLeaderError)
+    assert refused.error.text == "no known metadata leader"
 
 
 def test_a_minority_of_dead_members_changes_nothing() -> None:

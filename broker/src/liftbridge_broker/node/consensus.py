@@ -14,6 +14,7 @@ from liftbridge_broker.errors import (
     FailedPreconditionError,
     FilesError,
     LiftbridgeError,
+    NoMetadataLeaderError,
     OutcomeUnknownError,
     StorageFullError,
     TooLargeError,
@@ -288,7 +289,7 @@ class RaftConsensus:
             return
         self._core.tick(now)
         for waiting in self._own.expire(now):
-            self._refuse(waiting.token, UnavailableError("the metadata group has no leader"))
+            self._refuse(waiting.token, NoMetadataLeaderError())
         if self._blocked is not None and now >= self._retry_at:
             ready, self._blocked = self._blocked, None
             self._persist(ready)

@@ -42,7 +42,12 @@ from liftbridge_broker.controller.decide import decide
 from liftbridge_broker.controller.records import Answer, Record, StreamDeleted
 from liftbridge_broker.controller.replay import apply, skip
 from liftbridge_broker.controller.state import ClusterState
-from liftbridge_broker.errors import CorruptionError, InternalError, LiftbridgeError
+from liftbridge_broker.errors import (
+    CorruptionError,
+    InternalError,
+    LiftbridgeError,
+    NoMetadataLeaderError,
+)
 from liftbridge_broker.model.ids import Instant, MetadataIndex, PartitionId
 from liftbridge_broker.ports.files import FileEvent
 from liftbridge_broker.ports.metadata import (
@@ -240,14 +245,15 @@ class MetadataDriver:
 
     def on_timer(self, now: Instant) -> None:
         """Answer proposals whose time is over; they may be applied all the same."""
+        # First what the log knows: a proposal that it never took was certainly not made.
+        self._consensus.on_timer(now)
+        self._drain()
         # Every proposal waits equally long, so the order of arrival is that of the deadlines.
         while self._pending:
             token = next(iter(self._pending))
             if self._pending[token].deadline > now:
                 break
             self._settle(token, InternalError("raft operation timed out"))
-        self._consensus.on_timer(now)
-        self._drain()
 
     def _drain(self) -> None:
         """Handle events in order, also those that a callback brings about by proposing."""
@@ -315,6 +321,9 @@ class MetadataDriver:
         """Answer a proposal that the log failed, in the words of the original."""
         pending = self._pending.pop(token, None)
         if pending is None:
+            return
+        if isinstance(error, NoMetadataLeaderError):
+            pending.reply(error)
             return
         failure = InternalError(f"{_FAILURES[type(pending.command)]}: {error.text}")
         failure.__cause__ = error
