@@ -461,25 +461,6 @@ def test_merged_file_stays_when_a_stale_one_begins_at_the_log_start(
     assert [s.base for s in bench.log.segments()] == [0, 3, 4]
 
 
-@pytest.mark.parametrize("log_start", [1, 2])
-@pytest.mark.parametrize("position", [5, 60, 100, -5, -60])
-def test_damaged_merged_file_is_never_removed_for_a_stale_one(
-    log_start: int, position: int
-) -> None:
-    bench = filled()
-    bench.sync()
-    swap(bench, 3, indexed=False, keep=2)
-    data = bench.files.content(log_path(0))
-    bench.files.put(log_path(0), damaged(data, position % len(data)))
-    bench.log.set_log_start(Offset(log_start))
-    bench.journal = bench.log.state
-    bench.files.kill()
-    bench.files.remove(index_path(0))
-    bench.open()
-    assert bench.files.exists(log_path(0))
-    assert bench.log.is_offline or bench.log.segments()[0].base == 0
-
-
 @pytest.mark.parametrize("kept", [(1,), (1, 2)])
 def test_merged_file_of_one_damaged_batch_is_set_aside_and_not_lost(kept: tuple[int, ...]) -> None:
     """Nothing tells any more how far it reached, so nothing tells that it may go."""
