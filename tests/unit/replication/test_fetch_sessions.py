@@ -169,19 +169,6 @@ def test_one_fetch_is_held_until_something_changes():
     assert pair.request() is None
 
 
-def test_nothing_more_is_asked_before_the_first_answer_names_the_session():
-    pair = Pair()
-    pair.lead(1, 5)
-    pair.lead(2)
-    pair.follower.put(position(1))
-    first = pair.request()
-    pair.follower.put(position(2))
-    assert pair.request() is None
-    pair.take(first)
-    assert pair.reply(pair.answer())
-    assert pair.request().body.session_id == 8
-
-
 def test_dropped_partition_is_forgotten():
     pair = Pair()
     led = pair.lead(1)

@@ -1,11 +1,12 @@
 """Removing guards: what is taken out, what tells of its work, and what is kept of a run."""
 
 import builtins
+from types import ModuleType
 
 import pytest
 
 from liftbridge_testkit.guards.listing import Guard, GuardError
-from liftbridge_testkit.guards.removal import REACHED, instrumented, without
+from liftbridge_testkit.guards.removal import REACHED, _Loader, instrumented, without
 from liftbridge_testkit.guards.results import Results, Search
 from liftbridge_testkit.guards.run import Reach
 
@@ -32,9 +33,9 @@ def guard(name, old, new):
 
 
 def functions(source):
-    names = {}
-    exec(compile(source, "x.py", "exec"), names)  # noqa: S102 - the source is the one above
-    return names["bounded"], names["either"]
+    module = ModuleType("x")
+    _Loader("x", "x.py", source).exec_module(module)
+    return module.bounded, module.either
 
 
 def test_guards_are_taken_out_of_their_lines():
