@@ -62,7 +62,6 @@ GROUP: Final = (
 
 SIMULATED: Final = (
     "damaged disk replaced",
-    "delivered again after a new subscription",
     "duplicate answered with its first offset",
     "outcome unknown at a change of leader",
     "power cut within a turn",

@@ -28,8 +28,11 @@ from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_testkit.sim.clients.calls import Answer, Calls, Lost, Serving
 from liftbridge_testkit.sim.clients.directory import Directory
 from liftbridge_testkit.sim.machine import Machine
-from liftbridge_testkit.sim.scheduler import SECOND_NS
+from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
 from liftbridge_testkit.sim.world import World
+
+REGRET_NS = 60 * MILLISECOND_NS
+"""Longest time until a move is taken back that was a mistake."""
 
 
 class Member(Serving, Protocol):
@@ -63,7 +66,7 @@ class RearrangerPlan:
 
     streams: tuple[str, ...]
     operations: tuple[str, ...]
-    think_ns: int = 3 * SECOND_NS
+    think_ns: int = 3 * SECOND_NS // 2
 
 
 @dataclass(slots=True)
@@ -151,15 +154,17 @@ class Rearranger:
         return self._random.choice(list(self.world.machines))
 
     def reassign(self, state: ClusterState) -> Wish | None:
-        """Move replicas of a partition to any brokers, or take a move back that is under way."""
-        if self._random.random() < 0.5 and (canceling := self.cancel(state)) is not None:
-            return canceling
+        """Move replicas of a partition to any brokers; half of the moves are taken back soon."""
         partition = self._any_partition(state)
         if partition is None:
             return None
         names = list(self.world.machines)
         count = len(partition.replicas) + self._random.choice((-1, 0, 0, 0, 1))
         target = tuple(self._random.sample(names, max(2, min(count, len(names)))))
+        if self._random.random() < 0.5:
+            regret = CancelReassignment(partition_id=partition.partition_id)
+            pause_ns = self._random.randrange(1, REGRET_NS)
+            self.world.scheduler.after(pause_ns, self._ask, "cancel", regret)
         return StartReassignment(partition_id=partition.partition_id, target=target)
 
     def cancel(self, state: ClusterState) -> Wish | None:
