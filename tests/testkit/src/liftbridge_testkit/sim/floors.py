@@ -1,6 +1,6 @@
 """The least that a range of seeds must meet, else it proves less than it says.
 
-Floors are given for a thousand seeds of a kind of world and scale with the range; below a hundred
+Floors are given for a thousand seeds of a kind of world and scale with the range; below five hundred
 seeds nothing is asked.
 """
 
@@ -13,7 +13,7 @@ from liftbridge_testkit.sim.lone_life import FAULTS as LONE_FAULTS
 from liftbridge_testkit.sim.network import MESSAGE_FAULTS
 from liftbridge_testkit.sim.voter_life import FAULTS as GROUP_FAULTS
 
-SEEDS_MIN = 100
+SEEDS_MIN = 500
 EVENTS_A_SEED = 2_000
 """Events that a range has at least for each of its seeds."""
 
@@ -60,8 +60,8 @@ _CLUSTER = {
     ("rare", "eligible leaders appear"): 300,
     ("rare", "eligible replica elected"): 100,
     ("rare", "partition without a leader"): 200,
-    ("world", "election"): 4_000,
-    ("world", "in-sync set changed"): 10_000,
+    ("world", "election"): 2_000,
+    ("world", "in-sync set changed"): 6_000,
     ("world", "truncation"): 1_000,
     ("world", "crash with loss"): 150,
     ("world", "process stopped"): 300,
