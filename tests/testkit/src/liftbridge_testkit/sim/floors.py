@@ -1,7 +1,7 @@
 """The least that a range of seeds must meet, else it proves less than it says.
 
-Floors are given for a thousand seeds of a kind of world and scale with the range; below five hundred
-seeds nothing is asked.
+Floors are given for a thousand seeds of a kind of world and scale with the range; below five
+hundred seeds nothing is asked.
 """
 
 from collections.abc import Mapping
