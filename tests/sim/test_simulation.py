@@ -20,7 +20,7 @@ SEEDS = 24
 SHARDS = 6
 REGRESSION_SEEDS = {
     # An error of the disk in a reader that was woken by a publish answered the publish.
-    "lone": (1, 11, 95, 1030, 1152, 2049),
+    "lone": (1, 11, 95, 1030, 1152, 2049, 7015),
     "group": (10, 57),
     "cluster": (
         11,

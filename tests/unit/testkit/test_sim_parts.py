@@ -440,6 +440,17 @@ def test_orderly_stop_ends_the_process(world, machine):
     assert world.coverage.counts["world", "process stopped"] == 1
 
 
+def test_process_that_stopped_makes_up_for_nothing(world, machine):
+    program = machine.program
+    machine.pause()
+    machine.stop()
+    machine.on_peer(Channel.DATA, b"1")
+    machine.resume()
+    settle(world)
+    assert program.told == []
+    assert not machine.is_running
+
+
 def test_replaced_disk_is_another_one(machine):
     machine.wipe()
     machine.start()

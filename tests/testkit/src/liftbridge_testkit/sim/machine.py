@@ -89,6 +89,7 @@ class Machine:
     _armed: int = 0
     _stalled_until: int = 0
     _disk_free_at: int = 0
+    _stopped_incarnation: int = -1
     _waiting: deque[tuple[Callable[..., None], tuple[object, ...]]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
@@ -193,7 +194,8 @@ class Machine:
 
     def turn(self, incarnation: int, act: Callable[..., None], *arguments: object) -> None:
         """Let the process of this incarnation do something, now or when it gets on again."""
-        if incarnation != self.incarnation or self.program is None:
+        is_over = self._stopped_incarnation == incarnation
+        if incarnation != self.incarnation or self.program is None or is_over:
             return
         is_held_up = self.is_paused or self.world.scheduler.now < self._stalled_until
         if is_held_up or self._waiting:
@@ -213,6 +215,9 @@ class Machine:
     def _get_on(self, incarnation: int) -> None:
         """Make up for the turns that waited, in order."""
         while self._waiting and incarnation == self.incarnation:
+            if self._stopped_incarnation == incarnation:
+                self._waiting.clear()
+                return
             if self.is_paused:
                 return
             if self.world.scheduler.now < self._stalled_until:
@@ -299,6 +304,8 @@ class Machine:
         self._end("failed")
 
     def _stopped(self, incarnation: int) -> None:
+        # Its files are closed: what a process is told after that, it drops.
+        self._stopped_incarnation = incarnation
         self.world.scheduler.at(self.world.scheduler.now, self._exit, incarnation)
 
     def _exit(self, incarnation: int) -> None:
