@@ -192,6 +192,36 @@ def test_changes_come_ever_more_rarely_until_it_was_quiet(
     assert reports.on_report(world.state, one, again) is not None
 
 
+@pytest.mark.parametrize("is_back", [False, True])
+def test_next_change_does_not_wait_when_the_former_leader_had_really_gone(
+    world: ControllerWorld, number: PartitionId, reports: LeaderReports, is_back: bool
+) -> None:
+    world.alter(number, "ab")
+    found = reports.on_report(world.state, report(world, number, "b"), NOW)
+    assert found is not None
+    world.ok(ChangeLeader(changes=(found,)))
+    if is_back:
+        world.restart("a", is_clean=False)
+    else:
+        world.fence("a")
+    world.alter(number, "bc")
+
+    assert reports.on_report(world.state, report(world, number, "c"), after(1)) is not None
+
+
+def test_next_change_waits_while_the_former_leader_lives(
+    world: ControllerWorld, number: PartitionId, reports: LeaderReports
+) -> None:
+    world.alter(number, "ab")
+    found = reports.on_report(world.state, report(world, number, "b"), NOW)
+    assert found is not None
+    world.ok(ChangeLeader(changes=(found,)))
+    world.alter(number, "bc")
+
+    assert reports.on_report(world.state, report(world, number, "c"), after(1)) is None
+    assert reports.on_report(world.state, report(world, number, "c"), after(2)) is not None
+
+
 def test_partitions_back_off_one_by_one() -> None:
     world = ControllerWorld()
     world.start("ab")

@@ -49,10 +49,28 @@ class _Tally:
 
 @dataclass(slots=True)
 class _Backoff:
-    """No change of a leader before `until`; the next pause is `pause_ns` long."""
+    """No change of a leader before `until`; the next pause is `pause_ns` long.
+
+    Attributes:
+        until: End of the pause.
+        pause_ns: Length of the next one.
+        deposed: The leader that was changed last.
+        broker_epoch: Its session then.
+    """
 
     until: Instant
     pause_ns: int
+    deposed: BrokerId
+    broker_epoch: int
+
+    def was_right(self, state: ClusterState) -> bool:
+        """Whether the leader that was changed last had really gone, as its session shows.
+
+        Such a change is no flapping, so the next one need not wait: brokers that are killed one
+        after the other are replaced at once each time.
+        """
+        broker = state.brokers.get(self.deposed)
+        return broker is None or broker.fenced or broker.broker_epoch != self.broker_epoch
 
 
 class LeaderReports:
@@ -61,7 +79,8 @@ class LeaderReports:
     Args:
         window_ns: Time within which reporters must be heard to be counted together.
         backoff_ns_min: Least time between two changes of the leader of one partition; it doubles
-            with each of them, and is forgotten after a quiet time of `backoff_ns_max`.
+            with each of them, and is forgotten after a quiet time of `backoff_ns_max`, and when
+            the leader that was changed last turns out to be fenced or to have begun anew.
         backoff_ns_max: The longest such time.
         tallies_max: Partitions that anything is kept of; the oldest makes place.
     """
@@ -107,7 +126,7 @@ class LeaderReports:
         followers = len(partition.isr) - 1
         if 2 * count <= followers:  # guard C11.majority
             return None
-        if not self._may_change(report.partition_id, now):
+        if not self._may_change(state, report, now):
             return None
         return LeaderChange(
             report.partition_id, report.leader_epoch, report.partition_epoch, report.leader
@@ -124,16 +143,22 @@ class LeaderReports:
             del self._tallies[next(iter(self._tallies))]
         return tally
 
-    def _may_change(self, partition: PartitionId, now: Instant) -> bool:
+    def _may_change(self, state: ClusterState, report: LeaderReport, now: Instant) -> bool:
         """Whether the pause since the last change is over; if so, begin the next, longer one."""
+        partition = report.partition_id
         backoff = self._backoffs.pop(partition, None)
+        if backoff is not None and backoff.was_right(state):
+            backoff = None
         if backoff is not None and now < backoff.until:  # guard C11.backoff
             self._backoffs[partition] = backoff
             return False
         is_quiet = backoff is None or now - backoff.until >= self._backoff_ns_max
         pause_ns = self._backoff_ns_min if is_quiet or backoff is None else backoff.pause_ns
         self._backoffs[partition] = _Backoff(
-            Instant(now + pause_ns), min(2 * pause_ns, self._backoff_ns_max)
+            Instant(now + pause_ns),
+            min(2 * pause_ns, self._backoff_ns_max),
+            report.leader,
+            state.brokers[report.leader].broker_epoch,
         )
         if len(self._backoffs) > self._tallies_max:
             del self._backoffs[next(iter(self._backoffs))]
