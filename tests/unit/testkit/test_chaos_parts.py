@@ -1,15 +1,21 @@
 """The checks of the chaos runs notice what they are there for."""
 
+from datetime import UTC, datetime, timedelta
+
 from liftbridge_client import (
     ClosedError,
     FailedPreconditionError,
     OutcomeUnknownError,
     RetriableError,
 )
+from liftbridge_testkit.chaos.__main__ import counted
 from liftbridge_testkit.chaos.clients import is_refusal
+from liftbridge_testkit.chaos.logs import Diary, Judged
 from liftbridge_testkit.chaos.replicas import ReplicaRecord, check_replicas, stored
 from liftbridge_testkit.checker import Stored
 from liftbridge_testkit.failover import percentile
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 def records(count: int, epoch: int = 1) -> list[ReplicaRecord]:
@@ -54,3 +60,61 @@ def test_percentile_is_the_nearest_rank() -> None:
     assert percentile(values, 0.5) == 15
     assert percentile(values, 0.99) == 30
     assert percentile([5.0], 0.5) == 5
+
+
+def clock() -> datetime:
+    return NOON
+
+
+def told(level: str, event: str, *, seconds: int = 1) -> str:
+    at = (NOON + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
+    return f"{at} [{level:<9}] {event:<30} partition=0\n"
+
+
+def test_log_without_errors_is_counted_and_breaks_nothing() -> None:
+    judged = Judged()
+    judged.add("b1", told("info", "broker_started") + told("warning", "log_truncated"), Diary())
+    assert judged.violations == []
+    assert judged.events == {"broker_started": 1, "log_truncated": 1}
+
+
+def test_tracebacks_and_errors_of_nothing_that_was_done_are_told() -> None:
+    judged = Judged()
+    judged.add("b1", "Traceback (most recent call last):\n" + told("error", "bug_found"), Diary())
+    judged.add("b2", told("error", "possible_data_loss"), Diary())
+    assert [found.text[:12] for found in judged.violations] == [
+        "b1: Tracebac",
+        "b1: 2026-11-",
+        "b2: 2026-11-",
+    ]
+
+
+def test_loss_is_only_told_of_when_as_many_were_killed_as_keep_what_is_acknowledged() -> None:
+    line = told("error", "possible_data_loss")
+    one, two, rested = Diary(now=clock), Diary(now=clock), Diary(now=clock)
+    one.killed("b1")
+    one.killed("b1")
+    two.killed("b1", "b2")
+    rested.killed("b1", "b2")
+    rested.in_sync()
+    counts = []
+    for diary in (one, two, rested):
+        judged = Judged()
+        judged.add("b3", line, diary)
+        counts.append((len(judged.violations), judged.expected_errors["possible_data_loss"]))
+    assert counts == [(1, 0), (0, 1), (1, 0)]
+
+
+def test_damage_is_only_told_of_by_whom_it_was_done_to() -> None:
+    diary = Diary(now=clock)
+    diary.damaged("b1")
+    judged = Judged()
+    judged.add("b1", told("error", "segment_quarantined"), diary)
+    judged.add("b2", told("error", "segment_quarantined"), diary)
+    judged.add("b1", told("error", "segment_quarantined", seconds=-1), diary)
+    assert judged.expected_errors == {"segment_quarantined": 1}
+    assert len(judged.violations) == 2
+
+
+def test_counts_are_shown_with_the_most_frequent_first() -> None:
+    assert counted({"kill": 1, "cut": 1, "pause": 2}) == "2 x pause, 1 x cut, 1 x kill"

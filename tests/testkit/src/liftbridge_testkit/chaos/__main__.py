@@ -21,13 +21,14 @@ from liftbridge_testkit.chaos.faults import FAULTS
 from liftbridge_testkit.chaos.runs import Run, RunOptions, RunResult
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do the runs; 1 when a promise was broken."""
     options = parse(arguments)
-    results = []
+    results: list[RunResult] = []
+    document = summary(results, 0.0)
     began = monotonic()
     for number in range(options.runs):
         seed = options.seed + number
@@ -39,11 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         result = do(run, options.work_dir, is_loud=options.verbose)
         results.append(result)
         say(f"run {number + 1} of {options.runs}: {line(result)}")
-    document = summary(results, monotonic() - began)
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(document, indent=1) + "\n")
-    totals = ", ".join(f"{name} {value}" for name, value in document["totals"].items())
-    say(f"{totals}\nwritten: {options.output}")
+        # After each run, so that one that is broken off leaves what is known.
+        document = summary(results, monotonic() - began)
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.write_text(json.dumps(document, indent=1) + "\n")
+    say(f"{closing(document)}\nwritten: {options.output}")
     return 1 if any(result.violations for result in results) else 0
 
 
@@ -79,14 +80,28 @@ def do(options: RunOptions, work_dir: Path | None, *, is_loud: bool) -> RunResul
 
 def line(result: RunResult) -> str:
     """A run in one line."""
-    names = " ".join(name for name, _ in result.faults)
+    faults = counted(Counter(name for name, _ in result.faults))
     verdict = f"{len(result.violations)} BROKEN" if result.violations else "ok"
     return (
         f"{verdict}, seed {result.options.seed}, {result.options.size} brokers, "
         f"{result.acked:,} acked, {result.unknown:,} unknown, {result.refused:,} refused, "
         f"{result.elections} elections, {result.truncations} truncations, longest wait "
-        f"{result.pause_seconds:.1f} s, {result.seconds:.0f} s; {names}"
+        f"{result.pause_seconds:.1f} s, {result.seconds:.0f} s; faults: {faults}"
+        f"{'; errors told: ' if result.logged_errors else ''}{counted(result.logged_errors)}"
     )
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """Names with how often each occurs, the most frequent first."""
+    names = sorted(counts, key=lambda name: (-counts[name], name))
+    return ", ".join(f"{counts[name]} x {name}" for name in names)
+
+
+def closing(document: Mapping[str, Mapping[str, object]]) -> str:
+    """Totals as lines."""
+    totals = ", ".join(f"{name} {value}" for name, value in document["totals"].items())
+    faults = ", ".join(f"{name} {value}" for name, value in document["faults"].items())
+    return f"totals: {totals}\nfaults: {faults}"
 
 
 def summary(results: Sequence[RunResult], seconds: float) -> dict[str, dict[str, object]]:
@@ -100,6 +115,9 @@ def summary(results: Sequence[RunResult], seconds: float) -> dict[str, dict[str,
         "refused": sum(result.refused for result in results),
         "elections": sum(result.elections for result in results),
         "truncations": sum(result.truncations for result in results),
+        "faults": faults.total(),
+        "sizes": dict(Counter(result.options.size for result in results)),
+        "longest_wait_seconds": max((result.pause_seconds for result in results), default=0.0),
         "seconds": round(seconds),
     }
     runs: dict[str, object] = {str(result.options.seed): asdict(result) for result in results}

@@ -6,10 +6,11 @@ The chance that a fault meets the leader of a stream is greater than that of any
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from liftbridge_testkit.chaos.logs import Diary
 from liftbridge_testkit.nats_proxy import Way
 from liftbridge_testkit.processes import ProcessError
 
@@ -35,12 +36,29 @@ class Storm:
         streams: Streams that are written to, of partition 0.
         rng: Chance.
         rest: Waits so many seconds, or less when the run is over.
+        diary: Gets what a broker may call an error.
     """
 
     cluster: ClusterKit
     streams: Sequence[str]
     rng: Random
     rest: Callable[[float], object]
+    diary: Diary = field(default_factory=Diary)
+
+    def kill(self, *names: str) -> None:
+        """SIGKILL to brokers, one right after the other."""
+        self.diary.killed(*names)
+        for name in names:
+            self.cluster[name].kill()
+
+    def note_rest(self) -> None:
+        """Write into the diary whether everything is in sync."""
+        try:
+            is_whole = all(is_in_sync(self.cluster, stream) for stream in self.streams)
+        except ProcessError:
+            return
+        if is_whole:
+            self.diary.in_sync()
 
     def victim(self) -> str:
         """A broker, rather one that leads."""
@@ -68,7 +86,7 @@ class Storm:
 def kill(storm: Storm) -> str:
     """SIGKILL one broker and start it again."""
     name = storm.victim()
-    storm.cluster[name].kill()
+    storm.kill(name)
     storm.last(0.0, 3.0)
     storm.cluster.start(name)
     return name
@@ -77,9 +95,9 @@ def kill(storm: Storm) -> str:
 def kill_two(storm: Storm) -> str:
     """SIGKILL two brokers, one shortly after the other."""
     one, other = storm.pair()
-    storm.cluster[one].kill()
+    storm.kill(one)
     storm.last(0.0, 1.0)
-    storm.cluster[other].kill()
+    storm.kill(other)
     storm.last(0.0, 2.0)
     storm.cluster.start(one, other)
     return f"{one} {other}"
@@ -87,8 +105,7 @@ def kill_two(storm: Storm) -> str:
 
 def kill_all(storm: Storm) -> str:
     """SIGKILL every broker at once."""
-    for broker in storm.cluster.brokers.values():
-        broker.kill()
+    storm.kill(*storm.cluster.brokers)
     storm.last(0.0, 1.0)
     storm.cluster.start()
     return "all"
@@ -190,7 +207,8 @@ def damage(storm: Storm) -> str:
     """
     name = storm.victim()
     await_in_sync(storm)
-    storm.cluster[name].kill()
+    storm.kill(name)
+    storm.diary.damaged(name)
     for path in log_files(storm.cluster[name].data_dir):
         flip(path, storm.rng)
     storm.cluster.start(name)
@@ -202,6 +220,7 @@ def wipe(storm: Storm) -> str:
     """SIGKILL one broker and give it an empty disk."""
     name = storm.victim()
     await_in_sync(storm)
+    storm.diary.killed(name)
     storm.cluster.wipe(name)
     storm.last(0.0, 1.0)
     storm.cluster.start(name)
@@ -216,7 +235,7 @@ def storm_of_all(storm: Storm) -> str:
     paused, held, killed = names[:3]
     storm.cluster[paused].pause()
     storm.cluster.proxies[held].hold(storm.rng.choice([Way.IN, Way.OUT]))
-    storm.cluster[killed].kill()
+    storm.kill(killed)
     storm.last(0.5, 3.0)
     storm.cluster[killed].spawn()
     storm.last(0.0, 1.0)
@@ -263,6 +282,7 @@ def await_in_sync(storm: Storm) -> None:
             f"all replicas of {stream} in sync",
             seconds_max=SYNC_SECONDS_MAX,
         )
+    storm.note_rest()
 
 
 def is_in_sync(cluster: ClusterKit, stream: str) -> bool:
