@@ -4,7 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from liftbridge_broker.errors import InternalError, OutcomeUnknownError, UnavailableError
+from liftbridge_broker.errors import (
+    InternalError,
+    NoMetadataLeaderError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, Offset
 from liftbridge_broker.node.applied import take_state
 from liftbridge_broker.node.following import Following
@@ -141,3 +146,8 @@ def test_proposal_that_the_log_failed_may_be_applied_unless_it_says_otherwise(ca
     error = InternalError("failed")
     error.__cause__ = cause
     assert _result(error) is outcome
+
+
+def test_proposal_that_met_no_metadata_leader_was_not_attempted():
+    """Else whoever it was to bring into sync would hold commits up until the metadata move."""
+    assert _result(NoMetadataLeaderError()) is ProposalOutcome.NOT_ATTEMPTED

@@ -19,6 +19,7 @@ from liftbridge_broker.errors import (
     FilesError,
     InternalError,
     LiftbridgeError,
+    NoMetadataLeaderError,
     NotEnoughReplicasAfterAppendError,
     OutcomeUnknownError,
     UnavailableError,
@@ -381,6 +382,8 @@ class Leading:
 def _result(outcome: object) -> ProposalOutcome:
     if not isinstance(outcome, LiftbridgeError):
         return outcome_of(None)
+    if isinstance(outcome, NoMetadataLeaderError):
+        return ProposalOutcome.NOT_ATTEMPTED
     if isinstance(outcome, InternalError):
         # The log failed the command; the cause tells whether it may be applied all the same.
         cause = outcome.__cause__
