@@ -1,5 +1,6 @@
 """A tombstone goes when no replica holds anything that it hides (replication 1.15)."""
 
+from liftbridge_broker.controller.commands import StartReassignment
 from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_testkit.cluster_world import ClusterWorld, Member
@@ -95,3 +96,21 @@ def test_a_new_leader_knows_of_nobody_until_it_is_told() -> None:
     leader = world.leader()
     assert leader is not None
     assert leader.node.find_replica("s", 0).log.compacted_everywhere == 0
+
+
+def test_a_replica_that_is_added_counts_before_it_fetches() -> None:
+    """It may be back with what it held when it was taken out."""
+    world = compacted(ClusterWorld(size=4))
+    publish(world, b"a", b"")
+    fill(world, 4)
+    leader = world.leader()
+    assert leader is not None
+    log = leader.node.find_replica("s", 0).log
+    world.until(lambda: log.compacted_everywhere > 1)
+    before = world.state()
+    (added,) = world.members.keys() - set(before.replicas)
+    world.deaf |= {(added, leader.broker, Channel.DATA)}
+    target = (*before.replicas, added)
+    world.propose(StartReassignment(partition_id=before.partition_id, target=target))
+    world.until(lambda: added in leader.node.state.partition(before.partition_id).replicas)
+    assert log.compacted_everywhere == 0

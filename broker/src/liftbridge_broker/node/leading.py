@@ -161,8 +161,14 @@ class Leading:
     def on_compacted(self) -> None:
         """The log here was compacted."""
         self.core.note_compacted()
-        self.partition.log.compacted_everywhere = self.core.compacted_everywhere
-        self.host.notify(self)
+        self._pass_on_compacted()
+
+    def _pass_on_compacted(self) -> None:
+        """The log here and the followers go by what is compacted everywhere."""
+        log, offset = self.partition.log, self.core.compacted_everywhere
+        if log.compacted_everywhere != offset:
+            log.compacted_everywhere = offset
+            self.host.notify(self)
 
     def on_fetch(
         self, replica: BrokerId, fetch: FetchPosition, clock: SessionClock, now: Instant
@@ -170,7 +176,7 @@ class Leading:
         """Judge a position and take it down; it may commit records."""
         outcome = self.core.on_fetch(replica, fetch, clock, now)
         if isinstance(outcome, Accepted):
-            self.partition.log.compacted_everywhere = self.core.compacted_everywhere
+            self._pass_on_compacted()
             self.commit()
             if len(self.core.state.isr) < len(self.core.state.replicas):
                 self.host.watch(self)
@@ -311,6 +317,7 @@ class Leading:
 
     def on_state(self) -> None:
         """The core took newer metadata over (L7)."""
+        self._pass_on_compacted()
         self.commit()
         self.partition.intake.takes_singles = (
             self.partition.options.optimistic_concurrency or self.core.is_below_min_isr
