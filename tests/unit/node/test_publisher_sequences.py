@@ -5,7 +5,7 @@ import pytest
 from liftbridge_broker.controller.commands import DeleteStream, InitPublisher
 from liftbridge_broker.errors import NotFoundError, UnavailableError
 from liftbridge_broker.model.ids import PublisherId
-from liftbridge_broker.node.sequences import ASK_NS, WAIT_NS
+from liftbridge_broker.node.sequences import ASK_NS, WAIT_NS, WAITS_MAX
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_testkit.cluster_world import ClusterWorld
@@ -135,3 +135,17 @@ def test_an_unknown_publisher_is_known_by_nobody(world):
     told = ask(world, known, elsewhere(world))
     world.until(lambda: bool(told))
     assert isinstance(told[0], UnavailableError)
+
+
+def test_more_than_may_wait_are_refused_at_once(world):
+    begin(world)
+    known, asking = init(world), elsewhere(world)
+    world.deaf |= {(asking.broker, world.leader().broker, Channel.METADATA)}
+    waiting = [ask(world, known, asking) for _ in range(WAITS_MAX)]
+    refused = ask(world, known, asking)
+    assert not any(waiting)
+    assert isinstance(refused[0], UnavailableError)
+    assert refused[0].text == f"{WAITS_MAX} publishers wait already to be told where they stand"
+    world.heal()
+    world.until(lambda: all(waiting))
+    assert all(told == [{0: 2}] for told in waiting)

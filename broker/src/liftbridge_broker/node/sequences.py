@@ -35,6 +35,9 @@ WAIT_NS: Final = 3_000 * MILLISECOND_NS
 ASK_NS: Final = 50 * MILLISECOND_NS
 """Time between two questions."""
 
+WAITS_MAX: Final = 256
+"""Publishers that may wait at the same time: each of them asks every leader of its stream."""
+
 Sequences = Mapping[PartitionNumber, int]
 Done = Callable[[Sequences | LiftbridgeError], None]
 """Gets the next sequence of each partition, or why one is not known; once."""
@@ -93,13 +96,17 @@ class PublisherSequences:
         Args:
             stream: Name of the stream.
             publisher: A publisher whose registration was applied here.
-            done: Gets `UnavailableError` when a leader does not tell, `NotFoundError` when the
-                stream goes meanwhile.
+            done: Gets `UnavailableError` when a leader does not tell or `WAITS_MAX` wait already,
+                `NotFoundError` when the stream goes meanwhile.
             now: Present time.
         """
         found = self._host.state.stream(stream)
         if found is None:
             done(_gone(stream))
+            return
+        if len(self._waits) >= WAITS_MAX:
+            text = f"{WAITS_MAX} publishers wait already to be told where they stand"
+            done(UnavailableError(text))
             return
         unknown = {state.partition_id: state.number for state in found.partitions}
         wait = _Wait(stream, publisher, unknown, done, Instant(now + WAIT_NS))
