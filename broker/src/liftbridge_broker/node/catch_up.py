@@ -34,7 +34,7 @@ class CatchUp(Generic[_Sender]):
             rate: Tells the bytes a second in force; 0 is no limit.
         """
         self._rate = rate
-        self._left = 0.0
+        self._left = 0  # bytes times nanoseconds of a second, so that nothing is rounded
         self._at = Instant(0)
         self._held: dict[PartitionId, _Sender] = {}
 
@@ -48,15 +48,15 @@ class CatchUp(Generic[_Sender]):
     def _has_left(self, now: Instant) -> bool:
         rate = self._rate()
         if not rate:
-            self._left = 0.0
+            self._left = 0
             return True
-        earned = (now - self._at) * rate / SECOND_NS
-        self._left, self._at = min(self._left + earned, float(rate)), now
+        earned = (now - self._at) * rate
+        self._left, self._at = min(self._left + earned, rate * SECOND_NS), now
         return self._left > 0
 
     def spend(self, size_bytes: int) -> None:
         """So much was sent."""
-        self._left -= size_bytes
+        self._left -= size_bytes * SECOND_NS
 
     def next_deadline(self) -> Instant | None:
         """When a partition that waits may send, `None` while none waits."""
@@ -65,7 +65,7 @@ class CatchUp(Generic[_Sender]):
         rate = self._rate()
         if not rate:
             return self._at
-        return Instant(self._at + int(max(0.0, 1 - self._left) * SECOND_NS / rate) + 1)
+        return Instant(self._at + max(0, -self._left) // rate + 1)
 
     def take_released(self, now: Instant) -> list[_Sender]:
         """Partitions that waited and may send now."""

@@ -6,7 +6,7 @@ get stored batches, and changes of the in-sync set are proposed.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from liftbridge_broker.controller.commands import (
     AlterPartition,
@@ -33,6 +33,7 @@ from liftbridge_broker.model.ids import (
     PartitionId,
 )
 from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.node.catch_up import CatchUp
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.roles import Role
 from liftbridge_broker.replication.fetching import Accepted, FetchOutcome, FetchPosition
@@ -45,9 +46,6 @@ from liftbridge_broker.replication.isr import (
 from liftbridge_broker.replication.leader import LeaderCore
 from liftbridge_broker.storage.batch_reader import BatchReader
 from liftbridge_broker.storage.types import ReadNeed
-
-if TYPE_CHECKING:
-    from liftbridge_broker.node.catch_up import CatchUp
 
 ANSWER_NS: Final = 1_000 * MILLISECOND_NS
 """Time without an answer after which the outcome of a proposal counts as unknown."""
@@ -77,7 +75,7 @@ class LeadingHost(Protocol):
         ...
 
     @property
-    def catch_up(self) -> "CatchUp[Leading]":
+    def catch_up(self) -> CatchUp["Leading"]:
         """What may be spent on replicas that reassignments add."""
         ...
 
