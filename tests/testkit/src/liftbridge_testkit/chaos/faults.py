@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import grpc
+
 from liftbridge_testkit.chaos.logs import Diary
+from liftbridge_testkit.load import read_log
 from liftbridge_testkit.nats_proxy import Way
 from liftbridge_testkit.processes import ProcessError
 
@@ -203,7 +206,8 @@ def stop(storm: Storm) -> str:
 def damage(storm: Storm) -> str:
     """SIGKILL one broker, change bytes in the middle of its logs, and start it again.
 
-    The others must have everything first: one disk may fail, not two.
+    The others must have everything first: one disk may fail, not two. A start scans only what was
+    not synced for sure; damage below is found by who reads it, and mended then.
     """
     name = storm.victim()
     await_in_sync(storm)
@@ -212,6 +216,13 @@ def damage(storm: Storm) -> str:
     for path in log_files(storm.cluster[name].data_dir):
         flip(path, storm.rng)
     storm.cluster.start(name)
+    await_in_sync(storm)
+    for stream in storm.streams:
+        storm.cluster.until(
+            partial(is_readable, storm.cluster, stream, name),
+            f"{stream} readable at {name}",
+            seconds_max=SYNC_SECONDS_MAX,
+        )
     await_in_sync(storm)
     return name
 
@@ -294,6 +305,18 @@ def is_in_sync(cluster: ClusterKit, stream: str) -> bool:
         if set(partition.isr) != set(partition.replicas):
             return False
     return True
+
+
+def is_readable(cluster: ClusterKit, stream: str, name: str) -> bool:
+    """Whether a broker gives out all that is committed, or has no replica."""
+    if name not in cluster.partition(stream).replicas:
+        return True
+    with cluster[name].channel() as channel:
+        try:
+            found = read_log(channel, stream, any_replica=True)
+        except grpc.RpcError:
+            return False
+    return bool(found)
 
 
 def log_files(data_dir: Path) -> list[Path]:

@@ -20,6 +20,7 @@ from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from liftbridge_broker.errors import CorruptionError
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.chaos.clients import OwnClientPublisher, PlainPublisher, SteadyReader
 from liftbridge_testkit.chaos.faults import FAULTS, Storm, await_in_sync
@@ -143,7 +144,7 @@ class Run:
             self._stop_clients()
             self._end(cluster)
             self._check_disks(cluster)
-        except (ProcessError, AssertionError, OSError) as error:
+        except (ProcessError, CorruptionError, AssertionError, OSError) as error:
             result.violations.append(Violation("run", f"{type(error).__name__}: {error}"))
         finally:
             for worker in (*self._publishers, *self._readers):
