@@ -136,7 +136,16 @@ class GrpcServer:
         return sorted({path[1:].rpartition("/")[0] for path in self._methods})
 
     async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> int:
-        """Listen; the port, also when 0 was asked for. May be called once.
+        """Bind and listen; see there. May be called once."""
+        port = await self.bind(host, port, ssl_context)
+        await self.listen()
+        return port
+
+    async def bind(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> int:
+        """Take the address; connections are refused until `listen`. May be called once.
+
+        Returns:
+            The port, also when 0 was asked for.
 
         Raises:
             OSError: The address cannot be used.
@@ -150,9 +159,19 @@ class GrpcServer:
             ssl=ssl_context,
             backlog=LISTEN_BACKLOG,
             ssl_handshake_timeout=TLS_HANDSHAKE_SECONDS if ssl_context else None,
+            start_serving=False,
         )
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
+
+    async def listen(self) -> None:
+        """Take connections at the address that was bound.
+
+        Raises:
+            OSError: Another process took it meanwhile.
+        """
+        assert self._server is not None
+        await self._server.start_serving()
 
     async def drain(self, grace: float) -> bool:
         """Take no new connection, let running calls end for `grace` seconds, then close all.

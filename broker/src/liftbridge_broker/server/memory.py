@@ -175,7 +175,7 @@ class _Life:
         options = self.options
         self._core.open_store()
         self._core.open(self.messaging, None, None)
-        await register(self._core)
+        await register(self._core, port)
         api = self._api = make_api(options, self._core.node, self.clock, self, self._health)
         self._server = await asyncio.get_running_loop().create_server(
             lambda: self._gates.new(GrpcConnection(api.server)),

@@ -29,6 +29,35 @@ API_VERSION: Final = "2.0.0"
 SECOND_NS: Final = 1_000_000_000
 
 
+@dataclass(frozen=True, slots=True)
+class StartingMetrics:
+    """Implements `MetricsSource` for a broker that is not in its cluster yet.
+
+    Attributes:
+        version: Version of the broker.
+        started_ns: Wall clock of the start.
+    """
+
+    version: str
+    started_ns: int
+
+    def broker_samples(self) -> Mapping[str, Sample]:
+        """Who it is, and that it takes no requests."""
+        return {
+            "build_info": _build_info(self.version),
+            "broker_start_time_seconds": self.started_ns,
+            "broker_ready": 0,
+        }
+
+    def stream_samples(self) -> Iterable[tuple[str, Mapping[str, Sample]]]:
+        """It knows of no stream."""
+        return ()
+
+    def partition_samples(self, _stream: str) -> Iterable[tuple[int, Mapping[str, int]]] | None:
+        """It knows of no stream."""
+        return None
+
+
 @dataclass(slots=True)
 class BrokerMetrics:
     """Implements `MetricsSource` for one broker.
@@ -61,7 +90,7 @@ class BrokerMetrics:
             **self._publish_samples(),
             **self._session_samples(),
             **cluster_samples(self.core, self.transport, self.clock.now()),
-            "build_info": self._build_info(),
+            "build_info": _build_info(self.version),
             "broker_start_time_seconds": self.started_ns,
             "broker_ready": int(self.is_ready()),
             "metadata_applied_index": self.node.state.applied_index,
@@ -132,9 +161,6 @@ class BrokerMetrics:
             ("nats", "leader"): self.node.ack_times[POLICY_LEADER],
             ("nats", "all"): self.node.ack_times[POLICY_ALL],
         }
-
-    def _build_info(self) -> Mapping[tuple[str, ...], int]:
-        return {(self.version, API_VERSION, platform.python_version()): 1}
 
     def _requests(self) -> Mapping[tuple[str, ...], int]:
         requests = self.grpc.stats.requests
@@ -227,6 +253,10 @@ def _lag_ns(partition: Partition, now_ns: int) -> int:
     slowest = min(s.next_offset for s in partition.subscribers)
     record = last_record_before(partition.log, Offset(slowest + 1))
     return max(0, now_ns - record[1]) if record is not None else 0
+
+
+def _build_info(version: str) -> Mapping[tuple[str, ...], int]:
+    return {(version, API_VERSION, platform.python_version()): 1}
 
 
 def _oldest(partition: Partition) -> int | None:

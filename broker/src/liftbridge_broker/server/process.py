@@ -30,7 +30,7 @@ from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.health import Health
 from liftbridge_broker.api.tls import ServerTls
 from liftbridge_broker.api.transport import GrpcServer
-from liftbridge_broker.config.options import BrokerOptions
+from liftbridge_broker.config.options import BrokerOptions, ListenOptions
 from liftbridge_broker.config.reload import reloadable_diff, reloaded
 from liftbridge_broker.errors import (
     FailedPreconditionError,
@@ -48,7 +48,8 @@ from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.server.admin_port import AdminPort
 from liftbridge_broker.server.core import Core
 from liftbridge_broker.server.limits import raise_open_files, require_open_files
-from liftbridge_broker.server.metrics import BrokerMetrics
+from liftbridge_broker.server.metrics import BrokerMetrics, StartingMetrics
+from liftbridge_broker.server.readiness import awaited, hindrances
 from liftbridge_broker.server.search import Search
 from liftbridge_broker.server.services import make_api
 from liftbridge_broker.server.session import HAND_OVER_NS, hand_over, has_company, register
@@ -106,6 +107,7 @@ class Broker:
     _timer: asyncio.TimerHandle | None = None
     _failed: asyncio.Future[LiftbridgeError] = field(init=False)
     _is_ready: bool = False
+    _is_draining: bool = False
     _is_drained: bool = False
     _started_ns: int = 0
 
@@ -169,24 +171,16 @@ class Broker:
 
     def not_ready_reasons(self) -> list[str]:
         """Implement `HealthSource`."""
-        reasons = [] if self._is_ready else ["broker: starting or stopping"]
-        if self._is_ready and not self._nats.is_connected:
-            reasons.append("nats: disconnected")
-        if self._is_ready and not self._transport.is_connected:
-            reasons.append("nats: disconnected from other brokers")
-        if self._is_ready and self._is_fenced:
-            reasons.append("cluster: fenced")
-        if self._is_ready and self._core.store.failure:
-            reasons.append(f"storage: {self._core.store.failure}")
-        return reasons
-
-    @property
-    def _is_fenced(self) -> bool:
-        """Whether the metadata leader, or this broker itself, keeps it from leading."""
-        cluster = self.node.cluster
-        now = self._clock.now()
-        return cluster is not None and (
-            cluster.session.is_fenced or cluster.session.is_self_fenced(now)
+        are_linked = self._nats.is_connected, self._transport.is_connected
+        if self._is_draining:
+            return ["broker: stopping"]
+        if not self._is_ready:
+            return [awaited(self._core, is_connected=all(are_linked))]
+        return hindrances(
+            self._core,
+            is_nats_connected=are_linked[0],
+            is_transport_connected=are_linked[1],
+            now=self._clock.now(),
         )
 
     # -- start --------------------------------------------------------------------------------
@@ -229,13 +223,16 @@ class Broker:
         """Join NATS and the cluster, let clients in; false when `stop` or a failure came first."""
 
         async def begin() -> None:
+            if self.options.metrics.is_enabled:
+                await self._open_metrics()
             admin = await self._open_admin()
             await self._join_nats(tasks)
             if not self._core.is_open:
                 self._core.open(self._nats, self._transport, await self._find_cluster(admin))
                 admin.begin()
-            await register(self._core)
-            await self._open_ports()
+            server = await self._bind()
+            await register(self._core, self.port)
+            await self._let_in(server)
 
         loop = asyncio.get_running_loop()
         starting, stopping = loop.create_task(begin()), loop.create_task(stop.wait())
@@ -336,8 +333,8 @@ class Broker:
         tasks.create_task(self._nats.run())
         tasks.create_task(self._transport.run())
 
-    async def _open_ports(self) -> None:
-        """Let clients in."""
+    async def _bind(self) -> GrpcServer:
+        """Take the port for clients, which the cluster is told; nobody gets in yet."""
         options = self.options
         api = make_api(options, self.node, self._clock, self.observer, self._health)
         server = self._grpc = api.server
@@ -346,16 +343,23 @@ class Broker:
             self._tls = server_tls(options.tls)
         listen = options.listen
         try:
-            self.port = await server.start(
+            self.port = await server.bind(
                 listen.host, listen.port, self._tls.context if self._tls is not None else None
             )
         except OSError as error:
-            raise UnavailableError(
-                f"listen: cannot bind {listen.host}:{listen.port}: {error.strerror or error}"
-            ) from error
+            raise _cannot_bind(listen, error) from error
         api.metadata.port = listen.advertised_port or self.port
-        if options.metrics.is_enabled:
-            await self._open_metrics(server)
+        if self._observe is not None:
+            self._observe.set_source(self._metrics(server))
+        return server
+
+    async def _let_in(self, server: GrpcServer) -> None:
+        """Let clients in."""
+        listen = self.options.listen
+        try:
+            await server.listen()
+        except OSError as error:
+            raise _cannot_bind(listen, error) from error
         self._is_ready = True
         self._health.set_serving(is_serving=self._nats.is_connected)
         self.observer.transition(
@@ -369,23 +373,11 @@ class Broker:
             },
         )
 
-    async def _open_metrics(self, server: GrpcServer) -> None:
+    async def _open_metrics(self) -> None:
+        """Tell of health at once, and of the rest when there is a node."""
         self._monitor.start()
         self._observe = ObserveServer(
-            source=BrokerMetrics(
-                node=self.node,
-                grpc=server,
-                context=self._context,
-                nats=self._nats,
-                transport=self._transport,
-                core=self._core,
-                files=self._files,
-                clock=self._clock,
-                version=packages.version(PACKAGE),
-                started_ns=self._started_ns,
-                is_ready=lambda: not self.not_ready_reasons(),
-                tls=self._tls,
-            ),
+            source=StartingMetrics(packages.version(PACKAGE), self._started_ns),
             health=self,
             catalogue=self.catalogue,
             monitor=self._monitor,
@@ -394,6 +386,22 @@ class Broker:
         )
         metrics = self.options.metrics
         self.metrics_port = await self._observe.start(metrics.host, metrics.port)
+
+    def _metrics(self, server: GrpcServer) -> BrokerMetrics:
+        return BrokerMetrics(
+            node=self.node,
+            grpc=server,
+            context=self._context,
+            nats=self._nats,
+            transport=self._transport,
+            core=self._core,
+            files=self._files,
+            clock=self._clock,
+            version=packages.version(PACKAGE),
+            started_ns=self._started_ns,
+            is_ready=lambda: not self.not_ready_reasons(),
+            tls=self._tls,
+        )
 
     # -- serve and stop -----------------------------------------------------------------------
 
@@ -482,7 +490,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         grace = self.options.shutdown_timeout_ns / SECOND_NS
         self.observer.transition("broker_draining", {"signal": self.stop_reason})
-        self._is_ready = False
+        self._is_ready, self._is_draining = False, True
         self._health.set_serving(is_serving=False)
         if not self._failed.done() and has_company(self._core):
             # Others take over before anything ends here; only then the time of the steps begins.
@@ -560,6 +568,11 @@ class Broker:
         self.observer.transition(
             "broker_stopped", {"is_clean": epoch is not None, "duration_ms": duration_ms}
         )
+
+
+def _cannot_bind(listen: ListenOptions, error: OSError) -> UnavailableError:
+    reason = error.strerror or error
+    return UnavailableError(f"listen: cannot bind {listen.host}:{listen.port}: {reason}")
 
 
 def _refuse_retired(_members: Sequence[Peer], _cluster_id: str) -> bool:

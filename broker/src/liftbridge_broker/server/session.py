@@ -96,22 +96,26 @@ async def _look_again(core: Core) -> None:
     core.changed.clear()
 
 
-async def register(core: Core) -> None:
+async def register(core: Core, port: int) -> None:
     """Begin a broker session, hear NATS, create what the broker itself needs.
 
     Returns when the broker may lead. Without a quorum of the metadata group that is never.
 
+    Args:
+        core: The broker.
+        port: Port for clients that is bound; told to them unless another is set.
+
     Raises:
         LiftbridgeError: The metadata refused.
     """
-    await _begin(core)
+    await _begin(core, port)
     core.node.listen()
     await _be_unfenced(core)
     if core.options.cursors.partitions:
         await _create_cursors(core)
 
 
-async def _begin(core: Core) -> None:
+async def _begin(core: Core, port: int) -> None:
     """Become a member of the metadata group, and have the registration applied here."""
     options, identity = core.options, core.store.identity
     command = RegisterBroker(
@@ -119,7 +123,7 @@ async def _begin(core: Core) -> None:
         incarnation_id=core.incarnation_id,
         data_dir_id=identity.data_dir_id,
         host=options.listen.advertised_host,
-        port=options.listen.advertised_port,
+        port=options.listen.advertised_port or port,
         previous_broker_epoch=core.store.clean_broker_epoch or 0,
         clean_partitions=core.node.verified_partitions(),
         quarantined_partitions=core.node.quarantined_partitions(),

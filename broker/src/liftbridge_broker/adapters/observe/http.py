@@ -63,7 +63,7 @@ class ObserveServer:
         """Prepare; `start` listens.
 
         Args:
-            source: The node's integers.
+            source: Integers of the broker, until `set_source`.
             health: Whether it takes requests.
             catalogue: What is known.
             monitor: Lag and load of the loop, running.
@@ -72,7 +72,8 @@ class ObserveServer:
         """
         self.streams_max = streams_max
         self.port = 0
-        self._source = _Joined(source, (monitor.samples, *samplers))
+        self._samplers = (monitor.samples, *samplers)
+        self._source = _Joined(source, self._samplers)
         self._health = health
         self._catalogue = catalogue
         self._monitor = monitor
@@ -113,6 +114,10 @@ class ObserveServer:
         self._runner = runner
         self.port = runner.addresses[0][1]
         return self.port
+
+    def set_source(self, source: MetricsSource) -> None:
+        """Read other integers from the next scrape on."""
+        self._source = _Joined(source, self._samplers)
 
     async def close(self) -> None:
         """Stop listening; may be called twice."""

@@ -1,0 +1,38 @@
+"""Why a broker takes no requests, as `/readyz` tells from its first moment on."""
+
+from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.server.core import Core
+
+
+def awaited(core: Core, *, is_connected: bool) -> str:
+    """What the start of a broker waits for.
+
+    Args:
+        core: The broker, whose store is open.
+        is_connected: Whether the links to NATS are up.
+    """
+    if not is_connected:
+        return "nats: disconnected"
+    if not core.is_open:
+        return "cluster: waiting for a cluster"
+    if core.registration is None:
+        return "cluster: waiting for the metadata leader"
+    return "cluster: catching up"
+
+
+def hindrances(
+    core: Core, *, is_nats_connected: bool, is_transport_connected: bool, now: Instant
+) -> list[str]:
+    """What keeps a broker that has started from its work; empty for nothing."""
+    found: list[str] = []
+    if not is_nats_connected:
+        found.append("nats: disconnected")
+    if not is_transport_connected:
+        found.append("nats: disconnected from other brokers")
+    cluster = core.node.cluster
+    # The metadata leader, or this broker itself, keeps it from leading.
+    if cluster is not None and (cluster.session.is_fenced or cluster.session.is_self_fenced(now)):
+        found.append("cluster: fenced")
+    if core.store.failure:
+        found.append(f"storage: {core.store.failure}")
+    return found
