@@ -7,13 +7,14 @@ import pytest
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.storage.directory import (
     CLEAN,
+    IDENTITY,
     RETIRED,
     DataDirectory,
     Identity,
     read_identity,
 )
 from liftbridge_broker.storage.retirement import is_retired, renew_retired, retire
-from liftbridge_broker.storage.smallfile import write_small_file
+from liftbridge_broker.storage.smallfile import PREVIOUS_SUFFIX, write_small_file
 from liftbridge_testkit.memory_files import MemoryFiles, PowerCutError
 
 FORMER = Identity("d-1", BrokerId("b-1"))
@@ -64,7 +65,7 @@ def test_it_founds_nothing_until_it_has_the_metadata_of_a_cluster() -> None:
     assert files.list(METADATA)
 
 
-def test_power_that_fails_at_any_step_never_leaves_a_voter() -> None:
+def test_power_that_fails_at_any_step_leaves_no_voter_and_keeps_the_name() -> None:
     files = member()
     retire(files, FORMER)
     first = files.points
@@ -81,4 +82,7 @@ def test_power_that_fails_at_any_step_never_leaves_a_voter() -> None:
             assert renew_retired(cut, "d-3", (METADATA,))
             assert not cut.list(METADATA)
             stored = read_identity(cut)
-            assert stored is None or stored.data_dir_id in {"d-2", "d-3"}
+            assert stored is not None
+            assert stored.data_dir_id in {"d-2", "d-3"}
+            assert stored.broker_id == FORMER.broker_id
+            assert not cut.exists(f"{IDENTITY}{PREVIOUS_SUFFIX}")

@@ -31,6 +31,7 @@ from liftbridge_broker.model.ids import (
 from liftbridge_broker.ports.files import Files
 from liftbridge_broker.storage.journal import JournalStamp
 from liftbridge_broker.storage.smallfile import (
+    forget_previous,
     read_small_file,
     remove_small_file,
     write_small_file,
@@ -267,9 +268,9 @@ def _base(name: str) -> str:
 
 
 def write_identity(files: Files, identity: Identity) -> None:
-    """Make a directory be this one from now on, durably; no former version is kept."""
-    remove_small_file(files, IDENTITY)
+    """Make a directory be this one from now on, durably; in the end no former version is kept."""
     write_small_file(files, IDENTITY, json.dumps(identity._asdict()).encode())
+    forget_previous(files, IDENTITY)
 
 
 def read_identity(files: Files) -> Identity | None:

@@ -12,12 +12,14 @@ from typing import Final
 from liftbridge_broker.ports.files import Files
 from liftbridge_broker.storage.directory import (
     CLEAN,
+    IDENTITY,
     RETIRED,
     Identity,
     read_identity,
     write_identity,
 )
 from liftbridge_broker.storage.smallfile import (
+    forget_previous,
     read_small_file,
     remove_small_file,
     write_small_file,
@@ -68,7 +70,9 @@ def renew_retired(files: Files, data_dir_id: str, member_directories: Sequence[s
             files.sync_directory(directory)
         remove_small_file(files, CLEAN)
         write_identity(files, Identity(data_dir_id, stored.broker_id))
-    elif any(files.list(directory) for directory in member_directories):
+        return True
+    forget_previous(files, IDENTITY)  # a crash may have left the one that left
+    if any(files.list(directory) for directory in member_directories):
         remove_small_file(files, RETIRED)
         return False
     return True

@@ -80,14 +80,22 @@ def remove_small_file(files: Files, path: str) -> None:
     Raises:
         FilesError: The newest version may still be there.
     """
-    directory = path.rpartition("/")[0]
     files.remove(path + NEW_SUFFIX)
-    if files.exists(path + PREVIOUS_SUFFIX):
-        files.remove(path + PREVIOUS_SUFFIX)
-        files.sync_directory(directory)
+    forget_previous(files, path)
     if files.exists(path):
         files.remove(path)
-        files.sync_directory(directory)
+        files.sync_directory(path.rpartition("/")[0])
+
+
+def forget_previous(files: Files, path: str) -> None:
+    """Remove the version before the newest one durably, so that it is never believed.
+
+    Raises:
+        FilesError: It may still be there.
+    """
+    if files.exists(path + PREVIOUS_SUFFIX):
+        files.remove(path + PREVIOUS_SUFFIX)
+        files.sync_directory(path.rpartition("/")[0])
 
 
 def read_version(files: Files, path: str, name: str) -> bytes | None:
