@@ -16,6 +16,7 @@ from liftbridge_broker.errors import (
     TooLargeError,
 )
 from liftbridge_broker.model.histogram import Histogram
+from liftbridge_broker.model.ids import PartitionId
 from liftbridge_broker.node.runs import (
     POLICY_NONE,
     PublishRun,
@@ -32,10 +33,10 @@ from liftbridge_broker.replication.publishers import (
 )
 from liftbridge_broker.wire.acks import AckEncoder, AckError, inbox_frame
 from liftbridge_broker.wire.envelope import MAGIC, decode_publish
+from liftbridge_broker.wire.nats import appended_header_line
 from liftbridge_broker.wire.subjects import ReservedSubjects
 from liftbridge_proto import api_pb2
 
-APPENDED_HEADER: Final = b"Liftbridge-Appended:"
 _STAMP_NAMES: Final = frozenset((HEADER_ID, HEADER_EPOCH, HEADER_SEQUENCE))
 
 
@@ -155,7 +156,7 @@ class Intake:
         encoder: AckEncoder,
         publish: Callable[[list[bytes]], None],
         *,
-        partition_id: int,
+        partition_id: PartitionId,
         record_bytes_max: int,
         takes_singles: bool,
         reserved: ReservedSubjects | None,
@@ -163,7 +164,7 @@ class Intake:
     ) -> None:
         self._encoder = encoder
         self._publish = publish
-        self._appended = APPENDED_HEADER + b" " + str(partition_id).encode() + b"\r\n"
+        self._appended = appended_header_line(partition_id)
         self._record_bytes_max = record_bytes_max
         self.takes_singles = takes_singles
         self._reserved = reserved

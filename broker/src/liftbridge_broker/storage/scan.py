@@ -175,16 +175,13 @@ def reaches_beyond(
     Raises:
         FilesError: The disk refused to read.
     """
-    end = base_offset
     handle = files.open(path)
     try:
         file = LogFile(files, handle, path, partition_id, files.size(handle))
-        try:
-            for _, header in scan_batches(file, start=0, base_offset=base_offset, verified=False):
-                end = header.end_offset
-        except CorruptionError as error:
+        end, damage = _walk_headers(file, base_offset)
+        if damage is not None:
             is_merged = behind is not None and end > behind
-            if is_merged or find_batch_behind(file, error.position, end, reaching=limit):
+            if is_merged or find_batch_behind(file, damage, end, reaching=limit):
                 return True
     finally:
         files.close(handle)
@@ -197,18 +194,26 @@ def tells_its_end(files: Files, path: str, partition_id: PartitionId, base_offse
     Raises:
         FilesError: The disk refused to read.
     """
-    end = base_offset
     handle = files.open(path)
     try:
         file = LogFile(files, handle, path, partition_id, files.size(handle))
-        try:
-            for _, header in scan_batches(file, start=0, base_offset=base_offset, verified=False):
-                end = header.end_offset
-        except CorruptionError as error:
-            return _is_torn_batch(file.read(error.position, HEADER_SIZE), partition_id, end)
+        end, damage = _walk_headers(file, base_offset)
+        if damage is None:
+            return True
+        return _is_torn_batch(file.read(damage, HEADER_SIZE), partition_id, end)
     finally:
         files.close(handle)
-    return True
+
+
+def _walk_headers(file: LogFile, base_offset: Offset) -> tuple[Offset, int | None]:
+    """End of the batches from the start of a file on, and where the first damage is, if any."""
+    end = base_offset
+    try:
+        for _, header in scan_batches(file, start=0, base_offset=base_offset, verified=False):
+            end = header.end_offset
+    except CorruptionError as error:
+        return end, error.position
+    return end, None
 
 
 def _is_torn_batch(head: bytes, partition_id: PartitionId, base_offset: Offset) -> bool:

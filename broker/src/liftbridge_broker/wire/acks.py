@@ -14,8 +14,6 @@ from liftbridge_broker.wire.envelope import ACK_HEADER, HEADER_SIZE
 from liftbridge_broker.wire.fields import bytes_field, bytes_head, varint, varint_field
 from liftbridge_broker.wire.nats import CRLF, publish_head
 
-SHAPE_CACHE_COUNT_MAX: Final = 256
-
 # Offsets below 2**14 as whole fields; of higher ones the lower 14 bits with the tag before and the
 # sign that more follows, so that the offsets of a run are a slice of a list.
 _OFFSET_TAG: Final = b"\x20"

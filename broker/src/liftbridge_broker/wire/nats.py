@@ -23,7 +23,6 @@ PING: Final = b"PING\r\n"
 PONG: Final = b"PONG\r\n"
 APPENDED_HEADER: Final = "Liftbridge-Appended"
 _HEADER_LINE: Final = b"NATS/1.0\r\n"
-_APPENDED_NAME: Final = APPENDED_HEADER.encode()
 _SEPARATORS: Final = frozenset(b" \t\r\n")
 _DIGITS_MAX: Final = 12
 _NO_ARRIVAL: Final = Arrival("", "", b"")
@@ -368,6 +367,11 @@ def header_block(headers: Sequence[tuple[str, str]]) -> bytes:
 def appended_header_block(partition: PartitionId) -> bytes:
     """Header that keeps brokers from storing a message again in a partition that has it already."""
     return header_block(((APPENDED_HEADER, str(partition)),))
+
+
+def appended_header_line(partition: PartitionId) -> bytes:
+    """The line of `appended_header_block` that tells of a partition, to be looked for."""
+    return f"{APPENDED_HEADER}: {partition}\r\n".encode()
 
 
 def subscribe_line(subject: str, queue: str, subscription: SubscriptionId) -> bytes:

@@ -32,7 +32,6 @@ from liftbridge_broker.controller.commands import (
 )
 from liftbridge_broker.controller.records import BrokerEpochAnswer
 from liftbridge_broker.errors import LiftbridgeError
-from liftbridge_broker.logformat.batch import walk_verified
 from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId, StreamName
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions, StreamOverrides
@@ -285,15 +284,6 @@ class Member:
         if self._register_at is not None and self._register_at <= world.now:
             self._register()
         return bool(events) or is_due
-
-    def log_values(self, partition_id: PartitionId) -> list[tuple[int, int]]:
-        """Base offset and leader epoch of every batch held of a partition."""
-        log = self.node.partitions[partition_id].log
-        data = log.read_batches(log.log_start_offset, 1 << 30, log.log_end_offset)
-        return [
-            (int(header.base_offset), int(header.leader_epoch))
-            for _, header in walk_verified(data, 0, len(data))
-        ]
 
     def log_bytes(self, partition_id: PartitionId) -> bytes:
         """All stored batches of a partition."""

@@ -333,10 +333,6 @@ class MemoryFiles:
         """Raise `PowerCutError` at the write point number `point` (see `points`), from 1."""
         self._cut_at = point
 
-    def cut_power(self) -> None:
-        """Every call raises `PowerCutError` until `crash`."""
-        self._is_cut = True
-
     def crash(self, keep: Random | None) -> None:
         """Cut the power and restore it: volatile state is gone, handles are closed.
 
