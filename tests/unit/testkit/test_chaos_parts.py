@@ -1,7 +1,11 @@
 """The checks of the chaos runs notice what they are there for."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
 
+from liftbridge_broker.logformat.batch import COVERED_START, HEADER_SIZE
+from liftbridge_broker.storage.place import QUICK
 from liftbridge_client import (
     ClosedError,
     FailedPreconditionError,
@@ -10,6 +14,7 @@ from liftbridge_client import (
 )
 from liftbridge_testkit.chaos.__main__ import counted
 from liftbridge_testkit.chaos.clients import is_refusal
+from liftbridge_testkit.chaos.faults import DAMAGED_BYTES, flip
 from liftbridge_testkit.chaos.logs import Diary, Judged
 from liftbridge_testkit.chaos.replicas import ReplicaRecord, check_replicas, stored
 from liftbridge_testkit.checker import Stored
@@ -118,3 +123,20 @@ def test_damage_is_only_told_of_by_whom_it_was_done_to() -> None:
 
 def test_counts_are_shown_with_the_most_frequent_first() -> None:
     assert counted({"kill": 1, "cut": 1, "pause": 2}) == "2 x pause, 1 x cut, 1 x kill"
+
+
+def test_damage_is_told_by_the_first_offset_of_its_batch(tmp_path: Path) -> None:
+    path = tmp_path / "000000000a-orders" / "0" / "0.log"
+    path.parent.mkdir(parents=True)
+    size = HEADER_SIZE + 40
+    log = b"".join(
+        QUICK.pack(0, size - COVERED_START, 0, 0, base, base + 9, 10).ljust(size, b"v")
+        for base in (0, 10, 20)
+    )
+    for seed in range(20):
+        path.write_bytes(log)
+        stream, offset = flip(path, Random(seed))
+        found = path.read_bytes()
+        changed = [at for at in range(len(log)) if found[at] != log[at]]
+        assert (stream, offset) == ("orders", changed[0] // size * 10)
+        assert len(changed) == DAMAGED_BYTES

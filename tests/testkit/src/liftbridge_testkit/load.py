@@ -293,24 +293,14 @@ def create_stream(
     )
 
 
-def read_log(
-    channel: grpc.Channel, stream: str, *, start: int = 0, any_replica: bool = False
-) -> list[Stored]:
-    """Read a partition from an offset to its end as of now; empty when there is nothing.
-
-    Args:
-        channel: To the leader of the partition, or with `any_replica` to a follower in sync.
-        stream: Whose partition 0 is read.
-        start: First offset.
-        any_replica: Whether a follower may answer.
-    """
+def read_log(channel: grpc.Channel, stream: str, *, start: int = 0) -> list[Stored]:
+    """Read a partition from an offset to its end as of now; empty when there is nothing."""
     call = api(channel).Subscribe(
         api_pb2.SubscribeRequest(
             stream=stream,
             startPosition=api_pb2.OFFSET,
             startOffset=start,
             stopPosition=api_pb2.STOP_LATEST,
-            readISRReplica=any_replica,
         ),
         timeout=WAIT_SECONDS_MAX * 4,
     )

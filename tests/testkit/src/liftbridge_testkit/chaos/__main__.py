@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from liftbridge_testkit.chaos.faults import FAULTS
 from liftbridge_testkit.chaos.runs import Run, RunOptions, RunResult
+from liftbridge_testkit.progress import say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -122,12 +123,6 @@ def summary(results: Sequence[RunResult], seconds: float) -> dict[str, dict[str,
     }
     runs: dict[str, object] = {str(result.options.seed): asdict(result) for result in results}
     return {"totals": totals, "faults": dict(faults.most_common()), "runs": runs}
-
-
-def say(text: str) -> None:
-    """Show progress at once, also through a pipe."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 def _quiet(_text: str) -> None:

@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
+from liftbridge_broker.logformat.batch import COVERED_START, HEADER_SIZE
+from liftbridge_broker.storage.place import QUICK
+from liftbridge_proto import api_pb2
 from liftbridge_testkit.chaos.logs import Diary
-from liftbridge_testkit.load import read_log
+from liftbridge_testkit.cluster import CALL_SECONDS
+from liftbridge_testkit.load import api
 from liftbridge_testkit.nats_proxy import Way
 from liftbridge_testkit.processes import ProcessError
 
@@ -213,14 +217,13 @@ def damage(storm: Storm) -> str:
     await_in_sync(storm)
     storm.kill(name)
     storm.diary.damaged(name)
-    for path in log_files(storm.cluster[name].data_dir):
-        flip(path, storm.rng)
+    hurt = [flip(path, storm.rng) for path in log_files(storm.cluster[name].data_dir)]
     storm.cluster.start(name)
     await_in_sync(storm)
-    for stream in storm.streams:
+    for stream, offset in hurt:
         storm.cluster.until(
-            partial(is_readable, storm.cluster, stream, name),
-            f"{stream} readable at {name}",
+            partial(is_readable, storm.cluster, name, stream, offset),
+            f"offset {offset} of {stream} readable at {name}",
             seconds_max=SYNC_SECONDS_MAX,
         )
     await_in_sync(storm)
@@ -307,16 +310,25 @@ def is_in_sync(cluster: ClusterKit, stream: str) -> bool:
     return True
 
 
-def is_readable(cluster: ClusterKit, stream: str, name: str) -> bool:
-    """Whether a broker gives out all that is committed, or has no replica."""
+def is_readable(cluster: ClusterKit, name: str, stream: str, offset: int) -> bool:
+    """Whether a broker gives out what is stored at an offset, or has no replica."""
     if name not in cluster.partition(stream).replicas:
         return True
+    request = api_pb2.SubscribeRequest(
+        stream=stream,
+        startPosition=api_pb2.OFFSET,
+        startOffset=offset,
+        readISRReplica=True,
+    )
     with cluster[name].channel() as channel:
+        call = api(channel).Subscribe(request, timeout=CALL_SECONDS)
         try:
-            found = read_log(channel, stream, any_replica=True)
+            next(call)  # tells that it is subscribed
+            return bool(next(call).offset == offset)
         except grpc.RpcError:
             return False
-    return bool(found)
+        finally:
+            call.cancel()
 
 
 def log_files(data_dir: Path) -> list[Path]:
@@ -325,12 +337,27 @@ def log_files(data_dir: Path) -> list[Path]:
     return sorted(found, key=lambda path: -path.stat().st_size)
 
 
-def flip(path: Path, rng: Random) -> None:
-    """Change a few bytes in a file, somewhere."""
-    size = path.stat().st_size
-    position = rng.randrange(max(size - DAMAGED_BYTES, 1))
+def flip(path: Path, rng: Random) -> tuple[str, int]:
+    """Change a few bytes in a log file, somewhere.
+
+    Returns:
+        The stream, and the first offset of the batch that was met.
+    """
+    data = bytearray(path.read_bytes())
+    position = rng.randrange(max(len(data) - DAMAGED_BYTES, 1))
+    offset = batch_at(data, position)
+    for at in range(position, min(position + DAMAGED_BYTES, len(data))):
+        data[at] ^= 0x5A
     with path.open("r+b") as file:
-        file.seek(position)
-        former = file.read(DAMAGED_BYTES)
-        file.seek(position)
-        file.write(bytes(byte ^ 0x5A for byte in former))
+        file.write(data)
+    stream = path.parents[1].name.partition("-")[2]
+    return stream, offset
+
+
+def batch_at(data: bytes | bytearray, position: int) -> int:
+    """Base offset of the batch of a log that holds a position, or of the last one."""
+    at = offset = 0
+    while at <= position and at + HEADER_SIZE <= len(data):
+        _, length, _, _, offset, _, _ = QUICK.unpack_from(data, at)
+        at += COVERED_START + length
+    return offset
