@@ -32,6 +32,7 @@ from liftbridge_broker.model.ids import (
 )
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions
+from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.opening import watch_publishers
 from liftbridge_broker.node.partition import LEADER_CHANGED, Partition
 from liftbridge_broker.storage.store import LogStore
@@ -42,6 +43,7 @@ class PartitionOwner(Protocol):
 
     partitions: dict[PartitionId, Partition]
     store: LogStore
+    metadata: MetadataDriver
 
     @property
     def broker(self) -> BrokerId:
@@ -92,30 +94,66 @@ class PartitionOwner(Protocol):
 def take_records(
     owner: PartitionOwner, records: Sequence[Record], now: Instant, wall_ns: int
 ) -> None:
-    """Bring the partitions in line with records that were just applied."""
+    """Bring the partitions in line with records that were just applied.
+
+    Before this process is registered only logs are opened: what was removed meanwhile may have been
+    given back, so the rest waits for `take_state` on what the metadata are then (S74).
+    """
     for record in records:
-        match record:
-            case StreamCreated():
-                _create(owner, record, now)
-            case StreamDeleted():
-                _delete(owner, record, now, wall_ns)
-            case StreamAltered():
-                _alter(owner, record, now)
-            case PartitionChanged(state):
-                _change(owner, state, now, wall_ns)
-            case PartitionsPaused():
-                _pause(owner, record, now, wall_ns)
-                _refresh(owner, record.stream_id, (*record.explicit, *record.automatic), now)
-            case PartitionsResumed():
-                _refresh(owner, record.stream_id, record.partitions, now)
-                _resume(owner, record, now, wall_ns)
-            case PublisherInitialised():
-                _watch_publishers(owner, owner.state.streams[record.stream_id])
-            case ReadonlySet():
-                _set_readonly(owner, record, wall_ns)
-                _refresh(owner, record.stream_id, record.partitions, now)
-            case _:
-                pass  # brokers: read from the state where they matter
+        if owner.is_caught_up:  # guard C1.barrier
+            _take_record(owner, record, now, wall_ns)
+        else:
+            _open_given(owner, record, now)
+
+
+def _take_record(owner: PartitionOwner, record: Record, now: Instant, wall_ns: int) -> None:
+    match record:
+        case StreamCreated():
+            _create(owner, record, now)
+        case StreamDeleted():
+            _delete(owner, record, now, wall_ns)
+        case StreamAltered():
+            _alter(owner, record, now)
+        case PartitionChanged(state):
+            _change(owner, state, now, wall_ns)
+        case PartitionsPaused():
+            _pause(owner, record, now, wall_ns)
+            _refresh(owner, record.stream_id, (*record.explicit, *record.automatic), now)
+        case PartitionsResumed():
+            _refresh(owner, record.stream_id, record.partitions, now)
+            _resume(owner, record, now, wall_ns)
+        case PublisherInitialised():
+            _watch_publishers(owner, owner.state.streams[record.stream_id])
+        case ReadonlySet():
+            _set_readonly(owner, record, wall_ns)
+            _refresh(owner, record.stream_id, record.partitions, now)
+        case _:
+            pass  # brokers: read from the state where they matter
+
+
+def finish_deletions(owner: PartitionOwner, now: Instant) -> None:
+    """Remove logs that are not open and whose deletion is known.
+
+    A kill between a committed deletion and the move of the logs leaves them.
+    """
+    known, streams = owner.metadata.deleted, owner.state.deleted
+    unopened = owner.store.unopened()
+    deleted = {one for one in unopened if one in known or stream_of(one) in streams}
+    owner.store.finish_deletions(deleted, now)
+
+
+def _open_given(owner: PartitionOwner, record: Record, now: Instant) -> None:
+    """Open the logs that a record gives to this broker."""
+    match record:
+        case StreamCreated(partitions=given):
+            pass
+        case PartitionChanged(state):
+            given = (state,)
+        case _:
+            return
+    for state in given:
+        if owner.broker in state.replicas:
+            _open(owner, owner.state.streams[stream_of(state.partition_id)], state, now)
 
 
 def take_state(owner: PartitionOwner, now: Instant, wall_ns: int) -> None:
@@ -124,6 +162,11 @@ def take_state(owner: PartitionOwner, now: Instant, wall_ns: int) -> None:
     Only what the state proves to be deleted, or held elsewhere, is removed; else the files stay.
     """
     state = owner.state
+    if not owner.is_caught_up:
+        for stream, found in state.partitions():
+            if owner.broker in found.replicas:
+                _open(owner, stream, found, now)
+        return
     _drop_others(owner, now, wall_ns)
     for stream in state.streams.values():
         _watch_publishers(owner, stream)

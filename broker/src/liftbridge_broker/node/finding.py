@@ -35,8 +35,10 @@ class PartitionNames:
         self._found[partition.stream, partition.number] = partition
 
     def remove(self, partition: Partition) -> None:
-        """It is held no longer."""
-        del self._found[partition.stream, partition.number]
+        """It is held no longer; one of a stream made anew with its name may be held already."""
+        key = partition.stream, partition.number
+        if self._found.get(key) is partition:
+            del self._found[key]
 
     def led(self, stream: str, number: int) -> Partition:
         """Partition led by this broker.

@@ -20,6 +20,7 @@ from liftbridge_broker.model.ids import (
     PartitionId,
 )
 from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.node.applied import PartitionOwner, finish_deletions, take_state
 from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.node.control import ControlOptions, ControlPlane
 from liftbridge_broker.node.hearing import Hearing, HearingHost
@@ -62,7 +63,7 @@ class ClusterParts:
     replication: ReplicationLimits = field(default_factory=ReplicationLimits)
 
 
-class MembershipHost(OpeningHost, ReplicasHost, HearingHost, Protocol):
+class MembershipHost(OpeningHost, ReplicasHost, HearingHost, PartitionOwner, Protocol):
     """What membership asks of its node."""
 
     metadata: MetadataDriver
@@ -193,13 +194,24 @@ class Membership:
         self.session.want_fence = False
         is_first, self.is_active = not self.is_active, True
         host = self._host
+        if is_first:
+            self._catch_up(now)
+            return
         for stream, state in self.state.partitions():
             partition = host.partitions.get(state.partition_id)
             if partition is not None:
-                if is_first and stream.publishers:
-                    # What the log holds is of publishers that are known only now.
-                    take_up_publishers(host, partition)
                 host.assign_role(partition, stream, state, now)
+
+    def _catch_up(self, now: Instant) -> None:
+        """Do what was put off while the metadata might have been those of a former life (S74)."""
+        host = self._host
+        for stream, state in self.state.partitions():
+            partition = host.partitions.get(state.partition_id)
+            if partition is not None and stream.publishers and host.broker in state.replicas:
+                # What the log holds is of publishers that are known only now.
+                take_up_publishers(host, partition)
+        take_state(host, now, host.wall_ns)
+        finish_deletions(host, now)
 
     def _knows_cluster(self) -> None:
         if self.state.cluster_id:

@@ -23,7 +23,12 @@ from liftbridge_broker.model.ids import (
 )
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions
-from liftbridge_broker.node.applied import replace_log, take_records, take_state
+from liftbridge_broker.node.applied import (
+    finish_deletions,
+    replace_log,
+    take_records,
+    take_state,
+)
 from liftbridge_broker.node.auto_pause import AutoPause
 from liftbridge_broker.node.cursors import CursorTable, LookUpDone
 from liftbridge_broker.node.finding import PartitionNames
@@ -440,14 +445,12 @@ class Node:
     # -- partitions ---------------------------------------------------------------------------
 
     def open_partitions(self, now: Instant) -> None:
-        """Open and recover the log of every replica held here; called once, at start.
-
-        A kill between a committed deletion and the move of the logs leaves them; they go now.
-        """
+        """Open and recover the log of every replica held here; called once, at start."""
         for stream, state in self.state.partitions():
             if self.broker in state.replicas:
                 self.open_partition(stream, state, now)
-        self.store.finish_deletions(self.metadata.deleted, now)
+        if self.is_caught_up:
+            finish_deletions(self, now)
 
     def listen(self) -> None:
         """Take messages from NATS from now on; called once, after the broker is registered."""

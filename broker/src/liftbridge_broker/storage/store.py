@@ -263,7 +263,7 @@ class LogStore:
         return tuple(key for key in sorted(self._directory.logs()) if key not in self._logs)
 
     def finish_deletions(self, deleted: Container[PartitionId], now: Instant) -> None:
-        """Move logs that are not open to the trash if their deletion is known; before `begin`.
+        """Move logs that are not open to the trash if their deletion is known.
 
         A kill between the committed deletion of a stream and the move of its logs leaves them. A
         log that nobody knows is no reason to delete it (policy 9): it stays.
@@ -272,6 +272,7 @@ class LogStore:
             if partition in deleted:
                 path = self._directory.log_path(partition)
                 self.delete(partition, now, self._opened_wall_ns)
+                self.unknown_count = max(0, self.unknown_count - 1)
                 self._teller.tell("deletion_completed", path=path)
 
     # Settings.
