@@ -43,6 +43,9 @@ from liftbridge_broker.wire.peer_fetch import records_of
 LOOK_NS: Final = 50 * MILLISECOND_NS
 """Between two looks at partitions whose in-sync set or leader may be in trouble."""
 
+WATCHES: Final = 4
+"""Wake-ups within a silence that is reported, so that a loop that stood still shows as a gap."""
+
 RESIGN_NS: Final = 10_000 * MILLISECOND_NS
 """Between two attempts to hand over what a full disk cannot store."""
 
@@ -84,6 +87,7 @@ class Replicas:
         self._refused: dict[PartitionId, Following] = {}
         self._is_due = False
         self._look_at: Instant | None = None
+        self._ran_at = Instant(0)
         self._resign_at = Instant(0)
         self.catch_up: CatchUp[Leading] = CatchUp(lambda: host.state.catch_up_rate)
 
@@ -475,6 +479,11 @@ class Replicas:
     def on_timer(self, now: Instant) -> list[Silence]:
         """Do what is due; returns leaders that are to be reported."""
         silences: list[Silence] = []
+        gap, self._ran_at = now - self._ran_at, now
+        if gap > self._limits.follower.silence_ns // 2:  # guard F4.stall
+            # This loop stood still, and so did everything it should have heard (S78).
+            for following in self.following.values():
+                following.core.restart_silence(now)
         self._resign_if_full(now)
         if self.leading and self.store.slowness.take_hand_over(now):
             self._resign("storage slow", now)
@@ -568,6 +577,8 @@ class Replicas:
     def next_deadline(self) -> Instant | None:
         """When `on_timer` wants to be called, `None` for never."""
         due: list[Instant | None] = [self._look_at, self.catch_up.next_deadline()]
+        if self.following:
+            due.append(Instant(self._ran_at + self._limits.follower.silence_ns // WATCHES))
         if self._is_due:
             due.append(self.now)
         for fetching in self._fetching.values():

@@ -338,6 +338,10 @@ class FollowerCore:
         self._report_at = Instant(now + self._limits.repeat_ns + jitter)
         return silence
 
+    def restart_silence(self, now: Instant) -> None:
+        """This process stood still: that nobody was heard meanwhile says nothing about others."""
+        self._since = now
+
     def repeat_report(self) -> None:
         """A new metadata leader knows of no report: a standing one is due again at once."""
         self._report_at = NEVER
