@@ -127,6 +127,11 @@ class Following:
         return True
 
     @property
+    def is_recovering(self) -> bool:
+        """It does not lead."""
+        return False
+
+    @property
     def is_cut_off(self) -> bool:
         """A replica serves its readers whoever leads."""
         return False

@@ -250,6 +250,11 @@ class Leading:
         return self.core.is_high_watermark_known
 
     @property
+    def is_recovering(self) -> bool:
+        """Whether an unclean election is not over: nothing is taken, nor kept waiting for it."""
+        return self.core.state.is_recovering  # guard L1.recovering
+
+    @property
     def is_cut_off(self) -> bool:
         """Whether this broker fenced itself."""
         return self.host.is_self_fenced(self.host.now)

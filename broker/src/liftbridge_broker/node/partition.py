@@ -288,7 +288,7 @@ class Partition:
                 self._acknowledge(run, joined(pieces), wall_ns)
                 return None
             if replication is not None:
-                replication.check_append(is_all=_waits_for_all(run), now=now)
+                replication.check_append(is_all=run.waits_for_all, now=now)
             timestamp = self._write(rest, now, wall_ns)
         except LiftbridgeError as error:
             self._refuse(run, error)
@@ -530,9 +530,12 @@ class Partition:
             self._refuse(run, error)
 
     def _park(self, run: PublishRun, now: Instant) -> None:
-        size = run.size_bytes
+        size, replication, text = run.size_bytes, self.replication, ""
         if self._parked_bytes + size > PARKED_BYTES_MAX:
             text = f"not appended: more than {PARKED_BYTES_MAX} bytes wait for the resume"
+        elif not self.is_paused and replication is not None and replication.is_recovering:
+            text = "not appended: the partition recovers from an unclean election"
+        if text:
             self._refuse(run, NotAppendedError(text))
             return
         self._parked.append(run)
@@ -593,8 +596,3 @@ class Partition:
         for subscriber in list(self.subscribers):
             if not (stays and subscriber.reads_replica):
                 subscriber.on_closed(error)
-
-
-def _waits_for_all(run: PublishRun) -> bool:
-    """Whether anybody who published in a run wants all replicas to have it."""
-    return any(ticket.policy == POLICY_ALL for ticket in run.tickets)

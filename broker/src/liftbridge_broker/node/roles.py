@@ -37,6 +37,11 @@ class Replication(Protocol):
         ...
 
     @property
+    def is_recovering(self) -> bool:
+        """Whether this broker leads since an unclean election and has not begun (1.15)."""
+        ...
+
+    @property
     def is_commit_mode(self) -> bool:
         """Whether only what is on disk counts."""
         ...

@@ -106,6 +106,11 @@ class PublishRun:
             ticket.sink.refused(error)
 
     @property
+    def waits_for_all(self) -> bool:
+        """Whether anybody who published in it wants all replicas to have it."""
+        return any(ticket.policy == POLICY_ALL for ticket in self.tickets)
+
+    @property
     def size_bytes(self) -> int:
         """Bytes held by the run while it waits: values and keys."""
         keys = sum(map(len, self.keys)) if self.keys is not None else 0
