@@ -172,3 +172,13 @@ def test_follower_that_lacks_what_it_acknowledged_is_not_asked_without_end():
     assert progress.state is ProgressState.PROBE
     assert not progress.on_reject(4, 2)
     assert progress.is_paused
+
+
+def test_follower_that_keeps_lacking_what_it_acknowledged_is_sent_it_again():
+    progress = Progress(5, 0, RaftOptions())
+    progress.on_match(4)
+    progress.probe()
+    assert [progress.on_reject(4, 2) for _ in range(2)] == [False, False]
+    progress.on_match(4)  # the two came late
+    assert [progress.on_reject(4, 2) for _ in range(3)] == [False, False, True]
+    assert (progress.match, progress.next_index, progress.is_paused) == (0, 3, False)

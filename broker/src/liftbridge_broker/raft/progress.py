@@ -7,9 +7,14 @@ heartbeat's. `REPLICATE`: they meet; appends are sent without waiting, up to a n
 
 from collections import deque
 from enum import IntEnum
+from typing import Final
 
 from liftbridge_broker.raft.environment import RaftOptions
 from liftbridge_broker.raft.types import SnapshotMeta
+
+DENIALS_MIN: Final = 3
+"""Refusals in a row of what a follower had acknowledged, one a heartbeat, after which it is told
+from one that comes late."""
 
 
 class ProgressState(IntEnum):
@@ -39,6 +44,7 @@ class Progress:
     """
 
     __slots__ = (
+        "_denied_count",
         "_inflight",
         "_inflight_bytes",
         "_options",
@@ -71,6 +77,7 @@ class Progress:
         self.match_at_beat = 0
         self._inflight: deque[tuple[int, int]] = deque()
         self._inflight_bytes = 0
+        self._denied_count = 0
 
     @property
     def is_paused(self) -> bool:
@@ -119,6 +126,7 @@ class Progress:
 
     def on_match(self, index: int) -> bool:
         """The follower holds everything up to `index`; whether that is news."""
+        self._denied_count = 0
         inflight = self._inflight
         while inflight and inflight[0][0] <= index:
             self._inflight_bytes -= inflight.popleft()[1]
@@ -128,12 +136,27 @@ class Progress:
         self.next_index = max(self.next_index, index + 1)
         return True
 
+    def _is_lost(self, rejected: int, hint: int) -> bool:
+        """Whether the disk of the follower went back in time, so that the log is sent again (S58).
+
+        Else the answer is late: it matched since. One that lacks what it had acknowledged is asked
+        for just that with each heartbeat, and refuses without end.
+        """
+        if rejected < self.match or hint >= self.match:
+            return False
+        self._denied_count += 1
+        if self._denied_count < DENIALS_MIN:
+            return False
+        self._denied_count = 0
+        self.match = 0  # nothing it ever acknowledged proves anything now
+        self.probe()
+        self.next_index = hint + 1
+        return True
+
     def on_reject(self, rejected: int, hint: int) -> bool:
         """The follower lacks `rejected`; whether the answer is about the present state."""
         if rejected <= self.match:
-            # Late: it matched since. Or its disk went back in time, and it lacks what it had
-            # acknowledged: then it is asked again with each heartbeat, and not without end.
-            return False
+            return self._is_lost(rejected, hint)
         if self.state is ProgressState.REPLICATE:
             self.probe()
             self.next_index = max(min(rejected, hint + 1), self.match + 1)
