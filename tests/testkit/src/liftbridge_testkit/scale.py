@@ -24,6 +24,7 @@ from liftbridge_testkit.bench.report import machine, table
 from liftbridge_testkit.cluster import ClusterKit
 from liftbridge_testkit.load import api
 from liftbridge_testkit.processes import ProcessError
+from liftbridge_testkit.progress import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -181,12 +182,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     say(f"\n{table(['what', 'measured', 'target', 'met'], rows)}\n\nwritten: {options.output}")
     return 0
-
-
-def say(text: str) -> None:
-    """Show progress at once, also through a pipe."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.sim.breaking.parts import Breaking, Undo, nothing
-from liftbridge_testkit.sim.disk import LOG_FILES
+from liftbridge_testkit.sim.disk import LOG_FILES, SimFiles
 
 METADATA_FILES = "metadata/*"
 
@@ -52,33 +52,29 @@ def _full_disk(faults: Breaking) -> Undo | None:
     return files.enlarge
 
 
-def _rotten(faults: Breaking, pattern: str) -> Undo | None:
-    machine = faults.any_running()
-    if machine is None or not faults.atlas.may_damage(machine):
-        return None
-    machine.kill()
-    where = machine.files.rot(pattern)
-    faults.world.trace.note(faults.world.now, machine.name, "rot", where)
-    return nothing if where else None
-
-
-def _rot(faults: Breaking) -> Undo | None:
-    return _rotten(faults, faults.plan.rot_files)
-
-
-def _metadata_rot(faults: Breaking) -> Undo | None:
-    return _rotten(faults, METADATA_FILES)
-
-
-def _misdirected_write(faults: Breaking) -> Undo | None:
+def _spoiled(
+    faults: Breaking, kind: str, pattern: str, spoil: Callable[[SimFiles, str], str]
+) -> Undo | None:
     machine = faults.any_running()
     if machine is None or not faults.atlas.may_damage(machine):
         return None
     # Seen by the next process: this one has in memory what it wrote.
     machine.kill()
-    where = machine.files.misdirect(LOG_FILES)
-    faults.world.trace.note(faults.world.now, machine.name, "misdirected", where)
+    where = spoil(machine.files, pattern)
+    faults.world.trace.note(faults.world.now, machine.name, kind, where)
     return nothing if where else None
+
+
+def _rot(faults: Breaking) -> Undo | None:
+    return _spoiled(faults, "rot", faults.plan.rot_files, SimFiles.rot)
+
+
+def _metadata_rot(faults: Breaking) -> Undo | None:
+    return _spoiled(faults, "rot", METADATA_FILES, SimFiles.rot)
+
+
+def _misdirected_write(faults: Breaking) -> Undo | None:
+    return _spoiled(faults, "misdirected", LOG_FILES, SimFiles.misdirect)
 
 
 def _wiped_disk(faults: Breaking) -> Undo | None:

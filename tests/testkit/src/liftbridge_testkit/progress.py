@@ -1,0 +1,9 @@
+"""What programs of the test kit tell whoever waits for them."""
+
+import sys
+
+
+def say(text: str) -> None:
+    """Show progress at once, also through a pipe."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
