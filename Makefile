@@ -16,10 +16,10 @@ PYTEST_ARGS ?= -n 2 --dist loadfile --durations=10
 TEST_GATES := format-check lint prose imports types docs pytest
 
 .PHONY: help install demo test check guards stories chaos failover scale bench soak fuzz docs proto lock format clean \
-	changelog $(TEST_GATES) meta unit
+	changelog cluster cluster-down e2e $(TEST_GATES) meta unit
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## Set up .venv with everything pinned, and nothing else
 	@:
@@ -73,6 +73,15 @@ fuzz: install ## Damaged input to every decoder for FUZZ_SECONDS (60); FUZZ_SEED
 	@FUZZ_SECONDS=$${FUZZ_SECONDS:-60} $(PY) -m pytest -q -m fuzz -n 2 --dist load \
 		--timeout 0 tests/unit tests/property
 
+cluster: ## Three nodes of Kubernetes on this machine, as root, without Docker (NODES=3)
+	@tests/e2e/cluster/build.sh && tests/e2e/cluster/up.sh --nodes $(or $(NODES),3)
+
+cluster-down: ## Take that cluster down; nothing of it is left
+	@tests/e2e/cluster/down.sh
+
+e2e: install ## End-to-end tests on KUBECONFIG if set, on kind if there is Docker, on the cluster above
+	@$(PY) -m pytest -q -s -m e2e --timeout 0 -p no:randomly tests/e2e
+
 docs: install ## Build the documentation into docs/_build/html; warnings are errors
 	@$(PY) -m sphinx -W -n --keep-going -q -b html docs docs/_build/html
 	@echo "documentation: docs/_build/html/index.html"
@@ -115,6 +124,7 @@ changelog: install ## Show what the fragments in changes.d/ will add to CHANGELO
 	@$(VENV)/bin/towncrier build --draft --version next
 
 clean: ## Remove everything that is not in the repository: .venv, caches, built documentation
+	@if [ -d .cluster/state ]; then tests/e2e/cluster/down.sh; fi
 	@rm -rf $(VENV) docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis \
-		.import_linter_cache .coverage .bench
+		.import_linter_cache .coverage .bench .cluster
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

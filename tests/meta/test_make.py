@@ -13,8 +13,8 @@ import pytest
 from liftbridge_testkit.repository import ROOT, files, relative
 
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-TARGETS = set(re.findall(r"^([a-z][a-z-]*):", MAKEFILE, re.MULTILINE))
-COMMAND = re.compile(r"(?:^|`)make (?:[A-Z]+=\S+ )*([a-z][a-z-]*)", re.MULTILINE)
+TARGETS = set(re.findall(r"^([a-z][a-z0-9-]*):", MAKEFILE, re.MULTILINE))
+COMMAND = re.compile(r"(?:^|`)make (?:[A-Z]+=\S+ )*([a-z][a-z0-9-]*)", re.MULTILINE)
 PIP_CONFIG = """
 [global]
 index-url = https://mirror.example/simple
@@ -49,7 +49,7 @@ def pip_configured(monkeypatch, tmp_path):
 
 def test_make_alone_lists_every_target_with_a_description():
     listed = subprocess.run(["make"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    described = set(re.findall(r"^([a-z][a-z-]*):.*## ", MAKEFILE, re.MULTILINE))
+    described = set(re.findall(r"^([a-z][a-z0-9-]*):.*## ", MAKEFILE, re.MULTILINE))
     assert {line.split()[1] for line in listed.splitlines()} == described
     assert {"install", "demo", "test", "check", "bench", "docs"} <= described
 

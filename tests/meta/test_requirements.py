@@ -13,7 +13,7 @@ import pytest
 from liftbridge_testkit.repository import ROOT, relative
 
 REQUIREMENTS = ROOT / "requirements"
-NAMES = ("uv", "broker", "client", "dev")
+NAMES = ("uv", "broker", "client", "build", "image", "dev")
 OWN = {"liftbridge-proto", "liftbridge-broker", "liftbridge", "liftbridge-testkit"}
 PIN = re.compile(r"^([A-Za-z0-9._-]+)(\[[^]]*\])?==(\S+)")
 # Distribution -> its sources, the file that pins it, and packages it may import beyond that file.
@@ -101,6 +101,14 @@ def test_all_files_agree_on_versions():
     assert {name: set(pins(name)) - development for name in NAMES} == {
         name: set() for name in NAMES
     }
+
+
+def test_image_holds_what_the_broker_and_the_command_need():
+    wanted = {*entries(REQUIREMENTS / "broker.in"), *entries(REQUIREMENTS / "client.in")}
+    # What reads into columns of numpy runs elsewhere; typing-extensions come with others.
+    assert wanted - set(entries(REQUIREMENTS / "image.in")) == {"numpy", "typing-extensions"}
+    assert "typing-extensions" in {pin.partition("==")[0] for pin in pins("image")}
+    assert "pyarrow" in optional("broker") & set(entries(REQUIREMENTS / "image.in"))
 
 
 @pytest.mark.parametrize("name", SHIPPED)

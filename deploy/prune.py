@@ -1,0 +1,54 @@
+"""Remove from a virtual environment what is not needed to run the broker and its command.
+
+Tests, headers and sources go, and of Arrow the parts that talk to the network (Flight, S3). Bulk
+reads need the rest. The build of the image loads what stays.
+"""
+
+import shutil
+import sys
+from pathlib import Path
+
+FOLDERS = {"tests", "test", "include"}
+SUFFIXES = {".pyx", ".pxd", ".pxi", ".pyi", ".c", ".h"}
+# libarrow_python.so is there under three names, as copies, and loaded by one of them.
+ARROW = (
+    "src",
+    "libarrow_flight.so.*",
+    "_flight.*",
+    "libarrow_s3.so.*",
+    "_s3fs.*",
+    "libarrow_python.so",
+    "libarrow_python.so.*.*.*",
+)
+
+
+def main(environment: Path) -> None:
+    """Prune the packages of the environment; says how many bytes went."""
+    removed = 0
+    for packages in environment.glob("lib/python3.*/site-packages"):
+        doomed = [path for name in ARROW for path in packages.glob(f"pyarrow/{name}")]
+        doomed += [path for path in packages.rglob("*") if is_idle(path)]
+        removed += sum(remove(path) for path in doomed)
+    sys.stdout.write(f"{removed // 1_000_000} MB removed\n")
+
+
+def is_idle(path: Path) -> bool:
+    """Whether nothing that runs reads this."""
+    return path.name in FOLDERS if path.is_dir() else path.suffix in SUFFIXES
+
+
+def remove(path: Path) -> int:
+    """Remove a file or a folder that may be gone already; its bytes."""
+    if path.is_dir():
+        size = sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
+        shutil.rmtree(path)
+        return size
+    if not path.exists():
+        return 0
+    size = path.stat().st_size
+    path.unlink()
+    return size
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,104 @@
+"""Read the API server's audit log: who wrote what, and which rights were used.
+
+The log is `audit.log` in the state of the project's own cluster, one JSON object a line; see
+`audit-policy.yaml` beside its scripts for what it holds. Rotated parts are read before it.
+
+`python -m liftbridge_testkit.kube.audit FILE [USER]` prints the requests by user, verb and kind of
+object, those of one user alone when named.
+"""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+LEASES = "leases.coordination.k8s.io"
+
+
+class Request(NamedTuple):
+    """One answered request.
+
+    Attributes:
+        at: When the API server got it.
+        user: Who sent it, a service account as `system:serviceaccount:NAMESPACE:NAME`.
+        verb: As in a rule of RBAC.
+        resource: As in a rule of RBAC, with its group: `pods/status`, `streams.liftbridge.io`.
+        namespace: Of the object; empty for those without.
+        name: Of the object; empty for lists and where the server gave it.
+        code: HTTP status of the answer.
+    """
+
+    at: datetime
+    user: str
+    verb: str
+    resource: str
+    namespace: str
+    name: str
+    code: int
+
+    @property
+    def is_write(self) -> bool:
+        """Whether it changed something, or would have."""
+        return self.verb in WRITES
+
+
+def parse(lines: Iterable[str]) -> Iterator[Request]:
+    """Requests about objects; one that is watched or read in parts counts once, at its end."""
+    for line in lines:
+        event = json.loads(line)
+        found = event.get("objectRef")
+        if event["stage"] != "ResponseComplete" or found is None:
+            continue
+        kind = ".".join(filter(None, [found["resource"], found.get("apiGroup", "")]))
+        part = found.get("subresource", "")
+        yield Request(
+            at=datetime.fromisoformat(event["requestReceivedTimestamp"]),
+            user=event["user"]["username"],
+            verb=event["verb"],
+            resource=f"{kind}/{part}" if part else kind,
+            namespace=found.get("namespace", ""),
+            name=found.get("name", ""),
+            code=event.get("responseStatus", {}).get("code", 0),
+        )
+
+
+def read(path: Path) -> Iterator[Request]:
+    """Requests of a log and of its rotated parts, the oldest first."""
+    for part in (*sorted(path.parent.glob(f"{path.stem}-*{path.suffix}")), path):
+        with part.open(encoding="utf-8") as file:
+            yield from parse(file)
+
+
+def writes(
+    requests: Iterable[Request], user: str, since: datetime, *, leases: bool = False
+) -> list[Request]:
+    """What a user wrote from a moment on; without leases unless they are asked for."""
+    return [
+        each
+        for each in requests
+        if each.is_write
+        and each.user == user
+        and each.at >= since
+        and (leases or each.resource != LEASES)
+    ]
+
+
+def rights_used(requests: Iterable[Request], user: str) -> Counter[tuple[str, str]]:
+    """How often a user was let do each (verb, resource)."""
+    return Counter(
+        (each.verb, each.resource) for each in requests if each.user == user and each.code < 400
+    )
+
+
+def main(path: Path, user: str = "") -> str:
+    """The table that the command prints."""
+    counts = Counter((r.user, r.verb, r.resource) for r in read(path) if user in {"", r.user})
+    return "".join(f"{count:7} {' '.join(key)}\n" for key, count in sorted(counts.items()))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(main(Path(sys.argv[1]), *sys.argv[2:3]))

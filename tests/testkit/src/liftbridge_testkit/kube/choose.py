@@ -1,0 +1,53 @@
+"""Which Kubernetes cluster the end-to-end tests run on.
+
+`KUBECONFIG` when it is set: somebody's cluster, which is neither made nor taken down here. Else
+kind, when Docker answers and `kind` is there. Else the project's own (`tests/e2e/cluster`).
+
+`python -m liftbridge_testkit.kube.choose` prints the choice.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from enum import Enum
+
+DOCKER_SECONDS_MAX = 20
+"""A Docker client whose daemon is away may wait for long."""
+
+
+class Cluster(Enum):
+    """Where the end-to-end tests run."""
+
+    GIVEN = "given"
+    KIND = "kind"
+    OWN = "own"
+
+
+def docker_answers() -> bool:
+    """Whether a Docker daemon is there, not merely its client."""
+    try:
+        done = subprocess.run(
+            ["docker", "info"], check=False, capture_output=True, timeout=DOCKER_SECONDS_MAX
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def choose(
+    environ: Mapping[str, str],
+    which: Callable[[str], str | None] = shutil.which,
+    docker: Callable[[], bool] = docker_answers,
+) -> Cluster:
+    """The cluster to run on."""
+    if environ.get("KUBECONFIG"):
+        return Cluster.GIVEN
+    if which("kind") is not None and docker():
+        return Cluster.KIND
+    return Cluster.OWN
+
+
+if __name__ == "__main__":
+    sys.stdout.write(choose(os.environ).value + "\n")

@@ -1,0 +1,189 @@
+"""The Kubernetes cluster of the end-to-end tests, from nothing to nothing.
+
+    with running(choose(os.environ)) as cluster:
+        image = cluster.image("broker")
+        cluster.kubectl("apply", "-f", "-", text=manifest)
+
+The project's own cluster and one of kind are made and taken down again, unless the project's own
+was up before; a given one (`KUBECONFIG`) is used as it is, and its images are named by
+`LIFTBRIDGE_BROKER_IMAGE` and the like, since nothing is known of where it takes them from. Each
+step says how long it took.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+from liftbridge_testkit.kube.choose import Cluster
+from liftbridge_testkit.repository import ROOT
+
+SCRIPTS = ROOT / "tests" / "e2e" / "cluster"
+KIND_NAME = "liftbridge-e2e"
+KIND_CONFIG = """\
+kind: Cluster
+apiVersion: kind.x-k8s.io/v1alpha4
+nodes: [{role: control-plane}, {role: worker}, {role: worker}, {role: worker}]
+"""
+TAG = "e2e"
+COMMAND_SECONDS_MAX = 300.0
+"""One call of kubectl; `wait` and `rollout status` have bounds of their own below it."""
+
+
+class CommandError(Exception):
+    """A command failed; the message ends with what it printed."""
+
+
+@dataclass(slots=True)
+class Kubernetes:
+    """A cluster that answers.
+
+    Attributes:
+        kind: Which one it is.
+        environ: Environment for kubectl, helm and the scripts: `KUBECONFIG` and `PATH` are its.
+    """
+
+    kind: Cluster
+    environ: Mapping[str, str]
+
+    def kubectl(self, *arguments: str, text: str = "") -> str:
+        """Run kubectl; its standard output.
+
+        Args:
+            arguments: Of kubectl.
+            text: Standard input.
+
+        Raises:
+            CommandError: It failed, or did not end in time.
+        """
+        return run(("kubectl", *arguments), self.environ, text=text)
+
+    def image(self, part: str) -> str:
+        """Build the image of a part (`Dockerfile.<part>`) and bring it to every node; its name.
+
+        Raises:
+            CommandError: The build failed, or the given cluster's image is not named.
+        """
+        name, dockerfile = f"liftbridge.test/{part}:{TAG}", f"Dockerfile.{part}"
+        with timed(f"image of the {part} built and on every node"):
+            match self.kind:
+                case Cluster.GIVEN:
+                    variable = f"LIFTBRIDGE_{part.upper()}_IMAGE"
+                    if not (name := self.environ.get(variable, "")):
+                        raise CommandError(f"{variable} must name an image that KUBECONFIG has")
+                case Cluster.KIND:
+                    run(("docker", "build", "-q", "-f", dockerfile, "-t", name, "."), self.environ)
+                    run(("kind", "load", "docker-image", "--name", KIND_NAME, name), self.environ)
+                case Cluster.OWN:
+                    script(self.environ, "images.sh", "build", name, dockerfile)
+        return name
+
+
+@contextmanager
+def running(kind: Cluster) -> Iterator[Kubernetes]:
+    """A cluster of this kind, for as long as the context is open.
+
+    Raises:
+        CommandError: It could not be made; what has been made of it is gone again.
+    """
+    match kind:
+        case Cluster.GIVEN:
+            yield Kubernetes(kind, os.environ)
+        case Cluster.KIND:
+            with _kind() as cluster:
+                yield cluster
+        case Cluster.OWN:
+            with _own() as cluster:
+                yield cluster
+
+
+@contextmanager
+def _own() -> Iterator[Kubernetes]:
+    base = ROOT / ".cluster"
+    out = Path(os.environ.get("KUBE_OUT", base / "out"))
+    state = Path(os.environ.get("KUBE_STATE", base / "state"))
+    config = state / "admin.kubeconfig"
+    path = f"{out / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
+    environ = {**os.environ, "KUBECONFIG": str(config), "PATH": path}
+    was_up = config.exists()
+    with timed("programs and base images built"):
+        script(environ, "build.sh")
+    try:
+        with timed("cluster up, all nodes ready"):
+            script(environ, "up.sh")
+        yield Kubernetes(Cluster.OWN, environ)
+    finally:
+        if not was_up:
+            with timed("cluster down"):
+                script(environ, "down.sh")
+
+
+@contextmanager
+def _kind() -> Iterator[Kubernetes]:
+    folder = Path(tempfile.mkdtemp(prefix="liftbridge-kind-"))
+    environ = {**os.environ, "KUBECONFIG": str(folder / "kubeconfig")}
+    create = ("kind", "create", "cluster", "--name", KIND_NAME, "--config", "-", "--wait", "180s")
+    try:
+        with timed("cluster up, all nodes ready"):
+            run(create, environ, text=KIND_CONFIG)
+        yield Kubernetes(Cluster.KIND, environ)
+    finally:
+        with timed("cluster down"):
+            run(("kind", "delete", "cluster", "--name", KIND_NAME), environ)
+        shutil.rmtree(folder)
+
+
+def script(environ: Mapping[str, str], name: str, *arguments: str) -> None:
+    """Run a script of the project's own cluster, which shows its progress.
+
+    Raises:
+        CommandError: It failed.
+    """
+    # Its output goes straight on: what it starts in the background keeps the pipe open.
+    done = subprocess.run(
+        [SCRIPTS / name, *arguments], check=False, env=environ, stdin=subprocess.DEVNULL
+    )
+    if done.returncode != 0:
+        raise CommandError(f"{name} {' '.join(arguments)}: status {done.returncode}, see above")
+
+
+def run(command: Sequence[str], environ: Mapping[str, str], *, text: str = "") -> str:
+    """Run a command at the root of the repository; its standard output.
+
+    Raises:
+        CommandError: It failed, or did not end in time.
+    """
+    program = shutil.which(command[0], path=environ.get("PATH"))
+    if program is None:
+        raise CommandError(f"{command[0]} is not on PATH")
+    try:
+        done = subprocess.run(
+            [program, *command[1:]],
+            check=False,
+            capture_output=True,
+            cwd=ROOT,
+            env=environ,
+            input=text,
+            text=True,
+            timeout=COMMAND_SECONDS_MAX,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CommandError(f"{' '.join(command)}: no end after {error.timeout:.0f} s") from error
+    if done.returncode != 0:
+        raise CommandError(f"{' '.join(command)}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+@contextmanager
+def timed(what: str) -> Iterator[None]:
+    """Say how long a step took, when it succeeded."""
+    started = monotonic()
+    yield
+    sys.stdout.write(f"e2e: {monotonic() - started:7.1f} s  {what}\n")
+    sys.stdout.flush()
