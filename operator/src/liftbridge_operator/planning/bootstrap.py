@@ -1,0 +1,154 @@
+"""First boot and adoption: one identity, one list of founders, never a second history.
+
+The cluster's id is written before anything starts, the list of founders before any of them is told.
+An empty directory founds nothing by itself. Volumes that are found are adopted when they agree on
+one cluster; whoever had a volume then is started again, never fewer.
+"""
+
+from liftbridge_operator.planning.actions import (
+    Bootstrap,
+    CreateIdentity,
+    CreateSet,
+    WriteFounders,
+)
+from liftbridge_operator.planning.decision import Outcome, Wait
+from liftbridge_operator.planning.observation import Member, SelfReport
+from liftbridge_operator.planning.view import FOUNDERS_MAX, View
+
+BOOTSTRAPPING = "Bootstrapping"
+
+
+def kept_count(view: View) -> int:
+    """Brokers that have to run for all volumes in use to be served."""
+    ordinals = [one.ordinal for one in view.claims.values() if not one.is_retired]
+    ordinals += [pod.ordinal for pod in view.pods.values()]
+    return max(ordinals, default=-1) + 1
+
+
+def conflict(view: View) -> Outcome | None:
+    """Volumes and ConfigMap that do not belong to one cluster."""
+    identity = view.seen.identity
+    ids = {one.cluster_id for one in view.claims.values() if one.cluster_id}
+    if identity is not None:
+        ids.add(identity.cluster_id)
+    foreign = {one.cluster_id for one in view.reports.values() if one.cluster_id} - ids
+    if len(ids) <= 1 and not (ids and foreign):  # gate ONE_CLUSTER
+        return None
+    odd = [
+        claim.name
+        for claim in view.claims.values()
+        if identity is None or claim.cluster_id != identity.cluster_id
+    ]
+    return Outcome(
+        "",
+        waits=(
+            Wait(
+                "Conflict",
+                odd[0] if odd else view.wanted.name,
+                "volumes and ConfigMap name one cluster",
+                is_stalled=True,
+            ),
+        ),
+    )
+
+
+def create(view: View) -> Outcome | None:
+    """Identity first, then the set."""
+    identity = view.seen.identity
+    if identity is None:
+        ids = sorted({one.cluster_id for one in view.claims.values() if one.cluster_id})
+        known = ids[0] if ids else ""
+        # A rebuilt identity has begun: nobody can tell any more whom it was founded with.
+        is_started = bool(known)  # gate REBUILT
+        made = CreateIdentity(known or view.seen.fresh_cluster_id, is_started)
+        return Outcome(BOOTSTRAPPING, made)
+    if view.seen.brokers is not None:
+        if view.seen.brokers.is_terminating:
+            wait = Wait("SetTerminating", view.wanted.name, "the former set is gone")
+            return Outcome("Reconciling", waits=(wait,))
+        return None
+    if view.wanted.config_errors and not view.seen.recorded.shape:
+        return Outcome("", waits=(invalid(view),))
+    return Outcome(BOOTSTRAPPING, _set(view, identity.cluster_id))
+
+
+def invalid(view: View) -> Wait:
+    """The wait for a configuration that brokers accept."""
+    return Wait(
+        "InvalidSpec", view.wanted.name, "; ".join(view.wanted.config_errors[:3]), is_stalled=True
+    )
+
+
+def _set(view: View, cluster_id: str) -> CreateSet:
+    shape = view.seen.recorded.shape
+    kept = kept_count(view)
+    if shape is not None:
+        replicas = max(shape.replicas, 0)
+        return CreateSet(
+            cluster_id,
+            replicas,
+            shape.revision,
+            shape.good_revision,
+            shape.bad_revision,
+            view.wanted.claim_bytes,
+        )
+    replicas = 0 if view.wanted.is_suspended else max(view.wanted.replicas, kept)  # gate ADOPT
+    return CreateSet(cluster_id, replicas, view.wanted.revision, "", "", view.wanted.claim_bytes)
+
+
+def found(view: View) -> Outcome | None:
+    """Write the founders when all of them wait with empty directories; then tell them."""
+    identity = view.seen.identity
+    if identity is None or view.metadata is not None:
+        return None
+    if identity.is_started:
+        return _tell(view, identity.founders)
+    names = [view.name(ordinal) for ordinal in range(min(view.size, FOUNDERS_MAX))]
+    waiting: list[SelfReport] = []
+    for name in names:
+        said, pod = view.reports.get(name), view.pods.get(name)
+        if said is None or pod is None or said.start_id != pod.uid:
+            wait = Wait("BrokersNotReady", name, "the broker answers for the first time")
+            return Outcome(BOOTSTRAPPING, waits=(wait,))
+        waiting.append(said)
+    if any(one.has_metadata or one.cluster_id for one in view.reports.values()):  # gate EMPTY
+        wait = Wait("QuorumLost", view.wanted.name, "its volumes are brought back", is_stalled=True)
+        return Outcome("", waits=(wait,))
+    if not waiting:
+        return None
+    founders = tuple(Member(one.broker, one.data_dir_id) for one in waiting)
+    return Outcome(BOOTSTRAPPING, WriteFounders(identity.resource_version, founders))
+
+
+def _tell(view: View, founders: tuple[Member, ...]) -> Outcome | None:
+    """Tell listed founders that have not begun; anybody else waits or is lost."""
+    identity = view.seen.identity
+    assert identity is not None
+    due, lost, unheard = [], [], []
+    for one in founders:
+        said = view.reports.get(one.broker)
+        if said is None:
+            unheard.append(one.broker)
+        elif said.has_metadata:
+            continue
+        elif said.data_dir_id == one.data_dir_id:  # gate FOUNDER
+            due.append(one)
+        else:
+            lost.append(one.broker)
+    if due:
+        return Outcome(BOOTSTRAPPING, Bootstrap(identity.cluster_id, founders, tuple(due)))
+    if unheard:
+        return None
+    if lost or not founders:
+        is_over = 2 * len(lost) >= len(founders) and not any(
+            one.has_metadata and one.broker not in lost for one in view.reports.values()
+        )
+        if is_over or 2 * len(lost) > len(founders):
+            wait = Wait(
+                "QuorumLost",
+                (lost or [view.wanted.name])[0],
+                "a majority of its volumes is brought back",
+                is_stalled=True,
+            )
+            return Outcome("", waits=(wait,))
+    return None

@@ -1,0 +1,123 @@
+"""One pass: the stories in the order of their urgency, and the first that has something to do."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from liftbridge_operator.planning import (
+    balance,
+    bootstrap,
+    growth,
+    membership,
+    plan,
+    replacement,
+    roll,
+    scale_in,
+    scale_out,
+    status,
+    stuck,
+    suspension,
+)
+from liftbridge_operator.planning.decision import Decision, Memory, Outcome, Plan, Wait
+from liftbridge_operator.planning.observation import Observation
+from liftbridge_operator.planning.view import ACTION_MS, View
+
+Story = Callable[[], Outcome | None]
+
+
+def decide(seen: Observation, memory: Memory) -> Decision:
+    """What to do next, and what to say.
+
+    The same arguments give the same answer, and no observation makes it raise.
+
+    Args:
+        seen: What this pass has read.
+        memory: Of the decision before, with the answer to its action (`roll.remember`); a new one
+            after a start.
+    """
+    view = View(seen)
+    made = plan.make(view)
+    waits: list[Wait] = []
+    progressing = ""
+    action = None
+    for story in _stories(view, memory, made):
+        outcome = story()
+        if outcome is None:
+            continue
+        waits += outcome.waits
+        progressing = progressing or outcome.progressing
+        memory = outcome.memory or memory
+        action = outcome.action
+        break
+    waits += _besides(view, memory, made, is_acting=action is not None)
+    kept = status.carried(waits, memory, view.now)
+    said = status.make(
+        view, made, waits=kept, progressing=progressing, is_acting=action is not None
+    )
+    return Decision(action, view.now + ACTION_MS, said, replace(memory, waits=kept))
+
+
+def _stories(view: View, memory: Memory, made: Plan) -> Iterator[Story]:
+    """What is asked, in turn."""
+    wanted = view.wanted
+    if wanted.is_deleting:
+        return
+    if wanted.is_paused:  # gate PAUSED
+        yield lambda: Outcome("", waits=(Wait("Paused", wanted.name, "pause is taken back"),))
+        return
+    yield lambda: bootstrap.conflict(view)
+    yield lambda: growth.grow_claims(view)
+    yield lambda: bootstrap.create(view)
+    yield lambda: balance.close_budget(view, made)
+    yield lambda: stuck.take_back(view)
+    yield lambda: stuck.replace_first(view, made)
+    yield lambda: bootstrap.found(view)
+    yield lambda: _acting(replacement.replace_volume(view))
+    yield lambda: membership.repair(view)
+    yield lambda: roll.finish(view, memory, made)  # gate ONE_AT_A_TIME
+    yield lambda: suspension.suspend_or_resume(view)
+    yield lambda: membership.follow(view)
+    yield lambda: growth.remake_set(view)
+    yield lambda: scale_in.revert(view)
+    yield lambda: replacement.replace_volume(view)
+    yield lambda: scale_in.shrink(view, memory, made) if scale_in.is_begun(view) else None
+    yield lambda: balance.mark_good(view)
+    yield lambda: roll.start(view, memory, made)
+    yield lambda: scale_in.shrink(view, memory, made)
+    yield lambda: scale_out.grow(view)
+    yield lambda: balance.leave_ahead(view)
+    yield lambda: balance.restore_leaders(view)
+    yield lambda: balance.even_out(view)
+    yield lambda: balance.open_budget(view, made)
+
+
+def _acting(outcome: Outcome | None) -> Outcome | None:
+    """A story whose waits hold nothing up that comes after it."""
+    return outcome if outcome is not None and outcome.action is not None else None
+
+
+def _besides(view: View, memory: Memory, made: Plan, *, is_acting: bool) -> list[Wait]:
+    """Waits that no story is about: everything that keeps the cluster from being ready."""
+    del memory, made
+    wanted, brokers = view.wanted, view.seen.brokers
+    if wanted.is_deleting or wanted.is_paused or wanted.is_suspended:
+        return []
+    found = [bootstrap.invalid(view)] if wanted.config_errors else []
+    if brokers is not None and brokers.bad_revision == wanted.revision:
+        found.append(stuck.bad_revision(wanted.name))
+    if is_acting or brokers is None:
+        return found
+    if view.metadata is None:
+        found.append(Wait("MetadataUnknown", wanted.name, "the metadata group has a leader"))
+    for name in view.names:
+        pod = view.pods.get(name)
+        if pod is None or not pod.is_ready:
+            cause = pod.stuck if pod is not None and pod.stuck else "BrokersNotReady"
+            found.append(Wait(str(cause), name, "the pod is ready"))
+    for one in view.partitions():
+        if one.target:
+            found.append(Wait("MovingPartitions", one.name, "its reassignment is done"))
+        elif not one.leader:
+            found.append(Wait("PartitionsOffline", one.name, "a replica in sync is back"))
+        elif set(one.replicas) - set(one.isr):
+            found.append(Wait("UnderReplicated", one.name, "all its replicas are in sync"))
+    return found

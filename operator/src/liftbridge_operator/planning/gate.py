@@ -1,0 +1,131 @@
+"""May this broker be restarted: the conditions, and the two readings of them.
+
+Section by section: nobody else is away; process, pod and metadata agree who is who; every other
+replica of its partitions is in sync; the metadata group keeps a majority of all voters; links and
+disks are well. The broker adds its own consent, a token. Nothing here gives in after a while.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from liftbridge_operator.planning.decision import GateReading, Memory, Plan, Wait
+from liftbridge_operator.planning.observation import Partition, Pod
+from liftbridge_operator.planning.view import View
+
+READINGS_APART_MS: Final = 2_000
+READINGS_GAP_MAX_MS: Final = 60_000
+WAITS_MAX: Final = 20
+
+
+def may_disrupt(view: View, plan: Plan) -> Wait | None:
+    """What the user's own rules have against disruptions now."""
+    wanted = view.wanted
+    if not wanted.is_window_open:  # gate WINDOW
+        return Wait("MaintenanceWindowClosed", wanted.name, "the next window opens")
+    if wanted.needs_approval and wanted.approved_hash != plan.hash:  # gate APPROVAL
+        return Wait(
+            "ApprovalRequired", wanted.name, f"plan {plan.hash} is approved", is_stalled=True
+        )
+    return None
+
+
+def accepts_unavailable(view: View, plan: Plan) -> bool:
+    """Whether somebody accepted that partitions or metadata are away during restarts."""
+    wanted = view.wanted
+    return wanted.allows_unavailable or (plan.hash != "" and wanted.approved_hash == plan.hash)
+
+
+def blockers(view: View, pod: Pod, plan: Plan) -> tuple[Wait, ...]:
+    """What stands against the restart of a broker that is ready."""
+    if view.metadata is None or not view.metadata.leader:  # gate QUORUM
+        return (Wait("MetadataUnknown", view.wanted.name, "the metadata group has a leader"),)
+    found = _of_pods(view, pod)
+    found += _of_partitions(view, pod.name, accepts=accepts_unavailable(view, plan))
+    found += _of_group(view, pod.name, accepts=accepts_unavailable(view, plan))
+    return tuple(found[:WAITS_MAX])
+
+
+def _of_pods(view: View, pod: Pod) -> list[Wait]:
+    """Others that are away, and who is who."""
+    found = [
+        Wait("AnotherDisruption", one, "the pod is ready and has settled")
+        for one in view.absent(but=pod.name)  # gate OTHERS
+        if not _may_stay_away(view, one)
+    ]
+    if not view.is_current(pod):  # gate IDENTITY
+        found.append(Wait("AmbiguousIdentity", pod.name, "pod and broker are the same process"))
+    for name in view.names:
+        said = view.reports.get(name)
+        if name != pod.name and not view.is_serving(name):  # gate ALIVE
+            if not _may_stay_away(view, name):
+                found.append(Wait("BrokerDown", name, "the broker is registered again"))
+        elif said is not None and said.is_disk_full:  # gate DISK
+            found.append(Wait("VolumeFull", name, "its volume has room"))
+        elif name != pod.name and (said is None or not said.is_nats_connected):  # gate NATS
+            if not _may_stay_away(view, name):
+                found.append(Wait("NatsUnreachable", name, "the broker reaches NATS"))
+    return found
+
+
+def _may_stay_away(view: View, broker: str) -> bool:
+    """Whether a broker is given up by the user's choice of the weaker gate."""
+    if view.wanted.needs_full_isr:
+        return False
+    pod = view.pods.get(broker)
+    return not view.is_serving(broker) and (pod is None or not pod.is_running)
+
+
+def _of_partitions(view: View, broker: str, *, accepts: bool) -> list[Wait]:
+    """Partitions that would lack more than this broker."""
+    found = []
+    for one in view.partitions(broker):
+        others = set(one.replicas) - {broker}
+        if one.target:  # gate MOVING
+            found.append(Wait("MovingPartitions", one.name, "its reassignment is done"))
+        elif not others:
+            if not accepts:  # gate UNREPLICATED
+                found.append(Wait("Unreplicated", one.name, "its unavailability is accepted"))
+        elif _is_short(view, one, others):  # gate ISR
+            behind = ", ".join(sorted(others - set(one.isr)))
+            found.append(Wait("IsrNotFull", one.name, f"{behind} is in sync"))
+    return found
+
+
+def _is_short(view: View, partition: Partition, others: set[str]) -> bool:
+    staying = others & set(partition.isr)
+    if view.wanted.needs_full_isr:
+        return staying != others
+    return staying != others and len(staying) < partition.min_isr
+
+
+def _of_group(view: View, broker: str, *, accepts: bool) -> list[Wait]:
+    """The metadata group without this broker."""
+    if not view.is_voter(broker) or view.keeps_majority_without(broker):
+        return []
+    if len(view.voters()) <= 2 and accepts:
+        return []
+    return [  # gate VOTERS
+        Wait("MetadataQuorumAtRisk", broker, "the other voters are a majority that has caught up")
+    ]
+
+
+def epoch_of(view: View, broker: str) -> str:
+    """What must not change between two readings."""
+    if view.metadata is None:
+        return ""
+    parts = [f"{view.metadata.term}"]
+    parts += [f"{one.name}:{one.partition_epoch}" for one in view.partitions(broker)]
+    return ",".join(parts)
+
+
+def read(view: View, memory: Memory, broker: str) -> tuple[Memory, bool]:
+    """Note that the gate is open; whether it has been so twice, apart, with nothing changed."""
+    epoch, now, before = epoch_of(view, broker), view.now, memory.gate
+    if (
+        before is None
+        or (before.broker, before.epoch) != (broker, epoch)
+        or now - before.last_ms > READINGS_GAP_MAX_MS
+    ):
+        return replace(memory, gate=GateReading(broker, epoch, now, now)), False  # gate TWICE
+    is_confirmed = now - before.first_ms >= READINGS_APART_MS
+    return replace(memory, gate=replace(before, last_ms=now)), is_confirmed

@@ -1,0 +1,80 @@
+"""A broker whose volume is lost gets another one, on request, when nothing needs the old one.
+
+Gate, proof that its process is gone, vote away, claim deleted, pod deleted; the set makes both
+again, and the broker joins as a learner that copies everything. Done when the claim has another uid.
+"""
+
+from liftbridge_operator.planning.actions import Action, DeleteClaim, DeletePod, RemoveMember
+from liftbridge_operator.planning.decision import Outcome, Wait
+from liftbridge_operator.planning.membership import can_remove
+from liftbridge_operator.planning.observation import Pod, Replacement
+from liftbridge_operator.planning.view import View
+
+REPLACING = "ReplacingBroker"
+
+
+def replace_volume(view: View) -> Outcome | None:
+    """The next step for the first broker that is to get another volume."""
+    for one in view.wanted.replace:
+        claim = view.claims.get(one.broker)
+        if claim is not None and claim.uid != one.volume_uid:
+            continue
+        if claim is None and one.broker not in view.pods:
+            continue  # the set makes both again
+        return _step(view, one)
+    return None
+
+
+def _step(view: View, wish: Replacement) -> Outcome:
+    name = wish.broker
+    pod, claim = view.pods.get(name), view.claims.get(name)
+    against = _against(view, wish, pod)
+    if against is not None:
+        return Outcome(REPLACING, waits=(against,))
+    for member in view.members.get(name, ()):
+        said = view.reports.get(name)
+        is_new = (
+            said is not None and claim is None and said.data_dir_id == member.member.data_dir_id
+        )
+        if member.is_voter and not is_new:
+            if not can_remove(view, member):
+                wait = Wait("MetadataQuorumAtRisk", name, "the other voters have caught up")
+                return Outcome(REPLACING, waits=(wait,))
+            return Outcome(REPLACING, RemoveMember(member.member))
+    action: Action | None = None
+    if claim is not None and not claim.is_terminating:
+        action = DeleteClaim(claim.name, claim.uid, claim.resource_version)
+    elif pod is not None and (not pod.is_terminating or _is_gone(view, pod)):
+        action = DeletePod(pod.name, pod.uid, pod.resource_version, is_forced=_is_gone(view, pod))
+    if action is None:
+        wait = Wait("VolumeTerminating", name, "the old volume is gone")
+        return Outcome(REPLACING, waits=(wait,))
+    return Outcome(REPLACING, action)
+
+
+def _is_gone(view: View, pod: Pod) -> bool:
+    """Whether the machine of a pod is proven to run nothing any more."""
+    if view.seen.nodes is None or not pod.node:
+        return False
+    node = view.nodes.get(pod.node)
+    return node is None or node.is_gone
+
+
+def _against(view: View, wish: Replacement, pod: Pod | None) -> Wait | None:
+    """What is not in sync elsewhere, or might still be running."""
+    name = wish.broker
+    if view.metadata is None or not view.metadata.leader:
+        return Wait("MetadataUnknown", name, "the metadata group has a leader")
+    for one in view.partitions(name):
+        others = set(one.replicas) - {name}
+        if not others or others - set(one.isr):  # gate ELSEWHERE
+            return Wait("IsrNotFull", one.name, f"its replicas besides {name} are in sync")
+    if view.is_voter(name) and not view.keeps_majority_without(name):  # gate VOTERS_ELSEWHERE
+        return Wait("MetadataQuorumAtRisk", name, "the other voters are a majority")
+    if pod is None or wish.is_forced or _is_gone(view, pod):
+        return None
+    if pod.is_running or view.is_node_lost(pod):  # gate PROOF
+        return Wait("ProofMissing", name, "its node is deleted or out of service, or it is forced")
+    if view.is_serving(name):
+        return Wait("BrokerAlive", name, "the metadata group has fenced it")
+    return None

@@ -1,0 +1,228 @@
+"""Restarts of brokers that are ready, one at a time, each proven before the next.
+
+Gate read twice, consent of the broker, metadata leadership and leaders away, budget at none,
+restart written to the status, pod deleted as seen; then the new pod is ready, holds what was
+recorded, has its leaderships back and has settled. Every step is decided anew from what is seen, so
+the operator may die between any two. Nothing is ever forced: a gate that stays closed is a wait.
+"""
+
+from dataclasses import replace
+
+from liftbridge_operator.planning import gate
+from liftbridge_operator.planning.actions import (
+    Action,
+    CheckRestart,
+    DeletePod,
+    ElectPreferred,
+    Record,
+    SetBudget,
+    TransferLeaders,
+    TransferMetadataLeadership,
+)
+from liftbridge_operator.planning.decision import (
+    Memory,
+    Outcome,
+    Plan,
+    Token,
+    TokenAnswer,
+    Wait,
+)
+from liftbridge_operator.planning.observation import Disruption, Partition, Pod, Recorded
+from liftbridge_operator.planning.plan import candidates
+from liftbridge_operator.planning.stuck import ROLLING, template_for
+from liftbridge_operator.planning.view import SETTLE_MS, View, ordinal_of
+
+PARTITIONS_MAX = 1_000
+TOKEN_LEFT_MS = 10_000
+"""What must be left of a token for it to be used."""
+
+
+def start(view: View, memory: Memory, plan: Plan) -> Outcome | None:
+    """Bring the next candidate to the point where its restart is recorded."""
+    due = candidates(view)
+    if not due:
+        return None
+    refusal = gate.may_disrupt(view, plan)
+    if refusal is not None:
+        return Outcome("", waits=(refusal,), memory=replace(memory, gate=None))
+    first: tuple[Wait, ...] = ()
+    for pod in due:
+        against = gate.blockers(view, pod, plan)
+        if not against:
+            return _prepare(view, memory, plan, pod)
+        first = first or against
+    return Outcome(ROLLING, waits=first, memory=replace(memory, gate=None))
+
+
+def _prepare(view: View, memory: Memory, plan: Plan, pod: Pod) -> Outcome:
+    """The gate is open: read it again, get consent, move leaders away, record."""
+    memory, is_confirmed = gate.read(view, memory, pod.name)
+    if not is_confirmed:
+        wait = Wait("GateReading", pod.name, "the gate is read a second time")
+        return Outcome(ROLLING, waits=(wait,), memory=memory)
+    if view.seen.budget not in (0, None):  # gate BUDGET
+        return Outcome(ROLLING, SetBudget(0), memory=memory)
+    accepts = gate.accepts_unavailable(view, plan)
+    token = memory.token
+    if token is None or not _is_usable(view, token, pod):  # gate TOKEN
+        ask = CheckRestart(pod.name, pod.uid, accepts, view.wanted.needs_full_isr)
+        waits = tuple(
+            Wait("RiskUnknown", pod.name, one or "the broker consents") for one in memory.refusal
+        )
+        return Outcome(ROLLING, ask, waits=waits, memory=replace(memory, token=None))
+    move = _move_away(view, pod)
+    if move is not None:
+        return Outcome(ROLLING, move, memory=memory)
+    recorded = replace(
+        view.seen.recorded,
+        disruption=Disruption(
+            pod.name, pod.uid, token.text, token.expires_ms, view.now, token.partitions
+        ),
+    )
+    return Outcome(ROLLING, Record(view.seen.resource_version, recorded), memory=memory)
+
+
+def _is_usable(view: View, token: Token, pod: Pod) -> bool:
+    return (
+        (token.broker, token.pod_uid) == (pod.name, pod.uid)
+        and token.text != ""
+        and token.expires_ms - view.now >= TOKEN_LEFT_MS
+    )
+
+
+def remember(memory: Memory, action: Action, answer: TokenAnswer | None) -> Memory:
+    """What the next pass has to know of the answer to this pass's action.
+
+    Args:
+        memory: Of the decision.
+        action: What was done.
+        answer: Of `CheckRestart`; None for everything else, and when it failed.
+    """
+    if not isinstance(action, CheckRestart) or answer is None:
+        return memory
+    if not answer.text or answer.blockers:
+        return replace(memory, token=None, refusal=answer.blockers)
+    token = Token(action.broker, action.pod_uid, answer.text, answer.expires_ms, answer.partitions)
+    return replace(memory, token=token, refusal=())
+
+
+def _move_away(view: View, pod: Pod) -> Action | None:
+    """Leaderships that somebody else can take, of the metadata first."""
+    if view.metadata is not None and view.metadata.leader == pod.name:
+        heir = heir_of(view, pod.name)
+        if heir:  # gate METADATA_LEADER
+            return TransferMetadataLeadership(heir)
+    if any(set(one.isr) - {pod.name} for one in view.leads(pod.name)):  # gate LEADERS
+        return TransferLeaders(pod.name)
+    return None
+
+
+def heir_of(view: View, broker: str) -> str:
+    """Voter that is to lead the metadata next: up to date, restarted already, far along."""
+    near = [one for one in view.voters() if one.member.broker != broker and view.is_caught_up(one)]
+
+    def key(name: str) -> tuple[bool, int]:
+        pod = view.pods.get(name)
+        return pod is None or pod.revision != view.revision, ordinal_of(name)
+
+    return min((one.member.broker for one in near), key=key, default="")
+
+
+def finish(view: View, memory: Memory, plan: Plan) -> Outcome | None:
+    """Carry on with the restart that is recorded."""
+    recorded = view.seen.recorded
+    under_way = recorded.disruption
+    if under_way is None:
+        return None
+    if view.seen.brokers is not None and ordinal_of(under_way.broker) >= view.size:
+        return _clear(view, memory)
+    pod = view.pods.get(under_way.broker)
+    if pod is None:
+        return _wait("PodMissing", under_way.broker, "the set has made the pod again")
+    if pod.uid == under_way.pod_uid:
+        if pod.is_terminating:
+            return _wait("PodStopping", pod.name, "the broker has stopped")
+        return _leave(view, memory, plan, pod, under_way)
+    return _come_back(view, memory, pod, under_way)
+
+
+def _wait(what: str, name: str, ends_when: str) -> Outcome:
+    return Outcome(ROLLING, waits=(Wait(what, name, ends_when),))
+
+
+def _clear(view: View, memory: Memory) -> Outcome:
+    """End the record: the restart is over, or is to be prepared anew."""
+    recorded: Recorded = replace(view.seen.recorded, disruption=None)
+    done = Record(view.seen.resource_version, recorded)
+    return Outcome(ROLLING, done, memory=replace(memory, gate=None, token=None))
+
+
+def _leave(view: View, memory: Memory, plan: Plan, pod: Pod, under_way: Disruption) -> Outcome:
+    """The pod is still there: delete it if all that was true when it was recorded still is."""
+    is_old = pod.revision != view.revision
+    is_expired = under_way.expires_ms - view.now < TOKEN_LEFT_MS
+    if not is_old or is_expired or gate.may_disrupt(view, plan) is not None:  # gate EXPIRED
+        return _clear(view, memory)
+    if gate.blockers(view, pod, plan):  # gate AGAIN
+        return _clear(view, memory)
+    memory, is_confirmed = gate.read(view, memory, pod.name)
+    if not is_confirmed:
+        wait = Wait("GateReading", pod.name, "the gate is read a second time")
+        return Outcome(ROLLING, waits=(wait,), memory=memory)
+    if view.seen.budget not in (0, None):
+        return Outcome(ROLLING, SetBudget(0), memory=memory)
+    move = _move_away(view, pod)
+    if move is not None:
+        return Outcome(ROLLING, move, memory=memory)
+    gone = DeletePod(pod.name, pod.uid, pod.resource_version, template=template_for(view))
+    return Outcome(ROLLING, gone, memory=memory)
+
+
+def _come_back(view: View, memory: Memory, pod: Pod, under_way: Disruption) -> Outcome:
+    """Another pod has its name: wait until it has everything, then give it back what it led."""
+    if not pod.is_ready or pod.is_terminating:
+        return _wait("BrokersNotReady", pod.name, "the pod is ready")
+    missing = _missing(view, pod, under_way)
+    if missing:
+        waits = tuple(Wait("CatchingUp", pod.name, one) for one in missing[:10])
+        return Outcome(ROLLING, waits=waits)
+    due = to_restore(view, pod.name)
+    if due:
+        names = tuple((one.stream, one.number) for one in due[:PARTITIONS_MAX])
+        return Outcome(ROLLING, ElectPreferred(names))
+    if view.now - pod.changed_ms < SETTLE_MS:
+        return _wait("Settling", pod.name, "the pod has been ready for a while")
+    return _clear(view, memory)
+
+
+def _missing(view: View, pod: Pod, under_way: Disruption) -> tuple[str, ...]:
+    """What a restarted broker lacks of what it had."""
+    if view.metadata is None:
+        return ("the metadata group has a leader",)
+    if not view.is_current(pod) or not view.is_serving(pod.name):
+        return ("the broker is registered again",)
+    said = view.seen.verification
+    if said is None or said.token != under_way.token:  # gate VERIFY
+        return ("the broker tells what it holds",)
+    if said.is_other_directory:
+        behind = [one.name for one in view.partitions(pod.name) if pod.name not in one.isr]
+        return tuple(f"{name} is in sync" for name in behind)
+    if not said.is_complete:  # gate COMPLETE
+        return said.blockers or ("everything that was recorded is back",)
+    return ()
+
+
+def to_restore(view: View, broker: str = "") -> list[Partition]:
+    """Partitions led by another than their first replica, which could lead them."""
+    every = set(view.nodes) and all(node.is_unschedulable for node in view.nodes.values())
+    found = []
+    for one in view.partitions():
+        first = one.replicas[0] if one.replicas else ""
+        if not first or one.leader == first or one.target or first not in one.isr:
+            continue
+        pod = view.pods.get(first)
+        node = view.nodes.get(pod.node) if pod else None
+        is_leaving = node is not None and node.is_unschedulable and not every
+        if (not broker or first == broker) and view.is_serving(first) and not is_leaving:
+            found.append(one)
+    return found

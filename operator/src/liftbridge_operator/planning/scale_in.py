@@ -1,0 +1,189 @@
+"""One broker less, without a record less: the highest goes, when nothing is left on it.
+
+Metadata leadership away, cordon, replicas moved, seen empty twice, vote away, directory marked as
+retired, claim marked as kept, and only then a smaller set. A wish that is taken back half-way ends
+the cordon; past the mark of the directory it is finished and the broker comes back as a new one.
+"""
+
+from dataclasses import replace
+
+from liftbridge_operator.planning import gate, membership
+from liftbridge_operator.planning.actions import (
+    Action,
+    Cordon,
+    MarkClaim,
+    Move,
+    Reassign,
+    RemoveMember,
+    Retire,
+    SetReplicas,
+    TransferMetadataLeadership,
+    Uncordon,
+)
+from liftbridge_operator.planning.decision import Memory, Outcome, Plan, Wait
+from liftbridge_operator.planning.observation import BrokerSet, Member, Partition
+from liftbridge_operator.planning.roll import heir_of
+from liftbridge_operator.planning.view import View, ordinal_of
+
+SCALING_DOWN = "ScalingDown"
+MOVES_MAX = 100
+EMPTY_APART_MS = 2_000
+EMPTY_GAP_MAX_MS = 60_000
+
+
+def victim_of(view: View) -> str:
+    """The broker that is to go next; empty for none."""
+    brokers = view.seen.brokers
+    if brokers is None or brokers.replicas <= 1:
+        return ""
+    name = view.name(brokers.replicas - 1)
+    said = view.reports.get(name)
+    if brokers.replicas > max(view.wanted.replicas, 1) or (said is not None and said.is_retired):
+        return name
+    return ""
+
+
+def is_begun(view: View) -> bool:
+    """Whether a broker is on its way out already."""
+    name = victim_of(view)
+    said, known = view.reports.get(name), view.brokers.get(name)
+    return (said is not None and said.is_retired) or (known is not None and known.is_draining)
+
+
+def shrink(view: View, memory: Memory, plan: Plan) -> Outcome | None:
+    """The next step of taking the highest broker out."""
+    name, brokers = victim_of(view), view.seen.brokers
+    if not name or brokers is None:
+        return None
+    said = view.reports.get(name)
+    if said is not None and said.is_retired:
+        return _remove_pod(view, brokers, name)
+    refusal = gate.may_disrupt(view, plan)
+    if refusal is not None:
+        return Outcome("", waits=(refusal,))
+    if view.metadata is None or not view.metadata.leader:
+        wait = Wait("MetadataUnknown", name, "the metadata group has a leader")
+        return Outcome(SCALING_DOWN, waits=(wait,))
+    blocked = _cannot_move(view, name)
+    if blocked is not None:
+        return Outcome("", waits=(blocked,))
+    action = _prepare(view, name)
+    if action is not None:
+        return Outcome(SCALING_DOWN, action)
+    held = [one for one in view.partitions() if name in one.replicas or name in one.target]
+    if held:  # gate DRAINED
+        waits = tuple(
+            Wait("MovingPartitions", one.name, f"it has no replica on {name}") for one in held[:10]
+        )
+        return Outcome(SCALING_DOWN, waits=waits, memory=replace(memory, empty=("", 0)))
+    return _empty(view, memory, name)
+
+
+def _prepare(view: View, name: str) -> Action | None:
+    """Leadership of the metadata, cordons, and factors that have to become smaller."""
+    assert view.metadata is not None
+    if view.metadata.leader == name:
+        heir = heir_of(view, name)
+        if heir:
+            return TransferMetadataLeadership(heir)
+    for one in reversed(view.names):
+        known = view.brokers.get(one)
+        if known is None or ordinal_of(one) < max(view.wanted.replicas, 1):
+            continue
+        if not known.is_cordoned or (one == name and not known.is_draining):
+            return Cordon(one, is_draining=one == name)
+    moves = [_smaller(one, name) for one in view.partitions(name) if _must_shrink(view, one)]
+    due = tuple(move for move in moves if move is not None)
+    return Reassign(due[:MOVES_MAX]) if due else None
+
+
+def _places(view: View, partition: Partition) -> list[str]:
+    """Brokers that stay and could take a replica of a partition."""
+    return [
+        name
+        for name in view.names
+        if ordinal_of(name) < max(view.wanted.replicas, 1)
+        and name not in partition.replicas
+        and view.is_serving(name)
+        and not view.brokers[name].is_cordoned
+    ]
+
+
+def _must_shrink(view: View, partition: Partition) -> bool:
+    """Whether a partition has as many replicas as brokers stay, or more."""
+    return len(partition.replicas) > max(view.wanted.replicas, 1, min(view.size - 1, 3)) or (
+        not partition.target and not _rest(view, partition)
+    )
+
+
+def _rest(view: View, partition: Partition) -> list[str]:
+    """Brokers that stay after this step and have no replica of the partition."""
+    return [name for name in view.names[:-1] if name not in partition.replicas]
+
+
+def _cannot_move(view: View, victim: str) -> Wait | None:
+    """A partition that would have to lose a replica though its stream fixes the factor."""
+    least = min(3, max(view.wanted.replicas, 1))
+    for one in view.partitions(victim):
+        if victim in one.target or _rest(view, one):
+            continue
+        is_free = one.stream in view.wanted.automatic_factor
+        if not one.target and not (is_free and len(one.replicas) - 1 >= least):  # gate FACTOR
+            return Wait(
+                "ScaleDownBlocked",
+                one.name,
+                f"the replication factor of {one.stream} is lowered",
+                is_stalled=True,
+            )
+    return None
+
+
+def _smaller(partition: Partition, victim: str) -> Move | None:
+    """The partition without the broker that goes, when all others are in sync."""
+    others = tuple(one for one in partition.replicas if one != victim)
+    if partition.target or not others or set(others) - set(partition.isr):  # gate SHRINK
+        return None
+    return Move(partition.stream, partition.number, others, partition.partition_epoch)
+
+
+def _empty(view: View, memory: Memory, name: str) -> Outcome:
+    """Nothing is left on it: see so twice, then take its vote and mark its directory."""
+    seen_by, first_ms = memory.empty
+    is_old = seen_by != name or view.now - first_ms > EMPTY_GAP_MAX_MS
+    if is_old:
+        memory = replace(memory, empty=(name, view.now))
+    if is_old or view.now - first_ms < EMPTY_APART_MS:  # gate EMPTY_TWICE
+        wait = Wait("Verifying", name, "it is seen without replicas a second time")
+        return Outcome(SCALING_DOWN, waits=(wait,), memory=memory)
+    for one in view.members.get(name, ()):
+        if one.is_voter:
+            if not membership.can_remove(view, one):
+                wait = Wait("MetadataQuorumAtRisk", name, "the other voters have caught up")
+                return Outcome(SCALING_DOWN, waits=(wait,))
+            return Outcome(SCALING_DOWN, RemoveMember(one.member))
+    said, pod = view.reports.get(name), view.pods.get(name)
+    if said is None or pod is None or said.start_id != pod.uid:
+        wait = Wait("BrokersNotReady", name, "the broker runs, to mark its directory")
+        return Outcome(SCALING_DOWN, waits=(wait,))
+    return Outcome(SCALING_DOWN, Retire(Member(name, said.data_dir_id)))
+
+
+def _remove_pod(view: View, brokers: BrokerSet, name: str) -> Outcome:
+    """The directory is marked: note it on the claim, then make the set smaller."""
+    claim = view.claims.get(name)
+    if claim is not None and not claim.is_retired:  # gate MARK
+        mark = MarkClaim(claim.name, claim.uid, claim.resource_version, is_retired=True)
+        return Outcome(SCALING_DOWN, mark)
+    smaller = SetReplicas(brokers.uid, brokers.resource_version, brokers.replicas - 1)
+    return Outcome(SCALING_DOWN, smaller)
+
+
+def revert(view: View) -> Outcome | None:
+    """End cordons that nobody wants any more."""
+    for name in view.names:
+        known = view.brokers.get(name)
+        if known is None or not known.is_cordoned or name in view.wanted.cordoned:
+            continue
+        if ordinal_of(name) < view.wanted.replicas:
+            return Outcome("MovingPartitions", Uncordon(name))
+    return None

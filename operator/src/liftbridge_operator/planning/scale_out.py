@@ -1,0 +1,28 @@
+"""One broker more: its pod first, then a learner, then perhaps a vote; the rest is membership."""
+
+from liftbridge_operator.planning.actions import MarkClaim, SetReplicas
+from liftbridge_operator.planning.decision import Outcome, Wait
+from liftbridge_operator.planning.view import View
+
+SCALING_UP = "ScalingUp"
+
+
+def grow(view: View) -> Outcome | None:
+    """Make the set larger by one when all brokers that there are have been let in."""
+    brokers = view.seen.brokers
+    if brokers is None or not brokers.replicas or brokers.replicas >= view.wanted.replicas:
+        return None
+    if brokers.revision == brokers.bad_revision:
+        return None
+    if view.metadata is None:
+        return None  # a newcomer needs somebody to join
+    for name in view.names:
+        if not view.members.get(name) or name in view.absent():  # gate JOINED
+            wait = Wait("BrokersNotReady", name, "the broker is ready and let in")
+            return Outcome(SCALING_UP, waits=(wait,))
+    kept = view.claims.get(view.name(brokers.replicas))
+    if kept is not None and kept.is_retired:  # gate UNMARK
+        mark = MarkClaim(kept.name, kept.uid, kept.resource_version, is_retired=False)
+        return Outcome(SCALING_UP, mark)
+    larger = SetReplicas(brokers.uid, brokers.resource_version, brokers.replicas + 1)
+    return Outcome(SCALING_UP, larger)

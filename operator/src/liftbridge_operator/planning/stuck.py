@@ -1,0 +1,108 @@
+"""Pods that serve nothing: those of an old template go first, a bad template is taken back.
+
+A pod whose container does not run can be replaced without asking anybody, also when no quorum
+answers; this is how a cluster gets out of a bad change. One after the other all the same.
+"""
+
+from liftbridge_operator.planning import gate
+from liftbridge_operator.planning.actions import DeletePod, SetTemplate
+from liftbridge_operator.planning.decision import Outcome, Plan, Wait
+from liftbridge_operator.planning.observation import BrokerSet, Pod
+from liftbridge_operator.planning.view import SETTLE_MS, UNREADY_MS, View
+
+ROLLING = "RollingUpdate"
+
+
+def template_for(view: View) -> SetTemplate | None:
+    """The write that makes new pods get what they are to have; None when they do."""
+    brokers = view.seen.brokers
+    if brokers is None or brokers.revision == view.revision:
+        return None
+    return SetTemplate(
+        brokers.uid,
+        brokers.resource_version,
+        view.revision,
+        brokers.good_revision,
+        brokers.bad_revision,
+    )
+
+
+def take_back(view: View) -> Outcome | None:
+    """A pod is stuck with a template that never worked: write the last good one back."""
+    brokers = view.seen.brokers
+    if brokers is None or brokers.revision == brokers.good_revision:
+        return None
+    for pod in view.pods.values():
+        if pod.revision == brokers.revision and _is_stuck_by_itself(view, pod):
+            return _bad(view, brokers, pod)
+    return None
+
+
+def _bad(view: View, brokers: BrokerSet, pod: Pod) -> Outcome | None:
+    if not brokers.good_revision:
+        if brokers.revision != view.revision:
+            return None  # another template is wanted by now: the pod is replaced
+        return Outcome("", waits=(bad_revision(pod.name),))
+    written = SetTemplate(
+        brokers.uid,
+        brokers.resource_version,
+        brokers.good_revision,
+        brokers.good_revision,
+        brokers.revision,
+    )
+    return Outcome(ROLLING, written)
+
+
+def bad_revision(name: str) -> Wait:
+    """The wait for a specification with which pods start."""
+    return Wait("BadRevision", name, "the specification is mended", is_stalled=True)
+
+
+def _is_stuck_by_itself(view: View, pod: Pod) -> bool:
+    return (
+        view.is_stuck(pod)
+        and not pod.is_terminating
+        and not view.is_node_lost(pod)  # gate NODE_LOST
+    )
+
+
+def replace_first(view: View, plan: Plan) -> Outcome | None:
+    """Replace a pod of an old template that is stuck, or has not been ready for long."""
+    old = [
+        pod
+        for name in view.names
+        if (pod := view.pods.get(name)) is not None
+        and pod.revision != view.revision
+        and not pod.is_terminating
+        and not view.is_node_lost(pod)
+        and (view.is_stuck(pod) or _is_unready(view, pod))
+    ]
+    if not old:
+        return None
+    refusal = gate.may_disrupt(view, plan)
+    if refusal is not None:
+        return Outcome("", waits=(refusal,))
+    for name, pod in view.pods.items():
+        if pod.is_terminating or view.now - pod.created_ms < SETTLE_MS:  # gate ONE_STUCK
+            wait = Wait("AnotherDisruption", name, "the pod has gone, or has settled")
+            return Outcome(ROLLING, waits=(wait,))
+    for pod in sorted(old, key=lambda one: (one.is_running, -one.ordinal)):
+        if not pod.is_running or not _is_needed(view, pod):
+            return Outcome(
+                ROLLING,
+                DeletePod(pod.name, pod.uid, pod.resource_version, template=template_for(view)),
+            )
+    wait = Wait("IsrNotFull", old[0].name, "the other replicas of its partitions are in sync")
+    return Outcome(ROLLING, waits=(wait,))
+
+
+def _is_unready(view: View, pod: Pod) -> bool:
+    return not pod.is_ready and view.now - pod.changed_ms >= UNREADY_MS
+
+
+def _is_needed(view: View, pod: Pod) -> bool:
+    """Whether a pod that runs, though it is not ready, holds up a partition with others away."""
+    return any(
+        pod.name in one.isr and set(one.replicas) - {pod.name} - set(one.isr)
+        for one in view.partitions(pod.name)
+    )  # gate NEEDED

@@ -1,0 +1,189 @@
+"""An observation, looked up by name: what every story asks of it, computed once a pass."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from liftbridge_operator.planning.observation import (
+    BrokerReport,
+    Claim,
+    MemberReport,
+    Metadata,
+    Node,
+    Observation,
+    Partition,
+    Pod,
+    SelfReport,
+    StuckCause,
+)
+
+SETTLE_MS: Final = 10_000
+"""Time for which a pod that is back is left alone."""
+STUCK_MS: Final = 60_000
+UNREADY_MS: Final = 120_000
+LAG_ENTRIES_MAX: Final = 100
+"""Metadata entries that a member may lack and still count as one that has caught up."""
+FOUNDERS_MAX: Final = 3
+NAMES_MAX: Final = 1_000
+ACTION_MS: Final = 5_000
+"""Age of an observation after which its action is not begun any more."""
+
+
+def voters_for(brokers: int) -> int:
+    """Voters that a cluster of so many brokers has."""
+    if brokers >= 5:
+        return 5
+    return min(brokers, 3)
+
+
+def ordinal_of(broker: str) -> int:
+    """Number at the end of a broker's name; -1 when there is none."""
+    digits = broker.rpartition("-")[2]
+    return int(digits) if digits.isascii() and digits.isdigit() else -1
+
+
+class View:
+    """An observation with its lookups.
+
+    Attributes:
+        seen: The observation.
+        revision: Template that pods are to have: the wanted one unless it is known to be bad.
+        names: Brokers of the set, whether their pods exist or not.
+        pods, claims, reports, brokers, members: By name of the broker.
+    """
+
+    __slots__ = (
+        "brokers",
+        "claims",
+        "members",
+        "metadata",
+        "names",
+        "nodes",
+        "now",
+        "pods",
+        "reports",
+        "revision",
+        "seen",
+        "wanted",
+    )
+
+    def __init__(self, seen: Observation) -> None:
+        """Sort what was seen by name."""
+        self.seen = seen
+        self.now = seen.now_ms
+        self.wanted = seen.wanted
+        self.metadata: Metadata | None = seen.metadata
+        self.names = [self.name(ordinal) for ordinal in range(min(self.size, NAMES_MAX))]
+        self.pods: dict[str, Pod] = {one.name: one for one in seen.pods}
+        self.claims: dict[str, Claim] = {self.name(one.ordinal): one for one in seen.claims}
+        self.reports: dict[str, SelfReport] = {one.broker: one for one in seen.reports}
+        self.nodes: dict[str, Node] = {one.name: one for one in seen.nodes or ()}
+        known = seen.metadata
+        self.brokers: dict[str, BrokerReport] = (
+            {one.broker: one for one in known.brokers} if known else {}
+        )
+        self.members: dict[str, list[MemberReport]] = {}
+        for member in known.members if known else ():
+            self.members.setdefault(member.member.broker, []).append(member)
+        self.revision = self._effective_revision()
+
+    def _effective_revision(self) -> str:
+        brokers = self.seen.brokers
+        wanted = self.wanted.revision
+        if brokers is None:
+            return wanted
+        if wanted == brokers.bad_revision or self.wanted.config_errors:  # gate CONFIG
+            return brokers.good_revision or brokers.revision
+        return wanted
+
+    def name(self, ordinal: int) -> str:
+        """Broker and pod with this ordinal."""
+        return f"{self.wanted.name}-{ordinal}"
+
+    @property
+    def size(self) -> int:
+        """Pods that the set is to have now."""
+        return self.seen.brokers.replicas if self.seen.brokers else 0
+
+    def partitions(self, broker: str = "") -> Iterable[Partition]:
+        """Partitions, all or those with a replica on a broker."""
+        if self.metadata is None:
+            return ()
+        if not broker:
+            return self.metadata.partitions
+        return [one for one in self.metadata.partitions if broker in one.replicas]
+
+    def leads(self, broker: str) -> list[Partition]:
+        """Partitions that a broker leads."""
+        return [one for one in self.partitions() if one.leader == broker]
+
+    def voters(self) -> list[MemberReport]:
+        """Members with a vote."""
+        return [one for one in self.metadata.members if one.is_voter] if self.metadata else []
+
+    def is_voter(self, broker: str) -> bool:
+        """Whether a member of this broker has a vote."""
+        return any(one.is_voter for one in self.members.get(broker, ()))
+
+    def is_caught_up(self, member: MemberReport) -> bool:
+        """Whether a member is alive and has nearly all that the group's leader has."""
+        if not member.is_alive or member.match_index is None or self.metadata is None:
+            return False
+        ends = [one.match_index or 0 for one in self.metadata.members]
+        return max(ends) - member.match_index <= LAG_ENTRIES_MAX
+
+    def keeps_majority_without(self, broker: str) -> bool:
+        """Whether voters of other brokers that are alive and near are a majority of all voters."""
+        voters = self.voters()
+        near = [one for one in voters if one.member.broker != broker and self.is_caught_up(one)]
+        return 2 * len(near) > len(voters)
+
+    def is_current(self, pod: Pod) -> bool:
+        """Whether the process that answers for a pod is the one that the metadata knows."""
+        said = self.reports.get(pod.name)
+        known = self.brokers.get(pod.name)
+        return (
+            said is not None
+            and known is not None
+            and said.start_id == pod.uid == known.start_id
+            and said.data_dir_id == known.data_dir_id
+        )
+
+    def is_serving(self, broker: str) -> bool:
+        """Whether a broker is known, alive and on no way out."""
+        known = self.brokers.get(broker)
+        return known is not None and not known.is_fenced and not known.is_stopping
+
+    def is_node_lost(self, pod: Pod) -> bool:
+        """Whether the machine of a pod is why it does not run."""
+        if pod.stuck is StuckCause.NODE_LOST:
+            return True
+        node = self.nodes.get(pod.node)
+        return (
+            self.seen.nodes is not None and pod.node != "" and (node is None or not node.is_ready)
+        )
+
+    def is_stuck(self, pod: Pod) -> bool:
+        """Whether something keeps the container of a pod from running, for a while already."""
+        return (
+            pod.stuck is not None
+            and not pod.is_running
+            and self.now - pod.stuck_since_ms >= STUCK_MS
+        )
+
+    def is_full(self, partition: Partition) -> bool:
+        """Whether all replicas of a partition are in sync and none is moving."""
+        return not partition.target and set(partition.replicas) <= set(partition.isr)
+
+    def absent(self, *, but: str = "") -> list[str]:
+        """Brokers of the set, except one, whose pods are not ready, going, or just back."""
+        found = []
+        for name in self.names:
+            pod = self.pods.get(name)
+            if name != but and (
+                pod is None
+                or not pod.is_ready
+                or pod.is_terminating
+                or self.now - pod.changed_ms < SETTLE_MS
+            ):
+                found.append(name)
+        return found
