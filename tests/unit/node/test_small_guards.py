@@ -10,12 +10,19 @@ from liftbridge_broker.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, Offset
+from liftbridge_broker.model.ids import (
+    BrokerId,
+    Instant,
+    LeaderEpoch,
+    MetadataIndex,
+    Offset,
+    PartitionId,
+)
 from liftbridge_broker.node.applied import take_state
 from liftbridge_broker.node.following import Following
-from liftbridge_broker.node.leading import _result
+from liftbridge_broker.node.leading import Leading, _result
 from liftbridge_broker.replication.follower import Append, Damaged
-from liftbridge_broker.replication.isr import ProposalOutcome
+from liftbridge_broker.replication.isr import IsrProposal, ProposalOutcome
 
 NOW = Instant(1)
 
@@ -40,6 +47,7 @@ class Host:
     broker, broker_epoch, now, wall_ns = BrokerId("b"), MetadataIndex(1), NOW, 0
 
     def __init__(self):
+        self.is_role_current = True
         self.positions = 0
         self.asked = []
         self.retried = 0
@@ -49,6 +57,9 @@ class Host:
             journal_state=lambda _, done, __: self.synced.append(done),
             restart=lambda *what: self.restarted.append(what),
         )
+
+    def is_current(self, _):
+        return self.is_role_current
 
     def tell_position(self, _):
         self.positions += 1
@@ -152,3 +163,35 @@ def test_proposal_that_the_log_failed_may_be_applied_unless_it_says_otherwise(ca
 def test_proposal_that_met_no_metadata_leader_was_not_attempted():
     """Else whoever it was to bring into sync would hold commits up until the metadata move."""
     assert _result(NoMetadataLeaderError()) is ProposalOutcome.NOT_ATTEMPTED
+
+
+def test_damaged_replica_that_follows_nobody_any_more_removes_nothing(host, following):
+    """It may be the last one that holds anything; a leader to come finds the same damage."""
+    following.on_reply(Damaged("parts below the high watermark"), b"", NOW)
+    host.is_role_current = False
+    host.asked[0][1](None)
+    assert host.restarted == []
+
+
+def test_answer_to_a_former_leader_commits_nothing(host):
+    """The log may be another one by now."""
+    host.is_role_current = False
+    host.eligible, host.watch = frozenset(), lambda _: None
+    proposal = IsrProposal(
+        PartitionId(1), LeaderEpoch(1), MetadataIndex(1), isr=(), is_recovering=False
+    )
+    results = []
+    core = SimpleNamespace(
+        next_proposal=lambda *_: proposal,
+        on_proposal_result=lambda *what: results.append(what),
+        high_watermark=lambda: Offset(5),
+    )
+    committed = []
+    partition = SimpleNamespace(
+        offline_reason="",
+        log=SimpleNamespace(high_watermark=Offset(3)),
+        commit_to=lambda *what: committed.append(what),
+    )
+    Leading(host, partition, core).propose_if_due(NOW)
+    host.asked[0][1](UnavailableError("not leader"))
+    assert (results, committed) == ([], [])

@@ -74,6 +74,10 @@ class FollowingHost(Protocol):
         """Set a damaged log aside and begin with an empty one."""
         ...
 
+    def is_current(self, role: "Following") -> bool:
+        """Whether this is still what the broker is to the partition."""
+        ...
+
     def tell_position(self, following: "Following") -> None:
         """The leader is to be told where this replica stands."""
         ...
@@ -287,8 +291,14 @@ class Following:
         self.host.propose(command, self.host.now, self._declared)
 
     def _declared(self, outcome: object) -> None:
-        """Nobody counts with this replica any more: it begins anew where its log begins."""
+        """Nobody counts with this replica any more: it begins anew where its log begins.
+
+        Only while it follows: without a leader to copy from it may be the last one that holds
+        anything, and whoever leads later finds the same damage.
+        """
         self._is_declaring = False
+        if not self.host.is_current(self):  # guard F5.current
+            return
         if isinstance(outcome, LiftbridgeError):  # guard F5.declared
             # Asked again: the leader's answer finds the same, or the owner looks at it.
             self.is_held = bool(self.partition.offline_reason)

@@ -96,6 +96,10 @@ class LeadingHost(Protocol):
         """Read off the loop."""
         ...
 
+    def is_current(self, role: "Leading") -> bool:
+        """Whether this is still what the broker is to the partition."""
+        ...
+
     def notify(self, leading: "Leading") -> None:
         """There is news for followers."""
         ...
@@ -370,7 +374,12 @@ class Leading:
         self.host.propose(command, now, lambda outcome: self._answered(proposal, outcome, now))
 
     def _answered(self, proposal: IsrProposal, outcome: object, now: Instant) -> None:
-        """The controller answered, or the log failed the command (L6)."""
+        """The controller answered, or the log failed the command (L6).
+
+        A late answer is nothing to whoever leads or follows since: the log may be another one.
+        """
+        if not self.host.is_current(self):  # guard L6.current
+            return
         if self._asked == proposal:
             self._asked = None
         result = _result(outcome)

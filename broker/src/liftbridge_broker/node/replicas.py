@@ -9,11 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from liftbridge_broker.controller.commands import Command, Leadership, Resign
-from liftbridge_broker.controller.state import (
-    StreamState,
-    effective_min_isr,
-    is_commit_mode,
-)
+from liftbridge_broker.controller.state import StreamState, effective_min_isr, is_commit_mode
 from liftbridge_broker.errors import LiftbridgeError, WireError
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, Offset, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
@@ -29,10 +25,7 @@ from liftbridge_broker.raft.environment import Rng
 from liftbridge_broker.replication.fetching import FetchBody, FetchReplyBody
 from liftbridge_broker.replication.follower import FollowerCore
 from liftbridge_broker.replication.leader import LeaderCore
-from liftbridge_broker.replication.leader_session import (
-    Answer,
-    LeaderSession,
-)
+from liftbridge_broker.replication.leader_session import Answer, LeaderSession
 from liftbridge_broker.replication.sessions import FollowerSession
 from liftbridge_broker.storage.store import LogStore
 from liftbridge_broker.storage.types import ReadNeed
@@ -149,17 +142,22 @@ class Replicas:
         self._watched[leading.partition.partition_id] = leading
         self._look_soon()
 
+    def is_current(self, role: Leading | Following) -> bool:
+        """Whether this is still what the broker is to the partition."""
+        held = self.leading if isinstance(role, Leading) else self.following
+        return held.get(role.partition_id) is role
+
     def tell_position(self, following: Following) -> None:
         """The leader is to be told where a replica stands."""
         session = self._fetching.get(following.leader)
-        if session is not None and self.following.get(following.partition_id) is following:
+        if session is not None and self.is_current(following):
             session.put(following.core.position())
             self._wake()
 
     def retry_position(self, following: Following) -> None:
         """The same again after a pause."""
         session = self._fetching.get(following.leader)
-        if session is not None and self.following.get(following.partition_id) is following:
+        if session is not None and self.is_current(following):
             if not following.is_held:
                 session.put(following.core.position())
                 session.retry(following.partition_id, self.now)
@@ -319,7 +317,7 @@ class Replicas:
 
     def _established(self, leading: Leading) -> None:
         """The epoch and its start are durable: serve (L1)."""
-        if self.leading.get(leading.partition_id) is not leading:
+        if not self.is_current(leading):
             return  # another one leads since
         if leading.partition.offline_reason:
             return
@@ -525,7 +523,7 @@ class Replicas:
             following.repair()
         watched, self._watched = self._watched, {}
         for partition_id, leading in watched.items():
-            if self.leading.get(partition_id) is not leading:
+            if not self.is_current(leading):
                 continue
             due = leading.next_deadline()
             if due is None or due <= now:
