@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from liftbridge_proto import api_pb2
-from liftbridge_testkit.cluster import CALL_SECONDS, ClusterKit
+from liftbridge_testkit.cluster import BASE_CONFIG, CALL_SECONDS, ClusterKit
 from liftbridge_testkit.load import api
 from liftbridge_testkit.processes import Broker, NatsServer
 
@@ -90,6 +90,72 @@ def test_health_answers_while_a_metadata_leader_is_awaited(tmp_path: Path) -> No
             )
             cluster.start("b2")
             first.wait_until(lambda: asked(first, "/readyz")[0] == 200, "ready")
+
+
+def seed(work_dir: Path, nats: NatsServer, name: str, *flags: str) -> Broker:
+    """A broker with flags that say how its cluster begins, in a namespace of its test."""
+    return Broker(
+        work_dir,
+        nats_url=nats.url,
+        name=name,
+        config={**BASE_CONFIG, "clustering.namespace": work_dir.name},
+        bootstrap=flags or ("--raft-bootstrap-seed",),
+    )
+
+
+def await_told(broker: Broker, pattern: str) -> None:
+    """Wait until the log of a broker has a line like this."""
+    broker.wait_until(lambda: re.search(pattern, broker.log_text()) is not None, pattern)
+
+
+def test_two_seeds_that_start_at_once_end_as_one_cluster(tmp_path: Path, nats: NatsServer) -> None:
+    first, second = seed(tmp_path, nats, "a"), seed(tmp_path, nats, "b")
+    with spawned(second), spawned(first):
+        for broker in (first, second):
+            broker.wait_until(broker.is_ready, "ready")
+            with broker.channel() as channel:
+                answer = api(channel).FetchMetadata(
+                    api_pb2.FetchMetadataRequest(), timeout=CALL_SECONDS
+                )
+            assert {one.id for one in answer.brokers} >= {"a"}
+        assert "is_founded=True" in first.log_text()
+        assert "is_founded=False" in second.log_text()
+        assert "other_cluster_met" not in first.log_text() + second.log_text()
+
+
+def test_second_history_in_a_namespace_is_told_by_both(tmp_path: Path, nats: NatsServer) -> None:
+    """Two seeds that founded where they could not hear each other meet later."""
+    first = seed(tmp_path, nats, "a")
+    with NatsServer(tmp_path, name="other-nats") as elsewhere:
+        second = seed(tmp_path, elsewhere, "b")
+        with spawned(second):
+            second.wait_until(second.is_ready, "ready")
+            assert second.stop() == 0
+    again = seed(tmp_path, nats, "b")
+    with spawned(first):
+        first.wait_until(first.is_ready, "ready")
+        with spawned(again):
+            await_told(first, "other_cluster_met.*broker=b")
+            await_told(again, "other_cluster_met.*broker=a")
+
+
+def test_lists_of_peers_that_differ_are_told_and_nothing_is_founded(
+    tmp_path: Path, nats: NatsServer
+) -> None:
+    lists = {"a": "a,b", "b": "b,a,c"}
+    first, second = (
+        seed(tmp_path, nats, name, "--raft-bootstrap-peers", peers) for name, peers in lists.items()
+    )
+    with spawned(first), spawned(second):
+        await_told(first, "a lists a, b; b lists a, b, c")
+        await_told(second, "b lists a, b, c; a lists a, b")
+        for broker in (first, second):
+            assert asked(broker, "/readyz")[1]["reasons"] == ["cluster: waiting for a cluster"]
+        assert second.stop() == 0
+        mended = seed(tmp_path, nats, "b", "--raft-bootstrap-peers", "a,b")
+        with spawned(mended):
+            for broker in (first, mended):
+                broker.wait_until(broker.is_ready, "ready")
 
 
 def test_port_that_was_free_is_told_by_every_broker(tmp_path: Path) -> None:

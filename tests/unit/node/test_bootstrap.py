@@ -10,7 +10,7 @@ from liftbridge_broker.ports.transport import EVERYONE
 from liftbridge_broker.raft.configuration import EMPTY
 from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.wire.peer import PeerHeader
-from liftbridge_broker.wire.peer_bodies import Discover, DiscoverReply
+from liftbridge_broker.wire.peer_membership import Claim, Discover, DiscoverReply
 
 STEP = 50 * MILLISECOND_NS
 
@@ -199,3 +199,106 @@ def test_peer_that_got_metadata_meanwhile_is_not_counted_as_empty():
     world.run(1_000)
     assert one.beginning is None
     assert one.seekers == {}
+
+
+def settle(world):
+    """Let all look; who founds answers as a member from then on. Returns all outcomes."""
+    outcomes = world.outcomes()
+    for _ in range(40):
+        world.run(50)
+        outcomes |= world.outcomes()
+        for name, beginning in world.outcomes().items():
+            if beginning is not None and beginning.cluster_id:
+                del world.seeking[name]
+                world.member(name, peer(name), beginning.configuration.voters)
+    return outcomes
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_of_two_seeds_that_start_at_once_the_first_founds_and_the_other_joins(seed):
+    world = World(seed, loss=0.2)
+    for name in "ba":
+        world.seek(name, Role.SEED)
+    assert settle(world) == {"a": founded_by([peer("a")]), "b": (EMPTY, "")}
+
+
+def test_seed_founds_nothing_beside_one_that_comes_first_and_is_silent_now():
+    """It may have founded a cluster before it fell silent."""
+    world = World()
+    one = world.seek("b", Role.SEED)
+    claim = Claim(is_seed=True)
+    question = Discover("dir-a", is_empty=True, cluster_id="", claim=claim)
+    one.on_peer(PeerHeader("", "a", "start", 0, 0, question))
+    world.run(20_000)
+    assert one.beginning is None
+    assert one.contradictions() == {"a": claim}
+
+
+@pytest.mark.parametrize(
+    ("lists", "told"),
+    [
+        ({"a": "ab", "b": "abc", "c": "abc"}, {"a": "bc", "b": "a", "c": "a"}),
+        ({"a": "ab", "b": "ab", "c": "cd", "d": "cd"}, {"a": "cd", "c": "ab"}),
+        ({"a": "ab", "b": ""}, {"a": "b"}),
+    ],
+)
+def test_nothing_is_founded_while_lists_differ(lists, told):
+    world = World()
+    for name, peers in lists.items():
+        world.seek(name, Role.PEER if peers else Role.WAITER, list(peers))
+    world.run(5_000)
+    assert set(world.outcomes().values()) == {None}
+    for name, others in told.items():
+        assert set(world.seeking[name].contradictions()) == set(others)
+
+
+def test_listed_peers_found_once_the_wrong_list_is_mended():
+    world = World()
+    for name, peers in {"a": "ab", "b": "abc"}.items():
+        world.seek(name, Role.PEER, list(peers))
+    world.run(1_000)
+    assert world.outcomes() == {"a": None, "b": None}
+    world.seek("b", Role.PEER, ["a", "b"])
+    world.run(1_000)
+    assert set(world.outcomes().values()) == {founded_by([peer("a"), peer("b")])}
+
+
+def test_claim_of_a_broker_that_is_not_needed_is_forgotten_when_it_is_gone():
+    world = World()
+    for name in "ab":
+        world.seek(name, Role.PEER, ["a", "b"])
+    world.seek("x", Role.PEER, ["x", "y"])
+    world.run(1_000)
+    assert world.outcomes()["a"] is None
+    del world.seeking["x"]
+    world.run(11_000)
+    assert set(world.outcomes().values()) == {founded_by([peer("a"), peer("b")])}
+
+
+def test_seed_and_brokers_that_list_it_end_as_one_cluster():
+    """Those who list it cannot begin without it, so it may."""
+    world = World()
+    world.seek("a", Role.SEED)
+    world.seek("b", Role.PEER, ["a", "b"])
+    assert settle(world) == {"a": founded_by([peer("a")]), "b": (EMPTY, "")}
+
+
+def test_seed_founds_nothing_beside_brokers_that_may_begin_without_it():
+    world = World()
+    world.seek("a", Role.SEED)
+    for name in "bc":
+        world.seek(name, Role.PEER, ["b", "c"])
+    world.run(5_000)
+    assert set(world.outcomes().values()) == {None}
+
+
+def test_listed_peers_join_a_cluster_that_others_have():
+    world = World()
+    world.member("x", None, (peer("x"),))
+    for name in "ab":
+        world.seek(name, Role.PEER, ["a", "b"])
+    world.run(2_000)
+    assert world.outcomes() == {"a": None, "b": None}
+    world.members["x"].answer = Member("x", peer("x"), (peer("x"),)).answer
+    world.run(500)
+    assert set(world.outcomes().values()) == {(EMPTY, "")}

@@ -1,12 +1,12 @@
 """How a broker without a place in its cluster gets one, and answers others who look for one."""
 
 from liftbridge_broker.model.ids import BrokerId, Instant
-from liftbridge_broker.node.joining import ASK_NS, UNHEARD_NS, Joining
+from liftbridge_broker.node.joining import ASK_NS, CALL_NS, UNHEARD_NS, Joining
 from liftbridge_broker.node.peer_link import PeerLink
 from liftbridge_broker.ports.transport import EVERYONE, Channel
 from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.wire.peer import PeerHeader, decode
-from liftbridge_broker.wire.peer_bodies import Discover, DiscoverReply, Join
+from liftbridge_broker.wire.peer_membership import Discover, DiscoverReply, Join
 
 ME, A, B = (Peer(BrokerId(name), f"dir-{name}") for name in ("me", "a", "b"))
 
@@ -38,10 +38,10 @@ class Wire:
         return [(broker, header.body) for broker, header in sent]
 
 
-def begin(group, cluster_id=""):
+def begin(group, cluster_id="", **given):
     wire = Wire()
     link = PeerLink(wire, "me", "start", cluster_id)
-    return Joining(ME, group, link, Instant(0)), wire, link
+    return Joining(ME, group, link, Instant(0), **given), wire, link
 
 
 def said(sender, body, cluster_id=""):
@@ -120,11 +120,43 @@ def test_who_looks_is_told_the_leader_and_the_voters():
     assert wire.take() == [("c", answer)]
 
 
-def test_own_question_and_those_of_another_cluster_are_not_answered():
-    joining, wire, _ = begin(Group(A, (A, ME)), "id")
-    question = Discover("dir-c", is_empty=False, cluster_id="")
-    joining.on_peer(said("me", question), Instant(0))
-    joining.on_peer(said("c", question, "other"), Instant(0))
-    joining.on_peer(said("c", reply(B)), Instant(0))
+def test_own_question_is_not_answered_and_another_cluster_is_not_believed():
+    joining, wire, _ = begin(Group(None, (A,)), "id")
+    question = Discover("dir-me", is_empty=False, cluster_id="")
+    joining.on_peer(said("me", question, "id"), Instant(0))
+    joining.on_peer(said("c", reply(B, "other"), "other"), Instant(0))
     assert wire.take() == []
     assert joining.leader is None
+
+
+def test_another_cluster_is_told_of_and_answered_though_its_broker_has_the_own_name():
+    met = []
+    joining, wire, _ = begin(Group(A, (A, ME)), "id", on_stranger=lambda *told: met.append(told))
+    question = Discover("dir-x", is_empty=False, cluster_id="other")
+    for name in ("c", "me"):
+        joining.on_peer(said(name, question, "other"), Instant(CALL_NS - 1))
+        assert [broker for broker, _ in wire.take()] == [name]
+    joining.on_peer(said("c", reply(B, "other"), "other"), Instant(2 * CALL_NS))
+    joining.on_peer(said("c", Join("dir-c", as_voter=True), "other"), Instant(9 * CALL_NS))
+    assert (met, wire.take()) == ([("c", "other"), ("c", "other")], [])
+
+
+def test_who_may_have_founded_alone_asks_for_other_clusters_now_and_then():
+    joining, wire, link = begin(Group(A, (A, ME)), is_founder=True)
+    joining.on_timer(Instant(0))
+    assert wire.take() == []  # without a cluster id nobody could tell it from another
+    link.cluster_id = "id"
+    assert joining.next_deadline() == UNHEARD_NS
+    joining.on_timer(Instant(CALL_NS))
+    question = Discover("dir-me", is_empty=False, cluster_id="id")
+    assert wire.take() == [(EVERYONE, question)]
+    assert joining.awaits_answers(Instant(CALL_NS + 1))
+    assert not joining.awaits_answers(Instant(2 * CALL_NS - 1))
+    joining.on_timer(Instant(2 * CALL_NS - 1))
+    assert wire.take() == []
+
+
+def test_who_joined_does_not_ask_for_other_clusters():
+    joining, wire, _ = begin(Group(A, (A, ME)), "id")
+    joining.on_timer(Instant(CALL_NS))
+    assert (wire.take(), joining.awaits_answers(Instant(CALL_NS))) == ([], False)

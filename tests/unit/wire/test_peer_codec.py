@@ -33,11 +33,8 @@ from liftbridge_broker.wire.peer import (
 )
 from liftbridge_broker.wire.peer_bodies import (
     Body,
-    Discover,
-    DiscoverReply,
     Heartbeat,
     HeartbeatReply,
-    Join,
     LeaderReport,
     ListeningReply,
     ListeningRequest,
@@ -52,6 +49,7 @@ from liftbridge_broker.wire.peer_bodies import (
     Silence,
 )
 from liftbridge_broker.wire.peer_fetch import records_of
+from liftbridge_broker.wire.peer_membership import Claim, Discover, DiscoverReply, Join
 from liftbridge_proto.internal.v1 import peer_pb2 as pb
 from liftbridge_testkit.fuzzing import Fuzz
 
@@ -76,8 +74,10 @@ BODIES: list[Body] = [
     LogInfoReply((LogInfo(P, LeaderEpoch(0), Offset(8)), LogInfo(Q, None, Offset(0)))),
     Discover("disk", is_empty=True, cluster_id="c"),
     Discover("disk", is_empty=False, cluster_id=""),
+    Discover("disk", is_empty=True, cluster_id="", claim=Claim(is_seed=True)),
     DiscoverReply("d", is_empty=False, cluster_id="c", leader=Peer(A, "1"), voters=(Peer(B, "2"),)),
     DiscoverReply("d", is_empty=True, cluster_id="", leader=None, voters=()),
+    DiscoverReply("d", True, "", leader=None, voters=(), claim=Claim(listed=(A, B))),
     Join("disk", as_voter=True),
     ListeningRequest((P, Q)),
     ListeningReply((Q,)),

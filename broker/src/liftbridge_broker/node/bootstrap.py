@@ -5,11 +5,16 @@ metadata first asks everybody. Whoever knows a cluster names its leader, and the
 one to be let in, as a member without a vote and with the identity of its directory: a wiped disk is
 a new member. A cluster is founded only
 
-- by *listed peers*, when every one of them told that its directory is empty too. Each then begins
-  with the same configuration and, because it follows from the identities, the same cluster id;
-- by a *seed*, when nobody knew a cluster;
+- by *listed peers*, when every one of them told that its directory is empty too and that it lists
+  the same brokers. Each then begins with the same configuration and, because it follows from the
+  identities, the same cluster id;
+- by a *seed*, when nobody knew a cluster; of several seeds by the first one in the order of their
+  names, which the others join;
 - by a broker that was told neither, when moreover nobody else is looking for one;
 - by brokers that an operator tells so (`found`), which also name their directories.
+
+Each tells what it was told to found, its *claim*. While claims contradict each other nothing is
+founded that another could found differently: see `Discovery.contradictions`.
 
 Questions are repeated: NATS may lose any of them, and a broker may start at any time.
 """
@@ -26,11 +31,15 @@ from liftbridge_broker.ports.transport import EVERYONE, Channel
 from liftbridge_broker.raft.configuration import EMPTY
 from liftbridge_broker.raft.types import Configuration, Peer
 from liftbridge_broker.wire.peer import PeerHeader
-from liftbridge_broker.wire.peer_bodies import Body, Discover, DiscoverReply
+from liftbridge_broker.wire.peer_bodies import Body
+from liftbridge_broker.wire.peer_membership import NO_CLAIM, Claim, Discover, DiscoverReply
 
 ASK_NS: Final = 100 * MILLISECOND_NS
 PATIENCE_NS: Final = 300 * MILLISECOND_NS
 """Time in which somebody who knows a cluster must have answered before one is founded."""
+
+CLAIM_NS: Final = 10_000 * MILLISECOND_NS
+"""Time for which a claim counts of a broker that is not needed to found: it may be gone."""
 
 SEEKERS_MAX: Final = 1_000
 
@@ -89,6 +98,10 @@ class Discovery:
         self._me = me
         self._role = role
         self._peers = tuple(sorted({*peers, BrokerId(me.broker)}))
+        listed = self._peers if role is Role.PEER else ()
+        self._claim = Claim(is_seed=role is Role.SEED, listed=listed)
+        self._claims: dict[BrokerId, tuple[Claim, Instant]] = {}
+        self._now = now
         self._send = send
         self._began_at = now
         self._ask_at = now
@@ -102,13 +115,14 @@ class Discovery:
 
     def on_timer(self, now: Instant) -> None:
         """Ask everybody, or found a cluster when it is time."""
+        self._now = now
         if self.beginning is not None or now < self._ask_at:
             return
         if self._may_found(now):
             self._found()
             return
         self._ask_at = Instant(now + ASK_NS)
-        question = Discover(self._me.data_dir_id, is_empty=True, cluster_id="")
+        question = Discover(self._me.data_dir_id, is_empty=True, cluster_id="", claim=self._claim)
         self._send(EVERYONE, Channel.METADATA, question)
 
     def on_peer(self, header: PeerHeader) -> None:
@@ -116,14 +130,11 @@ class Discovery:
         body = header.body
         sender = header.sender
         if isinstance(body, Discover):
-            self._note(sender, body.data_dir_id, is_empty=body.is_empty)
+            self._note(sender, body)
             if sender != self._me.broker:
-                answer = DiscoverReply(
-                    self._me.data_dir_id, is_empty=True, cluster_id="", leader=None, voters=()
-                )
-                self._send(sender, Channel.METADATA, answer)
+                self._answer(sender)
         elif isinstance(body, DiscoverReply):
-            self._note(sender, body.data_dir_id, is_empty=body.is_empty)
+            self._note(sender, body)
             if self.beginning is None:
                 self._join(body)
 
@@ -172,21 +183,64 @@ class Discovery:
         elif reply.leader is not None:
             self.beginning = Beginning(EMPTY, "")
 
-    def _note(self, sender: BrokerId, data_dir_id: str, *, is_empty: bool) -> None:
+    def contradictions(self) -> dict[BrokerId, Claim]:
+        """Claims of others because of which this broker founds nothing now, by broker.
+
+        A broker that is to be a founder counts with what it claimed last. Of the others only those
+        could found something by themselves that were heard lately; one of them that did so is no
+        seeker any more.
+        """
+        found: dict[BrokerId, Claim] = {}
+        for broker, (claim, heard_at) in sorted(self._claims.items()):
+            is_recent = self._now - heard_at < CLAIM_NS
+            if self._role is Role.PEER:
+                counts = broker in self._peers or (is_recent and claim != NO_CLAIM)
+                contradicts = counts and claim != self._claim
+            elif self._role is Role.SEED:
+                is_first = claim.is_seed and self.seekers[broker] < self._me
+                founds_without = bool(claim.listed) and self._me.broker not in claim.listed
+                contradicts = is_first or (founds_without and is_recent)
+            else:
+                contradicts = False
+            if contradicts:
+                found[broker] = claim
+        return found
+
+    @property
+    def claim(self) -> Claim:
+        """What this broker tells the others that it was told to found."""
+        return self._claim
+
+    def _answer(self, to: BrokerId) -> None:
+        answer = DiscoverReply(
+            self._me.data_dir_id,
+            is_empty=True,
+            cluster_id="",
+            leader=None,
+            voters=(),
+            claim=self._claim,
+        )
+        self._send(to, Channel.METADATA, answer)
+
+    def _note(self, sender: BrokerId, body: Discover | DiscoverReply) -> None:
         """Remember who else looks; one that has metadata by now does not any more."""
         if sender == self._me.broker:
             return
-        if not is_empty:
+        if not body.is_empty:
             # It has a cluster, even if that one has no leader now to name.
             self._is_known = True
             self.seekers.pop(sender, None)
+            self._claims.pop(sender, None)
         elif sender in self.seekers or len(self.seekers) < SEEKERS_MAX:
-            self.seekers[sender] = Peer(sender, data_dir_id)
+            self.seekers[sender] = Peer(sender, body.data_dir_id)
+            self._claims[sender] = body.claim, self._now
 
     def _may_found(self, now: Instant) -> bool:
+        if self._is_known or self.contradictions():
+            return False
         if self._role is Role.PEER:
             return all(one in self.seekers for one in self._peers if one != self._me.broker)
-        if self._is_known or now - self._began_at < PATIENCE_NS:
+        if now - self._began_at < PATIENCE_NS:
             return False
         return self._role is Role.SEED or (self._role is Role.ALONE and not self.seekers)
 
@@ -195,10 +249,7 @@ class Discovery:
             others = [self.seekers[one] for one in self._peers if one != self._me.broker]
             # Those who still ask must hear that this directory was empty, or they wait for ever.
             for other in others:
-                answer = DiscoverReply(
-                    self._me.data_dir_id, is_empty=True, cluster_id="", leader=None, voters=()
-                )
-                self._send(BrokerId(other.broker), Channel.METADATA, answer)
+                self._answer(BrokerId(other.broker))
             self.beginning = founded_by([self._me, *others])
         else:
             self.beginning = founded_by([self._me])

@@ -178,7 +178,15 @@ class Core:
         rng = SystemRandom()
         self._link = link
         driver = self._open_metadata(link, rng, beginning)
-        self.joining = Joining(me, self.consensus, link, now)
+        role = role_of(clustering.bootstrap)
+        self.joining = Joining(
+            me,
+            self.consensus,
+            link,
+            now,
+            is_founder=role in (Role.SEED, Role.ALONE),
+            on_stranger=self._on_stranger,
+        )
         parts = None
         if transport is not None:
             parts = ClusterParts(
@@ -303,12 +311,18 @@ class Core:
                 "metadata_snapshot_taken", {"index": index, "bytes": size_bytes}
             )
 
+    def _on_stranger(self, broker: BrokerId, cluster_id: str) -> None:
+        """Two clusters in one namespace."""
+        own = self._link.cluster_id
+        fields = {"broker": broker, "cluster_id": cluster_id, "own_cluster_id": own}
+        self.observer.transition("other_cluster_met", fields)
+
     # -- messages of other brokers ------------------------------------------------------------
 
     def on_peer(self, channel: Channel, payload: bytes) -> None:
         """Another broker sent something to this one."""
         now = self.clock.now()
-        if channel is Channel.METADATA and self.joining.asks:
+        if channel is Channel.METADATA and self.joining.awaits_answers(now):
             self.on_call(payload)  # answers to its questions come this way
         self.node.on_peer(channel, payload, now, self.clock.wall_ns())
 

@@ -14,6 +14,7 @@ from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.server.progress import Progress
 from liftbridge_broker.wire.peer import decode
+from liftbridge_broker.wire.peer_membership import Claim
 
 SECOND_NS: Final = 1_000_000_000
 
@@ -40,6 +41,7 @@ class Search:
         observer: Observer,
     ) -> None:
         """Begin now."""
+        self._me = me
         self._role = role
         self._others = tuple(BrokerId(one) for one in peers if one != me.broker)
         self._clock = clock
@@ -79,7 +81,11 @@ class Search:
 
     def _awaited(self) -> str:
         """What is missing, for people."""
-        seekers = self._discovery.seekers
+        seekers, contradictions = self._discovery.seekers, self._discovery.contradictions()
+        if contradictions:
+            own = _claimed(self._me.broker, self._discovery.claim)
+            others = "; ".join(_claimed(*one) for one in contradictions.items())
+            return f"agreement on who founds the cluster: {own}; {others}"
         if self._role is Role.PEER:
             missing = ", ".join(one for one in self._others if one not in seekers)
             return f"an answer of {missing}, or of a cluster with a leader"
@@ -87,3 +93,10 @@ class Search:
             found = ", ".join(sorted(seekers))
             return f"a cluster: {found} wait for one too, and no seed or list of peers is set"
         return "a cluster with a leader"
+
+
+def _claimed(broker: str, claim: Claim) -> str:
+    """What a broker was told to found, for people."""
+    if claim.is_seed:
+        return f"{broker} is a seed"
+    return f"{broker} lists {', '.join(claim.listed) or 'nobody'}"

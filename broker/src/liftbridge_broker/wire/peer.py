@@ -26,7 +26,8 @@ from google.protobuf.message import DecodeError
 
 from liftbridge_broker.errors import WireError
 from liftbridge_broker.model.ids import BrokerId
-from liftbridge_broker.wire.peer_bodies import Body, fill_body, name, read_body
+from liftbridge_broker.wire.peer_bodies import Body, fill_body, read_body
+from liftbridge_broker.wire.peer_fields import name
 from liftbridge_proto.internal.v1 import peer_pb2 as pb
 
 PROTOCOL_VERSION: Final = 1

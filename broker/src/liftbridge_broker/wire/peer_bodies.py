@@ -1,8 +1,9 @@
 """What brokers say to each other, as values and as protobuf (`internal/v1/peer.proto`).
 
 Everything comes from another process that may be broken: every field is checked, nothing asserted.
-Fetches are in `wire.peer_fetch`; commands, records and messages of the metadata group travel in the
-tail of the frame (`wire.peer`) and are only named here.
+Fetches are in `wire.peer_fetch`, the search for a cluster in `wire.peer_membership`; commands,
+records and messages of the metadata group travel in the tail of the frame (`wire.peer`) and are
+only named here.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +18,6 @@ from liftbridge_broker.model.ids import (
     PartitionId,
     PublisherId,
 )
-from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.replication.fetching import FetchBody, FetchReplyBody
 from liftbridge_broker.wire.peer_fetch import (
     decode_fetch,
@@ -25,20 +25,23 @@ from liftbridge_broker.wire.peer_fetch import (
     encode_fetch,
     encode_fetch_reply,
 )
+from liftbridge_broker.wire.peer_fields import bounded, name
+from liftbridge_broker.wire.peer_membership import (
+    Discover,
+    DiscoverReply,
+    Join,
+    decode_discover,
+    decode_discover_reply,
+    decode_join,
+    fill_membership,
+)
 from liftbridge_proto.internal.v1 import peer_pb2 as pb
 
 ORIGIN_SIZE: Final = 16
 """Bytes of the random name of a process that proposes."""
 
-NAME_LENGTH_MAX: Final = 256
-"""Characters of an id or name from a peer; longer ones are refused."""
-
 REASON_LENGTH_MAX: Final = 4_096
 HASH_BYTES_MAX: Final = 64
-LIST_LENGTH_MAX: Final = 1_000_000
-"""Partitions in one message."""
-
-PEERS_MAX: Final = 1_000
 
 
 class RaftBody(NamedTuple):
@@ -202,50 +205,6 @@ class SequencesReply(NamedTuple):
     places: tuple[tuple[PartitionId, int], ...]
 
 
-class Discover(NamedTuple):
-    """Question of a broker that looks for its cluster.
-
-    Attributes:
-        data_dir_id: Its data directory.
-        is_empty: Whether that directory holds no metadata.
-        cluster_id: Cluster it would found or knows; empty for neither.
-    """
-
-    data_dir_id: str
-    is_empty: bool
-    cluster_id: str
-
-
-class DiscoverReply(NamedTuple):
-    """What a broker knows of its cluster.
-
-    Attributes:
-        data_dir_id: Its data directory.
-        is_empty: Whether that directory holds no metadata.
-        cluster_id: Cluster it belongs to or would found; empty for neither.
-        leader: Leader of the metadata group, `None` when it knows none.
-        voters: Voters it knows.
-    """
-
-    data_dir_id: str
-    is_empty: bool
-    cluster_id: str
-    leader: Peer | None
-    voters: tuple[Peer, ...]
-
-
-class Join(NamedTuple):
-    """Wish to be added to the metadata group as a learner.
-
-    Attributes:
-        data_dir_id: The sender's data directory.
-        as_voter: Whether it shall become a voter once it has caught up.
-    """
-
-    data_dir_id: str
-    as_voter: bool
-
-
 Body = (
     RaftBody
     | Propose
@@ -286,7 +245,7 @@ def fill_body(target: pb.Peer, body: Body) -> None:
         case LeaderReport() | LogInfoRequest() | LogInfoReply():
             _fill_partitions(target, body)
         case Discover() | DiscoverReply() | Join():
-            _fill_membership(target, body)
+            fill_membership(target, body)
         case ListeningRequest() | ListeningReply():
             _fill_listening(target, body)
         case SequencesRequest() | SequencesReply():
@@ -367,30 +326,6 @@ def _fill_partitions(target: pb.Peer, body: LeaderReport | LogInfoRequest | LogI
                 )
 
 
-def _fill_membership(target: pb.Peer, body: Discover | DiscoverReply | Join) -> None:
-    match body:
-        case Discover(data_dir_id, is_empty, cluster_id):
-            target.discover.SetInParent()
-            target.discover.data_dir_id = data_dir_id
-            target.discover.is_empty = is_empty
-            target.discover.cluster_id = cluster_id
-        case DiscoverReply():
-            reply = target.discover_reply
-            reply.SetInParent()
-            reply.data_dir_id = body.data_dir_id
-            reply.is_empty = body.is_empty
-            reply.cluster_id = body.cluster_id
-            if body.leader is not None:
-                reply.leader.broker = body.leader.broker
-                reply.leader.data_dir_id = body.leader.data_dir_id
-            for voter in body.voters:
-                reply.voters.add(broker=voter.broker, data_dir_id=voter.data_dir_id)
-        case Join(data_dir_id, as_voter):
-            target.join.SetInParent()
-            target.join.data_dir_id = data_dir_id
-            target.join.as_voter = as_voter
-
-
 # -- reading ------------------------------------------------------------------------------------
 
 
@@ -406,32 +341,10 @@ def read_body(message: pb.Peer) -> Body:
     return _READERS[kind](message)
 
 
-def name(text: str, what: str, *, may_be_empty: bool = False) -> str:
-    """A name from a peer.
-
-    Raises:
-        WireError: It is empty or too long.
-    """
-    if len(text) > NAME_LENGTH_MAX or not (text or may_be_empty):
-        raise WireError(f"peer message: {what} of {len(text)} characters")
-    return text
-
-
 def _origin(data: bytes) -> bytes:
     if len(data) != ORIGIN_SIZE:
         raise WireError(f"peer message: origin of {len(data)} bytes")
     return data
-
-
-def _bounded(count: int, what: str, most: int = LIST_LENGTH_MAX) -> None:
-    if count > most:
-        raise WireError(f"peer message: {count} {what}")
-
-
-def _peer(message: pb.RaftPeer) -> Peer:
-    return Peer(
-        BrokerId(name(message.broker, "broker")), name(message.data_dir_id, "data directory")
-    )
 
 
 def _propose(message: pb.Peer) -> Propose:
@@ -441,7 +354,7 @@ def _propose(message: pb.Peer) -> Propose:
 
 def _propose_refused(message: pb.Peer) -> ProposeRefused:
     body = message.propose_refused
-    _bounded(len(body.reason), "characters of a reason", REASON_LENGTH_MAX)
+    bounded(len(body.reason), "characters of a reason", REASON_LENGTH_MAX)
     leader = name(body.leader, "leader", may_be_empty=True)
     return ProposeRefused(
         _origin(body.origin),
@@ -455,7 +368,7 @@ def _propose_refused(message: pb.Peer) -> ProposeRefused:
 
 def _heartbeat(message: pb.Peer) -> Heartbeat:
     body = message.heartbeat
-    _bounded(len(body.applied_hash), "bytes of a hash", HASH_BYTES_MAX)
+    bounded(len(body.applied_hash), "bytes of a hash", HASH_BYTES_MAX)
     return Heartbeat(
         MetadataIndex(body.applied_index), body.applied_hash, body.want_fence, body.want_shutdown
     )
@@ -474,7 +387,7 @@ def _heartbeat_reply(message: pb.Peer) -> HeartbeatReply:
 
 def _leader_report(message: pb.Peer) -> LeaderReport:
     found = message.leader_report.silences
-    _bounded(len(found), "reported leaders")
+    bounded(len(found), "reported leaders")
     return LeaderReport(
         tuple(
             Silence(
@@ -490,7 +403,7 @@ def _leader_report(message: pb.Peer) -> LeaderReport:
 
 
 def _partitions(found: Sequence[int]) -> tuple[PartitionId, ...]:
-    _bounded(len(found), "partitions")
+    bounded(len(found), "partitions")
     return tuple(PartitionId(one) for one in found)
 
 
@@ -514,7 +427,7 @@ def _sequences_request(message: pb.Peer) -> SequencesRequest:
 
 def _sequences_reply(message: pb.Peer) -> SequencesReply:
     body = message.sequences_reply
-    _bounded(len(body.places), "places")
+    bounded(len(body.places), "places")
     return SequencesReply(
         PublisherId(body.publisher_id),
         body.publisher_epoch,
@@ -525,7 +438,7 @@ def _sequences_reply(message: pb.Peer) -> SequencesReply:
 
 def _log_info_reply(message: pb.Peer) -> LogInfoReply:
     found = message.log_info_reply.logs
-    _bounded(len(found), "logs")
+    bounded(len(found), "logs")
     return LogInfoReply(
         tuple(
             LogInfo(
@@ -549,31 +462,6 @@ def offset(value: int) -> Offset:
     return Offset(value)
 
 
-def _discover(message: pb.Peer) -> Discover:
-    body = message.discover
-    return Discover(
-        name(body.data_dir_id, "data directory"),
-        body.is_empty,
-        name(body.cluster_id, "cluster", may_be_empty=True),
-    )
-
-
-def _discover_reply(message: pb.Peer) -> DiscoverReply:
-    body = message.discover_reply
-    _bounded(len(body.voters), "voters", PEERS_MAX)
-    return DiscoverReply(
-        name(body.data_dir_id, "data directory"),
-        body.is_empty,
-        name(body.cluster_id, "cluster", may_be_empty=True),
-        _peer(body.leader) if body.HasField("leader") else None,
-        tuple(_peer(voter) for voter in body.voters),
-    )
-
-
-def _join(message: pb.Peer) -> Join:
-    return Join(name(message.join.data_dir_id, "data directory"), message.join.as_voter)
-
-
 def _raft(message: pb.Peer) -> RaftBody:
     del message
     return RaftBody()
@@ -588,9 +476,9 @@ _READERS: Final[dict[str, Callable[[pb.Peer], Body]]] = {
     "leader_report": _leader_report,
     "log_info_request": _log_info_request,
     "log_info_reply": _log_info_reply,
-    "discover": _discover,
-    "discover_reply": _discover_reply,
-    "join": _join,
+    "discover": decode_discover,
+    "discover_reply": decode_discover_reply,
+    "join": decode_join,
     "listening_request": _listening_request,
     "listening_reply": _listening_reply,
     "sequences_request": _sequences_request,

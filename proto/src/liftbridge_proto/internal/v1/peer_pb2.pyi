@@ -194,14 +194,18 @@ class LogInfoReply(_message.Message):
     def __init__(self, logs: _Optional[_Iterable[_Union[LogInfoReply.LogInfo, _Mapping]]] = ...) -> None: ...
 
 class Discover(_message.Message):
-    __slots__ = ("data_dir_id", "is_empty", "cluster_id")
+    __slots__ = ("data_dir_id", "is_empty", "cluster_id", "is_seed", "listed")
     DATA_DIR_ID_FIELD_NUMBER: _ClassVar[int]
     IS_EMPTY_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    IS_SEED_FIELD_NUMBER: _ClassVar[int]
+    LISTED_FIELD_NUMBER: _ClassVar[int]
     data_dir_id: str
     is_empty: bool
     cluster_id: str
-    def __init__(self, data_dir_id: _Optional[str] = ..., is_empty: _Optional[bool] = ..., cluster_id: _Optional[str] = ...) -> None: ...
+    is_seed: bool
+    listed: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, data_dir_id: _Optional[str] = ..., is_empty: _Optional[bool] = ..., cluster_id: _Optional[str] = ..., is_seed: _Optional[bool] = ..., listed: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RaftPeer(_message.Message):
     __slots__ = ("broker", "data_dir_id")
@@ -212,18 +216,22 @@ class RaftPeer(_message.Message):
     def __init__(self, broker: _Optional[str] = ..., data_dir_id: _Optional[str] = ...) -> None: ...
 
 class DiscoverReply(_message.Message):
-    __slots__ = ("data_dir_id", "is_empty", "cluster_id", "leader", "voters")
+    __slots__ = ("data_dir_id", "is_empty", "cluster_id", "leader", "voters", "is_seed", "listed")
     DATA_DIR_ID_FIELD_NUMBER: _ClassVar[int]
     IS_EMPTY_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
     VOTERS_FIELD_NUMBER: _ClassVar[int]
+    IS_SEED_FIELD_NUMBER: _ClassVar[int]
+    LISTED_FIELD_NUMBER: _ClassVar[int]
     data_dir_id: str
     is_empty: bool
     cluster_id: str
     leader: RaftPeer
     voters: _containers.RepeatedCompositeFieldContainer[RaftPeer]
-    def __init__(self, data_dir_id: _Optional[str] = ..., is_empty: _Optional[bool] = ..., cluster_id: _Optional[str] = ..., leader: _Optional[_Union[RaftPeer, _Mapping]] = ..., voters: _Optional[_Iterable[_Union[RaftPeer, _Mapping]]] = ...) -> None: ...
+    is_seed: bool
+    listed: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, data_dir_id: _Optional[str] = ..., is_empty: _Optional[bool] = ..., cluster_id: _Optional[str] = ..., leader: _Optional[_Union[RaftPeer, _Mapping]] = ..., voters: _Optional[_Iterable[_Union[RaftPeer, _Mapping]]] = ..., is_seed: _Optional[bool] = ..., listed: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Join(_message.Message):
     __slots__ = ("data_dir_id", "as_voter")
