@@ -31,13 +31,13 @@ from liftbridge_broker.wire.peer_bodies import (
     Body,
     Heartbeat,
     HeartbeatReply,
-    Join,
     LeaderReport,
     LogInfo,
     LogInfoReply,
     LogInfoRequest,
     Silence,
 )
+from liftbridge_broker.wire.peer_membership import Join
 
 UPKEEP_NS: Final = 1_000 * MILLISECOND_NS
 BALANCE_NS: Final = 300_000 * MILLISECOND_NS
