@@ -31,7 +31,7 @@ def budget_for(view: View, plan: Plan) -> int | None:
 def close_budget(view: View, plan: Plan) -> Outcome | None:
     """Take the budget to none in the pass that sees something missing."""
     due = budget_for(view, plan)
-    if due != 1 and view.seen.budget != due and view.seen.brokers is not None:
+    if due not in (1, view.seen.budget) and view.seen.brokers is not None:
         return Outcome("", SetBudget(due))
     return None
 

@@ -48,7 +48,7 @@ def decide(seen: Observation, memory: Memory) -> Decision:
         memory = outcome.memory or memory
         action = outcome.action
         break
-    waits += _besides(view, memory, made, is_acting=action is not None)
+    waits += _besides(view, is_acting=action is not None)
     kept = status.carried(waits, memory, view.now)
     said = status.make(
         view, made, waits=kept, progressing=progressing, is_acting=action is not None
@@ -73,12 +73,13 @@ def _stories(view: View, memory: Memory, made: Plan) -> Iterator[Story]:
     yield lambda: bootstrap.found(view)
     yield lambda: _acting(replacement.replace_volume(view))
     yield lambda: membership.repair(view)
-    yield lambda: roll.finish(view, memory, made)  # gate ONE_AT_A_TIME
     yield lambda: suspension.suspend_or_resume(view)
+    yield lambda: roll.finish(view, memory, made)  # gate ONE_AT_A_TIME
     yield lambda: membership.follow(view)
     yield lambda: growth.remake_set(view)
     yield lambda: scale_in.revert(view)
     yield lambda: replacement.replace_volume(view)
+    yield lambda: scale_out.bring_back(view)
     yield lambda: scale_in.shrink(view, memory, made) if scale_in.is_begun(view) else None
     yield lambda: balance.mark_good(view)
     yield lambda: roll.start(view, memory, made)
@@ -95,9 +96,8 @@ def _acting(outcome: Outcome | None) -> Outcome | None:
     return outcome if outcome is not None and outcome.action is not None else None
 
 
-def _besides(view: View, memory: Memory, made: Plan, *, is_acting: bool) -> list[Wait]:
+def _besides(view: View, *, is_acting: bool) -> list[Wait]:
     """Waits that no story is about: everything that keeps the cluster from being ready."""
-    del memory, made
     wanted, brokers = view.wanted, view.seen.brokers
     if wanted.is_deleting or wanted.is_paused or wanted.is_suspended:
         return []
@@ -113,6 +113,11 @@ def _besides(view: View, memory: Memory, made: Plan, *, is_acting: bool) -> list
         if pod is None or not pod.is_ready:
             cause = pod.stuck if pod is not None and pod.stuck else "BrokersNotReady"
             found.append(Wait(str(cause), name, "the pod is ready"))
+    return found + _of_partitions(view)
+
+
+def _of_partitions(view: View) -> list[Wait]:
+    found = []
     for one in view.partitions():
         if one.target:
             found.append(Wait("MovingPartitions", one.name, "its reassignment is done"))

@@ -1,4 +1,4 @@
-"""What a pass comes to: one action or a wait, what the status says, and what the next pass needs."""
+"""What a pass comes to: one action or a wait, what the status says, what the next pass needs."""
 
 from dataclasses import dataclass
 

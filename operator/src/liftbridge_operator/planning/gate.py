@@ -47,23 +47,27 @@ def blockers(view: View, pod: Pod, plan: Plan) -> tuple[Wait, ...]:
 
 def _of_pods(view: View, pod: Pod) -> list[Wait]:
     """Others that are away, and who is who."""
-    found = [
-        Wait("AnotherDisruption", one, "the pod is ready and has settled")
-        for one in view.absent(but=pod.name)  # gate OTHERS
-        if not _may_stay_away(view, one)
-    ]
+    found = []
     if not view.is_current(pod):  # gate IDENTITY
         found.append(Wait("AmbiguousIdentity", pod.name, "pod and broker are the same process"))
+    said = view.reports.get(pod.name)
+    if said is not None and said.is_disk_full:  # gate DISK
+        found.append(Wait("VolumeFull", pod.name, "its volume has room"))
+    if view.is_on_leaving_node(pod):  # gate CORDONED
+        found.append(Wait("NodeCordoned", pod.name, "its node takes pods again"))
+    absent = view.absent()
     for name in view.names:
+        if name == pod.name or _may_stay_away(view, name):
+            continue
         said = view.reports.get(name)
-        if name != pod.name and not view.is_serving(name):  # gate ALIVE
-            if not _may_stay_away(view, name):
-                found.append(Wait("BrokerDown", name, "the broker is registered again"))
-        elif said is not None and said.is_disk_full:  # gate DISK
+        if name in absent:  # gate OTHERS
+            found.append(Wait("AnotherDisruption", name, "the pod is ready and has settled"))
+        elif not view.is_serving(name):  # gate ALIVE
+            found.append(Wait("BrokerDown", name, "the broker is registered again"))
+        elif said is None or not said.is_nats_connected:  # gate NATS
+            found.append(Wait("NatsUnreachable", name, "the broker reaches NATS"))
+        elif said.is_disk_full:  # gate DISKS
             found.append(Wait("VolumeFull", name, "its volume has room"))
-        elif name != pod.name and (said is None or not said.is_nats_connected):  # gate NATS
-            if not _may_stay_away(view, name):
-                found.append(Wait("NatsUnreachable", name, "the broker reaches NATS"))
     return found
 
 
@@ -95,16 +99,16 @@ def _is_short(view: View, partition: Partition, others: set[str]) -> bool:
     staying = others & set(partition.isr)
     if view.wanted.needs_full_isr:
         return staying != others
-    return staying != others and len(staying) < partition.min_isr
+    return staying != others and len(staying) < min(partition.min_isr, len(partition.replicas))
 
 
 def _of_group(view: View, broker: str, *, accepts: bool) -> list[Wait]:
     """The metadata group without this broker."""
-    if not view.is_voter(broker) or view.keeps_majority_without(broker):
+    if not view.is_voter(broker) or view.keeps_majority_without(broker):  # gate VOTERS
         return []
     if len(view.voters()) <= 2 and accepts:
         return []
-    return [  # gate VOTERS
+    return [
         Wait("MetadataQuorumAtRisk", broker, "the other voters are a majority that has caught up")
     ]
 
@@ -126,6 +130,6 @@ def read(view: View, memory: Memory, broker: str) -> tuple[Memory, bool]:
         or (before.broker, before.epoch) != (broker, epoch)
         or now - before.last_ms > READINGS_GAP_MAX_MS
     ):
-        return replace(memory, gate=GateReading(broker, epoch, now, now)), False  # gate TWICE
-    is_confirmed = now - before.first_ms >= READINGS_APART_MS
+        return replace(memory, gate=GateReading(broker, epoch, now, now)), False  # gate FIRST
+    is_confirmed = now - before.first_ms >= READINGS_APART_MS  # gate TWICE
     return replace(memory, gate=replace(before, last_ms=now)), is_confirmed

@@ -1,4 +1,4 @@
-"""The metadata group follows the brokers: one member changed a pass, a majority alive throughout."""
+"""The metadata group follows the brokers: one change a pass, a majority throughout."""
 
 from collections.abc import Callable, Sequence
 

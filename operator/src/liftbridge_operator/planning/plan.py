@@ -19,8 +19,8 @@ METADATA: Final = "MetadataUnavailableDuringRestart"
 def candidates(view: View) -> list[Pod]:
     """Pods with another template than the one they are to have, in the order of their restarts.
 
-    First who leads nothing, then members without a vote, voters, and the metadata leader last; among
-    those the zone that was begun, who leads least, and the highest number.
+    First who leads nothing, then members without a vote, voters, and the metadata leader last;
+    among those the zone that was begun, who leads least, and the highest number.
     """
     old = [
         view.pods[name]

@@ -1,7 +1,7 @@
 """A broker whose volume is lost gets another one, on request, when nothing needs the old one.
 
 Gate, proof that its process is gone, vote away, claim deleted, pod deleted; the set makes both
-again, and the broker joins as a learner that copies everything. Done when the claim has another uid.
+again, and the broker joins as a learner that copies everything. Done when the claim is another.
 """
 
 from liftbridge_operator.planning.actions import Action, DeleteClaim, DeletePod, RemoveMember
@@ -71,10 +71,16 @@ def _against(view: View, wish: Replacement, pod: Pod | None) -> Wait | None:
             return Wait("IsrNotFull", one.name, f"its replicas besides {name} are in sync")
     if view.is_voter(name) and not view.keeps_majority_without(name):  # gate VOTERS_ELSEWHERE
         return Wait("MetadataQuorumAtRisk", name, "the other voters are a majority")
+    return _might_run(view, wish, pod)
+
+
+def _might_run(view: View, wish: Replacement, pod: Pod | None) -> Wait | None:
+    """That the old process is not proven to be gone."""
+    name = wish.broker
     if pod is None or wish.is_forced or _is_gone(view, pod):
         return None
     if pod.is_running or view.is_node_lost(pod):  # gate PROOF
         return Wait("ProofMissing", name, "its node is deleted or out of service, or it is forced")
-    if view.is_serving(name):
+    if view.is_serving(name):  # gate FENCED
         return Wait("BrokerAlive", name, "the metadata group has fenced it")
     return None

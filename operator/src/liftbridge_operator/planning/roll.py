@@ -159,10 +159,19 @@ def _clear(view: View, memory: Memory) -> Outcome:
 
 def _leave(view: View, memory: Memory, plan: Plan, pod: Pod, under_way: Disruption) -> Outcome:
     """The pod is still there: delete it if all that was true when it was recorded still is."""
+    said = view.reports.get(pod.name)
+    if said is None or said.start_id != under_way.pod_uid:  # gate STILL_THERE
+        # Perhaps another pod has taken its place already, and this list of pods is an old one.
+        return _wait("BrokersNotReady", pod.name, "the broker says which process it is")
     is_old = pod.revision != view.revision
     is_expired = under_way.expires_ms - view.now < TOKEN_LEFT_MS
     if not is_old or is_expired or gate.may_disrupt(view, plan) is not None:  # gate EXPIRED
         return _clear(view, memory)
+    return _go(view, memory, plan, pod)
+
+
+def _go(view: View, memory: Memory, plan: Plan, pod: Pod) -> Outcome:
+    """Delete the recorded pod once the gate was read open twice more and nothing is left on it."""
     if gate.blockers(view, pod, plan):  # gate AGAIN
         return _clear(view, memory)
     memory, is_confirmed = gate.read(view, memory, pod.name)

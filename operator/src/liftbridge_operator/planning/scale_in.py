@@ -58,15 +58,17 @@ def shrink(view: View, memory: Memory, plan: Plan) -> Outcome | None:
     said = view.reports.get(name)
     if said is not None and said.is_retired:
         return _remove_pod(view, brokers, name)
-    refusal = gate.may_disrupt(view, plan)
+    refusal = gate.may_disrupt(view, plan) or _cannot_move(view)
     if refusal is not None:
         return Outcome("", waits=(refusal,))
     if view.metadata is None or not view.metadata.leader:
         wait = Wait("MetadataUnknown", name, "the metadata group has a leader")
         return Outcome(SCALING_DOWN, waits=(wait,))
-    blocked = _cannot_move(view, name)
-    if blocked is not None:
-        return Outcome("", waits=(blocked,))
+    return _move_off(view, memory, name)
+
+
+def _move_off(view: View, memory: Memory, name: str) -> Outcome:
+    """Everything away from the broker, then its vote."""
     action = _prepare(view, name)
     if action is not None:
         return Outcome(SCALING_DOWN, action)
@@ -92,43 +94,23 @@ def _prepare(view: View, name: str) -> Action | None:
             continue
         if not known.is_cordoned or (one == name and not known.is_draining):
             return Cordon(one, is_draining=one == name)
-    moves = [_smaller(one, name) for one in view.partitions(name) if _must_shrink(view, one)]
+    moves = [_smaller(one, name) for one in view.partitions(name) if not _places(view, one)]
     due = tuple(move for move in moves if move is not None)
     return Reassign(due[:MOVES_MAX]) if due else None
 
 
 def _places(view: View, partition: Partition) -> list[str]:
-    """Brokers that stay and could take a replica of a partition."""
-    return [
-        name
-        for name in view.names
-        if ordinal_of(name) < max(view.wanted.replicas, 1)
-        and name not in partition.replicas
-        and view.is_serving(name)
-        and not view.brokers[name].is_cordoned
-    ]
+    """Brokers that stay in the end and have no replica of a partition."""
+    staying = view.names[: max(view.wanted.replicas, 1)]
+    return [name for name in staying if name not in partition.replicas]
 
 
-def _must_shrink(view: View, partition: Partition) -> bool:
-    """Whether a partition has as many replicas as brokers stay, or more."""
-    return len(partition.replicas) > max(view.wanted.replicas, 1, min(view.size - 1, 3)) or (
-        not partition.target and not _rest(view, partition)
-    )
-
-
-def _rest(view: View, partition: Partition) -> list[str]:
-    """Brokers that stay after this step and have no replica of the partition."""
-    return [name for name in view.names[:-1] if name not in partition.replicas]
-
-
-def _cannot_move(view: View, victim: str) -> Wait | None:
-    """A partition that would have to lose a replica though its stream fixes the factor."""
-    least = min(3, max(view.wanted.replicas, 1))
-    for one in view.partitions(victim):
-        if victim in one.target or _rest(view, one):
-            continue
+def _cannot_move(view: View) -> Wait | None:
+    """A partition with more replicas than brokers are to stay, though its stream fixes them."""
+    for one in view.partitions():
+        factor = len(one.target or one.replicas)
         is_free = one.stream in view.wanted.automatic_factor
-        if not one.target and not (is_free and len(one.replicas) - 1 >= least):  # gate FACTOR
+        if not is_free and factor > max(view.wanted.replicas, 1):  # gate FACTOR
             return Wait(
                 "ScaleDownBlocked",
                 one.name,

@@ -2,7 +2,8 @@
 
 from liftbridge_operator.planning.actions import MarkClaim, SetReplicas
 from liftbridge_operator.planning.decision import Outcome, Wait
-from liftbridge_operator.planning.view import View
+from liftbridge_operator.planning.observation import BrokerSet
+from liftbridge_operator.planning.view import View, ordinal_of
 
 SCALING_UP = "ScalingUp"
 
@@ -20,6 +21,22 @@ def grow(view: View) -> Outcome | None:
         if not view.members.get(name) or name in view.absent():  # gate JOINED
             wait = Wait("BrokersNotReady", name, "the broker is ready and let in")
             return Outcome(SCALING_UP, waits=(wait,))
+    return _one_more(view, brokers)
+
+
+def bring_back(view: View) -> Outcome | None:
+    """Start a broker beyond the set that has a vote or replicas: it was forgotten, not removed."""
+    brokers = view.seen.brokers
+    if brokers is None or not brokers.replicas or view.metadata is None:
+        return None
+    held = [name for one in view.metadata.partitions for name in one.replicas]
+    held += [one.member.broker for one in view.voters()]
+    if max(map(ordinal_of, held), default=-1) < brokers.replicas:  # gate FORGOTTEN
+        return None
+    return _one_more(view, brokers)
+
+
+def _one_more(view: View, brokers: BrokerSet) -> Outcome:
     kept = view.claims.get(view.name(brokers.replicas))
     if kept is not None and kept.is_retired:  # gate UNMARK
         mark = MarkClaim(kept.name, kept.uid, kept.resource_version, is_retired=False)

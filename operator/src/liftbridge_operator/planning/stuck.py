@@ -102,7 +102,5 @@ def _is_unready(view: View, pod: Pod) -> bool:
 
 def _is_needed(view: View, pod: Pod) -> bool:
     """Whether a pod that runs, though it is not ready, holds up a partition with others away."""
-    return any(
-        pod.name in one.isr and set(one.replicas) - {pod.name} - set(one.isr)
-        for one in view.partitions(pod.name)
-    )  # gate NEEDED
+    held = [one for one in view.partitions(pod.name) if pod.name in one.isr]
+    return any(set(one.replicas) - {pod.name} - set(one.isr) for one in held)  # gate NEEDED

@@ -52,6 +52,7 @@ class View:
     """
 
     __slots__ = (
+        "_absent",
         "brokers",
         "claims",
         "members",
@@ -85,6 +86,7 @@ class View:
         for member in known.members if known else ():
             self.members.setdefault(member.member.broker, []).append(member)
         self.revision = self._effective_revision()
+        self._absent: list[str] | None = None
 
     def _effective_revision(self) -> str:
         brokers = self.seen.brokers
@@ -162,6 +164,11 @@ class View:
             self.seen.nodes is not None and pod.node != "" and (node is None or not node.is_ready)
         )
 
+    def is_on_leaving_node(self, pod: Pod) -> bool:
+        """Whether a pod that goes might find no place, because its node takes none any more."""
+        node = self.nodes.get(pod.node)
+        return node is not None and node.is_unschedulable
+
     def is_stuck(self, pod: Pod) -> bool:
         """Whether something keeps the container of a pod from running, for a while already."""
         return (
@@ -174,16 +181,17 @@ class View:
         """Whether all replicas of a partition are in sync and none is moving."""
         return not partition.target and set(partition.replicas) <= set(partition.isr)
 
-    def absent(self, *, but: str = "") -> list[str]:
-        """Brokers of the set, except one, whose pods are not ready, going, or just back."""
-        found = []
-        for name in self.names:
-            pod = self.pods.get(name)
-            if name != but and (
-                pod is None
-                or not pod.is_ready
-                or pod.is_terminating
-                or self.now - pod.changed_ms < SETTLE_MS
-            ):
-                found.append(name)
-        return found
+    def absent(self) -> list[str]:
+        """Brokers of the set whose pods are not ready, going, or just back."""
+        if self._absent is None:
+            self._absent = [name for name in self.names if self._is_absent(name)]
+        return self._absent
+
+    def _is_absent(self, name: str) -> bool:
+        pod = self.pods.get(name)
+        return (
+            pod is None
+            or not pod.is_ready
+            or pod.is_terminating
+            or self.now - pod.changed_ms < SETTLE_MS
+        )
