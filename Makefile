@@ -15,8 +15,8 @@ PYTHONS := $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14)
 PYTEST_ARGS ?= -n 2 --dist loadfile --durations=10
 TEST_GATES := format-check lint prose imports types docs pytest
 
-.PHONY: help install demo test check guards stories chaos failover scale bench soak fuzz docs proto lock format clean \
-	changelog cluster cluster-down e2e $(TEST_GATES) meta unit
+.PHONY: help install demo test check guards stories chaos failover scale bench soak fuzz docs proto crds lock format \
+	clean changelog cluster cluster-down e2e $(TEST_GATES) meta unit
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,7 +25,8 @@ install: $(STAMP) ## Set up .venv with everything pinned, and nothing else
 	@:
 
 $(STAMP): requirements/bootstrap.py requirements/uv.txt requirements/dev.txt \
-		proto/pyproject.toml broker/pyproject.toml client/pyproject.toml tests/testkit/pyproject.toml
+		proto/pyproject.toml broker/pyproject.toml client/pyproject.toml operator/pyproject.toml \
+		tests/testkit/pyproject.toml
 	@for python in $(PYTHONS); do \
 		if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 			exec $$python requirements/bootstrap.py $(VENV); \
@@ -116,6 +117,9 @@ format: install ## Format the sources and mend what the linter can mend by itsel
 
 proto: install ## Generate proto/src/liftbridge_proto from the .proto files
 	@$(PY) proto/generate.py $(if $(BREAKING),--breaking)
+
+crds: install ## Generate deploy/crds from the models of the operator
+	@$(PY) -m liftbridge_operator.crds
 
 lock: install ## Pin all dependencies anew from requirements/*.in (UPGRADE=1 takes newer versions)
 	@$(PY) requirements/bootstrap.py --lock $(if $(UPGRADE),--upgrade)

@@ -16,9 +16,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements"
-DISTRIBUTIONS = ("proto", "broker", "client", "tests/testkit")
+DISTRIBUTIONS = ("proto", "broker", "client", "operator", "tests/testkit")
 # Each file is pinned under the ones before it, so that all of them agree on versions.
-PINNED = ("uv", "broker", "client", "build", "image", "dev")
+PINNED = ("uv", "broker", "client", "operator", "build", "image", "dev")
 PYTHON_MIN = (3, 11)
 # Option of pip -> variable of uv with the same meaning, and what stands between several values.
 HANDED_ON = {

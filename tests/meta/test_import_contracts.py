@@ -11,11 +11,12 @@ import pytest
 
 from liftbridge_testkit.repository import ROOT
 
-SOURCES = ("broker/src", "client/src", "proto/src", "tests/testkit/src")
+SOURCES = ("broker/src", "client/src", "operator/src", "proto/src", "tests/testkit/src")
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 CONTRACTS = {c["id"]: c for c in SETTINGS["tool"]["importlinter"]["contracts"]}
 BROKER = "broker/src/liftbridge_broker"
 CLIENT = "client/src/liftbridge_client"
+OPERATOR = "operator/src/liftbridge_operator"
 # The only parts of the broker that may know the clock, the event loop, files and sockets.
 SHELL = {"config", "api", "adapters", "server", "cli", "__main__"}
 # Contract -> files that break it, with their contents.
@@ -33,6 +34,14 @@ PLANTED = [
             "proto/src/liftbridge_proto/planted.py": "import socket\n",
         },
     ),
+    (
+        "operator-layers",
+        {f"{OPERATOR}/model/planted.py": "import liftbridge_operator.crds.structural\n"},
+    ),
+    ("operator-layers", {f"{OPERATOR}/homeless/__init__.py": ""}),
+    ("operator-pure", {f"{OPERATOR}/model/planted.py": "import time\n"}),
+    ("operator-pure", {f"{OPERATOR}/catalogue/planted.py": "from kopf import on\n"}),
+    ("deployables", {f"{OPERATOR}/model/planted.py": "import liftbridge_broker.errors\n"}),
     ("deployables", {f"{BROKER}/api/planted.py": "import liftbridge_client\n"}),
     ("deployables", {f"{CLIENT}/planted.py": "import liftbridge_broker.errors\n"}),
     (

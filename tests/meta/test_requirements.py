@@ -13,14 +13,21 @@ import pytest
 from liftbridge_testkit.repository import ROOT, relative
 
 REQUIREMENTS = ROOT / "requirements"
-NAMES = ("uv", "broker", "client", "build", "image", "dev")
-OWN = {"liftbridge-proto", "liftbridge-broker", "liftbridge", "liftbridge-testkit"}
+NAMES = ("uv", "broker", "client", "operator", "build", "image", "dev")
+OWN = {
+    "liftbridge-proto",
+    "liftbridge-broker",
+    "liftbridge",
+    "liftbridge-operator",
+    "liftbridge-testkit",
+}
 PIN = re.compile(r"^([A-Za-z0-9._-]+)(\[[^]]*\])?==(\S+)")
 # Distribution -> its sources, the file that pins it, and packages it may import beyond that file.
 # `liftbridge_client.testing`, for users' own tests, runs the broker and offers a pytest fixture.
 SHIPPED = {
     "broker": ("broker/src", "broker.in", {"liftbridge_proto"}),
     "client": ("client/src", "client.in", {"liftbridge_proto", "liftbridge_broker", "pytest"}),
+    "operator": ("operator/src", "operator.in", set()),
 }
 
 

@@ -1,0 +1,20 @@
+"""Write the definitions into a folder: `python -m liftbridge_operator.crds [FOLDER]`."""
+
+import argparse
+from pathlib import Path
+
+from liftbridge_operator.crds.definitions import files
+
+
+def main() -> None:
+    """Write every definition; files of definitions that are no more are left to the caller."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("deploy/crds"))
+    folder: Path = parser.parse_args().folder
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files().items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

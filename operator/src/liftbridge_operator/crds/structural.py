@@ -1,0 +1,80 @@
+"""From the schemas of pydantic to structural schemas, the dialect of the API server.
+
+A structural schema has a type at every level, no references, no alternatives and no unknown
+properties. Fields that may be left out are simply not required; `null` is not a value.
+"""
+
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+Schema = dict[str, Any]
+
+_DROPPED: Final = ("title", "$defs", "additionalProperties")
+_INT32_MAX: Final = 2**31 - 1
+
+
+def structural(model: type[BaseModel]) -> Schema:
+    """The structural schema of a model."""
+    schema = model.model_json_schema(by_alias=True, mode="validation")
+    return _converted(schema, schema.get("$defs", {}))
+
+
+def _converted(schema: Schema, definitions: dict[str, Schema]) -> Schema:
+    schema = _resolved(schema, definitions)
+    if schema.get("x-kubernetes-int-or-string"):
+        return _ordered(
+            {key: value for key, value in schema.items() if not _says_nothing(key, value)}
+        )
+    found = {
+        key: value
+        for key, value in schema.items()
+        if key not in {*_DROPPED, "properties", "items"} and not _says_nothing(key, value)
+    }
+    if "properties" in schema:
+        found["properties"] = {
+            name: _converted(part, definitions) for name, part in schema["properties"].items()
+        }
+    if "items" in schema:
+        found["items"] = _without_description(_converted(schema["items"], definitions))
+    values = schema.get("additionalProperties")
+    if isinstance(values, dict):
+        found["additionalProperties"] = _converted(values, definitions)
+    if schema.get("type") == "integer":
+        is_small = schema.get("maximum", _INT32_MAX + 1) <= _INT32_MAX
+        found["format"] = "int32" if is_small else "int64"
+    return _ordered(found)
+
+
+def _resolved(schema: Schema, definitions: dict[str, Schema]) -> Schema:
+    """The schema with references and the alternative `null` taken away; what is nearer wins."""
+    while "$ref" in schema or ("anyOf" in schema and _is_optional(schema)):
+        if "$ref" in schema:
+            name = schema["$ref"].rpartition("/")[2]
+            inner = definitions[name]
+        else:
+            inner = next(part for part in schema["anyOf"] if part.get("type") != "null")
+        near = {key: value for key, value in schema.items() if key not in {"$ref", "anyOf"}}
+        schema = {**inner, **near}
+    return schema
+
+
+def _is_optional(schema: Schema) -> bool:
+    return any(part.get("type") == "null" for part in schema["anyOf"])
+
+
+def _says_nothing(key: str, value: object) -> bool:
+    """Defaults that stand for "not given": the API server would write them into every object."""
+    return key == "default" and (value is None or value == [])
+
+
+def _without_description(schema: Schema) -> Schema:
+    """Items are described by their list."""
+    return {key: value for key, value in schema.items() if key != "description"}
+
+
+def _ordered(schema: Schema) -> Schema:
+    """What a reader looks for first, first; everything else in alphabetical order."""
+    first = ("description", "type", "format", "default", "enum", "required", "properties")
+    known = [key for key in first if key in schema]
+    return {key: schema[key] for key in [*known, *sorted(set(schema) - set(known))]}

@@ -1,0 +1,297 @@
+"""Settings of the broker: the common ones typed, all others by the names the broker has for them.
+
+A typed field names the setting it stands for, so that what is written for the broker, what `extra`
+may not repeat and what the reference says come from one place. What the operator itself decides is
+refused in `extra` with the name of the field that it follows from; everything else in `extra` is
+checked by the broker's own checker before a pod is touched.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, ClassVar, Final
+
+from pydantic import Field, StringConstraints
+
+from liftbridge_operator.model.base import Model, Rule, RuleReason, option, section
+from liftbridge_operator.model.values import Duration, Size, size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Mark of a typed field.
+
+    Attributes:
+        key: The setting of the broker that it stands for.
+        is_size: Whether the value is an amount of bytes.
+    """
+
+    key: str
+    is_size: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """Settings that follow from something else in the resource.
+
+    Attributes:
+        place: What they follow from, in the words of a refusal.
+        name: Part of the name of the rule.
+        keys: Settings by their full names.
+        prefixes: Settings by how their names begin.
+    """
+
+    place: str
+    name: str
+    keys: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
+
+
+OWNED: Final = (
+    Owned(
+        "spec.listeners",
+        "listeners",
+        ("listen", "host", "port"),
+    ),
+    Owned("spec.tls", "tls", prefixes=("tls.",)),
+    Owned("spec.nats", "nats", ("clustering.namespace", "logging.nats"), ("nats.",)),
+    Owned("spec.topology", "topology", ("clustering.zone",)),
+    Owned(
+        "the operator itself",
+        "operator",
+        ("data.dir", "clustering.server.id", "metrics.listen", "logging.format"),
+        ("clustering.raft.bootstrap.", "admin."),
+    ),
+    Owned(
+        "the number of brokers: 1, 2, 3, 3, 5 voters for 1, 2, 3, 4 and 5 or more",
+        "voters",
+        ("clustering.raft.max.quorum.size",),
+    ),
+)
+"""Settings that `extra` may not hold."""
+
+
+class LogLevel(StrEnum):
+    """Least important events that are logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARN = "warn"
+    ERROR = "error"
+
+
+class FsyncPolicy(StrEnum):
+    """When appended messages reach the disk."""
+
+    NEVER = "never"
+    INTERVAL = "interval"
+    COMMIT = "commit"
+    AUTO = "auto"
+
+
+class UncleanMode(StrEnum):
+    """Who may elect a replica that might lack acknowledged records."""
+
+    MANUAL = "manual"
+    BALANCED = "balanced"
+    PROACTIVE = "proactive"
+
+
+class StreamDefaults(Model):
+    """What streams have that do not say it themselves."""
+
+    retention_max_bytes: Annotated[
+        Size | None, Setting("streams.retention.max.bytes", is_size=True)
+    ] = option("Size a partition may reach before its oldest segments go; 0 for no limit.")
+    retention_max_messages: Annotated[int | None, Setting("streams.retention.max.messages")] = (
+        option(
+            "Messages a partition may hold before its oldest segments go; 0 for no limit.",
+            ge=0,
+            le=2**63 - 1,
+        )
+    )
+    retention_max_age: Annotated[Duration | None, Setting("streams.retention.max.age")] = option(
+        "Age after which segments go; 0 for no limit."
+    )
+    cleaner_interval: Annotated[Duration | None, Setting("streams.cleaner.interval")] = option(
+        "Time between two passes of retention and compaction over a partition."
+    )
+    segment_max_bytes: Annotated[
+        Size | None, Setting("streams.segment.max.bytes", is_size=True)
+    ] = option("Size at which a new segment begins.")
+    segment_max_age: Annotated[Duration | None, Setting("streams.segment.max.age")] = option(
+        "Age at which a new segment begins."
+    )
+    compact_enabled: Annotated[bool | None, Setting("streams.compact.enabled")] = option(
+        "Whether only the last message of each key is kept."
+    )
+    tombstone_retention: Annotated[Duration | None, Setting("streams.tombstone.retention")] = (
+        option(
+            "Age after which compaction drops a message with a key and an empty value; 0 keeps it."
+        )
+    )
+    auto_pause_time: Annotated[Duration | None, Setting("streams.auto.pause.time")] = option(
+        "Idle time after which a partition is paused; 0 for never."
+    )
+    auto_pause_disable_if_subscribers: Annotated[
+        bool | None, Setting("streams.auto.pause.disable.if.subscribers")
+    ] = option("Whether a partition with subscribers stays awake.")
+    min_isr: Annotated[int | None, Setting("clustering.min.insync.replicas")] = option(
+        "In-sync replicas a partition needs to commit; 0 for two where there are three replicas "
+        "or more.",
+        ge=0,
+        le=100,
+    )
+    fsync_policy: Annotated[FsyncPolicy | None, Setting("streams.fsync.policy")] = option(
+        "When appended messages reach the disk: left to the system, within an interval, before "
+        "the acknowledgement, or before it only while no other replica could lose them."
+    )
+
+
+class Cursors(Model):
+    """The stream that keeps cursors of consumers."""
+
+    partitions: Annotated[int | None, Setting("cursors.stream.partitions")] = option(
+        "Partitions of the stream that keeps cursors, fixed once it exists; 0 turns cursors off.",
+        ge=0,
+        le=10_000,
+    )
+    replication_factor: Annotated[int | None, Setting("cursors.stream.replication.factor")] = (
+        option("Replicas of the stream that keeps cursors; -1 for every broker.", ge=-1, le=100)
+    )
+
+
+class BrokerLimits(Model):
+    """Bounds of what one broker takes."""
+
+    streams: Annotated[int | None, Setting("streams.max.count")] = option(
+        "Streams of the cluster.", ge=1, le=1_000_000
+    )
+    stream_partitions: Annotated[int | None, Setting("streams.max.partitions")] = option(
+        "Partitions of one stream.", ge=1, le=10_000
+    )
+    connections: Annotated[int | None, Setting("grpc.max.connections")] = option(
+        "Client connections.", ge=1, le=1_000_000
+    )
+    record_bytes: Annotated[
+        Size | None, Setting("clustering.replication.max.bytes", is_size=True)
+    ] = option("Largest record that is stored and replicated.")
+
+
+def owned_rules() -> Iterator[Rule]:
+    """For each place, a rule that refuses its settings in `extra` and names the place."""
+    for owned in OWNED:
+        tests = [f"key in [{', '.join(map(_quoted, owned.keys))}]"] if owned.keys else []
+        tests += [f"key.startsWith({_quoted(prefix)})" for prefix in owned.prefixes]
+        test = " || ".join(tests)
+        yield Rule(
+            f"config-extra-{owned.name}",
+            f"!has(self.extra) || !self.extra.exists(key, {test})",
+            f"these settings follow from {owned.place}",
+            message_expression=(
+                f"self.extra.filter(key, {test}).join(', ') + "
+                f"{_quoted(f': decided by {owned.place}')}"
+            ),
+            field=".extra",
+            reason=RuleReason.FORBIDDEN,
+        )
+
+
+def _quoted(text: str) -> str:
+    return f"'{text}'"
+
+
+def typed_settings(model: type[Model], path: str = "") -> dict[str, str]:
+    """Settings that have fields of their own, with the paths of these fields."""
+    found: dict[str, str] = {}
+    for name, field in model.model_fields.items():
+        here = f"{path}.{field.alias or name}".lstrip(".")
+        for mark in field.metadata:
+            if isinstance(mark, Setting):
+                found[mark.key] = here
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Model):
+            found |= typed_settings(field.annotation, here)
+    return found
+
+
+def typed_rule(sections: dict[str, type[Model]], plain: dict[str, str]) -> Rule:
+    """The rule that refuses settings in `extra` that have fields of their own."""
+    keys = dict(plain)
+    for name, model in sections.items():
+        keys |= typed_settings(model, name)
+    listed = ", ".join(_quoted(key) for key in sorted(keys))
+    test = f"key in [{listed}]"
+    return Rule(
+        "config-extra-typed",
+        f"!has(self.extra) || !self.extra.exists(key, {test})",
+        "these settings have fields of their own beside extra",
+        message_expression=(
+            f"self.extra.filter(key, {test}).join(', ') + ': has a field of its own in spec.config'"
+        ),
+        field=".extra",
+        reason=RuleReason.FORBIDDEN,
+    )
+
+
+class BrokerConfig(Model):
+    """Settings of the broker."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        *owned_rules(),
+        typed_rule(
+            {"streams": StreamDefaults, "cursors": Cursors, "limits": BrokerLimits},
+            {"logging.level": "logLevel", "shutdown.timeout": "shutdownTimeout"},
+        ),
+        Rule(
+            "config-extra-names",
+            "!has(self.extra) || "
+            "self.extra.all(key, size(key) <= 128 && key.matches('^[a-z]+([.][a-z]+)*$'))",
+            "names of settings are lower-case words with dots between them",
+            field=".extra",
+        ),
+    )
+    log_level: Annotated[LogLevel, Setting("logging.level")] = Field(
+        default=LogLevel.INFO, description="Least important events that are logged."
+    )
+    shutdown_timeout: Annotated[Duration | None, Setting("shutdown.timeout")] = option(
+        "Time for draining at the end of a broker before open calls are cut."
+    )
+    streams: StreamDefaults = section(
+        StreamDefaults, "What streams have that do not say it themselves."
+    )
+    cursors: Cursors = section(Cursors, "The stream that keeps cursors of consumers.")
+    limits: BrokerLimits = section(BrokerLimits, "Bounds of what one broker takes.")
+    extra: Annotated[
+        dict[str, Annotated[str, StringConstraints(max_length=1_024)]],
+        Field(max_length=64),
+    ] = Field(
+        default={},
+        description="Further settings of the broker by their names, such as "
+        "`clustering.replica.max.lag.time: 1s`. Those that follow from other fields are refused; "
+        "the others are checked by the broker before any pod is touched.",
+    )
+
+
+def broker_settings(config: BrokerConfig) -> dict[str, str]:
+    """Settings that a configuration gives, by name, in the syntax of the broker's file."""
+    given = dict(_given(config))
+    given.update(config.extra)
+    return dict(sorted(given.items()))
+
+
+def _given(model: Model) -> Iterator[tuple[str, str]]:
+    for name, field in type(model).model_fields.items():
+        value = getattr(model, name)
+        if isinstance(value, Model):
+            yield from _given(value)
+        elif value is not None:
+            for mark in field.metadata:
+                if isinstance(mark, Setting):
+                    yield mark.key, _text_of(value, mark)
+
+
+def _text_of(value: object, setting: Setting) -> str:
+    """A value in the syntax of the broker, which knows not all units of Kubernetes."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(size_bytes(str(value))) if setting.is_size else str(value)

@@ -1,0 +1,181 @@
+"""`LiftbridgeCluster`: what a user writes."""
+
+from typing import Annotated, ClassVar, Final
+
+from pydantic import Field, StringConstraints
+
+from liftbridge_operator.model.base import (
+    GROUP,
+    VERSION,
+    ListOf,
+    Model,
+    Rule,
+    RuleReason,
+    option,
+    section,
+)
+from liftbridge_operator.model.broker_config import BrokerConfig
+from liftbridge_operator.model.nats import Nats
+from liftbridge_operator.model.network import Listener, NetworkPolicy, Tls
+from liftbridge_operator.model.operations import (
+    BrokerResources,
+    Disruption,
+    ImageName,
+    Monitoring,
+    PodTemplate,
+    Replacement,
+    Scaling,
+    StreamAccess,
+    Topology,
+)
+from liftbridge_operator.model.storage import Storage
+
+BROKERS_MAX: Final = 100
+NAME_LENGTH_MAX: Final = 40
+FEATURE_LEVELS: Final[dict[int, str]] = {1: "0.1.0"}
+"""Feature level -> first version whose brokers know it."""
+
+_VERSION_PATTERN: Final = r"^[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}(-[0-9A-Za-z.-]{1,32})?$"
+
+
+def _number(version: str) -> str:
+    """Expression of a version as one number, without what stands behind `-`."""
+    part = f"{version}.split('-')[0].split('.')"
+    return f"(int({part}[0]) * 100000000 + int({part}[1]) * 10000 + int({part}[2]))"
+
+
+def feature_rules() -> tuple[Rule, ...]:
+    """For each feature level, the rule that the version of the brokers knows it."""
+    return tuple(
+        Rule(
+            f"feature-level-{level}",
+            f"!has(self.featureLevel) || self.featureLevel < {level} || "
+            f"{_number('self.version')} >= {_number(repr(version))}",
+            f"feature level {level} needs brokers of version {version} or later",
+            field=".version",
+        )
+        for level, version in FEATURE_LEVELS.items()
+    )
+
+
+class ClusterSpec(Model):
+    """What the cluster is to be."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        *feature_rules(),
+        Rule(
+            "feature-level-up",
+            "!has(oldSelf.featureLevel) || "
+            "(has(self.featureLevel) && self.featureLevel >= oldSelf.featureLevel)",
+            "a feature level can be raised, and never lowered or removed",
+            field=".featureLevel",
+            reason=RuleReason.FORBIDDEN,
+        ),
+        Rule(
+            "listener-ports-differ",
+            "self.listeners.all(one, self.listeners.exists_one(other, other.port == one.port))",
+            "each listener needs a port of its own",
+            field=".listeners",
+        ),
+        Rule(
+            "listener-tls",
+            "self.tls.mode != 'Disabled' || !self.listeners.exists(listener, listener.tls)",
+            "a listener with tls needs spec.tls.mode",
+            field=".listeners",
+        ),
+        Rule(
+            "min-isr-of-brokers",
+            "!has(self.config.streams.minISR) || self.config.streams.minISR <= self.replicas",
+            "config.streams.minISR is more than there are brokers",
+            field=".config.streams.minISR",
+        ),
+        Rule(
+            "cursors-of-brokers",
+            "!has(self.config.cursors.replicationFactor) || "
+            "self.config.cursors.replicationFactor <= self.replicas",
+            "config.cursors.replicationFactor is more than there are brokers",
+            field=".config.cursors.replicationFactor",
+        ),
+        Rule(
+            "grace-covers-drain",
+            "duration(self.disruption.drainTimeout) + duration('15s') <= "
+            "duration(string(self.podTemplate.terminationGracePeriodSeconds) + 's')",
+            "podTemplate.terminationGracePeriodSeconds must be 15 s more than "
+            "disruption.drainTimeout",
+            field=".podTemplate.terminationGracePeriodSeconds",
+        ),
+        Rule(
+            "replaced-brokers-exist",
+            "!has(self.replaceBrokers) || "
+            "self.replaceBrokers.all(entry, entry.broker < self.replicas)",
+            "replaceBrokers names a broker that does not exist",
+            field=".replaceBrokers",
+        ),
+    )
+    version: Annotated[str, StringConstraints(max_length=48, pattern=_VERSION_PATTERN)] = Field(
+        description="Version of the brokers, such as `0.1.0`; names the image by default."
+    )
+    image: ImageName | None = option(
+        "Image of the brokers with tag or digest, instead of the one that belongs to `version`."
+    )
+    feature_level: int | None = option(
+        "Rules of decision that brokers use, raised after all of them know it; there is no way "
+        "back to versions that do not. Nothing is raised without it.",
+        ge=1,
+        le=max(FEATURE_LEVELS),
+    )
+    replicas: int = Field(
+        default=3,
+        ge=1,
+        le=BROKERS_MAX,
+        description="Number of brokers. Brokers that leave are emptied first.",
+    )
+    suspend: bool = Field(
+        default=False,
+        description="Whether no broker runs, in order and with everything kept.",
+    )
+    paused: bool = Field(
+        default=False,
+        description="Whether the operator leaves this cluster alone and only tells its status.",
+    )
+    nats: Nats = Field(description="How brokers reach NATS.")
+    storage: Storage = Field(description="Volumes of the brokers.")
+    config: BrokerConfig = section(BrokerConfig, "Settings of the brokers.")
+    listeners: Annotated[tuple[Listener, ...], ListOf(8, keys=("name",), items_min=1)] = Field(
+        default=(Listener(name="internal"),),
+        description="Ports for clients, and the Services that lead to them.",
+        json_schema_extra={"default": [{"name": "internal"}]},
+    )
+    tls: Tls = section(Tls, "Certificates towards clients.")
+    network_policy: NetworkPolicy = section(NetworkPolicy, "Who may connect to the brokers.")
+    resources: BrokerResources = section(BrokerResources, "Resources of each broker.")
+    pod_template: PodTemplate = section(
+        PodTemplate, "What pods have beside what the operator gives them."
+    )
+    topology: Topology = section(Topology, "How brokers are spread over nodes and zones.")
+    disruption: Disruption = section(Disruption, "When and how brokers are restarted.")
+    scaling: Scaling = section(Scaling, "What happens when brokers come and go.")
+    replace_brokers: Annotated[tuple[Replacement, ...], ListOf(16, keys=("broker",))] = Field(
+        default=(),
+        description="Brokers that start anew on an empty volume, because their own is lost.",
+    )
+    monitoring: Monitoring = section(Monitoring, "Objects for the Prometheus operator.")
+    streams: StreamAccess = section(
+        StreamAccess, "From where `Stream` resources may name this cluster."
+    )
+
+
+CLUSTER_RULES: Final = (
+    Rule(
+        "cluster-name",
+        f"size(self.metadata.name) <= {NAME_LENGTH_MAX} && "
+        "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+        f"the name of a cluster has at most {NAME_LENGTH_MAX} characters, a-z, 0-9 and -, and "
+        "begins with a letter: names of pods and Services are made of it",
+        field=".metadata.name",
+    ),
+)
+"""Rules about the whole object."""
+
+CLUSTER_KIND: Final = "LiftbridgeCluster"
+API_VERSION: Final = f"{GROUP}/{VERSION}"

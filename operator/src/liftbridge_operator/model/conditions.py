@@ -1,0 +1,42 @@
+"""The shape of conditions, as `metav1.Condition` of Kubernetes has it."""
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import Field, StringConstraints
+
+from liftbridge_operator.model.base import ListOf, Model
+from liftbridge_operator.model.values import Timestamp
+
+CONDITIONS_MAX: Final = 24
+MESSAGE_LENGTH_MAX: Final = 1_024
+
+
+class ConditionStatus(StrEnum):
+    """Whether a condition holds."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+class Condition(Model):
+    """One claim about the resource, with the generation of the spec it was made about."""
+
+    type: Annotated[str, StringConstraints(max_length=64, pattern=r"^[A-Z][A-Za-z0-9]*$")] = Field(
+        description="What is claimed; the reference lists all."
+    )
+    status: ConditionStatus = Field(description="Whether it holds.")
+    observed_generation: int = Field(
+        ge=0, le=2**63 - 1, description="`metadata.generation` that the claim is about."
+    )
+    last_transition_time: Timestamp = Field(description="When `status` last changed.")
+    reason: Annotated[str, StringConstraints(max_length=64, pattern=r"^[A-Z][A-Za-z0-9]*$")] = (
+        Field(description="Why, in one word; the reference lists all.")
+    )
+    message: Annotated[str, StringConstraints(max_length=MESSAGE_LENGTH_MAX)] = Field(
+        description="Why, for people."
+    )
+
+
+Conditions = Annotated[tuple[Condition, ...], ListOf(CONDITIONS_MAX, keys=("type",))]

@@ -1,0 +1,111 @@
+"""Rules in CEL, evaluated as the API server does: at each place of a schema, also on changes.
+
+The functions that Kubernetes adds to CEL are those that the rules of this repository use.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Final, NamedTuple, cast
+
+import celpy
+from celpy import celtypes
+from celpy.adapter import json_to_cel
+
+from liftbridge_operator.model.values import size_bytes
+from liftbridge_testkit.resources.schema import Schema
+
+
+class Refusal(NamedTuple):
+    """A rule that an object breaks."""
+
+    path: str
+    rule: str
+    message: str
+
+
+_ABSENT: Final = object()
+
+
+def refusals(schema: Schema, value: Any, old: Any = _ABSENT, path: str = "") -> Iterator[Refusal]:
+    """Rules of the schema that the value breaks; `old` is what it replaces."""
+    for entry in schema.get("x-kubernetes-validations", ()):
+        is_transition = "oldSelf" in entry["rule"]
+        if is_transition and old is _ABSENT:
+            continue
+        variables = {"self": value} | ({"oldSelf": old} if is_transition else {})
+        if not evaluate(entry["rule"], variables):
+            yield Refusal(path, entry["rule"], _message(entry, variables))
+    if isinstance(value, dict):
+        for name, part in schema.get("properties", {}).items():
+            if name in value:
+                before = old.get(name, _ABSENT) if isinstance(old, dict) else _ABSENT
+                yield from refusals(part, value[name], before, f"{path}.{name}")
+    elif isinstance(value, list):
+        keys = schema.get("x-kubernetes-list-map-keys", ())
+        for item in value:
+            before = _same(old, item, keys)
+            yield from refusals(schema["items"], item, before, f"{path}[]")
+
+
+def _same(old: Any, item: Any, keys: tuple[str, ...]) -> Any:
+    """The item of the former list with the same keys; only lists that are maps have one."""
+    if keys and isinstance(old, list):
+        for candidate in old:
+            if all(candidate.get(key) == item.get(key) for key in keys):
+                return candidate
+    return _ABSENT
+
+
+def _message(entry: dict[str, str], variables: dict[str, Any]) -> str:
+    expression = entry.get("messageExpression")
+    return str(evaluate(expression, variables)) if expression else entry["message"]
+
+
+def evaluate(expression: str, variables: dict[str, Any]) -> Any:
+    """The value of an expression; errors in it are raised, since the API server refuses then."""
+    program = _program(expression)
+    given = {name: json_to_cel(value) for name, value in variables.items()}
+    return program.evaluate(cast("Any", given))
+
+
+@cache
+def _program(expression: str) -> Any:
+    environment = celpy.Environment()
+    return environment.program(environment.compile(expression), functions=_FUNCTIONS)
+
+
+def _quantity(text: Any) -> Any:
+    """A quantity as thousandths, which compares exactly."""
+    written = str(text)
+    if written.endswith("m"):
+        return celtypes.IntType(int(written[:-1]))
+    return celtypes.IntType(size_bytes(written) * 1_000 if "." not in written else _exact(written))
+
+
+def _exact(written: str) -> int:
+    number, _, fraction = written.partition(".")
+    digits = fraction.rstrip("KMGTPik")
+    unit = fraction[len(digits) :]
+    thousandths = int(number) * 1_000 + int(digits.ljust(3, "0")[:3])
+    return thousandths * size_bytes(f"1{unit}")
+
+
+def _compare(one: Any, other: Any) -> Any:
+    return celtypes.IntType((one > other) - (one < other))
+
+
+def _split(text: Any, separator: Any) -> Any:
+    return celtypes.ListType([celtypes.StringType(part) for part in str(text).split(separator)])
+
+
+def _join(parts: Any, separator: Any) -> Any:
+    return celtypes.StringType(str(separator).join(str(part) for part in parts))
+
+
+_FUNCTIONS: Final[dict[str, Any]] = {
+    "quantity": _quantity,
+    "compareTo": _compare,
+    "isGreaterThan": lambda one, other: celtypes.BoolType(one > other),
+    "split": _split,
+    "join": _join,
+}
