@@ -1,7 +1,9 @@
 """Clusters of real brokers: how they begin, what they tell, and what a stop or a crash changes."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -152,3 +154,17 @@ def test_two_brokers_that_cannot_reach_each_other_keep_one_leader(cluster: Clust
     cluster.until(lambda: cluster.metric("raft_leader", leader) == 1, "the same leader")
     assert cluster.metric("raft_term", leader) == term
     assert cluster.metric("raft_commit_index", leader) >= heard
+
+
+def test_all_brokers_stop_at_once_in_order(cluster: ClusterKit) -> None:
+    """Nobody waits for votes that are gone for good; every directory is clean (1.15)."""
+    await_all(cluster)
+    began = monotonic()
+    assert cluster.stop() == [0, 0, 0]
+    assert monotonic() - began < 6
+    for name in cluster.brokers:
+        assert re.search(r"broker_stopped .*is_clean=True", end(cluster, name))
+        assert "drain_timed_out" not in end(cluster, name)
+    cluster.start()
+    for name in cluster.brokers:
+        assert re.search(r"data_directory_opened .*is_clean=True", end(cluster, name))

@@ -30,13 +30,13 @@ from liftbridge_broker.wire.peer import PeerHeader
 from liftbridge_broker.wire.peer_bodies import (
     Heartbeat,
     HeartbeatReply,
-    Join,
     LeaderReport,
     LogInfo,
     LogInfoReply,
     LogInfoRequest,
     Silence,
 )
+from liftbridge_broker.wire.peer_membership import Join
 
 START = 10_000 * MILLISECOND_NS
 SESSION = 1_500 * MILLISECOND_NS

@@ -26,6 +26,7 @@ from liftbridge_broker.errors import (
 from liftbridge_broker.model.ids import BrokerId, Instant, StreamName
 from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOverrides
 from liftbridge_broker.model.subjects import CURSORS_STREAM
+from liftbridge_broker.node.leader_wait import leader_wait_ns
 from liftbridge_broker.server.core import Core
 from liftbridge_broker.server.progress import Progress
 
@@ -40,7 +41,6 @@ PAUSE_NS: Final = 100 * MILLISECOND_NS
 """Between a refusal and the next attempt."""
 
 HAND_OVER_NS: Final = 10 * SECOND_NS
-LEADERLESS_NS: Final = 5 * SECOND_NS
 SILENT_NS: Final = 1 * SECOND_NS
 TRANSFER_NS: Final = 1 * SECOND_NS
 
@@ -215,7 +215,7 @@ def has_company(core: Core) -> bool:
 async def hand_over(core: Core) -> bool:
     """Controlled shutdown: others lead what this broker led, and know it.
 
-    Bounded by `HAND_OVER_NS`; given up when no metadata leader is known for `LEADERLESS_NS`, as
+    Bounded by `HAND_OVER_NS`; given up when no metadata leader is known for `leader_wait_ns`, as
     when all brokers stop at once, or when nothing can be said to others for `SILENT_NS`.
 
     Returns:
@@ -234,7 +234,8 @@ async def hand_over(core: Core) -> bool:
             led = now
         if core.is_connected:
             heard = now
-        if now - began >= HAND_OVER_NS or now - led >= LEADERLESS_NS or now - heard >= SILENT_NS:
+        wait_ns = leader_wait_ns(core.node.state, core.consensus.voters, core.node.broker)
+        if now - began >= HAND_OVER_NS or now - led >= wait_ns or now - heard >= SILENT_NS:
             break
         await _look_again(core)
     await _transfer(core)
