@@ -176,7 +176,7 @@ def test_damaged_replica_that_follows_nobody_any_more_removes_nothing(host, foll
 def test_answer_to_a_former_leader_commits_nothing(host):
     """The log may be another one by now."""
     host.is_role_current = False
-    host.eligible, host.watch = frozenset(), lambda _: None
+    host.eligible, host.watch, host.notify = frozenset(), lambda _: None, lambda _: None
     proposal = IsrProposal(
         PartitionId(1), LeaderEpoch(1), MetadataIndex(1), isr=(), is_recovering=False
     )
