@@ -6,9 +6,10 @@ import time
 
 import pytest
 
+from liftbridge_broker.adapters.nats.messaging import NatsMessaging
 from liftbridge_broker.adapters.nats.options import NatsOptions
 from liftbridge_broker.errors import UnavailableError
-from liftbridge_testkit.nats_link import RecordingSink, frame, linked
+from liftbridge_testkit.nats_link import RecordingObserver, RecordingSink, frame, linked
 from liftbridge_testkit.processes import NatsServer, free_port
 
 
@@ -292,6 +293,22 @@ async def test_close_is_bounded_when_the_server_hangs(nats):
         await messaging.close()
         assert time.monotonic() - started < 15.0
     nats.resume()
+
+
+async def test_close_that_is_given_up_ends_run_all_the_same(nats):
+    messaging = NatsMessaging(options(nats), RecordingSink(), RecordingObserver())
+    await messaging.start()
+    loop = asyncio.get_running_loop()
+    running = loop.create_task(messaging.run())
+    nats.pause()
+    closing = loop.create_task(messaging.close())
+    await asyncio.wait((closing,), timeout=0.05)
+    assert closing.cancel()
+    await asyncio.wait((running, closing), timeout=10.0)
+    nats.resume()
+    assert running.done()
+    assert closing.done()
+    assert not messaging.is_connected
 
 
 async def test_close_while_reconnecting_ends_at_once(nats):

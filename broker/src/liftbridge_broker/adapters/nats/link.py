@@ -190,21 +190,26 @@ class Link:
         self._subscriptions.clear()
 
     async def close(self) -> None:
-        """Send what waits, end the connection and `run`. Never fails; bounded by deadlines."""
+        """Send what waits, end the connection and `run`. Never fails; bounded by deadlines.
+
+        Whoever cancels it only gives up to send what waits: `run` ends in any case, without which
+        the process would never end.
+        """
         self._is_closing = True
         connection = self._connection
-        if connection is not None and self.is_up:
-            try:
+        try:
+            if connection is not None and self.is_up:
                 async with asyncio.timeout(CLOSE_SECONDS_MAX):
                     await connection.flushed()
-            except OSError:
-                pass  # as in `drain`
-        self.is_up = False
-        self._connection = None
-        if self._opening is not None:
-            self._opening.abort("closed by the broker")
-        await self._end_session()
-        self._changed.set()
+        except OSError:
+            pass  # as in `drain`
+        finally:
+            self.is_up = False
+            self._connection = None
+            if self._opening is not None:
+                self._opening.abort("closed by the broker")
+            self._changed.set()
+            await self._end_session()
 
     # Traffic
 

@@ -91,10 +91,12 @@ class NatsMessaging:
     async def close(self) -> None:
         """Send what waits and end both connections and `run`; bounded by deadlines."""
         self._is_closing = True
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.quiet.close())
-            tasks.create_task(self.echo.close())
-        self._is_connected = False
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.quiet.close())
+                tasks.create_task(self.echo.close())
+        finally:
+            self._is_connected = False
 
     @property
     def is_connected(self) -> bool:
