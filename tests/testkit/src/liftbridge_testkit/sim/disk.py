@@ -11,7 +11,6 @@ from random import Random
 from typing import NamedTuple
 
 from liftbridge_broker.adapters.memory.inodes import File
-from liftbridge_broker.errors import FilesError
 from liftbridge_broker.ports.files import FileHandle, Token
 from liftbridge_testkit.memory_files import MemoryFiles
 from liftbridge_testkit.sim.scheduler import MICROSECOND_NS
@@ -64,8 +63,6 @@ class SimFiles(MemoryFiles):
         on_busy: Told how long a call by token will take, when it was submitted.
         on_blocked: Told how long a blocking call held the process up; only while it is slow.
         cold_ppm: Reads that find nothing in memory, in millionths.
-        failed_sync_count: Syncs that failed since the last boot: pages that the kernel calls clean
-            differ from the disk until then.
         misdirected: Pattern of the file whose next append lands in another one; empty for none.
         misdirected_count: How often that has happened.
         damages: What was spoiled since this disk was new.
@@ -79,7 +76,6 @@ class SimFiles(MemoryFiles):
         self.on_busy: Callable[[int], None] = _ignore
         self.on_blocked: Callable[[int], None] = _ignore
         self.cold_ppm = 0
-        self.failed_sync_count = 0
         self.misdirected = ""
         self.misdirected_count = 0
         self.damages: list[Damage] = []
@@ -176,13 +172,6 @@ class SimFiles(MemoryFiles):
         is_done = not (self.lying and fnmatchcase(path, self.lying))
         super()._sync(file, path, sequence if is_done else 0)
 
-    def _meet_fault(self, operation: str, path: str) -> None:
-        try:
-            super()._meet_fault(operation, path)
-        except FilesError:
-            self.failed_sync_count += operation == "sync"
-            raise
-
     def enlarge(self) -> None:
         """End the shortage of space."""
         self.capacity_bytes = VOLUME_BYTES
@@ -259,7 +248,6 @@ class SimFiles(MemoryFiles):
         """Cut the power and restore it; says how many bytes or names did not survive."""
         before = {path: len(self.content(path)) for path in self.paths()}
         self.crash(keep)
-        self.failed_sync_count = 0
         after = {path: len(self.content(path)) for path in self.paths()}
         return sum(
             max(1, size - after.get(path, 0))
