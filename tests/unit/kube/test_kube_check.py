@@ -1,5 +1,8 @@
 """What the project's own cluster asks of a machine, and the one message about what is missing."""
 
+import subprocess
+import sys
+
 import pytest
 
 from liftbridge_testkit.kube.check import (
@@ -107,3 +110,17 @@ def test_route_into_a_network_of_the_cluster_is_refused(destination):
 def test_networks_follow_the_settings():
     assert networks_of({}) == NETWORKS
     assert networks_of({"KUBE_POD_NET": "10.100"})[1] == "10.100.0.0/16"
+
+
+@pytest.mark.parametrize("purpose", ["build", "up"])
+def test_command_fails_exactly_when_it_has_something_to_say(purpose, monkeypatch):
+    for name in ("CI", "KUBE_INSTALL"):
+        monkeypatch.delenv(name, raising=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "liftbridge_testkit.kube.check", purpose],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == ""
+    assert (done.returncode == 0) is (done.stderr == "")
