@@ -4,6 +4,7 @@ A structural schema has a type at every level, no references, no alternatives an
 properties. Fields that may be left out are simply not required; `null` is not a value.
 """
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -23,14 +24,8 @@ def structural(model: type[BaseModel]) -> Schema:
 def _converted(schema: Schema, definitions: dict[str, Schema]) -> Schema:
     schema = _resolved(schema, definitions)
     if schema.get("x-kubernetes-int-or-string"):
-        return _ordered(
-            {key: value for key, value in schema.items() if not _says_nothing(key, value)}
-        )
-    found = {
-        key: value
-        for key, value in schema.items()
-        if key not in {*_DROPPED, "properties", "items"} and not _says_nothing(key, value)
-    }
+        return _ordered({key: schema[key] for key in _kept(schema)})
+    found = {key: schema[key] for key in _kept(schema) if key not in {"properties", "items"}}
     if "properties" in schema:
         found["properties"] = {
             name: _converted(part, definitions) for name, part in schema["properties"].items()
@@ -40,6 +35,7 @@ def _converted(schema: Schema, definitions: dict[str, Schema]) -> Schema:
     values = schema.get("additionalProperties")
     if isinstance(values, dict):
         found["additionalProperties"] = _converted(values, definitions)
+        found.pop("default", None)  # an empty map, as without it
     if schema.get("type") == "integer":
         is_small = schema.get("maximum", _INT32_MAX + 1) <= _INT32_MAX
         found["format"] = "int32" if is_small else "int64"
@@ -63,9 +59,15 @@ def _is_optional(schema: Schema) -> bool:
     return any(part.get("type") == "null" for part in schema["anyOf"])
 
 
-def _says_nothing(key: str, value: object) -> bool:
-    """Defaults that stand for "not given": the API server would write them into every object."""
-    return key == "default" and (value is None or value == [])
+def _kept(schema: Schema) -> Iterator[str]:
+    """Keywords that stay as they are.
+
+    Defaults that stand for "not given" do not: the API server would write them into every object.
+    """
+    for key, value in schema.items():
+        says_nothing = key == "default" and (value is None or value == [])
+        if key not in _DROPPED and not says_nothing:
+            yield key
 
 
 def _without_description(schema: Schema) -> Schema:
