@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import grpc
 import pytest
 
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2
+from liftbridge_testkit.chaos.faults import flip, log_files
 from liftbridge_testkit.checker import History, Stored, check
 from liftbridge_testkit.cluster import ClusterKit
 from liftbridge_testkit.load import GrpcPublisher, api, data, read_log
@@ -128,6 +130,21 @@ def test_wiped_replica_is_filled_again(cluster: ClusterKit) -> None:
     cluster[other].start()
     cluster[leader].start()
     assert check(history, committed(cluster)) == []
+
+
+def test_damage_that_nobody_reads_is_found_and_mended(tmp_path: Path) -> None:
+    config = {"data.scrub.interval": "1s"}
+    with ClusterKit(tmp_path, config=config) as cluster:
+        create(cluster)
+        history = History()
+        publish(cluster, history, 1_000, nothing)
+        follower = next(name for name in cluster.brokers if name != cluster.leader_of(STREAM))
+        cluster.until(lambda: cluster.metric("log_scrubbed_bytes_total", follower) > 0, "a pass")
+        (log,) = log_files(cluster[follower].data_dir)
+        assert flip(log, Random(1))[0] == STREAM
+        told = "log_corrupt_batches_total"
+        cluster.until(lambda: cluster.metric(told, follower) == 1, "the damage to be found")
+        assert check(history, committed(cluster)) == []
 
 
 def test_any_broker_takes_a_publish(cluster: ClusterKit) -> None:

@@ -75,6 +75,7 @@ def build_options(given: Mapping[str, GivenValue], notices: Sequence[str]) -> Br
         data=DataOptions(
             directory=values.text("data.dir"),
             trash_grace_ns=values.number("data.trash.grace"),
+            scrub_interval_ns=values.number("data.scrub.interval"),
             reserve_bytes=values.number("data.reserve.bytes"),
             free_bytes_min=values.number("data.free.min.bytes"),
         ),

@@ -99,12 +99,14 @@ class DataOptions:
     Attributes:
         directory: Path; holds everything that must survive a restart.
         trash_grace_ns: How long deleted data stays in `trash/` before it is purged.
+        scrub_interval_ns: Time in which all that is stored is read once; 0 = never.
         reserve_bytes: Size of the file given back to the system when the disk is full; 0 = none.
         free_bytes_min: Publishes are refused while less than this is free; 0 = no limit.
     """
 
     directory: str = "/tmp/liftbridge/" + NAMESPACE_DEFAULT  # noqa: S108 - the original's default
     trash_grace_ns: int = 24 * HOUR_NS
+    scrub_interval_ns: int = 14 * 24 * HOUR_NS
     reserve_bytes: int = 64 * MIB
     free_bytes_min: int = 256 * MIB
 

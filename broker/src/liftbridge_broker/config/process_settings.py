@@ -53,6 +53,14 @@ SERVER: Final = (
         is_reloadable=True,
     ),
     Setting(
+        "data.scrub.interval",
+        Kind.DURATION,
+        "336h",
+        "How long it takes to read all that is stored once, piece by piece, so that damage is "
+        "found and mended while other replicas have the bytes; 0 for never.",
+        is_original=False,
+    ),
+    Setting(
         "data.reserve.bytes",
         Kind.SIZE,
         "64MiB",

@@ -25,6 +25,7 @@ from liftbridge_broker.node.membership import ClusterParts
 from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.peer_link import NoPeers, PeerLink
+from liftbridge_broker.node.scrubbing import Scrubber
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.ports.files import Files, Token
 from liftbridge_broker.ports.messaging import Messaging
@@ -54,6 +55,7 @@ from liftbridge_broker.wire.peer import decode
 from liftbridge_broker.wire.peer_bodies import ORIGIN_SIZE
 
 METADATA_TOKEN: Final = Token(1)
+SECOND_NS: Final = 1_000_000_000
 
 
 class _Tokens:
@@ -79,6 +81,7 @@ class Core:
         node: The broker without I/O, after `open`.
         consensus: Its member of the metadata group, after `open`.
         joining: Its place in that group, after `open`.
+        scrubber: Looks for rot in what the node has stored, after `open`.
         is_open: Whether `open` was called.
         was_retired: Whether the directory left its cluster once and has no other yet: it may only
             be let in.
@@ -99,6 +102,7 @@ class Core:
     node: Node = field(init=False)
     consensus: RaftConsensus = field(init=False)
     joining: Joining = field(init=False)
+    scrubber: Scrubber = field(init=False)
     is_open: bool = False
     was_retired: bool = False
     incarnation_id: str = field(default_factory=lambda: secrets.token_hex(16))
@@ -209,6 +213,8 @@ class Core:
             self._new_token,
             parts,
         )
+        interval_ns = self.options.data.scrub_interval_ns
+        self.scrubber = Scrubber(self.node, interval_ns, first=secrets.randbelow(1 << 32))
         self.is_open = True
         self.node.open_partitions(now)
         self.store.begin(now)
@@ -222,6 +228,13 @@ class Core:
         )
         # Elections and proposals depend on time from now on.
         self.node.on_timer(self.clock.now(), self.clock.wall_ns())
+
+    async def scrub(self) -> None:
+        """Verify what is stored, piece by piece, until cancelled; nothing when that is off."""
+        is_on = self.options.data.scrub_interval_ns > 0
+        while is_on:
+            pause_ns = self.scrubber.step()
+            await asyncio.sleep(pause_ns / SECOND_NS)
 
     def _compare_id(self, stored: BrokerId) -> None:
         """Warn when a data directory is another broker's: the stored id wins (spec 4.1)."""

@@ -214,7 +214,9 @@ class Broker:
         try:
             async with asyncio.TaskGroup() as tasks:
                 if await self._start(tasks, stop):
+                    scrubbing = tasks.create_task(self._core.scrub())
                     await self._serve(stop, reload)
+                    scrubbing.cancel()
                 await self._drain(hurry)
         finally:
             self._close_data()

@@ -1,6 +1,6 @@
 """Reading stored batches in order, as replicas and bulk readers get them.
 
-Each batch is verified once, as in `reader.py`.
+Each batch is verified once, as in `reader.py`, and by the scrubber each time.
 """
 
 from liftbridge_broker.logformat.batch import COVERED_START, HEADER_SIZE, LENGTH_MIN, PROLOGUE
@@ -68,7 +68,7 @@ class BatchReader(Place):
         block_start = self._block_start
         at = self._position - block_start
         limit = len(block)
-        verified = segment.verified.covered_until(self._position) - block_start
+        verified = self._trusted_until(segment) - block_start
         start = run = seen = at
         count = 0
         stop = RELOAD
@@ -108,9 +108,23 @@ class BatchReader(Place):
             raise self._damage(segment, "batch is damaged")
         return budget - (at - run), count, stop
 
+    def _trusted_until(self, segment: Segment) -> int:
+        """Position up to which batches need not be verified again."""
+        return segment.verified.covered_until(self._position)
+
     def _recut(self, end: Offset) -> bytes:
         """What is asked for of the verified batch at the place, as a batch of its own."""
         at = self._position - self._block_start
         _, length, _, _, base, last, _ = QUICK.unpack_from(self._block, at)
         batch = self._block[at : at + COVERED_START + length]
         return cut(batch, max(Offset(base), self.next_offset), min(Offset(last + 1), end))
+
+
+class ScrubReader(BatchReader):
+    """Verifies every batch, also one that was good when it was read last."""
+
+    __slots__ = ()
+
+    def _trusted_until(self, segment: Segment) -> int:
+        del segment
+        return self._position
