@@ -20,6 +20,8 @@ from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+import grpc
+
 from liftbridge_broker.errors import CorruptionError
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.chaos.clients import OwnClientPublisher, PlainPublisher, SteadyReader
@@ -158,13 +160,8 @@ class Run:
 
     def _create(self, cluster: ClusterKit) -> None:
         for stream in STREAMS:
-            with cluster["b1"].channel() as channel:
-                api(channel).CreateStream(
-                    api_pb2.CreateStreamRequest(
-                        name=stream, subject=stream, replicationFactor=REPLICAS
-                    ),
-                    timeout=10.0,
-                )
+            # Before the faults too a slow machine may be without a metadata leader for a moment.
+            cluster.until(partial(is_created, cluster, stream), f"{stream} created")
             cluster.await_leader(stream)
 
     def _start_clients(self, cluster: ClusterKit) -> None:
@@ -296,6 +293,17 @@ class Run:
             result.violations.append(Violation("load", f"only {result.acked:,} acks"))
         if len(result.faults) < options.faults_min:
             result.violations.append(Violation("load", f"only {len(result.faults)} faults"))
+
+
+def is_created(cluster: ClusterKit, stream: str) -> bool:
+    """Ask for a stream; whether it exists now."""
+    request = api_pb2.CreateStreamRequest(name=stream, subject=stream, replicationFactor=REPLICAS)
+    with cluster["b1"].channel() as channel:
+        try:
+            api(channel).CreateStream(request, timeout=10.0)
+        except grpc.RpcError as error:
+            return bool(error.code() is grpc.StatusCode.ALREADY_EXISTS)
+    return True
 
 
 def leader_address(cluster: ClusterKit, stream: str) -> str:
