@@ -1,6 +1,7 @@
 """Definitions, names and reference pages of the custom resources say what the models say."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ def schema_of(resource: Resource) -> dict[str, Any]:
     return version["schema"]["openAPIV3Schema"]
 
 
-def rows(heading: tuple[str, ...], body: list[tuple[str, ...]]) -> str:
+def rows(heading: tuple[str, ...], body: Sequence[tuple[str, ...]]) -> str:
     lines = [heading, ("---",) * len(heading), *body]
     return "\n" + "".join(f"| {' | '.join(map(cell, line))} |\n" for line in lines) + "\n"
 
@@ -64,7 +65,7 @@ def meaning_of(node: dict[str, Any], *, is_required: bool) -> str:
 
 def default_of(node: dict[str, Any]) -> str:
     default = node.get("default")
-    if default is None or default == {}:
+    if default is None or node.get("type") == "object":
         return "-"
     shown = yaml.safe_dump(default, default_flow_style=True, width=200).removesuffix("\n...\n")
     return f"`{shown.strip()}`"

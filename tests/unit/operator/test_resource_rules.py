@@ -21,9 +21,9 @@ EXAMPLES = [example for name in TABLES.values() for example in load_examples(FOL
 
 def rules_of(kind: str) -> dict[str, str]:
     """Expression of each rule by its name, found in the models."""
-    found = {}
+    found: dict[str, str] = {}
     waiting = [next(one.spec for one in RESOURCES if one.kind == kind)]
-    seen = set()
+    seen: set[object] = set()
     while waiting:
         model = waiting.pop()
         if model in seen:
@@ -132,7 +132,7 @@ def test_refusal_tells_the_values():
     ]
     assert told == [
         "volumes can grow, and never shrink: 9Gi is less than 10Gi",
-        "nats.user: decided by spec.nats",
+        "clustering.namespace, logging.nats, nats.* follow from spec.nats",
     ]
 
 

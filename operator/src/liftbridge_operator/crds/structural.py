@@ -39,7 +39,22 @@ def _converted(schema: Schema, definitions: dict[str, Schema]) -> Schema:
     if schema.get("type") == "integer":
         is_small = schema.get("maximum", _INT32_MAX + 1) <= _INT32_MAX
         found["format"] = "int32" if is_small else "int64"
+    if "default" in found:
+        # Rules are tried on a default as it stands, without the defaults within it.
+        found["default"] = _filled(found, found["default"])
     return _ordered(found)
+
+
+def _filled(schema: Schema, value: Any) -> Any:
+    """A default with the defaults of its parts."""
+    if isinstance(value, dict):
+        parts = schema.get("properties", {})
+        given = {name: part["default"] for name, part in parts.items() if "default" in part}
+        given |= value
+        return {name: _filled(parts.get(name, {}), part) for name, part in given.items()}
+    if isinstance(value, list):
+        return [_filled(schema.get("items", {}), item) for item in value]
+    return value
 
 
 def _resolved(schema: Schema, definitions: dict[str, Schema]) -> Schema:

@@ -98,8 +98,8 @@ class ClusterSpec(Model):
         ),
         Rule(
             "grace-covers-drain",
-            "duration(self.disruption.drainTimeout) + duration('15s') <= "
-            "duration(string(self.podTemplate.terminationGracePeriodSeconds) + 's')",
+            "duration(self.disruption.drainTimeout).getSeconds() + 15 <= "
+            "self.podTemplate.terminationGracePeriodSeconds",
             "podTemplate.terminationGracePeriodSeconds must be 15 s more than "
             "disruption.drainTimeout",
             field=".podTemplate.terminationGracePeriodSeconds",
@@ -172,7 +172,6 @@ CLUSTER_RULES: Final = (
         "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
         f"the name of a cluster has at most {NAME_LENGTH_MAX} characters, a-z, 0-9 and -, and "
         "begins with a letter: names of pods and Services are made of it",
-        field=".metadata.name",
     ),
 )
 """Rules about the whole object."""

@@ -11,7 +11,13 @@ from pydantic import Field, StringConstraints
 from liftbridge_operator.model.base import ListOf, Model, option
 from liftbridge_operator.model.conditions import Conditions
 from liftbridge_operator.model.operations import Gate
-from liftbridge_operator.model.values import LongText, Size, Text, Timestamp
+from liftbridge_operator.model.values import (
+    INTEGER_MAX,
+    LongText,
+    Size,
+    Text,
+    Timestamp,
+)
 
 STEPS_MAX: Final = 20
 RISKS_MAX: Final = 20
@@ -130,7 +136,7 @@ class Plan(Model):
         description="Name of the plan for `liftbridge.io/approve`; covers the target, not progress."
     )
     generation: int = Field(
-        ge=0, le=2**63 - 1, description="`metadata.generation` it was made for."
+        ge=0, le=INTEGER_MAX, description="`metadata.generation` it was made for."
     )
     revision: Short = Field(description="Revision that all pods will have.")
     replicas: int = Field(ge=0, le=100, description="Brokers that there will be.")
@@ -187,7 +193,7 @@ class DriftEntry(Model):
 class Drift(Model):
     """What somebody else changed."""
 
-    count: int = Field(default=0, ge=0, le=2**63 - 1, description="Changes since the beginning.")
+    count: int = Field(default=0, ge=0, le=INTEGER_MAX, description="Changes since the beginning.")
     last: Annotated[tuple[DriftEntry, ...], ListOf(DRIFT_MAX)] = Field(
         default=(), description="The last ones."
     )
@@ -227,7 +233,7 @@ class ClusterStatus(Model):
     observed_generation: int = Field(
         default=-1,
         ge=-1,
-        le=2**63 - 1,
+        le=INTEGER_MAX,
         description="`metadata.generation` that all this is about; -1 before the first look.",
     )
     cluster_id: Short | None = option("Id of the cluster, kept with its volumes.")

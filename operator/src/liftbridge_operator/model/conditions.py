@@ -6,7 +6,10 @@ from typing import Annotated, Final
 from pydantic import Field, StringConstraints
 
 from liftbridge_operator.model.base import ListOf, Model
-from liftbridge_operator.model.values import Timestamp
+from liftbridge_operator.model.values import (
+    INTEGER_MAX,
+    Timestamp,
+)
 
 CONDITIONS_MAX: Final = 24
 MESSAGE_LENGTH_MAX: Final = 1_024
@@ -28,7 +31,7 @@ class Condition(Model):
     )
     status: ConditionStatus = Field(description="Whether it holds.")
     observed_generation: int = Field(
-        ge=0, le=2**63 - 1, description="`metadata.generation` that the claim is about."
+        ge=0, le=INTEGER_MAX, description="`metadata.generation` that the claim is about."
     )
     last_transition_time: Timestamp = Field(description="When `status` last changed.")
     reason: Annotated[str, StringConstraints(max_length=64, pattern=r"^[A-Z][A-Za-z0-9]*$")] = (

@@ -87,8 +87,8 @@ class EmbeddedNats(Model):
 class Nats(Model):
     """How brokers reach NATS.
 
-    The subjects between brokers begin with `namespace` and the id of the cluster, so two clusters
-    on the same servers never meet.
+    The subjects between brokers begin with `subjectPrefix` and the id of the cluster, so two
+    clusters on the same servers never meet.
     """
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -118,9 +118,9 @@ class Nats(Model):
             field=".tls",
             reason=RuleReason.FORBIDDEN,
         ),
-        immutable("nats-namespace-immutable", "namespace", "the prefix of internal subjects"),
+        immutable("nats-prefix-immutable", "subjectPrefix", "the prefix of internal subjects"),
     )
-    namespace: Annotated[
+    subject_prefix: Annotated[
         str | None,
         StringConstraints(max_length=64, pattern=r"^[A-Za-z0-9_-]+$"),
     ] = option(

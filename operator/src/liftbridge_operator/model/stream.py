@@ -21,7 +21,13 @@ from liftbridge_operator.model.base import (
 from liftbridge_operator.model.broker_config import FsyncPolicy, UncleanMode
 from liftbridge_operator.model.cluster_status import Name, Note, Short, Wait
 from liftbridge_operator.model.conditions import Conditions
-from liftbridge_operator.model.values import Duration, Label, Size, Timestamp
+from liftbridge_operator.model.values import (
+    INTEGER_MAX,
+    Duration,
+    Label,
+    Size,
+    Timestamp,
+)
 
 STREAM_KIND: Final = "Stream"
 PARTITIONS_SHOWN_MAX: Final = 16
@@ -53,7 +59,7 @@ class StreamConfig(Model):
     retention_max_messages: int | None = option(
         "Messages a partition may hold before its oldest segments go; 0 for no limit.",
         ge=0,
-        le=2**63 - 1,
+        le=INTEGER_MAX,
     )
     retention_max_age: Duration | None = option("Age after which segments go; 0 for no limit.")
     cleaner_interval: Duration | None = option(
@@ -240,8 +246,10 @@ class StreamPartitions(Model):
 class ObservedConfig(Model):
     """Settings in force that matter most."""
 
-    retention_max_bytes: int = Field(ge=0, le=2**63 - 1, description="Bytes; 0 for no limit.")
-    retention_max_messages: int = Field(ge=0, le=2**63 - 1, description="Messages; 0 for no limit.")
+    retention_max_bytes: int = Field(ge=0, le=INTEGER_MAX, description="Bytes; 0 for no limit.")
+    retention_max_messages: int = Field(
+        ge=0, le=INTEGER_MAX, description="Messages; 0 for no limit."
+    )
     retention_max_age: Short = Field(description="Age; 0 for no limit.")
     min_isr: int = Field(ge=0, le=100, description="In-sync replicas a commit needs.")
     compact_enabled: bool = Field(description="Whether only the last message of a key is kept.")
@@ -253,7 +261,7 @@ class StreamStatus(Model):
     observed_generation: int = Field(
         default=-1,
         ge=-1,
-        le=2**63 - 1,
+        le=INTEGER_MAX,
         description="`metadata.generation` that all this is about; -1 before the first look.",
     )
     stream_name: Note | None = option("Name of the stream.")

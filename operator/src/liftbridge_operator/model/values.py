@@ -14,6 +14,10 @@ _SIZE_PATTERN: Final = r"^[0-9]{1,18}(\.[0-9]{1,3})?(Ki|Mi|Gi|Ti|Pi|k|M|G|T|P)?$
 _CPU_PATTERN: Final = r"^([0-9]{1,7}m|[0-9]{1,4}(\.[0-9]{1,3})?)$"
 _DURATION_PATTERN: Final = r"^(0|([0-9]{1,9}(\.[0-9]{1,6})?(ms|s|m|h)){1,4})$"
 
+INTEGER_MAX: Final = 2**53 - 1
+"""Largest whole number in a manifest: beyond it the API server, which reads bounds as floating
+point, refuses the definition."""
+
 QuantityText = NewType("QuantityText", str)
 """An amount with an optional unit, as Kubernetes writes it: `10Gi`, `500m`, `1073741824`."""
 
