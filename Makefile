@@ -15,8 +15,8 @@ PYTHONS := $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14)
 PYTEST_ARGS ?= -n 2 --dist loadfile --durations=10
 TEST_GATES := format-check lint prose imports types docs pytest
 
-.PHONY: help install demo test check guards stories chaos failover scale bench soak fuzz docs proto crds lock format \
-	clean changelog cluster cluster-down e2e $(TEST_GATES) meta unit
+.PHONY: help install demo test check operator-sim operator-gates guards stories chaos failover scale bench soak \
+	fuzz docs proto crds lock format clean changelog cluster cluster-down e2e $(TEST_GATES) meta unit
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,12 @@ sim: install ## Simulate clusters, seeds from SEEDS=a:b (0:200), of all worlds o
 
 stories: install ## Play the stories in other orders of events (SEEDS=a:b, 0:10; STORY=part of a name)
 	@$(PY) -m liftbridge_testkit.sim.scripts.vary $(or $(SEEDS),0:10) $(STORY)
+
+operator-sim: install ## Simulate the operator's planner against models, seeds from SEEDS=a:b (0:200)
+	@$(PY) -m liftbridge_testkit.operator_sim --seeds $(or $(SEEDS),0:200)
+
+operator-gates: install ## Remove each gate of the planner and see who notices (SEEDS=a:b, 0:0 for tests only)
+	@$(PY) -m liftbridge_testkit.operator_sim --seeds $(or $(SEEDS),0:40) --gates
 
 guards: install ## Remove each guard and see who notices (GUARD=part of a name, SEEDS=n, 2000)
 	@$(PY) -m liftbridge_testkit.guards --workers 2 --seeds $(or $(SEEDS),2000) $(GUARD)

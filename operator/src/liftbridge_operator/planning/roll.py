@@ -15,7 +15,6 @@ from liftbridge_operator.planning.actions import (
     DeletePod,
     ElectPreferred,
     Record,
-    SetBudget,
     TransferLeaders,
     TransferMetadataLeadership,
 )
@@ -60,8 +59,6 @@ def _prepare(view: View, memory: Memory, plan: Plan, pod: Pod) -> Outcome:
     if not is_confirmed:
         wait = Wait("GateReading", pod.name, "the gate is read a second time")
         return Outcome(ROLLING, waits=(wait,), memory=memory)
-    if view.seen.budget not in (0, None):  # gate BUDGET
-        return Outcome(ROLLING, SetBudget(0), memory=memory)
     accepts = gate.accepts_unavailable(view, plan)
     token = memory.token
     if token is None or not _is_usable(view, token, pod):  # gate TOKEN
@@ -178,8 +175,6 @@ def _go(view: View, memory: Memory, plan: Plan, pod: Pod) -> Outcome:
     if not is_confirmed:
         wait = Wait("GateReading", pod.name, "the gate is read a second time")
         return Outcome(ROLLING, waits=(wait,), memory=memory)
-    if view.seen.budget not in (0, None):
-        return Outcome(ROLLING, SetBudget(0), memory=memory)
     move = _move_away(view, pod)
     if move is not None:
         return Outcome(ROLLING, move, memory=memory)

@@ -166,6 +166,9 @@ def revert(view: View) -> Outcome | None:
         known = view.brokers.get(name)
         if known is None or not known.is_cordoned or name in view.wanted.cordoned:
             continue
+        said = view.reports.get(name)
+        if said is not None and said.is_retired:
+            continue  # it goes first, and comes back as another one
         if ordinal_of(name) < view.wanted.replicas:
             return Outcome("MovingPartitions", Uncordon(name))
     return None

@@ -1,0 +1,486 @@
+"""Model of a broker cluster: its metadata group, in-sync sets, catching up, and records as numbers.
+
+One metadata state, served while a majority of the voters runs on the directories that vote. Logs
+live on disks, disks belong to claims; a record is acknowledged when all in-sync replicas have it
+and are enough. Replicas leave the in-sync set when they are away and join it with all records.
+"""
+
+from dataclasses import dataclass, field
+from random import Random
+
+from liftbridge_operator.planning.observation import Member
+from liftbridge_operator.planning.view import ordinal_of
+from liftbridge_testkit.operator_sim.errors import ApiError, InvariantError
+
+SESSION_MS = 3_000
+Key = tuple[str, int]
+
+
+@dataclass(slots=True)
+class Disk:
+    """A data directory on the volume of a claim."""
+
+    dir_id: str
+    founding: tuple[Member, ...] = ()
+    cluster_id: str = ""
+    has_metadata: bool = False
+    is_retired: bool = False
+    logs: dict[Key, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Process:
+    """A broker process in a pod."""
+
+    broker: str
+    start_id: str
+    disk: Disk
+    since_ms: int
+    is_stopping: bool = False
+    is_registered: bool = False
+
+
+@dataclass(slots=True)
+class Registration:
+    """A broker in the metadata."""
+
+    dir_id: str
+    start_id: str
+    epoch: int
+    is_fenced: bool = False
+    is_cordoned: bool = False
+    is_draining: bool = False
+    is_stopping: bool = False
+    seen_ms: int = 0
+    away_since_ms: int = 0
+
+
+@dataclass(slots=True)
+class Replicas:
+    """A partition."""
+
+    key: Key
+    replicas: tuple[str, ...]
+    isr: tuple[str, ...]
+    leader: str
+    min_isr: int
+    epoch: int = 1
+    target: tuple[str, ...] = ()
+    acked: int = 0
+    out_since: dict[str, int] = field(default_factory=dict)
+    led_since: int = 0
+
+
+@dataclass(slots=True)
+class Consent:
+    """A token: what a broker held when it consented to a restart."""
+
+    broker: str
+    start_id: str
+    dir_id: str
+    expires_ms: int
+    held: dict[Key, int]
+    in_sync: tuple[Key, ...]
+
+
+class Brokers:
+    """All brokers and their metadata.
+
+    Attributes:
+        histories: Lists of founders that a cluster was formed with; more than one is a disaster.
+    """
+
+    def __init__(self, rng: Random) -> None:
+        self.rng = rng
+        self.now = 0
+        self.disks: dict[str, Disk] = {}
+        self.processes: dict[str, Process] = {}
+        self.cluster_id = ""
+        self.histories: list[tuple[Member, ...]] = []
+        self.members: dict[Member, bool] = {}
+        self.match: dict[Member, int] = {}
+        self.leader = ""
+        self.term = 0
+        self.index = 0
+        self.registered: dict[str, Registration] = {}
+        self.partitions: dict[Key, Replicas] = {}
+        self.tokens: dict[str, Consent] = {}
+        self._ids = 0
+
+    # -- processes ----------------------------------------------------------------------------
+
+    def new_disk(self, claim_uid: str) -> None:
+        """An empty volume."""
+        self._ids += 1
+        self.disks[claim_uid] = Disk(f"dir-{self._ids}")
+
+    def start(self, broker: str, start_id: str, claim_uid: str) -> None:
+        """Start a process; a retired directory becomes an empty one with another id."""
+        disk = self.disks[claim_uid]
+        if broker in self.processes:
+            raise InvariantError(f"two processes of {broker} at once")
+        if disk.is_retired:
+            self._ids += 1
+            self.disks[claim_uid] = disk = Disk(f"dir-{self._ids}")
+        self.processes[broker] = Process(broker, start_id, disk, self.now)
+
+    def kill(self, broker: str) -> None:
+        """End a process without a word."""
+        self.processes.pop(broker, None)
+
+    def stop(self, broker: str) -> None:
+        """End a process in order: leaderships handed over, out of the in-sync sets, fenced."""
+        process = self.processes.pop(broker, None)
+        if process is None or not self.has_quorum_with(process):
+            return
+        known = self.registered.get(broker)
+        if known is not None and known.start_id == process.start_id:
+            self._fence(broker, known)
+        self._elect_controller()
+
+    def has_quorum_with(self, process: Process) -> bool:
+        """Whether the group could decide while a process was still there."""
+        alive = self.alive_voters()
+        me = Member(process.broker, process.disk.dir_id)
+        count = len(alive) + (me in self.members and self.members[me] and me not in alive)
+        return bool(self.histories) and 2 * count > self.voter_count
+
+    # -- the metadata group -------------------------------------------------------------------
+
+    @property
+    def voter_count(self) -> int:
+        """Members with a vote."""
+        return sum(self.members.values())
+
+    def is_alive(self, member: Member) -> bool:
+        """Whether a member runs, on the directory that is meant."""
+        process = self.processes.get(member.broker)
+        return process is not None and process.disk.dir_id == member.data_dir_id
+
+    def alive_voters(self) -> list[Member]:
+        """Voters that run."""
+        return [one for one, votes in self.members.items() if votes and self.is_alive(one)]
+
+    @property
+    def has_quorum(self) -> bool:
+        """Whether the metadata can be changed."""
+        return bool(self.histories) and 2 * len(self.alive_voters()) > self.voter_count
+
+    def _elect_controller(self) -> None:
+        alive = self.alive_voters()
+        if not self.has_quorum:
+            self.leader = ""
+        elif self.leader not in {one.broker for one in alive}:
+            self.term += 1
+            near = [one for one in alive if self.index - self.match.get(one, 0) <= 100] or alive
+            self.leader = self.rng.choice(near).broker
+
+    def bootstrap(self, broker: Member, cluster_id: str, founders: tuple[Member, ...]) -> None:
+        """Tell one broker to found."""
+        process = self.processes.get(broker.broker)
+        if process is None:
+            raise ApiError(504, f"{broker.broker} does not answer")
+        disk = process.disk
+        if disk.founding:
+            if disk.founding != founders:
+                raise ApiError(409, "founded with another list")
+            return
+        me = Member(broker.broker, disk.dir_id)
+        if disk.has_metadata or me not in founders:
+            raise ApiError(409, "the directory is not empty, or not listed")
+        disk.founding, disk.has_metadata, disk.cluster_id = founders, True, cluster_id
+        self._form()
+
+    def _form(self) -> None:
+        """A majority of some founders runs and was told: that is a cluster."""
+        for process in self.processes.values():
+            founders, cluster_id = process.disk.founding, process.disk.cluster_id
+            told = sum(
+                1
+                for one in self.processes.values()
+                if Member(one.broker, one.disk.dir_id) in founders and one.disk.founding == founders
+            )
+            if not founders or founders in self.histories or 2 * told <= len(founders):
+                continue
+            self.histories.append(founders)
+            if len(self.histories) > 1:
+                raise InvariantError(f"a second history: {self.histories}")
+            self.cluster_id = cluster_id
+            self.members = dict.fromkeys(founders, True)
+            self.match = dict.fromkeys(founders, 0)
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def tick(self, now: int) -> None:
+        """Let everything go on that goes on by itself."""
+        self.now = now
+        if not self.histories:
+            self._form()
+        self._elect_controller()
+        if self.has_quorum:
+            self.index += self.rng.randrange(20)
+            self._sessions()
+            self._elections()
+            self._moves()
+        self._records()
+        for member in self.members:
+            if self.is_alive(member) and self.has_quorum:
+                behind = self.index - self.match.get(member, 0)
+                self.match[member] = self.index - (behind // 2 if behind > 60 else 0)
+
+    def _sessions(self) -> None:
+        for broker, process in self.processes.items():
+            disk = process.disk
+            if self.now - process.since_ms < 1_000:
+                continue
+            if not process.is_registered:
+                self._register(broker, process, disk)
+            self.registered[broker].seen_ms = self.now
+        for broker, known in self.registered.items():
+            is_late = self.now - known.seen_ms >= SESSION_MS
+            if is_late and broker not in self.processes and not known.is_fenced:
+                self._fence(broker, known)
+
+    def _register(self, broker: str, process: Process, disk: Disk) -> None:
+        disk.has_metadata, disk.cluster_id = True, self.cluster_id
+        process.is_registered = True
+        known = self.registered.get(broker)
+        self._ids += 1
+        if known is not None and known.dir_id != disk.dir_id:
+            for one in self.partitions.values():
+                if broker in one.isr and len(one.isr) > 1:
+                    self._leave(one, broker)
+        keeps = known is not None
+        self.registered[broker] = Registration(
+            disk.dir_id,
+            process.start_id,
+            self._ids,
+            is_cordoned=keeps and known.is_cordoned,  # type: ignore[union-attr]  # `keeps`
+            is_draining=keeps and known.is_draining,  # type: ignore[union-attr]  # `keeps`
+            seen_ms=self.now,
+        )
+        me = Member(broker, disk.dir_id)
+        if me not in self.members and not disk.is_retired and self.rng.random() < 0.5:
+            self.members[me] = False
+            self.match[me] = 0
+
+    def _fence(self, broker: str, known: Registration) -> None:
+        known.is_fenced, known.away_since_ms = True, self.now
+        for one in self.partitions.values():
+            # With nobody else there it stays one that may lead: it has everything.
+            if broker in one.isr and any(self.is_up(name) for name in one.isr if name != broker):
+                self._leave(one, broker)
+        self._elections()
+
+    def _leave(self, one: Replicas, broker: str) -> None:
+        one.isr = tuple(name for name in one.isr if name != broker)
+        one.out_since[broker] = self.now
+        one.epoch += 1
+
+    def is_up(self, broker: str) -> bool:
+        """Whether a broker serves: registered from the directory it runs on, and not fenced."""
+        process, known = self.processes.get(broker), self.registered.get(broker)
+        return (
+            process is not None
+            and known is not None
+            and process.is_registered
+            and not known.is_fenced
+            and known.dir_id == process.disk.dir_id
+        )
+
+    def _elections(self) -> None:
+        for one in self.partitions.values():
+            if one.leader and self.is_up(one.leader) and one.leader in one.isr:
+                continue
+            able = [name for name in one.replicas if name in one.isr and self.is_up(name)]
+            able = [name for name in able if self.end(name, one.key) >= one.acked]
+            leader = able[0] if able else ""
+            if leader != one.leader:
+                one.leader, one.led_since = leader, self.now
+                one.epoch += 1
+
+    def end(self, broker: str, key: Key) -> int:
+        """End of the log that a running broker has of a partition."""
+        process = self.processes.get(broker)
+        return process.disk.logs.get(key, 0) if process is not None else 0
+
+    def _records(self) -> None:
+        for one in self.partitions.values():
+            if not one.leader or not self.is_up(one.leader):
+                continue
+            logs = self.processes[one.leader].disk.logs
+            if len(one.isr) >= min(one.min_isr, len(one.replicas)):
+                logs[one.key] = logs.get(one.key, 0) + self.rng.randrange(4)
+            end = logs.get(one.key, 0)
+            is_held = True
+            for name in one.isr:
+                process = self.processes.get(name)
+                if process is None or (self.registered[name].dir_id != process.disk.dir_id):
+                    is_held = False
+                else:
+                    process.disk.logs[one.key] = end
+            if is_held and len(one.isr) >= min(one.min_isr, len(one.replicas)):
+                one.acked = end
+            if self.has_quorum:
+                self._catch_up(one, end)
+
+    def _catch_up(self, one: Replicas, end: int) -> None:
+        for name in one.replicas:
+            if name in one.isr or not self.is_up(name):
+                continue
+            logs = self.processes[name].disk.logs
+            have = min(logs.get(one.key, 0), end)
+            logs[one.key] = min(end, have + self.rng.randrange(1 + end))
+            if logs[one.key] == end and self.rng.random() < 0.6:
+                one.isr = (*one.isr, name)
+                one.epoch += 1
+
+    def _moves(self) -> None:
+        draining = {name for name, one in self.registered.items() if one.is_draining}
+        for one in self.partitions.values():
+            leaving = [name for name in one.replicas if name in draining]
+            if leaving and not one.target:
+                places = [
+                    name
+                    for name, known in sorted(self.registered.items())
+                    if name not in one.replicas and not known.is_cordoned and self.is_up(name)
+                ]
+                if places:
+                    place = self.rng.choice(places)
+                    target = tuple(place if name == leaving[0] else name for name in one.replicas)
+                    self.reassign(one.key, target, one.epoch)
+            if one.target and set(one.target) <= set(one.isr):
+                self._complete(one)
+
+    def _complete(self, one: Replicas) -> None:
+        for name in set(one.replicas) - set(one.target):
+            process = self.processes.get(name)
+            if process is not None:
+                process.disk.logs.pop(one.key, None)
+        one.replicas, one.target = one.target, ()
+        one.isr = tuple(name for name in one.isr if name in one.replicas)
+        one.epoch += 1
+        self._elections()
+
+    # -- calls --------------------------------------------------------------------------------
+
+    def reassign(self, key: Key, target: tuple[str, ...], epoch: int) -> None:
+        """Begin to move a partition."""
+        one = self.partitions.get(key)
+        if one is None or one.epoch != epoch or one.target:
+            raise ApiError(409, f"partition {key} has changed")
+        if not target or len(set(target)) != len(target):
+            raise ApiError(409, "not a list of replicas")
+        added = tuple(name for name in target if name not in one.replicas)
+        one.replicas, one.target = (*one.replicas, *added), target
+        for name in added:
+            one.out_since[name] = self.now
+        one.epoch += 1
+
+    def transfer_leaders(self, broker: str) -> None:
+        """Hand over what a broker leads and others can lead."""
+        for one in self.partitions.values():
+            heirs = [name for name in one.isr if name != broker and self.is_up(name)]
+            if one.leader == broker and heirs and self.rng.random() < 0.9:
+                end = self.end(broker, one.key)
+                one.leader, one.led_since = self.rng.choice(heirs), self.now
+                self.processes[one.leader].disk.logs[one.key] = end
+                one.epoch += 1
+
+    def elect_preferred(self, keys: tuple[Key, ...]) -> None:
+        """Have first replicas lead where they can."""
+        for key in keys:
+            one = self.partitions.get(key)
+            first = one.replicas[0] if one is not None else ""
+            if one is None or first not in one.isr or not self.is_up(first):
+                continue
+            if one.leader and one.leader != first:
+                self.processes[first].disk.logs[key] = self.end(one.leader, key)
+                one.leader, one.led_since = first, self.now
+                one.epoch += 1
+
+    def retire(self, member: Member) -> None:
+        """Mark a directory that holds nothing."""
+        process = self.processes.get(member.broker)
+        if process is None or process.disk.dir_id != member.data_dir_id:
+            raise ApiError(409, "another directory")
+        if self.members.get(member) or self.holds(member.broker):
+            raise ApiError(409, "it has a vote or replicas")
+        process.disk.is_retired = True
+
+    def holds(self, broker: str) -> bool:
+        """Whether a broker has replicas."""
+        return any(broker in one.replicas for one in self.partitions.values())
+
+    def check_restart(
+        self, broker: str, start_id: str, *, accepts: bool
+    ) -> tuple[str, int, tuple[str, ...]]:
+        """Token, when it expires, and what stands against it, as the broker itself decides."""
+        process = self.processes.get(broker)
+        if process is None or process.start_id != start_id or not self.is_up(broker):
+            raise ApiError(504, f"{broker} does not answer")
+        against = []
+        for name, known in self.registered.items():
+            if name != broker and known.is_stopping:
+                against.append(f"{name} is stopping")
+        for one in self.partitions.values():
+            others = set(one.replicas) - {broker}
+            if broker in one.replicas and others - set(one.isr):
+                against.append(f"{one.key} is not in sync")
+            if broker in one.replicas and not others and not accepts:
+                against.append(f"{one.key} has one replica")
+        if against:
+            return "", 0, tuple(against)
+        self._ids += 1
+        text, expires = f"token-{self._ids}", self.now + 60_000
+        logs = process.disk.logs
+        mine = [one for one in self.partitions.values() if broker in one.replicas]
+        held = {one.key: min(one.acked, logs.get(one.key, 0)) for one in mine}
+        in_sync = tuple(one.key for one in mine if broker in one.isr)
+        self.tokens[text] = Consent(broker, start_id, process.disk.dir_id, expires, held, in_sync)
+        return text, expires, ()
+
+    def missing(self, text: str) -> tuple[str, ...] | None:
+        """What a restarted broker lacks; None when it runs on another directory."""
+        consent = self.tokens[text]
+        process = self.processes.get(consent.broker)
+        if process is None or not self.is_up(consent.broker):
+            raise ApiError(504, f"{consent.broker} does not answer")
+        if process.disk.dir_id != consent.dir_id:
+            return None
+        found = []
+        if process.start_id == consent.start_id:
+            found.append("it was not restarted")
+        for key, end in consent.held.items():
+            one = self.partitions.get(key)
+            if one is None or consent.broker not in one.replicas:
+                continue
+            if key in consent.in_sync and consent.broker not in one.isr:
+                found.append(f"{key} is not in sync")
+            elif process.disk.logs.get(key, 0) < end:
+                found.append(f"{key} lacks records")
+        return tuple(found)
+
+    # -- judgement ----------------------------------------------------------------------------
+
+    def check_acked(self) -> None:
+        """Every acknowledged record is on the disk of an in-sync replica.
+
+        Raises:
+            InvariantError: One is not.
+        """
+        ends: dict[str, Disk] = {disk.dir_id: disk for disk in self.disks.values()}
+        for one in self.partitions.values():
+            if not one.acked:
+                continue
+            for name in one.isr:
+                known = self.registered.get(name)
+                disk = ends.get(known.dir_id) if known is not None else None
+                if disk is not None and disk.logs.get(one.key, 0) >= one.acked:
+                    break
+            else:
+                raise InvariantError(f"{one.key}: acknowledged records up to {one.acked} are lost")
+
+    def founders_alive(self) -> list[str]:
+        """Names of voters that run, in order."""
+        return sorted((one.broker for one in self.alive_voters()), key=ordinal_of)

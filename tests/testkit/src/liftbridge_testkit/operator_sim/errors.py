@@ -1,0 +1,17 @@
+"""What can go wrong in a schedule, for the operator and for the judge."""
+
+
+class ApiError(Exception):
+    """The API server or a broker refuses, or does not answer.
+
+    Attributes:
+        code: 404, 409, 410, 429 or 504.
+    """
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code} {text}")
+        self.code = code
+
+
+class InvariantError(Exception):
+    """The operator did what it must never do."""

@@ -1,0 +1,347 @@
+"""What the operator must never do, asked at the moment an action lands, of the true state.
+
+A pass cannot know what happened after it had read the metadata; so what went away later than that
+is no fault of it. Everything before is.
+"""
+
+from liftbridge_operator.planning import actions as act
+from liftbridge_operator.planning.observation import Claim, Identity, Member, Pod
+from liftbridge_operator.planning.view import ordinal_of
+from liftbridge_testkit.operator_sim.api import Resource
+from liftbridge_testkit.operator_sim.brokers import Replicas
+from liftbridge_testkit.operator_sim.errors import InvariantError
+from liftbridge_testkit.operator_sim.stage import Seen, Stage
+
+
+def _claim(is_kept: bool, text: str) -> None:
+    if not is_kept:
+        raise InvariantError(text)
+
+
+def any_action(world: Stage, action: act.Action, seen: Seen) -> None:
+    """What holds for each."""
+    wanted = seen.observation.wanted
+    _claim(not wanted.is_paused and not wanted.is_deleting, f"acts though paused: {action}")
+    if isinstance(action, act.CreateSet | act.Bootstrap):
+        ids = {one.cluster_id for one in world.api.claims.values()}
+        ids |= {one.cluster_id for one in seen.observation.claims}
+        _claim(len(ids) <= 1, f"starts over volumes of two clusters: {ids}")
+    if isinstance(action, act.SetTemplate):
+        world.written(action.revision)
+        _claim(
+            not wanted.config_errors or action.revision != wanted.revision,
+            "writes a template with a refused configuration",
+        )
+
+
+def founders(world: Stage, now: Identity, list_: tuple[Member, ...]) -> None:
+    """Only a cluster that has not begun, and only on empty directories."""
+    _claim(not now.is_started, "a second list of founders")
+    _claim(not world.brokers.histories, "founders are written over a history")
+    del list_
+
+
+def _others_short(one: Replicas, broker: str, when: int) -> list[str]:
+    """Other replicas that were out of sync when the metadata was read."""
+    return [
+        name
+        for name in one.replicas
+        if name != broker and name not in one.isr and one.out_since.get(name, 0) <= when
+    ]
+
+
+def deletion(world: Stage, action: act.DeletePod, pod: Pod, seen: Seen) -> None:
+    """A pod is about to be deleted."""
+    wanted, brokers = seen.observation.wanted, world.brokers
+    if action.is_forced:
+        _claim(pod.node not in world.api.nodes, f"{pod.name} is deleted by force, its node lives")
+    is_replaced = any(one.broker == pod.name for one in wanted.replace)
+    if not is_replaced:
+        _claim(not wanted.needs_approval or wanted.approved_hash != "", "restarts without approval")
+        _claim(wanted.is_window_open, "restarts outside of the window")
+        if wanted.needs_approval:
+            _claim(world.is_approved(wanted), "restarts what was not approved")
+    process = brokers.processes.get(pod.name)
+    is_serving = process is not None and brokers.is_up(pod.name)
+    if not is_serving or process is None or process.start_id != pod.uid:
+        _not_serving(world, pod, is_replaced=is_replaced)
+        return
+    when = seen.metadata_ms
+    for one in brokers.partitions.values():
+        if pod.name in one.replicas and pod.name in one.isr:
+            short = _others_short(one, pod.name, when)
+            _claim(not short, f"{pod.name} goes while {one.key} lacks {short}")
+            _claim(
+                len(one.replicas) > 1 or wanted.allows_unavailable or wanted.approved_hash != "",
+                f"{one.key} has one replica and nobody accepted that it is away",
+            )
+        heirs = [name for name in one.isr if name != pod.name and brokers.is_up(name)]
+        if one.leader == pod.name and heirs and one.led_since <= when and not is_replaced:
+            _claim(not _can_take_over(world, one.key, when), f"{pod.name} leads {one.key} yet")
+    _claim(_voters_stay(world, pod.name, when), f"{pod.name} takes the majority of voters along")
+    if is_replaced:
+        return
+    _one_at_a_time(world, pod, seen)
+
+
+def _can_take_over(world: Stage, key: tuple[str, int], when: int) -> bool:
+    one = world.brokers.partitions[key]
+    return any(
+        name != one.leader
+        and world.brokers.is_up(name)
+        and world.brokers.processes[name].since_ms < when - 2_000
+        for name in one.isr
+    )
+
+
+def _not_serving(world: Stage, pod: Pod, *, is_replaced: bool) -> None:
+    if not is_replaced and not pod.is_ready:
+        now = world.api.brokers
+        _claim(
+            now is None or pod.revision != now.revision,
+            f"{pod.name} is not ready and gets the same template again",
+        )
+        young = [
+            one.name
+            for one in world.api.pods.values()
+            if one.name != pod.name and one.is_terminating
+        ]
+        _claim(not young or not pod.is_ready, f"{pod.name} goes while {young} go")
+    world.count("deleted", "not serving")
+
+
+def _one_at_a_time(world: Stage, pod: Pod, seen: Seen) -> None:
+    """A broker that serves is restarted: with record, consent, and nobody else away."""
+    resource, brokers = world.api.resource, world.brokers
+    if resource is None:
+        return
+    if pod.is_ready:
+        record_ = seen.observation.recorded.disruption
+        _claim(
+            record_ is not None and record_.pod_uid == pod.uid,
+            f"{pod.name} is deleted without a record of it",
+        )
+        assert record_ is not None
+        consent = brokers.tokens.get(record_.token)
+        _claim(consent is not None, f"{pod.name} is deleted without consent")
+        assert consent is not None
+        _claim(
+            consent.start_id == pod.uid and consent.expires_ms >= seen.observation.now_ms,
+            f"{pod.name} is deleted with a consent that is over",
+        )
+        _claim(seen.observation.budget in (0, None), f"{pod.name} goes with the budget open")
+        _claim(
+            seen.observation.metadata is None
+            or seen.observation.metadata.leader != pod.name
+            or len(brokers.alive_voters()) <= 1,
+            f"{pod.name} leads the metadata",
+        )
+        twice = seen.readings
+        _claim(
+            any(seen.observation.now_ms - one >= 2_000 for one in twice),
+            f"{pod.name} goes after one reading of the gate",
+        )
+        if wanted_full(seen):
+            away = _away_before(world, pod.name, seen.metadata_ms)
+            _claim(not away, f"{pod.name} goes while {away} are away")
+            unproven = sorted(world.unproven - {pod.name})
+            _claim(not unproven, f"{pod.name} goes before {unproven} are proven to be back")
+        world.unproven.add(pod.name)
+        world.count("deleted", "ready")
+    else:
+        world.count("deleted", "serving though not ready")
+
+
+def wanted_full(seen: Seen) -> bool:
+    """Whether the gate asks for all replicas."""
+    return seen.observation.wanted.needs_full_isr
+
+
+def _away_before(world: Stage, name: str, when: int) -> list[str]:
+    """Brokers of the set that were away when the metadata was read."""
+    brokers = world.api.brokers
+    found = []
+    for ordinal in range(brokers.replicas if brokers else 0):
+        other = f"{name.rpartition('-')[0]}-{ordinal}"
+        known = world.brokers.registered.get(other)
+        if other == name:
+            continue
+        if known is None or (known.is_fenced and known.away_since_ms < when):
+            found.append(other)
+    return found
+
+
+def _voters_stay(world: Stage, name: str, when: int) -> bool:
+    brokers = world.brokers
+    voters = [one for one, votes in brokers.members.items() if votes]
+    if len(voters) <= 2 or all(one.broker != name for one in voters):
+        return True
+    near = 0
+    for one in voters:
+        known = brokers.registered.get(one.broker)
+        if one.broker == name or known is None or known.dir_id != one.data_dir_id:
+            continue
+        process = brokers.processes.get(one.broker)
+        near += process is not None or (
+            known.seen_ms >= when - 3_000 or (known.is_fenced and known.away_since_ms >= when)
+        )
+    return 2 * near > len(voters)
+
+
+def removal(world: Stage, member: Member, seen: Seen) -> None:
+    """A member is about to be removed from the metadata group."""
+    brokers = world.brokers
+    if not brokers.members.get(member):
+        return
+    rest = [one for one, votes in brokers.members.items() if votes and one != member]
+    alive = [one for one in rest if brokers.is_alive(one) or _fell_after(world, one, seen)]
+    _claim(2 * len(alive) > len(rest), f"{member.broker} is removed from too few: {alive}")
+
+
+def _fell_after(world: Stage, member: Member, seen: Seen) -> bool:
+    known = world.brokers.registered.get(member.broker)
+    return (
+        known is not None
+        and known.dir_id == member.data_dir_id
+        and known.seen_ms >= seen.metadata_ms - 3_500
+    )
+
+
+def promotion(world: Stage, member: Member, seen: Seen) -> None:
+    """A learner is about to get a vote."""
+    count = world.brokers.voter_count + 1
+    _claim(count <= 5, f"{count} voters")
+    alive = len(world.brokers.alive_voters()) + 1
+    _claim(
+        2 * alive > count or not wanted_full(seen),
+        f"{member.broker} gets a vote, {count} do not run",
+    )
+
+
+def replicas(world: Stage, action: act.SetReplicas, seen: Seen) -> None:
+    """The number of pods is about to change."""
+    now = world.api.brokers
+    if now is None:
+        return
+    if action.replicas == 0:
+        _claim(seen.observation.wanted.is_suspended, "stops everything though not suspended")
+        return
+    _claim(
+        now.replicas == 0 or abs(action.replicas - now.replicas) == 1,
+        f"{now.replicas} pods become {action.replicas} at once",
+    )
+    if now.replicas == 0:
+        _claim(_kept(world) <= action.replicas, f"{_kept(world)} volumes, {action.replicas} pods")
+    for ordinal in range(action.replicas, now.replicas):
+        name = f"{seen.observation.wanted.name}-{ordinal}"
+        process = world.brokers.processes.get(name)
+        _claim(not world.brokers.holds(name), f"{name} goes with its replicas")
+        claim = world.api.claims.get(name)
+        _claim(claim is None or claim.is_retired, f"{name} goes, its claim unmarked")
+        _claim(process is None or process.disk.is_retired, f"{name} goes and may vote again")
+        votes = any(votes and one.broker == name for one, votes in world.brokers.members.items())
+        _claim(not votes, f"{name} goes with its vote")
+
+
+def _kept(world: Stage) -> int:
+    return 1 + max(
+        (one.ordinal for one in world.api.claims.values() if not one.is_retired), default=-1
+    )
+
+
+def set_size(world: Stage, action: act.CreateSet, seen: Seen) -> None:
+    """The set is about to be created, over whatever volumes there are."""
+    wanted = seen.observation.wanted
+    if action.replicas or not wanted.is_suspended:
+        shape = world.api.resource.shape if world.api.resource is not None else None
+        kept = _kept(world) if shape is None else shape.replicas
+        _claim(action.replicas >= kept, f"{kept} volumes in use, {action.replicas} pods")
+
+
+def orphan(world: Stage) -> None:
+    """The set is about to be deleted without its pods."""
+    resource, brokers = world.api.resource, world.api.brokers
+    assert brokers is not None
+    if resource is None:
+        return
+    shape = resource.shape
+    _claim(
+        shape is not None
+        and (shape.replicas, shape.revision) == (brokers.replicas, brokers.revision),
+        "the set goes and nobody knows what it was",
+    )
+
+
+def claim_deletion(world: Stage, claim: Claim, seen: Seen) -> None:
+    """A volume is about to be deleted."""
+    wanted = seen.observation.wanted.replace
+    asked = any(one.volume_uid == claim.uid for one in wanted)
+    _claim(asked, f"{claim.name} is deleted though nobody asked")
+    name = claim.name
+    for one in world.brokers.partitions.values():
+        if name in one.replicas:
+            short = _others_short(one, name, seen.metadata_ms)
+            _claim(not short and len(one.replicas) > 1, f"{claim.name} goes, {one.key} needs it")
+    _claim(
+        not any(votes and one.broker == name for one, votes in world.brokers.members.items()),
+        f"{name} loses its directory and has a vote",
+    )
+    forced = any(one.volume_uid == claim.uid and one.is_forced for one in wanted)
+    process = world.brokers.processes.get(name)
+    _claim(
+        forced or process is None or process.since_ms >= seen.metadata_ms - 5_000,
+        f"{name} runs and loses its volume",
+    )
+
+
+def record(world: Stage, now: Resource, action: act.Record, seen: Seen) -> None:
+    """The status is about to be told that a restart begins or ends."""
+    before, after = now.disruption, action.recorded.disruption
+    if after is not None:
+        _claim(before is None or before == after, "a second restart is recorded beside the first")
+        world.reached("restart recorded")
+        return
+    if before is None:
+        return
+    pod = world.api.pods.get(before.broker)
+    brokers = world.api.brokers
+    if pod is None or pod.uid == before.pod_uid:
+        return
+    if brokers is not None and ordinal_of(before.broker) >= brokers.replicas:
+        world.unproven.discard(before.broker)
+        return
+    consent = world.brokers.tokens.get(before.token)
+    known = world.brokers.registered.get(before.broker)
+    if consent is None or known is None or known.dir_id != consent.dir_id:
+        world.unproven.discard(before.broker)
+        return
+    for key in consent.in_sync:
+        one = world.brokers.partitions.get(key)
+        if one is None or before.broker not in one.replicas or before.broker in one.isr:
+            continue
+        _claim(
+            one.out_since.get(before.broker, 0) > seen.metadata_ms,
+            f"{before.broker} is called back and is not in sync for {key}",
+        )
+    process = world.brokers.processes.get(before.broker)
+    for key, end in consent.held.items():
+        one = world.brokers.partitions.get(key)
+        if one is None or process is None or before.broker not in one.isr:
+            continue
+        _claim(process.disk.logs.get(key, 0) >= end, f"{before.broker} lacks records of {key}")
+    world.unproven.discard(before.broker)
+    world.reached("restart proven")
+
+
+def move(world: Stage, moved: act.Move, seen: Seen) -> None:
+    """A partition is about to be moved."""
+    one = world.brokers.partitions.get((moved.stream, moved.number))
+    if one is None or one.epoch != moved.partition_epoch:
+        return
+    if len(moved.target) < len(one.replicas):
+        wanted = seen.observation.wanted
+        _claim(moved.stream in wanted.automatic_factor, f"{moved.stream} has a fixed factor")
+        least = min(3, max(wanted.replicas, 1))
+        _claim(len(moved.target) >= least, f"{moved.stream} gets {len(moved.target)} replicas")
+        short = [name for name in moved.target if name not in one.isr]
+        _claim(not short, f"{one.key} becomes smaller and {short} are not in sync")

@@ -1,0 +1,258 @@
+"""One operator process: lease, reads, decision, one action, status; it may end at any call.
+
+A pass is a generator that yields before each call, so that anything can happen there.
+"""
+
+from collections.abc import Generator, Iterator
+from random import Random
+
+from liftbridge_operator.planning.decide import decide
+from liftbridge_operator.planning.decision import Decision, Memory, TokenAnswer
+from liftbridge_operator.planning.observation import (
+    BrokerReport,
+    Disruption,
+    MemberReport,
+    Metadata,
+    Observation,
+    Partition,
+    Recorded,
+    SelfReport,
+    Verification,
+)
+from liftbridge_operator.planning.roll import remember
+from liftbridge_testkit.operator_sim.apply import apply
+from liftbridge_testkit.operator_sim.errors import ApiError
+from liftbridge_testkit.operator_sim.stage import Seen, Stage
+
+LEASE_MS = 15_000
+LEASE_USED_MS = 10_000
+"""Age up to which the holder of the lease acts; the rest is for clocks and calls under way."""
+
+
+class Operator:
+    """A process.
+
+    Attributes:
+        last: Decision of its last pass, None before the first.
+        passes: Passes it ended.
+    """
+
+    def __init__(self, name: str, world: Stage, rng: Random) -> None:
+        self.name = name
+        self.world = world
+        self.rng = rng
+        self.memory = Memory()
+        self.last: Decision | None = None
+        self.passes = 0
+        self.renewed_ms = -1_000_000
+        self.readings: dict[str, list[int]] = {}
+        self._pass: Iterator[None] | None = None
+
+    def kill(self) -> None:
+        """The process ends and starts anew; what it remembered is gone."""
+        self.memory = Memory()
+        self._pass = None
+        self.renewed_ms = -1_000_000
+
+    def step(self) -> bool:
+        """Go on to the next call; whether the pass is over."""
+        if self._pass is None:
+            self._pass = self._run()
+        try:
+            next(self._pass)
+        except StopIteration:
+            self._pass = None
+            return True
+        except ApiError as error:
+            self.world.count("error", str(error.code))
+            self.world.trace(f"{self.name} {error}")
+            self._pass = None
+            return True
+        return False
+
+    def run(self) -> None:
+        """A whole pass at once."""
+        while not self.step():
+            pass
+
+    def _run(self) -> Iterator[None]:
+        world = self.world
+        self._renew()
+        yield
+        if world.api.resource is None:
+            return
+        seen = yield from self._observe()
+        observation = seen.observation
+        decision = decide(observation, self.memory)
+        self.memory = decision.memory
+        self.last = decision
+        self.passes += 1
+        self._note_readings(decision)
+        world.published(self.name, decision)
+        action = decision.action
+        if action is not None:
+            yield
+            if not self._may_act(decision):
+                world.count("dropped", type(action).__name__)
+                return
+            name = getattr(action, "name", "")
+            seen.readings = tuple(self.readings.get(name, ()))
+            answer = yield from self._act(seen, decision)
+            self.memory = remember(self.memory, action, answer)
+        if self._publishes(decision):
+            yield
+            world.publish_plan(decision.status.plan)
+
+    def _note_readings(self, decision: Decision) -> None:
+        """When this process found which gate open, in a row and with nothing changed."""
+        gate = decision.memory.gate
+        if gate is None:
+            self.readings = {}
+        elif gate.first_ms == gate.last_ms or gate.broker not in self.readings:
+            self.readings = {gate.broker: [gate.last_ms]}
+        else:
+            self.readings[gate.broker].append(gate.last_ms)
+
+    def _renew(self) -> None:
+        """Take or renew the lease.
+
+        Raises:
+            ApiError: Somebody else has it.
+        """
+        holder, renewed = self.world.api.lease
+        now = self.world.now
+        if holder not in ("", self.name) and now - renewed < LEASE_MS:
+            self.memory = Memory()
+            raise ApiError(409, f"{holder} has the lease")
+        self.world.api.lease = (self.name, now)
+        self.renewed_ms = now
+
+    def _may_act(self, decision: Decision) -> bool:
+        world = self.world
+        is_holder = world.now - self.renewed_ms < LEASE_USED_MS  # by its own clock
+        return is_holder and world.now <= decision.deadline_ms
+
+    def _publishes(self, decision: Decision) -> bool:
+        resource = self.world.api.resource
+        plan = decision.status.plan
+        return resource is not None and (resource.plan_hash, resource.risks) != (
+            plan.hash,
+            plan.risks,
+        )
+
+    def _act(self, seen: Seen, decision: Decision) -> Generator[None, None, TokenAnswer | None]:
+        world = self.world
+        assert decision.action is not None
+        world.count("action", type(decision.action).__name__)
+        world.trace(f"{self.name} {decision.action}")
+        if world.fails():
+            raise ApiError(429, "later")
+        answer = yield from apply(world, decision.action, seen)
+        if world.fails():
+            raise ApiError(504, "no answer, and it was done")
+        return answer
+
+    # -- reads --------------------------------------------------------------------------------
+
+    def _observe(self) -> Generator[None, None, Seen]:
+        world = self.world
+        if world.fails():
+            raise ApiError(410, "the list is too old")
+        state = world.read()
+        resource, identity, nodes = state.resource, state.identity, state.nodes
+        if resource is None:
+            raise ApiError(404, "no resource")
+        yield
+        state = world.read()
+        brokers, claims, budget = state.brokers, state.claims, state.budget
+        yield
+        pods = world.read().pods
+        yield
+        metadata, metadata_ms = self._metadata(), world.now
+        reports = tuple(
+            SelfReport(
+                one.broker,
+                one.start_id,
+                one.disk.dir_id,
+                one.disk.cluster_id,
+                one.disk.has_metadata,
+                one.disk.is_retired,
+                is_nats_connected=one.broker not in world.without_nats,
+                is_disk_full=one.broker in world.full,
+            )
+            for one in sorted(world.brokers.processes.values(), key=lambda one: one.broker)
+            if not world.hides(one.broker)
+        )
+        observation = Observation(
+            now_ms=world.now,
+            resource_version=resource.resource_version,
+            fresh_cluster_id=f"cluster-{self.rng.randrange(10**9)}",
+            wanted=resource.wanted,
+            recorded=Recorded(resource.disruption, resource.shape, resource.risks),
+            identity=identity,
+            brokers=brokers,
+            pods=tuple(pods.values()),
+            claims=tuple(claims.values()),
+            budget=budget,
+            nodes=tuple(nodes.values()),
+            reports=reports,
+            metadata=metadata,
+            verification=self._verification(resource.disruption),
+        )
+        return Seen(observation, metadata_ms)
+
+    def _verification(self, disruption: Disruption | None) -> Verification | None:
+        if disruption is None or disruption.token not in self.world.brokers.tokens:
+            return None
+        try:
+            missing = self.world.brokers.missing(disruption.token)
+        except ApiError:
+            return None
+        if missing is None:
+            return Verification(disruption.token, is_complete=False, is_other_directory=True)
+        return Verification(disruption.token, not missing, blockers=missing)
+
+    def _metadata(self) -> Metadata | None:
+        brokers = self.world.brokers
+        if not brokers.has_quorum or not brokers.leader or self.world.is_deaf():
+            return None
+        return Metadata(
+            cluster_id=brokers.cluster_id,
+            leader=brokers.leader,
+            term=brokers.term,
+            members=tuple(
+                MemberReport(
+                    one,
+                    votes,
+                    brokers.is_alive(one) and brokers.is_up(one.broker),
+                    brokers.match.get(one, 0),
+                )
+                for one, votes in brokers.members.items()
+            ),
+            brokers=tuple(
+                BrokerReport(
+                    name,
+                    one.dir_id,
+                    one.start_id,
+                    one.epoch,
+                    one.is_fenced,
+                    one.is_cordoned,
+                    one.is_draining,
+                    one.is_stopping,
+                )
+                for name, one in brokers.registered.items()
+            ),
+            partitions=tuple(
+                Partition(
+                    one.key[0],
+                    one.key[1],
+                    one.leader,
+                    one.epoch,
+                    one.replicas,
+                    one.isr,
+                    one.min_isr,
+                    one.target,
+                )
+                for one in brokers.partitions.values()
+            ),
+        )

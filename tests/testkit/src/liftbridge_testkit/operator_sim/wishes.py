@@ -1,0 +1,286 @@
+"""What users and the world do in a schedule: wishes, faults, and how both end well."""
+
+from dataclasses import replace
+
+from liftbridge_operator.planning.observation import Replacement, StuckCause, Wanted
+from liftbridge_testkit.operator_sim.brokers import Replicas
+from liftbridge_testkit.operator_sim.stage import Stage
+
+CAUSES = (StuckCause.IMAGE_PULL, StuckCause.CRASH_LOOP, StuckCause.CONFIG)
+GIB = 1 << 30
+
+
+def begin(world: Stage) -> None:
+    """The user asks for a cluster."""
+    rng = world.rng
+    replicas = rng.choice((1, 2, 3, 3, 3, 3, 4, 5))
+    world.create_resource(
+        Wanted(
+            name="c",
+            generation=1,
+            replicas=replicas,
+            revision="r1",
+            claim_bytes=GIB,
+            needs_approval=rng.random() < 0.15,
+            allows_unavailable=replicas <= 2 or rng.random() < 0.5,
+            is_rebalanced=rng.random() < 0.3,
+        )
+    )
+
+
+def make_streams(world: Stage) -> None:
+    """Somebody creates streams once the cluster serves."""
+    brokers, rng, resource = world.brokers, world.rng, world.api.resource
+    able = sorted(name for name in brokers.registered if brokers.is_up(name))
+    able = [name for name in able if not brokers.registered[name].is_cordoned]
+    if not brokers.has_quorum or not able or len(brokers.partitions) >= 4 or resource is None:
+        return
+    factor = min(rng.choice((1, 2, 3, 3, 3)), len(able))
+    number = len(brokers.partitions)
+    key = (f"s{number}", 0)
+    names = tuple(rng.sample(able, factor))
+    min_isr = 2 if factor == 3 else 1
+    brokers.partitions[key] = Replicas(key, names, names, names[0], min_isr)
+    for name in names:
+        brokers.processes[name].disk.logs[key] = 0
+    if rng.random() < 0.7:
+        automatic = (*resource.wanted.automatic_factor, key[0])
+        world.put_wanted(automatic_factor=automatic)
+    world.trace(f"stream {key} {names}")
+
+
+def change(world: Stage) -> None:
+    """A change of the specification, or a person at work."""
+    resource, rng = world.api.resource, world.rng
+    if resource is None:
+        return
+    make_streams(world)
+    choice = rng.randrange(14)
+    wanted = resource.wanted
+    if choice <= 3:
+        _new_revision(world, is_bad=choice == 0)
+    elif choice <= 6:
+        world.put_wanted(replicas=rng.choice((1, 2, 3, 3, 4, 5)), allows_unavailable=True)
+        world.count("wish", "scale")
+    elif choice == 7:
+        world.put_wanted(claim_bytes=wanted.claim_bytes + GIB)
+        world.count("wish", "grow")
+    elif choice == 8:
+        world.put_wanted(is_suspended=not wanted.is_suspended)
+        world.count("wish", "suspend or resume")
+    elif choice == 9:
+        world.put_wanted(is_paused=not wanted.is_paused)
+        world.count("wish", "pause or go on")
+    elif choice == 10:
+        world.put_wanted(is_window_open=not wanted.is_window_open)
+        world.count("wish", "window")
+    elif choice == 11:
+        errors = () if wanted.config_errors else ("unknown key",)
+        _new_revision(world, is_bad=False)
+        world.put_wanted(config_errors=errors)
+        world.count("wish", "wrong configuration")
+    elif choice == 12:
+        _recreate(world)
+    else:
+        approve(world)
+
+
+def _new_revision(world: Stage, *, is_bad: bool) -> None:
+    resource = world.api.resource
+    assert resource is not None
+    world.revisions += 1
+    revision = f"r{world.revisions}"
+    if is_bad:
+        world.kube.bad_revisions[revision] = world.rng.choice(CAUSES)
+        world.count("wish", "bad template")
+    else:
+        world.count("wish", "template")
+    world.put_wanted(revision=revision)
+
+
+def _recreate(world: Stage) -> None:
+    """The resource goes, with what it owns, and is created again over the volumes."""
+    api, resource = world.api, world.api.resource
+    if resource is None or world.rng.random() < 0.5:
+        return
+    api.brokers = None
+    for pod in list(api.pods.values()):
+        api.put_pod(pod, is_terminating=True)
+    api.budget = None
+    world.create_resource(
+        replace(resource.wanted, generation=1, approved_hash="", replicas=resource.wanted.replicas)
+    )
+    world.unproven.clear()
+    world.count("wish", "resource created again")
+
+
+def approve(world: Stage) -> None:
+    """A person approves the plan that is published."""
+    resource = world.api.resource
+    if resource is None or not resource.wanted.needs_approval or not resource.plan_hash:
+        return
+    if resource.wanted.approved_hash != resource.plan_hash:
+        world.approved.add(resource.plan_hash)
+        world.put_wanted(approved_hash=resource.plan_hash)
+        world.count("wish", "approve")
+
+
+def fault(world: Stage) -> None:
+    """Something goes wrong."""
+    names = sorted(world.api.pods)
+    _FAULTS[world.rng.randrange(len(_FAULTS))](world, names)
+
+
+def _kill(world: Stage, names: list[str]) -> None:
+    if names:
+        world.kube.crash(world.rng.choice(names))
+        world.count("fault", "broker killed")
+
+
+def _lose_node(world: Stage, names: list[str]) -> None:
+    del names
+    if len(world.kube.down) < 2:
+        world.kube.lose_node(world.rng.choice(sorted(world.api.nodes)))
+        world.count("fault", "node lost")
+
+
+def _return_node(world: Stage, names: list[str]) -> None:
+    del names
+    if world.kube.down:
+        world.kube.return_node(min(world.kube.down))
+        world.count("fault", "node back")
+
+
+def _links(world: Stage, names: list[str]) -> None:
+    _toggle(world.without_nats, names, world)
+
+
+def _answers(world: Stage, names: list[str]) -> None:
+    _toggle(world.hidden, names, world)
+
+
+def _delete(world: Stage, names: list[str]) -> None:
+    pod = world.api.pods[world.rng.choice(names)] if names else None
+    if pod is not None and not pod.is_terminating:
+        world.api.put_pod(pod, is_terminating=True)
+        world.count("fault", "pod deleted by hand")
+
+
+def _depose(world: Stage, names: list[str]) -> None:
+    del names
+    world.brokers.leader = ""
+    world.count("fault", "metadata leader changes")
+
+
+def _repeat(world: Stage, names: list[str]) -> None:
+    """A write that changes nothing but the version."""
+    if names:
+        world.api.put_pod(world.api.pods[world.rng.choice(names)])
+        world.count("fault", "event repeated")
+
+
+def _toggle(names: set[str], all_: list[str], world: Stage) -> None:
+    if names:
+        names.clear()
+    elif all_:
+        names.add(world.rng.choice(all_))
+    world.count("fault", "link or answers")
+
+
+def _drain(world: Stage, names: list[str]) -> None:
+    """Cordon two nodes and evict what is on them, or end that."""
+    del names
+    api, rng = world.api, world.rng
+    cordoned = [node for node in api.nodes.values() if node.is_unschedulable]
+    if cordoned:
+        for node in cordoned:
+            api.nodes[node.name] = replace(node, is_unschedulable=False)
+        return
+    for name in rng.sample(sorted(api.nodes), 2):
+        api.nodes[name] = replace(api.nodes[name], is_unschedulable=True)
+        for pod in list(api.pods.values()):
+            if pod.node == name:
+                was_let = world.kube.evict(pod.name)
+                world.count("fault", "evicted" if was_let else "eviction refused")
+
+
+def _lose_volume(world: Stage, names: list[str]) -> None:
+    """A machine is gone with its volume, which held nothing alone; ask for another."""
+    brokers, api, rng = world.brokers, world.api, world.rng
+    resource = api.resource
+    if resource is None or world.kube.down or not brokers.has_quorum:
+        return
+    if not names:
+        return
+    name = rng.choice(names)
+    pod, claim = api.pods[name], api.claims.get(name)
+    on_node = [one for one in api.pods.values() if one.node == pod.node]
+    others = [one for one in brokers.alive_voters() if one.broker != name]
+    holds = [one for one in brokers.partitions.values() if name in one.replicas]
+    is_safe = all(len(one.replicas) > 1 and set(one.replicas) <= set(one.isr) for one in holds)
+    is_safe = is_safe and all(
+        brokers.is_up(other) for one in holds for other in one.replicas if other != name
+    )
+    if len(on_node) != 1 or claim is None or not is_safe or not brokers.is_up(name):
+        return
+    if 2 * len(others) <= brokers.voter_count or claim.is_retired:
+        return
+    stuck_on = [one for one, at in world.kube.volume_nodes.items() if at == pod.node]
+    if any(one.uid in stuck_on and one.uid != claim.uid for one in api.claims.values()):
+        return
+    world.kube.destroy_node(pod.node)
+    wish = Replacement(name, claim.uid)
+    world.put_wanted(replace=(*resource.wanted.replace, wish)[-4:])
+    world.count("fault", "volume lost")
+
+
+def heal(world: Stage) -> None:
+    """Faults end, and wishes become ones that can be granted."""
+    api, brokers = world.api, world.brokers
+    for name in list(world.kube.down):
+        world.kube.return_node(name)
+    world.without_nats.clear()
+    world.hidden.clear()
+    for node in list(api.nodes.values()):
+        api.nodes[node.name] = replace(node, is_unschedulable=False, is_ready=True)
+    resource = api.resource
+    assert resource is not None
+    fixed = [
+        len(one.replicas if not one.target else one.target)
+        for one in brokers.partitions.values()
+        if one.key[0] not in resource.wanted.automatic_factor
+    ]
+    automatic = [
+        min(3, len(one.replicas))
+        for one in brokers.partitions.values()
+        if one.target and one.key[0] in resource.wanted.automatic_factor
+    ]
+    least = max([1, *fixed, *automatic])
+    revision = resource.wanted.revision
+    if revision in world.kube.bad_revisions:
+        revision += "-mended"
+    world.put_wanted(
+        replicas=max(resource.wanted.replicas, least),
+        revision=revision,
+        is_paused=False,
+        is_suspended=False,
+        is_window_open=True,
+        config_errors=(),
+        allows_unavailable=True,
+    )
+
+
+_FAULTS = (
+    _kill,
+    _kill,
+    _lose_node,
+    _return_node,
+    _return_node,
+    _links,
+    _answers,
+    _drain,
+    _delete,
+    _lose_volume,
+    _depose,
+    _repeat,
+)
