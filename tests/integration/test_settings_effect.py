@@ -1,7 +1,7 @@
 """Settings that bound something: each one is seen to bound it, also when it changes at work."""
 
 from liftbridge_broker.model.histogram import Histogram
-from liftbridge_broker.model.ids import MetadataIndex, Offset, PublisherId
+from liftbridge_broker.model.ids import LeaderEpoch, MetadataIndex, Offset, PublisherId
 from liftbridge_broker.model.streams import FsyncPolicy
 from liftbridge_broker.replication.publishers import PublisherTable
 from liftbridge_testkit.lone_metadata import commit, open_lone
@@ -32,6 +32,7 @@ class Batch:
         self.last_offset = Offset(offset)
         self.count = 1
         self.largest_timestamp = timestamp
+        self.leader_epoch = LeaderEpoch(1)
 
 
 def test_publishers_beyond_a_lowered_limit_are_forgotten() -> None:

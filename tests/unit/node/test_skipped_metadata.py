@@ -1,9 +1,10 @@
 """What a leader may still believe of its followers after a snapshot hid a part of the metadata."""
 
 from liftbridge_broker.controller.commands import Leadership, Resign, SetReadonly
-from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.model.ids import BrokerId, PartitionId, StreamName
 from liftbridge_broker.ports.transport import Channel
-from liftbridge_testkit.cluster_world import ClusterWorld
+from liftbridge_broker.replication.leader import LeaderCore
+from liftbridge_testkit.cluster_world import ClusterWorld, Member
 
 
 def hand_over(world: ClusterWorld, successor: BrokerId) -> None:
@@ -22,6 +23,19 @@ def hand_over(world: ClusterWorld, successor: BrokerId) -> None:
     )
 
 
+def core_of(member: Member, partition: PartitionId) -> LeaderCore:
+    """What a leader knows of its followers."""
+    assert member.node.cluster is not None
+    return member.node.cluster.replicas.leading[partition].core
+
+
+def end_of(core: LeaderCore, follower: Member) -> int | None:
+    """End of a follower's log as its leader knows it."""
+    known = core.known(follower.broker)
+    assert known is not None
+    return known.log_end_offset
+
+
 def test_positions_of_before_a_snapshot_do_not_count_in_a_later_epoch() -> None:
     """S73: a member may have truncated under a leader that the snapshot hides."""
     world = ClusterWorld(snapshot_entries=200)
@@ -34,8 +48,8 @@ def test_positions_of_before_a_snapshot_do_not_count_in_a_later_epoch() -> None:
         hand_over(world, away.broker)
     world.until(lambda: world.leader() is away)
     world.commit(b"b")
-    core = away.node.cluster.replicas.leading[partition].core
-    assert all(core.known(one.broker).log_end_offset == 2 for one in (chief, third))
+    core = core_of(away, partition)
+    assert [end_of(core, one) for one in (chief, third)] == [2, 2]
 
     # It is heard and hears nothing, while another one leads for a while.
     for member in (chief, third):
@@ -43,7 +57,7 @@ def test_positions_of_before_a_snapshot_do_not_count_in_a_later_epoch() -> None:
     hand_over(world, third.broker)
     hand_over(world, away.broker)
     for number in range(2_000):
-        command = SetReadonly(name="other", partitions=(0,), readonly=number % 2 == 0)
+        command = SetReadonly(name=StreamName("other"), partitions=(0,), readonly=number % 2 == 0)
         chief.node.propose(command, world.now, lambda _outcome: None)
         if number % 250 == 0:
             world.settle()
@@ -53,6 +67,6 @@ def test_positions_of_before_a_snapshot_do_not_count_in_a_later_epoch() -> None:
     world.deaf = {one for one in world.deaf if one[2] is Channel.DATA}
     world.until(lambda: away.node.state.applied_index >= chief.consensus.snapshot_index)
 
-    later = away.node.cluster.replicas.leading[partition].core
+    later = core_of(away, partition)
     assert later is not core
-    assert all(later.known(one.broker).log_end_offset is None for one in (chief, third))
+    assert [end_of(later, one) for one in (chief, third)] == [None, None]

@@ -112,5 +112,5 @@ def test_a_replica_that_is_added_counts_before_it_fetches() -> None:
     world.deaf |= {(added, leader.broker, Channel.DATA)}
     target = (*before.replicas, added)
     world.propose(StartReassignment(partition_id=before.partition_id, target=target))
-    world.until(lambda: added in leader.node.state.partition(before.partition_id).replicas)
+    world.until(lambda: added in world.state().replicas)
     assert log.compacted_everywhere == 0

@@ -77,7 +77,9 @@ BODIES: list[Body] = [
     Discover("disk", is_empty=True, cluster_id="", claim=Claim(is_seed=True)),
     DiscoverReply("d", is_empty=False, cluster_id="c", leader=Peer(A, "1"), voters=(Peer(B, "2"),)),
     DiscoverReply("d", is_empty=True, cluster_id="", leader=None, voters=()),
-    DiscoverReply("d", is_empty=True, cluster_id="", leader=None, voters=(), claim=Claim(listed=(A, B))),
+    DiscoverReply(
+        "d", is_empty=True, cluster_id="", leader=None, voters=(), claim=Claim(listed=(A, B))
+    ),
     Join("disk", as_voter=True),
     ListeningRequest((P, Q)),
     ListeningReply((Q,)),
