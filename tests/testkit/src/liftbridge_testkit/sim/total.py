@@ -22,7 +22,8 @@ class Sum:
         virtual_ns: Simulated time.
         busy_seconds: Time all workers spent.
         coverage: Counters of all seeds.
-        failures: What broke, in the order in which it came.
+        failures: What broke in seeds of this process, in the order in which it came.
+        failed: Seeds that broke in any process, with their kinds.
         by_kind: Seeds by kind of world.
     """
 
@@ -34,6 +35,7 @@ class Sum:
     busy_seconds: float = 0.0
     coverage: Coverage = field(default_factory=Coverage)
     failures: list[SeedResult] = field(default_factory=list)
+    failed: list[tuple[int, str]] = field(default_factory=list)
     by_kind: dict[str, int] = field(default_factory=dict)
 
     def add(self, result: SeedResult) -> None:
@@ -47,6 +49,7 @@ class Sum:
         self.coverage.count("world", "event", result.events)
         if result.failure:
             self.failures.append(result)
+            self.failed.append((result.seed, result.kind))
 
     def _add_seeds(self, seeds: int, first: int, last: int) -> None:
         self.first = first if not self.seeds else min(self.first, first)
@@ -59,7 +62,7 @@ class Sum:
         return (
             f"{self.seeds:,} seeds from {self.first} to {self.last}, {self.events:,} events, "
             f"{self.virtual_ns / SECOND_NS / 3_600:.2f} h simulated in {seconds:.1f} s, "
-            f"{rate:,.0f} events/s a core, {len(self.failures)} failed"
+            f"{rate:,.0f} events/s a core, {len(self.failed)} failed"
         )
 
     def lines(self, seconds: float, floors: Mapping[tuple[str, str], int]) -> list[str]:
@@ -67,8 +70,8 @@ class Sum:
         lines = self.coverage.table(floors)
         lines.append(self.line(seconds))
         lines += [f"below its floor: {line}" for line in self.coverage.below(floors)]
-        for result in self.failures:
-            lines.append(f"seed {result.seed} failed; {replay_command(result.seed, result.kind)}")
+        for seed, kind in self.failed:
+            lines.append(f"seed {seed} failed; {replay_command(seed, kind)}")
         return lines
 
     def missing(self) -> list[str]:
@@ -78,7 +81,7 @@ class Sum:
     # Between processes.
 
     def as_text(self) -> str:
-        """Everything but what failed."""
+        """Everything but how seeds failed."""
         return json.dumps(
             {
                 "seeds": (self.seeds, self.first, self.last),
@@ -86,6 +89,7 @@ class Sum:
                 "virtual_ns": self.virtual_ns,
                 "busy_seconds": self.busy_seconds,
                 "by_kind": self.by_kind,
+                "failed": self.failed,
                 "counts": [[*key, times] for key, times in self.coverage.counts.items()],
             }
         )
@@ -97,6 +101,7 @@ class Sum:
         self.events += told["events"]
         self.virtual_ns += told["virtual_ns"]
         self.busy_seconds += told["busy_seconds"]
+        self.failed += [(seed, kind) for seed, kind in told["failed"]]
         for kind, seeds in told["by_kind"].items():
             self.by_kind[kind] = self.by_kind.get(kind, 0) + seeds
         self.coverage.add({(group, name): times for group, name, times in told["counts"]})
