@@ -146,56 +146,55 @@ def only_c2(**wanted):
 def stays(what, change=None):
     """The gate stays closed for a reason: nothing is done but waiting."""
     decisions = passes((change or CLOSED[what])(only_c2()), 4)
-    assert what in waits(decisions)
-    assert {*kinds(decisions)} <= {"ElectPreferred"}
+    return what in waits(decisions) and {*kinds(decisions)} <= {"ElectPreferred"}
 
 
 def test_gate_needs_a_leader_of_the_metadata():
-    stays("MetadataUnknown")
+    assert stays("MetadataUnknown")
 
 
 def test_gate_needs_all_other_pods_ready():
-    stays("AnotherDisruption")
+    assert stays("AnotherDisruption")
 
 
 def test_gate_needs_pod_and_broker_to_be_the_same_process():
-    stays("AmbiguousIdentity")
+    assert stays("AmbiguousIdentity")
 
 
 def test_gate_needs_all_other_brokers_serving():
-    stays("BrokerDown")
+    assert stays("BrokerDown")
 
 
 def test_gate_needs_the_links_of_the_others():
-    stays("NatsUnreachable")
+    assert stays("NatsUnreachable")
 
 
 def test_gate_needs_all_other_replicas_in_sync():
-    stays("IsrNotFull")
+    assert stays("IsrNotFull")
 
 
 def test_gate_needs_partitions_at_rest():
-    stays("MovingPartitions")
+    assert stays("MovingPartitions")
 
 
 def test_gate_needs_a_majority_of_caught_up_voters():
-    stays("MetadataQuorumAtRisk")
+    assert stays("MetadataQuorumAtRisk")
 
 
 def test_gate_needs_consent_to_unavailable_partitions():
-    stays("Unreplicated")
+    assert stays("Unreplicated")
 
 
 def test_gate_needs_a_node_that_takes_the_pod_back():
-    stays("NodeCordoned")
+    assert stays("NodeCordoned")
 
 
 def test_gate_needs_room_on_the_disk_of_the_broker():
-    stays("VolumeFull", lambda seen: with_report(seen, "c-2", is_disk_full=True))
+    assert stays("VolumeFull", lambda seen: with_report(seen, "c-2", is_disk_full=True))
 
 
 def test_gate_needs_room_on_the_disks_of_the_others():
-    stays("VolumeFull", lambda seen: with_report(seen, "c-1", is_disk_full=True))
+    assert stays("VolumeFull", lambda seen: with_report(seen, "c-1", is_disk_full=True))
 
 
 def test_a_lagging_broker_may_be_restarted_itself():

@@ -289,27 +289,27 @@ def test_replacement_is_done_when_the_claim_is_another():
     assert not isinstance(action_of(seen), act.RemoveMember | act.DeleteClaim | act.DeletePod)
 
 
-def no_replacement(seen):
+def replacing(seen):
     actions = {type(one.action) for one in passes(seen, 4)}
-    assert not actions & {act.RemoveMember, act.DeleteClaim, act.DeletePod}
+    return actions & {act.RemoveMember, act.DeleteClaim, act.DeletePod}
 
 
 def test_volume_that_is_needed_is_not_replaced():
-    no_replacement(with_partition(replaced(), isr=("c-0",)))
+    assert not replacing(with_partition(replaced(), isr=("c-0",)))
 
 
 def test_volume_of_a_needed_voter_is_not_replaced():
     seen = replaced(count=2)
-    no_replacement(with_partition(seen, replicas=("c-0",)))
+    assert not replacing(with_partition(seen, replicas=("c-0",)))
 
 
 def test_volume_is_not_replaced_without_proof():
-    no_replacement(replaced(node_is_gone=False))
+    assert not replacing(replaced(node_is_gone=False))
 
 
 def test_volume_is_not_replaced_while_its_broker_is_alive():
     seen = with_broker(replaced(node_is_gone=False), "c-2", is_fenced=False)
-    no_replacement(with_pod(seen, "c-2", is_running=False))
+    assert not replacing(with_pod(seen, "c-2", is_running=False))
 
 
 def test_a_person_may_vouch_for_it():

@@ -76,7 +76,8 @@ def test_no_observation_makes_it_raise_and_equal_ones_are_answered_alike(seed):
 def test_nonsense_does_not_make_it_raise():
     rng = Random(99)
     for _ in range(80):
-        decide(any_of(rng, Observation), any_of(rng, Memory))
+        seen = any_of(rng, Observation)
+        assert decide(seen, any_of(rng, Memory)).status.generation == seen.wanted.generation
 
 
 @pytest.mark.parametrize("seed", range(2))
