@@ -23,7 +23,8 @@ DEFINITION_BYTES_MAX = 200_000
 
 def schema_of(resource: Resource) -> dict[str, Any]:
     version = definition(resource)["spec"]["versions"][0]
-    return version["schema"]["openAPIV3Schema"]
+    schema: dict[str, Any] = version["schema"]["openAPIV3Schema"]
+    return schema
 
 
 def rows(heading: tuple[str, ...], body: Sequence[tuple[str, ...]]) -> str:
@@ -72,7 +73,7 @@ def default_of(node: dict[str, Any]) -> str:
 
 
 def field_rows(schema: dict[str, Any], path: str) -> list[tuple[str, ...]]:
-    found = []
+    found: list[tuple[str, ...]] = []
     required = set(schema.get("required", ()))
     for name, node in schema.get("properties", {}).items():
         here = f"{path}.{name}"
@@ -109,7 +110,7 @@ def columns_text(resource: Resource) -> str:
 def condition_text(spec: ConditionSpec) -> str:
     told = "" if spec.presence == "always" else " Told only while it is True."
     wanted = {"good": "True is what one wants.", "bad": "False is what one wants."}
-    text = f"\n### {spec.resource}: {spec.type}\n\n{spec.meaning} "
+    text = f"\n## {spec.resource}: {spec.type}\n\n{spec.meaning} "
     text += wanted.get(spec.polarity, "Neither status is better.") + told + "\n"
     if spec.alert:
         statuses = " or ".join(spec.alert.statuses)
