@@ -77,6 +77,7 @@ def test_health_answers_while_nats_is_away(tmp_path: Path) -> None:
     broker = Broker(tmp_path, nats_url=url)
     with spawned(broker):
         broker.wait_until(lambda: is_waiting(broker, "nats: disconnected"), "waiting for NATS")
+        assert asked(broker, "/healthz")[0] == 200
 
 
 def test_health_answers_while_a_metadata_leader_is_awaited(tmp_path: Path) -> None:
