@@ -140,6 +140,18 @@ def test_submitted_sync_covers_what_was_appended_before_it_was_submitted() -> No
     assert files.content("a") == b"before"
 
 
+def test_file_is_closed_once_and_a_process_that_ended_closed_all_of_its_own() -> None:
+    files = MemoryFiles()
+    former = files.open("a", create=True)
+    files.kill()
+    own = files.open("a", create=True)
+    files.close(former)
+    files.close(own)
+
+    with pytest.raises(KeyError):
+        files.close(own)
+
+
 def test_crash_forgets_submitted_calls() -> None:
     files = MemoryFiles()
     durable_file(files, "a", b"")

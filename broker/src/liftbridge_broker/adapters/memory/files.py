@@ -98,6 +98,7 @@ class MemoryFiles:
         self._root = Directory()
         self._renames: list[NameChange] = []
         self._handles: dict[FileHandle, _Open] = {}
+        self._handle_former = 0
         self._handle_last = 0
         self._submitted: deque[_Submitted] = deque()
         self._faults: list[Fault] = []
@@ -213,8 +214,9 @@ class MemoryFiles:
         return handle
 
     def close(self, handle: FileHandle) -> None:
-        """As in the port."""
-        del self._handles[handle]
+        """As in the port; what a process that ended left open closes late, and did so already."""
+        if handle > self._handle_former:
+            del self._handles[handle]
 
     def size(self, handle: FileHandle) -> int:
         """As in the port."""
@@ -491,6 +493,7 @@ class MemoryFiles:
 
     def _restart(self) -> None:
         self._handles.clear()
+        self._handle_former = self._handle_last
         self._submitted.clear()
         self._is_cut = False
         self._used_bytes = sum(len(file.data) for file in files_below(self._root))
