@@ -41,6 +41,8 @@ REGRESSION_SEEDS = {
         31080,
         31188,
         40046,
+        # A publisher that began anew was told its sequence by a follower and not by the leader.
+        1001490,
     ),
 }
 """Seeds that found a fault when they were first run, in the product or in the simulator."""

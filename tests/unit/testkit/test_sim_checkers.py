@@ -158,6 +158,23 @@ def test_record_that_a_reader_skipped_is_seen(history, publisher):
         history.check_end(log(*stored))
 
 
+def test_reader_skips_what_retention_removed_where_it_read(history, publisher):
+    """Another replica may have kept it: it did not hear of that before its leader was cut off."""
+    stored = [acked(history, publisher, offset) for offset in range(3)]
+    history.seen(HERE, "reader", record(stored[0], 0), 0)
+    history.seen(HERE, "reader", record(stored[2], 2), 2)
+    history.check_end(log(*stored))
+
+
+def test_reader_that_skips_more_than_retention_removed_is_seen(history, publisher):
+    """That the log begins behind the gap in the end is no excuse."""
+    stored = [acked(history, publisher, offset) for offset in range(4)]
+    history.seen(HERE, "reader", record(stored[0], 0), 0)
+    history.seen(HERE, "reader", record(stored[3], 3), 2)
+    with expect_broken("readers"):
+        history.check_end(log(stored[3], start=3))
+
+
 def test_read_record_that_goes_away_is_seen(history, publisher):
     one = write(history, publisher)
     history.seen(HERE, "reader", record(one, 0))

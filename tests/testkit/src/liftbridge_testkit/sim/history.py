@@ -118,8 +118,8 @@ class Checker:
     def on_refused(self, write: Write) -> None:
         """The writer learned that it is not stored."""
 
-    def on_seen(self, partition: PartitionId, reader: str, record: Record) -> None:
-        """A subscription delivered a record."""
+    def on_seen(self, partition: PartitionId, reader: str, record: Record, log_start: int) -> None:
+        """A subscription delivered a record of a log that began at `log_start` then."""
 
     def on_loss(self, partition: PartitionId, end: int) -> None:
         """What was promised no more than the log end at `end` allows: the rest may be gone."""
@@ -199,11 +199,11 @@ class History:
         assert write.outcome is Outcome.UNKNOWN
         self.coverage.count("client", "unknown outcome")
 
-    def seen(self, partition: PartitionId, reader: str, record: Record) -> None:
-        """Note a delivered record."""
+    def seen(self, partition: PartitionId, reader: str, record: Record, log_start: int = 0) -> None:
+        """Note a delivered record; `log_start` is where the log that it came from began then."""
         self.coverage.count("client", "delivered record")
         for checker in self.checkers:
-            checker.on_seen(partition, reader, record)
+            checker.on_seen(partition, reader, record, log_start)
 
     def may_lose(self, partition: PartitionId, end: int) -> None:
         """The promise allows everything from `end` on to be gone."""

@@ -29,9 +29,9 @@ class OnlyWhatWasPublished(Checker):
             )
         return write
 
-    def on_seen(self, partition: PartitionId, reader: str, record: Record) -> None:
+    def on_seen(self, partition: PartitionId, reader: str, record: Record, log_start: int) -> None:
         """A delivered record must have been published."""
-        del reader
+        del reader, log_start
         self._write_of(partition, record)
 
     def at_end(self, log: FinalLog) -> None:

@@ -165,7 +165,7 @@ class Reader:
         while subscription is not None and subscription is self._subscription:
             slices, end, waits = subscription.pull(PULL_BYTES)
             for piece in slices:
-                self._take(piece)
+                self._take(piece, subscription.partition.log.log_start_offset)
             if end is not None:
                 self._leave()
                 self._again()
@@ -185,13 +185,13 @@ class Reader:
         if machine.incarnation == self._incarnation:
             subscription.close(machine.now())
 
-    def _take(self, piece: bytes | memoryview) -> None:
+    def _take(self, piece: bytes | memoryview, log_start: int) -> None:
         assert self.partition is not None
         for record in self._history.frames.records(piece):
             if record.offset < self.next_offset:
                 # A subscription from an offset that is not committed yet begins where commit is.
                 self._world.coverage.rare("delivered again after a new subscription")
-                self._history.seen(self.partition, "", record)
+                self._history.seen(self.partition, "", record, log_start)
                 continue
             self.next_offset = record.offset + 1
-            self._history.seen(self.partition, self.name, record)
+            self._history.seen(self.partition, self.name, record, log_start)

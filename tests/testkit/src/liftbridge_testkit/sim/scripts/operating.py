@@ -348,13 +348,13 @@ def _read(stage: Stage, words: Sequence[str]) -> list[str]:
         subscription = Subscription.open(
             partition, broker.node, lambda: None, start=position, stop=NEVER, is_reverse=False
         )
-        records: list[Record] = []
+        records: list[tuple[Record, int]] = []
         while slices := subscription.pull(PULL_BYTES).slices:
             for piece in slices:
                 for at, stop, _ in iter_frames(piece, 0, len(piece)):
                     frame = decode_frame(piece, at, stop)
                     record = Record(int(frame.offset), bytes(frame.key), bytes(frame.value))
-                    records.append(record)
+                    records.append((record, int(partition.log.log_start_offset)))
         subscription.close(now)
         answer(records)
 
@@ -362,10 +362,10 @@ def _read(stage: Stage, words: Sequence[str]) -> list[str]:
     if not isinstance(outcome, list):
         return told(outcome)
     names = {write.value: name for name, write in stage.writes.items()}
-    for record in outcome:
-        stage.life.history.seen(partition_id, reader, record)
+    for record, log_start in outcome:
+        stage.life.history.seen(partition_id, reader, record, log_start)
         stage.positions[key] = record.offset + 1
-    return [f"[{' '.join(names.get(record.value, '?') for record in outcome)}]"]
+    return [f"[{' '.join(names.get(record.value, '?') for record, _ in outcome)}]"]
 
 
 def _load(stage: Stage, words: Sequence[str]) -> list[str]:
