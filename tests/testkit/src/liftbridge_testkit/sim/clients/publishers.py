@@ -18,8 +18,9 @@ from liftbridge_broker.errors import (
     OutcomeUnknownError,
     OutOfOrderError,
 )
-from liftbridge_broker.model.ids import Instant, PartitionId, StreamName
+from liftbridge_broker.model.ids import Instant, PartitionId, PartitionNumber, StreamName
 from liftbridge_broker.node.runs import POLICY_ALL, POLICY_NONE, PublishRun, Stored, Ticket
+from liftbridge_broker.node.sequences import PublisherSequences, Sequences
 from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_testkit.sim.clients.calls import Answer, Calls, Lost, Serving
 from liftbridge_testkit.sim.clients.directory import Directory, Place
@@ -157,14 +158,25 @@ class Publisher:
         command = InitPublisher(stream=StreamName(self.plan.stream), publisher=self.name)
 
         def serve(serving: Serving, now: Instant, _wall_ns: int, answer: Answer) -> None:
-            def answered(outcome: object) -> None:
-                partition = serving.node.partitions.get(place.partition)
-                if not isinstance(outcome, PublisherState) or partition is None:
-                    answer(outcome if isinstance(outcome, LiftbridgeError) else _gone(place))
-                    return
-                answer((outcome, partition.publishers.next_sequence(outcome.publisher_id)))
+            node = serving.node
 
-            serving.node.propose(command, now, answered)
+            def answered(outcome: object) -> None:
+                if not isinstance(outcome, PublisherState):
+                    answer(outcome)
+                    return
+
+                def found(told: Sequences | LiftbridgeError) -> None:
+                    if isinstance(told, LiftbridgeError):
+                        answer(told)
+                    else:
+                        answer((outcome, told[PartitionNumber(self.plan.number)]))
+
+                # As the API does: who proposed may lead no longer, and only the leader knows.
+                cluster = node.cluster
+                asking = PublisherSequences(node, None) if cluster is None else cluster.sequences
+                asking.find(command.stream, outcome, found, node.now)
+
+            node.propose(command, now, answered)
 
         self._calls.call(self.name, place.leader, serve, self._initialised)
 
