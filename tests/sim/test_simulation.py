@@ -43,6 +43,8 @@ REGRESSION_SEEDS = {
         40046,
         # A publisher that began anew was told its sequence by a follower and not by the leader.
         1001490,
+        # A leader that was cut off removed by retention what its followers kept: no fault.
+        1002182,
     ),
 }
 """Seeds that found a fault when they were first run, in the product or in the simulator."""
