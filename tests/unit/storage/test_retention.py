@@ -39,6 +39,7 @@ def chosen(
     limits: RetentionLimits,
     *,
     bound: int = 35,
+    committed: int = 35,
     log_start: int = 0,
     wall_ns: int = 100,
     segments: tuple[SegmentInfo, ...] = FOUR,
@@ -47,9 +48,22 @@ def chosen(
         segments,
         log_start=Offset(log_start),
         bound=Offset(bound),
+        committed=Offset(committed),
         limits=limits,
         wall_ns=wall_ns,
     )
+
+
+def test_what_may_still_be_truncated_pushes_nothing_out() -> None:
+    uncommitted = (*FOUR, segment(35, 1_000, size=10_000))
+    for limits in (NONE._replace(records_max=35), NONE._replace(bytes_max=400)):
+        assert chosen(limits, segments=uncommitted) == 0
+        assert chosen(limits, segments=uncommitted, committed=1_000) == 35
+    # Of a segment that is committed in part, that part counts.
+    assert chosen(NONE._replace(records_max=22), committed=32) == 10
+    assert chosen(NONE._replace(records_max=21), committed=32) == 20
+    assert chosen(NONE._replace(bytes_max=240), committed=32) == 10
+    assert chosen(NONE._replace(bytes_max=239), committed=32) == 20
 
 
 def test_without_limits_everything_stays() -> None:

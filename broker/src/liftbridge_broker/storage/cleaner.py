@@ -157,6 +157,7 @@ class Cleaner:
                 log.segments(),
                 log_start=log.log_start_offset,
                 bound=Offset(min(log.high_watermark, log.recovery_point)),
+                committed=log.high_watermark,
                 limits=limits_of(stored.options),
                 wall_ns=wall_ns,
             )

@@ -2,10 +2,11 @@
 
 The rules and their order are the original's (liftbridge 4.7): age, then messages, then bytes; whole
 segments; the active one always stays. Beyond it nothing is removed that is not committed
-(replication 1.15), or not synced: a power cut might show it again, torn.
+(replication 1.15), or not synced: a power cut might show it again, torn. What is not committed does
+not count either: were it truncated, the log would have lost what should have stayed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from liftbridge_broker.model.ids import Offset
@@ -18,7 +19,7 @@ class RetentionLimits(NamedTuple):
 
     Attributes:
         age_ns_max: A segment whose newest record is older goes.
-        records_max: Records kept, counted from the newest segment back.
+        records_max: Committed records kept, counted from the newest segment back.
         bytes_max: Bytes kept, counted likewise.
     """
 
@@ -41,6 +42,7 @@ def choose_log_start(
     *,
     log_start: Offset,
     bound: Offset,
+    committed: Offset,
     limits: RetentionLimits,
     wall_ns: int,
 ) -> Offset:
@@ -50,6 +52,7 @@ def choose_log_start(
         segments: All segments, oldest first; the last is the active one.
         log_start: Present log start.
         bound: First offset that must stay: not known to be committed, or not to be synced.
+        committed: First offset that is not known to be committed.
         limits: What may be kept.
         wall_ns: Time now, Unix nanoseconds.
     """
@@ -60,8 +63,11 @@ def choose_log_start(
         removable += 1
     wanted = max(
         _expired_count(segments, limits.age_ns_max, wall_ns),
-        _surplus_count(segments, limits.records_max, lambda segment: segment.records),
-        _surplus_count(segments, limits.bytes_max, lambda segment: segment.bytes),
+        _surplus_count(
+            [min(one.records, max(0, committed - one.base)) for one in segments],
+            limits.records_max,
+        ),
+        _surplus_count([_committed_bytes(one, committed) for one in segments], limits.bytes_max),
     )
     count = min(removable, wanted)
     return Offset(max(log_start, segments[count].base)) if count else log_start
@@ -79,15 +85,21 @@ def _expired_count(segments: Sequence[SegmentInfo], age_ns_max: int, wall_ns: in
     return count
 
 
-def _surplus_count(
-    segments: Sequence[SegmentInfo], limit: int, size: Callable[[SegmentInfo], int]
-) -> int:
+def _committed_bytes(segment: SegmentInfo, committed: Offset) -> int:
+    """Bytes of a segment up to the high watermark, by its share of the offsets."""
+    if segment.end <= committed:
+        return segment.bytes
+    share = max(0, committed - segment.base)
+    return segment.bytes * share // (segment.end - segment.base)
+
+
+def _surplus_count(sizes: Sequence[int], limit: int) -> int:
     """How many leading segments lie beyond a limit, counted from the newest back."""
     if not limit:
         return 0
     total = 0
-    for index in range(len(segments) - 1, -1, -1):
-        total += size(segments[index])
+    for index in range(len(sizes) - 1, -1, -1):
+        total += sizes[index]
         if total > limit:
             return index + 1
     return 0
