@@ -48,6 +48,9 @@ READ_AFTER_WRITE_SECONDS: Final = 0.2
 LOOK_SECONDS_MIN: Final = 0.05
 """How often at most a lane looks whether acks are late."""
 
+LEADER_DOUBT_SECONDS: Final = 1.0
+"""Silence after which a lane looks whether another broker leads: one that hangs says nothing."""
+
 BATCH_COUNT_MAX: Final = 1_000
 BATCH_BYTES_MAX: Final = 256 * 1024
 WAIT_FIRST_SECONDS: Final = 0.05
@@ -156,6 +159,7 @@ class Lane:
         self._has_work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._progress_at = 0.0
+        self._address = ""
 
     def put(self, item: Item) -> None:
         """Queue an item."""
@@ -246,11 +250,11 @@ class Lane:
     async def _session(self) -> None:
         """One call: write what comes, read answers, until it breaks."""
         client = self._owner.client
-        address = await client.leader_address(self._owner.stream_name, self._partition)
+        self._address = await client.leader_address(self._owner.stream_name, self._partition)
         if client.has_data and not self._owner.takes_single:
-            await self._batch_session(address)
+            await self._batch_session(self._address)
         else:
-            await self._plain_session(address)
+            await self._plain_session(self._address)
 
     async def _next_item(self) -> Item:
         while not self._waiting:
@@ -448,16 +452,17 @@ class Lane:
 
         Raises:
             CallTimeoutError: The broker owes an answer for longer than a call may take.
+            RetriableError: It owes one, and another broker leads by now.
         """
         loop = asyncio.get_running_loop()
         client = self._owner.client
         limit = client.timeout_seconds
-        told_at = 0.0
+        told_at = looked_at = 0.0
         while True:
             slow = client.hub.slow_seconds or limit
             done, _ = await asyncio.wait(
                 tasks,
-                timeout=max(min(slow, limit) / 4, LOOK_SECONDS_MIN),
+                timeout=max(min(slow, limit, LEADER_DOUBT_SECONDS) / 4, LOOK_SECONDS_MIN),
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if done:
@@ -469,6 +474,21 @@ class Lane:
                 client.hub.emit(SlowAcks(stream, self._partition, count, elapsed))
             if elapsed > limit:
                 raise CallTimeoutError(f"the broker has not answered for {limit:g} s")
+            if elapsed > LEADER_DOUBT_SECONDS and loop.time() - looked_at > LEADER_DOUBT_SECONDS:
+                looked_at = loop.time()
+                if await self._is_replaced(limit - elapsed):
+                    raise RetriableError("another broker leads by now")
+
+    async def _is_replaced(self, seconds_max: float) -> bool:
+        """Whether somebody tells that another broker leads than the one of this call."""
+        client = self._owner.client
+        try:
+            async with asyncio.timeout(seconds_max):
+                await client.refresh()
+                leader = await client.leader_address(self._owner.stream_name, self._partition)
+        except (LiftbridgeError, TimeoutError):
+            return False
+        return leader != self._address
 
     # -- outcomes -----------------------------------------------------------------------------
 
