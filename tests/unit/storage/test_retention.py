@@ -59,6 +59,8 @@ def test_what_may_still_be_truncated_pushes_nothing_out() -> None:
     for limits in (NONE._replace(records_max=35), NONE._replace(bytes_max=400)):
         assert chosen(limits, segments=uncommitted) == 0
         assert chosen(limits, segments=uncommitted, committed=1_000) == 35
+    empty = (*FOUR, segment(35, 35))
+    assert chosen(NONE._replace(bytes_max=100), segments=empty, bound=30, committed=30) == 20
     # Of a segment that is committed in part, that part counts.
     assert chosen(NONE._replace(records_max=22), committed=32) == 10
     assert chosen(NONE._replace(records_max=21), committed=32) == 20

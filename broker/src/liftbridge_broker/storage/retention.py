@@ -89,8 +89,9 @@ def _committed_bytes(segment: SegmentInfo, committed: Offset) -> int:
     """Bytes of a segment up to the high watermark, by its share of the offsets."""
     if segment.end <= committed:
         return segment.bytes
-    share = max(0, committed - segment.base)
-    return segment.bytes * share // (segment.end - segment.base)
+    if segment.base >= committed:
+        return 0
+    return segment.bytes * (committed - segment.base) // (segment.end - segment.base)
 
 
 def _surplus_count(sizes: Sequence[int], limit: int) -> int:
