@@ -15,7 +15,7 @@ PYTHONS := $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14)
 PYTEST_ARGS ?= -n 2 --dist loadfile --durations=10
 TEST_GATES := format-check lint prose imports types docs pytest
 
-.PHONY: help install demo test check operator-sim operator-gates guards stories chaos failover scale bench soak \
+.PHONY: help install demo test check operator-sim operator-gates guards stories chaos failover saturation scale bench soak \
 	fuzz docs proto crds lock format clean changelog cluster cluster-down e2e $(TEST_GATES) meta unit
 
 help: ## List the targets
@@ -65,6 +65,9 @@ chaos: install ## 60 runs of real clusters under faults (RUNS=n, SEED=n, CHAOS="
 
 failover: install ## How long a real cluster takes no writes when a broker goes (TIMES=30)
 	@$(PY) -m liftbridge_testkit.failover --times $(or $(TIMES),30)
+
+saturation: install ## Whether full load alone makes a cluster fence, elect or shrink (MINUTES=10)
+	@$(PY) -m liftbridge_testkit.saturation --minutes $(or $(MINUTES),10)
 
 scale: install ## What 1,000 replicated partitions cost at rest, at a kill and at a restart
 	@$(PY) -m liftbridge_testkit.scale

@@ -1,0 +1,231 @@
+"""Whether a cluster under full load takes a broker for dead that is merely busy.
+
+Three brokers, factor 3, default settings, and on each broker a partition that a process of its own
+fills as fast as it can with acks of all, until the processor has nothing left.
+`python -m liftbridge_testkit.saturation --minutes 10` counts what then must not happen: another
+leader of the metadata or of a partition, a broker that is fenced or fences itself, an in-sync set
+below its minimum, a publisher that is refused. In-sync sets that shrink and stay at their minimum
+or above are told too; they are allowed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import grpc
+
+from liftbridge_proto import api_pb2
+from liftbridge_testkit.bench.report import machine, table
+from liftbridge_testkit.cluster import ClusterKit
+from liftbridge_testkit.load import api
+from liftbridge_testkit.processes import ProcessError
+from liftbridge_testkit.progress import say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+WINDOW: Final = 1_024
+SIZE: Final = 256
+MIN_ISR: Final = 2
+SETTLE_SECONDS: Final = 10.0
+"""Of load before counting begins: connections and first elections are over."""
+
+TELL_SECONDS: Final = 30.0
+CREATE_SECONDS: Final = 10.0
+ATTEMPTS_MAX: Final = 30
+END_SECONDS_MAX: Final = 30.0
+ALARMS: Final = (
+    "metadata_leader_changed",
+    "partition_leader_elected",
+    "partition_leaderless",
+    "self_fenced",
+)
+"""Kinds of events that load alone must not bring about."""
+
+PUBLISHER: Final = (sys.executable, "-m", "liftbridge_testkit.saturation", "--publish")
+
+
+class Load(NamedTuple):
+    """A process that publishes.
+
+    Attributes:
+        stream: To where.
+        leader: Broker that leads it.
+        process: Writes how many messages were acknowledged when its input ends.
+    """
+
+    stream: str
+    leader: str
+    process: subprocess.Popen[str]
+
+
+def publish(address: str, stream: str) -> int:
+    """Publish until the input ends; write the count of acks. 1 when something was refused."""
+    window = threading.Semaphore(WINDOW)
+    is_over = threading.Event()
+
+    def wait_for_end() -> None:
+        sys.stdin.read()
+        is_over.set()
+
+    threading.Thread(target=wait_for_end, daemon=True).start()
+
+    def requests() -> Iterator[api_pb2.PublishRequest]:
+        request = api_pb2.PublishRequest(
+            stream=stream, value=b"v" * SIZE, ackPolicy=api_pb2.ALL, expectedOffset=-1
+        )
+        while not is_over.is_set():
+            if window.acquire(timeout=0.1):
+                yield request
+
+    acked = 0
+    refused = ""
+    with grpc.insecure_channel(address) as channel:
+        try:
+            for answer in api(channel).PublishAsync(requests()):
+                if answer.HasField("asyncError"):
+                    refused = answer.asyncError.message
+                    break
+                acked += 1
+                window.release()
+        except grpc.RpcError as error:
+            refused = str(error)
+    sys.stdout.write(json.dumps({"acked": acked, "refused": refused}) + "\n")
+    return 1 if refused else 0
+
+
+def place(cluster: ClusterKit) -> dict[str, str]:
+    """Create streams until each broker leads one; stream by broker."""
+    led: dict[str, str] = {}
+    for number in range(ATTEMPTS_MAX):
+        stream = f"load-{number}"
+        with cluster["b1"].channel() as channel:
+            request = api_pb2.CreateStreamRequest(name=stream, subject=stream, replicationFactor=3)
+            api(channel).CreateStream(request, timeout=CREATE_SECONDS)
+        led.setdefault(cluster.await_leader(stream), stream)
+        if len(led) == len(cluster.brokers):
+            return led
+    raise ProcessError(f"after {ATTEMPTS_MAX} streams only {sorted(led)} lead one")
+
+
+def events(cluster: ClusterKit) -> Iterator[Mapping[str, Any]]:
+    """What all brokers logged so far."""
+    for broker in cluster.brokers.values():
+        for line in broker.log_text().splitlines():
+            if line.startswith("{"):
+                yield json.loads(line)
+
+
+def alarms(cluster: ClusterKit) -> Counter[str]:
+    """How often each alarm was logged so far, and changes of in-sync sets."""
+    found: Counter[str] = Counter()
+    for event in events(cluster):
+        kind = event["event"]
+        if kind == "in_sync_set_changed":
+            count = len(event["in_sync"])
+            found["in-sync set changed"] += 1
+            found["in-sync set below its minimum"] += count < MIN_ISR
+        elif kind in ALARMS:
+            found[kind.replace("_", " ")] += 1
+    return found
+
+
+def is_fenced(cluster: ClusterKit) -> bool:
+    """Whether any broker is fenced now."""
+    return any(cluster.metric("broker_fenced", name) for name in cluster.brokers)
+
+
+def measure(cluster: ClusterKit, seconds: float) -> dict[str, float]:
+    """Load for some seconds; what happened, how often."""
+    loads = [
+        Load(
+            stream,
+            leader,
+            subprocess.Popen(
+                [*PUBLISHER, cluster[leader].address, stream],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            ),
+        )
+        for leader, stream in place(cluster).items()
+    ]
+    try:
+        sleep(SETTLE_SECONDS)
+        before = alarms(cluster)
+        fenced = _watch(cluster, loads, seconds)
+        after = alarms(cluster)
+        said = [
+            json.loads(load.process.communicate("", timeout=END_SECONDS_MAX)[0]) for load in loads
+        ]
+    finally:
+        for load in loads:
+            load.process.kill()
+    refused = [one["refused"] for one in said if one["refused"]]
+    for text in refused:
+        say(f"refused: {text}")
+    return {
+        "acknowledged": sum(one["acked"] for one in said),
+        "publisher refused": len(refused),
+        "broker seen fenced": fenced,
+        **{kind.replace("_", " "): 0 for kind in ALARMS},
+        "in-sync set below its minimum": 0,
+        "in-sync set changed": 0,
+        **(after - before),
+    }
+
+
+def _watch(cluster: ClusterKit, loads: Sequence[Load], seconds: float) -> int:
+    """Wait, tell now and then, and count the looks at which a broker was fenced."""
+    begin = told = monotonic()
+    fenced = 0
+    while (now := monotonic()) - begin < seconds:
+        ended = [load.stream for load in loads if load.process.poll() is not None]
+        if ended:
+            raise ProcessError(f"the publishers of {ended} ended")
+        fenced += is_fenced(cluster)
+        if now - told > TELL_SECONDS:
+            told = now
+            say(f"{now - begin:.0f} of {seconds:.0f} s, {dict(alarms(cluster))}")
+        sleep(1.0)
+    return fenced
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and tell; 1 when anything happened that must not."""
+    parser = argparse.ArgumentParser(prog="saturation", description=__doc__.partition("\n")[0])
+    parser.add_argument("--minutes", type=float, default=10.0, help="of load (10)")
+    parser.add_argument("--publish", nargs=2, metavar=("ADDRESS", "STREAM"), help=argparse.SUPPRESS)
+    parser.add_argument("-o", "--output", type=Path, default=Path(".bench/saturation.json"))
+    options = parser.parse_args(arguments)
+    if options.publish:
+        return publish(*options.publish)
+    about = machine(0.0)
+    config = {"logging.format": "json"}
+    with (
+        tempfile.TemporaryDirectory(prefix="saturation-") as name,
+        ClusterKit(Path(name), config=config) as cluster,
+    ):
+        found = measure(cluster, 60 * options.minutes)
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    document = {"machine": about, "minutes": options.minutes, "counts": found}
+    options.output.write_text(json.dumps(document, indent=1) + "\n")
+    allowed = {"acknowledged", "in-sync set changed"}
+    rows = [
+        [what, f"{count:,.0f}", "" if what in allowed else "0"] for what, count in found.items()
+    ]
+    say(f"\n{table(['what', 'times', 'target'], rows)}\n\nwritten: {options.output}")
+    return int(any(count for what, count in found.items() if what not in allowed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
