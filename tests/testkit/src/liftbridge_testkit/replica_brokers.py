@@ -1,5 +1,6 @@
 """Brokers of a `ReplicaCluster`, what travels between them and what they know."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -61,6 +62,29 @@ class Outcome(NamedTuple):
     run: int
     proposal: IsrProposal
     outcome: ProposalOutcome
+
+
+class Command(NamedTuple):
+    """A command on its way to the controller, from whoever may send one.
+
+    Attributes:
+        command: Of the controller's union.
+        then: What its sender does with the answer, `LiftbridgeError` for a refusal; `None` when
+            it expects none.
+    """
+
+    command: object
+    then: Callable[[object], None] | None = None
+
+
+class Answer(NamedTuple):
+    """The answer to a `Command` on its way back."""
+
+    answer: object
+    then: Callable[[object], None]
+
+
+Message = Fetch | Reply | Request | Outcome | Command | Answer
 
 
 @dataclass(slots=True)

@@ -7,7 +7,9 @@ against what an onlooker knows: which record was committed at which offset.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from random import Random
+from typing import Final
 
 from liftbridge_broker.controller.commands import (
     AlterPartition,
@@ -17,7 +19,7 @@ from liftbridge_broker.controller.commands import (
 )
 from liftbridge_broker.controller.state import effective_min_isr
 from liftbridge_broker.errors import LiftbridgeError, NotEnoughReplicasError
-from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, Offset, PartitionId
+from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.replication.fetching import (
     ACCEPTED,
@@ -46,20 +48,27 @@ from liftbridge_broker.replication.isr import (
 from liftbridge_broker.replication.leader import LeaderCore
 from liftbridge_testkit.controller_world import ControllerWorld
 from liftbridge_testkit.replica_brokers import (
+    Answer,
     Broker,
+    Command,
     Fetch,
+    Message,
     Outcome,
     Reply,
     Request,
     View,
     require,
 )
+from liftbridge_testkit.replica_checks import MIN_ISR, Checks
 from liftbridge_testkit.replica_logs import Record, ReplicaLog
+from liftbridge_testkit.replica_steps import Steps
 
 NAMES = "abc"
-MIN_ISR = 2
 MESSAGES_MAX = 60
 LATE_MAX = 6
+FAMILIES: Final[tuple[type[Steps], ...]] = ()
+"""Each of them is in about every other run, as its seed decides."""
+FAMILY_SHARE: Final = 0.5
 
 
 class ReplicaCluster:
@@ -70,20 +79,30 @@ class ReplicaCluster:
         is_commit_mode: Whether only what is on disk counts.
         late: Copies of messages that come much later.
         committed: Records that a leader committed, from offset 0 on.
+        families: Further steps that this run takes.
     """
 
-    def __init__(self, seed: int, *, faults: bool = True) -> None:
+    def __init__(
+        self, seed: int, *, faults: bool = True, families: Sequence[type[Steps]] | None = None
+    ) -> None:
+        """Start the brokers and create the partition.
+
+        Args:
+            seed: Decides everything that chance decides.
+            faults: Whether messages get lost and brokers die.
+            families: Further steps; the seed chooses among `FAMILIES` otherwise.
+        """
         self.rng = Random(seed)
         self.faults = faults
         self.now = Instant(10_000 * MS)
         self.counts: Counter[str] = Counter()
         self.committed: list[Record] = []
-        self.messages: list[Fetch | Reply | Request | Outcome] = []
-        self.late: list[Fetch | Reply | Request | Outcome] = []
+        self.messages: list[Message] = []
+        self.late: list[Message] = []
         self.is_commit_mode = seed % 4 == 0
         self._correlation = 0
         self._value = 0
-        self._hwm: dict[tuple[BrokerId, int, int], int] = {}
+        self.checks = Checks(self)
         self.world = ControllerWorld()
         self.world.start(NAMES)
         self.partition: PartitionId = self.world.create(3, min_isr=MIN_ISR)
@@ -93,13 +112,16 @@ class ReplicaCluster:
         for one in self.brokers.values():
             one.broker_epoch = self.world.epoch(one.broker)
         self.history: list[View] = []
-        self._note_view()
+        self.note_view()
         for one in self.brokers.values():
-            self._activate(one, kept=None)
+            self.activate(one, kept=None)
+        chance = Random(f"families of {seed}")  # not `rng`: a family leaves other runs as they are
+        chosen = [one for one in FAMILIES if chance.random() < FAMILY_SHARE]
+        self.families = [one(self) for one in (chosen if families is None else families)]
 
     # The metadata.
 
-    def _note_view(self) -> None:
+    def note_view(self) -> None:
         partition = self.world.get(self.partition)
         eligible = frozenset(
             one.broker for one in self.world.state.brokers.values() if one.can_lead
@@ -107,25 +129,25 @@ class ReplicaCluster:
         if not self.history or (partition, eligible) != self.history[-1][1:]:
             self.history.append(View(self.world.index, partition, eligible))
 
-    def _apply(self, command: object) -> object:
+    def apply(self, command: object) -> object:
         decision = self.world.apply(command)  # type: ignore[arg-type]  # a command of the union
-        self._note_view()
+        self.note_view()
         return decision.answer
 
-    def _learn(self, one: Broker, *, to: int | None = None) -> None:
+    def learn(self, one: Broker, *, to: int | None = None) -> None:
         """A broker learns of later metadata, step by step, or at once by a snapshot."""
         last = len(self.history) - 1 if to is None else to
         if self.rng.random() < 0.15:
             if one.seen < last:
                 self.counts["jump"] += 1
                 one.seen = last
-                self._activate(one, kept=None)
+                self.activate(one, kept=None)
             return
         while one.seen < last:
             one.seen += 1
-            self._activate(one, kept=one.leader)
+            self.activate(one, kept=one.leader)
 
-    def _activate(self, one: Broker, *, kept: LeaderCore | None) -> None:
+    def activate(self, one: Broker, *, kept: LeaderCore | None) -> None:
         view = self.history[one.seen]
         state = view.partition
         if view.applied_index < one.broker_epoch:
@@ -140,11 +162,13 @@ class ReplicaCluster:
                 )
             else:
                 self._lead(one, state, min_isr, kept)
-            self._advance(one)
+            self.advance(one)
             return
         one.leader = None
         one.asked = None
-        if state.leader is None:
+        if one.broker not in state.replicas:
+            self._leave(one)
+        elif state.leader is None:
             one.follower = None
         elif one.follower is None:
             one.follower = FollowerCore(
@@ -158,6 +182,14 @@ class ReplicaCluster:
             )
         else:
             one.follower.on_state(state, is_commit_mode=self.is_commit_mode, now=self.now)
+
+    def _leave(self, one: Broker) -> None:
+        """No replica any more: the data goes."""
+        one.follower = None
+        if one.log.log_end_offset:
+            self.counts["leave"] += 1
+            one.log = ReplicaLog(self.partition)
+        one.is_clean = True
 
     def _lead(
         self, one: Broker, state: PartitionState, min_isr: int, kept: LeaderCore | None
@@ -201,21 +233,26 @@ class ReplicaCluster:
                 (self._step_retention, 1),
                 (self._step_late, 2),
             ]
+        for family in self.families:
+            steps += [*family.always(), *(family.faults() if self.faults else ())]
         (act,) = self.rng.choices([act for act, _ in steps], [weight for _, weight in steps])
         act()
         for one in self.brokers.values():
             if one.is_running and one.leader is not None:
-                self._advance(one)
-        self.check()
+                self.advance(one)
+        self.checks.run()
+        for family in self.families:
+            family.check()
 
-    def _any(self) -> Broker:
-        return self.brokers[BrokerId(self.rng.choice(NAMES))]
+    def any_broker(self) -> Broker:
+        """One of the brokers."""
+        return self.brokers[self.rng.choice(list(self.brokers))]
 
-    def _send(self, message: Fetch | Reply | Request | Outcome) -> None:
+    def send(self, message: Message) -> None:
         if self.faults and self.rng.random() < 0.1:
             self.counts["lost"] += 1
             return
-        if self.faults and (isinstance(message, Request) or self.rng.random() < 0.05):
+        if self.faults and (isinstance(message, Request | Command) or self.rng.random() < 0.05):
             self.late.append(message)
             del self.late[:-LATE_MAX]
         copies = 2 if self.faults and self.rng.random() < 0.1 else 1
@@ -236,6 +273,12 @@ class ReplicaCluster:
                 self._on_request(request)
             case Outcome(leader, run, proposal, outcome):
                 self._on_outcome(leader, run, proposal, outcome)
+            case Command(command, then):
+                answer = self.apply(command)
+                if then is not None:
+                    self.send(Answer(answer, then))
+            case Answer(answer, then):
+                then(answer)
 
     def _step_late(self) -> None:
         """A copy of an old message arrives."""
@@ -243,7 +286,7 @@ class ReplicaCluster:
             self.messages.append(self.late.pop(self.rng.randrange(len(self.late))))
 
     def _step_fetch(self) -> None:
-        one = self._any()
+        one = self.any_broker()
         if not one.is_running or one.follower is None:
             return
         leader = one.follower.state.leader
@@ -252,7 +295,7 @@ class ReplicaCluster:
         one.correlation = self._correlation
         held = (one.log.base, tuple(one.log.records))
         position = one.follower.position()
-        self._send(Fetch(one.broker, leader, one.correlation, position, held))
+        self.send(Fetch(one.broker, leader, one.correlation, position, held))
 
     def _on_fetch(self, fetch: Fetch) -> None:
         one = self.brokers[fetch.leader]
@@ -265,7 +308,7 @@ class ReplicaCluster:
         data = b""
         if verdict == ACCEPTED:
             self.counts["accepted"] += 1
-            self._check_prefix(one, fetch)
+            self.checks.prefix(one, fetch)
             data = one.log.read(position.fetch_offset, self.rng.randrange(1, 6))
         elif isinstance(verdict, Diverging):
             self.counts["diverging"] += 1
@@ -279,8 +322,8 @@ class ReplicaCluster:
             (verdict.leader_epoch, verdict.end_offset) if isinstance(verdict, Diverging) else None,
             len(data),
         )
-        self._advance(one)
-        self._send(Reply(fetch.follower, fetch.correlation, head, data))
+        self.advance(one)
+        self.send(Reply(fetch.follower, fetch.correlation, head, data))
 
     def _on_reply(self, reply: Reply) -> None:
         one = self.brokers[reply.follower]
@@ -291,7 +334,7 @@ class ReplicaCluster:
         match outcome:
             case Truncate(end, is_below):
                 require("no truncation below the high watermark", holds=not is_below)
-                self._check_floor(one, end)
+                self.checks.floor(one, end)
                 one.log.truncate(end)
             case RestartAt(offset):
                 self.counts["restart"] += 1
@@ -306,7 +349,7 @@ class ReplicaCluster:
                 self.counts["wait"] += 1
 
     def _step_append(self) -> None:
-        one = self._any()
+        one = self.any_broker()
         if not one.is_running or one.leader is None or not one.leader.is_serving:
             return
         try:
@@ -320,7 +363,7 @@ class ReplicaCluster:
         one.leader.on_append(self.now)
         self.counts["append"] += 1
 
-    def _advance(self, one: Broker) -> None:
+    def advance(self, one: Broker) -> None:
         """The owner of a leader stores the high watermark: records are committed, acks go out."""
         assert one.leader is not None
         before = one.log.high_watermark
@@ -335,12 +378,12 @@ class ReplicaCluster:
         self.committed += records[len(known) :]
 
     def _step_learn(self) -> None:
-        one = self._any()
+        one = self.any_broker()
         if one.is_running and one.seen < len(self.history) - 1:
-            self._learn(one, to=self.rng.randrange(one.seen + 1, len(self.history)))
+            self.learn(one, to=self.rng.randrange(one.seen + 1, len(self.history)))
 
     def _step_propose(self) -> None:
-        one = self._any()
+        one = self.any_broker()
         if not one.is_running or one.leader is None:
             return
         proposal = one.leader.next_proposal(self.now, self.history[one.seen].eligible)
@@ -353,11 +396,11 @@ class ReplicaCluster:
                 one.asked = None
                 one.leader.on_proposal_result(proposal, ProposalOutcome.NOT_ATTEMPTED, self.now)
                 return
-            self._send(Request(one.broker, one.run, one.broker_epoch, proposal))
+            self.send(Request(one.broker, one.run, one.broker_epoch, proposal))
 
     def _on_request(self, request: Request) -> None:
         proposal = request.proposal
-        answer = self._apply(
+        answer = self.apply(
             AlterPartition(
                 broker=request.leader,
                 broker_epoch=request.broker_epoch,
@@ -371,7 +414,7 @@ class ReplicaCluster:
         error = answer if isinstance(answer, LiftbridgeError) else None
         outcome = outcome_of(error)
         self.counts[outcome.value if error is not None else "applied"] += 1
-        self._send(Outcome(request.leader, request.run, proposal, outcome))
+        self.send(Outcome(request.leader, request.run, proposal, outcome))
 
     def _on_outcome(
         self, leader: BrokerId, run: int, proposal: IsrProposal, outcome: ProposalOutcome
@@ -382,14 +425,14 @@ class ReplicaCluster:
                 return
             # Mostly the answer is the broker's own apply: it knows the metadata up to there.
             if outcome is ProposalOutcome.SETTLED and self.rng.random() < 0.7:
-                self._learn(one)
+                self.learn(one)
                 if one.leader is None:
                     return
             one.asked = None
             one.leader.on_proposal_result(proposal, outcome, self.now)
 
     def _step_timeout(self) -> None:
-        one = self._any()
+        one = self.any_broker()
         if one.leader is not None and one.asked is not None:
             proposal, since = one.asked
             if self.now - since > 200 * MS:
@@ -398,14 +441,14 @@ class ReplicaCluster:
                 self.counts["unknown outcome"] += 1
 
     def _step_sync(self) -> None:
-        self._any().log.sync()
+        self.any_broker().log.sync()
 
     def _step_wait(self) -> None:
         """A pause in which nothing moves."""
         self.now = Instant(self.now + self.rng.randrange(1_000 * MS))
 
     def _step_retention(self) -> None:
-        one = self._any()
+        one = self.any_broker()
         if one.is_running and one.leader is not None and one.leader.is_serving:
             start = self.rng.randrange(one.log.log_start_offset, one.log.high_watermark + 1)
             one.log.set_log_start(start)
@@ -413,131 +456,64 @@ class ReplicaCluster:
     # Brokers.
 
     def _step_unfence(self) -> None:
-        one = self._any()
+        one = self.any_broker()
         known = self.world.state.brokers[one.broker]
         if one.is_running and known.fenced and known.broker_epoch == one.broker_epoch:
-            self._learn(one)
+            self.learn(one)
             command = UnfenceBroker(
                 broker=one.broker,
                 broker_epoch=MetadataIndex(one.broker_epoch),
                 applied_index=self.world.index,
             )
-            answer = self._apply(command)
+            answer = self.apply(command)
             require(f"unfenced: {answer}", holds=not isinstance(answer, LiftbridgeError))
 
     def _step_fence(self) -> None:
         """A broker is taken for dead; mostly it is not, and goes on as a zombie."""
-        one = self._any()
+        one = self.any_broker()
         if not self.world.state.brokers[one.broker].fenced:
             self.world.fence(one.broker)
-            self._note_view()
+            self.note_view()
             self.counts["fence"] += 1
 
     def _step_elect(self) -> None:
-        self._apply(ElectPreferred(partitions=(self.partition,)))
+        self.apply(ElectPreferred(partitions=(self.partition,)))
 
     def _step_crash(self) -> None:
-        """A process ends and comes back: cleanly, or without what was not on disk.
-
-        One replica at a time may have lost something: until it is in sync again the others only
-        stop cleanly (the fault model of 1.2 with a minimum of two).
-        """
-        one = self._any()
-        others = [other for other in self.brokers.values() if other is not one]
-        is_clean = self.rng.random() < 0.4 or not all(other.is_clean for other in others)
+        """A process ends and comes back: cleanly, or without what was not on disk."""
+        one = self.any_broker()
+        is_clean = self.rng.random() < 0.4 or not self.may_lose(one)
         if is_clean:
             one.log.sync()
         else:
-            end = self.rng.randrange(one.log.recovery_point, one.log.log_end_offset + 1)
-            self.counts["lossy"] += end < one.log.log_end_offset
-            one.log.lose(end)
-            one.is_clean = False
+            self.lose(one, self.rng.randrange(one.log.recovery_point, one.log.log_end_offset + 1))
+        self.end(one)
+        marker = one.broker_epoch if is_clean else 0
+        one.broker_epoch = self.world.register(one.broker, previous_broker_epoch=marker)
+        self.note_view()
+        one.seen = len(self.history) - 1
+        self.activate(one, kept=None)
+
+    def may_lose(self, one: Broker) -> bool:
+        """Whether a broker may lose something.
+
+        One replica at a time: until it is in sync again the others only stop cleanly (the fault
+        model of 1.2 with a minimum of two).
+        """
+        return all(other.is_clean for other in self.brokers.values() if other is not one)
+
+    def lose(self, one: Broker, end: int) -> None:
+        """What a broker holds from `end` on is gone."""
+        self.counts["lossy"] += end < one.log.log_end_offset
+        one.log.lose(end)
+        one.is_clean = False
+
+    def end(self, one: Broker) -> None:
+        """The process of a broker ends, and the next one begins; it has no session yet."""
         self.counts["crash"] += 1
         one.run += 1
         one.leader = one.follower = one.asked = None
         one.clock = SessionClock(Instant(0))
-        marker = one.broker_epoch if is_clean else 0
-        one.broker_epoch = self.world.register(one.broker, previous_broker_epoch=marker)
-        self._note_view()
-        one.seen = len(self.history) - 1
-        self._activate(one, kept=None)
-
-    # Invariants.
-
-    @property
-    def true_high_watermark(self) -> int:
-        """First offset that nobody committed."""
-        return len(self.committed)
-
-    def check(self) -> None:
-        """The invariants, of the whole state."""
-        truth = self.world.get(self.partition)
-        for one in self.brokers.values():
-            log = one.log
-            require("I7: high watermark in the log", holds=log.high_watermark <= log.log_end_offset)
-            if one.broker in truth.isr:
-                one.is_clean = True
-            if one.is_running and one.leader is not None:
-                self._check_leader(one, one.leader, truth)
-            if one.is_clean and one.broker in (*truth.isr, *truth.elr):
-                self._check_complete("I2", one)
-        self._check_matching()
-
-    def _check_leader(self, one: Broker, core: LeaderCore, truth: PartitionState) -> None:
-        members = set(core.maximal_isr)
-        known = core.state
-        require("I20: maximal covers the committed set", holds=members >= set(known.isr))
-        key = (one.broker, one.run, core.leader_epoch)
-        before = self._hwm.get(key, 0)
-        require("I7: high watermark rises", holds=one.log.high_watermark >= before)
-        self._hwm[key] = one.log.high_watermark
-        is_stale = (
-            truth.leader != one.broker
-            or truth.leader_epoch != core.leader_epoch
-            or self.world.epoch(one.broker) != one.broker_epoch
-        )
-        if is_stale:
-            return
-        self._check_complete("I1", one)
-        if len(known.isr) >= MIN_ISR:
-            pool = {*truth.isr, *truth.elr}
-            require(f"I3: {members} covers {pool}", holds=members >= pool)
-
-    def _check_complete(self, name: str, one: Broker) -> None:
-        """All that was committed is in the log, unless retention removed it."""
-        log = one.log
-        end = self.true_high_watermark
-        require(name, holds=log.log_end_offset >= end)
-        held = log.slice(log.log_start_offset, end)
-        committed = self.committed[log.log_start_offset : end]
-        require(name, holds=held == committed)
-
-    def _check_matching(self) -> None:
-        """I5: two logs agree below both high watermarks."""
-        logs = [one.log for one in self.brokers.values()]
-        for place, first in enumerate(logs):
-            for second in logs[place + 1 :]:
-                start = max(first.log_start_offset, second.log_start_offset)
-                end = min(first.high_watermark, second.high_watermark)
-                same = first.slice(start, end) == second.slice(start, end)
-                require("I5: two histories", holds=same)
-
-    def _check_prefix(self, one: Broker, fetch: Fetch) -> None:
-        """I21: what an accepted follower holds is what the leader holds."""
-        base, records = fetch.held
-        start = max(base, one.log.log_start_offset)
-        same = list(records[start - base :]) == one.log.slice(start, base + len(records))
-        require(f"I21: {fetch.follower} was accepted with other records", holds=same)
-
-    def _check_floor(self, one: Broker, end: Offset) -> None:
-        """I22: nothing that was committed is cut off."""
-        log = one.log
-        if log.log_end_offset > end:
-            self.counts["truncation"] += 1
-        for offset in range(end, log.log_end_offset):
-            is_committed = offset < len(self.committed)
-            lost = is_committed and self.committed[offset] == log.at(offset)
-            require(f"I22: {one.broker} removes {offset}", holds=not lost)
 
     # Liveness.
 
@@ -553,10 +529,12 @@ class ReplicaCluster:
     def is_well(self) -> bool:
         """Everybody is in sync and holds the same, all of it committed."""
         truth = self.world.get(self.partition)
-        logs = [one.log for one in self.brokers.values()]
+        logs = [self.brokers[one].log for one in truth.replicas]
         return (
-            len(truth.isr) == len(NAMES)
+            len(truth.isr) == len(truth.replicas)
+            and not truth.is_reassigning
             and len({log.log_end_offset for log in logs}) == 1
             and all(log.high_watermark == log.log_end_offset for log in logs)
             and all(one.seen == len(self.history) - 1 for one in self.brokers.values())
+            and all(family.is_well for family in self.families)
         )

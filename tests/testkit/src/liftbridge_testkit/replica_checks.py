@@ -1,0 +1,91 @@
+"""Invariants of a `ReplicaCluster`: those of the protocol (1.11) that concern the cores."""
+
+from typing import TYPE_CHECKING, Final
+
+from liftbridge_broker.model.ids import BrokerId, Offset
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.replication.leader import LeaderCore
+from liftbridge_testkit.replica_brokers import Broker, Fetch, require
+
+if TYPE_CHECKING:
+    from liftbridge_testkit.replica_cluster import ReplicaCluster
+
+MIN_ISR: Final = 2
+
+
+class Checks:
+    """What an onlooker of a run holds against what it promises."""
+
+    def __init__(self, cluster: "ReplicaCluster") -> None:
+        self._cluster = cluster
+        self._hwm: dict[tuple[BrokerId, int, int], int] = {}
+
+    def run(self) -> None:
+        """The invariants, of the whole state."""
+        truth = self._cluster.world.get(self._cluster.partition)
+        for one in self._cluster.brokers.values():
+            log = one.log
+            require("I7: high watermark in the log", holds=log.high_watermark <= log.log_end_offset)
+            if one.broker in truth.isr:
+                one.is_clean = True
+            if one.is_running and one.leader is not None:
+                self._leader(one, one.leader, truth)
+            if one.is_clean and one.broker in (*truth.isr, *truth.elr):
+                self._complete("I2", one)
+        self._matching()
+
+    def _leader(self, one: Broker, core: LeaderCore, truth: PartitionState) -> None:
+        members = set(core.maximal_isr)
+        known = core.state
+        require("I20: maximal covers the committed set", holds=members >= set(known.isr))
+        key = (one.broker, one.run, core.leader_epoch)
+        before = self._hwm.get(key, 0)
+        require("I7: high watermark rises", holds=one.log.high_watermark >= before)
+        self._hwm[key] = one.log.high_watermark
+        is_stale = (
+            truth.leader != one.broker
+            or truth.leader_epoch != core.leader_epoch
+            or self._cluster.world.epoch(one.broker) != one.broker_epoch
+        )
+        if is_stale:
+            return
+        self._complete("I1", one)
+        if len(known.isr) >= MIN_ISR:
+            pool = {*truth.isr, *truth.elr}
+            require(f"I3: {members} covers {pool}", holds=members >= pool)
+
+    def _complete(self, name: str, one: Broker) -> None:
+        """All that was committed is in the log, unless retention removed it."""
+        log = one.log
+        end = len(self._cluster.committed)
+        require(name, holds=log.log_end_offset >= end)
+        held = log.slice(log.log_start_offset, end)
+        committed = self._cluster.committed[log.log_start_offset : end]
+        require(name, holds=held == committed)
+
+    def _matching(self) -> None:
+        """I5: two logs agree below both high watermarks."""
+        logs = [one.log for one in self._cluster.brokers.values()]
+        for place, first in enumerate(logs):
+            for second in logs[place + 1 :]:
+                start = max(first.log_start_offset, second.log_start_offset)
+                end = min(first.high_watermark, second.high_watermark)
+                same = first.slice(start, end) == second.slice(start, end)
+                require("I5: two histories", holds=same)
+
+    def prefix(self, one: Broker, fetch: Fetch) -> None:
+        """I21: what an accepted follower holds is what the leader holds."""
+        base, records = fetch.held
+        start = max(base, one.log.log_start_offset)
+        same = list(records[start - base :]) == one.log.slice(start, base + len(records))
+        require(f"I21: {fetch.follower} was accepted with other records", holds=same)
+
+    def floor(self, one: Broker, end: Offset) -> None:
+        """I22: nothing that was committed is cut off."""
+        log = one.log
+        if log.log_end_offset > end:
+            self._cluster.counts["truncation"] += 1
+        for offset in range(end, log.log_end_offset):
+            is_committed = offset < len(self._cluster.committed)
+            lost = is_committed and self._cluster.committed[offset] == log.at(offset)
+            require(f"I22: {one.broker} removes {offset}", holds=not lost)
