@@ -1,0 +1,1 @@
+"""The brokers of a cluster as the operator asks them: a port, and its adapter over gRPC."""
