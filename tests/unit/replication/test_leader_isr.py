@@ -369,6 +369,15 @@ def test_refused_withdrawal_is_sent_again_later():
     assert world.propose(after=LIMITS.ineligible_ns) == withdrawal
 
 
+def test_withdrawal_that_is_not_sent_withdraws_nothing():
+    world, proposal = expanding()
+    world.result(proposal, ProposalOutcome.INELIGIBLE)
+    withdrawal = world.propose()
+    world.result(withdrawal, ProposalOutcome.NOT_ATTEMPTED)
+    assert world.core.maximal_isr == (A, B, C)
+    assert world.propose(after=LIMITS.retry_ns) == withdrawal
+
+
 def test_ineligible_shrink_is_decided_on_again():
     world = LeaderWorld()
     for replica in (B, C):

@@ -564,7 +564,8 @@ class LeaderCore:
 
         A copy of the request that the network made or delayed might still be applied once the
         member is eligible again. So the same set as at present is proposed: that raises the
-        partition epoch, after which no copy can be. Until then the member goes on to count.
+        partition epoch, after which no copy can be. Until then the member goes on to count, also
+        when that proposal is not even sent.
         """
         self._not_before = Instant(now + self._limits.ineligible_ns)
         if not pending.added:
@@ -572,6 +573,7 @@ class LeaderCore:
             return
         for broker in pending.added:
             self._followers[broker].barred_until = self._not_before
+        pending.has_unknown = True  # guard L6.copy
         withdrawal = self._proposal((), ())
         is_first = pending.proposal != withdrawal
         pending.proposal = withdrawal  # guard L6.withdraw
