@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from liftbridge_testkit.replica_cluster import ReplicaCluster
+from liftbridge_testkit.replica_lives import life
 
 SEEDS = range(150)
 STEPS = 1_500
@@ -27,7 +27,7 @@ FLOORS = {
 def test_random_lives_lose_nothing_and_end_in_order():
     counts = Counter()
     for seed in SEEDS:
-        cluster = ReplicaCluster(seed)
+        cluster = life(seed)
         for _ in range(STEPS):
             cluster.step()
         cluster.heal(HEAL_STEPS_MAX)
@@ -37,10 +37,10 @@ def test_random_lives_lose_nothing_and_end_in_order():
 
 
 def test_equal_seeds_live_equal_lives():
-    def life():
-        cluster = ReplicaCluster(7)
+    def lived():
+        cluster = life(7)
         for _ in range(STEPS):
             cluster.step()
         return cluster.counts, cluster.committed
 
-    assert life() == life()
+    assert lived() == lived()

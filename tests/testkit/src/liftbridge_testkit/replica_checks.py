@@ -1,14 +1,15 @@
 """Invariants of a `ReplicaCluster`: those of the protocol (1.11) that concern the cores."""
 
-from typing import TYPE_CHECKING, Final
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
 
-from liftbridge_broker.model.ids import BrokerId, Offset
+from liftbridge_broker.model.ids import BrokerId, Offset, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.replication.leader import LeaderCore
+from liftbridge_testkit.controller_world import ControllerWorld
 from liftbridge_testkit.replica_brokers import Broker, Fetch, require
-
-if TYPE_CHECKING:
-    from liftbridge_testkit.replica_cluster import ReplicaCluster
+from liftbridge_testkit.replica_logs import Record
 
 MIN_ISR: Final = 2
 
@@ -16,14 +17,34 @@ MIN_ISR: Final = 2
 class Checks:
     """What an onlooker of a run holds against what it promises."""
 
-    def __init__(self, cluster: "ReplicaCluster") -> None:
-        self._cluster = cluster
+    def __init__(
+        self,
+        world: ControllerWorld,
+        partition: PartitionId,
+        brokers: Mapping[BrokerId, Broker],
+        committed: Sequence[Record],
+        counts: Counter[str],
+    ) -> None:
+        """Look at what the run goes on changing.
+
+        Args:
+            world: The controller.
+            partition: The partition.
+            brokers: All brokers.
+            committed: What was committed.
+            counts: Of what happened.
+        """
+        self._world = world
+        self._partition = partition
+        self._brokers = brokers
+        self._committed = committed
+        self._counts = counts
         self._hwm: dict[tuple[BrokerId, int, int], int] = {}
 
     def run(self) -> None:
         """The invariants, of the whole state."""
-        truth = self._cluster.world.get(self._cluster.partition)
-        for one in self._cluster.brokers.values():
+        truth = self._world.get(self._partition)
+        for one in self._brokers.values():
             log = one.log
             require("I7: high watermark in the log", holds=log.high_watermark <= log.log_end_offset)
             if one.broker in truth.isr:
@@ -45,7 +66,7 @@ class Checks:
         is_stale = (
             truth.leader != one.broker
             or truth.leader_epoch != core.leader_epoch
-            or self._cluster.world.epoch(one.broker) != one.broker_epoch
+            or self._world.epoch(one.broker) != one.broker_epoch
         )
         if is_stale:
             return
@@ -57,15 +78,15 @@ class Checks:
     def _complete(self, name: str, one: Broker) -> None:
         """All that was committed is in the log, unless retention removed it."""
         log = one.log
-        end = len(self._cluster.committed)
+        end = len(self._committed)
         require(name, holds=log.log_end_offset >= end)
         held = log.slice(log.log_start_offset, end)
-        committed = self._cluster.committed[log.log_start_offset : end]
+        committed = self._committed[log.log_start_offset : end]
         require(name, holds=held == committed)
 
     def _matching(self) -> None:
         """I5: two logs agree below both high watermarks."""
-        logs = [one.log for one in self._cluster.brokers.values()]
+        logs = [one.log for one in self._brokers.values()]
         for place, first in enumerate(logs):
             for second in logs[place + 1 :]:
                 start = max(first.log_start_offset, second.log_start_offset)
@@ -84,8 +105,8 @@ class Checks:
         """I22: nothing that was committed is cut off."""
         log = one.log
         if log.log_end_offset > end:
-            self._cluster.counts["truncation"] += 1
+            self._counts["truncation"] += 1
         for offset in range(end, log.log_end_offset):
-            is_committed = offset < len(self._cluster.committed)
-            lost = is_committed and self._cluster.committed[offset] == log.at(offset)
+            is_committed = offset < len(self._committed)
+            lost = is_committed and self._committed[offset] == log.at(offset)
             require(f"I22: {one.broker} removes {offset}", holds=not lost)

@@ -7,9 +7,8 @@ against what an onlooker knows: which record was committed at which offset.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import Final
 
 from liftbridge_broker.controller.commands import (
     AlterPartition,
@@ -61,14 +60,41 @@ from liftbridge_testkit.replica_brokers import (
 )
 from liftbridge_testkit.replica_checks import MIN_ISR, Checks
 from liftbridge_testkit.replica_logs import Record, ReplicaLog
-from liftbridge_testkit.replica_steps import Steps
 
 NAMES = "abc"
 MESSAGES_MAX = 60
 LATE_MAX = 6
-FAMILIES: Final[tuple[type[Steps], ...]] = ()
-"""Each of them is in about every other run, as its seed decides."""
-FAMILY_SHARE: Final = 0.5
+Weighted = tuple[Callable[[], None], int]
+"""A step and how often it is taken, in parts of all weights together."""
+
+
+class Steps:
+    """A family of further steps: what happens to some partitions only.
+
+    A subclass overrides what it needs.
+
+    Attributes:
+        cluster: The run.
+    """
+
+    def __init__(self, cluster: "ReplicaCluster") -> None:
+        self.cluster = cluster
+
+    def faults(self) -> Sequence[Weighted]:
+        """Steps that are taken until the faults stop."""
+        return ()
+
+    def always(self) -> Sequence[Weighted]:
+        """Steps that go on afterwards, so that all comes into order."""
+        return ()
+
+    def check(self) -> None:
+        """Invariants of its own, after every step; raises `BrokenError`."""
+
+    @property
+    def is_well(self) -> bool:
+        """Whether everything of its own is in order."""
+        return True
 
 
 class ReplicaCluster:
@@ -83,14 +109,14 @@ class ReplicaCluster:
     """
 
     def __init__(
-        self, seed: int, *, faults: bool = True, families: Sequence[type[Steps]] | None = None
+        self, seed: int, *, faults: bool = True, families: Sequence[type[Steps]] = ()
     ) -> None:
         """Start the brokers and create the partition.
 
         Args:
             seed: Decides everything that chance decides.
             faults: Whether messages get lost and brokers die.
-            families: Further steps; the seed chooses among `FAMILIES` otherwise.
+            families: Further steps.
         """
         self.rng = Random(seed)
         self.faults = faults
@@ -102,7 +128,7 @@ class ReplicaCluster:
         self.is_commit_mode = seed % 4 == 0
         self._correlation = 0
         self._value = 0
-        self.checks = Checks(self)
+
         self.world = ControllerWorld()
         self.world.start(NAMES)
         self.partition: PartitionId = self.world.create(3, min_isr=MIN_ISR)
@@ -111,13 +137,12 @@ class ReplicaCluster:
         }
         for one in self.brokers.values():
             one.broker_epoch = self.world.epoch(one.broker)
+        self.checks = Checks(self.world, self.partition, self.brokers, self.committed, self.counts)
         self.history: list[View] = []
         self.note_view()
         for one in self.brokers.values():
             self.activate(one, kept=None)
-        chance = Random(f"families of {seed}")  # not `rng`: a family leaves other runs as they are
-        chosen = [one for one in FAMILIES if chance.random() < FAMILY_SHARE]
-        self.families = [one(self) for one in (chosen if families is None else families)]
+        self.families = [one(self) for one in families]
 
     # The metadata.
 

@@ -101,17 +101,20 @@ def _run_test(scenario: str) -> str:
 def run_seed(world: str, seed: int) -> tuple[str, int]:
     """By what a seed fails, empty when by nothing; and its events."""
     if world == "cores":
-        from liftbridge_testkit.replica_cluster import ReplicaCluster  # noqa: PLC0415 - as above
+        from liftbridge_testkit.replica_lives import life  # noqa: PLC0415 - as above
 
-        cluster = ReplicaCluster(seed)
+        cluster = life(seed)
         for _ in range(STEPS):
             cluster.step()
         cluster.heal(HEAL_STEPS)
         return ("" if cluster.is_well else "does not end well"), STEPS
     if world == "raft":
         from liftbridge_testkit.raft.chaos import Chaos  # noqa: PLC0415 - after `install`
+        from liftbridge_testkit.raft.model import Model  # noqa: PLC0415 - as above
 
-        Chaos(seed).run(STEPS)
+        chaos = Chaos(seed)
+        Model(chaos.cluster)
+        chaos.run(STEPS)
         return "", STEPS
     from liftbridge_testkit.sim.seeds import run_seed as run  # noqa: PLC0415 - after `install`
 

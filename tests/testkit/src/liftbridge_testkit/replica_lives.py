@@ -1,0 +1,18 @@
+"""The lives of a partition and its brokers, by seed: which families of steps they take."""
+
+from random import Random
+from typing import Final
+
+from liftbridge_testkit.replica_cluster import ReplicaCluster, Steps
+
+FAMILIES: Final[tuple[type[Steps], ...]] = ()
+"""Of which each life has some; a new one comes at the end, so that it leaves other lives alone."""
+
+SHARE: Final = 0.5
+"""Of the lives that have a family."""
+
+
+def life(seed: int) -> ReplicaCluster:
+    """The run of a seed."""
+    chance = Random(f"families of {seed}")  # not that of the run: without a family it stays alike
+    return ReplicaCluster(seed, families=[one for one in FAMILIES if chance.random() < SHARE])
