@@ -14,7 +14,10 @@ from liftbridge_testkit.operator_sim.world import World
 
 CHUNKS = 8
 CHUNK = 15
-REGRESSION_SEEDS = (1, 12, 100, 105, 124, 154, 193, 205, 432, 486, 625, 710, 1023, 1179, 1379)
+REGRESSION_SEEDS = (
+    *(1, 12, 100, 105, 124, 154, 193, 205, 432, 486, 625, 710, 774, 1023, 1179, 1379, 1498),
+    20052,
+)
 """Seeds that once showed something; what a seed does changes with the schedules."""
 
 FLOORS = {

@@ -145,6 +145,19 @@ class DeletePod:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepPod:
+    """Write to a pod that it is not deleted for the restart of `token`.
+
+    The write changes the pod's version, so a deletion that was decided before it fails.
+    """
+
+    name: str
+    uid: str
+    resource_version: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
 class TransferLeaders:
     """Have a broker hand over all partitions it leads that somebody else can lead."""
 
@@ -248,6 +261,7 @@ Action = (
     | CheckRestart
     | Record
     | DeletePod
+    | KeepPod
     | TransferLeaders
     | TransferMetadataLeadership
     | ElectPreferred

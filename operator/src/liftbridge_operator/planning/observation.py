@@ -29,6 +29,7 @@ class Pod:
         is_running: Whether its main container runs.
         stuck: Why it does not run, when something keeps it from running.
         stuck_since_ms: Since when.
+        kept: Token of the restart that was given up before it began, from its annotation.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Pod:
     is_terminating: bool
     stuck: StuckCause | None = None
     stuck_since_ms: int = 0
+    kept: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from liftbridge_operator.planning.actions import (
     CheckRestart,
     DeletePod,
     ElectPreferred,
+    KeepPod,
     Record,
     TransferLeaders,
     TransferMetadataLeadership,
@@ -156,21 +157,16 @@ def _clear(view: View, memory: Memory) -> Outcome:
 
 def _leave(view: View, memory: Memory, plan: Plan, pod: Pod, under_way: Disruption) -> Outcome:
     """The pod is still there: delete it if all that was true when it was recorded still is."""
-    said = view.reports.get(pod.name)
-    if said is None or said.start_id != under_way.pod_uid:  # gate STILL_THERE
-        # Perhaps another pod has taken its place already, and this list of pods is an old one.
-        return _wait("BrokersNotReady", pod.name, "the broker says which process it is")
     is_old = pod.revision != view.revision
     is_expired = under_way.expires_ms - view.now < TOKEN_LEFT_MS
-    if not is_old or is_expired or gate.may_disrupt(view, plan) is not None:  # gate EXPIRED
-        return _clear(view, memory)
-    return _go(view, memory, plan, pod)
-
-
-def _go(view: View, memory: Memory, plan: Plan, pod: Pod) -> Outcome:
-    """Delete the recorded pod once the gate was read open twice more and nothing is left on it."""
-    if gate.blockers(view, pod, plan):  # gate AGAIN
-        return _clear(view, memory)
+    if (
+        pod.kept == under_way.token  # gate KEPT
+        or not is_old
+        or is_expired  # gate EXPIRED
+        or gate.may_disrupt(view, plan) is not None
+        or gate.blockers(view, pod, plan)  # gate AGAIN
+    ):
+        return _give_up(view, memory, pod, under_way)
     memory, is_confirmed = gate.read(view, memory, pod.name)
     if not is_confirmed:
         wait = Wait("GateReading", pod.name, "the gate is read a second time")
@@ -180,6 +176,19 @@ def _go(view: View, memory: Memory, plan: Plan, pod: Pod) -> Outcome:
         return Outcome(ROLLING, move, memory=memory)
     gone = DeletePod(pod.name, pod.uid, pod.resource_version, template=template_for(view))
     return Outcome(ROLLING, gone, memory=memory)
+
+
+def _give_up(view: View, memory: Memory, pod: Pod, under_way: Disruption) -> Outcome:
+    """End the record of a restart that has not begun, once it cannot begin any more.
+
+    The pod may have been deleted already: by a call of this process that this list of pods is too
+    old to show, or by another process that was stopped before its call and goes on after it. Both
+    carry a version of the pod from before the write to it, so one of the two is refused.
+    """
+    if pod.kept != under_way.token:  # gate KEEP
+        keep = KeepPod(pod.name, pod.uid, pod.resource_version, under_way.token)
+        return Outcome(ROLLING, keep, memory=replace(memory, gate=None, token=None))
+    return _clear(view, memory)
 
 
 def _come_back(view: View, memory: Memory, pod: Pod, under_way: Disruption) -> Outcome:

@@ -5,7 +5,7 @@ answers; this is how a cluster gets out of a bad change. One after the other all
 """
 
 from liftbridge_operator.planning import gate
-from liftbridge_operator.planning.actions import DeletePod, SetTemplate
+from liftbridge_operator.planning.actions import DeletePod, SetTemplate, TransferLeaders
 from liftbridge_operator.planning.decision import Outcome, Plan, Wait
 from liftbridge_operator.planning.observation import BrokerSet, Pod
 from liftbridge_operator.planning.view import SETTLE_MS, UNREADY_MS, View
@@ -87,6 +87,8 @@ def replace_first(view: View, plan: Plan) -> Outcome | None:
             wait = Wait("AnotherDisruption", name, "the pod has gone, or has settled")
             return Outcome(ROLLING, waits=(wait,))
     for pod in sorted(old, key=lambda one: (one.is_running, -one.ordinal)):
+        if pod.is_running and _has_heirs(view, pod):
+            return Outcome(ROLLING, TransferLeaders(pod.name))
         if not pod.is_running or not _is_needed(view, pod):
             return Outcome(
                 ROLLING,
@@ -98,6 +100,11 @@ def replace_first(view: View, plan: Plan) -> Outcome | None:
 
 def _is_unready(view: View, pod: Pod) -> bool:
     return not pod.is_ready and view.now - pod.changed_ms >= UNREADY_MS
+
+
+def _has_heirs(view: View, pod: Pod) -> bool:
+    """Whether a pod that runs, though it is not ready, leads what others could lead."""
+    return any(set(one.isr) - {pod.name} for one in view.leads(pod.name))  # gate UNREADY_LEADERS
 
 
 def _is_needed(view: View, pod: Pod) -> bool:

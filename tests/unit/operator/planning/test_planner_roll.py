@@ -16,6 +16,7 @@ from liftbridge_operator.planning.observation import (
 )
 from liftbridge_operator.planning.roll import remember
 from liftbridge_testkit.operator_sim.samples import (
+    TOKEN,
     came_back,
     healthy,
     kinds,
@@ -248,21 +249,33 @@ def test_refused_configuration_rolls_nothing():
 # -- the recorded restart ---------------------------------------------------------------------
 
 
+def kept(seen, name="c-2"):
+    """The pod of the recorded restart was written to, so that no former deletion takes it."""
+    return with_pod(seen, name, kept=TOKEN)
+
+
 def test_record_ends_when_the_gate_has_closed():
     seen = recorded(with_partition(rolling(), isr=("c-0", "c-2")))
-    action = passes(seen, 3)[-1].action
+    assert decide(seen, Memory()).action == act.KeepPod("c-2", "uid-c-2", 9, TOKEN)
+    action = passes(kept(seen), 3)[-1].action
     assert isinstance(action, act.Record)
     assert action.recorded.disruption is None
 
 
 def test_record_ends_when_the_consent_is_over():
     seen = recorded(rolling(), expires_ms=10_000_000)
-    assert isinstance(decide(seen, Memory()).action, act.Record)
+    assert isinstance(decide(seen, Memory()).action, act.KeepPod)
+    assert isinstance(decide(kept(seen), Memory()).action, act.Record)
 
 
-def test_record_stays_while_another_process_answers_for_the_pod():
+def test_record_ends_when_another_process_answers_for_the_pod():
     seen = with_report(recorded(rolling()), "c-2", start_id="new")
-    assert kinds(passes(seen, 4)) == []
+    assert kinds(passes(seen, 4)) == ["KeepPod"]
+
+
+def test_pod_that_was_kept_is_not_deleted_for_the_same_record():
+    assert kinds(passes(kept(recorded(rolling())), 4)) == ["Record"]
+    assert kinds(passes(with_pod(recorded(rolling()), "c-2", kept="former"), 4)) == ["DeletePod"]
 
 
 def test_next_restart_waits_until_the_recorded_one_is_over():
@@ -340,6 +353,14 @@ def test_pod_that_runs_unready_goes_only_when_its_partitions_can_spare_it():
     assert isinstance(decide(seen, Memory()).action, act.DeletePod)
     short = with_partition(seen, isr=("c-0", "c-1"))
     assert decide(short, Memory()).action is None
+
+
+def test_pod_that_runs_unready_hands_over_what_it_leads_first():
+    seen = with_pod(rolling(), "c-0", is_ready=False, changed_ms=1)
+    assert decide(seen, Memory()).action == act.TransferLeaders("c-0")
+    assert isinstance(decide(led_by(seen, "c-1"), Memory()).action, act.DeletePod)
+    alone = with_partition(seen, replicas=("c-0",), isr=("c-0",))
+    assert isinstance(decide(alone, Memory()).action, act.DeletePod)
 
 
 def test_template_with_which_a_pod_is_stuck_is_taken_back():

@@ -44,6 +44,12 @@ def _delete_pod(world: Stage, action: act.DeletePod, seen: Seen) -> Generator[No
         api.put_pod(pod, is_terminating=True)
 
 
+def _keep_pod(world: Stage, action: act.KeepPod, seen: Seen) -> None:
+    del seen
+    pod = world.api.pod(action.name, action.uid, action.resource_version)
+    world.api.put_pod(pod, kept=action.token)
+
+
 def _check(world: Stage, action: act.CheckRestart) -> TokenAnswer:
     text, expires, against = world.brokers.check_restart(
         action.broker, action.pod_uid, accepts=action.accepts_unavailable
@@ -262,6 +268,7 @@ _DOING: dict[type, Any] = {
     act.DeleteClaim: _delete_claim,
     act.SetBudget: _budget,
     act.Record: _record,
+    act.KeepPod: _keep_pod,
     act.TransferLeaders: _transfer,
     act.TransferMetadataLeadership: _transfer_metadata,
     act.ElectPreferred: _elect,
