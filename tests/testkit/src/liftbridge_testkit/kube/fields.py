@@ -1,0 +1,163 @@
+"""Server-side apply in memory: who owns which fields, and what a merge makes.
+
+As the API server does it, with three simplifications: lists are maps only where `LIST_KEYS` says
+so, and atomic elsewhere; nothing is defaulted; and no schema is asked.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
+from typing import Any, TypeAlias
+
+Path: TypeAlias = tuple[str, ...]
+"""Segments as in `fieldsV1`: `f:name` and `k:{"name":"x"}`."""
+
+LIST_KEYS: Mapping[str, tuple[str, ...]] = {
+    "conditions": ("type",),
+    "containers": ("name",),
+    "env": ("name",),
+    "imagePullSecrets": ("name",),
+    "initContainers": ("name",),
+    "ownerReferences": ("uid",),
+    "topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
+    "volumeMounts": ("mountPath",),
+    "volumes": ("name",),
+}
+"""Fields that are lists of items with keys; ports have other keys at each place."""
+
+_PORT_KEYS = (("containerPort", "protocol"), ("port", "protocol"))
+_UNOWNED = {
+    ("f:apiVersion",),
+    ("f:kind",),
+    *(
+        ("f:metadata", f"f:{name}")
+        for name in (
+            "name",
+            "namespace",
+            "uid",
+            "resourceVersion",
+            "generation",
+            "creationTimestamp",
+            "deletionTimestamp",
+        )
+    ),
+}
+
+
+def leaves(value: Any, at: Path = ()) -> Iterator[Path]:
+    """All leaves of an object that somebody can own."""
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            if at != ("f:metadata",) or name != "managedFields":
+                yield from leaves(inner, (*at, f"f:{name}"))
+    elif (keys := _keys(at, value)) and value:
+        for item in value:
+            here = (*at, _segment(item, keys))
+            yield from (leaf for leaf in leaves(item, here) if leaf != here)
+    elif at not in _UNOWNED:
+        yield at
+
+
+def nested(paths: Iterable[Path]) -> dict[str, Any]:
+    """Paths as `fieldsV1`."""
+    found: dict[str, Any] = {}
+    for path in sorted(paths):
+        here = found
+        for segment in path:
+            here = here.setdefault(segment, {})
+            if segment.startswith("k:"):
+                here.setdefault(".", {})
+    return found
+
+
+def paths_of(fields: Mapping[str, Any], at: Path = ()) -> Iterator[Path]:
+    """Leaves of a `fieldsV1`."""
+    for segment, inner in fields.items():
+        if segment == ".":
+            continue
+        if inner:
+            yield from paths_of(inner, (*at, segment))
+        else:
+            yield (*at, segment)
+
+
+def value_at(value: Any, path: Path) -> Any:
+    """What lies at a path; None for nothing."""
+    for segment in path:
+        if segment.startswith("k:"):
+            value = _find(value, json.loads(segment[2:]))
+        else:
+            value = value.get(segment[2:]) if isinstance(value, dict) else None
+        if value is None:
+            return None
+    return value
+
+
+def merged(live: Any, intent: Any, at: Path = ()) -> Any:
+    """What is live with the intent laid over it."""
+    if isinstance(intent, dict) and isinstance(live, dict):
+        found = dict(live)
+        for name, inner in intent.items():
+            found[name] = merged(live.get(name), inner, (*at, f"f:{name}"))
+        return found
+    keys = _keys(at, intent)
+    if keys and isinstance(live, list):
+        found_items = [dict(item) for item in live]
+        for item in intent:
+            match = {key: item[key] for key in keys if key in item}
+            here = (*at, _segment(item, keys))
+            before = _find(found_items, match)
+            if before is None:
+                found_items.append(deepcopy(item))
+            else:
+                found_items[found_items.index(before)] = merged(before, item, here)
+        return found_items
+    return deepcopy(intent)
+
+
+def without(value: Any, path: Path) -> None:
+    """Remove what lies at a path, and what is left empty above it."""
+    if not path or value is None:
+        return
+    segment, rest = path[0], path[1:]
+    if segment.startswith("k:"):
+        item = _find(value, json.loads(segment[2:]))
+        if item is not None:
+            without(item, rest)
+            if set(item) <= set(json.loads(segment[2:])):
+                value.remove(item)
+        return
+    name = segment[2:]
+    if not isinstance(value, dict) or name not in value:
+        return
+    if rest:
+        without(value[name], rest)
+        if value[name] in ({}, []):
+            del value[name]
+    else:
+        del value[name]
+
+
+def _keys(at: Path, value: Any) -> tuple[str, ...]:
+    """Keys of a list's items; none for an atomic list and for everything else."""
+    if not isinstance(value, list) or not at or not all(isinstance(one, dict) for one in value):
+        return ()
+    name = at[-1][2:]
+    if name == "ports":
+        for keys in _PORT_KEYS:
+            if all(keys[0] in item for item in value):
+                return keys
+    return LIST_KEYS.get(name, ())
+
+
+def _segment(item: Mapping[str, Any], keys: Iterable[str]) -> str:
+    found = {key: item[key] for key in keys if key in item}
+    return "k:" + json.dumps(found, separators=(",", ":"), sort_keys=True)
+
+
+def _find(items: Any, match: Mapping[str, Any]) -> Any:
+    if not isinstance(items, list):
+        return None
+    return next(
+        (one for one in items if all(one.get(key) == value for key, value in match.items())), None
+    )

@@ -1,0 +1,443 @@
+"""An API server in memory behind the operator's port.
+
+    kube = MemoryKube()
+    kube.put({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "c-0", "namespace": "n"}})
+    await kube.apply(intent)
+    assert kube.writes == [Write("apply", kinds.SETS, "n", "c")]
+
+It keeps what the operator relies upon: uids and resource versions that change, preconditions,
+owners of fields, finalizers, status apart from the rest, no write where nothing changes. It has no
+controllers, defaults and schemas. `kube.fail` plants a failure of the next call that matches.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+from liftbridge_operator.kube.errors import (
+    AlreadyExistsError,
+    ApplyConflictError,
+    ConflictError,
+    FieldConflict,
+    KubeError,
+    NotFoundError,
+)
+from liftbridge_operator.kube.kinds import (
+    BUDGETS,
+    CLAIMS,
+    CLUSTERS,
+    PODS,
+    SETS,
+    STREAMS,
+    Kind,
+    kind_of,
+)
+from liftbridge_operator.kube.port import (
+    FIELD_MANAGER,
+    STATUS_MANAGER,
+    Fence,
+    Listing,
+    Object,
+    Preconditions,
+    Propagation,
+    check_apply,
+    check_delete,
+    patch_body,
+)
+from liftbridge_testkit.kube.fields import leaves, merged, nested, paths_of, value_at, without
+
+_WITH_STATUS = frozenset({CLUSTERS, STREAMS, PODS, CLAIMS, SETS, BUDGETS})
+CREATED = "2026-01-01T00:00:00Z"
+
+
+class Write(NamedTuple):
+    """A write that was asked for, whatever came of it.
+
+    Attributes:
+        verb: `create`, `apply`, `apply_status`, `patch` or `delete`.
+    """
+
+    verb: str
+    kind: Kind
+    namespace: str
+    name: str
+
+
+class Deletion(NamedTuple):
+    """How an object was deleted that was there."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    propagation: Propagation
+    grace_seconds: int | None
+
+
+class _Failure(NamedTuple):
+    verb: str
+    kind: Kind | None
+    error: KubeError
+
+
+class MemoryKube:
+    """All objects by kind, namespace and name.
+
+    Attributes:
+        writes: What was asked for, in order.
+        deletions: Deletions that took effect, in order.
+        changes: How many writes changed an object.
+        on_change: Called with the event's type (`ADDED`, `MODIFIED`, `DELETED`) and the object.
+    """
+
+    def __init__(self, fence: Fence | None = None) -> None:
+        self.writes: list[Write] = []
+        self.deletions: list[Deletion] = []
+        self.changes = 0
+        self.on_change: Callable[[str, Object], None] | None = None
+        self._fence = fence
+        self._objects: dict[tuple[Kind, str, str], Object] = {}
+        self._version = 0
+        self._uid = 0
+        self._failures: list[_Failure] = []
+
+    # -- by the side of the port --------------------------------------------------------------
+
+    def put(self, body: Mapping[str, Any], manager: str = "kubectl") -> Object:
+        """Write a whole object, status included, as somebody else."""
+        value = deepcopy(dict(body))
+        key = _key(value)
+        before = self._objects.get(key)
+        self._keep_identity(value, before)
+        changed = {
+            leaf for leaf in leaves(value) if value_at(value, leaf) != value_at(before, leaf)
+        }
+        value["metadata"]["managedFields"] = (before or value)["metadata"].get("managedFields", [])
+        self._own(value, manager, "Update", changed)
+        return self._store(key, value, before)
+
+    def edit(
+        self, kind: Kind, namespace: str, name: str, change: Callable[[Object], None]
+    ) -> Object:
+        """Change an object in place, as somebody else."""
+        value = self._found(kind, namespace, name)
+        change(value)
+        return self.put(value)
+
+    def remove(self, kind: Kind, namespace: str, name: str) -> None:
+        """Take an object out, whatever its finalizers say."""
+        value = self._objects.pop((kind, namespace, name))
+        self._tell("DELETED", value)
+
+    def all_of(self, kind: Kind) -> list[Object]:
+        """All objects of a kind, by namespace and name."""
+        found = sorted((key for key in self._objects if key[0] == kind), key=lambda key: key[1:])
+        return [deepcopy(self._objects[key]) for key in found]
+
+    def fail(self, error: KubeError, verb: str = "", kind: Kind | None = None) -> None:
+        """Have the next call of this verb (`get`, `list`, ... empty for any) and kind fail."""
+        self._failures.append(_Failure(verb, kind, error))
+
+    # -- the port -----------------------------------------------------------------------------
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object:
+        """As the port."""
+        self._meet("get", kind)
+        return self._found(kind, namespace, name)
+
+    async def list_all(self, kind: Kind, namespace: str, *, selector: str = "") -> Listing:
+        """As the port."""
+        self._meet("list", kind)
+        found = [
+            value
+            for value in self.all_of(kind)
+            if namespace in ("", value["metadata"].get("namespace", ""))
+            and selects(selector, value["metadata"].get("labels", {}))
+        ]
+        return Listing(tuple(found), str(self._version))
+
+    async def create(self, body: Object) -> Object:
+        """As the port."""
+        key = self._ask("create", body)
+        if key in self._objects:
+            message = f"{key[0].qualified} {key[2]!r} already exists"
+            raise AlreadyExistsError(message, status=409, reason="AlreadyExists")
+        value = deepcopy(body)
+        if key[0] in _WITH_STATUS:
+            value.pop("status", None)
+        self._keep_identity(value, None)
+        self._own(value, FIELD_MANAGER, "Update", set(leaves(value)))
+        return self._store(key, value, None)
+
+    async def apply(
+        self, body: Object, *, force: bool = False, manager: str = FIELD_MANAGER
+    ) -> Object:
+        """As the port."""
+        key = self._ask("apply", body)
+        check_apply(body, key[0], force=force)
+        intent = deepcopy(body)
+        if key[0] in _WITH_STATUS:
+            intent.pop("status", None)
+        return self._apply(key, intent, manager, "", force=force)
+
+    async def apply_status(self, body: Object, *, manager: str = STATUS_MANAGER) -> Object:
+        """As the port."""
+        key = self._ask("apply_status", body)
+        self._found(*key)
+        intent = {name: deepcopy(body[name]) for name in ("apiVersion", "kind", "metadata")}
+        intent["status"] = deepcopy(body["status"])
+        return self._apply(key, intent, manager, "status", force=True)
+
+    async def patch(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        changes: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *,
+        preconditions: Preconditions,
+        subresource: str = "",
+    ) -> Object:
+        """As the port."""
+        self._asked("patch", kind, namespace, name)
+        before = self._found(kind, namespace, name)
+        _, body = patch_body(changes, preconditions)
+        _compare(before, preconditions)
+        value = deepcopy(before)
+        if isinstance(body, dict):
+            _merge_patch(value, body)
+        else:
+            for operation in body:
+                _json_patch(value, operation)
+        if kind in _WITH_STATUS:  # each of the two writes leaves the other part as it is
+            kept = "status" if not subresource else "spec"
+            value.pop(kept, None)
+            value |= {kept: before[kept]} if kept in before else {}
+        changed = {
+            leaf for leaf in leaves(value) if value_at(value, leaf) != value_at(before, leaf)
+        }
+        self._own(value, FIELD_MANAGER, "Update", changed, subresource)
+        return self._store((kind, namespace, name), value, before)
+
+    async def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        preconditions: Preconditions,
+        propagation: Propagation = Propagation.BACKGROUND,
+        grace_seconds: int | None = None,
+    ) -> None:
+        """As the port; pods without finalizers go at once, and owners take nothing along."""
+        self._asked("delete", kind, namespace, name)
+        check_delete(kind, preconditions)
+        before = self._found(kind, namespace, name)
+        _compare(before, preconditions)
+        self.deletions.append(Deletion(kind, namespace, name, propagation, grace_seconds))
+        if before["metadata"].get("finalizers"):
+            value = deepcopy(before)
+            value["metadata"].setdefault("deletionTimestamp", CREATED)
+            self._store((kind, namespace, name), value, before)
+        else:
+            self.changes += 1
+            self.remove(kind, namespace, name)
+
+    # -- inside -------------------------------------------------------------------------------
+
+    def _apply(
+        self, key: tuple[Kind, str, str], intent: Object, manager: str, part: str, *, force: bool
+    ) -> Object:
+        before = self._objects.get(key)
+        live = deepcopy(before) if before else {}
+        if before is not None:
+            wanted = intent["metadata"]
+            _compare(
+                before, Preconditions(wanted.get("uid", ""), wanted.get("resourceVersion", ""))
+            )
+        elif intent["metadata"].get("uid"):
+            raise ConflictError("uid mismatch: there is no such object", status=409)
+        own = set(leaves(intent))
+        entries = _entries(live)
+        former = entries.pop((manager, "Apply", part), set())
+        conflicts = [
+            FieldConflict(who, _shown(leaf))
+            for (who, _, _), theirs in entries.items()
+            for leaf in sorted(theirs & own)
+            if who != manager and value_at(live, leaf) != value_at(intent, leaf)
+        ]
+        if conflicts and not force:
+            raise ApplyConflictError(f"Apply failed with {len(conflicts)} conflicts", conflicts)
+        value = merged(live, intent)
+        for leaf in former - own:
+            if not any(leaf in theirs for theirs in entries.values()):
+                without(value, leaf)
+        taken = {leaf for leaf in own if value_at(live, leaf) != value_at(intent, leaf)}
+        left = {who: theirs - taken for who, theirs in entries.items()}
+        left[manager, "Apply", part] = own
+        self._keep_identity(value, before)
+        _write_entries(value, left)
+        return self._store(key, value, before)
+
+    def _store(self, key: tuple[Kind, str, str], value: Object, before: Object | None) -> Object:
+        if value == before:
+            return deepcopy(value)
+        self._version += 1
+        self.changes += 1
+        metadata = value["metadata"]
+        metadata["resourceVersion"] = str(self._version)
+        if before is None:
+            metadata["generation"] = 1
+        else:
+            is_other = value.get("spec") != before.get("spec")
+            metadata["generation"] = before["metadata"]["generation"] + is_other
+        if metadata.get("deletionTimestamp") and not metadata.get("finalizers"):
+            self._objects.pop(key, None)
+            self._tell("DELETED", value)
+            return deepcopy(value)
+        self._objects[key] = value
+        self._tell("ADDED" if before is None else "MODIFIED", value)
+        return deepcopy(value)
+
+    def _keep_identity(self, value: Object, before: Object | None) -> None:
+        metadata = value["metadata"]
+        if before is None:
+            self._uid += 1
+            metadata["uid"] = f"uid-{self._uid}"
+            metadata["creationTimestamp"] = CREATED
+            metadata.pop("resourceVersion", None)
+            return
+        for name in ("uid", "resourceVersion", "generation", "creationTimestamp"):
+            metadata[name] = before["metadata"][name]
+
+    def _own(
+        self, value: Object, manager: str, operation: str, changed: set[Any], part: str = ""
+    ) -> None:
+        entries = {who: theirs - changed for who, theirs in _entries(value).items()}
+        mine = entries.get((manager, operation, part), set())
+        entries[manager, operation, part] = mine | changed
+        _write_entries(value, entries)
+
+    def _ask(self, verb: str, body: Object) -> tuple[Kind, str, str]:
+        key = _key(body)
+        self._asked(verb, *key)
+        return key
+
+    def _asked(self, verb: str, kind: Kind, namespace: str, name: str) -> None:
+        if self._fence is not None:
+            self._fence.check()
+        self.writes.append(Write(verb, kind, namespace, name))
+        self._meet(verb, kind)
+
+    def _meet(self, verb: str, kind: Kind) -> None:
+        for failure in self._failures:
+            if failure.verb in ("", verb) and failure.kind in (None, kind):
+                self._failures.remove(failure)
+                raise failure.error
+
+    def _found(self, kind: Kind, namespace: str, name: str) -> Object:
+        value = self._objects.get((kind, namespace, name))
+        if value is None:
+            message = f"{kind.qualified} {name!r} not found"
+            raise NotFoundError(message, status=404, reason="NotFound")
+        return deepcopy(value)
+
+    def _tell(self, event: str, value: Object) -> None:
+        if self.on_change is not None:
+            self.on_change(event, deepcopy(value))
+
+
+def selects(selector: str, labels: Mapping[str, str]) -> bool:
+    """Whether labels are what a selector of `a=b`, `a!=b`, `a` and `!a` asks for."""
+    for part in filter(None, selector.split(",")):
+        name, unequal, value = part.partition("!=")
+        if unequal:
+            is_met = labels.get(name) != value
+        elif part.startswith("!"):
+            is_met = part[1:] not in labels
+        else:
+            name, equal, value = part.partition("=")
+            is_met = labels.get(name) == value.lstrip("=") if equal else name in labels
+        if not is_met:
+            return False
+    return True
+
+
+def _key(body: Mapping[str, Any]) -> tuple[Kind, str, str]:
+    metadata = body["metadata"]
+    kind = kind_of(body)
+    namespace = metadata.get("namespace", "")
+    assert bool(namespace) == kind.is_namespaced, f"{kind.kind} in namespace {namespace!r}"
+    return kind, namespace, metadata["name"]
+
+
+def _compare(before: Object, preconditions: Preconditions) -> None:
+    metadata = before["metadata"]
+    for name, wanted, there in (
+        ("UID", preconditions.uid, metadata["uid"]),
+        ("resource version", preconditions.resource_version, metadata["resourceVersion"]),
+    ):
+        if wanted and wanted != there:
+            message = f"{name} in precondition: {wanted}, in object: {there}"
+            raise ConflictError(message, status=409, reason="Conflict")
+
+
+def _entries(value: Object) -> dict[tuple[str, str, str], set[Any]]:
+    return {
+        (entry["manager"], entry["operation"], entry.get("subresource", "")): set(
+            paths_of(entry["fieldsV1"])
+        )
+        for entry in value.get("metadata", {}).get("managedFields", ())
+    }
+
+
+def _write_entries(value: Object, entries: Mapping[tuple[str, str, str], set[Any]]) -> None:
+    value["metadata"]["managedFields"] = [
+        {
+            "manager": manager,
+            "operation": operation,
+            "apiVersion": value["apiVersion"],
+            "fieldsType": "FieldsV1",
+            "fieldsV1": nested(owned),
+        }
+        | ({"subresource": part} if part else {})
+        for (manager, operation, part), owned in entries.items()
+        if owned
+    ]
+
+
+def _shown(leaf: Sequence[str]) -> str:
+    return "".join(f".{part[2:]}" if part.startswith("f:") else f"[{part[2:]}]" for part in leaf)
+
+
+def _merge_patch(value: Any, patch: Mapping[str, Any]) -> None:
+    for name, change in patch.items():
+        if change is None:
+            value.pop(name, None)
+        elif isinstance(change, dict):
+            if not isinstance(value.get(name), dict):
+                value[name] = {}
+            _merge_patch(value[name], change)
+        else:
+            value[name] = deepcopy(change)
+
+
+def _json_patch(value: Any, operation: Mapping[str, Any]) -> None:
+    *parents, last = _pointer(operation["path"])
+    for part in parents:
+        value = value[int(part) if isinstance(value, list) else part]
+    if isinstance(value, list) and operation["op"] == "add":
+        value.insert(len(value) if last == "-" else int(last), deepcopy(operation["value"]))
+        return
+    place: Any = int(last) if isinstance(value, list) else last
+    match operation["op"]:
+        case "add" | "replace":
+            value[place] = deepcopy(operation["value"])
+        case "remove":
+            del value[place]
+        case "test" if value[place] != operation["value"]:
+            raise ConflictError(f"test of {operation['path']} failed", status=409)
+
+
+def _pointer(path: str) -> Iterator[str]:
+    for part in path.split("/")[1:]:
+        yield part.replace("~1", "/").replace("~0", "~")
