@@ -162,6 +162,7 @@ class DisruptionState(Model):
         description="Name under which the brokers keep what must be there afterwards."
     )
     since: Timestamp = Field(description="When it began.")
+    expires: Timestamp = Field(description="When the pod must have been ended, or it is asked anew.")
     partition_count: int = Field(
         ge=0, le=2**31 - 1, description="Partitions that are compared afterwards."
     )
@@ -169,6 +170,15 @@ class DisruptionState(Model):
     blockers: Annotated[tuple[Note, ...], ListOf(BLOCKERS_MAX)] = Field(
         default=(), description="What is missing until it counts as back."
     )
+
+
+class SetRemaking(Model):
+    """The StatefulSet that is being made again around its pods, for larger claims."""
+
+    replicas: int = Field(ge=0, le=100, description="Pods it had.")
+    revision: Short = Field(description="Revision its new pods were made of.")
+    good_revision: Short = Field(default="", description="Last revision that was seen to work.")
+    bad_revision: Short = Field(default="", description="Revision that was taken back.")
 
 
 class Wait(Model):
@@ -257,6 +267,7 @@ class ClusterStatus(Model):
     partitions: PartitionSummary | None = option("All partitions, counted.")
     plan: Plan | None = option("What the present change disrupts; none when nothing is to be done.")
     disruption: DisruptionState | None = option("The one broker that is down on purpose.")
+    remaking: SetRemaking | None = option("The StatefulSet that is being made again.")
     waits: Annotated[tuple[Wait, ...], ListOf(WAITS_MAX)] = Field(
         default=(), description="What the operator waits for."
     )

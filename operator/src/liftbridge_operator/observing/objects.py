@@ -1,0 +1,327 @@
+"""Objects of Kubernetes, as they stand in JSON, as the values that the planner knows.
+
+Nothing here raises for what a server or a user may have written: a field that is missing or odd is
+read as absent. The resource version is a number to the planner, which compares it with nothing; the
+API server's are numbers as well.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+from liftbridge_operator.model.values import size_bytes
+from liftbridge_operator.observing import marks
+from liftbridge_operator.observing.times import moment_ms
+from liftbridge_operator.planning.observation import (
+    BrokerSet,
+    Claim,
+    Identity,
+    Member,
+    Node,
+    Pod,
+    StuckCause,
+)
+from liftbridge_operator.planning.view import ordinal_of
+
+Json = Mapping[str, Any]
+
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+HOST_LABEL: Final = "kubernetes.io/hostname"
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
+
+_PULL: Final = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "ImageInspectError",
+        "RegistryUnavailable",
+    }
+)
+_CONFIG: Final = frozenset(
+    {
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+        "PreCreateHookError",
+        "PreStartHookError",
+    }
+)
+
+
+def metadata_of(body: Json) -> Json:
+    """The metadata of an object."""
+    found: Json = body.get("metadata") or {}
+    return found
+
+
+def uid_of(body: Json) -> str:
+    """The uid of an object."""
+    return str(metadata_of(body).get("uid") or "")
+
+
+def version_of(body: Json) -> int:
+    """The resource version of an object."""
+    text = str(metadata_of(body).get("resourceVersion") or "0")
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def is_terminating(body: Json) -> bool:
+    """Whether the deletion of an object has begun."""
+    return bool(metadata_of(body).get("deletionTimestamp"))
+
+
+def annotation_of(body: Json, key: str) -> str:
+    """An annotation; empty for none."""
+    return str((metadata_of(body).get("annotations") or {}).get(key) or "")
+
+
+def label_of(body: Json, key: str) -> str:
+    """A label; empty for none."""
+    return str((metadata_of(body).get("labels") or {}).get(key) or "")
+
+
+def bytes_of(quantity: object) -> int:
+    """Bytes of a quantity, also as the API server rewrites some of them; 0 for none."""
+    text = str(quantity or "0")
+    try:
+        return size_bytes(text)
+    except ValueError:
+        pass
+    try:
+        exact = Decimal(text[:-1]) / 1000 if text.endswith("m") else Decimal(text)
+        return int(exact.to_integral_value("ROUND_CEILING"))
+    except (InvalidOperation, OverflowError, ValueError):
+        return 0
+
+
+# -- pods ---------------------------------------------------------------------------------------
+
+
+def pod_of(
+    body: Json, *, container: str, revision_key: str, zone: str = "", lost: bool = False
+) -> Pod:
+    """A pod of the set.
+
+    Args:
+        body: The object.
+        container: Name of the main container.
+        revision_key: Annotation with the hash of its template.
+        zone: Of its node, when that may be read; else its own label tells.
+        lost: Whether the node that holds its volume is gone.
+    """
+    metadata, status = metadata_of(body), body.get("status") or {}
+    created_ms = moment_ms(metadata.get("creationTimestamp"))
+    ready = _condition(status, "Ready")
+    changed_ms = moment_ms(ready.get("lastTransitionTime")) or created_ms
+    is_running = _is_running(status, container)
+    stuck = None if is_running else _stuck(status, container, lost=lost)
+    name = str(metadata.get("name") or "")
+    return Pod(
+        name=name,
+        ordinal=ordinal_of(name),
+        uid=uid_of(body),
+        resource_version=version_of(body),
+        revision=annotation_of(body, revision_key),
+        node=str((body.get("spec") or {}).get("nodeName") or ""),
+        zone=zone or label_of(body, ZONE_LABEL),
+        created_ms=created_ms,
+        changed_ms=changed_ms,
+        is_ready=ready.get("status") == "True",
+        is_running=is_running,
+        is_terminating=is_terminating(body),
+        stuck=stuck,
+        # A container that fails does not say since when; its pod has not been ready since then.
+        stuck_since_ms=changed_ms if stuck is not None else 0,
+        kept=annotation_of(body, marks.KEPT),
+    )
+
+
+def _condition(status: Json, kind: str) -> Json:
+    for one in status.get("conditions") or ():
+        if one.get("type") == kind:
+            found: Json = one
+            return found
+    return {}
+
+
+def _is_running(status: Json, container: str) -> bool:
+    for one in status.get("containerStatuses") or ():
+        if one.get("name") == container:
+            return bool((one.get("state") or {}).get("running") is not None)
+    return False
+
+
+def _stuck(status: Json, container: str, *, lost: bool) -> StuckCause | None:
+    """Why the main container does not run, when something keeps it from running."""
+    if status.get("reason") == "NodeLost" or lost:
+        return StuckCause.NODE_LOST
+    scheduled = _condition(status, "PodScheduled")
+    if scheduled.get("status") == "False":
+        return StuckCause.UNSCHEDULABLE
+    # A sidecar that starts before the broker keeps it from starting.
+    for one in (*(status.get("initContainerStatuses") or ()), *_of_container(status, container)):
+        cause = _cause(one)
+        if cause is not None:
+            return cause
+    return None
+
+
+def _of_container(status: Json, container: str) -> Sequence[Json]:
+    return [one for one in status.get("containerStatuses") or () if one.get("name") == container]
+
+
+def _cause(status: Json) -> StuckCause | None:
+    """What a container that does not run waits for."""
+    state = status.get("state") or {}
+    waiting = state.get("waiting") or {}
+    reason = waiting.get("reason")
+    if reason in _PULL:
+        return StuckCause.IMAGE_PULL
+    if reason in _CONFIG:
+        return StuckCause.CONFIG
+    terminated = state.get("terminated") or {}
+    has_failed = bool(terminated) and terminated.get("exitCode") != 0
+    if reason == "CrashLoopBackOff" or has_failed:
+        return StuckCause.CRASH_LOOP
+    return None
+
+
+# -- sets, claims, volumes, nodes, budgets --------------------------------------------------------
+
+
+def set_of(body: Json, *, revision_key: str, claim: str) -> BrokerSet:
+    """The StatefulSet.
+
+    Args:
+        body: The object.
+        revision_key: Annotation of its template with the hash of the template.
+        claim: Name of the claim template with the data.
+    """
+    spec = body.get("spec") or {}
+    sizes = [
+        one.get("spec", {}).get("resources", {}).get("requests", {}).get("storage")
+        for one in spec.get("volumeClaimTemplates") or ()
+        if metadata_of(one).get("name") == claim
+    ]
+    return BrokerSet(
+        uid=uid_of(body),
+        resource_version=version_of(body),
+        replicas=int(spec.get("replicas") or 0),
+        revision=annotation_of(spec.get("template") or {}, revision_key),
+        good_revision=annotation_of(body, marks.GOOD_REVISION),
+        bad_revision=annotation_of(body, marks.BAD_REVISION),
+        claim_bytes=bytes_of(sizes[0]) if sizes else 0,
+        is_terminating=is_terminating(body),
+    )
+
+
+def claim_of(body: Json) -> Claim:
+    """The claim of a broker's data."""
+    name = str(metadata_of(body).get("name") or "")
+    status = body.get("status") or {}
+    asked = ((body.get("spec") or {}).get("resources") or {}).get("requests") or {}
+    is_bound = status.get("phase") == "Bound"
+    return Claim(
+        name=name,
+        ordinal=ordinal_of(name),
+        uid=uid_of(body),
+        resource_version=version_of(body),
+        cluster_id=label_of(body, marks.CLUSTER_ID_LABEL),
+        requested_bytes=bytes_of(asked.get("storage")),
+        capacity_bytes=bytes_of((status.get("capacity") or {}).get("storage")) if is_bound else 0,
+        is_retired=annotation_of(body, marks.RETIRED_SINCE) != "",
+        is_terminating=is_terminating(body),
+    )
+
+
+def hosts_of(volume: Json) -> tuple[str, ...]:
+    """Nodes that a volume can be used on; empty for any."""
+    required = ((volume.get("spec") or {}).get("nodeAffinity") or {}).get("required") or {}
+    found: list[str] = []
+    for term in required.get("nodeSelectorTerms") or ():
+        for one in term.get("matchExpressions") or ():
+            if one.get("key") == HOST_LABEL and one.get("operator") == "In":
+                found += one.get("values") or ()
+    return tuple(dict.fromkeys(found))
+
+
+def is_volume_lost(claim: Json, volumes: Mapping[str, Json], nodes: Sequence[Json]) -> bool:
+    """Whether every node that could have the volume of a claim is gone or silent.
+
+    Args:
+        claim: The claim.
+        volumes: Volumes that may be read, by name.
+        nodes: All nodes; what is not among them is gone.
+    """
+    volume = volumes.get(str((claim.get("spec") or {}).get("volumeName") or ""))
+    if volume is None:
+        return False
+    hosts = hosts_of(volume)
+    alive = {
+        name
+        for one in nodes
+        if node_of(one).is_ready
+        for name in (node_of(one).name, label_of(one, HOST_LABEL))
+    }
+    return bool(hosts) and not alive.intersection(hosts)
+
+
+def node_of(body: Json) -> Node:
+    """A machine."""
+    spec = body.get("spec") or {}
+    taints = {one.get("key") for one in spec.get("taints") or ()}
+    return Node(
+        name=str(metadata_of(body).get("name") or ""),
+        is_ready=_condition(body.get("status") or {}, "Ready").get("status") == "True",
+        is_unschedulable=bool(spec.get("unschedulable")),
+        is_gone=OUT_OF_SERVICE in taints,
+    )
+
+
+def budget_of(body: Json) -> int | None:
+    """Pods that a PodDisruptionBudget lets go; None when it does not say so by their number."""
+    allowed = (body.get("spec") or {}).get("maxUnavailable")
+    return allowed if isinstance(allowed, int) else None
+
+
+# -- identity -----------------------------------------------------------------------------------
+
+CLUSTER_ID_KEY: Final = "clusterId"
+FOUNDERS_KEY: Final = "founders"
+STATE_KEY: Final = "state"
+STARTED: Final = "started"
+
+
+def identity_of(body: Json) -> Identity:
+    """Which cluster this is."""
+    data = body.get("data") or {}
+    return Identity(
+        resource_version=version_of(body),
+        cluster_id=str(data.get(CLUSTER_ID_KEY) or ""),
+        founders=_founders(str(data.get(FOUNDERS_KEY) or "[]")),
+        is_started=data.get(STATE_KEY) == STARTED,
+    )
+
+
+def identity_data(
+    cluster_id: str, founders: Sequence[Member], *, is_started: bool
+) -> dict[str, str]:
+    """The data of the ConfigMap; `identity_of` reads it."""
+    listed = [{"broker": one.broker, "dataDirId": one.data_dir_id} for one in founders]
+    return {
+        CLUSTER_ID_KEY: cluster_id,
+        FOUNDERS_KEY: json.dumps(listed),
+        STATE_KEY: STARTED if is_started else "new",
+    }
+
+
+def _founders(text: str) -> tuple[Member, ...]:
+    try:
+        listed = json.loads(text)
+        return tuple(Member(str(one["broker"]), str(one["dataDirId"])) for one in listed)
+    except (ValueError, TypeError, KeyError):
+        return ()
