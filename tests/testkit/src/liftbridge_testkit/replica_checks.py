@@ -9,7 +9,7 @@ from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.replication.leader import LeaderCore
 from liftbridge_testkit.controller_world import ControllerWorld
 from liftbridge_testkit.replica_brokers import Broker, Fetch, require
-from liftbridge_testkit.replica_logs import Record
+from liftbridge_testkit.replica_logs import Record, ReplicaLog
 
 MIN_ISR: Final = 2
 
@@ -52,8 +52,8 @@ class Checks:
             if one.is_running and one.leader is not None:
                 self._leader(one, one.leader, truth)
             if one.is_clean and one.broker in (*truth.isr, *truth.elr):
-                self._complete("I2", one)
-        self._matching()
+                self.complete("I2", one)
+        self.matching()
 
     def _leader(self, one: Broker, core: LeaderCore, truth: PartitionState) -> None:
         members = set(core.maximal_isr)
@@ -70,12 +70,12 @@ class Checks:
         )
         if is_stale:
             return
-        self._complete("I1", one)
+        self.complete("I1", one)
         if len(known.isr) >= MIN_ISR:
             pool = {*truth.isr, *truth.elr}
             require(f"I3: {members} covers {pool}", holds=members >= pool)
 
-    def _complete(self, name: str, one: Broker) -> None:
+    def complete(self, name: str, one: Broker) -> None:
         """All that was committed is in the log, unless retention removed it."""
         log = one.log
         end = len(self._committed)
@@ -84,9 +84,12 @@ class Checks:
         committed = self._committed[log.log_start_offset : end]
         require(name, holds=held == committed)
 
-    def _matching(self) -> None:
+    def matching(self) -> None:
         """I5: two logs agree below both high watermarks."""
-        logs = [one.log for one in self._brokers.values()]
+        self.compare([one.log for one in self._brokers.values()])
+
+    def compare(self, logs: Sequence[ReplicaLog]) -> None:
+        """I5 for some logs."""
         for place, first in enumerate(logs):
             for second in logs[place + 1 :]:
                 start = max(first.log_start_offset, second.log_start_offset)
@@ -101,8 +104,9 @@ class Checks:
         same = list(records[start - base :]) == one.log.slice(start, base + len(records))
         require(f"I21: {fetch.follower} was accepted with other records", holds=same)
 
-    def floor(self, one: Broker, end: Offset) -> None:
-        """I22: nothing that was committed is cut off."""
+    def floor(self, one: Broker, end: Offset, *, is_below: bool) -> None:
+        """I22: nothing that was committed is cut off, and nothing below the high watermark."""
+        require("no truncation below the high watermark", holds=not is_below)
         log = one.log
         if log.log_end_offset > end:
             self._counts["truncation"] += 1

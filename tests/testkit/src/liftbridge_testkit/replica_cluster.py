@@ -358,8 +358,7 @@ class ReplicaCluster:
         outcome = one.follower.on_reply(reply.head, reply.data, self.now)
         match outcome:
             case Truncate(end, is_below):
-                require("no truncation below the high watermark", holds=not is_below)
-                self.checks.floor(one, end)
+                self.checks.floor(one, end, is_below=is_below)
                 one.log.truncate(end)
             case RestartAt(offset):
                 self.counts["restart"] += 1
