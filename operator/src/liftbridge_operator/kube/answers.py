@@ -1,0 +1,92 @@
+"""Answers of the API server as errors, and which of them are asked for again. Pure."""
+
+import json
+import re
+from typing import Any, Final
+
+from liftbridge_operator.kube.errors import (
+    AlreadyExistsError,
+    ApplyConflictError,
+    ConflictError,
+    FieldConflict,
+    ForbiddenError,
+    GoneError,
+    InvalidError,
+    KubeError,
+    NotFoundError,
+    UnauthorizedError,
+    UnavailableError,
+)
+
+MESSAGE_CHARACTERS_MAX: Final = 1_000
+
+_CLASSES: Final[dict[int, type[KubeError]]] = {
+    400: InvalidError,
+    401: UnauthorizedError,
+    403: ForbiddenError,
+    404: NotFoundError,
+    405: InvalidError,
+    409: ConflictError,
+    410: GoneError,
+    413: InvalidError,
+    415: InvalidError,
+    422: InvalidError,
+}
+_OWNER: Final = re.compile(r'conflict with "([^"]*)"')
+
+
+def error_of(verb: str, path: str, status: int, text: bytes) -> KubeError:
+    """The error for an answer that is none of success.
+
+    Args:
+        verb: Of the request.
+        path: Of the request.
+        status: Of the answer.
+        text: Of the answer: a `Status` of the API server, or anything a proxy says.
+    """
+    said = _status_of(text)
+    reason = str(said.get("reason") or "")
+    told = str(said.get("message") or text[:MESSAGE_CHARACTERS_MAX].decode("utf-8", "replace"))
+    message = f"{verb} {path}: {told[:MESSAGE_CHARACTERS_MAX]}"
+    if status == 409:
+        fields = _field_conflicts(said)
+        if fields:
+            return ApplyConflictError(message, fields)
+        if reason == "AlreadyExists":
+            return AlreadyExistsError(message, status=status, reason=reason)
+    found = _CLASSES.get(status, UnavailableError if _is_passing(status) else KubeError)
+    return found(message, status=status, reason=reason)
+
+
+def is_retried(verb: str, status: int) -> bool:
+    """Whether a request is sent again after an answer of this status; 0 for none at all.
+
+    A create that was perhaps carried out is not: its second attempt would meet the first one's
+    object. Everything else can be repeated, since it says which state of the object it means, or
+    what the object should be like.
+    """
+    if status == 429:
+        return True  # refused before anything was looked at
+    return verb != "POST" and (status == 0 or _is_passing(status))
+
+
+def _is_passing(status: int) -> bool:
+    return status == 429 or status >= 500
+
+
+def _status_of(text: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:  # an error page of something in between
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _field_conflicts(said: dict[str, Any]) -> list[FieldConflict]:
+    details = said.get("details") or {}
+    found = []
+    for cause in details.get("causes") or ():
+        if cause.get("reason") == "FieldManagerConflict":
+            owner = _OWNER.search(cause.get("message", ""))
+            found.append(FieldConflict(owner[1] if owner else "", cause.get("field", "")))
+    return found

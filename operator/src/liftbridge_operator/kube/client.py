@@ -1,0 +1,311 @@
+"""The port to a real API server, on the asyncio client of the `kubernetes` package.
+
+The library brings credentials, TLS and connections; addresses and bodies are made here, since the
+operator works on plain objects and on kinds that the library has no classes for. Its own retries
+are off: what is sent again, and how often, is decided below.
+"""
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+from urllib.parse import quote
+
+import aiohttp
+from kubernetes.aio import config as kube_config
+from kubernetes.aio.client.api_client import ApiClient
+from kubernetes.aio.client.configuration import Configuration
+
+from liftbridge_operator.kube.answers import error_of, is_retried
+from liftbridge_operator.kube.errors import KubeError, UnavailableError
+from liftbridge_operator.kube.kinds import Kind, kind_of
+from liftbridge_operator.kube.port import (
+    FIELD_MANAGER,
+    STATUS_MANAGER,
+    Fence,
+    Listing,
+    Object,
+    Preconditions,
+    Propagation,
+    check_apply,
+    check_delete,
+    patch_body,
+)
+
+PAGE_ITEMS: Final = 500
+"""Objects of one page of a list, as kubectl reads them."""
+
+PAGES_MAX: Final = 200
+_APPLY: Final = "application/apply-patch+yaml"
+_JSON: Final = "application/json"
+
+Sleep = Callable[[float], Awaitable[None]]
+Query = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How long and how often things are tried.
+
+    Attributes:
+        request_s: One request, from its beginning to the end of its answer.
+        attempts_max: Requests of one call, the first included.
+        backoff_s: Longest wait before the second attempt; doubles with each further one.
+        backoff_max_s: Longest wait, also of those the API server asks for.
+        in_flight_max: Requests at the same time; others wait for their turn.
+    """
+
+    request_s: float = 10.0
+    attempts_max: int = 4
+    backoff_s: float = 0.25
+    backoff_max_s: float = 4.0
+    in_flight_max: int = 32
+
+
+class KubeClient:
+    """The API server by HTTP.
+
+    Safe calls (reads, applies, patches and deletions with preconditions) are sent again after a
+    broken connection; a create is sent again only when the API server refused to look at it. Every
+    attempt of a write asks the fence first.
+    """
+
+    def __init__(
+        self,
+        api: ApiClient,
+        *,
+        fence: Fence | None,
+        rng: Random,
+        bounds: Bounds = Bounds(),
+        sleep: Sleep = asyncio.sleep,
+        on_answer: Callable[[str, str], None] | None = None,
+    ) -> None:
+        """A client over connections of its own.
+
+        Args:
+            api: Open; belongs to the caller.
+            fence: Asked before each write; None for a client that nobody fences.
+            rng: Of the jitter.
+            bounds: How long and how often.
+            sleep: What waits between attempts.
+            on_answer: Told of each attempt: verb, and status or `error`.
+        """
+        self._api = api
+        self._fence = fence
+        self._rng = rng
+        self._bounds = bounds
+        self._sleep = sleep
+        self._on_answer = on_answer
+        self._turn = asyncio.Semaphore(bounds.in_flight_max)
+
+    # -- reads --------------------------------------------------------------------------------
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object:
+        """As the port."""
+        found = await self._call("GET", path_of(kind, namespace, name))
+        return _named(found, kind)
+
+    async def list_all(self, kind: Kind, namespace: str, *, selector: str = "") -> Listing:
+        """As the port."""
+        items: list[Object] = []
+        query = [("limit", str(PAGE_ITEMS))]
+        if selector:
+            query.append(("labelSelector", selector))
+        token = ""
+        for _ in range(PAGES_MAX):
+            more = [("continue", token)] if token else []
+            page = await self._call("GET", path_of(kind, namespace), [*query, *more])
+            # Items of built-in kinds do not say what they are.
+            items += (_named(item, kind) for item in page.get("items") or ())
+            token = page["metadata"].get("continue", "")
+            if not token:
+                return Listing(tuple(items), page["metadata"].get("resourceVersion", ""))
+        raise UnavailableError(f"{kind.qualified}: more than {PAGES_MAX * PAGE_ITEMS} objects")
+
+    # -- writes -------------------------------------------------------------------------------
+
+    async def create(self, body: Object) -> Object:
+        """As the port."""
+        kind = kind_of(body)
+        path = path_of(kind, body["metadata"].get("namespace", ""))
+        query = [("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict")]
+        return await self._call("POST", path, query, body, content=_JSON)
+
+    async def apply(
+        self, body: Object, *, force: bool = False, manager: str = FIELD_MANAGER
+    ) -> Object:
+        """As the port."""
+        kind = kind_of(body)
+        check_apply(body, kind, force=force)
+        metadata = body["metadata"]
+        path = path_of(kind, metadata.get("namespace", ""), metadata["name"])
+        return await self._apply(path, body, manager, force=force)
+
+    async def apply_status(self, body: Object, *, manager: str = STATUS_MANAGER) -> Object:
+        """As the port."""
+        metadata = body["metadata"]
+        path = path_of(kind_of(body), metadata.get("namespace", ""), metadata["name"])
+        return await self._apply(f"{path}/status", body, manager, force=True)
+
+    async def _apply(self, path: str, body: Object, manager: str, *, force: bool) -> Object:
+        query = [
+            ("fieldManager", manager),
+            ("force", "true" if force else "false"),
+            ("fieldValidation", "Strict"),
+        ]
+        return await self._call("PATCH", path, query, body, content=_APPLY)
+
+    async def patch(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        changes: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *,
+        preconditions: Preconditions,
+        subresource: str = "",
+    ) -> Object:
+        """As the port."""
+        content, body = patch_body(changes, preconditions)
+        path = path_of(kind, namespace, name) + (f"/{subresource}" if subresource else "")
+        query = [("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict")]
+        return await self._call("PATCH", path, query, body, content=content.value)
+
+    async def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        preconditions: Preconditions,
+        propagation: Propagation = Propagation.BACKGROUND,
+        grace_seconds: int | None = None,
+    ) -> None:
+        """As the port."""
+        check_delete(kind, preconditions)
+        meant = {"uid": preconditions.uid}
+        if preconditions.resource_version:
+            meant["resourceVersion"] = preconditions.resource_version
+        body: Object = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": meant,
+            "propagationPolicy": propagation.value,
+        }
+        if grace_seconds is not None:
+            body["gracePeriodSeconds"] = grace_seconds
+        await self._call("DELETE", path_of(kind, namespace, name), (), body, content=_JSON)
+
+    # -- requests -----------------------------------------------------------------------------
+
+    async def _call(
+        self, verb: str, path: str, query: Query = (), body: Any = None, *, content: str = ""
+    ) -> Object:
+        """One call with its attempts.
+
+        Raises:
+            KubeError: The last attempt's.
+        """
+        bounds = self._bounds
+        for attempt in range(1, bounds.attempts_max + 1):
+            try:
+                async with self._turn:
+                    if verb != "GET" and self._fence is not None:
+                        self._fence.check()
+                    return await self._attempt(verb, path, query, body, content)
+            except _RefusedError as refused:
+                if attempt == bounds.attempts_max or not is_retried(verb, refused.status):
+                    raise refused.error from refused.__cause__
+                await self._sleep(self._wait_s(attempt, refused.retry_after_s))
+        raise AssertionError("unreachable")
+
+    async def _attempt(self, verb: str, path: str, query: Query, body: Any, content: str) -> Object:
+        headers = {"Accept": _JSON} | ({"Content-Type": content} if content else {})
+        try:
+            async with asyncio.timeout(self._bounds.request_s):
+                request = await self._api.param_serialize(
+                    verb,
+                    path,
+                    query_params=list(query),
+                    header_params=headers,
+                    body=body,
+                    auth_settings=["BearerToken"],
+                )
+                answer = await self._api.call_api(
+                    *request, _request_timeout=aiohttp.ClientTimeout(total=self._bounds.request_s)
+                )
+                text = await answer.read()  # type: ignore[no-untyped-call]
+        except (aiohttp.ClientError, TimeoutError, OSError, ssl.SSLError) as error:
+            self._tell(verb, "error")
+            message = f"{verb} {path}: {type(error).__name__}: {error}"
+            raise _RefusedError(UnavailableError(message), 0) from error
+        self._tell(verb, str(answer.status))
+        if 200 <= answer.status < 300:
+            return _parsed(text)
+        error_found = error_of(verb, path, answer.status, text)
+        raise _RefusedError(error_found, answer.status, answer.headers.get("Retry-After", ""))
+
+    def _wait_s(self, attempt: int, asked_s: float) -> float:
+        bounds = self._bounds
+        longest = min(bounds.backoff_s * float(2 ** (attempt - 1)), bounds.backoff_max_s)
+        own = longest * (0.5 + 0.5 * self._rng.random())
+        return max(own, min(asked_s, bounds.backoff_max_s))
+
+    def _tell(self, verb: str, outcome: str) -> None:
+        if self._on_answer is not None:
+            self._on_answer(verb, outcome)
+
+
+class _RefusedError(Exception):
+    """An attempt that failed, with what decides whether there is another one."""
+
+    def __init__(self, error: KubeError, status: int, retry_after: str = "") -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.status = status
+        self.retry_after_s = float(retry_after) if retry_after.isdecimal() else 0.0
+
+
+@asynccontextmanager
+async def connect(*, in_flight_max: int) -> AsyncIterator[ApiClient]:
+    """Connections to the API server of the pod, else of the user's kubeconfig (`KUBECONFIG`).
+
+    Raises:
+        UnavailableError: Neither is there, or cannot be read.
+    """
+    settings = Configuration()
+    try:
+        kube_config.load_incluster_config(settings)  # type: ignore[no-untyped-call]
+    except kube_config.ConfigException:
+        try:
+            await kube_config.load_kube_config(client_configuration=settings)  # type: ignore[no-untyped-call]
+        except (kube_config.ConfigException, OSError) as error:
+            raise UnavailableError(f"no credentials for the API server: {error}") from error
+    settings.connection_pool_maxsize = in_flight_max
+    settings.retries = None
+    async with ApiClient(settings) as api:
+        api.user_agent = FIELD_MANAGER
+        yield api
+
+
+def path_of(kind: Kind, namespace: str, name: str = "") -> str:
+    """Address of an object, of a namespace's objects, or of all of a kind."""
+    root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
+    assert kind.is_namespaced or not namespace, f"{kind.plural} have no namespaces"
+    assert not name or namespace or not kind.is_namespaced, f"{kind.plural} have namespaces"
+    where = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    which = f"/{quote(name, safe='')}" if name else ""
+    return f"{root}{where}/{kind.plural}{which}"
+
+
+def _named(found: Object, kind: Kind) -> Object:
+    return {"apiVersion": kind.api_version, "kind": kind.kind, **found}
+
+
+def _parsed(text: bytes) -> Object:
+    found = json.loads(text) if text else {}
+    return found if isinstance(found, dict) else {}
