@@ -1,0 +1,37 @@
+"""The `Certificate` of cert-manager, when the certificates towards clients come from there."""
+
+from liftbridge_operator.rendering import names
+from liftbridge_operator.rendering.subject import Cluster, Inputs, Object, metadata
+
+
+def certificate(cluster: Cluster, inputs: Inputs, alternative_names: tuple[str, ...]) -> Object:
+    """The request for a certificate, whose Secret pods mount.
+
+    Args:
+        cluster: Whose; its `tls` names an issuer.
+        inputs: With the id.
+        alternative_names: DNS names and addresses, as `certificates.subject_names` has them.
+    """
+    tls = cluster.spec.tls
+    assert tls.issuer_ref is not None
+    return {
+        "apiVersion": "cert-manager.io/v1",
+        "kind": "Certificate",
+        "metadata": metadata(cluster, inputs, names.leaf(cluster.name)),
+        "spec": {
+            "secretName": names.leaf(cluster.name),
+            "issuerRef": tls.issuer_ref.manifest(),
+            "commonName": names.headless(cluster.name),
+            "dnsNames": [name for name in alternative_names if not is_address(name)],
+            "ipAddresses": [name for name in alternative_names if is_address(name)],
+            "duration": tls.duration,
+            "renewBefore": tls.renew_before,
+            "usages": ["digital signature", "server auth"],
+            "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
+        },
+    }
+
+
+def is_address(name: str) -> bool:
+    """Whether a name in a certificate is an address of IP rather than one of DNS."""
+    return ":" in name or name.replace(".", "").isdigit()

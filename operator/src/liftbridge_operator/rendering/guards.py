@@ -1,0 +1,125 @@
+"""Who may connect to brokers, who may evict them, and as whom they run."""
+
+from urllib.parse import urlsplit
+
+from liftbridge_operator.model.network import Peer
+from liftbridge_operator.rendering import names
+from liftbridge_operator.rendering.subject import Cluster, Inputs, Object, metadata, pod_labels
+
+NATS_PORT = 4222
+DNS_PORT = 53
+
+
+def service_account(cluster: Cluster, inputs: Inputs) -> Object:
+    """Who pods of brokers are; it may do nothing, and its token is mounted nowhere."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": metadata(cluster, inputs, names.brokers(cluster.name)),
+        "automountServiceAccountToken": False,
+    }
+
+
+def disruption_budget(cluster: Cluster, inputs: Inputs, max_unavailable: int) -> Object:
+    """How many brokers others may evict now: 1, or 0 while a replica is out of sync.
+
+    A pod that is not ready is evicted under the same bound as a ready one: what it holds may be
+    what others lack.
+    """
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": metadata(cluster, inputs, names.brokers(cluster.name)),
+        "spec": {
+            "maxUnavailable": max_unavailable,
+            "selector": {"matchLabels": pod_labels(cluster)},
+            "unhealthyPodEvictionPolicy": "IfHealthyBudget",
+        },
+    }
+
+
+def network_policy(cluster: Cluster, inputs: Inputs) -> Object | None:
+    """The edges that brokers need, and no other; None when the user keeps policies himself.
+
+    The kubelet needs none: what comes from the node of a pod is let through by every network.
+    """
+    if not cluster.spec.network_policy.enabled:
+        return None
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata(cluster, inputs, names.brokers(cluster.name)),
+        "spec": {
+            "podSelector": {"matchLabels": pod_labels(cluster)},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": _ingress(cluster, inputs),
+            "egress": _egress(cluster),
+        },
+    }
+
+
+def _ingress(cluster: Cluster, inputs: Inputs) -> list[Object]:
+    given = cluster.spec.network_policy
+    own = {"podSelector": {"matchLabels": pod_labels(cluster)}}
+    ports = [one.port for one in cluster.spec.listeners]
+    if cluster.spec.nats.embedded is not None:
+        ports.append(names.CLIENTS_PORT)
+    clients = _allow(ports)
+    if given.clients:
+        clients["from"] = [*map(_peer, given.clients), own]
+    watchers = [_peer(one) for one in given.monitoring] or [{"namespaceSelector": {}}]
+    rules = [
+        clients,
+        {"from": watchers, **_allow([names.PORTS["metrics"]])},
+        {"from": [_operator(inputs)], **_allow([names.PORTS["admin"]])},
+    ]
+    if cluster.spec.nats.embedded is not None:
+        rules.append({"from": [own], **_allow([names.ROUTES_PORT])})
+    return rules
+
+
+def _operator(inputs: Inputs) -> Object:
+    """Pods of the operator. Without a namespace it runs outside the cluster, and none is meant."""
+    if not inputs.operator_namespace:
+        return {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "liftbridge-operator"}}}
+    return {
+        "namespaceSelector": {
+            "matchLabels": {"kubernetes.io/metadata.name": inputs.operator_namespace}
+        },
+        "podSelector": {"matchLabels": inputs.operator_labels},
+    }
+
+
+def _egress(cluster: Cluster) -> list[Object]:
+    dns = [{"port": DNS_PORT, "protocol": protocol} for protocol in ("UDP", "TCP")]
+    rules: list[Object] = [{"ports": dns}]
+    nats = cluster.spec.nats
+    if nats.embedded is not None:
+        own = {"podSelector": {"matchLabels": pod_labels(cluster)}}
+        rules.append({"to": [own], **_allow([names.CLIENTS_PORT, names.ROUTES_PORT])})
+    else:
+        ports = {urlsplit(server).port or NATS_PORT for server in nats.servers or ()}
+        rules.append(_allow(sorted(ports)))
+    return rules
+
+
+def _allow(ports: list[int]) -> Object:
+    return {"ports": [{"port": port, "protocol": "TCP"} for port in ports]}
+
+
+def _peer(peer: Peer) -> Object:
+    if peer.ip_block is not None:
+        made: Object = {"cidr": peer.ip_block.cidr}
+        if peer.ip_block.excluded:
+            made["except"] = list(peer.ip_block.excluded)
+        return {"ipBlock": made}
+    found: Object = {}
+    if peer.pod_selector is not None:
+        found["podSelector"] = _selector(peer.pod_selector.manifest())
+    if peer.namespace_selector is not None:
+        found["namespaceSelector"] = _selector(peer.namespace_selector.manifest())
+    return found
+
+
+def _selector(manifest: Object) -> Object:
+    return {key: value for key, value in manifest.items() if value}

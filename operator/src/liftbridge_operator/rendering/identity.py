@@ -1,0 +1,58 @@
+"""The ConfigMap that says which cluster this is; it outlives the `LiftbridgeCluster`."""
+
+import json
+
+from liftbridge_operator.rendering import names
+from liftbridge_operator.rendering.subject import Cluster, Inputs, Object, kept_metadata
+
+ID_KEY = "cluster-id"
+STATE_KEY = "state"
+FOUNDERS_KEY = "founders"
+STARTED = "started"
+CREATED = "created"
+
+Founders = tuple[tuple[str, str], ...]
+"""Brokers with the ids of their data directories."""
+
+
+def identity(cluster: Cluster, inputs: Inputs, founders: Founders, *, is_started: bool) -> Object:
+    """The ConfigMap, without owner reference.
+
+    Args:
+        cluster: Whose.
+        inputs: With the id.
+        founders: Who founds the cluster; empty before that is decided.
+        is_started: Whether founding has begun: no other list is ever used then.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": kept_metadata(cluster, inputs, names.identity(cluster.name)),
+        "data": {
+            ID_KEY: inputs.cluster_id,
+            STATE_KEY: STARTED if is_started else CREATED,
+            FOUNDERS_KEY: json.dumps(
+                [{"broker": broker, "dataDirId": directory} for broker, directory in founders]
+            ),
+        },
+    }
+
+
+def read_identity(live: Object) -> tuple[str, Founders, bool]:
+    """Id, founders, and whether founding has begun.
+
+    Raises:
+        ValueError: Somebody else wrote it; its text says what is wrong.
+    """
+    data = live.get("data") or {}
+    try:
+        founders = tuple(
+            (str(one["broker"]), str(one["dataDirId"]))
+            for one in json.loads(data.get(FOUNDERS_KEY, "[]"))
+        )
+        cluster_id, state = str(data[ID_KEY]), data[STATE_KEY]
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        raise ValueError(f"the identity of the cluster cannot be read: {error!r}") from error
+    if not cluster_id or state not in {STARTED, CREATED}:
+        raise ValueError(f"the identity of the cluster has id {cluster_id!r} and state {state!r}")
+    return cluster_id, founders, state == STARTED

@@ -1,0 +1,152 @@
+"""Names of everything that belongs to a cluster: objects, labels, annotations, ports, places.
+
+All names begin with the name of the cluster, which has at most 40 characters, so that the longest
+one, the Service of broker 99 of a listener, stays within the 63 of a DNS label.
+"""
+
+from typing import Final
+
+from liftbridge_operator.model.base import GROUP
+from liftbridge_operator.model.network import ADMIN_PORT, METRICS_PORT, NATS_PORTS
+
+MANAGED_BY: Final = "liftbridge-operator"
+CLIENTS_PORT, ROUTES_PORT, MONITOR_PORT = NATS_PORTS
+PORTS: Final = {"metrics": METRICS_PORT, "admin": ADMIN_PORT}
+NATS_PORT_NAMES: Final = {"nats": CLIENTS_PORT, "routes": ROUTES_PORT}
+
+# Labels.
+CLUSTER: Final = f"{GROUP}/cluster"
+CLUSTER_ID: Final = f"{GROUP}/cluster-id"
+SERVICE_ROLE: Final = f"{GROUP}/service"
+LISTENER: Final = f"{GROUP}/listener"
+POD_NAME: Final = "statefulset.kubernetes.io/pod-name"
+ZONES: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+"""Labels of nodes that the API server copies to pods when it binds them."""
+
+# Annotations.
+REVISION: Final = f"{GROUP}/revision"
+GOOD_REVISION: Final = f"{GROUP}/good-revision"
+BAD_REVISION: Final = f"{GROUP}/bad-revision"
+RENDERER: Final = f"{GROUP}/renderer"
+IMAGE: Final = f"{GROUP}/image"
+SPEC_HASH: Final = f"{GROUP}/spec-hash"
+RESTART: Final = f"{GROUP}/restart"
+RETIRED: Final = f"{GROUP}/retired"
+
+# Containers and volumes of pods.
+BROKER_CONTAINER: Final = "broker"
+NATS_CONTAINER: Final = "nats"
+DATA_VOLUME: Final = "liftbridge-data"
+RAFT_VOLUME: Final = "liftbridge-raft"
+CONFIG_VOLUME: Final = "liftbridge-config"
+TEMPORARY_VOLUME: Final = "liftbridge-tmp"
+TLS_VOLUME: Final = "liftbridge-tls"
+INTERNAL_VOLUME: Final = "liftbridge-internal"
+CLIENT_CA_VOLUME: Final = "liftbridge-client-ca"
+NATS_VOLUME: Final = "liftbridge-nats"
+NATS_AUTH_VOLUME: Final = "liftbridge-nats-auth"
+NATS_CA_VOLUME: Final = "liftbridge-nats-ca"
+NATS_CLIENT_VOLUME: Final = "liftbridge-nats-client"
+
+DATA_DIRECTORY: Final = "/var/lib/liftbridge"
+METADATA_DIRECTORY: Final = f"{DATA_DIRECTORY}/metadata"
+CONFIG_DIRECTORY: Final = "/etc/liftbridge/config"
+TLS_DIRECTORY: Final = "/etc/liftbridge/tls"
+INTERNAL_DIRECTORY: Final = "/etc/liftbridge/internal"
+CLIENT_CA_DIRECTORY: Final = "/etc/liftbridge/client-ca"
+NATS_DIRECTORY: Final = "/etc/liftbridge/nats"
+NATS_AUTH_DIRECTORY: Final = "/etc/liftbridge/nats-auth"
+NATS_CA_DIRECTORY: Final = "/etc/liftbridge/nats-ca"
+NATS_CLIENT_DIRECTORY: Final = "/etc/liftbridge/nats-client"
+
+CONFIG_KEY: Final = "broker.yaml"
+NATS_KEY: Final = "nats.conf"
+NATS_AUTH_KEY: Final = "auth.conf"
+CERT_KEY: Final = "tls.crt"
+KEY_KEY: Final = "tls.key"
+CA_KEY: Final = "ca.crt"
+
+
+def brokers(cluster: str) -> str:
+    """The StatefulSet, and the ServiceAccount of its pods."""
+    return cluster
+
+
+def broker(cluster: str, ordinal: int) -> str:
+    """Pod and id of one broker."""
+    return f"{cluster}-{ordinal}"
+
+
+def headless(cluster: str) -> str:
+    """The Service by which brokers have names of their own."""
+    return f"{cluster}-brokers"
+
+
+def host(broker_name: str, cluster: str, namespace: str) -> str:
+    """Name of a broker in DNS, of any namespace of the Kubernetes cluster."""
+    return f"{broker_name}.{headless(cluster)}.{namespace}.svc"
+
+
+def listener(cluster: str, name: str) -> str:
+    """The Service that leads to a listener of any broker."""
+    return f"{cluster}-{name}"
+
+
+def listener_port(name: str) -> str:
+    """Name of the port of a listener in pods and Services; no listener can take another's."""
+    return f"c-{name}"
+
+
+def listener_of(cluster: str, name: str, ordinal: int) -> str:
+    """The Service that leads to a listener of one broker."""
+    return f"{cluster}-{name}-{ordinal}"
+
+
+def claim(cluster: str, ordinal: int, volume: str = DATA_VOLUME) -> str:
+    """The claim of a volume of one broker, as the StatefulSet controller names it."""
+    return f"{volume}-{cluster}-{ordinal}"
+
+
+def config(cluster: str, digest: str) -> str:
+    """The immutable ConfigMap with a configuration of the brokers."""
+    return f"{cluster}-config-{digest}"
+
+
+def revision(cluster: str, digest: str) -> str:
+    """The immutable ConfigMap with a pod template that was, or is to be, put into force."""
+    return f"{cluster}-revision-{digest}"
+
+
+def identity(cluster: str) -> str:
+    """The ConfigMap that says which cluster this is; kept."""
+    return f"{cluster}-identity"
+
+
+def internal_authority(cluster: str) -> str:
+    """The Secret of the authority for brokers and operators; kept."""
+    return f"{cluster}-internal-ca"
+
+
+def internal_leaf(cluster: str) -> str:
+    """The Secret with the certificate that brokers show operators and one another's NATS."""
+    return f"{cluster}-internal"
+
+
+def operator_leaf(cluster: str) -> str:
+    """The Secret with the certificate that the operator shows brokers."""
+    return f"{cluster}-operator"
+
+
+def authority(cluster: str) -> str:
+    """The Secret of the generated authority for clients; kept. Its ConfigMap has the same name."""
+    return f"{cluster}-ca"
+
+
+def leaf(cluster: str) -> str:
+    """The Secret with the certificate that brokers show clients, when it is made for them."""
+    return f"{cluster}-tls"
+
+
+def nats_credentials(cluster: str) -> str:
+    """The Secret with the credentials of embedded NATS servers; kept."""
+    return f"{cluster}-nats"

@@ -1,0 +1,167 @@
+"""The NATS server beside each broker: its container, its configuration, its credentials.
+
+Servers find one another by three fixed seeds and tell of the rest,
+so the configuration is the same for any number of brokers. Everything between them is TLS by the
+internal authority. Two users: `broker`, who may do everything, and `client`, for applications,
+who cannot touch the subjects between brokers. They share one account: a stream attaches to subjects
+that applications publish to, and what one account imports from another cannot go back.
+"""
+
+import json
+from typing import Final
+
+from liftbridge_operator.model.nats import EmbeddedNats
+from liftbridge_operator.model.values import size_bytes
+from liftbridge_operator.rendering import names
+from liftbridge_operator.rendering.settings import SEEDS, namespace_of
+from liftbridge_operator.rendering.subject import Cluster, Inputs, Object
+
+BROKER_USER: Final = "broker"
+CLIENT_USER: Final = "client"
+ROUTE_USER: Final = "route"
+PASSWORDS: Final = ("broker-password", "client-password", "route-password")
+"""Keys of the credentials; each is made once by chance, of letters and digits."""
+
+# nats-server reads certificates and passwords at its start and at SIGHUP. Nobody outside the pod
+# can send it one, so the shell that starts it compares the mounted files, and passes SIGTERM on.
+_WATCH: Final = """\
+digest() { cat "$@" 2>/dev/null | cksum; }
+nats-server --config "$CONFIG" & server=$!
+trap 'kill -TERM $server' TERM INT
+before=$(digest $FILES)
+while kill -0 $server 2>/dev/null; do
+  sleep 5 & wait $!
+  now=$(digest $FILES)
+  if [ "$now" != "$before" ]; then kill -HUP $server && before=$now; fi
+done
+wait $server
+"""
+
+
+def server_text(embedded: EmbeddedNats) -> str:
+    """The configuration of the servers; what is secret is in the file that it includes."""
+    internal = names.INTERNAL_DIRECTORY
+    lines = (
+        "server_name: $POD_NAME",
+        f'listen: "0.0.0.0:{names.CLIENTS_PORT}"',
+        f"http_port: {names.MONITOR_PORT}",
+        f"max_payload: {size_bytes(embedded.payload_bytes_max)}",
+        "tls {",
+        f'  cert_file: "{internal}/{names.CERT_KEY}"',
+        f'  key_file: "{internal}/{names.KEY_KEY}"',
+        f'  ca_file: "{internal}/{names.CA_KEY}"',
+        "}",
+        f'include "../nats-auth/{names.NATS_AUTH_KEY}"',
+    )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def auth_text(cluster: Cluster, inputs: Inputs, passwords: dict[str, str]) -> str:
+    """Users and routes, for the Secret.
+
+    Args:
+        cluster: Whose.
+        inputs: With the id of the cluster.
+        passwords: By the keys in `PASSWORDS`.
+    """
+    internal = names.INTERNAL_DIRECTORY
+    own = json.dumps([f"{namespace_of(cluster, inputs)}.>"])
+    credentials = f"{ROUTE_USER}:{passwords['route-password']}"
+    routes = [
+        f'    "nats-route://{credentials}@{host}:{names.ROUTES_PORT}"' for host in seeds(cluster)
+    ]
+    lines = (
+        "authorization {",
+        "  users: [",
+        f'    {{user: {BROKER_USER}, password: "{passwords["broker-password"]}"}}',
+        f'    {{user: {CLIENT_USER}, password: "{passwords["client-password"]}", permissions: {{',
+        f"      publish: {{deny: {own}}}, subscribe: {{deny: {own}}}",
+        "    }}",
+        "  ]",
+        "}",
+        "cluster {",
+        f'  name: "{inputs.cluster_id}"',
+        f'  listen: "0.0.0.0:{names.ROUTES_PORT}"',
+        "  authorization {",
+        f'    user: {ROUTE_USER}, password: "{passwords["route-password"]}"',
+        "  }",
+        "  tls {",
+        f'    cert_file: "{internal}/{names.CERT_KEY}"',
+        f'    key_file: "{internal}/{names.KEY_KEY}"',
+        f'    ca_file: "{internal}/{names.CA_KEY}"',
+        "    verify: true",
+        "  }",
+        "  routes: [",
+        *routes,
+        "  ]",
+        "}",
+    )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def seeds(cluster: Cluster) -> list[str]:
+    """Hosts that every server dials."""
+    return [
+        names.host(names.broker(cluster.name, ordinal), cluster.name, cluster.namespace)
+        for ordinal in range(SEEDS)
+    ]
+
+
+def container(cluster: Cluster, inputs: Inputs, security: Object) -> Object | None:
+    """The native sidecar, which starts before the broker and ends after it; None without one."""
+    embedded = cluster.spec.nats.embedded
+    if embedded is None:
+        return None
+    watched = f"{names.INTERNAL_DIRECTORY}/* {names.NATS_AUTH_DIRECTORY}/*"
+    return {
+        "name": names.NATS_CONTAINER,
+        "image": embedded.image or inputs.image,
+        "imagePullPolicy": "IfNotPresent",
+        "restartPolicy": "Always",
+        "command": ["/bin/sh", "-c", _WATCH],
+        "env": [
+            {
+                "name": "POD_NAME",
+                "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
+            },
+            {"name": "CONFIG", "value": f"{names.NATS_DIRECTORY}/{names.NATS_KEY}"},
+            {"name": "FILES", "value": watched},
+            # Go learns of the bound of its container by nothing else.
+            {"name": "GOMEMLIMIT", "value": str(size_bytes(embedded.memory) * 9 // 10)},
+        ],
+        "ports": [
+            {"name": name, "containerPort": port, "protocol": "TCP"}
+            for name, port in (*names.NATS_PORT_NAMES.items(), ("monitor", names.MONITOR_PORT))
+        ],
+        # A broker that starts before its server would count an attempt as lost.
+        "startupProbe": _probe(period=1, failures=60),
+        "livenessProbe": _probe(period=10, failures=6),
+        "resources": {
+            "requests": {"cpu": embedded.cpu, "memory": embedded.memory},
+            "limits": {"memory": embedded.memory},
+        },
+        "securityContext": security,
+        "volumeMounts": [
+            {"name": names.NATS_VOLUME, "mountPath": names.NATS_DIRECTORY, "readOnly": True},
+            {
+                "name": names.NATS_AUTH_VOLUME,
+                "mountPath": names.NATS_AUTH_DIRECTORY,
+                "readOnly": True,
+            },
+            {
+                "name": names.INTERNAL_VOLUME,
+                "mountPath": names.INTERNAL_DIRECTORY,
+                "readOnly": True,
+            },
+        ],
+    }
+
+
+def _probe(*, period: int, failures: int) -> Object:
+    return {
+        "httpGet": {"path": "/healthz?js-enabled-only=true", "port": "monitor", "scheme": "HTTP"},
+        "periodSeconds": period,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+        "successThreshold": 1,
+    }

@@ -1,0 +1,54 @@
+"""Where pods are placed: what the topology asks for, with what the user's pod template says."""
+
+from typing import Any, Final
+
+from liftbridge_operator.model.operations import Strictness
+from liftbridge_operator.rendering.subject import Cluster, Object, pod_labels
+
+HOST_LABEL: Final = "kubernetes.io/hostname"
+
+
+def affinity(cluster: Cluster) -> Object:
+    """Affinity of pods; empty for none."""
+    given = cluster.spec.pod_template.affinity
+    made = given.manifest() if given is not None else {}
+    term = {"topologyKey": HOST_LABEL, "labelSelector": {"matchLabels": pod_labels(cluster)}}
+    spread = cluster.spec.topology.node_spread
+    if spread is Strictness.DISABLED:
+        return made
+    key, entry = _REQUIRED, dict[str, Any](term)
+    if spread is Strictness.PREFERRED:
+        key, entry = _PREFERRED, {"weight": 100, "podAffinityTerm": term}
+    apart = made.setdefault("podAntiAffinity", {})
+    apart[key] = [*apart.get(key, ()), entry]
+    return made
+
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def spread_constraints(cluster: Cluster) -> list[Object]:
+    """Spread over zones, unless the user has a constraint of the same kind."""
+    selector = {"matchLabels": pod_labels(cluster)}
+    made = [
+        {"labelSelector": selector} | one.manifest()
+        for one in cluster.spec.pod_template.topology_spread_constraints
+    ]
+    topology = cluster.spec.topology
+    if topology.zone_spread is Strictness.DISABLED:
+        return made
+    is_required = topology.zone_spread is Strictness.REQUIRED
+    kind = "DoNotSchedule" if is_required else "ScheduleAnyway"
+    if any(
+        (one["topologyKey"], one["whenUnsatisfiable"]) == (topology.zone_label, kind)
+        for one in made
+    ):
+        return made
+    zone = {
+        "maxSkew": 1,
+        "topologyKey": topology.zone_label,
+        "whenUnsatisfiable": kind,
+        "labelSelector": selector,
+    }
+    return [*made, zone]

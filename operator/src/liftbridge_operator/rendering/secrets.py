@@ -1,0 +1,69 @@
+"""Secrets and what is published of them; contents are made elsewhere, with chance and a clock."""
+
+import base64
+from collections.abc import Mapping
+
+from liftbridge_operator.rendering import names, nats
+from liftbridge_operator.rendering.subject import (
+    Cluster,
+    Inputs,
+    Object,
+    kept_metadata,
+    metadata,
+)
+
+
+def authority(cluster: Cluster, inputs: Inputs, name: str, files: Mapping[str, bytes]) -> Object:
+    """The Secret of an authority, kept when the `LiftbridgeCluster` goes.
+
+    Args:
+        cluster: Whose.
+        inputs: With the id.
+        name: `names.authority` or `names.internal_authority`.
+        files: By keys.
+    """
+    return _secret(kept_metadata(cluster, inputs, name), "Opaque", files)
+
+
+def leaf(cluster: Cluster, inputs: Inputs, name: str, files: Mapping[str, bytes]) -> Object:
+    """The Secret of a certificate: `tls.crt`, `tls.key` and `ca.crt`."""
+    assert {names.CERT_KEY, names.KEY_KEY, names.CA_KEY} <= set(files)
+    return _secret(metadata(cluster, inputs, name), "kubernetes.io/tls", files)
+
+
+def nats_credentials(cluster: Cluster, inputs: Inputs, passwords: Mapping[str, str]) -> Object:
+    """The Secret with the credentials of embedded NATS, kept; it holds the servers' own file too.
+
+    Args:
+        cluster: Whose.
+        inputs: With the id.
+        passwords: By `nats.PASSWORDS`.
+    """
+    assert set(passwords) == set(nats.PASSWORDS)
+    texts = dict(passwords) | {
+        "client-username": nats.CLIENT_USER,
+        names.NATS_AUTH_KEY: nats.auth_text(cluster, inputs, dict(passwords)),
+    }
+    files = {key: text.encode() for key, text in texts.items()}
+    name = names.nats_credentials(cluster.name)
+    return _secret(kept_metadata(cluster, inputs, name), "Opaque", files)
+
+
+def published_bundle(cluster: Cluster, inputs: Inputs, bundle: bytes) -> Object:
+    """The ConfigMap with the authorities that clients trust."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(cluster, inputs, names.authority(cluster.name)),
+        "data": {names.CA_KEY: bundle.decode("ascii")},
+    }
+
+
+def _secret(made: Object, kind: str, files: Mapping[str, bytes]) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": made,
+        "type": kind,
+        "data": {key: base64.b64encode(files[key]).decode("ascii") for key in sorted(files)},
+    }

@@ -1,0 +1,177 @@
+"""The configuration of the brokers: one text for all of them, without anything of a single one.
+
+What differs between brokers (id, host, zone) comes by variables of the environment, which stand
+over the file. Nothing here follows from the number of brokers, so that scaling restarts nobody.
+"""
+
+import json
+from typing import Final
+
+from liftbridge_operator.model.broker_config import broker_settings
+from liftbridge_operator.model.nats import Nats
+from liftbridge_operator.model.network import ClientAuth, Listener, ListenerType, Tls
+from liftbridge_operator.model.values import duration_ns
+from liftbridge_operator.rendering import names
+from liftbridge_operator.rendering.subject import Cluster, Inputs, Refusal
+
+SUBJECT_PREFIX: Final = "liftbridge"
+SEEDS: Final = 3
+"""Brokers whose NATS servers others dial; they tell of the rest."""
+
+VOTERS: Final = 3
+"""Votes that brokers give by themselves; the operator gives the fourth and fifth, from five brokers
+on, so that four brokers have three votes and nothing here depends on the number of brokers."""
+
+STOP_SECONDS: Final = 15
+"""Of the grace period, what stays for handing over and closing after calls have ended."""
+
+
+def config_text(cluster: Cluster, inputs: Inputs) -> str:
+    """The configuration file of the brokers: flat, sorted, each value as JSON, which YAML reads."""
+    settings = {**broker_settings(cluster.spec.config), **_owned(cluster, inputs)}
+    return "".join(f"{key}: {json.dumps(settings[key])}\n" for key in sorted(settings))
+
+
+def namespace_of(cluster: Cluster, inputs: Inputs) -> str:
+    """Prefix of the subjects between brokers; the id keeps clusters on one NATS apart."""
+    return f"{cluster.spec.nats.subject_prefix or SUBJECT_PREFIX}-{inputs.cluster_id}"
+
+
+def _owned(cluster: Cluster, inputs: Inputs) -> dict[str, str]:
+    """Settings that follow from other fields than `config`."""
+    spec = cluster.spec
+    main = spec.listeners[0]
+    return {
+        "listen": f"0.0.0.0:{main.port}",
+        "port": str(main.port),
+        "data.dir": names.DATA_DIRECTORY,
+        "logging.format": "json",
+        "clustering.namespace": namespace_of(cluster, inputs),
+        "clustering.raft.bootstrap.wait": "true",
+        "clustering.raft.max.quorum.size": str(VOTERS),
+        "metrics.listen": f"0.0.0.0:{names.PORTS['metrics']}",
+        "admin.listen": f"0.0.0.0:{names.PORTS['admin']}",
+        "admin.tls.cert": f"{names.INTERNAL_DIRECTORY}/{names.CERT_KEY}",
+        "admin.tls.key": f"{names.INTERNAL_DIRECTORY}/{names.KEY_KEY}",
+        "admin.tls.ca": f"{names.INTERNAL_DIRECTORY}/{names.CA_KEY}",
+        **(_tls(spec.tls) if main.tls else {}),
+        **_nats(cluster),
+    }
+
+
+def _tls(tls: Tls) -> dict[str, str]:
+    made = {
+        "tls.cert": f"{names.TLS_DIRECTORY}/{names.CERT_KEY}",
+        "tls.key": f"{names.TLS_DIRECTORY}/{names.KEY_KEY}",
+        "tls.min.version": tls.min_version.value,
+    }
+    if tls.client_auth is ClientAuth.REQUIRED:
+        made["tls.client.auth.enabled"] = "true"
+        made["tls.client.auth.ca"] = (
+            f"{names.CLIENT_CA_DIRECTORY}/{tls.client_ca.key}"
+            if tls.client_ca is not None
+            else f"{names.TLS_DIRECTORY}/{names.CA_KEY}"
+        )
+    return made
+
+
+def _nats(cluster: Cluster) -> dict[str, str]:
+    nats = cluster.spec.nats
+    if nats.embedded is not None:
+        return {
+            "nats.servers": ",".join(_embedded_servers(cluster)),
+            "nats.tls.ca": f"{names.INTERNAL_DIRECTORY}/{names.CA_KEY}",
+            "nats.user": "broker",
+            "nats.password.file": f"{names.NATS_AUTH_DIRECTORY}/broker-password",
+        }
+    return {"nats.servers": ",".join(nats.servers or ()), **_nats_tls(nats), **_nats_auth(nats)}
+
+
+def _embedded_servers(cluster: Cluster) -> list[str]:
+    """The server of the same pod first, and those of the seeds for while it is down."""
+    hosts = ["127.0.0.1"]
+    for ordinal in range(SEEDS):
+        name = names.broker(cluster.name, ordinal)
+        hosts.append(names.host(name, cluster.name, cluster.namespace))
+    return [f"tls://{host}:{names.CLIENTS_PORT}" for host in hosts]
+
+
+def _nats_tls(nats: Nats) -> dict[str, str]:
+    made: dict[str, str] = {}
+    if nats.tls is not None and nats.tls.ca is not None:
+        made["nats.tls.ca"] = f"{names.NATS_CA_DIRECTORY}/{nats.tls.ca.key}"
+    if nats.tls is not None and nats.tls.client_secret_name is not None:
+        made["nats.tls.cert"] = f"{names.NATS_CLIENT_DIRECTORY}/{names.CERT_KEY}"
+        made["nats.tls.key"] = f"{names.NATS_CLIENT_DIRECTORY}/{names.KEY_KEY}"
+    return made
+
+
+def _nats_auth(nats: Nats) -> dict[str, str]:
+    auth = nats.auth
+    if auth is None:
+        return {}
+    if auth.user is not None:  # its name comes by a variable: the broker reads it from no file
+        return {"nats.password.file": f"{names.NATS_AUTH_DIRECTORY}/{auth.user.password_key}"}
+    if auth.token is not None:
+        return {"nats.token.file": f"{names.NATS_AUTH_DIRECTORY}/{auth.token.key}"}
+    if auth.nkey is not None:
+        return {"nats.nkey.seed.file": f"{names.NATS_AUTH_DIRECTORY}/{auth.nkey.key}"}
+    assert auth.credentials is not None
+    return {"nats.credentials.file": f"{names.NATS_AUTH_DIRECTORY}/{auth.credentials.key}"}
+
+
+def refusals(cluster: Cluster) -> tuple[Refusal, ...]:
+    """What in the specification brokers of this version cannot do."""
+    spec = cluster.spec
+    found: list[Refusal] = []
+    if spec.topology.zone_label not in names.ZONES:
+        found.append(
+            Refusal(
+                "topology.zoneLabel",
+                f"pods know {' and '.join(names.ZONES)} of their node, and no other label",
+            )
+        )
+    found += _unserved(spec.listeners)
+    found += _service_clashes(cluster.name, spec.listeners)
+    stop = spec.config.shutdown_timeout
+    grace = spec.pod_template.termination_grace_period_seconds
+    if stop is not None and duration_ns(stop) > (grace - STOP_SECONDS) * 1_000_000_000:
+        found.append(
+            Refusal(
+                "config.shutdownTimeout",
+                f"with {STOP_SECONDS} s for closing it must fit into "
+                f"podTemplate.terminationGracePeriodSeconds, which is {grace}",
+            )
+        )
+    return tuple(found)
+
+
+def _unserved(listeners: tuple[Listener, ...]) -> list[Refusal]:
+    """Listeners that brokers would tell clients wrong addresses on."""
+    found = [
+        Refusal("listeners", f"brokers serve clients at one port; {one.name} would be another")
+        for one in listeners[1:]
+    ]
+    first = listeners[0]
+    if first.type is not ListenerType.INTERNAL:
+        message = f"brokers tell clients their names in the cluster, where {first.name} is not"
+        found.append(Refusal("listeners", message))
+    return found
+
+
+def _service_clashes(cluster: str, listeners: tuple[Listener, ...]) -> list[Refusal]:
+    """Two Services of one name; `a-0` as a listener is the first broker of listener `a`."""
+    taken = {names.headless(cluster): "the Service of the brokers"}
+    found = []
+    for one in listeners:
+        name = names.listener(cluster, one.name)
+        if name in taken:
+            found.append(Refusal("listeners", f"listener {one.name} would have {taken[name]}"))
+    stems = {one.name for one in listeners}
+    for one in listeners:
+        stem, dash, number = one.name.rpartition("-")
+        if dash and number.isdigit() and stem in stems:
+            found.append(
+                Refusal("listeners", f"{one.name} is the Service of broker {number} of {stem}")
+            )
+    return found

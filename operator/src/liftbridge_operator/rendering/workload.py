@@ -1,0 +1,151 @@
+"""The StatefulSet: its pods are made all at once, and replaced by nobody but the operator.
+
+Pods of a set with `OnDelete` are made of the template as it is at that moment. So the template is
+written when the first pod is about to be replaced, and never together with anything else; who
+writes it takes it from `Rendered.template`, or from the ConfigMap of the revision he means.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+from liftbridge_operator.rendering import names
+from liftbridge_operator.rendering.subject import (
+    Cluster,
+    Inputs,
+    Object,
+    Recorded,
+    Rendered,
+    metadata,
+    pod_labels,
+)
+from liftbridge_operator.rendering.volumes import claim_templates
+
+READY_SECONDS: Final = 0
+HISTORY: Final = 2
+"""Former templates that Kubernetes keeps; the operator keeps its own."""
+
+TEMPLATE_KEY: Final = "template.json"
+RECORD_KEYS: Final = (names.REVISION, names.SPEC_HASH, names.RENDERER, names.IMAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What is noted on the set beside its template.
+
+    Attributes:
+        good_revision: Latest one with which a pod became ready; empty for none.
+        bad_revision: One that was taken back; empty for none.
+    """
+
+    good_revision: str = ""
+    bad_revision: str = ""
+
+
+def record_of(rendered: Rendered) -> Recorded:
+    """What the set is to say of the template that was rendered."""
+    return Recorded(
+        rendered.revision,
+        rendered.spec_hash,
+        rendered.renderer,
+        rendered.image,
+        rendered.template,
+    )
+
+
+def stateful_set(
+    cluster: Cluster,
+    inputs: Inputs,
+    record: Recorded,
+    marks: Marks,
+    *,
+    replicas: int | None,
+    claim_bytes: int,
+) -> Object:
+    """The set with a template.
+
+    Args:
+        cluster: Whose.
+        inputs: What rendering takes.
+        record: The template, and how it was made.
+        marks: What is noted beside it.
+        replicas: Number of pods; None for an apply, which never carries it.
+        claim_bytes: Size in the template of claims for data, as it is on the set, or is to be on
+            a new one: it cannot be changed.
+    """
+    noted = {
+        names.REVISION: record.revision,
+        names.SPEC_HASH: record.spec_hash,
+        names.RENDERER: str(record.renderer),
+        names.IMAGE: record.image,
+        names.GOOD_REVISION: marks.good_revision,
+        names.BAD_REVISION: marks.bad_revision,
+    }
+    spec: Object = {
+        "serviceName": names.headless(cluster.name),
+        "podManagementPolicy": "Parallel",
+        "updateStrategy": {"type": "OnDelete"},
+        "revisionHistoryLimit": HISTORY,
+        "minReadySeconds": READY_SECONDS,
+        # Deletion of volumes is the operator's, by owner references.
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
+        "selector": {"matchLabels": pod_labels(cluster)},
+        "template": record.template,
+        "volumeClaimTemplates": claim_templates(cluster, inputs, claim_bytes),
+    }
+    if replicas is not None:
+        spec["replicas"] = replicas
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": metadata(cluster, inputs, names.brokers(cluster.name), annotations=noted),
+        "spec": spec,
+    }
+
+
+def read_record(live: Object) -> Recorded | None:
+    """How a set that exists was made; None when it does not say, or not in this form."""
+    noted = live.get("metadata", {}).get("annotations", {})
+    if not all(noted.get(key) for key in RECORD_KEYS) or not noted[names.RENDERER].isdigit():
+        return None
+    return Recorded(
+        noted[names.REVISION],
+        noted[names.SPEC_HASH],
+        int(noted[names.RENDERER]),
+        noted[names.IMAGE],
+        live["spec"]["template"],
+    )
+
+
+def kept_revision(cluster: Cluster, inputs: Inputs, record: Recorded) -> Object:
+    """The immutable ConfigMap by which a template can be written again later."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(cluster, inputs, names.revision(cluster.name, record.revision)),
+        "immutable": True,
+        "data": {
+            TEMPLATE_KEY: json.dumps(record.template, sort_keys=True),
+            "revision": record.revision,
+            "spec-hash": record.spec_hash,
+            "renderer": str(record.renderer),
+            "image": record.image,
+        },
+    }
+
+
+def read_revision(live: Object) -> Recorded:
+    """A template as `kept_revision` wrote it.
+
+    Raises:
+        KeyError: It was not written by `kept_revision`.
+        ValueError: Likewise.
+    """
+    data = live["data"]
+    return Recorded(
+        data["revision"],
+        data["spec-hash"],
+        int(data["renderer"]),
+        data["image"],
+        json.loads(data[TEMPLATE_KEY]),
+    )
