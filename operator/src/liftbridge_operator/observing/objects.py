@@ -5,7 +5,6 @@ read as absent. The resource version is a number to the planner, which compares 
 API server's are numbers as well.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -23,12 +22,13 @@ from liftbridge_operator.planning.observation import (
     StuckCause,
 )
 from liftbridge_operator.planning.view import ordinal_of
+from liftbridge_operator.rendering import names
+from liftbridge_operator.rendering.identity import read_identity
 
 Json = Mapping[str, Any]
 
-ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+ZONE_LABEL: Final = names.ZONES[0]
 HOST_LABEL: Final = "kubernetes.io/hostname"
-SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 
 _PULL: Final = frozenset(
@@ -101,31 +101,27 @@ def bytes_of(quantity: object) -> int:
 # -- pods ---------------------------------------------------------------------------------------
 
 
-def pod_of(
-    body: Json, *, container: str, revision_key: str, zone: str = "", lost: bool = False
-) -> Pod:
+def pod_of(body: Json, *, zone: str = "", is_lost: bool = False) -> Pod:
     """A pod of the set.
 
     Args:
         body: The object.
-        container: Name of the main container.
-        revision_key: Annotation with the hash of its template.
         zone: Of its node, when that may be read; else its own label tells.
-        lost: Whether the node that holds its volume is gone.
+        is_lost: Whether the node that holds its volume is gone.
     """
     metadata, status = metadata_of(body), body.get("status") or {}
     created_ms = moment_ms(metadata.get("creationTimestamp"))
     ready = _condition(status, "Ready")
     changed_ms = moment_ms(ready.get("lastTransitionTime")) or created_ms
-    is_running = _is_running(status, container)
-    stuck = None if is_running else _stuck(status, container, lost=lost)
+    is_running = _is_running(status)
+    stuck = None if is_running else _stuck(status, is_lost=is_lost)
     name = str(metadata.get("name") or "")
     return Pod(
         name=name,
         ordinal=ordinal_of(name),
         uid=uid_of(body),
         resource_version=version_of(body),
-        revision=annotation_of(body, revision_key),
+        revision=annotation_of(body, names.REVISION),
         node=str((body.get("spec") or {}).get("nodeName") or ""),
         zone=zone or label_of(body, ZONE_LABEL),
         created_ms=created_ms,
@@ -148,30 +144,28 @@ def _condition(status: Json, kind: str) -> Json:
     return {}
 
 
-def _is_running(status: Json, container: str) -> bool:
-    for one in status.get("containerStatuses") or ():
-        if one.get("name") == container:
-            return bool((one.get("state") or {}).get("running") is not None)
-    return False
+def _is_running(status: Json) -> bool:
+    return any((one.get("state") or {}).get("running") is not None for one in _of_broker(status))
 
 
-def _stuck(status: Json, container: str, *, lost: bool) -> StuckCause | None:
+def _stuck(status: Json, *, is_lost: bool) -> StuckCause | None:
     """Why the main container does not run, when something keeps it from running."""
-    if status.get("reason") == "NodeLost" or lost:
+    if status.get("reason") == "NodeLost" or is_lost:
         return StuckCause.NODE_LOST
     scheduled = _condition(status, "PodScheduled")
     if scheduled.get("status") == "False":
         return StuckCause.UNSCHEDULABLE
     # A sidecar that starts before the broker keeps it from starting.
-    for one in (*(status.get("initContainerStatuses") or ()), *_of_container(status, container)):
+    for one in (*(status.get("initContainerStatuses") or ()), *_of_broker(status)):
         cause = _cause(one)
         if cause is not None:
             return cause
     return None
 
 
-def _of_container(status: Json, container: str) -> Sequence[Json]:
-    return [one for one in status.get("containerStatuses") or () if one.get("name") == container]
+def _of_broker(status: Json) -> Sequence[Json]:
+    listed = status.get("containerStatuses") or ()
+    return [one for one in listed if one.get("name") == names.BROKER_CONTAINER]
 
 
 def _cause(status: Json) -> StuckCause | None:
@@ -193,27 +187,21 @@ def _cause(status: Json) -> StuckCause | None:
 # -- sets, claims, volumes, nodes, budgets --------------------------------------------------------
 
 
-def set_of(body: Json, *, revision_key: str, claim: str) -> BrokerSet:
-    """The StatefulSet.
-
-    Args:
-        body: The object.
-        revision_key: Annotation of its template with the hash of the template.
-        claim: Name of the claim template with the data.
-    """
+def set_of(body: Json) -> BrokerSet:
+    """The StatefulSet."""
     spec = body.get("spec") or {}
     sizes = [
         one.get("spec", {}).get("resources", {}).get("requests", {}).get("storage")
         for one in spec.get("volumeClaimTemplates") or ()
-        if metadata_of(one).get("name") == claim
+        if metadata_of(one).get("name") == names.DATA_VOLUME
     ]
     return BrokerSet(
         uid=uid_of(body),
         resource_version=version_of(body),
         replicas=int(spec.get("replicas") or 0),
-        revision=annotation_of(spec.get("template") or {}, revision_key),
-        good_revision=annotation_of(body, marks.GOOD_REVISION),
-        bad_revision=annotation_of(body, marks.BAD_REVISION),
+        revision=annotation_of(spec.get("template") or {}, names.REVISION),
+        good_revision=annotation_of(body, names.GOOD_REVISION),
+        bad_revision=annotation_of(body, names.BAD_REVISION),
         claim_bytes=bytes_of(sizes[0]) if sizes else 0,
         is_terminating=is_terminating(body),
     )
@@ -230,10 +218,10 @@ def claim_of(body: Json) -> Claim:
         ordinal=ordinal_of(name),
         uid=uid_of(body),
         resource_version=version_of(body),
-        cluster_id=label_of(body, marks.CLUSTER_ID_LABEL),
+        cluster_id=label_of(body, names.CLUSTER_ID),
         requested_bytes=bytes_of(asked.get("storage")),
         capacity_bytes=bytes_of((status.get("capacity") or {}).get("storage")) if is_bound else 0,
-        is_retired=annotation_of(body, marks.RETIRED_SINCE) != "",
+        is_retired=annotation_of(body, names.RETIRED) != "",
         is_terminating=is_terminating(body),
     )
 
@@ -290,38 +278,19 @@ def budget_of(body: Json) -> int | None:
 
 # -- identity -----------------------------------------------------------------------------------
 
-CLUSTER_ID_KEY: Final = "clusterId"
-FOUNDERS_KEY: Final = "founders"
-STATE_KEY: Final = "state"
-STARTED: Final = "started"
-
 
 def identity_of(body: Json) -> Identity:
-    """Which cluster this is."""
-    data = body.get("data") or {}
-    return Identity(
-        resource_version=version_of(body),
-        cluster_id=str(data.get(CLUSTER_ID_KEY) or ""),
-        founders=_founders(str(data.get(FOUNDERS_KEY) or "[]")),
-        is_started=data.get(STATE_KEY) == STARTED,
-    )
+    """Which cluster this is.
+
+    Raises:
+        ValueError: Somebody else wrote it; its text says what is wrong.
+    """
+    cluster_id, founders, is_started = read_identity(dict(body))
+    members = tuple(Member(broker, directory) for broker, directory in founders)
+    return Identity(version_of(body), cluster_id, members, is_started)
 
 
-def identity_data(
-    cluster_id: str, founders: Sequence[Member], *, is_started: bool
-) -> dict[str, str]:
-    """The data of the ConfigMap; `identity_of` reads it."""
-    listed = [{"broker": one.broker, "dataDirId": one.data_dir_id} for one in founders]
-    return {
-        CLUSTER_ID_KEY: cluster_id,
-        FOUNDERS_KEY: json.dumps(listed),
-        STATE_KEY: STARTED if is_started else "new",
-    }
-
-
-def _founders(text: str) -> tuple[Member, ...]:
-    try:
-        listed = json.loads(text)
-        return tuple(Member(str(one["broker"]), str(one["dataDirId"])) for one in listed)
-    except (ValueError, TypeError, KeyError):
-        return ()
+def is_owned_by(body: Json, uid: str) -> bool:
+    """Whether an object goes with another one."""
+    owners = metadata_of(body).get("ownerReferences") or ()
+    return any(one.get("uid") == uid for one in owners)

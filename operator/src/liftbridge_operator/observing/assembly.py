@@ -1,0 +1,116 @@
+"""Reads and answers of a pass, put together as the planner's observation."""
+
+from collections.abc import Sequence
+
+from liftbridge_operator.observing.answers import Answers
+from liftbridge_operator.observing.objects import (
+    ZONE_LABEL,
+    budget_of,
+    claim_of,
+    identity_of,
+    is_owned_by,
+    is_volume_lost,
+    label_of,
+    metadata_of,
+    node_of,
+    pod_of,
+    set_of,
+    uid_of,
+    version_of,
+)
+from liftbridge_operator.observing.reads import Reads, broker_pods, data_claims
+from liftbridge_operator.observing.wishes import recorded_of
+from liftbridge_operator.planning.observation import (
+    BrokerSet,
+    Identity,
+    Observation,
+    Pod,
+    Wanted,
+)
+from liftbridge_operator.rendering import names
+
+
+def observation_of(
+    reads: Reads, answers: Answers, wanted: Wanted, *, now_ms: int, fresh_cluster_id: str
+) -> Observation:
+    """The observation.
+
+    Args:
+        reads: Objects.
+        answers: Of brokers.
+        wanted: The wish.
+        now_ms: When the pass began: what was read is not older.
+        fresh_cluster_id: Random text.
+
+    Raises:
+        ValueError: The identity of the cluster is not one that the operator wrote.
+    """
+    nodes = None if reads.nodes is None else tuple(node_of(one) for one in reads.nodes)
+    return Observation(
+        now_ms=now_ms,
+        resource_version=version_of(reads.resource),
+        fresh_cluster_id=fresh_cluster_id,
+        wanted=wanted,
+        recorded=recorded_of(reads.resource),
+        identity=_identity(reads),
+        brokers=_set(reads),
+        pods=pods_of(reads),
+        claims=tuple(claim_of(one) for one in data_claims(reads.claims, reads.name)),
+        budget=budget_of(reads.budget) if reads.budget is not None else None,
+        nodes=nodes,
+        reports=answers.reports,
+        metadata=answers.metadata,
+        verification=answers.verification,
+    )
+
+
+def _identity(reads: Reads) -> Identity | None:
+    return identity_of(reads.identity) if reads.identity is not None else None
+
+
+def _set(reads: Reads) -> BrokerSet | None:
+    """The set; one of a resource of this name that was deleted is on its way out."""
+    if reads.set is None:
+        return None
+    found = set_of(reads.set)
+    if is_owned_by(reads.set, uid_of(reads.resource)):
+        return found
+    return BrokerSet(
+        uid=found.uid,
+        resource_version=found.resource_version,
+        replicas=found.replicas,
+        revision=found.revision,
+        good_revision=found.good_revision,
+        bad_revision=found.bad_revision,
+        claim_bytes=found.claim_bytes,
+        is_terminating=True,
+    )
+
+
+def pods_of(reads: Reads) -> tuple[Pod, ...]:
+    """Pods of brokers, in the order of their numbers."""
+    zones = {str(metadata_of(one)["name"]): label_of(one, ZONE_LABEL) for one in reads.nodes or ()}
+    return tuple(
+        pod_of(
+            one,
+            zone=zones.get(str((one.get("spec") or {}).get("nodeName") or ""), ""),
+            is_lost=_is_volume_lost(reads, str(metadata_of(one)["name"])),
+        )
+        for one in broker_pods(reads.pods, reads.name)
+    )
+
+
+def _is_volume_lost(reads: Reads, pod: str) -> bool:
+    """Whether a pod waits for a node that had its volume and is no more."""
+    if not reads.volumes or reads.nodes is None:
+        return False
+    claim = f"{names.DATA_VOLUME}-{pod}"
+    return any(
+        metadata_of(one)["name"] == claim and is_volume_lost(one, reads.volumes, reads.nodes)
+        for one in reads.claims
+    )
+
+
+def askable(pods: Sequence[Pod]) -> list[str]:
+    """Brokers whose process may answer."""
+    return [pod.name for pod in pods if pod.is_running]

@@ -1,0 +1,203 @@
+"""The reads of one pass over a cluster, all of them answered by a quorum, none from a cache.
+
+What may not be read is left out: nodes and volumes need rights that the operator need not have.
+"""
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from liftbridge_operator.kube.errors import ForbiddenError, NotFoundError
+from liftbridge_operator.kube.kinds import (
+    BUDGETS,
+    CLAIMS,
+    CONFIG_MAPS,
+    NODES,
+    PODS,
+    SETS,
+    STREAMS,
+    VOLUMES,
+    Kind,
+)
+from liftbridge_operator.kube.port import Kube, Object
+from liftbridge_operator.observing.objects import Json, label_of, metadata_of
+from liftbridge_operator.rendering import names
+
+TOKEN_ID_KEY: Final = "restart-id"  # noqa: S105 - name of a key
+TOKEN_KEY: Final = "token"  # noqa: S105 - name of a key
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """Objects as they stand in JSON.
+
+    Attributes:
+        nodes: None when they may not be read.
+        volumes: By name, those of claims whose pods wait for a node.
+        revision: ConfigMap with the template that the set has.
+        restart: ConfigMap with the token of the restart that is recorded.
+        automatic: Streams whose replication factor follows the number of brokers.
+    """
+
+    resource: Object
+    identity: Object | None = None
+    set: Object | None = None
+    pods: tuple[Object, ...] = ()
+    claims: tuple[Object, ...] = ()
+    budget: Object | None = None
+    nodes: tuple[Object, ...] | None = None
+    volumes: Mapping[str, Object] = field(default_factory=dict)
+    revision: Object | None = None
+    restart: Object | None = None
+    automatic: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Of the cluster."""
+        return str(metadata_of(self.resource)["name"])
+
+    @property
+    def namespace(self) -> str:
+        """Of the cluster."""
+        return str(metadata_of(self.resource)["namespace"])
+
+    def token(self, restart_id: str) -> bytes | None:
+        """The token that was kept under an id; None when it is lost."""
+        data = (self.restart or {}).get("data") or {}
+        if not restart_id or data.get(TOKEN_ID_KEY) != restart_id:
+            return None
+        try:
+            return base64.b64decode(str(data.get(TOKEN_KEY) or ""), validate=True)
+        except (binascii.Error, ValueError):
+            return None
+
+
+def restart_name(cluster: str) -> str:
+    """The ConfigMap that keeps the token of a restart, which is too large for a status."""
+    return f"{cluster}-restart"
+
+
+async def read(kube: Kube, resource: Object) -> Reads:
+    """Read everything that belongs to a cluster.
+
+    Raises:
+        KubeError: Something could not be read that is needed.
+    """
+    name, namespace = metadata_of(resource)["name"], metadata_of(resource)["namespace"]
+    selector = f"{names.CLUSTER}={name}"
+    has_restart = bool((resource.get("status") or {}).get("disruption"))
+    # Who owns what is read before whom: a pod is never older here than the set it was made of.
+    identity, brokers, budget, restart = await asyncio.gather(
+        _one(kube, CONFIG_MAPS, namespace, names.identity(name)),
+        _one(kube, SETS, namespace, names.brokers(name)),
+        _one(kube, BUDGETS, namespace, names.brokers(name)),
+        _one(kube, CONFIG_MAPS, namespace, restart_name(name)) if has_restart else _none(),
+    )
+    claims, pods, nodes = await asyncio.gather(
+        kube.list_all(CLAIMS, namespace, selector=selector),
+        kube.list_all(PODS, namespace, selector=selector),
+        _allowed(kube.list_all(NODES, "")),
+    )
+    volumes = await _volumes(kube, pods.items, claims.items) if nodes is not None else {}
+    return Reads(
+        resource=resource,
+        identity=identity,
+        set=brokers,
+        pods=pods.items,
+        claims=claims.items,
+        budget=budget,
+        nodes=nodes.items if nodes is not None else None,
+        volumes=volumes,
+        revision=await _revision(kube, namespace, name, brokers),
+        restart=restart,
+        automatic=await _automatic(kube, resource, brokers),
+    )
+
+
+async def _none() -> None:
+    return None
+
+
+async def _one(kube: Kube, kind: Kind, namespace: str, name: str) -> Object | None:
+    try:
+        return await kube.get(kind, namespace, name)
+    except NotFoundError:
+        return None
+
+
+async def _allowed(call: Awaitable[_T]) -> _T | None:
+    try:
+        return await call
+    except (ForbiddenError, NotFoundError):
+        return None
+
+
+async def _volumes(kube: Kube, pods: Sequence[Json], claims: Sequence[Json]) -> dict[str, Object]:
+    """Volumes of claims whose pods have no node: where they are says why."""
+    waiting = {
+        metadata_of(one)["name"] for one in pods if not (one.get("spec") or {}).get("nodeName")
+    }
+    wanted = [
+        str(claim["spec"]["volumeName"])
+        for claim in claims
+        if (claim.get("spec") or {}).get("volumeName")
+        and any(str(metadata_of(claim)["name"]).endswith(f"-{pod}") for pod in waiting)
+    ]
+    found = await asyncio.gather(*(_allowed(kube.get(VOLUMES, "", name)) for name in wanted))
+    return {name: volume for name, volume in zip(wanted, found, strict=True) if volume is not None}
+
+
+async def _revision(kube: Kube, namespace: str, name: str, brokers: Json | None) -> Object | None:
+    """The kept template that the set says it has."""
+    if brokers is None:
+        return None
+    has = (metadata_of(brokers).get("annotations") or {}).get(names.REVISION)
+    if not has:
+        return None
+    return await _one(kube, CONFIG_MAPS, namespace, names.revision(name, str(has)))
+
+
+async def _automatic(kube: Kube, resource: Json, brokers: Json | None) -> tuple[str, ...]:
+    """Streams with as many replicas as there are brokers; asked only when brokers are to leave."""
+    wanted = int((resource.get("spec") or {}).get("replicas") or 0)
+    has = int(((brokers or {}).get("spec") or {}).get("replicas") or 0)
+    if has <= wanted:
+        return ()
+    metadata = metadata_of(resource)
+    listed = await _allowed(kube.list_all(STREAMS, str(metadata["namespace"])))
+    found = []
+    for one in listed.items if listed is not None else ():
+        spec = one.get("spec") or {}
+        is_mine = (spec.get("clusterRef") or {}).get("name") == metadata["name"]
+        if is_mine and spec.get("replicationFactor") == -1:
+            found.append(str(spec.get("streamName") or metadata_of(one)["name"]))
+    return tuple(found)
+
+
+def data_claims(claims: Sequence[Object], cluster: str) -> list[Object]:
+    """Claims of the data of brokers, without those for metadata alone."""
+    stem = f"{names.DATA_VOLUME}-{cluster}-"
+    return [
+        one
+        for one in claims
+        if str(metadata_of(one)["name"]).startswith(stem)
+        and str(metadata_of(one)["name"]).removeprefix(stem).isdigit()
+    ]
+
+
+def broker_pods(pods: Sequence[Object], cluster: str) -> list[Object]:
+    """Pods of brokers, by their numbers."""
+    stem = f"{cluster}-"
+    found = [
+        one
+        for one in pods
+        if str(metadata_of(one)["name"]).startswith(stem)
+        and str(metadata_of(one)["name"]).removeprefix(stem).isdigit()
+        and label_of(one, "app.kubernetes.io/component") in ("", "broker")
+    ]
+    return sorted(found, key=lambda one: int(str(metadata_of(one)["name"]).removeprefix(stem)))

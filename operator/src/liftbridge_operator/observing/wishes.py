@@ -1,0 +1,157 @@
+"""What a resource asks for and what its status keeps, as values of the planner."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from liftbridge_operator.model.cluster import ClusterSpec
+from liftbridge_operator.model.operations import DisruptionMode, Gate, Rebalance
+from liftbridge_operator.model.values import size_bytes
+from liftbridge_operator.observing import marks
+from liftbridge_operator.observing.objects import (
+    Json,
+    annotation_of,
+    is_terminating,
+    metadata_of,
+)
+from liftbridge_operator.observing.times import is_open, moment_ms, unknown_zones
+from liftbridge_operator.planning.decision import Memory, Wait
+from liftbridge_operator.planning.observation import (
+    Disruption,
+    Recorded,
+    Replacement,
+    SetShape,
+    Wanted,
+)
+from liftbridge_operator.rendering import names
+
+CURSORS_STREAM: Final = "__cursors"
+"""Stream of the brokers themselves; as many replicas as they find places for by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Specification:
+    """The specification of a resource, or why it cannot be read."""
+
+    spec: ClusterSpec | None
+    errors: tuple[str, ...] = ()
+
+
+def specification_of(resource: Json) -> Specification:
+    """The specification, filled in as the API server would.
+
+    What the API server let through can still be wrong here: another version of the operator may
+    have installed the definition.
+    """
+    try:
+        return Specification(ClusterSpec.model_validate(resource.get("spec") or {}))
+    except ValidationError as error:
+        found = tuple(
+            f"spec.{'.'.join(str(part) for part in one['loc'])}: {one['msg']}"
+            for one in error.errors()[:5]
+        )
+        return Specification(None, found)
+
+
+def wanted_of(
+    resource: Json,
+    spec: ClusterSpec,
+    *,
+    revision: str,
+    now_ms: int,
+    refusals: Sequence[str] = (),
+    automatic: Sequence[str] = (),
+) -> Wanted:
+    """The wish of a user.
+
+    Args:
+        resource: The LiftbridgeCluster.
+        spec: Its specification.
+        revision: Hash of the pod template that follows from it.
+        now_ms: For windows.
+        refusals: Why it cannot be carried out.
+        automatic: Streams whose replication factor follows the number of brokers.
+    """
+    metadata, disruption = metadata_of(resource), spec.disruption
+    name = str(metadata.get("name") or "")
+    zones = unknown_zones(disruption.windows)
+    allows = disruption.allow_unreplicated
+    is_automatic = spec.config.cursors.replication_factor in (None, -1)
+    return Wanted(
+        name=name,
+        generation=int(metadata.get("generation") or 0),
+        replicas=spec.replicas,
+        revision=revision,
+        claim_bytes=0 if spec.storage.ephemeral else size_bytes(spec.storage.data.size),
+        config_errors=(
+            *refusals,
+            *(f"spec.disruption.windows: no time zone {one} is known" for one in zones),
+        ),
+        is_paused=spec.paused,
+        is_suspended=spec.suspend,
+        is_deleting=is_terminating(resource),
+        needs_approval=disruption.mode is DisruptionMode.APPROVAL,
+        approved_hash=annotation_of(resource, marks.APPROVE),
+        is_window_open=is_open(disruption.windows, now_ms),
+        allows_unavailable=spec.replicas == 1 if allows is None else allows,
+        needs_full_isr=disruption.gate is Gate.FULL_ISR,
+        is_rebalanced=spec.scaling.rebalance is Rebalance.AUTOMATIC,
+        replace=tuple(
+            Replacement(names.broker(name, one.broker), one.volume_uid, one.force)
+            for one in spec.replace_brokers
+        ),
+        automatic_factor=(*automatic, CURSORS_STREAM) if is_automatic else tuple(automatic),
+    )
+
+
+def recorded_of(resource: Json) -> Recorded:
+    """What the status keeps between passes."""
+    status: Mapping[str, Any] = resource.get("status") or {}
+    plan = status.get("plan") or {}
+    return Recorded(
+        disruption=_disruption(status.get("disruption") or {}),
+        shape=_shape(status.get("remaking")),
+        risks=tuple(str(one.get("kind")) for one in plan.get("risks") or ()),
+    )
+
+
+def _disruption(kept: Json) -> Disruption | None:
+    if not kept.get("restartId"):
+        return None
+    return Disruption(
+        broker=str(kept.get("pod") or ""),
+        pod_uid=str(kept.get("uid") or ""),
+        token=str(kept.get("restartId")),
+        expires_ms=moment_ms(kept.get("expires")),
+        since_ms=moment_ms(kept.get("since")),
+        partitions=int(kept.get("partitionCount") or 0),
+    )
+
+
+def _shape(kept: Json | None) -> SetShape | None:
+    if kept is None:
+        return None
+    return SetShape(
+        replicas=int(kept.get("replicas") or 0),
+        revision=str(kept.get("revision") or ""),
+        good_revision=str(kept.get("goodRevision") or ""),
+        bad_revision=str(kept.get("badRevision") or ""),
+    )
+
+
+def memory_of(resource: Json) -> Memory:
+    """What a process that begins anew can know of the passes of the one before."""
+    waits = (resource.get("status") or {}).get("waits") or ()
+    return Memory(
+        waits=tuple(
+            Wait(
+                what=str(one.get("what") or ""),
+                object=str(one.get("object") or ""),
+                ends_when=str(one.get("endsWhen") or ""),
+                since_ms=moment_ms(one.get("since")),
+            )
+            for one in waits
+        )
+    )

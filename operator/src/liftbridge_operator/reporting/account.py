@@ -1,0 +1,225 @@
+"""What a status is made of, and the values that texts of the catalogue have in braces."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from liftbridge_operator.model.cluster import ClusterSpec
+from liftbridge_operator.model.values import duration_ns
+from liftbridge_operator.observing.times import moment_text
+from liftbridge_operator.planning.decision import Decision, Status, Wait
+from liftbridge_operator.planning.observation import Observation, StuckCause
+from liftbridge_operator.planning.view import View
+
+NAMES_MAX: Final = 5
+_STEPS_SECONDS: Final = (30, 60, 300, 900, 3_600, 14_400, 86_400)
+_MILLISECOND_NS: Final = 1_000_000
+
+GATED: Final = frozenset(
+    {
+        "AmbiguousIdentity",
+        "AnotherDisruption",
+        "BrokerDown",
+        "IsrNotFull",
+        "MetadataQuorumAtRisk",
+        "MetadataUnknown",
+        "MovingPartitions",
+        "NatsUnreachable",
+        "NodeCordoned",
+        "RiskUnknown",
+        "Unreplicated",
+        "VolumeFull",
+    }
+)
+"""Waits of a gate that stays closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """What is known of the certificates.
+
+    Attributes:
+        reason: Of the condition `CertificatesReady`.
+        detail: More of it, for people.
+        phase: Step of a rotation; empty for none.
+        authority: SHA-256 of the authority that signs.
+        not_after_ms: End of the one that ends first; 0 for unknown.
+        secret: Which is meant when something is wrong.
+    """
+
+    reason: str = "Issuing"
+    detail: str = "the Secret is not there yet"
+    phase: str = ""
+    authority: str = ""
+    not_after_ms: int = 0
+    secret: str = ""
+
+
+@dataclass(frozen=True)
+class Account:
+    """Everything that a status is made of.
+
+    Attributes:
+        spec: None when it cannot be read.
+        pending: Claims that no volume is bound to yet.
+        next_window_ms: When disruptions are allowed again; 0 for unknown, or now.
+        trouble: A reason of `Stalled` with its values, when the API server refused something.
+    """
+
+    spec: ClusterSpec | None
+    seen: Observation
+    decision: Decision
+    certificates: Certificates = Certificates()
+    pending: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    next_window_ms: int = 0
+    trouble: tuple[str, Mapping[str, str]] | None = None
+
+    @property
+    def status(self) -> Status:
+        """What the planner says."""
+        return self.decision.status
+
+    @cached_property
+    def view(self) -> View:
+        """The observation by name."""
+        return View(self.seen)
+
+    @property
+    def is_founded(self) -> bool:
+        """Whether the cluster has begun."""
+        return self.seen.identity is not None and self.seen.identity.is_started
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether no broker answers for itself."""
+        return not self.seen.reports
+
+    @cached_property
+    def stalled(self) -> str:
+        """Reason why a person is needed; empty for none."""
+        if self.trouble is not None:
+            return self.trouble[0]
+        if self.status.stalled:
+            return self.status.stalled
+        blocked = self.overdue
+        if blocked is None or self.decision.action is not None:
+            return ""
+        return "NodeLost" if blocked.what == StuckCause.NODE_LOST else "GateBlocked"
+
+    @cached_property
+    def overdue(self) -> Wait | None:
+        """A wait for a gate, or for a node, that is longer than the specification bears."""
+        if self.spec is None:
+            return None
+        bound_ms = duration_ns(self.spec.disruption.report_after) // _MILLISECOND_NS
+        is_rolling = self.status.progressing == "RollingUpdate"
+        for wait in self.status.waits:
+            is_gate = is_rolling and wait.what in GATED
+            is_late = self.seen.now_ms - wait.since_ms >= bound_ms
+            if is_late and (is_gate or wait.what == StuckCause.NODE_LOST):
+                return wait
+        return None
+
+    @cached_property
+    def wait(self) -> Wait:
+        """The wait that is told first: one for a person before all others."""
+        waits = self.status.waits
+        stalled = [one for one in waits if one.is_stalled]
+        none = Wait("Reconciling", self.seen.wanted.name, "the next step is done")
+        return next(iter((*stalled, *waits)), none)
+
+    @property
+    def progressing(self) -> str:
+        """Reason of the work under way; empty for none, and while a person is needed."""
+        if self.stalled or self.seen.wanted.is_paused:
+            return ""
+        if self.status.progressing:
+            return self.status.progressing
+        return "Reconciling" if self.decision.action is not None else ""
+
+    @cached_property
+    def values(self) -> dict[str, object]:
+        """All values that texts may have."""
+        return {**self._counts(), **self._things(), **(self.trouble[1] if self.trouble else {})}
+
+    def _counts(self) -> dict[str, object]:
+        status, view = self.status, self.view
+        partitions = list(view.partitions())
+        voters = view.voters()
+        moving = sum(1 for one in partitions if one.target)
+        victims = view.names[status.replicas and self.seen.wanted.replicas :]
+        return {
+            "ready": status.ready_replicas,
+            "wanted": self.seen.wanted.replicas,
+            "generation": status.generation,
+            "partitions": self._partition_count(len(partitions), moving),
+            "replicas": sum(1 for one in partitions for name in one.replicas if name in victims),
+            "updated": sum(1 for pod in view.pods.values() if pod.revision == view.revision),
+            "running": sum(1 for pod in view.pods.values() if pod.is_running),
+            "revision": self.seen.wanted.revision,
+            "alive": sum(1 for one in voters if one.is_alive) or len(self.seen.reports),
+            "voters": len(voters) or len(self.seen.identity.founders if self.seen.identity else ()),
+            "claims": len([one for one in view.claims.values() if not one.is_retired]),
+            "size": self.spec.storage.data.size if self.spec else "",
+            "seconds": self._silence(),
+            "hash": status.plan.hash,
+        }
+
+    def _partition_count(self, total: int, moving: int) -> int:
+        status = self.status
+        return status.offline or status.below_min_isr or status.under_replicated or moving or total
+
+    def _silence(self) -> int:
+        """For how long nobody has answered, coarsely: the text must not change all the time."""
+        since = [
+            one.since_ms
+            for one in self.status.waits
+            if one.what in ("MetadataUnknown", "BrokersNotReady")
+        ]
+        seconds = (self.seen.now_ms - min(since)) // 1_000 if since else 0
+        return max((step for step in _STEPS_SECONDS if step <= seconds), default=0)
+
+    def _things(self) -> dict[str, object]:
+        view, wait = self.view, self.overdue or self.wait
+        away = [name for name in view.names if not self._is_ready(name)]
+        pod = view.pods.get(wait.object)
+        blockers = self.status.disruption_blockers
+        growing = [one for one in view.claims.values() if one.capacity_bytes < one.requested_bytes]
+        claim = growing[0] if growing else None
+        end_ms = self.next_window_ms or self.certificates.not_after_ms
+        return {
+            "what": wait.what,
+            "object": wait.object,
+            "detail": wait.ends_when or wait.what,
+            "pod": wait.object,
+            "node": (pod.node if pod else "") or "unknown",
+            "since": moment_text(wait.since_ms),
+            "broker": next((one.broker for one in self.seen.wanted.replace), wait.object),
+            "brokers": listed(away),
+            "worst": next((one for one in blockers if "/" in one), "none"),
+            "claim": claim.name if claim else next(iter((*self.lost, *self.pending)), "none"),
+            "from": claim.capacity_bytes if claim else 0,
+            "to": claim.requested_bytes if claim else 0,
+            "free": "no room",
+            "phase": self.certificates.phase,
+            "time": moment_text(end_ms),
+            "secret": self.certificates.secret,
+        }
+
+    def _is_ready(self, name: str) -> bool:
+        pod = self.view.pods.get(name)
+        return pod is not None and pod.is_ready and not pod.is_terminating
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names for a text, the first of them."""
+    found = list(names)
+    more = len(found) - NAMES_MAX
+    return (", ".join(found[:NAMES_MAX]) + (f" and {more} more" if more > 0 else "")) or "none"
+
+
+def filled(values: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
+    """The values that a text has."""
+    return {name: values[name] for name in fields}

@@ -1,0 +1,238 @@
+"""The conditions of a cluster: which reason holds, in the words of the catalogue.
+
+Every condition is found again from what was seen, never from what was said before; what is not
+known is Unknown, never left as it was. `Stalled` and `Progressing` are never True together.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from liftbridge_operator.catalogue.load import Presence, load_catalogue
+from liftbridge_operator.model.cluster import CLUSTER_KIND
+from liftbridge_operator.observing.times import moment_text
+from liftbridge_operator.reporting.account import Account, filled, listed
+
+Found = tuple[str, Mapping[str, object]]
+"""A reason, and values that its text has in another sense than elsewhere."""
+
+
+def conditions(account: Account, before: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """All conditions, in the order of the catalogue.
+
+    Args:
+        account: What is told.
+        before: The status that the resource has, for times.
+    """
+    known = {one.get("type"): one for one in before.get("conditions") or ()}
+    found = []
+    for spec in load_catalogue().of_resource(CLUSTER_KIND):
+        reason, values = _RULES[spec.type](account)
+        if not reason and spec.presence is Presence.WHEN_TRUE:
+            continue
+        entry = spec.reasons[reason]
+        own = {**account.values, **values}
+        made = {
+            "type": spec.type,
+            "status": entry.status,
+            "observedGeneration": account.status.generation,
+            "reason": reason,
+            "message": entry.text.fill(filled(own, entry.text.fields)),
+        }
+        found.append(_timed(made, known.get(spec.type), account.seen.now_ms))
+    return found
+
+
+def _timed(made: dict[str, Any], before: Mapping[str, Any] | None, now_ms: int) -> dict[str, Any]:
+    """The condition with the time of its last transition."""
+    if before is not None and before.get("status") == made["status"]:
+        return {**made, "lastTransitionTime": before.get("lastTransitionTime")}
+    return {**made, "lastTransitionTime": moment_text(now_ms)}
+
+
+# -- each condition -----------------------------------------------------------------------------
+
+
+def _first(cases: Iterable[tuple[bool, str]], otherwise: str) -> str:
+    """The first reason that holds."""
+    return next((reason for holds, reason in cases if holds), otherwise)
+
+
+def _ready(account: Account) -> Found:
+    wanted, status = account.seen.wanted, account.status
+    reason = _first(
+        (
+            (wanted.is_deleting, "Deleting"),
+            (wanted.is_paused, "Paused"),
+            (account.stalled == "InvalidSpec", "InvalidSpec"),
+            (account.stalled != "", "Blocked"),
+            (status.is_ready, "Reconciled"),
+            (wanted.is_suspended and not status.replicas, "Suspended"),
+        ),
+        "",
+    ) or _not_ready(account)
+    values: dict[str, object] = {}
+    if reason == "Blocked":
+        values = dict(_blocked(account))
+    elif reason == "PartitionsOffline":
+        values = {"partitions": status.offline}
+    return reason, values
+
+
+def _not_ready(account: Account) -> str:
+    """Why a cluster that nobody has to help is not ready yet."""
+    status, is_unknown = account.status, account.seen.metadata is None
+    return _first(
+        (
+            (not account.is_founded, "Bootstrapping"),
+            (status.progressing != "", status.progressing),
+            (is_unknown and account.is_silent, "MetadataUnknown"),
+            (is_unknown, "NoMetadataLeader"),
+            (status.offline > 0, "PartitionsOffline"),
+            (status.ready_replicas < account.seen.wanted.replicas, "BrokersNotReady"),
+            (account.seen.wanted.is_suspended, "Suspending"),
+            (bool(status.waits), "Blocked"),
+        ),
+        "Reconciling",
+    )
+
+
+def _blocked(account: Account) -> Mapping[str, object]:
+    if account.trouble is None:
+        return {}
+    return {"what": account.trouble[0], "detail": "the API server lets it through"}
+
+
+def _available(account: Account) -> Found:
+    status, reports = account.status, account.seen.reports
+    is_cut = bool(reports) and not any(one.is_nats_connected for one in reports)
+    reason = _first(
+        (
+            (account.stalled == "QuorumLost", "QuorumLost"),
+            (not account.is_founded, "Bootstrapping"),
+            (account.seen.wanted.is_suspended and not status.replicas, "Suspended"),
+            (status.is_available is None, "MetadataUnknown"),
+            (is_cut, "NatsUnreachable"),
+            (status.is_available is True, "Serving"),
+            (status.offline > 0, "PartitionsOffline"),
+            (not status.ready_replicas, "BrokersNotReady"),
+        ),
+        "MetadataUnknown",
+    )
+    partitions = status.offline or len(list(account.view.partitions()))
+    values: dict[str, object] = {"partitions": partitions}
+    if reason == "NatsUnreachable":
+        values["detail"] = "the brokers have no link"
+    return reason, values
+
+
+def _progressing(account: Account) -> Found:
+    if account.progressing:
+        return account.progressing, {}
+    if account.stalled:
+        return "Waiting", {"detail": account.stalled}
+    return "Complete", {}
+
+
+def _reconciling(account: Account) -> Found:
+    return account.progressing, {}
+
+
+def _stalled(account: Account) -> Found:
+    return account.stalled, {}
+
+
+def _degraded(account: Account) -> Found:
+    status, waits = account.status, {one.what: one for one in account.status.waits}
+    if "AmbiguousIdentity" in waits:
+        wait = waits["AmbiguousIdentity"]
+        return "AmbiguousIdentity", {"pod": wait.object, "detail": wait.ends_when}
+    for pod in account.view.pods.values():
+        if account.view.is_node_lost(pod):
+            return "NodeLost", {"pod": pod.name, "node": pod.node or "unknown"}
+    if status.degraded:
+        return _lacking(account, status.degraded[0])
+    if account.seen.metadata is None and account.is_founded and status.replicas:
+        return "MetadataUnknown", {}
+    return "None", {}
+
+
+def _lacking(account: Account, reason: str) -> Found:
+    status = account.status
+    full = [one.broker for one in account.seen.reports if one.is_disk_full]
+    down = [name for name in account.view.names if not account.view.is_serving(name)]
+    count = status.below_min_isr if reason == "BelowMinISR" else status.under_replicated
+    return reason, {
+        "partitions": count,
+        "brokers": listed(down),
+        "broker": listed(full),
+    }
+
+
+def _disruption(account: Account) -> Found:
+    blockers = account.status.disruption_blockers
+    if "MetadataUnknown" in blockers:
+        return "RiskUnknown", {"detail": "the metadata group has no leader that answers"}
+    if not account.seen.wanted.is_window_open:
+        return "MaintenanceWindowClosed", {}
+    if not blockers:
+        return "Allowed", {}
+    behind = [one for one in blockers if "/" in one]
+    away = [one for one in blockers if "/" not in one]
+    if away:
+        return "AnotherDisruption", {"object": away[0]}
+    if any(one.target for one in account.view.partitions()):
+        moving = sum(1 for one in account.view.partitions() if one.target)
+        return "MovingPartitions", {"partitions": moving}
+    return "IsrNotFull", {"partitions": len(behind), "worst": behind[0]}
+
+
+def _nats(account: Account) -> Found:
+    reports = account.seen.reports
+    if not account.is_founded:
+        return "NotReconciled", {}
+    if not reports:
+        return "MetadataUnknown", {}
+    cut = [one.broker for one in reports if not one.is_nats_connected]
+    if cut:
+        return "NatsUnreachable", {"brokers": listed(cut)}
+    return "Connected", {"brokers": len(reports)}
+
+
+def _storage(account: Account) -> Found:
+    if account.lost:
+        return "Lost", {"claim": account.lost[0]}
+    if account.pending:
+        return "Pending", {"claim": account.pending[0], "detail": "it waits for a volume"}
+    full = [one.broker for one in account.seen.reports if one.is_disk_full]
+    if full:
+        return "Full", {"broker": full[0]}
+    claims = [one for one in account.view.claims.values() if not one.is_retired]
+    if any(one.capacity_bytes < one.requested_bytes for one in claims):
+        return "Resizing", {}
+    if not claims and not (account.spec and account.spec.storage.ephemeral):
+        return "NotReconciled", {}
+    return "Bound", {}
+
+
+def _certificates(account: Account) -> Found:
+    known = account.certificates
+    return known.reason, {"detail": known.detail, "time": moment_text(known.not_after_ms)}
+
+
+def _paused(account: Account) -> Found:
+    return ("Paused" if account.seen.wanted.is_paused else "NotPaused"), {}
+
+
+_RULES: Final[Mapping[str, Callable[[Account], Found]]] = {
+    "Ready": _ready,
+    "Available": _available,
+    "Progressing": _progressing,
+    "Degraded": _degraded,
+    "Reconciling": _reconciling,
+    "Stalled": _stalled,
+    "DisruptionAllowed": _disruption,
+    "NatsConnected": _nats,
+    "StorageReady": _storage,
+    "CertificatesReady": _certificates,
+    "Paused": _paused,
+}

@@ -1,0 +1,243 @@
+"""The whole status of a cluster, as it is applied; equal again when nothing has changed.
+
+Times stand only where something begins: of a wait, of a transition, of a restart. So a status that
+is made again of the same observation is the same, and is not written.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from liftbridge_operator.catalogue.load import load_catalogue
+from liftbridge_operator.model import cluster_status as model
+from liftbridge_operator.model.operations import DisruptionMode, Gate
+from liftbridge_operator.observing.times import exact_text, moment_text
+from liftbridge_operator.planning.observation import Partition, Recorded
+from liftbridge_operator.reporting.account import Account
+from liftbridge_operator.reporting.conditions import conditions
+
+WAIT_SHOWN_MS: Final = 30_000
+"""Age from which a wait is told; shorter ones are part of every change."""
+NOTE_MAX: Final = 256
+BROKERS_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the status tells of objects that the planner does not know.
+
+    Attributes:
+        selector: Labels of the pods, as a text.
+        version, image, operator_version: As they are in force.
+        listeners: Name, address and addresses of brokers.
+        volumes: By broker: name, uid, capacity and phase of each claim.
+        retained: Claims no broker uses any more: name, uid, since when.
+    """
+
+    selector: str = ""
+    version: str = ""
+    image: str = ""
+    operator_version: str = ""
+    restart_request: str = ""
+    listeners: tuple[model.ListenerStatus, ...] = ()
+    volumes: Mapping[str, tuple[model.VolumeStatus, ...]] | None = None
+    retained: tuple[model.RetainedVolume, ...] = ()
+
+
+def status_of(
+    account: Account, recorded: Recorded, around: Surroundings, before: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The status.
+
+    Args:
+        account: What is told.
+        recorded: What is kept for the next pass: as it was read, or as it is to be from now on.
+        around: More of what was read.
+        before: The status that the resource has, for times.
+    """
+    seen, view, status = account.seen, account.view, account.status
+    made = model.ClusterStatus(
+        observed_generation=status.generation,
+        cluster_id=seen.identity.cluster_id if seen.identity else None,
+        version=around.version or None,
+        target_version=account.spec.version if account.spec else None,
+        image=around.image or None,
+        replicas=min(len(seen.pods), BROKERS_MAX),
+        ready_replicas=min(status.ready_replicas, BROKERS_MAX),
+        updated_replicas=min(
+            sum(1 for pod in view.pods.values() if pod.revision == view.revision), BROKERS_MAX
+        ),
+        selector=around.selector,
+        revision=seen.brokers.revision if seen.brokers else None,
+        metadata_leader=(seen.metadata.leader or None) if seen.metadata else None,
+        brokers=_brokers(account, around),
+        partitions=_partitions(account),
+        plan=_plan(account),
+        disruption=_disruption(account, recorded),
+        remaking=_remaking(recorded),
+        waits=_waits(account),
+        listeners=around.listeners,
+        certificates=_certificates(account),
+        retained_volumes=around.retained[: model.VOLUMES_MAX],
+        last_restart_request=around.restart_request or None,
+        operator_version=around.operator_version or None,
+    )
+    return made.manifest() | {"conditions": conditions(account, before)}
+
+
+def _brokers(account: Account, around: Surroundings) -> tuple[model.BrokerStatus, ...]:
+    view = account.view
+    names = dict.fromkeys([*view.names, *view.pods])
+    held: dict[str, list[Partition]] = {name: [] for name in names}
+    for one in view.partitions():
+        for name in one.replicas:
+            held.setdefault(name, []).append(one)
+    return tuple(_broker(account, around, name, held[name]) for name in list(names)[:BROKERS_MAX])
+
+
+def _broker(
+    account: Account, around: Surroundings, name: str, held: list[Partition]
+) -> model.BrokerStatus:
+    view = account.view
+    pod, known = view.pods.get(name), view.brokers.get(name)
+    return model.BrokerStatus(
+        id=name,
+        pod_uid=pod.uid if pod else None,
+        node=(pod.node or None) if pod else None,
+        zone=(pod.zone or None) if pod else None,
+        ready=pod is not None and pod.is_ready and not pod.is_terminating,
+        voter=view.is_voter(name),
+        cordoned=known is not None and known.is_cordoned,
+        revision=(pod.revision or None) if pod else None,
+        partitions=len(held),
+        leaders=sum(1 for one in held if one.leader == name),
+        under_replicated=sum(1 for one in held if name not in one.isr),
+        volumes=(around.volumes or {}).get(name, ())[:2],
+    )
+
+
+def _partitions(account: Account) -> model.PartitionSummary | None:
+    if account.seen.metadata is None:
+        return None
+    all_ = account.seen.metadata.partitions
+    problems = [made for one in all_ if (made := _problem(one)) is not None]
+    order = list(model.ProblemKind)
+    problems.sort(key=lambda one: (order.index(one.problem), one.stream, one.partition))
+    status = account.status
+    return model.PartitionSummary(
+        total=len(all_),
+        offline=status.offline,
+        under_replicated=status.under_replicated,
+        below_min_isr=status.below_min_isr,
+        moving=sum(1 for one in all_ if one.target),
+        worst=tuple(problems[: model.WORST_MAX]),
+    )
+
+
+def _problem(one: Partition) -> model.PartitionProblem | None:
+    missing = tuple(name for name in one.replicas if name not in one.isr)
+    if not one.leader:
+        kind = model.ProblemKind.OFFLINE
+    elif len(one.isr) < min(one.min_isr, len(one.replicas)):
+        kind = model.ProblemKind.BELOW_MIN_ISR
+    elif missing:
+        kind = model.ProblemKind.UNDER_REPLICATED
+    else:
+        return None
+    return model.PartitionProblem(
+        stream=one.stream[:NOTE_MAX], partition=one.number, problem=kind, missing=missing[:8]
+    )
+
+
+def _plan(account: Account) -> model.Plan | None:
+    plan, wanted, spec = account.status.plan, account.seen.wanted, account.spec
+    if not plan.hash:
+        return None
+    risks = load_catalogue().risks
+    is_accepted = wanted.allows_unavailable or wanted.approved_hash == plan.hash
+    return model.Plan(
+        hash=plan.hash,
+        generation=wanted.generation,
+        revision=wanted.revision,
+        replicas=wanted.replicas,
+        steps=tuple(
+            model.PlanStep(action=one.what, object=one.object[:NOTE_MAX], cause=one.cause)
+            for one in plan.steps
+        ),
+        step_count=plan.step_count,
+        risks=tuple(
+            model.PlanRisk(
+                kind=one,
+                text=(risks[one].meaning if one in risks else one)[:NOTE_MAX],
+                accepted=is_accepted,
+            )
+            for one in plan.risks
+        ),
+        needs_approval=spec is not None and spec.disruption.mode is DisruptionMode.APPROVAL,
+        approved_hash=wanted.approved_hash or None,
+    )
+
+
+def _disruption(account: Account, recorded: Recorded) -> model.DisruptionState | None:
+    under_way = recorded.disruption
+    if under_way is None:
+        return None
+    blockers = [
+        f"{one.what}: {one.ends_when}"[:NOTE_MAX]
+        for one in account.status.waits
+        if one.object == under_way.broker
+    ]
+    return model.DisruptionState(
+        pod=under_way.broker,
+        uid=under_way.pod_uid,
+        restart_id=under_way.token,
+        since=exact_text(under_way.since_ms),
+        expires=exact_text(under_way.expires_ms),
+        partition_count=under_way.partitions,
+        gate=Gate.FULL_ISR if account.seen.wanted.needs_full_isr else Gate.MIN_ISR,
+        blockers=tuple(blockers[: model.BLOCKERS_MAX]),
+    )
+
+
+def _remaking(recorded: Recorded) -> model.SetRemaking | None:
+    shape = recorded.shape
+    if shape is None:
+        return None
+    return model.SetRemaking(
+        replicas=shape.replicas,
+        revision=shape.revision,
+        good_revision=shape.good_revision,
+        bad_revision=shape.bad_revision,
+    )
+
+
+def _waits(account: Account) -> tuple[model.Wait, ...]:
+    now = account.seen.now_ms
+    return tuple(
+        model.Wait(
+            what=one.what,
+            object=one.object[:NOTE_MAX],
+            since=exact_text(one.since_ms),
+            ends_when=one.ends_when[:NOTE_MAX],
+            runbook=_runbook(one.what),
+        )
+        for one in account.status.waits
+        if now - one.since_ms >= WAIT_SHOWN_MS
+    )[: model.WAITS_MAX]
+
+
+def _runbook(what: str) -> str:
+    """What a person does about a wait."""
+    word = load_catalogue().waits.get(what)
+    return (word.runbook if word is not None else "")[:NOTE_MAX]
+
+
+def _certificates(account: Account) -> model.CertificateStatus | None:
+    known = account.certificates
+    if not known.not_after_ms:
+        return None
+    return model.CertificateStatus(
+        phase=known.phase or "Steady",
+        authority=known.authority or None,
+        not_after=moment_text(known.not_after_ms),
+    )
