@@ -40,6 +40,7 @@ from liftbridge_broker.model.ids import (
 )
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOverrides
+from liftbridge_testkit.controller_promises import Promises
 
 
 def brokers_of(names: str) -> tuple[BrokerId, ...]:
@@ -66,6 +67,13 @@ def broken_partition(
         "all are replicas": isr | elr | known | set(partition.target) <= replicas,
         "what is added is wanted": set(partition.adding) <= set(partition.target),
         "the leader is in sync": partition.leader is None or partition.leader in isr,
+        "all are on brokers of the cluster": all(
+            one in state.brokers and not state.brokers[one].removed for one in replicas
+        ),
+        "who is about to stop is in sync only where nobody else can lead": not any(
+            state.brokers[one].in_controlled_shutdown for one in isr
+        )
+        or not any(state.brokers[one].can_lead for one in isr),
         "nobody in sync is fenced": not any(state.brokers[one].fenced for one in isr),
         "no pool beside a full set": len(isr) < effective_min_isr(stream, partition)
         or not elr | known,
@@ -116,6 +124,7 @@ class ControllerWorld:
 
     state: ClusterState = field(default_factory=ClusterState)
     guarded: set[PartitionId] = field(default_factory=set)
+    promises: Promises = field(default_factory=Promises)
     _min_isrs: dict[PartitionId, int] = field(default_factory=dict)
 
     # Commands.
@@ -138,6 +147,8 @@ class ControllerWorld:
             # Whoever asks for it agrees to what is lost with the replicas that were added.
             self.guarded.discard(command.partition_id)
         self._check(before)
+        broken = self.promises.check(self.state, command)
+        assert broken == [], f"{broken}: {command}"
         for broker, epoch in epochs.items():
             assert self.state.brokers[broker].broker_epoch >= epoch
         return decision

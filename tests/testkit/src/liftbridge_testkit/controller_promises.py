@@ -1,0 +1,181 @@
+"""What the controller promises of a change, as an onlooker can check it (protocol 1.3, 1.5, 1.11).
+
+The state alone tells whether it is valid; here is what must hold between the states before and
+after a command, and over the whole life of a partition.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from liftbridge_broker.controller.commands import (
+    AlterPartition,
+    CancelReassignment,
+    ChangeLeader,
+    Command,
+    DeclareUnclean,
+    ElectPreferred,
+    RecoverUnclean,
+    RegisterBroker,
+    Resign,
+    StartReassignment,
+)
+from liftbridge_broker.controller.state import BrokerState, ClusterState, effective_min_isr
+from liftbridge_broker.model.ids import BrokerId, PartitionId, stream_of
+from liftbridge_broker.model.partitions import PartitionState
+
+ASKS_FOR_ANOTHER: Final = (
+    CancelReassignment,
+    ChangeLeader,
+    ElectPreferred,
+    RecoverUnclean,
+    Resign,
+)
+"""Commands that may replace a leader that could go on."""
+
+
+@dataclass(slots=True)
+class Promises:
+    """What is remembered of the states so far.
+
+    Attributes:
+        brokers: Brokers before the next command.
+        partitions: Partitions before it.
+        cluster_id: The cluster's name, empty while it has none.
+    """
+
+    brokers: dict[BrokerId, BrokerState] = field(default_factory=dict)
+    partitions: dict[PartitionId, PartitionState] = field(default_factory=dict)
+    cluster_id: str = ""
+    _sessions: dict[tuple[PartitionId, BrokerId], int] = field(default_factory=dict)
+    _origins: dict[PartitionId, frozenset[BrokerId]] = field(default_factory=dict)
+
+    def check(self, state: ClusterState, command: Command) -> list[str]:
+        """What a command broke; nothing when all is well.
+
+        Args:
+            state: State after the command.
+            command: The command, applied or refused.
+        """
+        broken = _broken_brokers(self.brokers, state.brokers)
+        if self.cluster_id not in ("", state.cluster_id):
+            broken.append("the name of a cluster stays")
+        partitions = {one.partition_id: one for _, one in state.partitions()}
+        for number, after in partitions.items():
+            before = self.partitions.get(number)
+            if before is not None and before is not after:
+                broken += self._broken_sessions(before, after, state)
+                broken += _broken_replicas(before, after, state, command)
+                broken += _broken_leader(before, after, state, command)
+                broken += self._broken_end(before, after, state, command)
+            self._remember(after)
+        self.brokers = dict(state.brokers)
+        self.partitions = partitions
+        self.cluster_id = state.cluster_id
+        return broken
+
+    def _remember(self, partition: PartitionState) -> None:
+        number = partition.partition_id
+        if not partition.is_reassigning:
+            self._origins[number] = frozenset(partition.replicas)
+        for broker, epoch in zip(partition.replicas, partition.replica_epochs, strict=True):
+            self._sessions[number, broker] = epoch
+
+    def _broken_sessions(
+        self, before: PartitionState, after: PartitionState, state: ClusterState
+    ) -> list[str]:
+        """I17 for sessions of replicas: one that is added or whose broker begins anew is new."""
+        for broker, epoch in zip(after.replicas, after.replica_epochs, strict=True):
+            is_new = (
+                broker not in before.replicas
+                or state.brokers[broker].broker_epoch != self.brokers[broker].broker_epoch
+            )
+            if is_new and epoch <= self._sessions.get((after.partition_id, broker), 0):
+                return [f"a new session of {broker}'s replica"]
+        return []
+
+    def _broken_end(
+        self, before: PartitionState, after: PartitionState, state: ClusterState, command: Command
+    ) -> list[str]:
+        """C7 and C8: how a move ends, also one that ended at once."""
+        origin = self._origins[after.partition_id]
+        has_ended = before.is_reassigning or before.replicas != after.replicas
+        if not has_ended or after.is_reassigning:
+            return []
+        is_unclean = isinstance(command, CancelReassignment) and command.is_unclean
+        needed = effective_min_isr(state.streams[stream_of(after.partition_id)], after)
+        claims = {
+            "the end of a move is a new leader epoch": after.leader_epoch > before.leader_epoch,
+            "all that a move added are in sync at its end": set(after.replicas) - origin
+            <= set(after.isr),
+            "a move leaves enough in sync": is_unclean or len(after.isr) >= needed,
+            "a move that is given up leaves all as it was": not isinstance(
+                command, CancelReassignment
+            )
+            or set(after.replicas) == origin,
+        }
+        return [claim for claim, holds in claims.items() if not holds]
+
+
+def _broken_brokers(
+    former: Mapping[BrokerId, BrokerState], present: Mapping[BrokerId, BrokerState]
+) -> list[str]:
+    """C1: a session has one process, and a live broker keeps its data directory."""
+    broken: list[str] = []
+    for broker, before in former.items():
+        after = present[broker]
+        is_same = before.incarnation_id == after.incarnation_id
+        if is_same and before.broker_epoch != after.broker_epoch:
+            broken.append(f"a process of {broker} has one session")
+        if not before.fenced and before.data_dir_id != after.data_dir_id:
+            broken.append(f"the live broker {broker} keeps its data directory")
+        if before.removed and not after.removed and before.data_dir_id == after.data_dir_id:
+            broken.append(f"the removed data directory of {broker} stays away")
+        if after.removed and not after.fenced:
+            broken.append(f"the removed broker {broker} is fenced")
+    return broken
+
+
+def _broken_replicas(
+    before: PartitionState, after: PartitionState, state: ClusterState, command: Command
+) -> list[str]:
+    """C6 and C20: where new replicas go."""
+    added = [state.brokers.get(one) for one in after.replicas if one not in before.replicas]
+    needed = effective_min_isr(state.streams[stream_of(before.partition_id)], before)
+    claims = {
+        "a move keeps the replicas that a commit needs": not isinstance(command, StartReassignment)
+        or len(after.target or after.replicas) >= needed,
+        "a new replica is on a broker of the cluster": all(
+            one and not one.removed for one in added
+        ),
+        "a cordoned broker gets no new replica": not any(one and one.cordoned for one in added),
+    }
+    return [claim for claim, holds in claims.items() if not holds]
+
+
+def _broken_leader(
+    before: PartitionState, after: PartitionState, state: ClusterState, command: Command
+) -> list[str]:
+    """C4 and C13: who leads goes on while it can, and nobody guesses who was complete."""
+    broken: list[str] = []
+    is_guess = (
+        after.unclean_epoch > before.unclean_epoch
+        and not isinstance(command, RecoverUnclean | CancelReassignment)
+        and {*before.isr, *before.elr, *before.last_known_elr} != {after.leader}
+    )
+    if is_guess:
+        broken.append("without a complete replica only the one that is known is elected")
+    leader = before.leader
+    if leader is None or before.leader_epoch == after.leader_epoch:
+        return broken
+    is_moved = (before.target, before.replicas) != (after.target, after.replicas)
+    if isinstance(command, ASKS_FOR_ANOTHER) or is_moved:
+        return broken
+    is_own = isinstance(command, RegisterBroker | DeclareUnclean) and command.broker == leader
+    if is_own or state.brokers[leader].fenced or leader not in after.replicas:
+        return broken
+    members = {*before.isr, *(after.isr if isinstance(command, AlterPartition) else ())}
+    others = [one for one in members if one != leader and state.brokers[one].can_lead]
+    if state.brokers[leader].can_lead or not others:
+        broken.append("a leader that can go on does")
+    return broken
