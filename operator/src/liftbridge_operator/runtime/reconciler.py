@@ -41,6 +41,13 @@ class RequeueAfter(NamedTuple):
     seconds: float
 
 
+class RefusedError(Exception):
+    """Something a pass needs said no, or said nothing: expected, told in one line, tried again.
+
+    Reconcilers raise it, or one of its kind, for what `KubeError` does not cover.
+    """
+
+
 class Reconciler(Protocol):
     """One pass for one key."""
 
@@ -51,8 +58,9 @@ class Reconciler(Protocol):
             When to come again; None to wait for an event or the resync.
 
         Raises:
-            kube.errors.KubeError: Expected; another pass follows after a back-off that grows, with
-                one line in the log. `FencedError` ends the pass without a back-off.
+            KubeError: Expected; another pass follows after a back-off that grows, with one line in
+                the log. `FencedError` ends the pass, and none follows.
+            RefusedError: Expected in the same way.
             Exception: A mistake in the code; logged with its traceback, another pass follows
                 as above. The process lives on: one broken resource must not stop all others.
         """

@@ -1,0 +1,46 @@
+"""Time and waiting, as arguments to everything in the runtime that has to do with either."""
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """A clock that can be waited on."""
+
+    def now(self) -> float:
+        """Seconds of a monotonic clock that also counts while the process is stopped."""
+
+    def wall(self) -> datetime:
+        """Time of day, in UTC."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after this time."""
+
+    async def wait(self, event: asyncio.Event, seconds: float | None) -> None:
+        """Return when the event is set, or after this time; None for no time."""
+
+
+class SystemClock:
+    """The machine's."""
+
+    def now(self) -> float:
+        """As the protocol."""
+        return time.monotonic()
+
+    def wall(self) -> datetime:
+        """As the protocol."""
+        return datetime.now(UTC)
+
+    async def sleep(self, seconds: float) -> None:
+        """As the protocol."""
+        await asyncio.sleep(seconds)
+
+    async def wait(self, event: asyncio.Event, seconds: float | None) -> None:
+        """As the protocol."""
+        try:
+            async with asyncio.timeout(seconds):
+                await event.wait()
+        except TimeoutError:
+            return
