@@ -76,6 +76,7 @@ class Ack(NamedTuple):
         offset: Offset of the message.
         timestamp: When it was stored, Unix nanoseconds.
         duplicate: Whether an earlier attempt of the same idempotent publisher stored it.
+        leader_epoch: Epoch of the leader that acknowledged it, 0 when the server did not tell.
     """
 
     stream: str
@@ -83,6 +84,7 @@ class Ack(NamedTuple):
     offset: int
     timestamp: int
     duplicate: bool = False
+    leader_epoch: int = 0
 
 
 PublishResult = Ack | LiftbridgeError

@@ -39,7 +39,9 @@ async def test_message_comes_back_as_it_was_published(lb, name):
     stream = await lb.streams.create(name)
     before = datetime.now(UTC)
     ack = await stream.publish(b"value", key=b"key", headers={"a": b"1", "b": b"\xff"})
-    assert ack == Ack(name, 0, 0, ack.timestamp)
+    assert ack == Ack(name, 0, 0, ack.timestamp, leader_epoch=ack.leader_epoch)
+    (bounds,) = await stream.bounds(0)
+    assert [ack.leader_epoch] == [epoch for epoch, _ in bounds.epochs]
     (message,) = await read(stream)
     assert (message.offset, message.key, message.value) == (0, b"key", b"value")
     assert (message.stream, message.partition, message.subject) == (name, 0, name)

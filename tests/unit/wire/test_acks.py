@@ -12,7 +12,16 @@ TS = 1_700_000_000_123_456_789
 
 
 def ack_message(
-    offset, correlation_id, *, policy=0, reception=TS, commit=TS + 5, inbox="", error=0
+    offset,
+    correlation_id,
+    *,
+    policy=0,
+    reception=TS,
+    commit=TS + 5,
+    inbox="",
+    error=0,
+    epoch=0,
+    refusal="",
 ):
     return api_pb2.Ack(
         stream="stream",
@@ -25,6 +34,8 @@ def ack_message(
         receptionTimestamp=reception,
         commitTimestamp=commit,
         ackError=error,
+        leaderEpoch=epoch,
+        refusal=refusal,
     )
 
 
@@ -65,9 +76,9 @@ def test_error_ack():
     encoder = AckEncoder("stream", "foo")
     ack = encoder.ack(
         offset=0, correlation_id=b"c", policy=1, reception_ts=TS, commit_ts=0,
-        msg_subject=b"foo.1", ack_inbox=b"in", error=AckError.TOO_LARGE,
+        msg_subject=b"foo.1", ack_inbox=b"in", error=AckError.TOO_LARGE, refusal=b"7 bytes",
     )  # fmt: skip
-    expected = ack_message(0, "c", policy=1, commit=0, inbox="in", error=3)
+    expected = ack_message(0, "c", policy=1, commit=0, inbox="in", error=3, refusal="7 bytes")
     assert ack == expected.SerializeToString()
     frame = inbox_frame(b"in", ack)
     head, _, payload = frame.partition(b"\r\n")
@@ -87,10 +98,13 @@ IDS = st.one_of(
     st.lists(st.sampled_from(["", "x" * 127, "x" * 128, "\u20ac" * 80]), max_size=5),
 )
 TIMES = st.sampled_from([0, 1, TS, 2**62])
+EPOCHS = st.sampled_from([0, 1, 127, 128, 2**40])
 
 
-@given(BASES, IDS, st.integers(0, 2), TIMES, TIMES, st.sampled_from(["", "acks.1"]))
-def test_publish_responses_equal_the_protobuf_library(base, ids, policy, reception, commit, inbox):
+@given(BASES, IDS, st.integers(0, 2), TIMES, TIMES, st.sampled_from(["", "acks.1"]), EPOCHS)
+def test_publish_responses_equal_the_protobuf_library(
+    base, ids, policy, reception, commit, inbox, epoch
+):
     frames = AckEncoder("stream", "foo").publish_responses(
         base,
         [text.encode() for text in ids],
@@ -99,12 +113,12 @@ def test_publish_responses_equal_the_protobuf_library(base, ids, policy, recepti
         commit_ts=commit,
         msg_subject=b"foo.1",
         ack_inbox=inbox.encode(),
+        leader_epoch=epoch,
     )
+    same = {"policy": policy, "reception": reception, "commit": commit, "epoch": epoch}
     expected = b"".join(
         response_frame(
-            ack_message(
-                base + i, text, policy=policy, reception=reception, commit=commit, inbox=inbox
-            ),
+            ack_message(base + i, text, inbox=inbox, **same),
             text,
         )
         for i, text in enumerate(ids)
@@ -112,17 +126,24 @@ def test_publish_responses_equal_the_protobuf_library(base, ids, policy, recepti
     assert b"".join(frames) == expected
 
 
-@given(BASES, IDS, st.integers(0, 2), TIMES, TIMES)
-def test_inbox_acks_equal_the_protobuf_library(base, ids, policy, reception, commit):
+@given(BASES, IDS, st.integers(0, 2), TIMES, TIMES, EPOCHS)
+def test_inbox_acks_equal_the_protobuf_library(base, ids, policy, reception, commit, epoch):
     encoder = AckEncoder("stream", "foo")
     common = {"policy": policy, "reception_ts": reception, "commit_ts": commit}
+    common["leader_epoch"] = epoch
     frames = encoder.inbox_acks(
         base, [text.encode() for text in ids], msg_subject=b"foo.1", ack_inbox=b"in", **common
     )
     expected = b""
     for i, text in enumerate(ids):
         message = ack_message(
-            base + i, text, policy=policy, reception=reception, commit=commit, inbox="in"
+            base + i,
+            text,
+            policy=policy,
+            reception=reception,
+            commit=commit,
+            inbox="in",
+            epoch=epoch,
         )
         ack = encoder.ack(
             offset=base + i, correlation_id=text.encode(), msg_subject=b"foo.1", ack_inbox=b"in",

@@ -99,6 +99,7 @@ class _BatchAck:
             base_offset=stored.base_offset,
             timestamp=stored.timestamp,
             duplicate=stored.is_duplicate,
+            leader_epoch=stored.leader_epoch,
         )
         for piece in stored.pieces:
             response.pieces.add(base_offset=piece.base_offset, record_count=piece.record_count)

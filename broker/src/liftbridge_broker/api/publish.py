@@ -58,6 +58,7 @@ class _UnaryAck:
                 commit_ts=stored.commit_ns,
                 msg_subject=self.partition.subject.encode(),
                 ack_inbox=request.ackInbox.encode(),
+                leader_epoch=stored.leader_epoch,
             )
             self.context.note_acked(request.ackPolicy, self.received, 1)
             self.call.send(framed)

@@ -95,6 +95,7 @@ class _RunAcks:
                     reception_ts=stored.timestamp,
                     commit_ts=stored.commit_ns,
                     msg_subject=partition.subject.encode(),
+                    leader_epoch=stored.leader_epoch,
                 )
             )
             owner.context.note_acked(self.policy, self.received, count)

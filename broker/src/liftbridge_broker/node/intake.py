@@ -81,6 +81,7 @@ class InboxAcks:
                 commit_ts=stored.commit_ns,
                 msg_subject=self._subject,
                 ack_inbox=inbox.encode(),
+                leader_epoch=stored.leader_epoch,
             )
             start = end
         self._publish(frames)
@@ -92,6 +93,7 @@ class InboxAcks:
     def refused(self, error: LiftbridgeError) -> None:
         """Publish one error ack for each entry."""
         code = ack_error_of(error)
+        reason = error.text.encode()
         frames: list[bytes] = []
         for _, inbox, correlation_id, policy in self.entries:
             ack = self._encoder.ack(
@@ -103,6 +105,7 @@ class InboxAcks:
                 msg_subject=self._subject,
                 ack_inbox=inbox.encode(),
                 error=code,
+                refusal=reason,
             )
             frames.append(inbox_frame(inbox.encode(), ack))
         self._publish(frames)

@@ -107,7 +107,7 @@ def forward_ack(run: PublishRun, ack: api_pb2.Ack) -> None:
         Offset(ack.offset),
         ack.receptionTimestamp,
         ack.commitTimestamp,
-        LeaderEpoch(0),
+        LeaderEpoch(ack.leaderEpoch),
         is_duplicate=False,
         acks=AckEncoder(ack.stream, ack.partitionSubject),
     )

@@ -25,6 +25,11 @@ _LOW: Final = [
 ]
 
 
+# Tags of the fields that the original does not have, leaderEpoch and refusal.
+_LEADER_EPOCH_TAG: Final = varint(1_000 << 3)
+_REFUSAL_TAG: Final = varint(1_001 << 3 | 2)
+
+
 class AckPolicy(IntEnum):
     """When a publish is acknowledged; values of the API."""
 
@@ -79,6 +84,8 @@ class AckEncoder:
         msg_subject: bytes,
         ack_inbox: bytes = b"",
         error: int = 0,
+        leader_epoch: int = 0,
+        refusal: bytes = b"",
     ) -> bytes:
         """One serialised `proto.Ack`.
 
@@ -91,6 +98,8 @@ class AckEncoder:
             msg_subject: NATS subject of the message.
             ack_inbox: Inbox the publisher named, empty for none.
             error: An `AckError`.
+            leader_epoch: Epoch of the leader that stored the message, 0 with an error.
+            refusal: Why it was refused, UTF-8 bytes; empty without an error.
         """
         return b"".join(
             (
@@ -103,6 +112,8 @@ class AckEncoder:
                 varint_field(8, reception_ts),
                 varint_field(9, commit_ts),
                 varint_field(10, error),
+                _leader_epoch_field(leader_epoch),
+                _REFUSAL_TAG + varint(len(refusal)) + refusal if refusal else b"",
             )
         )
 
@@ -116,6 +127,7 @@ class AckEncoder:
         commit_ts: int,
         msg_subject: bytes,
         ack_inbox: bytes = b"",
+        leader_epoch: int = 0,
     ) -> list[bytes]:
         """Frames of `PublishResponse` on gRPC for messages stored one after the other, as pieces.
 
@@ -129,19 +141,20 @@ class AckEncoder:
             commit_ts: When the acks are sent, Unix nanoseconds.
             msg_subject: NATS subject of these messages.
             ack_inbox: Inbox named in the acks, empty for none.
+            leader_epoch: Epoch of the leader that acknowledges, 0 for none.
         """
         before = self._address + bytes_field(3, msg_subject)
         inbox = bytes_field(5, ack_inbox)
-        times = _times(policy, reception_ts, commit_ts)
+        rest = _end(policy, reception_ts, commit_ts, leader_epoch)
 
         def shape(offset_size: int, id_size: int) -> _Shape:
             id_field = len(bytes_head(6, id_size)) + id_size
-            ack_size = len(before) + offset_size + len(inbox) + id_field + len(times)
+            ack_size = len(before) + offset_size + len(inbox) + id_field + len(rest)
             # The correlation id field of the response has the same size as that of the ack.
             size = len(bytes_head(1, ack_size)) + ack_size + id_field
             head = b"\0" + size.to_bytes(4, "big") + bytes_head(1, ack_size) + before
             middle = inbox + bytes_head(6, id_size)
-            return _Shape(head, middle, times + bytes_head(3, id_size))
+            return _Shape(head, middle, rest + bytes_head(3, id_size))
 
         return _run(base_offset, correlation_ids, shape, _response_pieces)
 
@@ -155,6 +168,7 @@ class AckEncoder:
         commit_ts: int,
         msg_subject: bytes,
         ack_inbox: bytes,
+        leader_epoch: int = 0,
     ) -> list[bytes]:
         """`PUB` frames of acks to one inbox for messages stored one after the other, as pieces.
 
@@ -163,13 +177,13 @@ class AckEncoder:
         """
         before = self._address + bytes_field(3, msg_subject)
         inbox = bytes_field(5, ack_inbox)
-        times = _times(policy, reception_ts, commit_ts)
+        rest = _end(policy, reception_ts, commit_ts, leader_epoch)
 
         def shape(offset_size: int, id_size: int) -> _Shape:
             id_field = len(bytes_head(6, id_size)) + id_size
-            size = len(before) + offset_size + len(inbox) + id_field + len(times)
+            size = len(before) + offset_size + len(inbox) + id_field + len(rest)
             head = publish_head(ack_inbox, HEADER_SIZE + size) + ACK_HEADER + before
-            return _Shape(head, inbox + bytes_head(6, id_size), times + CRLF)
+            return _Shape(head, inbox + bytes_head(6, id_size), rest + CRLF)
 
         return _run(base_offset, correlation_ids, shape, _inbox_pieces)
 
@@ -179,9 +193,14 @@ def inbox_frame(ack_inbox: bytes, ack: bytes) -> bytes:
     return publish_head(ack_inbox, HEADER_SIZE + len(ack)) + ACK_HEADER + ack + CRLF
 
 
-def _times(policy: int, reception_ts: int, commit_ts: int) -> bytes:
-    """Fields ackPolicy, receptionTimestamp and commitTimestamp."""
-    return varint_field(7, policy) + varint_field(8, reception_ts) + varint_field(9, commit_ts)
+def _end(policy: int, reception_ts: int, commit_ts: int, leader_epoch: int) -> bytes:
+    """Fields ackPolicy, receptionTimestamp, commitTimestamp and leaderEpoch."""
+    times = varint_field(8, reception_ts) + varint_field(9, commit_ts)
+    return varint_field(7, policy) + times + _leader_epoch_field(leader_epoch)
+
+
+def _leader_epoch_field(leader_epoch: int) -> bytes:
+    return _LEADER_EPOCH_TAG + varint(leader_epoch) if leader_epoch else b""
 
 
 def _offset_fields(offset: int, count: int) -> tuple[list[bytes], bytes]:

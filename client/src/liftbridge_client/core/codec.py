@@ -185,7 +185,8 @@ def bounds_of(bounds: data_pb2.PartitionBounds) -> PartitionBounds:
 
 def ack_of(ack: api_pb2.Ack, partition: int) -> Ack:
     """An ack of the original API."""
-    return Ack(ack.stream, partition, ack.offset, ack.receptionTimestamp)
+    time = ack.receptionTimestamp
+    return Ack(ack.stream, partition, ack.offset, time, leader_epoch=ack.leaderEpoch)
 
 
 def subscribe_request(

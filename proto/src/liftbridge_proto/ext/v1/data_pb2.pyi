@@ -259,7 +259,7 @@ class RecordHeaders(_message.Message):
     def __init__(self, headers: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
 
 class PublishBatchResponse(_message.Message):
-    __slots__ = ("request_id", "error", "message", "base_offset", "timestamp", "duplicate", "pieces")
+    __slots__ = ("request_id", "error", "message", "base_offset", "timestamp", "duplicate", "pieces", "leader_epoch")
     class Error(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         OK: _ClassVar[PublishBatchResponse.Error]
@@ -302,6 +302,7 @@ class PublishBatchResponse(_message.Message):
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     DUPLICATE_FIELD_NUMBER: _ClassVar[int]
     PIECES_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     error: PublishBatchResponse.Error
     message: str
@@ -309,4 +310,5 @@ class PublishBatchResponse(_message.Message):
     timestamp: int
     duplicate: bool
     pieces: _containers.RepeatedCompositeFieldContainer[PublishBatchResponse.Piece]
-    def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[PublishBatchResponse.Error, str]] = ..., message: _Optional[str] = ..., base_offset: _Optional[int] = ..., timestamp: _Optional[int] = ..., duplicate: _Optional[bool] = ..., pieces: _Optional[_Iterable[_Union[PublishBatchResponse.Piece, _Mapping]]] = ...) -> None: ...
+    leader_epoch: int
+    def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[PublishBatchResponse.Error, str]] = ..., message: _Optional[str] = ..., base_offset: _Optional[int] = ..., timestamp: _Optional[int] = ..., duplicate: _Optional[bool] = ..., pieces: _Optional[_Iterable[_Union[PublishBatchResponse.Piece, _Mapping]]] = ..., leader_epoch: _Optional[int] = ...) -> None: ...
