@@ -57,19 +57,34 @@ def is_open(windows: Sequence[Window], now_ms: int) -> bool:
     return not windows or any(_is_in(one, now_ms) for one in windows)
 
 
+def next_opening_ms(windows: Sequence[Window], now_ms: int) -> int:
+    """When the next window opens, Unix milliseconds; 0 when none ever does."""
+    now = _EPOCH + timedelta(milliseconds=now_ms)
+    found = [
+        begin
+        for window in windows
+        if (zone := _zone(window.time_zone)) is not None
+        for ahead in range(-1, 9)
+        if (begin := _begin(window, now, zone, ahead)) is not None and begin > now
+    ]
+    return (min(found) - _EPOCH) // _MILLISECOND if found else 0
+
+
+def _begin(window: Window, now: datetime, zone: ZoneInfo, ahead: int) -> datetime | None:
+    """When a window opens, so many days from now; None when it does not on that day."""
+    day = now.astimezone(zone).date() + timedelta(days=ahead)
+    if window.days and _DAYS[day.weekday()] not in window.days:
+        return None
+    hour, minute = (int(part) for part in window.start.split(":"))
+    return datetime(day.year, day.month, day.day, hour, minute, tzinfo=zone).astimezone(UTC)
+
+
 def _is_in(window: Window, now_ms: int) -> bool:
     zone = _zone(window.time_zone)
     if zone is None:
         return False
-    now = (_EPOCH + timedelta(milliseconds=now_ms)).astimezone(zone)
+    now = _EPOCH + timedelta(milliseconds=now_ms)
     length = timedelta(milliseconds=duration_ns(window.length) // _MILLISECOND_NS)
-    hour, minute = (int(part) for part in window.start.split(":"))
     # A window is at most a day long, so that one which is open began today or yesterday.
-    for back in (0, 1):
-        day = now.date() - timedelta(days=back)
-        if window.days and _DAYS[day.weekday()] not in window.days:
-            continue
-        begin = datetime(day.year, day.month, day.day, hour, minute, tzinfo=zone)
-        if begin.astimezone(UTC) <= now.astimezone(UTC) < begin.astimezone(UTC) + length:
-            return True
-    return False
+    begun = (_begin(window, now, zone, ahead) for ahead in (0, -1))
+    return any(begin is not None and begin <= now < begin + length for begin in begun)

@@ -1,0 +1,116 @@
+"""Actions that brokers carry out.
+
+Each names what it means exactly, so that one that comes late or twice changes nothing more.
+"""
+
+import asyncio
+from hashlib import sha256
+
+from liftbridge_operator.acting.hands import Done, Hands, RefusedError
+from liftbridge_operator.brokers.port import Refusal
+from liftbridge_operator.planning import actions as act
+from liftbridge_operator.planning.decision import TokenAnswer
+
+RESTART_ID_LENGTH = 32
+
+
+def restart_id(token: bytes) -> str:
+    """The name under which a token is kept: short, and the same for the same token."""
+    return sha256(token).hexdigest()[:RESTART_ID_LENGTH]
+
+
+def _settled(answer: Refusal | None) -> Done:
+    if answer is not None:
+        raise RefusedError(answer)
+    return Done()
+
+
+async def bootstrap(hands: Hands, action: act.Bootstrap) -> Done:
+    """Tell all that are due; each may have been told before."""
+    said = await asyncio.gather(
+        *(
+            hands.admin.bootstrap(one.broker, action.cluster_id, action.founders)
+            for one in action.brokers
+        )
+    )
+    return _settled(next((one for one in said if one is not None), None))
+
+
+async def check_restart(hands: Hands, action: act.CheckRestart) -> Done:
+    """Ask for the token; what stands against the restart is an answer as well."""
+    answer = await hands.admin.check_restart(
+        action.broker,
+        action.pod_uid,
+        accepts_unavailable=action.accepts_unavailable,
+        needs_full_isr=action.needs_full_isr,
+    )
+    if isinstance(answer, Refusal):
+        return Done(TokenAnswer("", 0, 0, (answer.text,)), text=answer.text)
+    if not answer.token or answer.blockers:
+        return Done(TokenAnswer("", 0, 0, answer.blockers))
+    name = restart_id(answer.token)
+    given = TokenAnswer(name, answer.expires_ms, answer.partitions)
+    return Done(given, token=answer.token)
+
+
+async def transfer_leaders(hands: Hands, action: act.TransferLeaders) -> Done:
+    """Partitions of a broker go to others."""
+    return _settled(await hands.admin.transfer_leaders(hands.leader, action.broker))
+
+
+async def transfer_metadata(hands: Hands, action: act.TransferMetadataLeadership) -> Done:
+    """The metadata group gets another leader."""
+    return _settled(await hands.admin.transfer_metadata(hands.leader, action.to))
+
+
+async def elect_preferred(hands: Hands, action: act.ElectPreferred) -> Done:
+    """Partitions go back to their first replicas."""
+    return _settled(await hands.admin.elect_preferred(hands.leader, action.partitions))
+
+
+async def cordon(hands: Hands, action: act.Cordon) -> Done:
+    """Nothing new on a broker."""
+    answer = await hands.admin.cordon(hands.leader, action.broker, is_draining=action.is_draining)
+    return _settled(answer)
+
+
+async def uncordon(hands: Hands, action: act.Uncordon) -> Done:
+    """A broker takes replicas again."""
+    return _settled(await hands.admin.uncordon(hands.leader, action.broker))
+
+
+async def add_learner(hands: Hands, action: act.AddLearner) -> Done:
+    """A member without a vote."""
+    return _settled(await hands.admin.add_learner(hands.leader, action.member))
+
+
+async def promote_learner(hands: Hands, action: act.PromoteLearner) -> Done:
+    """A vote."""
+    return _settled(await hands.admin.promote_learner(hands.leader, action.member))
+
+
+async def remove_member(hands: Hands, action: act.RemoveMember) -> Done:
+    """A member less."""
+    return _settled(await hands.admin.remove_member(hands.leader, action.member))
+
+
+async def retire(hands: Hands, action: act.Retire) -> Done:
+    """A directory never votes again."""
+    return _settled(await hands.admin.retire(action.member))
+
+
+async def remove_broker(hands: Hands, action: act.RemoveBroker) -> Done:
+    """A stopped broker is forgotten."""
+    answer = await hands.admin.remove_broker(hands.leader, action.broker, action.broker_epoch)
+    return _settled(answer)
+
+
+async def reassign(hands: Hands, action: act.Reassign) -> Done:
+    """Moves of partitions; one that is refused does not keep the others from beginning."""
+    refused = None
+    for move in action.moves:
+        answer = await hands.admin.reassign(hands.leader, move)
+        if answer is not None and answer.is_silence:
+            raise RefusedError(answer)
+        refused = refused or answer
+    return _settled(refused)

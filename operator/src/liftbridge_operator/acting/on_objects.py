@@ -1,0 +1,267 @@
+"""Actions that change objects of Kubernetes.
+
+What deletes, and what changes the number of pods, means exactly the state that was read; so does
+the template, whose write decides of what the next pod is made.
+"""
+
+import base64
+from typing import Any
+
+from liftbridge_operator.acting.hands import Done, Hands, MissingTemplateError
+from liftbridge_operator.kube.errors import AlreadyExistsError, NotFoundError
+from liftbridge_operator.kube.kinds import BUDGETS, CLAIMS, CONFIG_MAPS, PODS, SETS
+from liftbridge_operator.kube.port import Object, Preconditions, Propagation
+from liftbridge_operator.observing import marks
+from liftbridge_operator.observing.objects import is_owned_by, metadata_of
+from liftbridge_operator.observing.reads import TOKEN_ID_KEY, TOKEN_KEY, restart_name
+from liftbridge_operator.planning import actions as act
+from liftbridge_operator.planning.observation import Member
+from liftbridge_operator.rendering import guards, names, workload
+from liftbridge_operator.rendering.identity import FOUNDERS_KEY, STATE_KEY, identity
+from liftbridge_operator.rendering.subject import Inputs, Recorded, metadata
+
+
+def _seen(uid: str, version: int) -> Preconditions:
+    return Preconditions(uid, str(version))
+
+
+# -- identity -----------------------------------------------------------------------------------
+
+
+def _identity(
+    hands: Hands, cluster_id: str, founders: tuple[Member, ...], *, is_started: bool
+) -> Object:
+    inputs = Inputs(cluster_id, hands.inputs.image)
+    listed = tuple((one.broker, one.data_dir_id) for one in founders)
+    return identity(hands.cluster, inputs, listed, is_started=is_started)
+
+
+async def create_identity(hands: Hands, action: act.CreateIdentity) -> Done:
+    """The ConfigMap, if there is none."""
+    body = _identity(hands, action.cluster_id, (), is_started=action.is_started)
+    await hands.kube.create(body)
+    return Done()
+
+
+async def write_founders(hands: Hands, action: act.WriteFounders) -> Done:
+    """The list that is used from now on, and no other."""
+    live = hands.reads.identity
+    assert live is not None, "founders are written to an identity that was read"
+    body = _identity(hands, hands.inputs.cluster_id, action.founders, is_started=True)
+    await hands.kube.patch(
+        CONFIG_MAPS,
+        hands.cluster.namespace,
+        names.identity(hands.cluster.name),
+        {"data": {key: body["data"][key] for key in (FOUNDERS_KEY, STATE_KEY)}},
+        preconditions=_seen(metadata_of(live)["uid"], action.resource_version),
+    )
+    return Done()
+
+
+# -- the set ------------------------------------------------------------------------------------
+
+
+async def record_for(hands: Hands, revision: str) -> Recorded:
+    """A template by its revision: the one that was rendered, or one that is kept.
+
+    Raises:
+        MissingTemplateError: It is not kept.
+    """
+    if revision == hands.rendered.revision:
+        return workload.record_of(hands.rendered)
+    name = names.revision(hands.cluster.name, revision)
+    try:
+        kept = await hands.kube.get(CONFIG_MAPS, hands.cluster.namespace, name)
+        return workload.read_revision(kept)
+    except (NotFoundError, KeyError, ValueError) as error:
+        raise MissingTemplateError(f"revision {revision} is not kept in {name}") from error
+
+
+async def keep_revision(hands: Hands, record: Recorded) -> None:
+    """Keep a template, so that it can be written again when a later one is bad."""
+    try:
+        await hands.kube.create(workload.kept_revision(hands.cluster, hands.inputs, record))
+    except AlreadyExistsError:
+        return  # kept before: it is named by its contents, and never changes
+
+
+async def create_set(hands: Hands, action: act.CreateSet) -> Done:
+    """The set over the claims that there are."""
+    record = await record_for(hands, action.revision)
+    await keep_revision(hands, record)
+    body = workload.stateful_set(
+        hands.cluster,
+        hands.inputs,
+        record,
+        workload.Marks(action.good_revision, action.bad_revision),
+        replicas=action.replicas,
+        claim_bytes=action.claim_bytes,
+    )
+    await hands.kube.create(body)
+    return Done()
+
+
+async def set_template(hands: Hands, action: act.SetTemplate) -> Done:
+    """Another template, whole: what it does not have is not left over from the one before."""
+    record = await record_for(hands, action.revision)
+    await keep_revision(hands, record)
+    made = workload.stateful_set(
+        hands.cluster,
+        hands.inputs,
+        record,
+        workload.Marks(action.good_revision, action.bad_revision),
+        replicas=None,
+        claim_bytes=0,
+    )
+    noted: dict[str, str] = made["metadata"]["annotations"]
+    changes: list[dict[str, Any]] = [
+        {"op": "add", "path": f"/metadata/annotations/{key.replace('/', '~1')}", "value": value}
+        for key, value in noted.items()
+    ]
+    if _has_other_template(hands, record.revision):
+        template = made["spec"]["template"]
+        changes.append({"op": "replace", "path": "/spec/template", "value": template})
+    await hands.kube.patch(
+        SETS,
+        hands.cluster.namespace,
+        names.brokers(hands.cluster.name),
+        changes,
+        preconditions=_seen(action.uid, action.resource_version),
+    )
+    return Done()
+
+
+def _has_other_template(hands: Hands, revision: str) -> bool:
+    """Whether the set has another template, and not merely other marks beside it."""
+    live = hands.reads.set
+    if live is None:
+        return True
+    annotations = metadata_of(live["spec"]["template"]).get("annotations") or {}
+    return bool(annotations.get(names.REVISION) != revision)
+
+
+async def set_replicas(hands: Hands, action: act.SetReplicas) -> Done:
+    """Another number of pods."""
+    await hands.kube.patch(
+        SETS,
+        hands.cluster.namespace,
+        names.brokers(hands.cluster.name),
+        {"spec": {"replicas": action.replicas}},
+        preconditions=_seen(action.uid, action.resource_version),
+    )
+    return Done()
+
+
+async def orphan_set(hands: Hands, action: act.OrphanSet) -> Done:
+    """The set goes, and its pods stay."""
+    await hands.kube.delete(
+        SETS,
+        hands.cluster.namespace,
+        names.brokers(hands.cluster.name),
+        preconditions=_seen(action.uid, action.resource_version),
+        propagation=Propagation.ORPHAN,
+    )
+    return Done()
+
+
+# -- claims -------------------------------------------------------------------------------------
+
+
+async def grow_claim(hands: Hands, action: act.GrowClaim) -> Done:
+    """A larger volume."""
+    await hands.kube.patch(
+        CLAIMS,
+        hands.cluster.namespace,
+        action.name,
+        {"spec": {"resources": {"requests": {"storage": str(action.size_bytes)}}}},
+        preconditions=_seen(action.uid, action.resource_version),
+    )
+    return Done()
+
+
+async def mark_claim(hands: Hands, action: act.MarkClaim) -> Done:
+    """Whether the broker of a claim was removed."""
+    since = hands.now_text if action.is_retired else None
+    await hands.kube.patch(
+        CLAIMS,
+        hands.cluster.namespace,
+        action.name,
+        {"metadata": {"annotations": {names.RETIRED: since}}},
+        preconditions=_seen(action.uid, action.resource_version),
+    )
+    return Done()
+
+
+async def delete_claim(hands: Hands, action: act.DeleteClaim) -> Done:
+    """The claim of data, and that of metadata before it: the two belong together."""
+    broker = action.name.removeprefix(f"{names.DATA_VOLUME}-")
+    other = f"{names.RAFT_VOLUME}-{broker}"
+    for one in hands.reads.claims:
+        if metadata_of(one)["name"] == other and not metadata_of(one).get("deletionTimestamp"):
+            await hands.kube.delete(
+                CLAIMS, hands.cluster.namespace, other, preconditions=Preconditions.of(one)
+            )
+    await hands.kube.delete(
+        CLAIMS,
+        hands.cluster.namespace,
+        action.name,
+        preconditions=_seen(action.uid, action.resource_version),
+    )
+    return Done()
+
+
+# -- pods ---------------------------------------------------------------------------------------
+
+
+async def delete_pod(hands: Hands, action: act.DeletePod) -> Done:
+    """The template that the new pod is to have, and then the pod as it was seen."""
+    if action.template is not None:
+        await set_template(hands, action.template)
+    await hands.kube.delete(
+        PODS,
+        hands.cluster.namespace,
+        action.name,
+        preconditions=_seen(action.uid, action.resource_version),
+        grace_seconds=0 if action.is_forced else None,
+    )
+    return Done()
+
+
+async def keep_pod(hands: Hands, action: act.KeepPod) -> Done:
+    """A mark on the pod, by which every deletion that was decided before fails."""
+    await hands.kube.patch(
+        PODS,
+        hands.cluster.namespace,
+        action.name,
+        {"metadata": {"annotations": {marks.KEPT: action.token}}},
+        preconditions=_seen(action.uid, action.resource_version),
+    )
+    return Done()
+
+
+# -- budget and record ----------------------------------------------------------------------------
+
+
+async def set_budget(hands: Hands, action: act.SetBudget) -> Done:
+    """The PodDisruptionBudget; one of somebody else is left alone."""
+    live = hands.reads.budget
+    if action.max_unavailable is None:
+        if live is not None and is_owned_by(live, hands.cluster.uid):
+            name = metadata_of(live)["name"]
+            uid = Preconditions(metadata_of(live)["uid"])
+            await hands.kube.delete(BUDGETS, hands.cluster.namespace, name, preconditions=uid)
+        return Done()
+    body = guards.disruption_budget(hands.cluster, hands.inputs, action.max_unavailable)
+    await hands.kube.apply(body, force=live is None or is_owned_by(live, hands.cluster.uid))
+    return Done()
+
+
+async def keep_token(hands: Hands, restart_id: str, token: bytes) -> None:
+    """Write the token of a restart down, before the status names it."""
+    body: Object = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(hands.cluster, hands.inputs, restart_name(hands.cluster.name)),
+        "data": {TOKEN_ID_KEY: restart_id, TOKEN_KEY: base64.b64encode(token).decode("ascii")},
+    }
+    await hands.kube.apply(body, force=True)

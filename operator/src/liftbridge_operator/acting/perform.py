@@ -1,0 +1,128 @@
+"""One action of the planner, carried out if it is still time.
+
+Right before it the process makes sure that it leads and that what was seen is young enough. That an
+object has changed meanwhile, or a broker does not answer, is usual: the next pass looks again.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from liftbridge_operator.acting import on_brokers, on_objects
+from liftbridge_operator.acting.hands import (
+    Done,
+    Hands,
+    MissingTemplateError,
+    RefusedError,
+    Trouble,
+)
+from liftbridge_operator.kube.errors import (
+    ApplyConflictError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    KubeError,
+    NotFoundError,
+)
+from liftbridge_operator.kube.port import Fence
+from liftbridge_operator.planning import actions as act
+
+Deed = Callable[[Hands, Any], Awaitable[Done]]
+
+
+async def perform(
+    hands: Hands,
+    action: act.Action,
+    *,
+    deadline_ms: int,
+    clock_ms: Callable[[], int],
+    fence: Fence,
+) -> Done:
+    """Do it, and say what became of it.
+
+    `Record` is not done here: it is a write of the status.
+
+    Args:
+        hands: With what.
+        action: What.
+        deadline_ms: After it the action is dropped: too much may have changed.
+        clock_ms: The clock that the deadline is of.
+        fence: Says whether this process still leads.
+
+    Raises:
+        FencedError: It does not.
+        KubeError: The API server does not answer, or refuses for another reason than a change.
+    """
+    deed = DEEDS[type(action)]
+    fence.check()
+    if clock_ms() > deadline_ms:
+        return Done(text="it took too long since the objects were read")
+    try:
+        return await deed(hands, action)
+    except (KubeError, RefusedError, MissingTemplateError) as error:
+        return _not_done(error, action)
+
+
+def _not_done(error: KubeError | RefusedError | MissingTemplateError, action: act.Action) -> Done:
+    """Why an action was not done.
+
+    Raises:
+        KubeError: Nobody knows whether it was.
+    """
+    text, trouble = str(error), None
+    match error:
+        case ApplyConflictError():
+            trouble = conflict_with(error)
+        case ConflictError() | NotFoundError() | RefusedError():
+            pass
+        case MissingTemplateError():
+            trouble = Trouble("UnsupportedChange", {"detail": text})
+        case ForbiddenError() | InvalidError():
+            trouble = refused_by_server(error, type(action).__name__)
+        case _:
+            raise error
+    return Done(text=text, trouble=trouble)
+
+
+def conflict_with(error: ApplyConflictError) -> Trouble:
+    """Fields of an object that somebody else holds."""
+    held = ", ".join(f"{one.field} of {one.manager}" for one in error.fields[:3])
+    return Trouble("Conflict", {"object": held or "an object", "detail": error.message})
+
+
+def refused_by_server(error: ForbiddenError | InvalidError, what: str) -> Trouble:
+    """A right that is missing, a quota, or an object that the API server does not take."""
+    if isinstance(error, InvalidError):
+        return Trouble("UnsupportedChange", {"detail": error.message})
+    if "quota" in error.message.lower():
+        return Trouble("QuotaExceeded", {"object": what, "detail": error.message})
+    return Trouble("MissingRights", {"verb": "carry out", "object": f"{what}: {error.message}"})
+
+
+DEEDS: Final[Mapping[type, Deed]] = {
+    act.CreateIdentity: on_objects.create_identity,
+    act.WriteFounders: on_objects.write_founders,
+    act.Bootstrap: on_brokers.bootstrap,
+    act.CreateSet: on_objects.create_set,
+    act.SetTemplate: on_objects.set_template,
+    act.SetReplicas: on_objects.set_replicas,
+    act.OrphanSet: on_objects.orphan_set,
+    act.GrowClaim: on_objects.grow_claim,
+    act.MarkClaim: on_objects.mark_claim,
+    act.DeleteClaim: on_objects.delete_claim,
+    act.SetBudget: on_objects.set_budget,
+    act.CheckRestart: on_brokers.check_restart,
+    act.DeletePod: on_objects.delete_pod,
+    act.KeepPod: on_objects.keep_pod,
+    act.TransferLeaders: on_brokers.transfer_leaders,
+    act.TransferMetadataLeadership: on_brokers.transfer_metadata,
+    act.ElectPreferred: on_brokers.elect_preferred,
+    act.Cordon: on_brokers.cordon,
+    act.Uncordon: on_brokers.uncordon,
+    act.AddLearner: on_brokers.add_learner,
+    act.PromoteLearner: on_brokers.promote_learner,
+    act.RemoveMember: on_brokers.remove_member,
+    act.Retire: on_brokers.retire,
+    act.RemoveBroker: on_brokers.remove_broker,
+    act.Reassign: on_brokers.reassign,
+}
+"""How each action is done; `Record` is a write of the status."""

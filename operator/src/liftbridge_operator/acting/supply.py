@@ -1,0 +1,226 @@
+"""Everything around the set: brought to what was rendered, kept so, and taken away when not needed.
+
+An object is compared first and written only when it differs, so that a cluster at rest costs no
+write. Objects of somebody else are never touched, whatever their names.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from liftbridge_operator.acting.hands import Hands, Trouble
+from liftbridge_operator.kube.errors import AlreadyExistsError, NotFoundError
+from liftbridge_operator.kube.intent import Difference, differences
+from liftbridge_operator.kube.kinds import (
+    CLAIMS,
+    CONFIG_MAPS,
+    NETWORK_POLICIES,
+    SERVICES,
+    Kind,
+    kind_of,
+)
+from liftbridge_operator.kube.port import Object, Preconditions
+from liftbridge_operator.model.cluster import API_VERSION, CLUSTER_KIND
+from liftbridge_operator.model.storage import VolumeFate
+from liftbridge_operator.observing.objects import is_owned_by, metadata_of
+from liftbridge_operator.rendering import names, workload
+
+PRUNED: Final = (SERVICES, NETWORK_POLICIES)
+"""Kinds of which some are rendered only for some specifications."""
+
+
+@dataclass(slots=True)
+class Supplied:
+    """What was found and mended.
+
+    Attributes:
+        trouble: What a person has to mend; nothing further is done then.
+        drift: Fields that somebody else had changed: object, field, manager.
+        writes: Objects written.
+    """
+
+    trouble: Trouble | None = None
+    drift: list[tuple[str, Difference]] = field(default_factory=list)
+    writes: int = 0
+
+
+async def supply(hands: Hands) -> Supplied:
+    """Bring all objects beside the set to what was rendered.
+
+    Raises:
+        KubeError: A call failed.
+    """
+    done = Supplied()
+    await _configs(hands, done)
+    kinds = dict.fromkeys((*PRUNED, *(kind_of(one) for one in hands.rendered.objects)))
+    for kind in kinds:
+        wanted = [one for one in hands.rendered.objects if kind_of(one) == kind]
+        await _of_kind(hands, kind, wanted, done)
+        if done.trouble is not None:
+            return done
+    await _owners_of_claims(hands, done)
+    return done
+
+
+async def _configs(hands: Hands, done: Supplied) -> None:
+    """Immutable ConfigMaps that a pod may need any moment."""
+    for body in hands.rendered.configs:
+        name = str(metadata_of(body)["name"])
+        try:
+            live = await hands.kube.get(CONFIG_MAPS, hands.cluster.namespace, name)
+        except NotFoundError:
+            pass
+        else:
+            if not is_owned_by(live, hands.cluster.uid) and not _is_former(live):
+                done.trouble = done.trouble or _foreign(body)
+            continue
+        try:
+            await hands.kube.create(body)
+            done.writes += 1
+        except AlreadyExistsError:
+            continue
+
+
+async def _of_kind(hands: Hands, kind: Kind, wanted: Sequence[Object], done: Supplied) -> None:
+    selector = f"{names.CLUSTER}={hands.cluster.name}"
+    try:
+        listed = await hands.kube.list_all(kind, hands.cluster.namespace, selector=selector)
+    except NotFoundError:
+        return  # the kind is not installed: a monitor without the Prometheus operator
+    live = {metadata_of(one)["name"]: one for one in listed.items}
+    for body in wanted:
+        await _bring(hands, kind, body, live.pop(metadata_of(body)["name"], None), done)
+        if done.trouble is not None:
+            return
+    if kind in PRUNED:
+        await _prune(hands, kind, live.values(), done)
+
+
+async def _bring(
+    hands: Hands, kind: Kind, body: Object, live: Object | None, done: Supplied
+) -> None:
+    name = str(metadata_of(body)["name"])
+    if live is None:
+        live = await _unlabelled(hands, kind, name)
+    if live is None:
+        await hands.kube.apply(body)
+        done.writes += 1
+        return
+    if not is_owned_by(live, hands.cluster.uid):
+        if not _is_former(live):
+            done.trouble = _foreign(body)
+        return
+    found = differences(live, body)
+    if found:
+        await hands.kube.apply(body, force=True)
+        done.writes += 1
+        done.drift += [(f"{kind.kind}/{name}", one) for one in found if one.manager]
+
+
+async def _unlabelled(hands: Hands, kind: Kind, name: str) -> Object | None:
+    """An object of the name that does not say it is of this cluster."""
+    try:
+        return await hands.kube.get(kind, hands.cluster.namespace, name)
+    except NotFoundError:
+        return None
+
+
+async def _prune(hands: Hands, kind: Kind, left: Iterable[Object], done: Supplied) -> None:
+    """Take away what was rendered for a former specification."""
+    for one in left:
+        if not is_owned_by(one, hands.cluster.uid) or metadata_of(one).get("deletionTimestamp"):
+            continue
+        name = str(metadata_of(one)["name"])
+        uid = Preconditions(metadata_of(one)["uid"])
+        await hands.kube.delete(kind, hands.cluster.namespace, name, preconditions=uid)
+        done.writes += 1
+
+
+def _is_former(live: Object) -> bool:
+    """Whether an object is of a resource of this name that was deleted: the collector takes it."""
+    owners = metadata_of(live).get("ownerReferences") or ()
+    return any(one.get("kind") == CLUSTER_KIND for one in owners)
+
+
+def _foreign(body: Object) -> Trouble:
+    name = f"{body['kind']} {metadata_of(body)['name']}"
+    return Trouble("Conflict", {"object": name, "detail": "it was not made by this operator"})
+
+
+# -- claims -------------------------------------------------------------------------------------
+
+
+async def _owners_of_claims(hands: Hands, done: Supplied) -> None:
+    """Volumes that go with the resource name it as their owner; others name nobody."""
+    cluster = hands.cluster
+    is_deleted = cluster.spec.storage.retention.when_deleted is VolumeFate.DELETE
+    for claim in hands.reads.claims:
+        if is_owned_by(claim, cluster.uid) == is_deleted or _is_going(claim):
+            continue
+        others = [
+            one
+            for one in metadata_of(claim).get("ownerReferences") or ()
+            if one.get("kind") != CLUSTER_KIND
+        ]
+        owner: dict[str, Any] = {
+            "apiVersion": API_VERSION,
+            "kind": CLUSTER_KIND,
+            "name": cluster.name,
+            "uid": cluster.uid,
+        }
+        await hands.kube.patch(
+            CLAIMS,
+            cluster.namespace,
+            str(metadata_of(claim)["name"]),
+            {"metadata": {"ownerReferences": [*others, owner] if is_deleted else others}},
+            preconditions=Preconditions.of(claim),
+        )
+        done.writes += 1
+
+
+def _is_going(body: Object) -> bool:
+    return bool(metadata_of(body).get("deletionTimestamp"))
+
+
+# -- former revisions -----------------------------------------------------------------------------
+
+
+async def forget_revisions(hands: Hands, kept: Iterable[str]) -> int:
+    """Delete templates and configurations that no pod and no kept revision names.
+
+    Args:
+        hands: With what.
+        kept: Revisions of pods, of the set, and those it may go back to.
+
+    Returns:
+        How many objects were deleted.
+
+    Raises:
+        KubeError: A call failed.
+    """
+    cluster = hands.cluster
+    selector = f"{names.CLUSTER}={cluster.name}"
+    listed = await hands.kube.list_all(CONFIG_MAPS, cluster.namespace, selector=selector)
+    live = {str(metadata_of(one)["name"]): one for one in listed.items}
+    wanted = {names.revision(cluster.name, one) for one in kept if one}
+    templates = [one["spec"] for one in hands.reads.pods]
+    templates += [
+        workload.read_revision(live[name]).template["spec"] for name in wanted if name in live
+    ]
+    if hands.reads.set is not None:
+        templates.append(hands.reads.set["spec"]["template"]["spec"])
+    wanted |= {metadata_of(one)["name"] for one in hands.rendered.configs}
+    for template in templates:
+        for volume in template.get("volumes") or ():
+            wanted.add(str((volume.get("configMap") or {}).get("name") or ""))
+    stems = (names.revision(cluster.name, ""), names.config(cluster.name, ""))
+    gone = [
+        one
+        for name, one in live.items()
+        if name.startswith(stems) and name not in wanted and is_owned_by(one, cluster.uid)
+    ]
+    for one in gone:
+        uid = Preconditions(metadata_of(one)["uid"])
+        name = str(metadata_of(one)["name"])
+        await hands.kube.delete(CONFIG_MAPS, cluster.namespace, name, preconditions=uid)
+    return len(gone)
