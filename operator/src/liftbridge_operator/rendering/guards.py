@@ -4,6 +4,7 @@ from urllib.parse import urlsplit
 
 from liftbridge_operator.model.network import Peer
 from liftbridge_operator.rendering import names
+from liftbridge_operator.rendering.placement import without_empty
 from liftbridge_operator.rendering.subject import Cluster, Inputs, Object, metadata, pod_labels
 
 NATS_PORT = 4222
@@ -115,11 +116,7 @@ def _peer(peer: Peer) -> Object:
         return {"ipBlock": made}
     found: Object = {}
     if peer.pod_selector is not None:
-        found["podSelector"] = _selector(peer.pod_selector.manifest())
+        found["podSelector"] = without_empty(peer.pod_selector.manifest())
     if peer.namespace_selector is not None:
-        found["namespaceSelector"] = _selector(peer.namespace_selector.manifest())
+        found["namespaceSelector"] = without_empty(peer.namespace_selector.manifest())
     return found
-
-
-def _selector(manifest: Object) -> Object:
-    return {key: value for key, value in manifest.items() if value}

@@ -11,7 +11,7 @@ HOST_LABEL: Final = "kubernetes.io/hostname"
 def affinity(cluster: Cluster) -> Object:
     """Affinity of pods; empty for none."""
     given = cluster.spec.pod_template.affinity
-    made = given.manifest() if given is not None else {}
+    made = without_empty(given.manifest()) if given is not None else {}
     term = {"topologyKey": HOST_LABEL, "labelSelector": {"matchLabels": pod_labels(cluster)}}
     spread = cluster.spec.topology.node_spread
     if spread is Strictness.DISABLED:
@@ -32,7 +32,7 @@ def spread_constraints(cluster: Cluster) -> list[Object]:
     """Spread over zones, unless the user has a constraint of the same kind."""
     selector = {"matchLabels": pod_labels(cluster)}
     made = [
-        {"labelSelector": selector} | one.manifest()
+        {"labelSelector": selector} | without_empty(one.manifest())
         for one in cluster.spec.pod_template.topology_spread_constraints
     ]
     topology = cluster.spec.topology
@@ -52,3 +52,20 @@ def spread_constraints(cluster: Cluster) -> list[Object]:
         "labelSelector": selector,
     }
     return [*made, zone]
+
+
+def without_empty(value: Any) -> Any:
+    """A manifest without lists that are empty, which say nothing and are not kept.
+
+    Empty mappings stay: an empty selector means everything. The one exception is `matchLabels`.
+    """
+    if isinstance(value, list):
+        return [without_empty(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {key: without_empty(one) for key, one in value.items()}
+    return {
+        key: one
+        for key, one in kept.items()
+        if one != [] and not (key == "matchLabels" and one == {})
+    }

@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
+from liftbridge_operator.model.values import size_bytes
 from liftbridge_operator.rendering import names
 from liftbridge_operator.rendering.subject import (
     Cluster,
@@ -101,6 +102,12 @@ def stateful_set(
         "metadata": metadata(cluster, inputs, names.brokers(cluster.name), annotations=noted),
         "spec": spec,
     }
+
+
+def claim_bytes(cluster: Cluster) -> int:
+    """Size of the volume for data that is asked for; 0 for ephemeral storage."""
+    storage = cluster.spec.storage
+    return 0 if storage.ephemeral else size_bytes(storage.data.size)
 
 
 def read_record(live: Object) -> Recorded | None:

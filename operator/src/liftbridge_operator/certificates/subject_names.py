@@ -1,0 +1,53 @@
+"""Names in certificates: everything by which somebody reaches a broker.
+
+One certificate serves all brokers of a cluster, by a wildcard over the headless Service, so that a
+scale-out issues none. Brokers are not told apart by it.
+"""
+
+from typing import Final
+
+from liftbridge_operator.rendering import names
+from liftbridge_operator.rendering.subject import Cluster
+
+NAMES_MAX: Final = 512
+"""Most names of one certificate; some libraries refuse more."""
+
+LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+
+
+def internal_names(cluster: Cluster) -> tuple[str, ...]:
+    """Names for operators and for NATS, which each broker reaches at its own address first."""
+    return tuple(dict.fromkeys([*_of_service(cluster, names.headless(cluster.name)), *LOOPBACK]))
+
+
+def subject_names(cluster: Cluster, addresses: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Names for clients, in a fixed order, each once.
+
+    Args:
+        cluster: Whose.
+        addresses: Hosts at which listeners outside the cluster were found to be reached; those of
+            load balancers and of nodes. A new one goes in before it is told to anybody.
+
+    Raises:
+        ValueError: There are more than `NAMES_MAX`.
+    """
+    found = [*_of_service(cluster, names.headless(cluster.name)), *LOOPBACK]
+    for one in cluster.spec.listeners:
+        found += _forms(names.listener(cluster.name, one.name), cluster.namespace)
+        found += [given.advertised_host for given in one.brokers if given.advertised_host]
+    found += [*cluster.spec.tls.extra_names, *addresses]
+    unique = tuple(dict.fromkeys(found))
+    if len(unique) > NAMES_MAX:
+        raise ValueError(f"a certificate would need {len(unique)} names, more than {NAMES_MAX}")
+    return unique
+
+
+def _of_service(cluster: Cluster, service: str) -> list[str]:
+    own = _forms(service, cluster.namespace)
+    return [*own, *(f"*.{name}" for name in own)]
+
+
+def _forms(service: str, namespace: str) -> list[str]:
+    """A Service as it may be called; the bare name only resolves in its own namespace."""
+    qualified = f"{service}.{namespace}"
+    return [f"{qualified}.svc", f"{qualified}.svc.cluster.local", qualified, service]

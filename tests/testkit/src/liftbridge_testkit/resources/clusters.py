@@ -1,0 +1,97 @@
+"""Clusters that tests render: one of every kind, each with everything that is made of it.
+
+Each file in `tests/unit/operator/rendering/clusters` holds a specification.
+"""
+
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from liftbridge_operator.certificates.subject_names import subject_names
+from liftbridge_operator.model.cluster import ClusterSpec
+from liftbridge_operator.model.network import TlsMode
+from liftbridge_operator.rendering import (
+    cert_manager,
+    guards,
+    identity,
+    names,
+    nats,
+    secrets,
+    workload,
+)
+from liftbridge_operator.rendering.render import render
+from liftbridge_operator.rendering.subject import Cluster, Inputs, Rendered
+from liftbridge_testkit.repository import ROOT
+
+FOLDER: Final = ROOT / "tests" / "unit" / "operator" / "rendering"
+PATHS: Final = sorted((FOLDER / "clusters").glob("*.yaml"))
+NAMESPACE: Final = "shop"
+CLUSTER_ID: Final = "4f2c7a9e"
+UID: Final = "11111111-2222-3333-4444-555555555555"
+PASSWORDS: Final = {key: f"secret-{number}" for number, key in enumerate(nats.PASSWORDS)}
+FILES: Final = {names.CERT_KEY: b"cert", names.KEY_KEY: b"key", names.CA_KEY: b"ca"}
+
+
+def load_spec(path: Path, **changes: Any) -> ClusterSpec:
+    """The specification in a file, with top-level fields changed."""
+    given = yaml.safe_load(path.read_text(encoding="utf-8"))["spec"]
+    return ClusterSpec.model_validate(given | changes)
+
+
+def cluster_of(spec: ClusterSpec, name: str = "orders", restart: str = "") -> Cluster:
+    """A cluster in the namespace of the tests."""
+    return Cluster(name, NAMESPACE, UID, spec, restart)
+
+
+def inputs_for(spec: ClusterSpec, **changes: Any) -> Inputs:
+    """What is given beside the specification."""
+    given = {
+        "cluster_id": CLUSTER_ID,
+        "image": spec.image or f"liftbridge-broker:{spec.version}",
+        "operator_namespace": "operators",
+        "operator_labels": {"app.kubernetes.io/name": "liftbridge-operator"},
+        "brokers": spec.replicas,
+    }
+    return Inputs(**given | changes)
+
+
+def everything(cluster: Cluster, inputs: Inputs) -> list[dict[str, Any]]:
+    """All objects of a cluster, in the order in which they are written."""
+    rendered = render(cluster, inputs)
+    founders = tuple(
+        (names.broker(cluster.name, ordinal), f"directory-{ordinal}") for ordinal in range(3)
+    )
+    found = [
+        identity.identity(cluster, inputs, founders, is_started=True),
+        secrets.authority(cluster, inputs, names.internal_authority(cluster.name), FILES),
+        secrets.leaf(cluster, inputs, names.internal_leaf(cluster.name), FILES),
+        secrets.leaf(cluster, inputs, names.operator_leaf(cluster.name), FILES),
+    ]
+    if cluster.spec.nats.embedded is not None:
+        found.append(secrets.nats_credentials(cluster, inputs, PASSWORDS))
+    if cluster.spec.tls.mode is TlsMode.GENERATED:
+        found += [
+            secrets.authority(cluster, inputs, names.authority(cluster.name), FILES),
+            secrets.leaf(cluster, inputs, names.leaf(cluster.name), FILES),
+            secrets.published_bundle(cluster, inputs, b"ca"),
+        ]
+    if cluster.spec.tls.mode is TlsMode.CERT_MANAGER:
+        alternatives = subject_names(cluster, addresses=("198.51.100.4",))
+        found.append(cert_manager.certificate(cluster, inputs, alternatives))
+    found += [*rendered.configs, *rendered.objects, stateful_set(cluster, inputs, rendered)]
+    if cluster.spec.replicas > 1:
+        found.append(guards.disruption_budget(cluster, inputs, 1))
+    return found
+
+
+def stateful_set(cluster: Cluster, inputs: Inputs, rendered: Rendered) -> dict[str, Any]:
+    """The set as it is created."""
+    return workload.stateful_set(
+        cluster,
+        inputs,
+        workload.record_of(rendered),
+        workload.Marks(),
+        replicas=cluster.spec.replicas,
+        claim_bytes=workload.claim_bytes(cluster),
+    )

@@ -1,0 +1,369 @@
+"""Rules that hold for every cluster that is rendered."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from liftbridge_broker.config.load import load
+from liftbridge_operator.rendering import names
+from liftbridge_operator.rendering.identity import identity, read_identity
+from liftbridge_operator.rendering.render import render
+from liftbridge_operator.rendering.workload import (
+    Marks,
+    kept_revision,
+    read_record,
+    read_revision,
+    record_of,
+    stateful_set,
+)
+from liftbridge_testkit.resources import clusters
+from liftbridge_testkit.resources.clusters import PATHS, cluster_of, inputs_for, load_spec
+
+BY_NAME = {path.stem: path for path in PATHS}
+EVERY = pytest.mark.parametrize("name", sorted(BY_NAME))
+
+
+def made(name, *, restart="", given=None, **changes):
+    """A cluster rendered, with top-level fields of the specification changed."""
+    spec = load_spec(BY_NAME[name], **changes)
+    return render(cluster_of(spec, restart=restart), inputs_for(spec, **given or {}))
+
+
+def broker_of(rendered):
+    (container,) = rendered.template["spec"]["containers"]
+    return container
+
+
+def file_of(rendered, key=names.CONFIG_KEY):
+    return rendered.configs[0]["data"][key]
+
+
+@EVERY
+def test_broker_takes_its_configuration(name, tmp_path):
+    rendered = made(name)
+    path = tmp_path / "broker.yaml"
+    path.write_text(file_of(rendered), encoding="utf-8")
+    environ = {entry["name"]: entry.get("value", "given") for entry in broker_of(rendered)["env"]}
+    options = load(flags={}, environ=environ, path=str(path))
+    assert options.clustering.server_id == "given"
+    assert options.clustering.zone == "given"
+    assert options.listen.advertised_host == "$(POD_NAME).orders-brokers.shop.svc"
+
+
+@EVERY
+def test_empty_directory_never_founds_by_itself(name):
+    settings = yaml.safe_load(file_of(made(name)))
+    assert settings["clustering.raft.bootstrap.wait"] == "true"
+    assert not {key for key in settings if key.endswith((".seed", ".peers"))}
+
+
+@EVERY
+def test_subjects_between_brokers_contain_the_id_of_the_cluster(name):
+    settings = yaml.safe_load(file_of(made(name)))
+    assert settings["clustering.namespace"].endswith("-4f2c7a9e")
+
+
+@EVERY
+@pytest.mark.parametrize("replicas", [1, 2, 4, 5, 9, 100])
+def test_revision_does_not_depend_on_the_number_of_brokers(name, replicas):
+    config = {"streams": {}}
+    here = made(name, config=config)
+    there = made(name, config=config, replicas=replicas)
+    assert there.revision == here.revision
+    assert there.template == here.template
+    assert there.spec_hash == here.spec_hash
+    assert there.configs == here.configs
+
+
+APART = {
+    "paused": True,
+    "suspend": True,
+    "disruption": {"mode": "Approval"},
+    "networkPolicy": {"enabled": False},
+    "scaling": {"rebalance": "Never"},
+    "replaceBrokers": [{"broker": 0, "volumeUID": "1"}],
+    "monitoring": {"serviceMonitor": {"enabled": True}},
+    "streams": {"allowedNamespaces": ["*"]},
+    "featureLevel": 1,
+    "storage": {"data": {"size": "11Gi"}, "retention": {"whenDeleted": "Delete"}},
+}
+
+
+@pytest.mark.parametrize("field", sorted(APART))
+def test_what_pods_do_not_show_restarts_nobody(field):
+    here, there = made("least"), made("least", **{field: APART[field]})
+    assert (here.revision, here.spec_hash) == (there.revision, there.spec_hash)
+
+
+SHOWN = {
+    "image": "other:1",
+    "version": "0.2.0",
+    "config": {"logLevel": "debug"},
+    "resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "2Gi"}},
+    "podTemplate": {"priorityClassName": "high"},
+    "topology": {"nodeSpread": "Required"},
+    "nats": {"embedded": {}},
+    "tls": {"mode": "Generated"},
+}
+
+
+@pytest.mark.parametrize("field", sorted(SHOWN))
+def test_what_pods_show_is_in_the_revision_and_in_the_hash_of_what_was_asked(field):
+    here, there = made("least"), made("least", **{field: SHOWN[field]})
+    assert here.revision != there.revision
+    assert here.spec_hash != there.spec_hash
+
+
+def test_asked_restart_is_another_revision():
+    here, there = made("least"), made("least", restart="today")
+    assert here.revision != there.revision
+    assert here.spec_hash != there.spec_hash
+    assert there.template["metadata"]["annotations"][names.RESTART] == "today"
+
+
+def test_configuration_is_immutable_and_named_by_its_content():
+    here, there = made("least"), made("least", config={"logLevel": "debug"})
+    assert here.configs[0]["immutable"] is there.configs[0]["immutable"] is True
+    assert here.configs[0]["metadata"]["name"] != there.configs[0]["metadata"]["name"]
+    volumes = there.template["spec"]["volumes"]
+    assert there.configs[0]["metadata"]["name"] in json.dumps(volumes)
+
+
+def recorded(rendered, **changes):
+    return replace(record_of(rendered), **changes)
+
+
+def test_new_image_of_the_operator_restarts_nobody():
+    before = made("least", given={"image": "broker:old"})
+    there = made("least", given={"image": "broker:new", "recorded": record_of(before)})
+    assert (there.revision, there.template) == (before.revision, before.template)
+    assert there.image == "broker:old"
+    assert there.held is not None
+    assert there.held.causes == ("image broker:old becomes broker:new",)
+    assert there.held.revision == made("least", given={"image": "broker:new"}).revision
+
+
+def test_new_renderer_restarts_nobody():
+    before = recorded(made("least"), renderer=0, revision="old", template={"spec": "old"})
+    there = made("least", given={"recorded": before})
+    assert (there.revision, there.template, there.renderer) == ("old", {"spec": "old"}, 0)
+    assert there.held is not None
+    assert there.held.causes == ("renderer 0 becomes 1",)
+    assert there.configs == ()
+
+
+def test_change_of_the_specification_takes_what_was_held_with_it():
+    before = recorded(made("least"), renderer=0, revision="old", template={"spec": "old"})
+    there = made("least", config={"logLevel": "debug"}, given={"recorded": before})
+    assert there.held is None
+    assert there.revision == made("least", config={"logLevel": "debug"}).revision
+
+
+def test_nothing_is_held_while_nothing_differs():
+    before = made("least")
+    assert made("least", given={"recorded": record_of(before)}) == before
+
+
+@EVERY
+def test_set_tells_how_it_was_made(name):
+    spec = load_spec(BY_NAME[name])
+    cluster, inputs = cluster_of(spec), inputs_for(spec)
+    record = record_of(render(cluster, inputs))
+    live = stateful_set(cluster, inputs, record, Marks("good", "bad"), replicas=3, claim_bytes=1)
+    assert read_record(live) == record
+    assert read_revision(kept_revision(cluster, inputs, record)) == record
+    assert live["metadata"]["annotations"][names.GOOD_REVISION] == "good"
+    assert live["metadata"]["annotations"][names.BAD_REVISION] == "bad"
+
+
+def test_set_of_somebody_else_tells_nothing():
+    assert read_record({"metadata": {}, "spec": {"template": {}}}) is None
+    odd = dict.fromkeys((names.REVISION, names.SPEC_HASH, names.RENDERER, names.IMAGE), "x")
+    live = {"metadata": {"annotations": odd}, "spec": {"template": {}}}
+    assert read_record(live) is None
+
+
+@EVERY
+def test_set_neither_replaces_pods_nor_deletes_volumes(name):
+    spec = load_spec(BY_NAME[name])
+    cluster, inputs = cluster_of(spec), inputs_for(spec)
+    live = clusters.stateful_set(cluster, inputs, render(cluster, inputs))["spec"]
+    assert live["updateStrategy"] == {"type": "OnDelete"}
+    assert live["podManagementPolicy"] == "Parallel"
+    retention = live["persistentVolumeClaimRetentionPolicy"]
+    assert retention == {"whenDeleted": "Retain", "whenScaled": "Retain"}
+
+
+def test_apply_of_the_set_carries_no_number_of_pods():
+    spec = load_spec(BY_NAME["least"])
+    cluster, inputs = cluster_of(spec), inputs_for(spec)
+    record = record_of(render(cluster, inputs))
+    applied = stateful_set(cluster, inputs, record, Marks(), replicas=None, claim_bytes=1)
+    assert "replicas" not in applied["spec"]
+
+
+def test_size_of_claims_on_the_set_is_the_one_it_was_made_with():
+    spec = load_spec(BY_NAME["embedded"])
+    cluster, inputs = cluster_of(spec), inputs_for(spec)
+    record = record_of(render(cluster, inputs))
+    live = stateful_set(cluster, inputs, record, Marks(), replicas=1, claim_bytes=7)
+    data, raft = (one["spec"]["resources"]["requests"]["storage"] for one in _claims(live))
+    assert (data, raft) == ("7", "1Gi")
+    assert [one["metadata"]["labels"][names.CLUSTER_ID] for one in _claims(live)] == [
+        "4f2c7a9e",
+        "4f2c7a9e",
+    ]
+
+
+def _claims(live):
+    return live["spec"]["volumeClaimTemplates"]
+
+
+@EVERY
+def test_pods_satisfy_the_restricted_profile(name):
+    spec = made(name).template["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["runAsUser"] > 0
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert spec["automountServiceAccountToken"] is False
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+    kinds = {key for one in spec["volumes"] for key in one} - {"name"}
+    assert kinds <= {"configMap", "emptyDir", "secret"}
+    for one in [*spec["containers"], *spec.get("initContainers", [])]:
+        context = one["securityContext"]
+        assert context["allowPrivilegeEscalation"] is False
+        assert context["readOnlyRootFilesystem"] is True
+        assert context["capabilities"] == {"drop": ["ALL"]}
+        assert "hostPort" not in json.dumps(one["ports"])
+        assert {"cpu", "memory"} <= set(one["resources"]["requests"])
+        assert "memory" in one["resources"]["limits"]
+
+
+@EVERY
+def test_secrets_are_mounted_whole_and_named_once(name):
+    spec = made(name).template["spec"]
+    containers = [*spec["containers"], *spec.get("initContainers", [])]
+    mounts = [mount for one in containers for mount in one["volumeMounts"]]
+    assert not any("subPath" in mount for mount in mounts)
+    volumes = [one["name"] for one in spec["volumes"]]
+    assert len(volumes) == len(set(volumes))
+    claims = {names.DATA_VOLUME, names.RAFT_VOLUME}
+    assert {mount["name"] for mount in mounts} <= {*volumes, *claims}
+
+
+@EVERY
+def test_probes_ask_this_broker_alone_and_stopping_is_bounded(name):
+    spec = made(name).template["spec"]
+    broker = spec["containers"][0]
+    assert broker["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    assert broker["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert "startupProbe" not in broker
+    sleep = broker["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert 0 < sleep < spec["terminationGracePeriodSeconds"]
+
+
+def test_sidecar_is_a_native_one():
+    (sidecar,) = made("embedded").template["spec"]["initContainers"]
+    assert sidecar["restartPolicy"] == "Always"
+    assert sidecar["startupProbe"]["failureThreshold"] == 60
+
+
+def test_broker_goes_to_the_server_of_its_own_pod_first():
+    settings = yaml.safe_load(file_of(made("embedded")))
+    first, *others = settings["nats.servers"].split(",")
+    assert first == "tls://127.0.0.1:4222"
+    assert [one.split("//")[1].split(".")[0] for one in others] == [
+        "orders-0",
+        "orders-1",
+        "orders-2",
+    ]
+
+
+def test_raft_volume_holds_the_metadata_alone():
+    mounts = {one["name"]: one["mountPath"] for one in broker_of(made("embedded"))["volumeMounts"]}
+    assert mounts[names.DATA_VOLUME] == "/var/lib/liftbridge"
+    assert mounts[names.RAFT_VOLUME] == "/var/lib/liftbridge/metadata"
+    assert names.RAFT_VOLUME not in {
+        one["name"] for one in broker_of(made("least"))["volumeMounts"]
+    }
+
+
+def test_admin_speaks_mutual_tls_by_the_internal_authority_always():
+    settings = yaml.safe_load(file_of(made("least")))
+    files = {settings[f"admin.tls.{one}"] for one in ("cert", "key", "ca")}
+    assert files == {f"/etc/liftbridge/internal/{one}" for one in ("tls.crt", "tls.key", "ca.crt")}
+    assert "tls.cert" not in settings
+
+
+REFUSED = {
+    "topology.zoneLabel": {"topology": {"zoneLabel": "rack"}},
+    "config.shutdownTimeout": {"config": {"shutdownTimeout": "2m"}},
+}
+
+
+@pytest.mark.parametrize("field", sorted(REFUSED))
+def test_what_cannot_be_carried_out_is_told_with_its_field(field):
+    (refusal,) = made("least", **REFUSED[field]).refusals
+    assert str(refusal).startswith(f"spec.{field}: ")
+
+
+@pytest.mark.parametrize(
+    ("listeners", "texts"),
+    [
+        ([{"name": "internal"}], []),
+        ([{"name": "brokers"}], ["listener brokers would have the Service of the brokers"]),
+        (
+            [{"name": "a"}, {"name": "a-0", "port": 9293}],
+            [
+                "brokers serve clients at one port; a-0 would be another",
+                "a-0 is the Service of broker 0 of a",
+            ],
+        ),
+        (
+            [{"name": "out", "type": "NodePort"}],
+            ["brokers tell clients their names in the cluster, where out is not"],
+        ),
+    ],
+)
+def test_listeners_that_cannot_be_served_are_told(listeners, texts):
+    found = made("least", listeners=listeners).refusals
+    assert [str(one) for one in found] == [f"spec.listeners: {text}" for text in texts]
+
+
+def test_identity_is_read_as_it_was_written():
+    spec = load_spec(BY_NAME["least"])
+    founders = (("orders-0", "a"), ("orders-1", "b"))
+    written = identity(cluster_of(spec), inputs_for(spec), founders, is_started=True)
+    assert read_identity(written) == ("4f2c7a9e", founders, True)
+    written = identity(cluster_of(spec), inputs_for(spec), (), is_started=False)
+    assert read_identity(written) == ("4f2c7a9e", (), False)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        {"cluster-id": "a"},
+        {"cluster-id": "", "state": "started"},
+        {"cluster-id": "a", "state": "begun"},
+        {"cluster-id": "a", "state": "started", "founders": "["},
+        {"cluster-id": "a", "state": "started", "founders": "[1]"},
+    ],
+)
+def test_identity_that_somebody_else_wrote_is_refused(data):
+    with pytest.raises(ValueError, match="the identity of the cluster"):
+        read_identity({"data": data})
+
+
+def test_longest_names_fit_into_a_label_of_dns():
+    cluster, listener = "c" * 40, "l" * 11
+    longest = [
+        names.listener_of(cluster, listener, 99),
+        names.headless(cluster),
+        names.broker(cluster, 99),
+        names.listener(cluster, listener),
+    ]
+    assert max(map(len, longest)) <= 63
+    assert len(names.listener_port(listener)) <= 15
