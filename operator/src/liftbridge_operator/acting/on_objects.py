@@ -251,8 +251,10 @@ async def set_budget(hands: Hands, action: act.SetBudget) -> Done:
             uid = Preconditions(metadata_of(live)["uid"])
             await hands.kube.delete(BUDGETS, hands.cluster.namespace, name, preconditions=uid)
         return Done()
+    if live is not None and not is_owned_by(live, hands.cluster.uid):
+        return Done(text="a PodDisruptionBudget that is not of this resource is in its place")
     body = guards.disruption_budget(hands.cluster, hands.inputs, action.max_unavailable)
-    await hands.kube.apply(body, force=live is None or is_owned_by(live, hands.cluster.uid))
+    await hands.kube.apply(body, force=True)
     return Done()
 
 

@@ -1,0 +1,78 @@
+"""What the reconciler of clusters is given by the process beside the API server."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from liftbridge_operator.acting.hands import Trouble
+from liftbridge_operator.brokers.grpc_admin import TlsMaterial
+from liftbridge_operator.brokers.port import BrokerAdmin
+from liftbridge_operator.model.cluster import ClusterSpec
+from liftbridge_operator.rendering.subject import Cluster, Inputs
+from liftbridge_operator.reporting.account import Certificates
+
+
+class Connection(BrokerAdmin, Protocol):
+    """Admin of the brokers of one cluster, with connections that are closed at the end."""
+
+    async def close(self) -> None:
+        """Close all of them."""
+        ...
+
+
+class Connect(Protocol):
+    """Makes connections to the brokers of a cluster; nothing is connected before the first call."""
+
+    def __call__(self, cluster: Cluster, tls: TlsMaterial | None) -> Connection:
+        """Admin of a cluster."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """Where the certificates of a cluster stand.
+
+    Attributes:
+        certificates: For the status.
+        operator: What the operator shows brokers; None before it has something to show.
+        trouble: What a person has to mend before anything can start.
+        is_waiting: Whether pods would not start, because a Secret is not there yet.
+    """
+
+    certificates: Certificates = field(default_factory=Certificates)
+    operator: TlsMaterial | None = None
+    trouble: Trouble | None = None
+    is_waiting: bool = False
+
+
+class Issue(Protocol):
+    """Looks after the Secrets of a cluster."""
+
+    async def __call__(self, cluster: Cluster, inputs: Inputs, *, may_write: bool) -> Issued:
+        """Make what is missing or ends soon, and tell how it stands.
+
+        Args:
+            cluster: Whose; its identity is written.
+            inputs: With its id.
+            may_write: Whether anything may be made now.
+
+        Raises:
+            KubeError: A call failed.
+        """
+        ...
+
+
+class ImageOf(Protocol):
+    """Knows the image of each version of the brokers."""
+
+    def __call__(self, spec: ClusterSpec) -> str:
+        """The image that a specification asks for."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Itself:
+    """The operator as it stands in objects: its version, and where its pods run."""
+
+    version: str = ""
+    namespace: str = ""
+    labels: dict[str, str] = field(default_factory=dict)

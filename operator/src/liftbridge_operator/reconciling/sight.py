@@ -1,0 +1,195 @@
+"""Everything that one pass knows before it does anything."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from liftbridge_operator.acting.hands import Trouble
+from liftbridge_operator.kube.port import Object
+from liftbridge_operator.model.cluster import ClusterSpec
+from liftbridge_operator.model.cluster_status import (
+    ListenerStatus,
+    RetainedVolume,
+    VolumeStatus,
+)
+from liftbridge_operator.model.values import QuantityText
+from liftbridge_operator.observing.assembly import pods_of
+from liftbridge_operator.observing.objects import (
+    annotation_of,
+    claim_of,
+    identity_of,
+    is_owned_by,
+    label_of,
+    metadata_of,
+    set_of,
+    uid_of,
+)
+from liftbridge_operator.observing.reads import Reads, data_claims
+from liftbridge_operator.observing.times import moment_ms, moment_text
+from liftbridge_operator.planning.observation import Wanted
+from liftbridge_operator.reconciling.ports import Itself
+from liftbridge_operator.rendering import names
+from liftbridge_operator.rendering.subject import Cluster, Inputs, Rendered, pod_labels
+from liftbridge_operator.rendering.workload import read_record
+from liftbridge_operator.reporting.status import Surroundings
+
+UNREADABLE: Final = "unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A cluster as it is rendered in this pass."""
+
+    cluster: Cluster
+    inputs: Inputs
+    rendered: Rendered
+
+
+def cluster_of(reads: Reads, spec: ClusterSpec) -> Cluster:
+    """The resource as it is rendered."""
+    return Cluster(
+        name=reads.name,
+        namespace=reads.namespace,
+        uid=uid_of(reads.resource),
+        spec=spec,
+        restart=annotation_of(reads.resource, names.RESTART),
+    )
+
+
+def inputs_of(
+    reads: Reads, spec: ClusterSpec, *, image: str, cluster_id: str, itself: Itself
+) -> Inputs:
+    """What rendering takes beside the specification."""
+    is_mine = reads.set is not None and is_owned_by(reads.set, uid_of(reads.resource))
+    has = set_of(reads.set).replicas if reads.set is not None else 0
+    return Inputs(
+        cluster_id=cluster_id,
+        image=image,
+        recorded=read_record(reads.set) if is_mine and reads.set is not None else None,
+        operator_namespace=itself.namespace,
+        operator_labels=itself.labels,
+        brokers=max(has, spec.replicas),
+    )
+
+
+def cluster_id_of(reads: Reads, fresh: str) -> str:
+    """The id of the cluster, as it is or as it will be written.
+
+    Raises:
+        ValueError: The identity was written by somebody else.
+    """
+    if reads.identity is not None:
+        return identity_of(reads.identity).cluster_id
+    ids = sorted({claim_of(one).cluster_id for one in reads.claims} - {""})
+    return ids[0] if ids else fresh
+
+
+def foreign_set(reads: Reads) -> Trouble | None:
+    """A StatefulSet of this name that no operator made."""
+    if reads.set is None or label_of(reads.set, names.CLUSTER) == reads.name:
+        return None
+    detail = "it was not made by this operator"
+    return Trouble("Conflict", {"object": f"StatefulSet {reads.name}", "detail": detail})
+
+
+def wanted_as_is(reads: Reads, errors: tuple[str, ...]) -> Wanted:
+    """A wish for exactly what there is, when what is wished for cannot be read."""
+    brokers = set_of(reads.set) if reads.set is not None else None
+    return Wanted(
+        name=reads.name,
+        generation=int(metadata_of(reads.resource).get("generation") or 0),
+        replicas=brokers.replicas if brokers else 0,
+        revision=brokers.revision if brokers else UNREADABLE,
+        claim_bytes=brokers.claim_bytes if brokers else 0,
+        config_errors=errors,
+    )
+
+
+# -- for the status -----------------------------------------------------------------------------
+
+
+def pending_claims(reads: Reads) -> tuple[str, ...]:
+    """Claims in use that no volume is bound to."""
+    return _in_phase(reads, "Pending")
+
+
+def lost_claims(reads: Reads) -> tuple[str, ...]:
+    """Claims in use whose volume is gone."""
+    return _in_phase(reads, "Lost")
+
+
+def _in_phase(reads: Reads, phase: str) -> tuple[str, ...]:
+    return tuple(
+        str(metadata_of(one)["name"])
+        for one in reads.claims
+        if (one.get("status") or {}).get("phase") == phase and not annotation_of(one, names.RETIRED)
+    )
+
+
+def surroundings(reads: Reads, subject: Subject | None, itself: Itself) -> Surroundings:
+    """What the status tells beside the planner's."""
+    if subject is None:
+        return Surroundings(operator_version=itself.version)
+    cluster, revision = subject.cluster, subject.rendered.revision
+    pods = pods_of(reads)
+    is_rolled = bool(pods) and all(pod.revision == revision for pod in pods)
+    before = (reads.resource.get("status") or {}).get("version") or ""
+    return Surroundings(
+        selector=",".join(f"{key}={value}" for key, value in pod_labels(cluster).items()),
+        version=cluster.spec.version if is_rolled else before,
+        image=subject.rendered.image,
+        operator_version=itself.version,
+        restart_request=cluster.restart if is_rolled else "",
+        listeners=_listeners(cluster),
+        volumes=_volumes(reads),
+        retained=_retained(reads),
+    )
+
+
+def _listeners(cluster: Cluster) -> tuple[ListenerStatus, ...]:
+    return tuple(
+        ListenerStatus(
+            name=one.name,
+            address=f"{names.listener(cluster.name, one.name)}.{cluster.namespace}.svc:{one.port}",
+        )
+        for one in cluster.spec.listeners
+    )
+
+
+def _volumes(reads: Reads) -> dict[str, tuple[VolumeStatus, ...]]:
+    found: dict[str, tuple[VolumeStatus, ...]] = {}
+    for one in reads.claims:
+        claim = claim_of(one)
+        broker = names.broker(reads.name, claim.ordinal)
+        if claim.is_retired:
+            continue
+        made = VolumeStatus(
+            name=claim.name, uid=claim.uid, capacity=_capacity(one), phase=_phase(one)
+        )
+        found[broker] = (*found.get(broker, ()), made)
+    return found
+
+
+def _capacity(claim: Object) -> QuantityText | None:
+    found = ((claim.get("status") or {}).get("capacity") or {}).get("storage")
+    return QuantityText(str(found)) if found else None
+
+
+def _phase(claim: Object) -> str:
+    status = claim.get("status") or {}
+    kinds = {one.get("type") for one in status.get("conditions") or ()}
+    for kind in ("FileSystemResizePending", "Resizing"):
+        if kind in kinds:
+            return kind
+    return str(status.get("phase") or "Pending")
+
+
+def _retained(reads: Reads) -> tuple[RetainedVolume, ...]:
+    return tuple(
+        RetainedVolume(
+            name=str(metadata_of(one)["name"]),
+            uid=uid_of(one),
+            since=moment_text(moment_ms(annotation_of(one, names.RETIRED))),
+        )
+        for one in data_claims(list(reads.claims), reads.name)
+        if annotation_of(one, names.RETIRED)
+    )
