@@ -12,7 +12,6 @@ and cannot be asked for the age of the lease, so it is not used.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from random import Random
 from typing import Any, Final
 
@@ -24,6 +23,7 @@ from liftbridge_operator.kube.errors import (
     KubeError,
     NotFoundError,
 )
+from liftbridge_operator.kube.events import micro_time
 from liftbridge_operator.kube.kinds import LEASES
 from liftbridge_operator.kube.port import Kube, Object, Preconditions
 from liftbridge_operator.runtime.clock import Clock
@@ -96,6 +96,12 @@ class Lease:
         self._mine: Object | None = None
         self._renewed_s: float | None = None
         self._seen: tuple[str, float] = ("", 0.0)
+        self._heard_s: float | None = None
+
+    @property
+    def silence_s(self) -> float | None:
+        """Time since the API server last said something about the lease; None for never."""
+        return None if self._heard_s is None else self._clock.now() - self._heard_s
 
     @property
     def age_s(self) -> float | None:
@@ -159,6 +165,7 @@ class Lease:
             found = await self._kube.get(LEASES, self._namespace, self._name)
         except NotFoundError:
             return await self._create(asked)
+        self._heard_s = self._clock.now()
         spec = found.get("spec") or {}
         holder = spec.get("holderIdentity") or ""
         if holder and holder != self.identity and not self._is_expired(found, spec):
@@ -212,6 +219,7 @@ class Lease:
             self._renewed_s = None
             raise LeaseLostError("the lease was deleted") from None
         self._renewed_s = asked
+        self._heard_s = self._clock.now()
 
     def _is_expired(self, found: Object, spec: Mapping[str, Any]) -> bool:
         version, now = found["metadata"]["resourceVersion"], self._clock.now()
@@ -242,8 +250,3 @@ class Lease:
 
     def _wall(self) -> str:
         return micro_time(self._clock.wall())
-
-
-def micro_time(moment: datetime) -> str:
-    """A moment as Kubernetes writes it with microseconds."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,64 @@
+"""The port for probes and metrics: `/livez`, `/readyz`, `/metrics`.
+
+Nothing on it is secret or changes anything. It answers from the first moment of the process on,
+also while another process leads.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
+
+Hindrances = Callable[[], Sequence[str]]
+"""What keeps the process from being alive, or ready; empty for nothing."""
+
+
+@asynccontextmanager
+async def serve_probes(
+    address: tuple[str, int],
+    *,
+    live: Hindrances,
+    ready: Hindrances,
+    registry: CollectorRegistry,
+) -> AsyncIterator[int]:
+    """Serve probes and metrics while the context is open; gives the port that was bound.
+
+    Args:
+        address: Host and port; port 0 lets the system choose.
+        live: Asked at each `/livez`.
+        ready: Asked at each `/readyz`.
+        registry: What `/metrics` shows.
+
+    Raises:
+        OSError: The address cannot be bound.
+    """
+
+    def told(found: Sequence[str]) -> web.Response:
+        text = "".join(f"{one}\n" for one in found) or "ok\n"
+        return web.Response(text=text, status=503 if found else 200)
+
+    async def on_live(_: web.Request) -> web.Response:
+        return told(live())
+
+    async def on_ready(_: web.Request) -> web.Response:
+        return told(ready())
+
+    async def on_metrics(_: web.Request) -> web.Response:
+        # On the event loop, since what is read belongs to it; it takes milliseconds.
+        text = generate_latest(registry)
+        return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4"})
+
+    app = web.Application()
+    app.router.add_get("/livez", on_live)
+    app.router.add_get("/readyz", on_ready)
+    app.router.add_get("/metrics", on_metrics)
+    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, *address)
+        await site.start()
+        bound = runner.addresses[0]
+        yield int(bound[1])
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,351 @@
+"""The process: wait for the Lease, watch, run passes, and end in order.
+
+    stand by --(lease)--> list, watch, run passes --(signal)--> finish passes, release, end
+                                 |
+                                 +--(lease lost)--> cut everything off, end
+
+Only the leader has watches and passes. A process that lost the lease does not go back to standing
+by: it ends, and its pod starts anew with nothing in memory that could be out of date.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from enum import IntEnum
+from random import Random, SystemRandom
+from typing import Any, Final
+
+import structlog
+
+from liftbridge_operator.kube.client import Bounds, KubeClient, connect
+from liftbridge_operator.kube.events import Events
+from liftbridge_operator.kube.kinds import CLUSTERS, STREAMS, Kind
+from liftbridge_operator.kube.port import Fence, Kube
+from liftbridge_operator.runtime.clock import Clock, SystemClock
+from liftbridge_operator.runtime.dispatcher import Dispatcher
+from liftbridge_operator.runtime.lease import Lease, LeaseLostError, LeaseTimes
+from liftbridge_operator.runtime.metrics import ConditionBoard, Metrics, Reading, label_of
+from liftbridge_operator.runtime.probes import serve_probes
+from liftbridge_operator.runtime.queue import WorkQueue
+from liftbridge_operator.runtime.reconciler import Key, Reconciler, Requests
+from liftbridge_operator.runtime.resync import Resync
+from liftbridge_operator.runtime.settings import Settings, own_namespace
+from liftbridge_operator.runtime.watches import RESOURCES, Watches
+
+STUCK_S: Final = 600.0
+"""A pass that is due for so long will not begin any more: the process is to be started anew."""
+
+END_S: Final = 5.0
+"""What is cut off has this time to end; then the process ends without it."""
+
+_IN_FLIGHT_MAX: Final = 32
+
+log = structlog.get_logger("liftbridge.operator")
+
+
+class ExitCode(IntEnum):
+    """What the exit code of the process means."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    LEASE_LOST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What reconcilers are given.
+
+    Attributes:
+        kube: The API server; its writes ask the fence.
+        fence: To be asked right before each write to brokers.
+        events: Tells what happened.
+        board: Told of conditions, for the metrics.
+        metrics: Of the process.
+        requests: Asks for passes, of any key.
+        settings: Of the process.
+        clock: Time.
+        rng: Chance.
+        namespace: Of the operator's own pod.
+        identity: Of this process, unique.
+    """
+
+    kube: Kube
+    fence: Fence
+    events: Events
+    board: ConditionBoard
+    metrics: Metrics
+    requests: Requests
+    settings: Settings
+    clock: Clock
+    rng: Random
+    namespace: str
+    identity: str
+
+
+MakeReconcilers = Callable[[Context], AbstractAsyncContextManager[Mapping[Kind, Reconciler]]]
+"""Makes a reconciler for each of `watches.RESOURCES`; they live as long as the context."""
+
+
+class _Passes:
+    """The dispatchers of all kinds, one behind another; see `reconciler.Requests`."""
+
+    def __init__(self) -> None:
+        self.dispatchers: dict[Kind, Dispatcher] = {}
+
+    def request(self, key: Key, after_s: float = 0.0) -> None:
+        """See `Requests`."""
+        self.dispatchers[key.kind].request(key, after_s)
+
+    async def run(self) -> None:
+        """All of them, until `stop`."""
+        async with asyncio.TaskGroup() as group:
+            for dispatcher in self.dispatchers.values():
+                group.create_task(dispatcher.run())
+
+    def stop(self) -> None:
+        """Begin no further pass."""
+        for dispatcher in self.dispatchers.values():
+            dispatcher.stop()
+
+
+async def run(settings: Settings, make_reconcilers: MakeReconcilers) -> ExitCode:
+    """Run the operator until it is told to stop, or cannot go on.
+
+    Args:
+        settings: Of the process.
+        make_reconcilers: Called once this process leads.
+
+    Raises:
+        UnavailableError: There are no credentials for the API server.
+        OSError: The address of the probes is taken.
+    """
+    process = _Process(settings)
+    async with connect(in_flight_max=_IN_FLIGHT_MAX + 2) as api:
+        return await process.run(api, make_reconcilers)
+
+
+class _Process:
+    """Everything that lives as long as the process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.clock = SystemClock()
+        self.rng = SystemRandom()
+        self.metrics = Metrics()
+        self.namespace = own_namespace()
+        self.identity = f"{socket.gethostname()}_{self.rng.getrandbits(48):012x}"
+        self.passes = _Passes()
+        self.stop = asyncio.Event()
+        self.resync: Resync | None = None
+        self.lease: Lease | None = None
+
+    async def run(self, api: Any, make_reconcilers: MakeReconcilers) -> ExitCode:
+        """Stand by, lead, end."""
+        self.take_signals()
+        self.lease = lease = self._make_lease(api)
+        self._read_metrics(lease)
+        async with serve_probes(
+            self.settings.address,
+            live=self._hindrances_to_live,
+            ready=self._hindrances_to_serve,
+            registry=self.metrics.registry,
+        ) as port:
+            log.info("operator_started", identity=self.identity, port=port)
+            if not await self._until_stopped(lease.acquire()):
+                log.info("operator_stopped")
+                return ExitCode.OK
+            async with self._context(api, lease, make_reconcilers) as kube:
+                return await self._lead(kube, lease)
+
+    def take_signals(self) -> None:
+        """Have SIGTERM and SIGINT end the process in order."""
+        loop = asyncio.get_running_loop()
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(each, self.stop.set)
+
+    def _make_lease(self, api: Any) -> Lease:
+        given = self.settings
+        # An answer that takes longer than the time between two renewals is of no use.
+        bounds = Bounds(request_s=min(5.0, given.lease_renew / 2), attempts_max=1)
+        kube = KubeClient(api, fence=None, rng=self.rng, bounds=bounds, on_answer=self._on_answer)
+        return Lease(
+            kube,
+            namespace=given.lease_namespace or self.namespace,
+            name=given.lease_name,
+            identity=self.identity,
+            clock=self.clock,
+            rng=self.rng,
+            times=LeaseTimes(given.lease_duration, given.lease_renew, given.lease_retry),
+        )
+
+    @asynccontextmanager
+    async def _context(
+        self, api: Any, lease: Lease, make_reconcilers: MakeReconcilers
+    ) -> AsyncIterator[Kube]:
+        """Reconcilers and their queues."""
+        bounds = Bounds(in_flight_max=_IN_FLIGHT_MAX)
+        kube = KubeClient(api, fence=lease, rng=self.rng, bounds=bounds, on_answer=self._on_answer)
+        context = Context(
+            kube=kube,
+            fence=lease,
+            events=Events(
+                kube,
+                instance=self.identity,
+                now=self.clock.now,
+                wall=self.clock.wall,
+                rng=self.rng,
+                on_result=lambda result: self.metrics.count("events_total", result),
+            ),
+            board=ConditionBoard(self.metrics),
+            metrics=self.metrics,
+            requests=self.passes,
+            settings=self.settings,
+            clock=self.clock,
+            rng=self.rng,
+            namespace=self.namespace,
+            identity=self.identity,
+        )
+        workers = {
+            CLUSTERS: self.settings.cluster_workers,
+            STREAMS: self.settings.stream_workers,
+        }
+        async with make_reconcilers(context) as reconcilers:
+            for kind in RESOURCES:
+                self.passes.dispatchers[kind] = Dispatcher(
+                    kind,
+                    reconcilers[kind],
+                    queue=WorkQueue(self.rng),
+                    clock=self.clock,
+                    metrics=self.metrics,
+                    workers=workers[kind],
+                )
+            yield kube
+
+    async def _lead(self, kube: Kube, lease: Lease) -> ExitCode:
+        """Watch and run passes until there is a reason to end."""
+        given = self.settings
+        self.resync = Resync(
+            kube,
+            self.passes,
+            kinds=RESOURCES,
+            namespaces=given.watch_namespaces,
+            interval_s=given.resync,
+            clock=self.clock,
+            rng=self.rng,
+            metrics=self.metrics,
+        )
+        watches = Watches(
+            namespaces=given.watch_namespaces, notice=self.passes.request, metrics=self.metrics
+        )
+        loop = asyncio.get_running_loop()
+        held = loop.create_task(lease.hold())
+        passing = loop.create_task(self.passes.run())
+        others = {
+            loop.create_task(self.stop.wait()),
+            loop.create_task(self.resync.run()),
+            # Last: what it finds running, it leaves alone.
+            loop.create_task(watches.run(self.take_signals)),
+        }
+        everything = {held, passing, *others}
+        try:
+            await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
+            code = self._reason(held, {passing, *others})
+            if code is not ExitCode.LEASE_LOST:
+                await self._finish_passes(passing, held)
+                await lease.release()
+        finally:
+            await _cut_off(everything)
+        log.info("operator_stopped", code=code.name)
+        return code
+
+    def _reason(self, held: asyncio.Task[None], others: "set[asyncio.Task[Any]]") -> ExitCode:
+        """Why the process ends, and what is told of it."""
+        if held.done():
+            error = held.exception()
+            log.error("lease_lost", error=str(error))
+            return ExitCode.LEASE_LOST if isinstance(error, LeaseLostError) else ExitCode.FAILED
+        if self.stop.is_set():
+            return ExitCode.OK
+        failed = next((task for task in others if task.done()), None)
+        error = None if failed is None or failed.cancelled() else failed.exception()
+        log.error("operator_failed", error=repr(error), exc_info=error)
+        return ExitCode.FAILED
+
+    async def _finish_passes(self, passing: asyncio.Task[None], held: asyncio.Task[None]) -> None:
+        """Let passes end that have begun, for as long as they may still write."""
+        self.passes.stop()
+        await asyncio.wait(
+            {passing, held}, timeout=self.settings.grace, return_when=asyncio.FIRST_COMPLETED
+        )
+
+    async def _until_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Whether this was done before the process was told to stop."""
+        loop = asyncio.get_running_loop()
+        doing, stopping = loop.create_task(work), loop.create_task(self.stop.wait())
+        try:
+            await asyncio.wait({doing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return doing.done() and not self.stop.is_set()
+        finally:
+            await _cut_off({doing, stopping})
+
+    def _on_answer(self, verb: str, code: str) -> None:
+        self.metrics.count("api_requests_total", verb, code)
+
+    def _read_metrics(self, lease: Lease) -> None:
+        read = self.metrics.read
+        read("leader", lambda: [((), float(lease.is_leader))])
+        read("lease_age_seconds", lambda: [] if lease.age_s is None else [((), lease.age_s)])
+        read("queue_depth", self._of_queues(lambda queue: queue.depth))
+        read("queue_running", self._of_queues(lambda queue: queue.running))
+        read("queue_oldest_seconds", self._of_queues(lambda one: one.oldest_s(self.clock.now())))
+
+    def _of_queues(self, value: Callable[[WorkQueue], float]) -> Reading:
+        """A reading of every queue, with its kind as the label."""
+        dispatchers = self.passes.dispatchers
+        return lambda: [
+            ((label_of(kind),), float(value(one.queue))) for kind, one in dispatchers.items()
+        ]
+
+    def _hindrances_to_live(self) -> list[str]:
+        found = []
+        for kind, dispatcher in self.passes.dispatchers.items():
+            age = dispatcher.queue.oldest_s(self.clock.now())
+            if age > STUCK_S:
+                found.append(f"queue of {kind.plural}: a pass is due for {age:.0f} s")
+        return found
+
+    def _hindrances_to_serve(self) -> list[str]:
+        assert self.lease is not None, "probes come after the lease"
+        if self.stop.is_set():
+            return ["stopping"]
+        silence = self.lease.silence_s
+        if silence is None or silence > self.settings.lease_duration:
+            return ["lease: the API server does not answer"]
+        if self.lease.is_leader and (self.resync is None or not self.resync.is_complete):
+            return ["resources: not listed yet"]
+        return []
+
+
+async def _cut_off(tasks: "set[asyncio.Task[Any]]") -> None:
+    """Cancel tasks and wait for their end, which is bounded; what they raised is known by now."""
+    pending = {task for task in tasks if not task.done()}
+    for task in pending:
+        task.cancel()
+    if pending:
+        await asyncio.wait(pending, timeout=END_S)
+    for task in tasks:
+        if task.done() and not task.cancelled():
+            task.exception()
+
+
+def end_for_sure(code: ExitCode) -> None:
+    """End the process with this code soon, whatever still runs in it."""
+    last = threading.Timer(END_S, os._exit, (int(code),))
+    last.daemon = True
+    last.start()

@@ -1,0 +1,99 @@
+"""The resync: all resources are listed from time to time, so that none is ever forgotten.
+
+A watch may miss a deletion while it is broken, and a full queue refuses wishes. Whatever is listed
+gets a pass, and so does whatever was listed before and is there no more.
+"""
+
+from collections.abc import Collection, Mapping
+from random import Random
+from typing import Final
+
+import structlog
+
+from liftbridge_operator.kube.errors import KubeError
+from liftbridge_operator.kube.kinds import Kind
+from liftbridge_operator.kube.port import Kube
+from liftbridge_operator.runtime.clock import Clock
+from liftbridge_operator.runtime.metrics import Metrics, label_of
+from liftbridge_operator.runtime.reconciler import Key, Requests
+
+RETRY_S: Final = 5.0
+"""After a list that failed."""
+
+SPREAD: Final = 0.1
+"""Part of the interval over which the passes of one resync are spread."""
+
+log = structlog.get_logger("liftbridge.operator")
+
+
+class Resync:
+    """Lists all resources of some kinds.
+
+    Attributes:
+        is_complete: Whether all kinds were listed once since the begin.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        requests: Requests,
+        *,
+        kinds: Collection[Kind],
+        namespaces: Collection[str],
+        interval_s: float,
+        clock: Clock,
+        rng: Random,
+        metrics: Metrics,
+    ) -> None:
+        """Nothing is listed yet.
+
+        Args:
+            kube: Where.
+            requests: Asked for a pass for each resource.
+            kinds: Of the resources.
+            namespaces: Where they lie; everywhere when empty.
+            interval_s: From one list to the next.
+            clock: Waits.
+            rng: Spreads.
+            metrics: Counts.
+        """
+        self.is_complete = False
+        self._kube = kube
+        self._requests = requests
+        self._kinds = tuple(kinds)
+        self._namespaces = tuple(namespaces) or ("",)
+        self._interval_s = interval_s
+        self._clock = clock
+        self._rng = rng
+        self._metrics = metrics
+        self._known: Mapping[Kind, frozenset[Key]] = {}
+
+    async def run(self) -> None:
+        """List now and after each interval, until cancelled."""
+        while True:
+            is_done = await self._round()
+            self.is_complete = self.is_complete or is_done
+            await self._clock.sleep(self._interval_s if is_done else RETRY_S)
+
+    async def _round(self) -> bool:
+        for kind in self._kinds:
+            try:
+                found = await self._keys(kind)
+            except KubeError as error:
+                log.warning("resync_failed", kind=kind.qualified, error=str(error))
+                self._metrics.count("resyncs_total", label_of(kind), "failed")
+                return False
+            self._metrics.count("resyncs_total", label_of(kind), "done")
+            spread = self._interval_s * SPREAD if self.is_complete else 0.0
+            for key in sorted(found | self._known.get(kind, frozenset()), key=str):
+                self._requests.request(key, spread * self._rng.random())
+            self._known = {**self._known, kind: found}
+        return True
+
+    async def _keys(self, kind: Kind) -> frozenset[Key]:
+        found = set()
+        for namespace in self._namespaces:
+            for item in (await self._kube.list_all(kind, namespace)).items:
+                metadata = item["metadata"]
+                found.add(Key(kind, metadata["namespace"], metadata["name"]))
+        return frozenset(found)

@@ -1,0 +1,153 @@
+"""Watches: every change of an object that matters puts the key of its resource into a queue.
+
+kopf brings the watches, with their bookmarks, time-outs and renewed credentials, and nothing else:
+its only handlers are those that see raw events. It writes nothing: handlers that would need a
+finalizer, an annotation or an event of its own are not used, and its posting is off. A watch that
+fails for good ends kopf, which ends the process; what a watch misses is found by the resync.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import kopf
+
+from liftbridge_operator.kube.kinds import (
+    BUDGETS,
+    CLAIMS,
+    CLUSTERS,
+    CONFIG_MAPS,
+    NETWORK_POLICIES,
+    PODS,
+    SERVICES,
+    SETS,
+    STREAMS,
+    Kind,
+)
+from liftbridge_operator.rendering import names
+from liftbridge_operator.runtime.metrics import Metrics
+from liftbridge_operator.runtime.reconciler import Key
+
+RESOURCES: Final = (CLUSTERS, STREAMS)
+"""Kinds that have passes."""
+
+OWNED: Final = (PODS, SETS, CLAIMS, CONFIG_MAPS, SERVICES, BUDGETS, NETWORK_POLICIES)
+"""Kinds whose objects are parts of clusters; Secrets are read by name, never watched."""
+
+_FOLDER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_REQUEST_SECONDS_MAX: Final = 30.0
+_BACKOFFS_S: Final = (0.5, 1, 2, 4, 8)
+
+Notice = Callable[[Key], None]
+
+
+class Watches:
+    """The watches of one process.
+
+    Owned by the process; it asks for passes by `notice`, on the event loop.
+    """
+
+    def __init__(self, *, namespaces: Collection[str], notice: Notice, metrics: Metrics) -> None:
+        """Watches that have not begun.
+
+        Args:
+            namespaces: Where to watch; everywhere when empty.
+            notice: Told of each key whose resource, or part of it, has changed.
+            metrics: Counts events.
+        """
+        self._namespaces = tuple(namespaces)
+        self._notice = notice
+        self._metrics = metrics
+        self._registry = kopf.OperatorRegistry()
+        kopf.on.login(registry=self._registry)(log_in)
+        for kind in (*RESOURCES, *OWNED):
+            self._observe(kind)
+
+    async def run(self, on_begin: Callable[[], None]) -> None:
+        """Watch until cancelled, or until a watch fails for good.
+
+        Args:
+            on_begin: Called once kopf has taken the signals of the process for itself, so that
+                the process can take them back.
+
+        Raises:
+            Exception: What ended a watch.
+        """
+        others = asyncio.all_tasks()  # kopf cancels in its end what it does not know
+        tasks = await kopf.spawn_tasks(
+            registry=self._registry,
+            settings=settings(),
+            standalone=True,
+            clusterwide=not self._namespaces,
+            namespaces=self._namespaces,
+        )
+        on_begin()
+        await kopf.run_tasks(tasks, ignored=others)
+
+    def _observe(self, kind: Kind) -> None:
+        """Have every event of a kind noticed."""
+
+        async def seen(
+            *, namespace: str | None, name: str, labels: Mapping[str, str], **_: Any
+        ) -> None:
+            self._metrics.count("watch_events_total", kind.qualified)
+            key = key_of(kind, namespace or "", name, labels)
+            if key is not None:
+                self._notice(key)
+
+        kopf.on.event(
+            kind.group, kind.version, kind.plural, id=kind.qualified, registry=self._registry
+        )(seen)
+
+
+def key_of(kind: Kind, namespace: str, name: str, labels: Mapping[str, str]) -> Key | None:
+    """The resource that should be looked at when an object changes; None for nobody's object."""
+    if kind in RESOURCES:
+        return Key(kind, namespace, name)
+    cluster = labels.get(names.CLUSTER)
+    return Key(CLUSTERS, namespace, cluster) if cluster else None
+
+
+def settings() -> kopf.OperatorSettings:
+    """Settings with which kopf watches, and does nothing else."""
+    found = kopf.OperatorSettings()
+    found.posting.enabled = False
+    found.scanning.disabled = True  # no look at all namespaces and definitions: rights for neither
+    found.persistence.finalizer = "liftbridge.io/unused"  # its own is removed where it meets it
+    found.process.ultimate_exiting_timeout = None  # the process sees to its end itself
+    found.networking.request_timeout = _REQUEST_SECONDS_MAX
+    found.networking.connect_timeout = 5.0
+    found.networking.error_backoffs = _BACKOFFS_S
+    found.watching.chunk_size = 500
+    found.queueing.idle_timeout = 1.0
+    found.queueing.exit_timeout = 0.5
+    for kind in OWNED:
+        found.watching.label_selectors[kind.group, kind.version, kind.plural] = names.CLUSTER
+    return found
+
+
+async def log_in(settings: kopf.OperatorSettings, **_: object) -> kopf.ConnectionInfo:
+    """Credentials of the pod, else of the user's kubeconfig, as the client has them.
+
+    kopf asks again when the API server refuses them, so that a token that was renewed is read.
+
+    Raises:
+        kopf.LoginError: There are none.
+    """
+    host, port = (os.environ.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT"))
+    token = _FOLDER / "token"
+    if host and port and token.exists():
+        shown = f"[{host}]" if ":" in host else host
+        return kopf.ConnectionInfo(
+            server=f"https://{shown}:{port}",
+            ca_path=str(_FOLDER / "ca.crt"),
+            scheme="Bearer",
+            token=token.read_text(encoding="utf-8").strip(),
+        )
+    found: Any = kopf.login_with_kubeconfig(settings=settings)
+    if found is None:
+        raise kopf.LoginError("neither a service account nor a kubeconfig is there")
+    assert isinstance(found, kopf.ConnectionInfo), "kopf gives what it takes"
+    return found
