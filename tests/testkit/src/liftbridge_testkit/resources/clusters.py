@@ -46,7 +46,7 @@ def cluster_of(spec: ClusterSpec, name: str = "orders", restart: str = "") -> Cl
 
 def inputs_for(spec: ClusterSpec, **changes: Any) -> Inputs:
     """What is given beside the specification."""
-    given = {
+    given: dict[str, Any] = {
         "cluster_id": CLUSTER_ID,
         "image": spec.image or f"liftbridge-broker:{spec.version}",
         "operator_namespace": "operators",
