@@ -9,20 +9,16 @@ from random import Random
 from liftbridge_operator.planning.decide import decide
 from liftbridge_operator.planning.decision import Decision, Memory, TokenAnswer
 from liftbridge_operator.planning.observation import (
-    BrokerReport,
     Disruption,
-    MemberReport,
-    Metadata,
     Observation,
-    Partition,
     Recorded,
-    SelfReport,
     Verification,
 )
 from liftbridge_operator.planning.roll import remember
 from liftbridge_testkit.operator_sim.apply import apply
 from liftbridge_testkit.operator_sim.errors import ApiError
 from liftbridge_testkit.operator_sim.stage import Seen, Stage
+from liftbridge_testkit.operator_sim.told import metadata_of, reports_of
 
 LEASE_MS = 15_000
 LEASE_USED_MS = 10_000
@@ -168,21 +164,11 @@ class Operator:
         yield
         pods = world.read().pods
         yield
-        metadata, metadata_ms = self._metadata(), world.now
-        reports = tuple(
-            SelfReport(
-                one.broker,
-                one.start_id,
-                one.disk.dir_id,
-                one.disk.cluster_id,
-                one.disk.has_metadata,
-                one.disk.is_retired,
-                is_nats_connected=one.broker not in world.without_nats,
-                is_disk_full=one.broker in world.full,
-            )
-            for one in sorted(world.brokers.processes.values(), key=lambda one: one.broker)
-            if not world.hides(one.broker)
-        )
+        metadata_ms = world.now
+        metadata = metadata_of(world)
+        if metadata is not None and world.is_deaf():
+            metadata = None
+        reports = reports_of(world)
         observation = Observation(
             now_ms=world.now,
             resource_version=resource.resource_version,
@@ -211,48 +197,3 @@ class Operator:
         if missing is None:
             return Verification(disruption.token, is_complete=False, is_other_directory=True)
         return Verification(disruption.token, not missing, blockers=missing)
-
-    def _metadata(self) -> Metadata | None:
-        brokers = self.world.brokers
-        if not brokers.has_quorum or not brokers.leader or self.world.is_deaf():
-            return None
-        return Metadata(
-            cluster_id=brokers.cluster_id,
-            leader=brokers.leader,
-            term=brokers.term,
-            members=tuple(
-                MemberReport(
-                    one,
-                    votes,
-                    brokers.is_alive(one) and brokers.is_up(one.broker),
-                    brokers.match.get(one, 0),
-                )
-                for one, votes in brokers.members.items()
-            ),
-            brokers=tuple(
-                BrokerReport(
-                    name,
-                    one.dir_id,
-                    one.start_id,
-                    one.epoch,
-                    one.is_fenced,
-                    one.is_cordoned,
-                    one.is_draining,
-                    one.is_stopping,
-                )
-                for name, one in brokers.registered.items()
-            ),
-            partitions=tuple(
-                Partition(
-                    one.key[0],
-                    one.key[1],
-                    one.leader,
-                    one.epoch,
-                    one.replicas,
-                    one.isr,
-                    one.min_isr,
-                    one.target,
-                )
-                for one in brokers.partitions.values()
-            ),
-        )
