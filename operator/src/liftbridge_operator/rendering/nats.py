@@ -30,7 +30,7 @@ nats-server --config "$CONFIG" & server=$!
 trap 'kill -TERM $server' TERM INT
 before=$(digest $FILES)
 while kill -0 $server 2>/dev/null; do
-  sleep 5 & wait $!
+  sleep $PAUSE & wait $!
   now=$(digest $FILES)
   if [ "$now" != "$before" ]; then kill -HUP $server && before=$now; fi
 done
@@ -126,6 +126,7 @@ def container(cluster: Cluster, inputs: Inputs, security: Object) -> Object | No
             },
             {"name": "CONFIG", "value": f"{names.NATS_DIRECTORY}/{names.NATS_KEY}"},
             {"name": "FILES", "value": watched},
+            {"name": "PAUSE", "value": "5"},
             # Go learns of the bound of its container by nothing else.
             {"name": "GOMEMLIMIT", "value": str(size_bytes(embedded.memory) * 9 // 10)},
         ],

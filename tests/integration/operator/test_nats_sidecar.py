@@ -1,0 +1,163 @@
+"""The rendered NATS sidecar as it runs: its shell, its configuration, a real nats-server."""
+
+import asyncio
+import ssl
+import time
+from pathlib import Path
+
+import nats
+import pytest
+
+from liftbridge_operator.certificates.subject_names import internal_names
+from liftbridge_operator.issuing.x509 import CryptographyIssuer
+from liftbridge_operator.rendering import names
+from liftbridge_operator.rendering.nats import auth_text
+from liftbridge_operator.rendering.render import render
+from liftbridge_testkit.processes import NatsServer, free_port, program
+from liftbridge_testkit.resources.clusters import (
+    PASSWORDS,
+    PATHS,
+    cluster_of,
+    inputs_for,
+    load_spec,
+)
+
+ISSUER = CryptographyIssuer()
+ETC = "/etc/liftbridge"
+SPEC = load_spec(next(path for path in PATHS if path.stem == "embedded"))
+CLUSTER, INPUTS = cluster_of(SPEC), inputs_for(SPEC)
+OWN = "liftbridge-4f2c7a9e"
+
+
+class Sidecar(NatsServer):
+    """The container's command with its variables; paths and ports are those of the test."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.routes, self.monitor = free_port(), free_port()
+        rendered = render(CLUSTER, INPUTS)
+        (self.container,) = rendered.template["spec"]["initContainers"]
+        self.etc = folder / "etc"
+        authority = self.make_leaf(None)
+        self.authority = authority
+        self.write("nats/nats.conf", rendered.configs[0]["data"][names.NATS_KEY])
+        self.write("nats-auth/auth.conf", auth_text(CLUSTER, INPUTS, PASSWORDS))
+        variables = {one["name"]: one.get("value", "orders-0") for one in self.container["env"]}
+        moved = {key: value.replace(ETC, str(self.etc)) for key, value in variables.items()}
+        path = f"{program('nats-server').parent}:/usr/bin:/bin"
+        self._environment |= moved | {"PAUSE": "0.1", "PATH": path}
+
+    def make_leaf(self, authority):
+        """Another certificate, of the same authority when there is one."""
+        now = int(time.clock_gettime(time.CLOCK_REALTIME))
+        times = {"not_before_s": now - 60, "not_after_s": now + 3_600}
+        authority = authority or ISSUER.make_authority("internal", **times)
+        leaf = ISSUER.issue(authority, "brokers", internal_names(CLUSTER), **times)
+        self.write("internal/ca.crt", authority.cert.decode())
+        self.write("internal/tls.key", leaf.key.decode())
+        self.write("internal/tls.crt", leaf.cert.decode())
+        return authority
+
+    def write(self, name: str, text: str) -> None:
+        path = self.etc / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for before, after in (
+            (ETC, str(self.etc)),
+            ("0.0.0.0:4222", f"127.0.0.1:{self.port}"),
+            ("0.0.0.0:6222", f"127.0.0.1:{self.routes}"),
+            ("http_port: 8222", f'http: "127.0.0.1:{self.monitor}"'),
+        ):
+            text = text.replace(before, after)
+        path.write_text(text, encoding="utf-8")
+
+    def command(self):
+        return self.container["command"]
+
+    async def connect(self, user: str, key: str, errors: list | None = None):
+        async def note(error: Exception) -> None:
+            if errors is not None:
+                errors.append(str(error))
+
+        trusted = ssl.create_default_context(cafile=str(self.etc / "internal/ca.crt"))
+        return await nats.connect(
+            f"tls://127.0.0.1:{self.port}",
+            user=user,
+            password=PASSWORDS[key],
+            tls=trusted,
+            error_cb=note,
+            allow_reconnect=False,
+        )
+
+
+@pytest.fixture
+def sidecar(tmp_path):
+    with Sidecar(tmp_path) as running:
+        yield running
+
+
+async def test_applications_neither_hear_nor_say_what_is_between_brokers(sidecar):
+    errors: list[str] = []
+    broker = await sidecar.connect("broker", "broker-password")
+    client = await sidecar.connect("client", "client-password", errors)
+    inside = await broker.subscribe(f"{OWN}.>")
+    every = await client.subscribe(">")
+    await client.subscribe(f"{OWN}.b.orders-0.meta")
+    await client.publish(f"{OWN}.b.orders-0.meta", b"forged")
+    await client.publish("orders", b"message")
+    await client.flush()
+    await broker.publish(f"{OWN}.b.orders-1.meta", b"vote")
+    await broker.flush()
+    assert (await inside.next_msg(5)).data == b"vote"
+    assert inside.pending_msgs == 0
+    await client.flush()
+    assert (await every.next_msg(5)).data == b"message"
+    assert every.pending_msgs == 0
+    assert any("permissions violation for subscription" in one.lower() for one in errors)
+    assert any("permissions violation for publish" in one.lower() for one in errors)
+    await asyncio.gather(client.close(), broker.close())
+
+
+async def test_application_hears_of_acks_that_brokers_publish(sidecar):
+    broker = await sidecar.connect("broker", "broker-password")
+    client = await sidecar.connect("client", "client-password")
+    acks = await client.subscribe("acks.of.mine")
+    await client.flush()
+    await broker.publish("acks.of.mine", b"ack")
+    assert (await acks.next_msg(5)).data == b"ack"
+    await asyncio.gather(client.close(), broker.close())
+
+
+def test_renewed_certificate_is_shown_without_a_restart(sidecar):
+    before = sidecar.log_text().count("Reloaded")
+    sidecar.make_leaf(sidecar.authority)
+    sidecar.wait_until(lambda: sidecar.log_text().count("Reloaded") > before, "reloaded")
+    shown = (sidecar.etc / "internal/tls.crt").read_bytes()
+
+    async def fingerprint():
+        connection = await sidecar.connect("broker", "broker-password")
+        shown = connection._transport._io_writer.get_extra_info("ssl_object").getpeercert(
+            binary_form=True
+        )
+        await connection.close()
+        return shown
+
+    assert ssl.PEM_cert_to_DER_cert(shown.decode()) == asyncio.run(fingerprint())
+    assert sidecar.is_alive()
+
+
+def test_server_ends_with_the_shell_that_started_it(sidecar):
+    assert sidecar.stop() in {0, 1, 143}
+    assert "Initiating Shutdown" in sidecar.log_text()
+    assert not sidecar.is_ready()
+
+
+async def test_wrong_credentials_are_refused(sidecar):
+    with pytest.raises(nats.errors.Error, match="Authorization Violation"):
+        await nats.connect(
+            f"tls://127.0.0.1:{sidecar.port}",
+            user="client",
+            password="wrong",
+            tls=ssl.create_default_context(cafile=str(sidecar.etc / "internal/ca.crt")),
+            allow_reconnect=False,
+            max_reconnect_attempts=0,
+        )
