@@ -65,7 +65,7 @@ def test_reads_are_bounded_at_leader_and_follower():
     with pytest.raises(RaftBusyError):
         leader.add(None, 3, 5)
     assert leader.own_tokens() == [1]
-    local = LocalReads(1)
+    local = LocalReads(1, 0)
     local.ask(7, 100)
     with pytest.raises(RaftBusyError):
         local.check_room()

@@ -105,7 +105,7 @@ class RaftCore:
         self._timers = Timers(options, rng, now)
         self._outbox = Outbox(options.messages_max)
         self._follower = Follower(peer, self._log, self._outbox, options)
-        self._reads = LocalReads(options.reads_max)
+        self._reads = LocalReads(options.reads_max, self._timers.election_deadline)  # a new number
         self._leading: Leader | None = None
         self._in_flight: Ready | None = None
         self._told_leader = LeaderChange(None, self.term)
@@ -329,8 +329,7 @@ class RaftCore:
         if self._leading is not None:
             if self._leading.recount():
                 self._after_commit()
-        elif self.role is Role.CANDIDATE and self._ballot.is_durable:
-            # Only now does the own vote count: before, a crash could let it be cast again.
+        elif self.role is Role.CANDIDATE:
             self._ballot.votes[self.me] = True
             self._count_votes()
 
@@ -404,6 +403,7 @@ class RaftCore:
         elif self.role is Role.PRE_CANDIDATE:
             self._campaign(is_transfer=False)
         elif self._ballot.is_durable:  # guard R.own_vote_durable
+            # Before, a crash could let the own vote be cast again.
             self._become_leader()
 
     def _become_leader(self) -> None:

@@ -99,12 +99,16 @@ class LocalReads:
 
     __slots__ = ("_asked", "_context", "_final", "_reads_max", "failed")
 
-    def __init__(self, reads_max: int) -> None:
-        """Hold so many reads at most."""
+    def __init__(self, reads_max: int, first_context: int) -> None:
+        """Hold so many reads at most.
+
+        Questions are numbered from `first_context` on, another one for each start of the process:
+        else the answer to a former process would pass for one to a later question.
+        """
         self._reads_max = reads_max
         self._asked: dict[int, tuple[int, int]] = {}
         self._final: list[ReadState] = []
-        self._context = 0
+        self._context = first_context
         self.failed: list[int] = []
 
     def check_room(self) -> None:

@@ -24,6 +24,7 @@ from liftbridge_broker.raft.types import (
     Remove,
 )
 from liftbridge_testkit.raft.cluster import Host, RaftCluster, peer_of
+from liftbridge_testkit.raft.weather import Weather
 
 OPTIONS = RaftOptions(
     append_bytes_max=400,
@@ -99,6 +100,7 @@ class Chaos:
             if number < 3 or self.rng.randrange(4)
         ]
         self.old_messages: list[Append] = []
+        self.weather = Weather(self, seed)
 
     def run(self, steps: int) -> Life:
         """Live for so many steps, then recover."""
@@ -121,6 +123,7 @@ class Chaos:
         actions = [action for _, action in self.actions]
         for action in self.rng.choices(actions, weights, k=steps):
             action()
+            self.weather.after_step()
 
     def calm(self) -> None:
         """From now on only messages are lost, while proposals go on."""
@@ -186,11 +189,13 @@ class Chaos:
 
     def read(self) -> None:
         host = self.some_host()
-        if host is None:
-            return
+        if host is not None:
+            self.read_at(host)
+
+    def read_at(self, host: Host) -> None:
+        """Ask a member for a read; it must not be served before what is committed by now."""
         self.token += 1
-        # What any client may have been told is committed; the read must not be before that.
-        self.read_floors[self.token] = max(h.applied for h in self.cluster.running())
+        self.read_floors[self.token] = self.cluster.watch.last_committed
         self.attempt(host.peer, "read", lambda core: core.read(self.token, self.cluster.now))
 
     def check_reads(self) -> None:

@@ -110,6 +110,9 @@ class Watch:
             vote = self._votes.setdefault((peer, hard_state.term), hard_state.vote)
             assert vote == hard_state.vote, f"{peer} voted twice in {hard_state.term}"
 
+    def on_send(self, message: Message, storage: MemoryLog) -> None:
+        """Look at a message that leaves a host with this disk."""
+
     def on_apply(self, index: int, state: bytes) -> None:
         """Check that every peer's state at `index` is the same."""
         seen = self._states.setdefault(index, state)
@@ -254,6 +257,7 @@ class RaftCluster:
 
     def send(self, message: Message) -> None:
         """Put a message on its way, unless the link is cut."""
+        self.watch.on_send(message, self.hosts[message.sender].storage)
         if (message.sender, message.target) not in self.cut:
             self.network.append(message)
 

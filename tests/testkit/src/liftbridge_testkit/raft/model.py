@@ -4,7 +4,8 @@ The specification (Ongaro's thesis, appendix B; the same actions as in the TLA+ 
 KIP-853) allows a change only as one of its actions. Here each step of a core is taken apart into
 those actions, and what they demand is looked up in what all disks together have ever held:
 
-- BecomeLeader: a majority of the voters have a durable vote for it in its term.
+- BecomeLeader: a majority of the voters have a vote for it in its term that no crash can undo: on
+  disk, or its peer has gone on to a later term, and that is on disk.
 - ClientRequest: an entry comes from the leader of its own term, and from nobody else.
 - AdvanceCommitIndex: a leader commits an entry of its own term that a majority of the voters hold
   on disk; whoever else commits, commits what a leader has committed by that rule.
@@ -14,7 +15,7 @@ those actions, and what they demand is looked up in what all disks together have
 from collections import defaultdict
 
 from liftbridge_broker.raft.core import RaftCore
-from liftbridge_broker.raft.types import Peer, Ready
+from liftbridge_broker.raft.types import Message, Peer, Ready, VoteReply
 from liftbridge_testkit.raft.cluster import RaftCluster, Watch
 from liftbridge_testkit.raft.storage import MemoryLog
 
@@ -35,6 +36,7 @@ class Model(Watch):
         self._created: set[tuple[int, int]] = set()
         self._allowed = 0
         self._elected: set[tuple[Peer, int]] = set()
+        self._promised: dict[tuple[Peer, int], Peer] = {}
         cluster.watch = self
         for host in cluster.hosts.values():
             host.watch = self
@@ -65,6 +67,16 @@ class Model(Watch):
             self.action_counts["AppendEntries"] += 1
         super().on_write(core, storage, ready)
 
+    def on_send(self, message: Message, storage: MemoryLog) -> None:
+        """Check that a vote is given once, and only when no crash can make it another one."""
+        if isinstance(message, VoteReply) and message.is_granted:
+            term, candidate = message.term, message.target
+            disk = storage.hard_state()
+            is_durable = disk.term > term or (disk.term == term and disk.vote == candidate)
+            assert is_durable, f"{message.sender} gives a vote in {term} that is not durable"
+            vote = self._promised.setdefault((message.sender, term), candidate)
+            assert vote == candidate, f"{message.sender} gave two votes in {term}"
+
     def _look_at_disk(self, peer: Peer) -> None:
         """Note what became durable; whoever holds an entry holds all before it."""
         storage, held = self._cluster.hosts[peer].storage, self._held[peer]
@@ -90,8 +102,10 @@ class Model(Watch):
             return
         self._elected.add((core.me, core.term))
         voters = core.configuration.voters
-        votes = [self._votes.get((peer, core.term)) == core.me for peer in voters]
-        assert sum(votes) * 2 > len(votes), f"{core.me} leads {core.term} without a majority"
+        votes = [self._promised.get((peer, core.term)) == core.me for peer in voters]
+        own = self._cluster.hosts[core.me].storage.hard_state()
+        votes.append(core.me in voters and (own.term, own.vote) == (core.term, core.me))
+        assert sum(votes) * 2 > len(voters), f"{core.me} leads {core.term} without a majority"
         self.action_counts["BecomeLeader"] += 1
 
     def _check_commit(self, core: RaftCore) -> None:
