@@ -73,7 +73,7 @@ class Sidecar(NatsServer):
     def command(self):
         return self.container["command"]
 
-    async def connect(self, user: str, key: str, errors: list | None = None):
+    async def connect(self, user: str, key: str, errors: list[str] | None = None):
         async def note(error: Exception) -> None:
             if errors is not None:
                 errors.append(str(error))

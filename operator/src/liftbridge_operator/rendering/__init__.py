@@ -12,7 +12,6 @@
   `names.revision(cluster, revision)`; `workload.read_record` tells how a set that exists was made.
 - `guards.disruption_budget`, `identity.identity`, `secrets`, `cert_manager.certificate` follow from
   more than the specification.
-- `drift.drift(live, wanted)` tells what somebody else changed in an object.
 
 Names stand in `names` and nowhere else.
 """

@@ -13,6 +13,7 @@ from liftbridge_operator.certificates.rotation import (
     PublishBundle,
     RemoveAuthority,
     State,
+    Step,
     SwitchAuthority,
     Terms,
     next_step,
@@ -68,14 +69,16 @@ class World:
         self.check()
         return verdict.step
 
-    def carry_out(self, step: object) -> None:
+    def carry_out(self, step: Step) -> None:
         state = self.state
         match step:
             case MakeAuthority():
                 made = self.known(step.not_before_s, step.not_after_s)
                 own = replace(made, issuer_key_id=made.key_id)
-                self.state = replace(state, **{"coming" if step.is_next else "authority": own})
-                self.state = replace(self.state, is_asked=False)
+                if step.is_next:
+                    self.state = replace(state, coming=own, is_asked=False)
+                else:
+                    self.state = replace(state, authority=own, is_asked=False)
             case PublishBundle():
                 self.state = replace(state, bundle=step.fingerprints, published_s=self.now_s)
             case SwitchAuthority():
@@ -84,6 +87,7 @@ class World:
                 )
             case IssueLeaf():
                 made = self.known(step.not_before_s, step.not_after_s)
+                assert state.authority is not None
                 self.state = replace(
                     state,
                     leaf=replace(made, issuer_key_id=state.authority.key_id, names=step.names),
