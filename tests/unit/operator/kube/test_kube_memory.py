@@ -165,3 +165,27 @@ async def test_lists_are_of_one_namespace_or_all():
         kube.put(config() | {"metadata": {"name": "c", "namespace": namespace}})
     assert len((await kube.list_all(CONFIG_MAPS, "n")).items) == 1
     assert len((await kube.list_all(CONFIG_MAPS, "")).items) == 2
+
+
+async def test_item_that_is_applied_no_more_goes_as_a_whole():
+    kube = MemoryKube()
+    kube.put(
+        {
+            "apiVersion": "liftbridge.io/v1alpha1",
+            "kind": "LiftbridgeCluster",
+            "metadata": {"name": "c", "namespace": "n"},
+        }
+    )
+
+    async def tell(*types):
+        conditions = [{"type": one, "status": "True", "reason": "R"} for one in types]
+        body = {
+            "apiVersion": "liftbridge.io/v1alpha1",
+            "kind": "LiftbridgeCluster",
+            "metadata": {"name": "c", "namespace": "n"},
+            "status": {"conditions": conditions},
+        }
+        return (await kube.apply_status(body))["status"]["conditions"]
+
+    await tell("Ready", "Stalled")
+    assert [one["type"] for one in await tell("Ready")] == ["Ready"]

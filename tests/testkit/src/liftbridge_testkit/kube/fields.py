@@ -121,10 +121,12 @@ def without(value: Any, path: Path) -> None:
         return
     segment, rest = path[0], path[1:]
     if segment.startswith("k:"):
-        item = _find(value, json.loads(segment[2:]))
+        keys = json.loads(segment[2:])
+        item = _find(value, keys)
         if item is not None:
-            without(item, rest)
-            if set(item) <= set(json.loads(segment[2:])):
+            if len(rest) != 1 or rest[0][2:] not in keys:  # an item keeps its keys until it goes
+                without(item, rest)
+            if set(item) <= set(keys):
                 value.remove(item)
         return
     name = segment[2:]
