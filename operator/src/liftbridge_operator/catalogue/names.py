@@ -64,7 +64,6 @@ class Reason(StrEnum):
     FILE_SYSTEM_RESIZE_PENDING = "FileSystemResizePending"
     FULL = "Full"
     GATE_BLOCKED = "GateBlocked"
-    HAS_CONSUMERS = "HasConsumers"
     IMAGE_PULL = "ImagePull"
     INVALID_SPEC = "InvalidSpec"
     IN_SYNC = "InSync"

@@ -1,0 +1,83 @@
+"""Carries out at the brokers what was decided for a stream."""
+
+from collections.abc import Mapping
+
+from liftbridge_operator.catalogue.names import EventReason
+from liftbridge_operator.streams.actions import (
+    Alter,
+    Create,
+    Delete,
+    Forget,
+    Mark,
+    OfStream,
+    SetReadonly,
+)
+from liftbridge_operator.streams.marks import mark_of
+from liftbridge_operator.streams.observation import Resource
+from liftbridge_operator.streams.port import StreamBrokers
+
+Event = tuple[EventReason, Mapping[str, object]]
+
+
+async def change(brokers: StreamBrokers, resource: Resource, action: OfStream) -> Event | None:
+    """Do it.
+
+    Args:
+        brokers: Of the cluster.
+        resource: For which.
+        action: What was decided.
+
+    Returns:
+        What is told of it.
+
+    Raises:
+        BrokersError: It was not done, or it is not known whether it was.
+    """
+    name = resource.stream_name
+    mine = mark_of(resource.namespace, resource.name, resource.uid)
+    told: Event | None = None
+    match action:
+        case Create():
+            told = await _create(brokers, action, mine)
+        case Mark():
+            await brokers.mark(name, action.stream_id, expected=action.expected, owner=mine)
+            told = (EventReason.STREAM_ADOPTED, {"stream": name}) if action.is_adopted else None
+        case Forget():
+            await brokers.mark(name, action.stream_id, expected=mine, owner="")
+            told = EventReason.STREAM_FORGOTTEN, {"stream": name}
+        case Alter():
+            await brokers.alter(name, action.settings, factor=action.factor)
+            told = _altered(name, action.fields, is_drift=action.is_drift)
+        case SetReadonly():
+            await brokers.set_readonly(name, is_readonly=action.is_readonly)
+            told = _altered(name, ("readonly",), is_drift=action.is_drift)
+        case Delete():
+            # A stream of this name that somebody has created since has another id.
+            await brokers.mark(name, action.stream_id, expected=mine, owner=mine)
+            await brokers.delete(name)
+            told = EventReason.STREAM_DELETED, {"stream": name}
+    return told
+
+
+def _altered(name: str, fields: tuple[str, ...], *, is_drift: bool) -> Event:
+    reason = EventReason.DRIFT_REPAIRED if is_drift else EventReason.STREAM_ALTERED
+    return reason, {"stream": name, "fields": ", ".join(fields)}
+
+
+async def _create(brokers: StreamBrokers, action: Create, mine: str) -> Event:
+    stream_id = await brokers.create(
+        action.name,
+        subject=action.subject,
+        group=action.group,
+        partitions=action.partitions,
+        factor=action.factor,
+        settings=action.settings,
+    )
+    await brokers.mark(action.name, stream_id, expected="", owner=mine)
+    if action.is_again:
+        return EventReason.STREAM_MISSING, {"stream": action.name}
+    return EventReason.STREAM_CREATED, {
+        "stream": action.name,
+        "partitions": action.partitions,
+        "replicas": "all" if action.factor < 0 else action.factor,
+    }

@@ -1,0 +1,293 @@
+"""One look at each cluster every ten seconds, for all of its streams.
+
+A look reads the resource of the cluster and all streams from its brokers. Resources whose stream,
+or whose cluster, is not as they were told last time are asked to be looked at; nothing else happens
+while nothing changes. Only what a look of the last half minute showed is gone by.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from liftbridge_operator.kube.errors import KubeError, NotFoundError
+from liftbridge_operator.kube.kinds import CLUSTERS
+from liftbridge_operator.kube.port import Kube, Object
+from liftbridge_operator.observing.times import moment_text
+from liftbridge_operator.runtime.reconciler import Key, Requests
+from liftbridge_operator.streams.observation import (
+    ClusterState,
+    ObservedStream,
+    SeenCluster,
+    Snapshot,
+)
+from liftbridge_operator.streams.port import BrokersError, Clock, StreamBrokers
+
+INTERVAL_SECONDS: Final = 10.0
+"""Time from one look at a cluster to the next."""
+HASTENED_SECONDS: Final = 1.0
+"""The same after a change."""
+HEARD_SECONDS: Final = 30.0
+"""Age up to which an answer of the brokers is gone by."""
+CHANGES_MAX: Final = 8
+"""Changes of one cluster under way at once."""
+_TICK_SECONDS: Final = 0.5
+_LOAD_SHARE: Final = 4.0
+"""A look begins no sooner than so many times after the length of the one before."""
+
+
+class ClusterKey(NamedTuple):
+    """A LiftbridgeCluster."""
+
+    namespace: str
+    name: str
+
+
+class Told(NamedTuple):
+    """What a pass went by; another one follows when it changes."""
+
+    state: ClusterState
+    allowed: tuple[str, ...]
+    is_heard: bool
+    stream: ObservedStream | None
+
+
+@dataclass(slots=True)
+class _Watch:
+    """A resource of the cluster."""
+
+    stream: str
+    age: tuple[str, str]
+    manages: bool
+    told: Told | None = None
+
+
+class Cluster:
+    """What is known of a cluster.
+
+    Attributes:
+        key: Which.
+        brokers: None while there is no such cluster.
+        snapshot: Of the last look that was answered.
+        room: Held by changes.
+    """
+
+    def __init__(self, key: ClusterKey) -> None:
+        self.key = key
+        self.brokers: StreamBrokers | None = None
+        self.snapshot: Snapshot | None = None
+        self.room = asyncio.Semaphore(CHANGES_MAX)
+        self.state = ClusterState.MISSING
+        self.allowed: tuple[str, ...] = ()
+        self.uid = ""
+        self.due_s = 0.0
+        self.looked_s = -1.0
+        self.cost_s = 0.0
+        self.looking = asyncio.Lock()
+        self.watches: dict[Key, _Watch] = {}
+        self.by_stream: dict[str, set[Key]] = {}
+
+    def is_heard(self, now_s: float) -> bool:
+        """Whether the brokers answered lately."""
+        return self.snapshot is not None and now_s - self.snapshot.now_s < HEARD_SECONDS
+
+    def seen(self, namespace: str, now_s: float) -> SeenCluster:
+        """The cluster as a resource of a namespace sees it."""
+        answered = moment_text(self.snapshot.wall_ms) if self.snapshot is not None else ""
+        return SeenCluster(
+            f"{self.key.namespace}/{self.key.name}",
+            self.state,
+            namespace == self.key.namespace or "*" in self.allowed or namespace in self.allowed,
+            answered,
+            self.is_heard(now_s),
+        )
+
+    def stream(self, name: str) -> ObservedStream | None:
+        """A stream as the last answer has it."""
+        return self.snapshot.streams.get(name) if self.snapshot is not None else None
+
+    def told(self, name: str, now_s: float) -> Told:
+        """What a pass over a stream goes by now."""
+        return Told(self.state, self.allowed, self.is_heard(now_s), self.stream(name))
+
+    def older(self, key: Key) -> str:
+        """The oldest other resource of the same stream that goes before one; empty for none."""
+        mine = self.watches[key]
+        others = [
+            (self.watches[one].age, f"{one.namespace}/{one.name}")
+            for one in self.by_stream.get(mine.stream, ())
+            if one != key and self.watches[one].manages
+        ]
+        first = min(others, default=None)
+        return first[1] if first is not None and first[0] < mine.age else ""
+
+    def watch(self, key: Key, stream: str, age: tuple[str, str], *, manages: bool) -> None:
+        """Count a resource to this cluster."""
+        before = self.watches.get(key)
+        if before is not None and before.stream != stream:
+            self.leave(key)
+        self.watches[key] = _Watch(stream, age, manages, before.told if before else None)
+        self.by_stream.setdefault(stream, set()).add(key)
+
+    def leave(self, key: Key) -> set[Key]:
+        """Count a resource no more; the others of its stream."""
+        watch = self.watches.pop(key, None)
+        if watch is None:
+            return set()
+        others = self.by_stream[watch.stream]
+        others.discard(key)
+        if not others:
+            del self.by_stream[watch.stream]
+        return set(others)
+
+
+class StreamFeed:
+    """Looks at clusters; `run` does so for as long as the operator leads."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        connect: Callable[[Object], Awaitable[StreamBrokers]],
+        requests: Requests,
+        clock: Clock,
+    ) -> None:
+        """Know of no cluster yet.
+
+        Args:
+            kube: The API server.
+            connect: Reaches the brokers of the cluster whose resource it gets.
+            requests: Where passes are asked for.
+            clock: Time.
+        """
+        self._kube = kube
+        self._connect = connect
+        self._requests = requests
+        self._clock = clock
+        self._clusters: dict[ClusterKey, Cluster] = {}
+        self._places: dict[Key, ClusterKey] = {}
+
+    async def run(self) -> None:
+        """Look at every cluster again and again; ends by being cancelled."""
+        while True:
+            now = self._clock.now_s()
+            due = [one for one in self._clusters.values() if one.due_s <= now]
+            if due:
+                await asyncio.gather(*(self._look(one) for one in due))
+            await self._clock.sleep(_TICK_SECONDS)
+
+    async def close(self) -> None:
+        """Close the connections to all brokers."""
+        clusters, self._clusters = list(self._clusters.values()), {}
+        self._places.clear()
+        for one in clusters:
+            await _disconnect(one)
+
+    async def enter(
+        self, key: Key, cluster: ClusterKey, stream: str, age: tuple[str, str], *, manages: bool
+    ) -> Cluster:
+        """Count a resource to its cluster, and look at that if nobody has yet.
+
+        Args:
+            key: The resource.
+            cluster: Its cluster.
+            stream: Name of its stream.
+            age: Its age, as `observation.Resource.age`.
+            manages: Whether it changes the stream.
+        """
+        if self._places.get(key, cluster) != cluster:
+            await self.leave(key)
+        self._places[key] = cluster
+        found = self._clusters.get(cluster)
+        if found is None:
+            found = self._clusters[cluster] = Cluster(cluster)
+        found.watch(key, stream, age, manages=manages)
+        if found.looked_s < 0:
+            async with found.looking:
+                if found.looked_s < 0:
+                    await self._look_now(found)
+        watch = found.watches.get(key)
+        if watch is not None:
+            watch.told = found.told(stream, self._clock.now_s())
+        return found
+
+    async def leave(self, key: Key) -> tuple[Cluster, str] | None:
+        """Count a resource no more, and have the others of its stream looked at.
+
+        Returns:
+            Its cluster and the name of its stream; None for a resource that was not known.
+        """
+        place = self._places.pop(key, None)
+        cluster = self._clusters.get(place) if place is not None else None
+        if cluster is None or key not in cluster.watches:
+            return None
+        stream = cluster.watches[key].stream
+        for other in cluster.leave(key):
+            self._requests.request(other)
+        return cluster, stream
+
+    def hasten(self, cluster: Cluster) -> None:
+        """Look soon: something was changed."""
+        soon = max(HASTENED_SECONDS, cluster.cost_s * _LOAD_SHARE)
+        cluster.due_s = min(cluster.due_s, self._clock.now_s() + soon)
+
+    async def _look(self, cluster: Cluster) -> None:
+        async with cluster.looking:
+            if not cluster.watches:
+                self._clusters.pop(cluster.key, None)
+                await _disconnect(cluster)
+                return
+            await self._look_now(cluster)
+        now = self._clock.now_s()
+        for key, watch in cluster.watches.items():
+            if watch.told is not None and watch.told != cluster.told(watch.stream, now):
+                self._requests.request(key)
+
+    async def _look_now(self, cluster: Cluster) -> None:
+        """Read the resource and the streams of a cluster; what does not answer stays as it was."""
+        began = self._clock.now_s()
+        cluster.due_s = began + INTERVAL_SECONDS
+        try:
+            body = await self._kube.get(CLUSTERS, cluster.key.namespace, cluster.key.name)
+        except NotFoundError:
+            cluster.state, cluster.snapshot, cluster.allowed = ClusterState.MISSING, None, ()
+            await _disconnect(cluster)
+        except KubeError:
+            pass
+        else:
+            await self._read(cluster, body, began)
+        cluster.looked_s = began
+        cluster.cost_s = self._clock.now_s() - began
+
+    async def _read(self, cluster: Cluster, body: Object, began: float) -> None:
+        spec: Mapping[str, Any] = body.get("spec", {})
+        cluster.state = _state_of(body)
+        cluster.allowed = tuple(sorted(spec.get("streams", {}).get("allowedNamespaces", ())))
+        uid = body["metadata"]["uid"]
+        if cluster.uid != uid:
+            await _disconnect(cluster)
+            cluster.uid, cluster.snapshot = uid, None
+        try:
+            if cluster.brokers is None:
+                cluster.brokers = await self._connect(body)
+            found = await cluster.brokers.streams()
+        except (BrokersError, KubeError):
+            return
+        before = cluster.snapshot.streams if cluster.snapshot is not None else {}
+        # What did not change stays the object that it was, so that thousands are held once.
+        streams = {
+            name: old if (old := before.get(name)) == stream and old is not None else stream
+            for name, stream in found.items()
+        }
+        cluster.snapshot = Snapshot(streams, began, self._clock.wall_ms())
+
+
+def _state_of(body: Object) -> ClusterState:
+    if body["metadata"].get("deletionTimestamp"):
+        return ClusterState.DELETING
+    return ClusterState.PAUSED if body.get("spec", {}).get("paused") else ClusterState.PRESENT
+
+
+async def _disconnect(cluster: Cluster) -> None:
+    brokers, cluster.brokers = cluster.brokers, None
+    if brokers is not None:
+        await brokers.close()

@@ -1,0 +1,101 @@
+"""A resource that is being deleted: what becomes of its stream, and when the resource may go.
+
+Messages go only when the resource says `Delete` and the stream is empty, or a person named it. In
+doubt the stream stays, and where nobody could answer for it any more, the resource goes without it.
+"""
+
+from typing import Final
+
+from liftbridge_operator.catalogue.names import EventReason, Reason, StreamConditionType
+from liftbridge_operator.model.stream import DeletionPolicy, ManagementPolicy
+from liftbridge_operator.streams.actions import Delete, RemoveFinalizer
+from liftbridge_operator.streams.decide import Claim, Decision, health, unknown_of
+from liftbridge_operator.streams.marks import mark_of
+from liftbridge_operator.streams.observation import (
+    UNKNOWN,
+    Ask,
+    ClusterState,
+    ObservedStream,
+    Resource,
+    Seen,
+)
+
+BLOCKED_SECONDS: Final = 30.0
+"""Time after which a deletion that is blocked is looked at again."""
+
+Type = StreamConditionType
+
+
+def decide_deletion(resource: Resource, seen: Seen) -> Decision:
+    """What to do with a resource that is being deleted, and what to say of it.
+
+    Args:
+        resource: The resource.
+        seen: Everything else.
+    """
+    said = _said(resource, seen)
+    if not resource.has_finalizer:
+        return Decision(said)
+    mine = mark_of(resource.namespace, resource.name, resource.uid)
+    stream = seen.stream if seen.stream is not None and seen.stream.owner == mine else None
+    mark = stream.stream_id if stream is not None else 0
+    if _keeps_stream(resource, seen) or seen.is_ending is True:
+        forgotten = (EventReason.STREAM_FORGOTTEN, {"stream": resource.stream_name})
+        return Decision(said, RemoveFinalizer(mark), event=forgotten if mark else None)
+    if seen.is_ending is UNKNOWN:
+        return Decision(said, ask=Ask.NAMESPACE)
+    if not seen.cluster.is_heard:
+        claim = Claim(Reason.CLUSTER_UNREACHABLE, {"cluster": seen.cluster.name})
+        return _blocked(resource, seen, claim, "no broker answers")
+    return _delete(resource, seen, stream)
+
+
+def _delete(resource: Resource, seen: Seen, stream: ObservedStream | None) -> Decision:
+    """Messages go when there are none, or when a person named the stream."""
+    said = _said(resource, seen)
+    if stream is None:
+        return Decision(said, RemoveFinalizer())
+    if seen.cluster.state is ClusterState.PAUSED:
+        return Decision(said, requeue_seconds=BLOCKED_SECONDS)
+    if resource.confirmed == str(stream.stream_id) or seen.messages == 0:
+        return Decision(said, Delete(stream.stream_id))
+    if seen.messages is UNKNOWN:
+        return Decision(said, ask=Ask.MESSAGES)
+    values: dict[str, object] = {"stream": stream.name}
+    if seen.messages is None:
+        claim = Claim(Reason.CONFIRMATION_REQUIRED, values)
+        return _blocked(resource, seen, claim, "it needs a confirmation")
+    claim = Claim(Reason.NOT_EMPTY, {**values, "messages": seen.messages})
+    return _blocked(resource, seen, claim, "it is not empty")
+
+
+def _keeps_stream(resource: Resource, seen: Seen) -> bool:
+    """Whether the resource goes and its stream stays."""
+    spec = resource.spec
+    return (
+        spec is None
+        or spec.deletion_policy is DeletionPolicy.RETAIN
+        or spec.management_policy is ManagementPolicy.OBSERVE
+        or seen.is_namespaced
+        or not seen.cluster.is_allowed
+        or seen.cluster.state in (ClusterState.MISSING, ClusterState.DELETING)
+    )
+
+
+def _blocked(resource: Resource, seen: Seen, claim: Claim, detail: str) -> Decision:
+    said = {**_said(resource, seen), Type.DELETION_BLOCKED: claim}
+    values = {"stream": resource.stream_name, "detail": detail}
+    return Decision(
+        said,
+        event=(EventReason.DELETION_BLOCKED, values),
+        requeue_seconds=BLOCKED_SECONDS,
+    )
+
+
+def _said(resource: Resource, seen: Seen) -> dict[StreamConditionType, Claim]:
+    ready = Claim(Reason.DELETING, {"stream": resource.stream_name})
+    unknown = unknown_of(resource, seen)
+    if unknown is not None:
+        return {Type.READY: ready, Type.SYNCED: unknown, Type.HEALTHY: unknown}
+    assert seen.stream is not None
+    return {Type.READY: ready, Type.SYNCED: Claim(Reason.EQUAL), Type.HEALTHY: health(seen.stream)}

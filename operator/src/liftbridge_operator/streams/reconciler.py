@@ -1,0 +1,362 @@
+"""One pass over one `Stream`: look, decide, say, do.
+
+What is going to be done is said before it is done, so that whoever watches the status never takes
+an old one for the new. A pass writes nothing when nothing changed.
+"""
+
+from dataclasses import replace
+from typing import Any, Final
+
+from liftbridge_operator.catalogue.names import StreamConditionType
+from liftbridge_operator.kube.errors import ForbiddenError, NotFoundError
+from liftbridge_operator.kube.kinds import NAMESPACES, STREAMS
+from liftbridge_operator.kube.port import Kube, Object, Preconditions
+from liftbridge_operator.model.stream import ManagementPolicy
+from liftbridge_operator.observing.times import moment_text
+from liftbridge_operator.runtime.reconciler import Key, RequeueAfter
+from liftbridge_operator.streams.actions import (
+    AddFinalizer,
+    Create,
+    Delete,
+    Mark,
+    OfResource,
+    OfStream,
+    RemoveFinalizer,
+)
+from liftbridge_operator.streams.changing import change
+from liftbridge_operator.streams.decide import (
+    REFUSED_SECONDS,
+    Decision,
+    decide_stream,
+    wish_of,
+)
+from liftbridge_operator.streams.feed import Cluster, ClusterKey, StreamFeed
+from liftbridge_operator.streams.letting_go import decide_deletion
+from liftbridge_operator.streams.marks import FINALIZER, holder_of, mark_of
+from liftbridge_operator.streams.observation import (
+    Ask,
+    ObservedStream,
+    Refused,
+    Resource,
+    Rival,
+    Seen,
+)
+from liftbridge_operator.streams.port import (
+    BrokersError,
+    ChangedError,
+    Clock,
+    RefusedError,
+    SilentError,
+    StreamEvents,
+)
+from liftbridge_operator.streams.resources import resource_of
+from liftbridge_operator.streams.status import WAIT_TOLD_MS, is_same, status_of
+
+SILENT_SECONDS: Final = 5.0
+CHANGED_SECONDS: Final = 1.0
+DONE_SECONDS: Final = 12.0
+"""After a change, when the feed should have shown it."""
+ASKS_MAX: Final = 3
+
+
+class StreamReconciler:
+    """See `runtime.reconciler.Reconciler`."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        feed: StreamFeed,
+        events: StreamEvents,
+        clock: Clock,
+        *,
+        is_namespaced: bool,
+    ) -> None:
+        """Remember nothing yet.
+
+        Args:
+            kube: The API server.
+            feed: Looks at clusters.
+            events: Tells what happened.
+            clock: Time.
+            is_namespaced: Whether the operator looks after some namespaces only: then no resource
+                gets a finalizer.
+        """
+        self._kube = kube
+        self._feed = feed
+        self._events = events
+        self._clock = clock
+        self._is_namespaced = is_namespaced
+        self._refused: dict[Key, tuple[str, str, float]] = {}
+        self._changed: dict[Key, float] = {}
+        self._synced: dict[Key, int] = {}
+        self._adopted: dict[Key, bool] = {}
+
+    async def reconcile(self, key: Key) -> RequeueAfter | None:
+        """See `Reconciler`."""
+        try:
+            body = await self._kube.get(STREAMS, key.namespace, key.name)
+        except NotFoundError:
+            await self._gone(key)
+            return None
+        resource = resource_of(body)
+        cluster = await self._enter(key, resource)
+        seen = self._seen(key, resource, cluster)
+        decision = await self._decide(resource, seen, cluster)
+        body = await self._say(key, body, resource, decision, seen.stream)
+        if decision.event is not None and _is_new(resource, decision):
+            await self._events.tell(body, *decision.event)
+        if decision.action is None:
+            return self._again(resource, decision)
+        if isinstance(decision.action, OfStream) and self._is_old(key, cluster):
+            return RequeueAfter(CHANGED_SECONDS)
+        return await self._act(key, body, resource, cluster, decision, seen)
+
+    def _is_old(self, key: Key, cluster: Cluster) -> bool:
+        """Whether the last look at the cluster cannot show what was done for the resource."""
+        looked = cluster.snapshot.now_s if cluster.snapshot is not None else 0.0
+        return looked <= self._changed.get(key, -1.0)
+
+    async def _enter(self, key: Key, resource: Resource) -> Cluster:
+        spec = resource.spec
+        # What cannot be read belongs to nobody: a name that no cluster has.
+        ref = ClusterKey(key.namespace, "")
+        manages = False
+        if spec is not None:
+            ref = ClusterKey(spec.cluster_ref.namespace or key.namespace, spec.cluster_ref.name)
+            manages = spec.management_policy is ManagementPolicy.MANAGE
+        return await self._feed.enter(key, ref, resource.stream_name, resource.age, manages=manages)
+
+    def _seen(self, key: Key, resource: Resource, cluster: Cluster) -> Seen:
+        now = self._clock.now_s()
+        cluster_seen = cluster.seen(resource.namespace, now)
+        before = self._refused.get(key)
+        refused = Refused(before[0], before[1], now >= before[2]) if before is not None else None
+        return Seen(
+            cluster_seen,
+            cluster.stream(resource.stream_name) if cluster_seen.is_heard else None,
+            is_namespaced=self._is_namespaced,
+            older=cluster.older(key) if key in cluster.watches else "",
+            refused=refused,
+        )
+
+    async def _decide(self, resource: Resource, seen: Seen, cluster: Cluster) -> Decision:
+        """The decision, with everything looked up that it asks for."""
+        decide = decide_deletion if resource.is_deleting else decide_stream
+        for _ in range(ASKS_MAX):
+            decision = decide(resource, seen)
+            if decision.ask is None:
+                return decision
+            match decision.ask:
+                case Ask.HOLDER:
+                    seen = replace(seen, holder=await self._holder(resource, seen.stream))
+                case Ask.NAMESPACE:
+                    seen = replace(seen, is_ending=await self._is_ending(resource.namespace))
+                case Ask.MESSAGES:
+                    seen = replace(seen, messages=await _messages(cluster, seen.stream))
+        return decide(resource, seen)
+
+    async def _holder(self, resource: Resource, stream: ObservedStream | None) -> Rival | None:
+        """The resource that a mark names, if it still manages the stream."""
+        assert stream is not None
+        named = holder_of(stream.owner)
+        if named is None:
+            return Rival(stream.owner, is_older=True)
+        key = f"{named.namespace}/{named.name}"
+        try:
+            body = await self._kube.get(STREAMS, named.namespace, named.name)
+        except NotFoundError:
+            return None
+        except ForbiddenError:
+            return Rival(key, is_older=True)
+        other = resource_of(body)
+        if other.uid != named.uid or not _is_about(other, resource):
+            return None
+        return Rival(key, is_older=other.age < resource.age)
+
+    async def _is_ending(self, namespace: str) -> bool:
+        try:
+            body = await self._kube.get(NAMESPACES, "", namespace)
+        except NotFoundError:
+            return True
+        except ForbiddenError:
+            return False
+        return bool(body["metadata"].get("deletionTimestamp")) or (
+            body.get("status", {}).get("phase") == "Terminating"
+        )
+
+    async def _gone(self, key: Key) -> None:
+        """The resource is gone: the stream stays, and is free for another one."""
+        for known in (self._refused, self._changed, self._synced, self._adopted):
+            known.pop(key, None)
+        left = await self._feed.leave(key)
+        if left is None:
+            return
+        cluster, name = left
+        stream = cluster.stream(name)
+        named = holder_of(stream.owner) if stream is not None else None
+        if stream is None or named is None or cluster.brokers is None:
+            return
+        if (named.namespace, named.name) == (key.namespace, key.name):
+            await _unmark(cluster, stream, stream.owner)
+
+    # -- say ----------------------------------------------------------------------------------
+
+    async def _say(
+        self,
+        key: Key,
+        body: Object,
+        resource: Resource,
+        decision: Decision,
+        stream: ObservedStream | None,
+    ) -> Object:
+        """Write the status if it changes; the resource as it is then."""
+        before: dict[str, Any] = body.get("status", {})
+        status = status_of(
+            resource,
+            decision,
+            stream if stream is not None and _is_told(resource, stream) else None,
+            before=before,
+            now_ms=self._clock.wall_ms(),
+        )
+        if key in self._synced:
+            status["lastSyncTime"] = moment_text(self._synced[key])
+        status["adopted"] = self._adopted.get(key, resource.is_adopted)
+        if is_same(status, before):
+            return body
+        metadata = body["metadata"]
+        return await self._kube.apply_status(
+            {
+                "apiVersion": STREAMS.api_version,
+                "kind": STREAMS.kind,
+                "metadata": {name: metadata[name] for name in ("name", "namespace", "uid")},
+                "status": status,
+            }
+        )
+
+    def _again(self, resource: Resource, decision: Decision) -> RequeueAfter | None:
+        if decision.requeue_seconds:
+            return RequeueAfter(decision.requeue_seconds)
+        ready = resource.told.get(StreamConditionType.READY)
+        if ready is None or ready.status != "True":
+            return RequeueAfter(WAIT_TOLD_MS / 1_000 + 1)
+        return None
+
+    # -- do -----------------------------------------------------------------------------------
+
+    async def _act(
+        self,
+        key: Key,
+        body: Object,
+        resource: Resource,
+        cluster: Cluster,
+        decision: Decision,
+        seen: Seen,
+    ) -> RequeueAfter | None:
+        action = decision.action
+        assert action is not None
+        try:
+            if isinstance(action, OfResource):
+                await self._finalizer(body, resource, cluster, action, seen.stream)
+                return RequeueAfter(0)
+            if cluster.brokers is None:
+                return RequeueAfter(SILENT_SECONDS)
+            async with cluster.room:
+                event = await change(cluster.brokers, resource, action)
+        except RefusedError as error:
+            due = self._clock.now_s() + REFUSED_SECONDS
+            self._refused[key] = (wish_of(action), str(error), due)
+            refused = replace(seen, refused=Refused(wish_of(action), str(error), is_due=False))
+            said = decide_stream(resource_of(body), refused)
+            await self._say(key, body, resource, said, seen.stream)
+            return RequeueAfter(REFUSED_SECONDS)
+        except ChangedError:
+            self._feed.hasten(cluster)
+            return RequeueAfter(CHANGED_SECONDS)
+        except SilentError:
+            return RequeueAfter(SILENT_SECONDS)
+        self._refused.pop(key, None)
+        self._changed[key] = self._clock.now_s()
+        self._synced[key] = self._clock.wall_ms()
+        if isinstance(action, Create | Mark):
+            self._adopted[key] = isinstance(action, Mark) and action.is_adopted
+        self._feed.hasten(cluster)
+        if event is not None:
+            await self._events.tell(body, *event)
+        if isinstance(action, Delete) and resource.has_finalizer:
+            await self._finalizer(body, resource, cluster, RemoveFinalizer(), None)
+        return RequeueAfter(DONE_SECONDS)
+
+    async def _finalizer(
+        self,
+        body: Object,
+        resource: Resource,
+        cluster: Cluster,
+        action: OfResource,
+        stream: ObservedStream | None,
+    ) -> None:
+        """Write the list of finalizers of the resource as it was read, ours in it or not."""
+        if isinstance(action, RemoveFinalizer) and action.stream_id and stream is not None:
+            mine = mark_of(resource.namespace, resource.name, resource.uid)
+            await _unmark(cluster, stream, mine)
+        names = [one for one in body["metadata"].get("finalizers", ()) if one != FINALIZER]
+        if isinstance(action, AddFinalizer):
+            names.append(FINALIZER)
+        await self._kube.patch(
+            STREAMS,
+            resource.namespace,
+            resource.name,
+            {"metadata": {"finalizers": names}},
+            preconditions=Preconditions.of(body),
+        )
+
+
+async def _unmark(cluster: Cluster, stream: ObservedStream, mine: str) -> None:
+    """Take a mark away; a resource that is gone is known by its absence as well."""
+    if cluster.brokers is None:
+        return
+    try:
+        await cluster.brokers.mark(stream.name, stream.stream_id, expected=mine, owner="")
+    except BrokersError:
+        return
+
+
+async def _messages(cluster: Cluster, stream: ObservedStream | None) -> int | None:
+    if stream is None or cluster.brokers is None:
+        return None
+    try:
+        return await cluster.brokers.count_messages(stream)
+    except BrokersError:
+        return None
+
+
+def _is_about(other: Resource, resource: Resource) -> bool:
+    """Whether another resource manages the same stream."""
+    if other.spec is None or resource.spec is None:
+        return True
+    if other.spec.management_policy is ManagementPolicy.OBSERVE:
+        return False
+    refs = [
+        (one.spec.cluster_ref.namespace or one.namespace, one.spec.cluster_ref.name)
+        for one in (other, resource)
+        if one.spec is not None
+    ]
+    return refs[0] == refs[1] and other.stream_name == resource.stream_name
+
+
+def _is_told(resource: Resource, stream: ObservedStream) -> bool:
+    """Whether a stream is one that the status tells of: its own, or one that is watched."""
+    mine = mark_of(resource.namespace, resource.name, resource.uid)
+    is_watched = (
+        resource.spec is not None and resource.spec.management_policy is ManagementPolicy.OBSERVE
+    )
+    return is_watched or stream.owner == mine
+
+
+def _is_new(resource: Resource, decision: Decision) -> bool:
+    """Whether what an event tells was not told by the conditions before."""
+    for kind in (StreamConditionType.DELETION_BLOCKED, StreamConditionType.READY):
+        claim = decision.claims.get(kind)
+        if claim is not None:
+            before = resource.told.get(kind)
+            return before is None or before.reason != claim.reason
+    return False

@@ -1,0 +1,86 @@
+"""Settings of streams: what a specification asks for, in the units of the brokers.
+
+What is not asked for is left to the brokers, and never compared.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from liftbridge_operator.model.base import camel
+from liftbridge_operator.model.stream import StreamConfig
+from liftbridge_operator.model.values import duration_ns, size_bytes
+
+Value: TypeAlias = int | bool | str
+
+_MILLISECOND_NS: Final = 1_000_000
+
+
+class Settings(NamedTuple):
+    """All settings of a stream; times are milliseconds."""
+
+    retention_max_bytes: int
+    retention_max_messages: int
+    retention_max_age: int
+    cleaner_interval: int
+    segment_max_bytes: int
+    segment_max_age: int
+    compact_enabled: bool
+    compact_max_goroutines: int
+    tombstone_retention: int
+    auto_pause_time: int
+    auto_pause_disable_if_subscribers: bool
+    min_isr: int
+    optimistic_concurrency_control: bool
+    encryption: bool
+    fsync_policy: str
+    unclean_mode: str
+
+
+FIXED: Final = frozenset({"encryption"})
+"""Settings that are decided when a stream is created."""
+
+
+def _milliseconds(text: str) -> int:
+    return -(-duration_ns(text) // _MILLISECOND_NS)
+
+
+_READ: Final[dict[str, Callable[[Any], Value]]] = {
+    "retention_max_bytes": size_bytes,
+    "retention_max_age": _milliseconds,
+    "cleaner_interval": _milliseconds,
+    "segment_max_bytes": size_bytes,
+    "segment_max_age": _milliseconds,
+    "tombstone_retention": _milliseconds,
+    "auto_pause_time": _milliseconds,
+    "fsync_policy": str,
+    "unclean_mode": str,
+}
+
+
+def settings_of(config: StreamConfig, factor: int) -> dict[str, Value]:
+    """What a specification asks for, by name.
+
+    Args:
+        config: The settings of a resource.
+        factor: Replicas of each partition; less than 1 while that is not known.
+    """
+    found: dict[str, Value] = {}
+    for name in Settings._fields:
+        given = getattr(config, name)
+        if given is not None:
+            found[name] = _READ[name](given) if name in _READ else given
+    if found.get("min_isr") == 0:
+        del found["min_isr"]
+        if factor >= 1:
+            found["min_isr"] = 2 if factor >= 3 else 1
+    return found
+
+
+def differences(wanted: dict[str, Value], present: Settings) -> dict[str, Value]:
+    """What is wanted and is not so."""
+    return {name: value for name, value in wanted.items() if getattr(present, name) != value}
+
+
+def path_of(name: str) -> str:
+    """Where a setting stands in a manifest: `config.minISR`."""
+    return f"config.{camel(name)}"

@@ -1,0 +1,179 @@
+"""The status of a `Stream`, whole, from what was decided; unchanged when nothing changed."""
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from liftbridge_operator.catalogue.load import ReasonSpec, load_catalogue
+from liftbridge_operator.catalogue.names import Reason, StreamConditionType, WaitFor
+from liftbridge_operator.model.stream import PARTITIONS_SHOWN_MAX, STREAM_KIND, StreamStatus
+from liftbridge_operator.observing.times import moment_ms, moment_text
+from liftbridge_operator.streams.decide import Claim, Decision
+from liftbridge_operator.streams.observation import ObservedStream, Resource, Told
+from liftbridge_operator.streams.settings import settings_of
+
+WAIT_TOLD_MS: Final = 30_000
+"""Time after which a wait is told."""
+
+_WAITS: Final = {
+    (StreamConditionType.READY, Reason.CLUSTER_NOT_FOUND): WaitFor.CLUSTER_NOT_READY,
+    (StreamConditionType.READY, Reason.CLUSTER_NOT_READY): WaitFor.CLUSTER_NOT_READY,
+    (StreamConditionType.READY, Reason.CLUSTER_UNREACHABLE): WaitFor.CLUSTER_NOT_READY,
+    (StreamConditionType.READY, Reason.CONFLICT): WaitFor.CONFLICT,
+    (StreamConditionType.READY, Reason.INVALID_SPEC): WaitFor.INVALID_SPEC,
+    (StreamConditionType.DELETION_BLOCKED, Reason.NOT_EMPTY): WaitFor.CONFIRMATION_REQUIRED,
+    (
+        StreamConditionType.DELETION_BLOCKED,
+        Reason.CONFIRMATION_REQUIRED,
+    ): WaitFor.CONFIRMATION_REQUIRED,
+}
+
+_STEADY: Final = frozenset({Reason.NOT_EMPTY})
+"""Reasons whose text is kept while they hold, because its values change all the time."""
+
+
+def status_of(
+    resource: Resource,
+    decision: Decision,
+    stream: ObservedStream | None,
+    *,
+    before: Mapping[str, Any],
+    now_ms: int,
+) -> dict[str, Any]:
+    """The whole status as it stands in a manifest.
+
+    Args:
+        resource: What it is about.
+        decision: What was decided.
+        stream: The stream as far as it is this resource's to tell of; None keeps what is known.
+        before: The present status.
+        now_ms: Unix milliseconds.
+    """
+    conditions = [
+        _condition(kind, claim, resource, now_ms) for kind, claim in decision.claims.items()
+    ]
+    kept = ("creationId", "adopted", "partitions", "replicas", "configHash", "observedConfig")
+    status: dict[str, Any] = {name: before[name] for name in kept if name in before}
+    status["observedGeneration"] = resource.generation
+    status["streamName"] = resource.stream_name
+    if before.get("lastSyncTime"):
+        status["lastSyncTime"] = before["lastSyncTime"]
+    if stream is not None:
+        status.update(_of_stream(resource, stream))
+    waits = [wait for told in conditions if (wait := _wait(told, resource, now_ms)) is not None]
+    if waits:
+        status["waits"] = waits
+    status["conditions"] = conditions
+    return status
+
+
+def _condition(
+    kind: StreamConditionType, claim: Claim, resource: Resource, now_ms: int
+) -> dict[str, Any]:
+    spec = _reason(kind, claim.reason)
+    before = resource.told.get(kind)
+    message = spec.text.fill(claim.values)
+    since = moment_text(now_ms)
+    if before is not None and before.status == spec.status:
+        since = before.since
+        if before.reason == spec.reason and claim.reason in _STEADY:
+            message = before.message
+    return {
+        "type": kind.value,
+        "status": spec.status,
+        "observedGeneration": resource.generation,
+        "lastTransitionTime": since,
+        "reason": spec.reason,
+        "message": message,
+    }
+
+
+def _reason(kind: StreamConditionType, reason: Reason) -> ReasonSpec:
+    return load_catalogue().condition(STREAM_KIND, kind).reasons[reason]
+
+
+def _wait(told: Mapping[str, Any], resource: Resource, now_ms: int) -> dict[str, Any] | None:
+    """The wait that a condition stands for, once it lasts."""
+    what = _WAITS.get((StreamConditionType(told["type"]), Reason(told["reason"])))
+    if what is None or now_ms - moment_ms(told["lastTransitionTime"]) < WAIT_TOLD_MS:
+        return None
+    return {
+        "what": what.value,
+        "object": f"stream {resource.stream_name}",
+        "since": told["lastTransitionTime"],
+        "endsWhen": _reason(StreamConditionType(told["type"]), Reason(told["reason"])).runbook[
+            :256
+        ],
+        "runbook": f"docs/reference/kubernetes/conditions.md, {told['type']}, {told['reason']}",
+    }
+
+
+def _of_stream(resource: Resource, stream: ObservedStream) -> dict[str, Any]:
+    """What the stream itself tells."""
+    found: dict[str, Any] = {
+        "creationId": str(stream.stream_id),
+        "partitions": stream.partition_count,
+        "replicas": stream.factor,
+        "readonly": any(one.is_readonly for one in stream.partitions),
+        "summary": {
+            "total": len(stream.partitions),
+            "offline": sum(not one.leader for one in stream.partitions),
+            "underReplicated": sum(one.in_sync < len(one.replicas) for one in stream.partitions),
+        },
+        "observedConfig": {
+            "retentionMaxBytes": stream.settings.retention_max_bytes,
+            "retentionMaxMessages": stream.settings.retention_max_messages,
+            "retentionMaxAge": _duration(stream.settings.retention_max_age),
+            "minISR": stream.settings.min_isr,
+            "compactEnabled": stream.settings.compact_enabled,
+        },
+    }
+    if resource.spec is not None:
+        wanted = settings_of(resource.spec.config, resource.spec.replication_factor)
+        text = repr(sorted(wanted.items()))
+        found["configHash"] = sha256(text.encode()).hexdigest()[:12]
+    if len(stream.partitions) <= PARTITIONS_SHOWN_MAX:
+        found["partitionDetails"] = [
+            {
+                "partition": one.number,
+                **({"leader": one.leader} if one.leader else {}),
+                "replicas": list(one.replicas),
+                "inSync": one.in_sync,
+            }
+            for one in stream.partitions
+        ]
+    return found
+
+
+def _duration(ms: int) -> str:
+    """A time as people write it: `168h`, `90s`, `0`."""
+    if not ms:
+        return "0"
+    for unit, length in (("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
+        if ms % length == 0:
+            return f"{ms // length}{unit}"
+    return f"{ms}ms"
+
+
+def is_same(status: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    """Whether two states of a status say the same, with what the API server adds by default."""
+    try:
+        return StreamStatus.model_validate(status) == StreamStatus.model_validate(before)
+    except ValidationError:
+        return False
+
+
+def told_of(status: Mapping[str, Any]) -> dict[str, Told]:
+    """Conditions of a status, by type."""
+    return {
+        one["type"]: Told(
+            one["status"],
+            one["reason"],
+            one["message"],
+            one.get("observedGeneration", -1),
+            one["lastTransitionTime"],
+        )
+        for one in status.get("conditions", ())
+    }

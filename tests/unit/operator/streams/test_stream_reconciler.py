@@ -1,0 +1,433 @@
+"""The Stream reconciler between an API server and brokers in memory."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from liftbridge_operator.catalogue.names import EventReason
+from liftbridge_operator.kube.errors import NotFoundError, UnavailableError
+from liftbridge_operator.kube.kinds import CLUSTERS, NAMESPACES, STREAMS
+from liftbridge_operator.kube.port import Preconditions
+from liftbridge_operator.model.stream import StreamStatus
+from liftbridge_operator.runtime.reconciler import Key
+from liftbridge_operator.streams.feed import HEARD_SECONDS, INTERVAL_SECONDS, StreamFeed
+from liftbridge_operator.streams.marks import FINALIZER, mark_of
+from liftbridge_operator.streams.reconciler import StreamReconciler
+from liftbridge_testkit.kube.memory import MemoryKube
+from liftbridge_testkit.streams_memory import (
+    AskedPasses,
+    HeardEvents,
+    ManualClock,
+    MemoryStreams,
+)
+
+PASSES_MAX = 30
+
+
+class World:
+    """An operator's part for streams, with everything around it."""
+
+    def __init__(self, *, is_namespaced=False):
+        self.kube, self.brokers, self.clock = MemoryKube(), MemoryStreams(), ManualClock()
+        self.events, self.asked = HeardEvents(), AskedPasses()
+        self.connected = 0
+
+        async def connect(body):
+            assert body["kind"] == "LiftbridgeCluster"
+            self.connected += 1
+            return self.brokers
+
+        self.feed = StreamFeed(self.kube, connect, self.asked, self.clock)
+        self.reconciler = StreamReconciler(
+            self.kube, self.feed, self.events, self.clock, is_namespaced=is_namespaced
+        )
+        self.kube.on_change = self._changed
+        for name in ("shop", "elsewhere"):
+            self.kube.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+    def _changed(self, _event, body):
+        if body["kind"] == "Stream":
+            self.asked.request(
+                Key(STREAMS, body["metadata"]["namespace"], body["metadata"]["name"])
+            )
+
+    def cluster(self, **spec):
+        return self.kube.put(
+            {
+                "apiVersion": "liftbridge.io/v1alpha1",
+                "kind": "LiftbridgeCluster",
+                "metadata": {"name": "c", "namespace": "shop"},
+                "spec": spec,
+            }
+        )
+
+    def stream(self, name="orders", namespace="shop", **spec):
+        ref = {"name": "c", "namespace": "shop"}
+        return self.kube.put(
+            {
+                "apiVersion": "liftbridge.io/v1alpha1",
+                "kind": "Stream",
+                "metadata": {"name": name, "namespace": namespace},
+                "spec": {"clusterRef": ref, "subject": name, "replicationFactor": 3, **spec},
+            }
+        )
+
+    async def settle(self, seconds=0.0):
+        """Let time pass, and passes follow as they are asked for."""
+        for _ in range(max(round(seconds), 1)):
+            if seconds:
+                await self.clock.pass_time(1)
+            for _ in range(PASSES_MAX):
+                keys, self.asked.keys = self.asked.keys, set()
+                if not keys:
+                    break
+                for key in sorted(keys, key=str):
+                    again = await self.reconciler.reconcile(key)
+                    if again is not None and again.seconds == 0:
+                        self.asked.request(key)
+            else:
+                raise AssertionError("passes follow passes without an end")
+
+    async def body(self, name="orders", namespace="shop"):
+        return await self.kube.get(STREAMS, namespace, name)
+
+    async def reason(self, name="orders", namespace="shop", kind="Ready"):
+        body = await self.body(name, namespace)
+        told = {one["type"]: one["reason"] for one in body["status"]["conditions"]}
+        return told.get(kind, "")
+
+    async def delete(self, name="orders", namespace="shop"):
+        body = await self.body(name, namespace)
+        await self.kube.delete(STREAMS, namespace, name, preconditions=Preconditions.of(body))
+
+    async def confirm(self, value, name="orders"):
+        def annotate(body):
+            body["metadata"]["annotations"] = {"liftbridge.io/confirm-delete": value}
+
+        self.kube.edit(STREAMS, "shop", name, annotate)
+
+    def written(self):
+        return [one.verb for one in self.kube.writes if one.kind == STREAMS]
+
+
+@asynccontextmanager
+async def running(**options):
+    world = World(**options)
+    async with asyncio.TaskGroup() as tasks:
+        looking = tasks.create_task(world.feed.run())
+        yield world
+        looking.cancel()
+
+
+async def test_stream_is_created_marked_and_told():
+    async with running() as world:
+        world.cluster()
+        world.stream(partitions=2, config={"minISR": 1})
+        await world.settle()
+        assert await world.reason() == "CreatePending"
+        await world.settle(3)
+        body = await world.body()
+        made = world.brokers.held["orders"]
+        assert made.owner == mark_of("shop", "orders", body["metadata"]["uid"])
+        assert made.settings.min_isr == 1
+        assert await world.reason() == "Reconciled"
+        assert body["status"]["creationId"] == str(made.stream_id)
+        assert body["status"]["observedGeneration"] == 1
+        assert not body["status"]["adopted"]
+        assert world.events.told == [("orders", EventReason.STREAM_CREATED)]
+        assert StreamStatus.model_validate(body["status"]).partitions == 2
+
+
+async def test_status_is_told_before_the_brokers_are_asked():
+    async with running() as world:
+        world.cluster()
+        world.stream()
+        world.brokers.is_silent = False
+        order = []
+        world.kube.on_change = lambda *_: order.append("status")
+        ask = world.brokers.create
+
+        async def create(*args, **kwargs):
+            order.append("create")
+            return await ask(*args, **kwargs)
+
+        world.brokers.create = create
+        await world.settle()
+        assert order[:2] == ["status", "create"]
+
+
+async def test_nothing_is_written_while_nothing_changes_and_one_look_feeds_all():
+    async with running() as world:
+        world.cluster()
+        for number in range(50):
+            world.stream(f"s{number}")
+        await world.settle(30)
+        assert {await world.reason(f"s{number}") for number in range(50)} == {"Reconciled"}
+        writes, looks, calls = len(world.kube.writes), world.brokers.looks, len(world.brokers.calls)
+        await world.settle(600)
+        assert len(world.kube.writes) == writes
+        assert len(world.brokers.calls) == calls
+        assert world.brokers.looks - looks == 600 / INTERVAL_SECONDS
+        assert world.connected == 1
+
+
+async def test_stream_deleted_behind_its_back_is_there_again_within_half_a_minute():
+    async with running() as world:
+        world.cluster()
+        world.stream()
+        await world.settle(15)
+        former = world.brokers.held.pop("orders")
+        await world.settle(15)
+        assert world.brokers.held["orders"].stream_id != former.stream_id
+        assert await world.reason() == "Reconciled"
+        assert world.events.told[-1] == ("orders", EventReason.STREAM_MISSING)
+
+
+async def test_changes_and_drift_are_put_right():
+    async with running() as world:
+        world.cluster()
+        world.stream()
+        await world.settle(15)
+        world.stream(replicationFactor=2, readonly=True, config={"retentionMaxAge": "1h"})
+        await world.settle(15)
+        held = world.brokers.held["orders"]
+        assert (held.factor, held.settings.retention_max_age) == (2, 3_600_000)
+        assert held.partitions[0].is_readonly
+        assert await world.reason() == "Reconciled"
+        world.brokers.change("orders", settings=held.settings._replace(retention_max_age=1))
+        await world.settle(15)
+        assert world.brokers.held["orders"].settings.retention_max_age == 3_600_000
+        assert world.events.told[-1] == ("orders", EventReason.DRIFT_REPAIRED)
+        assert (await world.body())["status"]["lastSyncTime"]
+
+
+async def test_existing_stream_is_adopted_when_it_is_the_same():
+    async with running() as world:
+        world.cluster()
+        world.brokers.put("orders")
+        world.brokers.put("other", subject="x")
+        world.stream()
+        world.stream("other")
+        await world.settle(15)
+        assert await world.reason() == "Reconciled"
+        assert (await world.body())["status"]["adopted"]
+        assert world.events.told[0] == ("orders", EventReason.STREAM_ADOPTED)
+        assert await world.reason("other") == "Drifted"
+        assert world.brokers.held["other"].owner == ""
+        assert "creationId" not in (await world.body("other"))["status"]
+
+
+async def test_older_of_two_resources_has_the_stream():
+    async with running() as world:
+        world.cluster()
+        world.stream("a", streamName="orders", subject="orders")
+        world.stream("b", streamName="orders", subject="orders")
+        await world.settle(15)
+        owner = world.brokers.held["orders"].owner
+        assert owner.startswith("streams.liftbridge.io/shop/a/")
+        assert [await world.reason(name) for name in "ab"] == ["Reconciled", "Conflict"]
+        await world.delete("a")
+        await world.settle(45)
+        assert world.brokers.held["orders"].owner.startswith("streams.liftbridge.io/shop/b/")
+        assert await world.reason("b") == "Reconciled"
+        assert (await world.body("b"))["status"]["adopted"]
+
+
+async def test_older_resource_takes_a_stream_over_that_a_younger_one_has():
+    async with running() as world:
+        world.cluster(streams={"allowedNamespaces": []})
+        world.stream("a", "elsewhere", streamName="orders", subject="orders")
+        world.stream("b", streamName="orders", subject="orders")
+        await world.settle(15)
+        assert await world.reason("a", "elsewhere") == "NotAllowed"
+        assert world.brokers.held == {}  # whoever is older is asked first, even if it may not
+        world.kube.edit(
+            CLUSTERS,
+            "shop",
+            "c",
+            lambda body: body["spec"]["streams"].update(allowedNamespaces=["*"]),
+        )
+        await world.settle(30)
+        assert await world.reason("a", "elsewhere") == "Reconciled"
+        assert await world.reason("b") == "Conflict"
+
+
+async def test_mark_of_a_resource_that_is_gone_holds_nobody_up():
+    async with running() as world:
+        world.cluster()
+        world.brokers.put("orders", owner=mark_of("shop", "gone", "uid-0"))
+        world.brokers.put("ours", owner="ops")
+        world.stream()
+        world.stream("ours")
+        await world.settle(15)
+        assert await world.reason() == "Reconciled"
+        assert await world.reason("ours") == "Conflict"
+        assert world.brokers.held["ours"].owner == "ops"
+
+
+async def test_silence_of_the_brokers_is_told_as_unknown_and_ends():
+    async with running() as world:
+        world.cluster()
+        world.stream()
+        await world.settle(15)
+        world.brokers.is_silent = True
+        await world.settle(HEARD_SECONDS + 15)
+        for kind in ("Ready", "Synced", "Healthy"):
+            assert await world.reason(kind=kind) == "ClusterUnreachable"
+        writes = len(world.kube.writes)
+        await world.settle(25)
+        assert len(world.kube.writes) == writes
+        world.brokers.is_silent = False
+        await world.settle(15)
+        assert await world.reason() == "Reconciled"
+
+
+async def test_cluster_that_comes_later_is_noticed():
+    async with running() as world:
+        world.stream()
+        await world.settle(5)
+        assert await world.reason() == "ClusterNotFound"
+        world.cluster(paused=True)
+        await world.settle(15)
+        assert await world.reason() == "ClusterNotReady"
+        assert world.brokers.calls == []
+        world.cluster()
+        await world.settle(15)
+        assert await world.reason() == "Reconciled"
+
+
+async def test_refusal_is_told_once_and_asked_again_after_a_minute():
+    async with running() as world:
+        world.cluster()
+        world.brokers.refusal = "Invalid replicationFactor 9, cluster size 3"
+        world.stream(replicationFactor=9)
+        await world.settle(5)
+        body = await world.body()
+        assert await world.reason() == "InvalidSpec"
+        assert "cluster size 3" in body["status"]["conditions"][0]["message"]
+        assert len(world.brokers.calls) == 1
+        world.brokers.refusal = ""
+        await world.settle(61)
+        world.asked.request(Key(STREAMS, "shop", "orders"))
+        await world.settle(3)
+        assert await world.reason() == "Reconciled"
+
+
+# -- deletion -----------------------------------------------------------------------------------
+
+
+async def test_retained_stream_stays_and_is_free_for_another_resource():
+    async with running() as world:
+        world.cluster()
+        world.stream()
+        await world.settle(15)
+        assert "finalizers" not in (await world.body())["metadata"]
+        await world.delete()
+        await world.settle(3)
+        assert world.brokers.held["orders"].owner == ""
+        with pytest.raises(NotFoundError):
+            await world.body()
+
+
+@pytest.mark.parametrize("count", [0, 5, None])
+async def test_deleted_stream_needs_emptiness_or_confirmation(count):
+    async with running() as world:
+        world.cluster()
+        world.stream(deletionPolicy="Delete")
+        await world.settle(15)
+        assert (await world.body())["metadata"]["finalizers"] == [FINALIZER]
+        assert await world.reason() == "Reconciled"
+        world.brokers.messages["orders"] = count
+        await world.delete()
+        await world.settle(3)
+        if count != 0:
+            reason = "NotEmpty" if count else "ConfirmationRequired"
+            assert await world.reason(kind="DeletionBlocked") == reason
+            assert "orders" in world.brokers.held
+            writes = len(world.kube.writes)
+            world.brokers.messages["orders"] = count and count + 7
+            world.asked.request(Key(STREAMS, "shop", "orders"))
+            await world.settle(3)
+            assert len(world.kube.writes) == writes
+            await world.confirm(str(world.brokers.held["orders"].stream_id))
+            await world.settle(3)
+        assert world.brokers.held == {}
+        with pytest.raises(NotFoundError):
+            await world.body()
+        assert world.events.told[-1] == ("orders", EventReason.STREAM_DELETED)
+
+
+async def test_ending_namespace_and_gone_cluster_let_the_resource_go_with_the_stream_kept():
+    async with running() as world:
+        world.cluster()
+        world.stream(deletionPolicy="Delete")
+        world.stream("second", deletionPolicy="Delete")
+        await world.settle(15)
+        world.kube.edit(
+            NAMESPACES, "", "shop", lambda body: body.update(status={"phase": "Terminating"})
+        )
+        await world.delete()
+        await world.settle(3)
+        assert world.brokers.held["orders"].owner == ""
+        world.kube.edit(NAMESPACES, "", "shop", lambda body: body.pop("status"))
+        world.kube.remove(CLUSTERS, "shop", "c")
+        await world.settle(12)
+        await world.delete("second")
+        await world.settle(3)
+        assert world.kube.all_of(STREAMS) == []
+        assert "second" in world.brokers.held
+        assert world.brokers.is_closed
+
+
+async def test_namespaced_operator_writes_no_finalizer_and_deletes_what_is_confirmed_only():
+    async with running(is_namespaced=True) as world:
+        world.cluster()
+        world.stream(deletionPolicy="Delete")
+        world.stream("second", deletionPolicy="Delete")
+        await world.settle(15)
+        assert all("finalizers" not in one["metadata"] for one in world.kube.all_of(STREAMS))
+        await world.delete("second")
+        await world.settle(3)
+        assert world.brokers.held["second"].owner == ""
+        await world.confirm((await world.body())["status"]["creationId"])
+        await world.settle(30)
+        assert set(world.brokers.held) == {"second"}
+        assert await world.reason() == "Deleting"
+
+
+async def test_stream_made_anew_by_somebody_else_is_not_deleted():
+    async with running() as world:
+        world.cluster()
+        world.stream(deletionPolicy="Delete")
+        await world.settle(15)
+        await world.delete()
+        world.brokers.put("orders")
+        await world.settle(15)
+        assert "orders" in world.brokers.held
+        assert world.kube.all_of(STREAMS) == []
+
+
+async def test_failing_write_is_made_good_by_the_next_pass():
+    async with running() as world:
+        world.cluster()
+        world.stream()
+        world.kube.fail(UnavailableError("later"), "apply_status")
+        with pytest.raises(UnavailableError):
+            await world.settle()
+        assert world.brokers.calls == []
+        world.asked.request(Key(STREAMS, "shop", "orders"))
+        await world.settle(5)
+        assert await world.reason() == "Reconciled"
+
+
+async def test_at_most_eight_changes_of_a_cluster_are_under_way():
+    async with running() as world:
+        world.cluster()
+        for number in range(40):
+            world.stream(f"s{number}")
+        keys, world.asked.keys = world.asked.keys, set()
+        await asyncio.gather(*(world.reconciler.reconcile(key) for key in keys))
+        assert len(world.brokers.held) == 40
+        assert 1 < world.brokers.busiest <= 8
+        assert world.brokers.looks == 1
