@@ -99,7 +99,7 @@ class DataService:
         request = decode(call, data_pb2.AlterStreamRequest, raw)
         if request is None:
             return
-        fixed = ("subject", "group", "replicationFactor", "partitions", "encryption")
+        fixed = ("subject", "group", "partitions", "encryption")
         for name in fixed:
             given = request.settings
             if given.HasField(name) if name == "encryption" else getattr(given, name):
@@ -109,6 +109,7 @@ class DataService:
         command = AlterStream(
             name=StreamName(request.name),
             overrides=_overrides(request.settings, request.options),
+            replication_factor=request.settings.replicationFactor,
         )
         answer = answer_with(call, data_pb2.AlterStreamResponse())
         self._context.node.propose(command, self._context.clock.now(), answer)
