@@ -7,6 +7,7 @@ are off: what is sent again, and how often, is decided below.
 
 import asyncio
 import json
+import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -274,6 +275,9 @@ class _RefusedError(Exception):
 async def connect(*, in_flight_max: int) -> AsyncIterator[ApiClient]:
     """Connections to the API server of the pod, else of the user's kubeconfig (`KUBECONFIG`).
 
+    Args:
+        in_flight_max: Connections at the same time.
+
     Raises:
         UnavailableError: Neither is there, or cannot be read.
     """
@@ -282,7 +286,9 @@ async def connect(*, in_flight_max: int) -> AsyncIterator[ApiClient]:
         kube_config.load_incluster_config(settings)  # type: ignore[no-untyped-call]
     except kube_config.ConfigException:
         try:
-            await kube_config.load_kube_config(client_configuration=settings)  # type: ignore[no-untyped-call]
+            # Named here, since the library takes what the variable was when it was imported.
+            file = os.environ.get("KUBECONFIG")
+            await kube_config.load_kube_config(file, client_configuration=settings)  # type: ignore[no-untyped-call]
         except (kube_config.ConfigException, OSError) as error:
             raise UnavailableError(f"no credentials for the API server: {error}") from error
     settings.connection_pool_maxsize = in_flight_max
