@@ -56,6 +56,11 @@ class PartitionOwner(Protocol):
         ...
 
     @property
+    def has_stopped(self) -> bool:
+        """Whether all partitions were closed for good, while their logs may still be open."""
+        ...
+
+    @property
     def is_caught_up(self) -> bool:
         """Whether the metadata hold all that was decided before this process began."""
         ...
@@ -97,8 +102,11 @@ def take_records(
     """Bring the partitions in line with records that were just applied.
 
     Before this process is registered only logs are opened: what was removed meanwhile may have been
-    given back, so the rest waits for `take_state` on what the metadata are then (S74).
+    given back, so the rest waits for `take_state` on what the metadata are then (S74). After the
+    stop the next process sees to it.
     """
+    if owner.has_stopped:
+        return
     for record in records:
         if owner.is_caught_up:  # guard C1.barrier
             _take_record(owner, record, now, wall_ns)
@@ -162,6 +170,8 @@ def take_state(owner: PartitionOwner, now: Instant, wall_ns: int) -> None:
     Only what the state proves to be deleted, or held elsewhere, is removed; else the files stay.
     """
     state = owner.state
+    if owner.has_stopped:
+        return
     if not owner.is_caught_up:
         for stream, found in state.partitions():
             if owner.broker in found.replicas:

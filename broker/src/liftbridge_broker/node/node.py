@@ -73,6 +73,7 @@ class Node:
         unanswered_bytes: Bytes of runs that are stored and wait for their acks.
         refused_counts: Messages refused by partitions, by code of the error.
         ack_times: Nanoseconds from the append of runs to their acks over NATS, by ack policy.
+        has_stopped: Whether `stop` was called.
     """
 
     options: NodeOptions
@@ -94,6 +95,7 @@ class Node:
     _reads: dict[Token, ReadDone] = field(default_factory=dict)
     _idle: AutoPause = field(default_factory=AutoPause)
     _cursors: dict[PartitionId, CursorTable] = field(default_factory=dict)
+    has_stopped: bool = False
     _is_stopping: bool = False
     _settled: Callable[[], None] | None = None
     _armed: Instant | None = None
@@ -381,16 +383,13 @@ class Node:
         done = self._reads.pop(event.token, None)
         if done is not None:
             done(event.error if event.error is not None else event.data)
-            self._end_turn(now)
-            return
-        if event.token == self.metadata_token:
+        elif event.token == self.metadata_token:
             self.metadata.on_file_event(event)
-            self._end_turn(now)
-            return
-        for flushed in self.store.on_file_event(event, now, wall_ns):
-            partition = self.partitions.get(flushed.partition_id)
-            if partition is not None:
-                partition.on_flushed(flushed.flushed_offset, wall_ns)
+        else:
+            for flushed in self.store.on_file_event(event, now, wall_ns):
+                partition = self.partitions.get(flushed.partition_id)
+                if partition is not None:
+                    partition.on_flushed(flushed.flushed_offset, wall_ns)
         self._end_turn(now)
 
     def on_change(self, records: Sequence[Record]) -> None:
@@ -591,7 +590,7 @@ class Node:
 
     def stop(self) -> None:
         """Refuse new work and end every subscription; the store is closed by the owner after."""
-        self._is_stopping = True
+        self._is_stopping = self.has_stopped = True
         for partition_id in list(self.partitions):
             self.close_partition(partition_id, _STOPPED)
 
