@@ -181,19 +181,29 @@ def take_state(owner: PartitionOwner, now: Instant, wall_ns: int) -> None:
     for stream in state.streams.values():
         _watch_publishers(owner, stream)
     for stream, found in state.partitions():
-        if owner.broker not in found.replicas:
-            continue
-        _open(owner, stream, found, now)
-        partition = owner.partitions.get(found.partition_id)
-        if partition is None:
-            continue
-        owner.set_options(partition, owner.options_of(stream), now)
-        owner.assign_role(partition, stream, found, now)
-        is_paused, is_auto = found.paused, found.auto_paused
-        if (partition.is_paused, partition.is_auto_paused) != (is_paused, is_auto):
-            partition.set_paused(is_paused=is_paused, is_auto=is_auto, now=now, wall_ns=wall_ns)
-        if partition.is_readonly != found.readonly:
-            partition.set_readonly(is_readonly=found.readonly, wall_ns=wall_ns)
+        if owner.broker in found.replicas:
+            _open(owner, stream, found, now)
+            partition = owner.partitions.get(found.partition_id)
+            if partition is not None:
+                _follow(owner, partition, stream, found, now, wall_ns)
+
+
+def _follow(
+    owner: PartitionOwner,
+    partition: Partition,
+    stream: StreamState,
+    found: PartitionState,
+    now: Instant,
+    wall_ns: int,
+) -> None:
+    """Bring a partition that is open in line with its state."""
+    owner.set_options(partition, owner.options_of(stream), now)
+    owner.assign_role(partition, stream, found, now)
+    is_paused, is_auto = found.paused, found.auto_paused
+    if (partition.is_paused, partition.is_auto_paused) != (is_paused, is_auto):
+        partition.set_paused(is_paused=is_paused, is_auto=is_auto, now=now, wall_ns=wall_ns)
+    if partition.is_readonly != found.readonly:
+        partition.set_readonly(is_readonly=found.readonly, wall_ns=wall_ns)
 
 
 def _drop_others(owner: PartitionOwner, now: Instant, wall_ns: int) -> None:
