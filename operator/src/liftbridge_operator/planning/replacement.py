@@ -79,7 +79,8 @@ def _might_run(view: View, wish: Replacement, pod: Pod | None) -> Wait | None:
     name = wish.broker
     if pod is None or wish.is_forced or _is_gone(view, pod):
         return None
-    if pod.is_running or view.is_node_lost(pod):  # gate PROOF
+    # In a pod that never came to a node nothing runs; the one before it was proven to be gone.
+    if pod.node and (pod.is_running or view.is_node_lost(pod)):  # gate PROOF
         return Wait("ProofMissing", name, "its node is deleted or out of service, or it is forced")
     if view.is_serving(name):  # gate FENCED
         return Wait("BrokerAlive", name, "the metadata group has fenced it")

@@ -7,7 +7,7 @@ answers; this is how a cluster gets out of a bad change. One after the other all
 from liftbridge_operator.planning import gate
 from liftbridge_operator.planning.actions import DeletePod, SetTemplate, TransferLeaders
 from liftbridge_operator.planning.decision import Outcome, Plan, Wait
-from liftbridge_operator.planning.observation import BrokerSet, Pod
+from liftbridge_operator.planning.observation import BrokerSet, Pod, StuckCause
 from liftbridge_operator.planning.view import SETTLE_MS, UNREADY_MS, View
 
 ROLLING = "RollingUpdate"
@@ -63,6 +63,14 @@ def _is_stuck_by_itself(view: View, pod: Pod) -> bool:
         view.is_stuck(pod)
         and not pod.is_terminating
         and not view.is_node_lost(pod)  # gate NODE_LOST
+        and not _lacks_nodes(view, pod)  # gate CORDONED_AWAY
+    )
+
+
+def _lacks_nodes(view: View, pod: Pod) -> bool:
+    """Whether a pod may find no place because nodes are away or take none, not by what it asks."""
+    return pod.stuck is StuckCause.UNSCHEDULABLE and any(
+        one.is_unschedulable or not one.is_ready for one in view.nodes.values()
     )
 
 
@@ -108,6 +116,14 @@ def _has_heirs(view: View, pod: Pod) -> bool:
 
 
 def _is_needed(view: View, pod: Pod) -> bool:
-    """Whether a pod that runs, though it is not ready, holds up a partition with others away."""
+    """Whether a pod that runs, though it is not ready, holds something up with others away."""
+    if _is_needed_voter(view, pod):  # gate NEEDED_VOTER
+        return True
     held = [one for one in view.partitions(pod.name) if pod.name in one.isr]
     return any(set(one.replicas) - {pod.name} - set(one.isr) for one in held)  # gate NEEDED
+
+
+def _is_needed_voter(view: View, pod: Pod) -> bool:
+    """Whether the metadata group has a majority by this pod; of one or two voters all are."""
+    is_alive = any(one.is_voter and one.is_alive for one in view.members.get(pod.name, ()))
+    return is_alive and len(view.voters()) > 2 and not view.keeps_majority_without(pod.name)

@@ -363,6 +363,16 @@ def test_pod_that_runs_unready_hands_over_what_it_leads_first():
     assert isinstance(decide(alone, Memory()).action, act.DeletePod)
 
 
+def test_pod_that_runs_unready_stays_while_the_metadata_group_needs_it():
+    seen = with_pod(rolling(), "c-1", is_ready=False, changed_ms=1)
+    needed = with_member(seen, "c-2", is_alive=False)
+    assert decide(needed, Memory()).action is None
+    silent = with_member(needed, "c-1", is_alive=False)
+    assert isinstance(decide(silent, Memory()).action, act.DeletePod)
+    headless = replace(needed, metadata=None)
+    assert isinstance(decide(headless, Memory()).action, act.DeletePod)
+
+
 def test_template_with_which_a_pod_is_stuck_is_taken_back():
     seen = stuck(with_set(rolling(), revision="r2"), "c-2", revision="r2")
     action = decide(seen, Memory()).action
@@ -378,6 +388,15 @@ def test_template_with_which_a_pod_is_stuck_is_taken_back():
 def test_pod_of_a_lost_node_says_nothing_about_its_template():
     seen = stuck(with_set(rolling(), revision="r2"), "c-2", StuckCause.NODE_LOST, revision="r2")
     assert not isinstance(decide(seen, Memory()).action, act.SetTemplate)
+
+
+def test_pod_without_a_place_says_nothing_while_nodes_take_none():
+    seen = stuck(with_set(rolling(), revision="r2"), "c-2", StuckCause.UNSCHEDULABLE, revision="r2")
+    assert isinstance(decide(seen, Memory()).action, act.SetTemplate)
+    drained = with_node(seen, "c-1", is_unschedulable=True)
+    assert not isinstance(decide(drained, Memory()).action, act.SetTemplate)
+    away = with_node(seen, "c-1", is_ready=False)
+    assert not isinstance(decide(away, Memory()).action, act.SetTemplate)
 
 
 def test_first_boot_with_a_bad_template_stalls_and_a_new_one_heals():

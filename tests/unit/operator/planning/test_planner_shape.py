@@ -11,6 +11,7 @@ from liftbridge_operator.planning.observation import (
     Observation,
     Replacement,
     SetShape,
+    StuckCause,
     Wanted,
 )
 from liftbridge_testkit.operator_sim.samples import (
@@ -310,6 +311,12 @@ def test_volume_is_not_replaced_without_proof():
 def test_volume_is_not_replaced_while_its_broker_is_alive():
     seen = with_broker(replaced(node_is_gone=False), "c-2", is_fenced=False)
     assert not replacing(with_pod(seen, "c-2", is_running=False))
+
+
+def test_nothing_runs_in_a_pod_that_never_came_to_a_node():
+    seen = with_pod(replaced(node_is_gone=False), "c-2", node="", stuck=StuckCause.NODE_LOST)
+    assert replacing(seen)
+    assert not replacing(with_broker(seen, "c-2", is_fenced=False))
 
 
 def test_a_person_may_vouch_for_it():

@@ -378,7 +378,9 @@ class Brokers:
         one.epoch += 1
 
     def transfer_leaders(self, broker: str) -> None:
-        """Hand over what a broker leads and others can lead."""
+        """Hand over what a broker leads and others can lead; who is away hands over nothing."""
+        if not self.is_up(broker):
+            return
         for one in self.partitions.values():
             heirs = [name for name in one.isr if name != broker and self.is_up(name)]
             if one.leader == broker and heirs and self.rng.random() < 0.9:
@@ -394,7 +396,7 @@ class Brokers:
             first = one.replicas[0] if one is not None else ""
             if one is None or first not in one.isr or not self.is_up(first):
                 continue
-            if one.leader and one.leader != first:
+            if one.leader != first and self.is_up(one.leader):
                 self.processes[first].disk.logs[key] = self.end(one.leader, key)
                 one.leader, one.led_since = first, self.now
                 one.epoch += 1

@@ -133,7 +133,9 @@ class Kube:
             and pinned in ("", node.name)
         ]
         if not fit:
-            self._stick(pod, StuckCause.UNSCHEDULABLE)
+            home = self.api.nodes.get(pinned)
+            is_lost = pinned != "" and (home is None or not home.is_ready)
+            self._stick(pod, StuckCause.NODE_LOST if is_lost else StuckCause.UNSCHEDULABLE)
             return
         used = [one.node for one in self.api.pods.values()]
         node = min(fit, key=lambda name: (used.count(name), name))

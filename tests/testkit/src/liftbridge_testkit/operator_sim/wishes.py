@@ -40,7 +40,7 @@ def make_streams(world: Stage) -> None:
     key = (f"s{number}", 0)
     names = tuple(rng.sample(able, factor))
     min_isr = 2 if factor == 3 else 1
-    brokers.partitions[key] = Replicas(key, names, names, names[0], min_isr)
+    brokers.partitions[key] = Replicas(key, names, names, names[0], min_isr, led_since=world.now)
     for name in names:
         brokers.processes[name].disk.logs[key] = 0
     if rng.random() < 0.7:
