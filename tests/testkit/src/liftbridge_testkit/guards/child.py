@@ -108,6 +108,12 @@ def run_seed(world: str, seed: int) -> tuple[str, int]:
             cluster.step()
         cluster.heal(HEAL_STEPS)
         return ("" if cluster.is_well else "does not end well"), STEPS
+    if world == "sessions":
+        from liftbridge_testkit.sessions.life import SessionLife  # noqa: PLC0415 - as above
+
+        sessions = SessionLife(seed)
+        sessions.run()
+        return "", sessions.events
     if world == "raft":
         from liftbridge_testkit.raft.chaos import Chaos  # noqa: PLC0415 - after `install`
         from liftbridge_testkit.raft.model import Model  # noqa: PLC0415 - as above

@@ -1,0 +1,379 @@
+"""Three brokers, a few partitions, a controller, and a network between them.
+
+Time goes from event to event: a message arrives, something is on disk. After each of them every
+process sends what is due. What chance does is in `life.py`; what must hold is checked here after
+every event that touches a partition, and by `replica_checks`.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from heapq import heappop, heappush
+from random import Random
+from typing import Final, NamedTuple
+
+from liftbridge_broker.controller.commands import ChangeLeader, Command, UnfenceBroker
+from liftbridge_broker.controller.reports import LeaderReport, LeaderReports
+from liftbridge_broker.controller.state import effective_min_isr, is_commit_mode
+from liftbridge_broker.errors import LiftbridgeError, NoMetadataLeaderError
+from liftbridge_broker.model.ids import BrokerId, Instant, Offset, PartitionId
+from liftbridge_broker.model.streams import FsyncPolicy
+from liftbridge_broker.replication.fetching import FetchPosition
+from liftbridge_broker.replication.isr import MS, IsrProposal
+from liftbridge_testkit.controller_world import ControllerWorld
+from liftbridge_testkit.replica_brokers import Broker, Fetch, require
+from liftbridge_testkit.replica_checks import MIN_ISR, Checks
+from liftbridge_testkit.replica_logs import Record, ReplicaLog
+from liftbridge_testkit.sessions.process import LIMITS, Led, Process, Terms, Told, View
+
+NAMES: Final = "abc"
+POLICIES: Final = (FsyncPolicy.INTERVAL, FsyncPolicy.AUTO, FsyncPolicy.COMMIT)
+"""Of the partitions, one stream each."""
+
+LINK_NS: Final = MS
+OVERTAKEN_NS: Final = 40 * MS
+COPY_NS: Final = 200 * MS
+LATE_NS: Final = 1_500 * MS
+"""How much later a message comes that is overtaken, a copy, and a copy of long ago."""
+
+
+class Weather(NamedTuple):
+    """What happens to a message, by chance.
+
+    Attributes:
+        lost: It does not arrive.
+        overtaken: It comes later than those behind it.
+        doubled: A copy of it comes soon after.
+        late: A copy of it comes much later.
+        leaderless: A command finds no leader of the metadata.
+    """
+
+    lost: float = 0.0
+    overtaken: float = 0.0
+    doubled: float = 0.0
+    late: float = 0.0
+    leaderless: float = 0.0
+
+
+CALM: Final = Weather()
+
+
+class SessionWorld:
+    """A run.
+
+    Attributes:
+        rng: Chance.
+        now: Time.
+        counts: How often what happened.
+        weather: On the way of messages.
+        link_ns: How long they take when nothing happens to them.
+        deaf: Brokers that hear nothing of the metadata.
+        processes: By broker.
+        replicas: By partition and broker.
+        history: Metadata after each command.
+        metadata: The controller.
+        lost_at: When a leader told last that there is no such session.
+        event_count: Events so far, and those that are to come.
+    """
+
+    def __init__(self, seed: int) -> None:
+        """Start the brokers and create the partitions."""
+        self.rng = Random(f"sessions {seed}")
+        self.now = Instant(10_000 * MS)
+        self.counts: Counter[str] = Counter()
+        self.weather = CALM
+        self.link_ns = LINK_NS
+        self.deaf: set[BrokerId] = set()
+        self.lost_at = Instant(0)
+        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self.event_count = 0
+        self._value = 0
+        self._arrival: dict[tuple[str, str], int] = {}
+        self._touched: set[PartitionId] = set()
+        self.metadata = ControllerWorld()
+        self.metadata.start(NAMES)
+        self._reports = LeaderReports(backoff_ns_min=500 * MS, backoff_ns_max=1_000 * MS)
+        self.replicas: dict[PartitionId, dict[BrokerId, Broker]] = {}
+        self.committed: dict[PartitionId, list[Record]] = {}
+        self._checks: dict[PartitionId, Checks] = {}
+        for number, policy in enumerate(POLICIES):
+            self._create(f"s{number}", policy)
+        self.history: list[View] = []
+        self.note_view()
+        self.processes: dict[BrokerId, Process] = {}
+        for name in map(BrokerId, NAMES):
+            self.begin(name)
+
+    def _create(self, name: str, policy: FsyncPolicy) -> None:
+        partition = self.metadata.create(3, name=name, min_isr=MIN_ISR, fsync_policy=policy)
+        brokers = {
+            BrokerId(one): Broker(BrokerId(one), ReplicaLog(partition), run=-1) for one in NAMES
+        }
+        self.replicas[partition] = brokers
+        self.committed[partition] = []
+        self._checks[partition] = Checks(
+            self.metadata, partition, brokers, self.committed[partition], self.counts
+        )
+
+    # Events.
+
+    def after(self, delay_ns: int, act: Callable[[], None]) -> None:
+        """Do something later."""
+        self.event_count += 1
+        heappush(self._events, (self.now + delay_ns, self.event_count, act))
+
+    def run(self, span_ns: int) -> None:
+        """Let time pass."""
+        end = self.now + span_ns
+        while self._events and self._events[0][0] <= end:
+            at, _, act = heappop(self._events)
+            self.now = Instant(max(at, self.now))
+            act()
+            self.settle()
+        self.now = Instant(end)
+        self.settle()
+
+    def settle(self) -> None:
+        """Every process sends what is due; look at what was touched."""
+        for process in self.processes.values():
+            if process.paused_until <= self.now:
+                process.pump()
+        for partition in self._touched:
+            self._checks[partition].run()
+        self._touched.clear()
+
+    def touch(self, partition: PartitionId) -> None:
+        """Something of a partition changed."""
+        self._touched.add(partition)
+
+    def touch_all(self) -> None:
+        """Something of any partition may have changed."""
+        self._touched.update(self.replicas)
+
+    # The network.
+
+    def send(self, sender: BrokerId, to: BrokerId, act: Callable[[Process], None]) -> None:
+        """Send a message to whatever process the broker has then."""
+        for delay in self._delays(sender, to):
+            self.after(delay, lambda: self._deliver(to, act))
+
+    def _delays(self, sender: str, to: str) -> list[int]:
+        """In what time a message arrives, and its copies."""
+        rng, weather = self.rng, self.weather
+        delays: list[int] = []
+        if rng.random() < weather.late:
+            self.counts["late"] += 1
+            delays.append(rng.randrange(LATE_NS))
+        if rng.random() < weather.lost:
+            self.counts["lost"] += 1
+            return delays
+        if rng.random() < weather.overtaken:
+            self.counts["overtaken"] += 1
+            return [*delays, rng.randrange(OVERTAKEN_NS)]
+        if rng.random() < weather.doubled:
+            self.counts["doubled"] += 1
+            delays.append(rng.randrange(COPY_NS))
+        way = sender, to
+        arrival = self._arrival[way] = max(self._arrival.get(way, 0), self.now + self.link_ns)
+        return [*delays, arrival - self.now]
+
+    def _deliver(self, to: BrokerId, act: Callable[[Process], None]) -> None:
+        process = self.processes[to]
+        if process.paused_until > self.now:
+            self.after(process.paused_until - self.now, lambda: self._deliver(to, act))
+            return
+        act(process)
+        self.touch_all()
+
+    # The metadata.
+
+    def note_view(self) -> None:
+        """Keep what the metadata are now, for brokers that learn of it later."""
+        state = self.metadata.state
+        self.history.append(
+            View(
+                self.metadata.index,
+                {
+                    one.partition_id: Terms(
+                        one, effective_min_isr(stream, one), is_commit_mode(stream, one)
+                    )
+                    for stream, one in state.partitions()
+                },
+                frozenset(one.broker for one in state.brokers.values() if one.can_lead),
+                {one.broker: one.broker_epoch for one in state.brokers.values()},
+            )
+        )
+
+    def apply(self, command: Command) -> object:
+        """Apply a command; its answer."""
+        answer = self.metadata.apply(command).answer
+        self.counts[f"{type(command).__name__} {getattr(answer, 'code', 'applied')}"] += 1
+        self.note_view()
+        self.touch_all()
+        return answer
+
+    def learn(self, process: Process, to: int, *, at_once: bool = False) -> None:
+        """A process learns of later metadata, step by step, or at once by a snapshot."""
+        while process.seen < to:
+            process.seen = to if at_once else process.seen + 1
+            process.learn(self.history[process.seen], has_gap=at_once)
+        self.touch_all()
+
+    def ask(self, process: Process, command: Command, then: Callable[[object], None]) -> None:
+        """Send a command to the controller; its answer may never come."""
+        if self.rng.random() < self.weather.leaderless:
+            self.counts["not attempted"] += 1
+            error = NoMetadataLeaderError()
+            self.after(LINK_NS, lambda: self._answered(process, error, then))
+            return
+        for delay in self._delays(process.broker, ""):
+            self.after(delay, lambda: self._asked(process, command, then))
+
+    def _asked(self, process: Process, command: Command, then: Callable[[object], None]) -> None:
+        answer = self.apply(command)
+        for delay in self._delays("", process.broker):
+            self.after(delay, lambda: self._answered(process, answer, then))
+
+    def _answered(self, process: Process, answer: object, then: Callable[[object], None]) -> None:
+        if self.processes[process.broker] is process:
+            is_told = process.broker not in self.deaf and self.rng.random() < 0.7
+            if is_told:  # mostly the answer is the broker's own apply
+                self.learn(process, len(self.history) - 1)
+            then(answer)
+            self.touch_all()
+
+    def report(self, process: Process, report: LeaderReport) -> None:
+        """Tell the controller of a silent leader."""
+        for delay in self._delays(process.broker, ""):
+            self.after(delay, lambda: self._on_report(report))
+
+    def _on_report(self, report: LeaderReport) -> None:
+        self.counts["report"] += 1
+        change = self._reports.on_report(self.metadata.state, report, self.now)
+        if change is not None:
+            self.apply(ChangeLeader(changes=(change,)))
+
+    # Brokers.
+
+    def begin(self, broker: BrokerId) -> None:
+        """A process starts; it knows the metadata of its registration."""
+        replicas = {partition: held[broker] for partition, held in self.replicas.items()}
+        process = Process(self, broker, self.metadata.epoch(broker), replicas)
+        self.processes[broker] = process
+        process.seen = len(self.history) - 1
+        process.learn(self.history[-1], has_gap=True)
+        self.touch_all()
+
+    def unfence(self, process: Process) -> None:
+        """A fenced broker that is heard may lead again."""
+        known = self.metadata.state.brokers[process.broker]
+        if known.fenced and known.broker_epoch == process.broker_epoch:
+            self.learn(process, len(self.history) - 1)
+            answer = self.apply(
+                UnfenceBroker(
+                    broker=process.broker,
+                    broker_epoch=process.broker_epoch,
+                    applied_index=self.metadata.index,
+                )
+            )
+            require(f"unfenced: {answer}", holds=not isinstance(answer, LiftbridgeError))
+
+    def restart(self, broker: BrokerId, *, keeps: Callable[[ReplicaLog], int] | None) -> None:
+        """A process ends and comes back: with all it wrote, or with what `keeps` leaves."""
+        for held in self.replicas.values():
+            one = held[broker]
+            if keeps is None:
+                one.log.sync()
+            else:
+                end = keeps(one.log)
+                self.counts["lossy"] += end < one.log.log_end_offset
+                one.log.lose(end)
+                one.is_clean = False
+        marker = 0 if keeps else self.metadata.epoch(broker)
+        self.metadata.register(broker, previous_broker_epoch=marker)
+        self.counts["restart"] += 1
+        self.note_view()
+        self.begin(broker)
+
+    def append(self, led: Led, count: int) -> None:
+        """Records come in."""
+        for _ in range(count):
+            self._value += 1
+            led.replica.log.append(led.leader_epoch, b"%d" % self._value)
+        led.core.on_append(self.now)
+        led.process.notify(led.partition)
+        led.process.commit(led)
+        self.counts["append"] += 1
+        self.touch(led.partition)
+
+    def sync(self, process: Process, partition: PartitionId) -> None:
+        """What a replica wrote is on disk."""
+        one = process.replicas[partition]
+        if one.log.recovery_point < one.log.log_end_offset:
+            one.log.sync()
+            process.on_flushed(partition)
+            self.touch(partition)
+
+    # What processes do, seen by an onlooker.
+
+    def on_lost(self) -> None:
+        """A leader told a follower that there is no such session."""
+        self.lost_at = self.now
+        self.counts["session lost"] += 1
+
+    def on_proposal(self, led: Led, proposal: IsrProposal) -> None:
+        """Who joins was heard a moment ago; nobody in sync too few goes before its time."""
+        isr, members = led.core.state.isr, [broker for broker, _ in proposal.isr]
+        for broker in set(members) - set(isr):
+            silence = self.now - led.process.heard.get(broker, Instant(0))
+            require(f"{broker} is silent and joins", holds=silence <= LIMITS.lag_ns)
+        if len(members) < MIN_ISR:
+            for broker in set(isr) - set(members):
+                span = self.now - led.joined[broker]
+                require(f"{broker} leaves too few", holds=span > LIMITS.lag_hard_ns)
+
+    def on_accepted(self, leader: Led, follower: BrokerId, fetch: FetchPosition) -> None:
+        """I21: what an accepted follower holds is what the leader holds."""
+        assert isinstance(fetch, Told)
+        self.counts["accepted"] += 1
+        seen = Fetch(follower, leader.process.broker, 0, fetch, fetch.held)
+        self._checks[leader.partition].prefix(leader.replica, seen)
+
+    def on_cut(
+        self, replica: Broker, partition: PartitionId, end: Offset, *, is_below: bool
+    ) -> None:
+        """I22: nothing that was committed is cut off, and nothing below the high watermark."""
+        self._checks[partition].floor(replica, end, is_below=is_below)
+
+    def commit(self, led: Led) -> bool:
+        """Store how far a leader has committed; whether that moved."""
+        log, partition = led.replica.log, led.partition
+        before, after = log.high_watermark, led.core.high_watermark()
+        log.high_watermark = after
+        if led.is_commit_mode and after > before:
+            for member in led.core.maximal_isr:
+                is_durable = self.replicas[partition][member].log.recovery_point >= after
+                require("commit mode: on disk everywhere", holds=is_durable)
+        committed = self.committed[partition]
+        known, records = committed[before:after], log.slice(before, after)
+        require("I10: another record was committed", holds=records[: len(known)] == known)
+        committed += records[len(known) :]
+        self.touch(partition)
+        return after != before
+
+    # Liveness.
+
+    @property
+    def is_well(self) -> bool:
+        """Every partition is in sync everywhere, and all of it is committed."""
+        return all(self.is_partition_well(partition) for partition in self.replicas) and all(
+            process.seen == len(self.history) - 1 for process in self.processes.values()
+        )
+
+    def is_partition_well(self, partition: PartitionId) -> bool:
+        """All replicas are in sync and hold the same, all of it committed."""
+        logs = [one.log for one in self.replicas[partition].values()]
+        return (
+            len(self.metadata.get(partition).isr) == len(NAMES)
+            and len({log.log_end_offset for log in logs}) == 1
+            and all(log.high_watermark == log.log_end_offset for log in logs)
+        )
