@@ -1,0 +1,356 @@
+"""Reads the Secrets of a cluster, and writes those that are missing or not as they have to be.
+
+Two families: the internal one, by which brokers, their NATS servers and the operator know one
+another, always; and one for clients when `tls.mode` is `Generated`. They never share an authority:
+whoever holds a certificate of the internal one may operate the brokers. Secrets of cert-manager and
+of users are only looked at.
+"""
+
+import base64
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from liftbridge_operator.acting.hands import Trouble
+from liftbridge_operator.brokers.grpc_admin import TlsMaterial
+from liftbridge_operator.certificates.port import Issuer, Known, Pair
+from liftbridge_operator.certificates.rotation import Phase, Terms
+from liftbridge_operator.certificates.subject_names import internal_names, subject_names
+from liftbridge_operator.kube.errors import NotFoundError
+from liftbridge_operator.kube.intent import differences
+from liftbridge_operator.kube.kinds import CERTIFICATES, CONFIG_MAPS, SECRETS, Kind
+from liftbridge_operator.kube.port import Kube, Object, Preconditions
+from liftbridge_operator.model.network import Tls, TlsMode
+from liftbridge_operator.model.values import duration_ns
+from liftbridge_operator.observing.objects import is_owned_by, label_of, metadata_of
+from liftbridge_operator.reconciling.ports import Issued
+from liftbridge_operator.rendering import cert_manager, names, nats, secrets
+from liftbridge_operator.rendering.subject import Cluster, Inputs
+from liftbridge_operator.reporting.account import Certificates
+from liftbridge_operator.securing.family import AUTHORITY_KEY, Brought, Family, Files
+
+AUTHORITY_LEAVES: Final = 20
+"""An authority lasts as long as so many leaves: five years by default."""
+
+PUBLISHED: Final = "liftbridge.io/published"
+ISSUED: Final = "liftbridge.io/issued"
+_SECOND_NS: Final = 1_000_000_000
+
+
+class ForeignError(Exception):
+    """A Secret of the name is not of this cluster.
+
+    Attributes:
+        trouble: What a person has to mend.
+    """
+
+    def __init__(self, name: str, detail: str) -> None:
+        super().__init__(f"Secret {name}: {detail}")
+        self.trouble = Trouble("Conflict", {"object": f"Secret {name}", "detail": detail})
+
+
+class LeavingError(Exception):
+    """A Secret of the former resource of this name is about to be collected."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """One pass over the Secrets of one cluster."""
+
+    cluster: Cluster
+    inputs: Inputs
+    terms: Terms
+    now_s: int
+    may_write: bool
+
+
+class SecretKeeper:
+    """Implements `reconciling.ports.Issue`.
+
+    Args:
+        kube: The API server; secrets are got, created and patched, never listed.
+        issuer: Makes keys.
+        now_s: Seconds since 1970.
+        password: Makes a password of letters and digits by chance.
+    """
+
+    def __init__(
+        self, kube: Kube, issuer: Issuer, now_s: Callable[[], int], password: Callable[[], str]
+    ) -> None:
+        self._kube = kube
+        self._issuer = issuer
+        self._now_s = now_s
+        self._password = password
+
+    async def __call__(self, cluster: Cluster, inputs: Inputs, *, may_write: bool) -> Issued:
+        """Make what is missing or ends soon, and tell how it stands."""
+        terms = terms_of(cluster.spec.tls)
+        looked = _Pass(cluster, inputs, terms, self._now_s(), may_write)
+        try:
+            return await self._all(looked)
+        except ForeignError as error:
+            return Issued(trouble=error.trouble, is_waiting=True)
+        except LeavingError as error:
+            return Issued(Certificates(detail=str(error)), is_waiting=True)
+        except ValueError as error:
+            told = Certificates(reason="Untrusted", detail=str(error), secret=cluster.name)
+            return Issued(told, is_waiting=True)
+
+    async def _all(self, looked: _Pass) -> Issued:
+        cluster = looked.cluster
+        internal = await self._family(
+            looked,
+            names.internal_authority(cluster.name),
+            names.internal_leaf(cluster.name),
+            internal_names(cluster),
+        )
+        if internal is None:
+            return Issued(is_waiting=True)
+        operator = await self._operator(looked, internal)
+        if operator is None or not await self._credentials(looked):
+            return Issued(is_waiting=True)
+        shown, is_waiting = await self._shown(looked)
+        told = _told([_of_family(internal), *shown], looked)
+        return Issued(told, operator, is_waiting=is_waiting)
+
+    # -- families -----------------------------------------------------------------------------
+
+    async def _family(
+        self, looked: _Pass, authority: str, leaf: str, wanted: tuple[str, ...]
+    ) -> Brought | None:
+        """Bring a family on; None when it is not there and may not be made."""
+        cluster, inputs = looked.cluster, looked.inputs
+        live_authority = await self._kept(looked, authority)
+        live_leaf = await self._owned(looked, leaf)
+        before = Files(
+            _files_of(live_authority),
+            _files_of(live_leaf),
+            _seconds(live_leaf, PUBLISHED),
+            _seconds(live_leaf, ISSUED),
+        )
+        family = Family(self._issuer, leaf, wanted, looked.terms)
+        if not looked.may_write:
+            return _as_is(family, before, looked)
+        after = family.bring(before, looked.now_s)
+        await self._write(
+            live_authority,
+            secrets.authority(cluster, inputs, authority, after.files.authority),
+        )
+        body = secrets.leaf(cluster, inputs, leaf, after.files.leaf)
+        body["metadata"]["annotations"] = {
+            PUBLISHED: str(after.files.published_s),
+            ISSUED: str(after.files.issued_s),
+        }
+        await self._write(live_leaf, body)
+        return after
+
+    async def _operator(self, looked: _Pass, internal: Brought) -> TlsMaterial | None:
+        """The operator's own certificate: of the authority that signs now, and trusting as many."""
+        cluster = looked.cluster
+        name = names.operator_leaf(cluster.name)
+        live = await self._owned(looked, name)
+        files = _files_of(live)
+        trusted = internal.files.leaf[names.CA_KEY]
+        held = self._issuer.describe(files[names.CERT_KEY]) if files.get(names.CERT_KEY) else ()
+        if not looked.may_write:
+            if not held:
+                return None
+            return TlsMaterial(trusted, files[names.CERT_KEY], files[names.KEY_KEY])
+        if not held or self._is_due(held[0], internal.authority, looked):
+            files = self._for_operator(internal, looked)
+        files = files | {names.CA_KEY: trusted}
+        await self._write(live, secrets.leaf(cluster, looked.inputs, name, files))
+        return TlsMaterial(trusted, files[names.CERT_KEY], files[names.KEY_KEY])
+
+    @staticmethod
+    def _is_due(held: Known, authority: Known, looked: _Pass) -> bool:
+        left_s = held.not_after_s - looked.now_s
+        could_s = min(looked.terms.duration_s, authority.not_after_s - looked.now_s)
+        is_near = left_s <= looked.terms.renew_before_s and left_s < could_s
+        return held.issuer_key_id != authority.key_id or is_near
+
+    def _for_operator(self, internal: Brought, looked: _Pass) -> dict[str, bytes]:
+        held = internal.files.authority
+        made = self._issuer.issue(
+            Pair(held[names.CA_KEY], held[AUTHORITY_KEY]),
+            names.operator_leaf(looked.cluster.name),
+            ("liftbridge-operator",),
+            not_before_s=max(looked.now_s - 300, internal.authority.not_before_s),
+            not_after_s=min(looked.now_s + looked.terms.duration_s, internal.authority.not_after_s),
+        )
+        return {names.CERT_KEY: made.cert, names.KEY_KEY: made.key}
+
+    async def _credentials(self, looked: _Pass) -> bool:
+        """Passwords of embedded NATS, made once; whether they are there."""
+        if looked.cluster.spec.nats.embedded is None:
+            return True
+        name = names.nats_credentials(looked.cluster.name)
+        live = await self._kept(looked, name)
+        held = {key: text.decode("utf-8") for key, text in _files_of(live).items()}
+        passwords = {key: held.get(key) or self._password() for key in nats.PASSWORDS}
+        if looked.may_write:
+            body = secrets.nats_credentials(looked.cluster, looked.inputs, passwords)
+            await self._write(live, body)
+        return looked.may_write or live is not None
+
+    # -- what clients are shown ---------------------------------------------------------------
+
+    async def _shown(self, looked: _Pass) -> tuple[list[Certificates], bool]:
+        """How the certificates towards clients stand, and whether pods would wait for them."""
+        cluster, tls = looked.cluster, looked.cluster.spec.tls
+        if tls.mode is TlsMode.DISABLED:
+            return [], False
+        if tls.mode is TlsMode.GENERATED:
+            made = await self._family(
+                looked,
+                names.authority(cluster.name),
+                names.leaf(cluster.name),
+                subject_names(cluster),
+            )
+            if made is None:
+                return [], True
+            if looked.may_write:
+                trusted = made.files.leaf[names.CA_KEY]
+                published = secrets.published_bundle(cluster, looked.inputs, trusted)
+                await self._apply(CONFIG_MAPS, published)
+            return [_of_family(made)], False
+        if tls.mode is TlsMode.CERT_MANAGER and looked.may_write:
+            wanted = subject_names(cluster)
+            asked = cert_manager.certificate(cluster, looked.inputs, wanted)
+            await self._apply(CERTIFICATES, asked)
+        name = tls.secret_name or names.leaf(cluster.name)
+        return await self._looked_at(name, looked)
+
+    async def _looked_at(self, name: str, looked: _Pass) -> tuple[list[Certificates], bool]:
+        """A Secret that somebody else keeps."""
+        live = await self._get(SECRETS, looked.cluster.namespace, name)
+        files = _files_of(live)
+        lacking = [key for key in (names.CERT_KEY, names.KEY_KEY) if not files.get(key)]
+        if lacking:
+            detail = f"Secret {name} has no {' and no '.join(lacking)}"
+            return [Certificates(detail=detail, secret=name)], True
+        try:
+            shown, *_ = self._issuer.describe(files[names.CERT_KEY])
+        except ValueError as error:
+            told = Certificates(reason="Untrusted", detail=str(error), secret=name)
+            return [told], True
+        return [_of_known(shown, name)], False
+
+    # -- reading and writing --------------------------------------------------------------------
+
+    async def _get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        try:
+            return await self._kube.get(kind, namespace, name)
+        except NotFoundError:
+            return None
+
+    async def _kept(self, looked: _Pass, name: str) -> Object | None:
+        """A Secret that outlives the resource: of this cluster by its id, or somebody else's."""
+        live = await self._get(SECRETS, looked.cluster.namespace, name)
+        if live is not None and label_of(live, names.CLUSTER_ID) != looked.inputs.cluster_id:
+            raise ForeignError(name, f"it is not of cluster {looked.inputs.cluster_id}")
+        return live
+
+    async def _owned(self, looked: _Pass, name: str) -> Object | None:
+        """A Secret that goes with the resource; one of a former resource is waited out."""
+        live = await self._get(SECRETS, looked.cluster.namespace, name)
+        if live is None or is_owned_by(live, looked.cluster.uid):
+            return live
+        if label_of(live, names.CLUSTER) == looked.cluster.name:
+            raise LeavingError(f"Secret {name} of the former resource is still there")
+        raise ForeignError(name, "it was not made by this operator")
+
+    async def _write(self, live: Object | None, body: Object) -> None:
+        """Create a Secret, or bring what is there to it; nothing is written when it is so."""
+        if live is None:
+            await self._kube.create(body)
+            return
+        held: Mapping[str, str] = live.get("data") or {}
+        wanted = body["data"]
+        noted = body["metadata"].get("annotations") or {}
+        present = metadata_of(live).get("annotations") or {}
+        if held == wanted and all(present.get(key) == value for key, value in noted.items()):
+            return
+        changes = dict.fromkeys(held) | wanted
+        metadata = {"metadata": {"annotations": noted}} if noted else {}
+        await self._kube.patch(
+            SECRETS,
+            body["metadata"]["namespace"],
+            body["metadata"]["name"],
+            {"data": changes, **metadata},
+            preconditions=Preconditions.of(live),
+        )
+
+    async def _apply(self, kind: Kind, body: Object) -> None:
+        metadata = body["metadata"]
+        live = await self._get(kind, metadata["namespace"], metadata["name"])
+        if live is None or differences(live, body):
+            await self._kube.apply(body, force=live is not None)
+
+
+def terms_of(tls: Tls) -> Terms:
+    """How long certificates last, by the specification."""
+    duration_s = duration_ns(tls.duration) // _SECOND_NS
+    return Terms(
+        duration_s=duration_s,
+        renew_before_s=duration_ns(tls.renew_before) // _SECOND_NS,
+        overlap_s=duration_ns(tls.overlap) // _SECOND_NS,
+        authority_duration_s=AUTHORITY_LEAVES * duration_s,
+    )
+
+
+def _as_is(family: Family, before: Files, looked: _Pass) -> Brought | None:
+    """A family as it is, without anything made; None when it is not whole."""
+    needed = {names.CERT_KEY, names.KEY_KEY, names.CA_KEY}
+    if not (needed <= set(before.leaf) and {names.CA_KEY, AUTHORITY_KEY} <= set(before.authority)):
+        return None
+    after = family.bring(before, looked.now_s)
+    return replace(after, files=before)
+
+
+def _files_of(live: Object | None) -> dict[str, bytes]:
+    data = (live or {}).get("data") or {}
+    return {key: base64.b64decode(text) for key, text in data.items()}
+
+
+def _seconds(live: Object | None, key: str) -> int:
+    text = str((metadata_of(live).get("annotations") or {}).get(key, "")) if live else ""
+    return int(text) if text.isdecimal() else 0
+
+
+def _of_family(brought: Brought) -> Certificates:
+    phase = brought.verdict.phase
+    return Certificates(
+        reason="Valid",
+        detail="",
+        phase=phase.value,
+        authority=brought.authority.fingerprint,
+        not_after_ms=brought.leaf.not_after_s * 1_000,
+    )
+
+
+def _of_known(shown: Known, secret: str) -> Certificates:
+    return Certificates(
+        reason="Valid",
+        detail="",
+        phase=Phase.STEADY.value,
+        not_after_ms=shown.not_after_s * 1_000,
+        secret=secret,
+    )
+
+
+def _told(found: list[Certificates], looked: _Pass) -> Certificates:
+    """The worst of all, with the end of the one that ends first."""
+    broken = next((one for one in found if one.reason != "Valid"), None)
+    if broken is not None:
+        return broken
+    first = min(found, key=lambda one: one.not_after_ms)
+    busy = next((one.phase for one in found if one.phase != Phase.STEADY), Phase.STEADY.value)
+    reason, detail = "Valid", ""
+    left_s = first.not_after_ms // 1_000 - looked.now_s
+    if left_s <= 0:
+        reason = "Expired"
+    elif left_s <= looked.terms.renew_before_s // 2:
+        # Renewal has been due for half of the time that it may take.
+        reason, detail = "Expiring", first.secret or "it could not be written"
+    return replace(first, reason=reason, detail=detail, phase=busy, authority=found[0].authority)

@@ -1,0 +1,274 @@
+"""Secrets of a cluster as they are kept, against an API server in memory and real keys."""
+
+import base64
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from liftbridge_operator.issuing.x509 import CryptographyIssuer
+from liftbridge_operator.kube.kinds import CERTIFICATES, CONFIG_MAPS, SECRETS
+from liftbridge_operator.model.cluster import ClusterSpec
+from liftbridge_operator.rendering.names import CLUSTER, CLUSTER_ID
+from liftbridge_operator.securing.family import SPREAD_S
+from liftbridge_operator.securing.keeper import SecretKeeper
+from liftbridge_testkit.kube.memory import MemoryKube
+from liftbridge_testkit.resources.clusters import (
+    CLUSTER_ID as ID,
+)
+from liftbridge_testkit.resources.clusters import (
+    NAMESPACE,
+    PATHS,
+    cluster_of,
+    inputs_for,
+    load_spec,
+)
+
+PATH = {path.stem: path for path in PATHS}
+HOUR = 3_600
+START = 1_800_000_000
+ISSUER = CryptographyIssuer()
+
+
+class World:
+    """A keeper of Secrets with its clock."""
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self.kube = MemoryKube()
+        self.now_s = START
+        self.cluster, self.inputs = cluster_of(spec), inputs_for(spec)
+        numbers = itertools.count()
+        self.keeper = SecretKeeper(
+            self.kube, ISSUER, lambda: self.now_s, lambda: f"password{next(numbers)}"
+        )
+
+    async def look(self, *, may_write=True):
+        return await self.keeper(self.cluster, self.inputs, may_write=may_write)
+
+    def names(self, kind=SECRETS):
+        return [one["metadata"]["name"] for one in self.kube.all_of(kind)]
+
+    def files(self, name, kind=SECRETS):
+        (found,) = [one for one in self.kube.all_of(kind) if one["metadata"]["name"] == name]
+        return {key: base64.b64decode(text) for key, text in found["data"].items()}
+
+    def known(self, name, key):
+        return ISSUER.describe(self.files(name)[key])
+
+
+def world_of(name: str, **changes) -> World:
+    return World(load_spec(PATH[name], **changes))
+
+
+async def test_first_pass_makes_the_internal_family_and_the_certificate_of_the_operator():
+    world = world_of("least")
+    issued = await world.look()
+    assert world.names() == ["orders-internal", "orders-internal-ca", "orders-operator"]
+    (authority,) = world.known("orders-internal-ca", "ca.crt")
+    (leaf,) = world.known("orders-internal", "tls.crt")
+    (own,) = world.known("orders-operator", "tls.crt")
+    assert leaf.issuer_key_id == own.issuer_key_id == authority.key_id
+    assert "*.orders-brokers.shop.svc" in leaf.names
+    assert "*.orders-brokers.shop.svc" not in own.names
+    assert issued.operator is not None
+    assert issued.operator.certificate == world.files("orders-operator")["tls.crt"]
+    assert issued.operator.authority == world.files("orders-internal")["ca.crt"]
+    assert (issued.is_waiting, issued.trouble) == (False, None)
+    assert issued.certificates.reason == "Valid"
+    assert issued.certificates.not_after_ms == (START + 2_160 * HOUR) * 1_000
+
+
+@pytest.mark.parametrize("name", sorted(set(PATH) - {"outside", "secured"}))
+async def test_nothing_is_written_when_nothing_is_due(name):
+    world = world_of(name)
+    first = await world.look()
+    written = len(world.kube.writes)
+    world.now_s += 24 * HOUR
+    assert await world.look() == first
+    assert len(world.kube.writes) == written
+
+
+async def test_embedded_nats_has_credentials_made_once():
+    world = world_of("embedded")
+    await world.look()
+    files = world.files("orders-nats")
+    assert b'user: broker, password: "password0"' in files["auth.conf"]
+    assert files["client-username"] == b"client"
+
+
+async def test_clients_get_an_authority_of_their_own_and_its_bundle():
+    world = world_of("embedded")
+    await world.look()
+    (internal,) = world.known("orders-internal-ca", "ca.crt")
+    (clients,) = world.known("orders-ca", "ca.crt")
+    assert internal.key_id != clients.key_id
+    (shown,) = world.known("orders-tls", "tls.crt")
+    assert shown.issuer_key_id == clients.key_id
+    (published,) = world.kube.all_of(CONFIG_MAPS)
+    assert published["data"]["ca.crt"].encode() == world.files("orders-tls")["ca.crt"]
+
+
+async def test_keys_of_authorities_are_in_no_secret_that_pods_mount():
+    world = world_of("embedded")
+    await world.look()
+    for name in ("orders-internal", "orders-tls"):
+        assert set(world.files(name)) == {"tls.crt", "tls.key", "ca.crt"}
+
+
+async def test_kept_secrets_are_taken_over_by_a_resource_of_the_same_name():
+    world = world_of("embedded")
+    await world.look()
+    before = world.files("orders-internal-ca"), world.files("orders-nats")
+    for name in ("orders-internal", "orders-operator", "orders-tls"):
+        world.kube.remove(SECRETS, NAMESPACE, name)
+    world.kube.remove(CONFIG_MAPS, NAMESPACE, "orders-ca")
+    world.cluster = replace(world.cluster, uid="another")
+    issued = await world.look()
+    assert issued.certificates.reason == "Valid"
+    assert (world.files("orders-internal-ca"), world.files("orders-nats")) == before
+
+
+async def test_leaf_of_the_former_resource_is_waited_out():
+    world = world_of("least")
+    await world.look()
+    world.cluster = replace(world.cluster, uid="another")
+    written = len(world.kube.writes)
+    issued = await world.look()
+    assert issued.is_waiting
+    assert "former resource" in issued.certificates.detail
+    assert len(world.kube.writes) == written
+
+
+@pytest.mark.parametrize("name", ["orders-internal-ca", "orders-internal", "orders-operator"])
+async def test_secret_of_somebody_else_is_told_and_left_alone(name):
+    world = world_of("least")
+    world.kube.put(
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "data": {"theirs": "eA=="},
+        }
+    )
+    issued = await world.look()
+    assert issued.trouble is not None
+    assert issued.trouble.reason == "Conflict"
+    assert issued.trouble.values["object"] == f"Secret {name}"
+    assert world.files(name) == {"theirs": b"x"}
+
+
+async def test_authority_of_another_cluster_is_told():
+    world = world_of("least")
+    world.inputs = replace(world.inputs, cluster_id="other")
+    await world.look()
+    world.inputs = replace(world.inputs, cluster_id=ID)
+    issued = await world.look()
+    assert issued.trouble is not None
+    assert ID in issued.trouble.values["detail"]
+
+
+async def test_nothing_is_made_while_nothing_may_be_written():
+    world = world_of("embedded")
+    issued = await world.look(may_write=False)
+    assert issued.is_waiting
+    assert issued.operator is None
+    assert world.kube.writes == []
+    await world.look()
+    written = len(world.kube.writes)
+    world.now_s += 2_000 * HOUR
+    issued = await world.look(may_write=False)
+    assert issued.operator is not None
+    assert len(world.kube.writes) == written
+
+
+async def test_leaf_is_renewed_in_time_and_its_key_with_it():
+    world = world_of("least")
+    await world.look()
+    before = world.files("orders-internal")
+    world.now_s += (2_160 - 720) * HOUR
+    issued = await world.look()
+    after = world.files("orders-internal")
+    assert after["tls.key"] != before["tls.key"]
+    assert after["ca.crt"] == before["ca.crt"]
+    assert issued.certificates.reason == "Valid"
+
+
+async def test_authority_is_exchanged_with_the_overlap_and_everybody_trusts_what_is_shown():
+    tls = {"duration": "20m", "renewBefore": "5m", "overlap": "1m"}
+    world = world_of("least", tls=tls)
+    await world.look()
+    (first,) = world.known("orders-internal-ca", "ca.crt")
+    phases, trusted = [], [frozenset({first.key_id})]
+    while world.known("orders-internal-ca", "ca.crt")[0] == first or phases[-1] != "Steady":
+        world.now_s += 30
+        assert world.now_s < first.not_after_s
+        issued = await world.look()
+        if phases[-1:] != [issued.certificates.phase]:
+            phases.append(issued.certificates.phase)
+        bundle = frozenset(one.key_id for one in world.known("orders-internal", "ca.crt"))
+        trusted = [*trusted, bundle][-(SPREAD_S // 30) :]
+        for name in ("orders-internal", "orders-operator"):
+            (shown,) = world.known(name, "tls.crt")
+            # A broker may still trust what was published up to two minutes ago, and nothing newer.
+            assert all(shown.issuer_key_id in one for one in trusted)
+            assert shown.not_after_s > world.now_s
+    assert phases == ["Steady", "WaitingForBundle", "WaitingForCertificate", "Steady"]
+    assert len(world.known("orders-internal", "ca.crt")) == 1
+    assert set(world.files("orders-internal-ca")) == {"ca.crt", "ca.key"}
+
+
+async def test_certificate_of_cert_manager_is_asked_for_and_its_secret_waited_for():
+    world = world_of("outside")
+    issued = await world.look()
+    (asked,) = world.kube.all_of(CERTIFICATES)
+    assert asked["spec"]["issuerRef"]["name"] == "letters"
+    assert issued.is_waiting
+    assert "orders-tls" in issued.certificates.detail
+
+
+def given(world, name, files):
+    world.kube.put(
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": name,
+                "namespace": NAMESPACE,
+                "labels": {CLUSTER: "", CLUSTER_ID: ""},
+            },
+            "data": {key: base64.b64encode(text).decode() for key, text in files.items()},
+        }
+    )
+
+
+async def test_secret_of_a_user_is_looked_at_and_never_written():
+    world = world_of("secured")
+    issued = await world.look()
+    assert issued.is_waiting
+    assert issued.certificates.secret == "shown"
+    authority = ISSUER.make_authority("a", not_before_s=START - 1, not_after_s=START + 9 * HOUR)
+    leaf = ISSUER.issue(authority, "b", ("b",), not_before_s=START - 1, not_after_s=START + HOUR)
+    given(world, "shown", {"tls.crt": leaf.cert, "tls.key": leaf.key})
+    issued = await world.look()
+    assert not issued.is_waiting
+    assert issued.certificates.not_after_ms == (START + HOUR) * 1_000
+    assert (issued.certificates.reason, issued.certificates.detail) == ("Expiring", "shown")
+    world.now_s += HOUR
+    assert (await world.look()).certificates.reason == "Expired"
+    assert world.files("shown") == {"tls.crt": leaf.cert, "tls.key": leaf.key}
+
+
+async def test_nonsense_in_a_secret_is_told():
+    world = world_of("secured")
+    given(world, "shown", {"tls.crt": b"nonsense", "tls.key": b"nonsense"})
+    issued = await world.look()
+    assert (issued.is_waiting, issued.certificates.reason) == (True, "Untrusted")
+    world = world_of("least")
+    await world.look()
+
+    def spoil(body):
+        body["data"]["ca.crt"] = "bm9uc2Vuc2U="
+
+    world.kube.edit(SECRETS, NAMESPACE, "orders-internal-ca", spoil)
+    issued = await world.look()
+    assert (issued.is_waiting, issued.certificates.reason) == (True, "Untrusted")
