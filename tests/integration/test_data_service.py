@@ -294,6 +294,8 @@ def test_duplicate_and_gap_are_told_apart(service: Data) -> None:
     assert (first.duplicate, again.duplicate, again.base_offset) == (False, True, 0)
     assert gap.error == Error.OUT_OF_ORDER
     assert "expected 2" in gap.message
+    assert first.leader_epoch > 0
+    assert {again.leader_epoch, gap.leader_epoch} == {first.leader_epoch}
     assert service.values() == {0: b"a", 1: b"b"}
 
 

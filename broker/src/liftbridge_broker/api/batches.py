@@ -83,11 +83,12 @@ def _code_of(error: LiftbridgeError) -> int:
 class _BatchAck:
     """Answers one `PublishBatchRequest`."""
 
-    __slots__ = ("count", "owner", "policy", "received", "request_id", "size")
+    __slots__ = ("count", "leader_epoch", "owner", "policy", "received", "request_id", "size")
 
     def __init__(self, owner: "PublishBatchCall", request_id: int, policy: int, size: int) -> None:
         self.received = owner.context.clock.now()
         self.count = 0
+        self.leader_epoch = 0
         self.owner = owner
         self.request_id = request_id
         self.policy = policy
@@ -107,7 +108,9 @@ class _BatchAck:
         self.owner.answer(response, self.size)
 
     def refused(self, error: LiftbridgeError) -> None:
-        response = data_pb2.PublishBatchResponse(request_id=self.request_id, message=error.text)
+        response = data_pb2.PublishBatchResponse(
+            request_id=self.request_id, message=error.text, leader_epoch=self.leader_epoch
+        )
         response.error = _code_of(error)  # type: ignore[assignment] # enum values are integers
         self.owner.answer(response, self.size)
 
@@ -152,6 +155,7 @@ class PublishBatchCall:
         partition = node.find_led(request.stream, request.partition)
         values = list(request.values)
         acks.count = len(values)
+        acks.leader_epoch = partition.leader_epoch
         keys = list(request.keys)
         headers: list[Mapping[str, bytes] | None] = [
             dict(entry.headers) if entry.headers else None for entry in request.headers

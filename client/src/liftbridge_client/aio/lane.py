@@ -152,6 +152,7 @@ class Lane:
         self._has_work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._progress_at = 0.0
+        self._leader_epoch = 0
         self._address = ""
 
     def put(self, item: Item) -> None:
@@ -294,26 +295,43 @@ class Lane:
         loop = asyncio.get_running_loop()
         while (response := await call.read()) is not None:
             item = self._unanswered.pop(response.request_id, None)
-            self._progress_at = loop.time()
             if item is None:
                 continue
             error = batch_error(response)
-            if error is None:
-                self._on_acked(item, response)
-            elif self._owner.identity is None:
-                self._settle(item, error)
-                if response.error == data_pb2.PublishBatchResponse.NOT_LEADER:
-                    raise error  # it would refuse all that follows too: ask who leads
-            elif error.retriable or isinstance(error, OutcomeUnknownError):
+            is_idempotent = self._owner.identity is not None
+            if is_idempotent and error is not None and self._is_undecided(error, response):
                 # Its sequences tell whoever leads now whether it is stored.
                 self._unanswered[response.request_id] = item
                 raise RetriableError(str(error), server_text=error.server_text)
-            else:
+            self._progress_at = loop.time()
+            if error is None:
+                self._on_acked(item, response)
+            elif is_idempotent:
                 self._on_refused(item, error)
+            else:
+                self._settle(item, error)
+                if response.error == data_pb2.PublishBatchResponse.NOT_LEADER:
+                    raise error  # it would refuse all that follows too: ask who leads
         raise RetriableError("the broker ended the call")
+
+    def _is_undecided(
+        self, error: LiftbridgeError, response: data_pb2.PublishBatchResponse
+    ) -> bool:
+        """Whether asking again may bring an ack.
+
+        One who led before and does not know yet that it leads no more lacks what was acknowledged
+        since: what it calls out of order may be stored.
+        """
+        is_former = response.leader_epoch < self._leader_epoch
+        return (
+            error.retriable
+            or isinstance(error, OutcomeUnknownError)
+            or (is_former and isinstance(error, SequenceError))
+        )
 
     def _on_acked(self, item: Item, response: data_pb2.PublishBatchResponse) -> None:
         """A batch is stored."""
+        self._leader_epoch = max(self._leader_epoch, response.leader_epoch)
         first = Ack(
             self._owner.stream_name,
             self._partition,
@@ -338,14 +356,14 @@ class Lane:
         Raises:
             _RenumberedError: The call is to be made again with the new sequences.
         """
-        is_stray = isinstance(error, SequenceError)
-        if is_stray or item.send_count > 1:
+        if item.send_count > 1:
             # Whether an earlier attempt stored it is not known, and so the next sequence is not.
             text = f"no ack came: {error}"
-            unknown = OutcomeUnknownError(text, server_text=error.server_text)
-            self._settle(item, error if is_stray else unknown)
+            self._settle(item, OutcomeUnknownError(text, server_text=error.server_text))
             return
         self._settle(item, error)
+        if isinstance(error, SequenceError):
+            return
         for other in self._unanswered.values():
             if other.sequence > item.sequence:
                 other.send_count -= 1
