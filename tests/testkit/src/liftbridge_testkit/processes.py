@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import json
 import os
 import random
@@ -26,6 +27,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import weakref
 from pathlib import Path
 from time import monotonic
@@ -43,6 +45,9 @@ _POLL_SECONDS = 0.02
 # Below the ephemeral range of Linux (32768), above what usual services take.
 _PORTS = range(12_000, 32_000)
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+
+_drawn: list[IO[str]] = []
+"""Locks of the ports that this process drew."""
 
 _running: weakref.WeakSet[ServerProcess] = weakref.WeakSet()
 
@@ -73,10 +78,11 @@ def program(name: str) -> Path:
 
 
 def free_port() -> int:
-    """Draw a TCP port of 127.0.0.1 that nobody listens on.
+    """Draw a TCP port of 127.0.0.1 that nobody listens on and no other test process drew.
 
-    Another process may take it before it is used; a server that then fails to listen exits, which
-    every wait in this module notices.
+    It stays drawn until this process ends, since a server may be started on it again and again. A
+    program that knows nothing of this may still take it; a server that then fails to listen exits,
+    which every wait in this module notices.
     """
     draw = random.SystemRandom()
     for _ in range(200):
@@ -86,8 +92,23 @@ def free_port() -> int:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            return port
+            if _is_drawn(port):
+                return port
     raise ProcessError("no free port found")
+
+
+def _is_drawn(port: int) -> bool:
+    """Draw a port by a lock on a file, which ends with this process."""
+    folder = Path(tempfile.gettempdir()) / f"liftbridge-ports-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    lock = (folder / str(port)).open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return False
+    _drawn.append(lock)
+    return True
 
 
 class ServerProcess:
