@@ -280,6 +280,23 @@ def test_reload_reads_the_certificate_anew(tmp_path: Path, nats: NatsServer) -> 
         assert ssl.get_server_certificate(("127.0.0.1", broker.port)) == after
 
 
+def test_certificate_that_is_replaced_is_read_without_a_signal(
+    tmp_path: Path, nats: NatsServer
+) -> None:
+    authority = Authority(tmp_path / "ca")
+    issued = authority.issue("server")
+    config = {"tls.cert": str(issued.cert), "tls.key": str(issued.key)}
+    broker = Broker(tmp_path, nats_url=nats.url, config=config)
+    broker.spawn()
+    with broker:
+        broker.wait_until(lambda: "broker_started" in broker.log_text(), "started")
+        before = ssl.get_server_certificate(("127.0.0.1", broker.port))
+        authority.issue("server")
+        # The new key may be there before its certificate: what does not fit is left aside.
+        broker.wait_until(lambda: "certificate_reloaded" in broker.log_text(), "reloaded")
+        assert ssl.get_server_certificate(("127.0.0.1", broker.port)) != before
+
+
 # Bugs.
 
 PLANTED = """#!{python}
