@@ -45,7 +45,7 @@ def name():
 
 
 def endpoint(cluster, broker):
-    return Endpoint(broker, cluster[broker].address, cluster[broker].admin_address)
+    return Endpoint(broker, cluster[broker].admin_address)
 
 
 async def create(brokers, name, **changes):
@@ -164,7 +164,7 @@ async def test_refusals_and_changes_by_others_are_told_apart(brokers, name):
 
 async def test_broker_that_is_away_is_left_for_the_next(cluster, brokers, name):
     await create(brokers, name)
-    gone = Endpoint("gone", "127.0.0.1:1", "127.0.0.1:1")
+    gone = Endpoint("gone", "127.0.0.1:1")
     others = GrpcStreams([gone, endpoint(cluster, "b2")])
     assert name in await others.streams()
     await others.close()

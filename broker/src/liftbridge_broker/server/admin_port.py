@@ -20,6 +20,7 @@ from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.server.admin import check_admin_tls, make_admin
 from liftbridge_broker.server.core import Core
+from liftbridge_broker.server.services import make_context, register_streams
 from liftbridge_broker.server.wiring import server_tls
 
 PACKAGE: Final = "liftbridge-broker"
@@ -106,9 +107,11 @@ class AdminPort:
             ) from error
 
     def begin(self) -> None:
-        """There is a cluster: serve everything."""
+        """There is a cluster: serve everything, its streams among it."""
         self.context.found = None
         self.context.running = (self._core.node, self._core.consensus)
+        context = make_context(self._options, self._core.node, self.context.clock)
+        register_streams(self._server, context)
 
     def reload(self) -> None:
         """Read the certificate anew.

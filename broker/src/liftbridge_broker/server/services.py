@@ -53,16 +53,9 @@ def make_api(
     options: BrokerOptions, node: Node, clock: Clock, observer: Observer, health: Health
 ) -> Api:
     """A server with every method entered."""
-    grpc, limits = options.grpc, options.limits
+    grpc = options.grpc
     server = GrpcServer(grpc_limits(grpc), connections_max=grpc.connections_max, observer=observer)
-    context = Context(
-        node,
-        clock,
-        options.clustering.record_bytes_max,
-        limits.streams_max,
-        limits.stream_partitions_max,
-        limits.subscriptions_max,
-    )
+    context = make_context(options, node, clock)
     metadata = MetadataService(context, host=options.listen.advertised_host)
     _register_api(server, context, metadata)
     _register_data(server, context)
@@ -70,6 +63,30 @@ def make_api(
     if grpc.has_reflection:
         Reflection(server)
     return Api(server, context, metadata)
+
+
+def make_context(options: BrokerOptions, node: Node, clock: Clock) -> Context:
+    """What the services for streams work with."""
+    limits = options.limits
+    return Context(
+        node,
+        clock,
+        options.clustering.record_bytes_max,
+        limits.streams_max,
+        limits.stream_partitions_max,
+        limits.subscriptions_max,
+    )
+
+
+def register_streams(server: GrpcServer, context: Context) -> None:
+    """Enter what whoever keeps streams needs of the API: streams themselves, and no messages."""
+    data, streams = DataService(context), StreamService(context)
+    server.unary(DATA + "CreateStream", data.create)
+    server.unary(DATA + "AlterStream", data.alter)
+    server.unary(DATA + "ListStreams", data.list_streams)
+    server.unary(DATA + "PartitionBounds", data.bounds)
+    server.unary(API + "DeleteStream", streams.delete)
+    server.unary(API + "SetStreamReadonly", streams.set_readonly)
 
 
 def _register_api(server: GrpcServer, context: Context, metadata: MetadataService) -> None:

@@ -1,4 +1,4 @@
-"""`StreamBrokers` over gRPC: the services for clients and for operators of one broker at a time.
+"""`StreamBrokers` over gRPC, by the ports for operators of one broker after another.
 
 A look asks one broker: its answer to the first question is from after a majority has confirmed what
 it knows, so that the two lists read afterwards are not older than the look. A broker that does not
@@ -53,11 +53,10 @@ _SAID: Final = frozenset(
 
 
 class Endpoint(NamedTuple):
-    """Where a broker is reached: host and port of each of its services."""
+    """Where a broker is reached: host and port of its port for operators."""
 
     broker: str
-    data: str
-    admin: str
+    address: str
 
 
 class GrpcStreams:
@@ -66,20 +65,17 @@ class GrpcStreams:
     def __init__(
         self,
         endpoints: Sequence[Endpoint],
-        *,
-        data_credentials: grpc.ChannelCredentials | None = None,
-        admin_credentials: grpc.ChannelCredentials | None = None,
+        credentials: grpc.ChannelCredentials | None = None,
     ) -> None:
         """Connect to nobody yet.
 
         Args:
             endpoints: All brokers of the cluster, at least one.
-            data_credentials: Towards the service for clients; None for plaintext.
-            admin_credentials: Towards the service for operators.
+            credentials: To trust and to show; None is plaintext, offered on loopback only.
         """
         assert endpoints, "a cluster has at least one broker"
         self._endpoints = tuple(endpoints)
-        self._credentials = {DATA: data_credentials, ADMIN: admin_credentials}
+        self._credentials = credentials
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._first = 0
 
@@ -88,14 +84,14 @@ class GrpcStreams:
         channels, self._channels = self._channels, {}
         await asyncio.gather(*(channel.close(None) for channel in channels.values()))
 
-    def _channel(self, address: str, service: str) -> grpc.aio.Channel:
+    def _channel(self, address: str) -> grpc.aio.Channel:
         channel = self._channels.get(address)
         if channel is None:
-            credentials, options = self._credentials[service], list(_OPTIONS)
+            options = list(_OPTIONS)
             channel = (
                 grpc.aio.insecure_channel(address, options)
-                if credentials is None
-                else grpc.aio.secure_channel(address, credentials, options)
+                if self._credentials is None
+                else grpc.aio.secure_channel(address, self._credentials, options)
             )
             self._channels[address] = channel
         return channel
@@ -116,9 +112,7 @@ class GrpcStreams:
             ChangedError: What it is about is not there, or there already.
         """
         method = type(request).__name__.removesuffix("Request")
-        is_admin = service == ADMIN
-        channel = self._channel(at.admin if is_admin else at.data, ADMIN if is_admin else DATA)
-        call: Any = channel.unary_unary(
+        call: Any = self._channel(at.address).unary_unary(
             service + method,
             request_serializer=type(request).SerializeToString,
             response_deserializer=response.FromString,
@@ -131,7 +125,7 @@ class GrpcStreams:
                 raise ChangedError(text) from error
             if error.code() in _SAID:
                 raise RefusedError(error.details() or error.code().name) from error
-            if error.code() is grpc.StatusCode.FAILED_PRECONDITION and is_admin:
+            if error.code() is grpc.StatusCode.FAILED_PRECONDITION and service == ADMIN:
                 raise ChangedError(text) from error
             self._first = (self._first + 1) % len(self._endpoints)
             raise SilentError(text) from error
