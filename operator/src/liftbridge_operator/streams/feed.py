@@ -10,10 +10,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+import structlog
+
 from liftbridge_operator.kube.errors import KubeError, NotFoundError
 from liftbridge_operator.kube.kinds import CLUSTERS
 from liftbridge_operator.kube.port import Kube, Object
 from liftbridge_operator.observing.times import moment_text
+from liftbridge_operator.runtime.clock import Clock
 from liftbridge_operator.runtime.reconciler import Key, Requests
 from liftbridge_operator.streams.observation import (
     ClusterState,
@@ -21,7 +24,9 @@ from liftbridge_operator.streams.observation import (
     SeenCluster,
     Snapshot,
 )
-from liftbridge_operator.streams.port import BrokersError, Clock, StreamBrokers
+from liftbridge_operator.streams.port import BrokersError, StreamBrokers
+
+log = structlog.get_logger("liftbridge.operator.streams")
 
 INTERVAL_SECONDS: Final = 10.0
 """Time from one look at a cluster to the next."""
@@ -29,6 +34,8 @@ HASTENED_SECONDS: Final = 1.0
 """The same after a change."""
 HEARD_SECONDS: Final = 30.0
 """Age up to which an answer of the brokers is gone by."""
+CONNECTED_SECONDS: Final = 300.0
+"""Age at which connections are made anew, with the certificates and brokers of then."""
 CHANGES_MAX: Final = 8
 """Changes of one cluster under way at once."""
 _TICK_SECONDS: Final = 0.5
@@ -80,6 +87,7 @@ class Cluster:
         self.state = ClusterState.MISSING
         self.allowed: tuple[str, ...] = ()
         self.uid = ""
+        self.connected, self.connected_s = 0, 0.0
         self.due_s = 0.0
         self.looked_s = -1.0
         self.cost_s = 0.0
@@ -169,10 +177,16 @@ class StreamFeed:
     async def run(self) -> None:
         """Look at every cluster again and again; ends by being cancelled."""
         while True:
-            now = self._clock.now_s()
+            now = self._clock.now()
             due = [one for one in self._clusters.values() if one.due_s <= now]
-            if due:
-                await asyncio.gather(*(self._look(one) for one in due))
+            looks = (self._look(one) for one in due)
+            for cluster, outcome in zip(
+                due, await asyncio.gather(*looks, return_exceptions=True), strict=True
+            ):
+                if isinstance(outcome, Exception):
+                    # A mistake with one cluster must not end the looks at all others.
+                    key = f"{cluster.key.namespace}/{cluster.key.name}"
+                    log.error("look_failed", cluster=key, exc_info=outcome)
             await self._clock.sleep(_TICK_SECONDS)
 
     async def close(self) -> None:
@@ -207,7 +221,7 @@ class StreamFeed:
                     await self._look_now(found)
         watch = found.watches.get(key)
         if watch is not None:
-            watch.told = found.told(stream, self._clock.now_s())
+            watch.told = found.told(stream, self._clock.now())
         return found
 
     async def leave(self, key: Key) -> tuple[Cluster, str] | None:
@@ -228,7 +242,7 @@ class StreamFeed:
     def hasten(self, cluster: Cluster) -> None:
         """Look soon: something was changed."""
         soon = max(HASTENED_SECONDS, cluster.cost_s * _LOAD_SHARE)
-        cluster.due_s = min(cluster.due_s, self._clock.now_s() + soon)
+        cluster.due_s = min(cluster.due_s, self._clock.now() + soon)
 
     async def _look(self, cluster: Cluster) -> None:
         async with cluster.looking:
@@ -237,14 +251,14 @@ class StreamFeed:
                 await _disconnect(cluster)
                 return
             await self._look_now(cluster)
-        now = self._clock.now_s()
+        now = self._clock.now()
         for key, watch in cluster.watches.items():
             if watch.told is not None and watch.told != cluster.told(watch.stream, now):
                 self._requests.request(key)
 
     async def _look_now(self, cluster: Cluster) -> None:
         """Read the resource and the streams of a cluster; what does not answer stays as it was."""
-        began = self._clock.now_s()
+        began = self._clock.now()
         cluster.due_s = began + INTERVAL_SECONDS
         try:
             body = await self._kube.get(CLUSTERS, cluster.key.namespace, cluster.key.name)
@@ -256,7 +270,7 @@ class StreamFeed:
         else:
             await self._read(cluster, body, began)
         cluster.looked_s = began
-        cluster.cost_s = self._clock.now_s() - began
+        cluster.cost_s = self._clock.now() - began
 
     async def _read(self, cluster: Cluster, body: Object, began: float) -> None:
         spec: Mapping[str, Any] = body.get("spec", {})
@@ -264,13 +278,19 @@ class StreamFeed:
         cluster.allowed = tuple(sorted(spec.get("streams", {}).get("allowedNamespaces", ())))
         uid = body["metadata"]["uid"]
         if cluster.uid != uid:
-            await _disconnect(cluster)
             cluster.uid, cluster.snapshot = uid, None
+            await _disconnect(cluster)
+        wanted = body["metadata"].get("generation", 0)
+        if cluster.connected != wanted or began - cluster.connected_s >= CONNECTED_SECONDS:
+            await _disconnect(cluster)
         try:
             if cluster.brokers is None:
                 cluster.brokers = await self._connect(body)
+                cluster.connected, cluster.connected_s = wanted, began
             found = await cluster.brokers.streams()
         except (BrokersError, KubeError):
+            # Perhaps they are others now, or want another certificate.
+            await _disconnect(cluster)
             return
         before = cluster.snapshot.streams if cluster.snapshot is not None else {}
         # What did not change stays the object that it was, so that thousands are held once.
@@ -278,7 +298,12 @@ class StreamFeed:
             name: old if (old := before.get(name)) == stream and old is not None else stream
             for name, stream in found.items()
         }
-        cluster.snapshot = Snapshot(streams, began, self._clock.wall_ms())
+        cluster.snapshot = Snapshot(streams, began, wall_ms(self._clock))
+
+
+def wall_ms(clock: Clock) -> int:
+    """Unix milliseconds."""
+    return int(clock.wall().timestamp() * 1_000)
 
 
 def _state_of(body: Object) -> ClusterState:

@@ -4,11 +4,12 @@ Every call ends within a bound of the adapter. A change that ends with `SilentEr
 done; each is such that the next look shows whether it was.
 """
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 from liftbridge_operator.catalogue.names import EventReason
 from liftbridge_operator.kube.port import Object
+from liftbridge_operator.runtime.reconciler import Key
 from liftbridge_operator.streams.observation import ObservedStream
 from liftbridge_operator.streams.settings import Value
 
@@ -89,22 +90,6 @@ class StreamBrokers(Protocol):
         ...
 
 
-class Clock(Protocol):
-    """Time, so that tests have their own."""
-
-    def now_s(self) -> float:
-        """Seconds that never go back."""
-        ...
-
-    def wall_ms(self) -> int:
-        """Unix milliseconds."""
-        ...
-
-    async def sleep(self, seconds: float) -> None:
-        """Return after a while."""
-        ...
-
-
 class StreamEvents(Protocol):
     """Tells of something that happened to a resource."""
 
@@ -118,4 +103,16 @@ class StreamEvents(Protocol):
             reason: Which event.
             values: What its text has in braces.
         """
+        ...
+
+
+class StreamBoard(Protocol):
+    """Is told of the conditions of resources, for metrics."""
+
+    def tell(self, key: Key, conditions: Iterable[Mapping[str, Any]]) -> None:
+        """Keep the conditions of a resource."""
+        ...
+
+    def forget(self, key: Key) -> None:
+        """Drop a resource that is gone."""
         ...

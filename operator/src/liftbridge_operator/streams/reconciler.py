@@ -10,9 +10,10 @@ from typing import Any, Final
 from liftbridge_operator.catalogue.names import StreamConditionType
 from liftbridge_operator.kube.errors import ForbiddenError, NotFoundError
 from liftbridge_operator.kube.kinds import NAMESPACES, STREAMS
-from liftbridge_operator.kube.port import Kube, Object, Preconditions
+from liftbridge_operator.kube.port import Fence, Kube, Object, Preconditions
 from liftbridge_operator.model.stream import ManagementPolicy
 from liftbridge_operator.observing.times import moment_text
+from liftbridge_operator.runtime.clock import Clock
 from liftbridge_operator.runtime.reconciler import Key, RequeueAfter
 from liftbridge_operator.streams.actions import (
     AddFinalizer,
@@ -30,7 +31,7 @@ from liftbridge_operator.streams.decide import (
     decide_stream,
     wish_of,
 )
-from liftbridge_operator.streams.feed import Cluster, ClusterKey, StreamFeed
+from liftbridge_operator.streams.feed import Cluster, ClusterKey, StreamFeed, wall_ms
 from liftbridge_operator.streams.letting_go import decide_deletion
 from liftbridge_operator.streams.marks import FINALIZER, holder_of, mark_of
 from liftbridge_operator.streams.observation import (
@@ -44,9 +45,9 @@ from liftbridge_operator.streams.observation import (
 from liftbridge_operator.streams.port import (
     BrokersError,
     ChangedError,
-    Clock,
     RefusedError,
     SilentError,
+    StreamBoard,
     StreamEvents,
 )
 from liftbridge_operator.streams.resources import resource_of
@@ -69,6 +70,8 @@ class StreamReconciler:
         events: StreamEvents,
         clock: Clock,
         *,
+        fence: Fence,
+        board: StreamBoard,
         is_namespaced: bool,
     ) -> None:
         """Remember nothing yet.
@@ -78,6 +81,8 @@ class StreamReconciler:
             feed: Looks at clusters.
             events: Tells what happened.
             clock: Time.
+            fence: Asked right before each change at the brokers.
+            board: Told of conditions.
             is_namespaced: Whether the operator looks after some namespaces only: then no resource
                 gets a finalizer.
         """
@@ -85,6 +90,8 @@ class StreamReconciler:
         self._feed = feed
         self._events = events
         self._clock = clock
+        self._fence = fence
+        self._board = board
         self._is_namespaced = is_namespaced
         self._refused: dict[Key, tuple[str, str, float]] = {}
         self._changed: dict[Key, float] = {}
@@ -127,7 +134,7 @@ class StreamReconciler:
         return await self._feed.enter(key, ref, resource.stream_name, resource.age, manages=manages)
 
     def _seen(self, key: Key, resource: Resource, cluster: Cluster) -> Seen:
-        now = self._clock.now_s()
+        now = self._clock.now()
         cluster_seen = cluster.seen(resource.namespace, now)
         before = self._refused.get(key)
         refused = Refused(before[0], before[1], now >= before[2]) if before is not None else None
@@ -188,6 +195,7 @@ class StreamReconciler:
         """The resource is gone: the stream stays, and is free for another one."""
         for known in (self._refused, self._changed, self._synced, self._adopted):
             known.pop(key, None)
+        self._board.forget(key)
         left = await self._feed.leave(key)
         if left is None:
             return
@@ -197,7 +205,7 @@ class StreamReconciler:
         if stream is None or named is None or cluster.brokers is None:
             return
         if (named.namespace, named.name) == (key.namespace, key.name):
-            await _unmark(cluster, stream, stream.owner)
+            await self._unmark(cluster, stream, stream.owner)
 
     # -- say ----------------------------------------------------------------------------------
 
@@ -216,11 +224,12 @@ class StreamReconciler:
             decision,
             stream if stream is not None and _is_told(resource, stream) else None,
             before=before,
-            now_ms=self._clock.wall_ms(),
+            now_ms=wall_ms(self._clock),
         )
         if key in self._synced:
             status["lastSyncTime"] = moment_text(self._synced[key])
         status["adopted"] = self._adopted.get(key, resource.is_adopted)
+        self._board.tell(key, status["conditions"])
         if is_same(status, before):
             return body
         metadata = body["metadata"]
@@ -261,9 +270,10 @@ class StreamReconciler:
             if cluster.brokers is None:
                 return RequeueAfter(SILENT_SECONDS)
             async with cluster.room:
+                self._fence.check()
                 event = await change(cluster.brokers, resource, action)
         except RefusedError as error:
-            due = self._clock.now_s() + REFUSED_SECONDS
+            due = self._clock.now() + REFUSED_SECONDS
             self._refused[key] = (wish_of(action), str(error), due)
             refused = replace(seen, refused=Refused(wish_of(action), str(error), is_due=False))
             said = decide_stream(resource_of(body), refused)
@@ -275,8 +285,8 @@ class StreamReconciler:
         except SilentError:
             return RequeueAfter(SILENT_SECONDS)
         self._refused.pop(key, None)
-        self._changed[key] = self._clock.now_s()
-        self._synced[key] = self._clock.wall_ms()
+        self._changed[key] = self._clock.now()
+        self._synced[key] = wall_ms(self._clock)
         if isinstance(action, Create | Mark):
             self._adopted[key] = isinstance(action, Mark) and action.is_adopted
         self._feed.hasten(cluster)
@@ -285,6 +295,16 @@ class StreamReconciler:
         if isinstance(action, Delete) and resource.has_finalizer:
             await self._finalizer(body, resource, cluster, RemoveFinalizer(), None)
         return RequeueAfter(DONE_SECONDS)
+
+    async def _unmark(self, cluster: Cluster, stream: ObservedStream, mine: str) -> None:
+        """Take a mark away; that of a resource that is gone is known to be void without it."""
+        if cluster.brokers is None:
+            return
+        self._fence.check()
+        try:
+            await cluster.brokers.mark(stream.name, stream.stream_id, expected=mine, owner="")
+        except BrokersError:
+            return
 
     async def _finalizer(
         self,
@@ -297,7 +317,7 @@ class StreamReconciler:
         """Write the list of finalizers of the resource as it was read, ours in it or not."""
         if isinstance(action, RemoveFinalizer) and action.stream_id and stream is not None:
             mine = mark_of(resource.namespace, resource.name, resource.uid)
-            await _unmark(cluster, stream, mine)
+            await self._unmark(cluster, stream, mine)
         names = [one for one in body["metadata"].get("finalizers", ()) if one != FINALIZER]
         if isinstance(action, AddFinalizer):
             names.append(FINALIZER)
@@ -308,16 +328,6 @@ class StreamReconciler:
             {"metadata": {"finalizers": names}},
             preconditions=Preconditions.of(body),
         )
-
-
-async def _unmark(cluster: Cluster, stream: ObservedStream, mine: str) -> None:
-    """Take a mark away; a resource that is gone is known by its absence as well."""
-    if cluster.brokers is None:
-        return
-    try:
-        await cluster.brokers.mark(stream.name, stream.stream_id, expected=mine, owner="")
-    except BrokersError:
-        return
 
 
 async def _messages(cluster: Cluster, stream: ObservedStream | None) -> int | None:

@@ -6,11 +6,13 @@ brokers.is_silent = True                  # nobody answers
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace as changed
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from liftbridge_operator.catalogue.names import EventReason
+from liftbridge_operator.kube.errors import FencedError
 from liftbridge_operator.kube.port import Object
 from liftbridge_operator.model.stream import StreamSpec
 from liftbridge_operator.runtime.reconciler import Key
@@ -189,24 +191,28 @@ class MemoryStreams:
 
 
 class ManualClock:
-    """See `streams.port.Clock`; time passes in `pass_time`."""
+    """See `runtime.clock.Clock`; time passes in `pass_time`."""
 
     def __init__(self) -> None:
         self.seconds = 1_000.0
         self._sleepers: list[tuple[float, asyncio.Event]] = []
 
-    def now_s(self) -> float:
+    def now(self) -> float:
         """See `Clock`."""
         return self.seconds
 
-    def wall_ms(self) -> int:
+    def wall(self) -> datetime:
         """See `Clock`."""
-        return 1_780_000_000_000 + int(self.seconds * 1_000)
+        return datetime(2026, 11, 21, 12, tzinfo=UTC) + timedelta(seconds=self.seconds)
 
     async def sleep(self, seconds: float) -> None:
         """See `Clock`."""
-        event = asyncio.Event()
-        self._sleepers.append((self.seconds + seconds, event))
+        await self.wait(asyncio.Event(), seconds)
+
+    async def wait(self, event: asyncio.Event, seconds: float | None) -> None:
+        """See `Clock`."""
+        if seconds is not None:
+            self._sleepers.append((self.seconds + seconds, event))
         await event.wait()
 
     async def pass_time(self, seconds: float) -> None:
@@ -219,6 +225,38 @@ class ManualClock:
                 event.set()
             for _ in range(10):
                 await asyncio.sleep(0)
+
+
+class OpenFence:
+    """See `kube.port.Fence`; `is_closed` is set when somebody else may lead."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def check(self) -> None:
+        """See `Fence`."""
+        if self.is_closed:
+            raise FencedError("somebody else may lead")
+
+
+class SeenBoard:
+    """See `streams.port.StreamBoard`.
+
+    Attributes:
+        reasons: Of the condition Ready, by name of the resource.
+    """
+
+    def __init__(self) -> None:
+        self.reasons: dict[str, str] = {}
+
+    def tell(self, key: Key, conditions: Iterable[Mapping[str, Any]]) -> None:
+        """See `StreamBoard`."""
+        ready = next(one for one in conditions if one["type"] == "Ready")
+        self.reasons[key.name] = ready["reason"]
+
+    def forget(self, key: Key) -> None:
+        """See `StreamBoard`."""
+        self.reasons.pop(key.name, None)
 
 
 class HeardEvents:

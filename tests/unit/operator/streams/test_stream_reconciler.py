@@ -6,12 +6,17 @@ from contextlib import asynccontextmanager
 import pytest
 
 from liftbridge_operator.catalogue.names import EventReason
-from liftbridge_operator.kube.errors import NotFoundError, UnavailableError
+from liftbridge_operator.kube.errors import FencedError, NotFoundError, UnavailableError
 from liftbridge_operator.kube.kinds import CLUSTERS, NAMESPACES, STREAMS
 from liftbridge_operator.kube.port import Preconditions
 from liftbridge_operator.model.stream import StreamStatus
 from liftbridge_operator.runtime.reconciler import Key
-from liftbridge_operator.streams.feed import HEARD_SECONDS, INTERVAL_SECONDS, StreamFeed
+from liftbridge_operator.streams.feed import (
+    CONNECTED_SECONDS,
+    HEARD_SECONDS,
+    INTERVAL_SECONDS,
+    StreamFeed,
+)
 from liftbridge_operator.streams.marks import FINALIZER, mark_of
 from liftbridge_operator.streams.reconciler import StreamReconciler
 from liftbridge_testkit.kube.memory import MemoryKube
@@ -20,6 +25,8 @@ from liftbridge_testkit.streams_memory import (
     HeardEvents,
     ManualClock,
     MemoryStreams,
+    OpenFence,
+    SeenBoard,
 )
 
 PASSES_MAX = 30
@@ -31,6 +38,7 @@ class World:
     def __init__(self, *, is_namespaced=False):
         self.kube, self.brokers, self.clock = MemoryKube(), MemoryStreams(), ManualClock()
         self.events, self.asked = HeardEvents(), AskedPasses()
+        self.fence, self.board = OpenFence(), SeenBoard()
         self.connected = 0
 
         async def connect(body):
@@ -40,7 +48,13 @@ class World:
 
         self.feed = StreamFeed(self.kube, connect, self.asked, self.clock)
         self.reconciler = StreamReconciler(
-            self.kube, self.feed, self.events, self.clock, is_namespaced=is_namespaced
+            self.kube,
+            self.feed,
+            self.events,
+            self.clock,
+            fence=self.fence,
+            board=self.board,
+            is_namespaced=is_namespaced,
         )
         self.kube.on_change = self._changed
         for name in ("shop", "elsewhere"):
@@ -169,7 +183,8 @@ async def test_nothing_is_written_while_nothing_changes_and_one_look_feeds_all()
         assert len(world.kube.writes) == writes
         assert len(world.brokers.calls) == calls
         assert world.brokers.looks - looks == 600 / INTERVAL_SECONDS
-        assert world.connected == 1
+        assert world.connected == 1 + 630 // CONNECTED_SECONDS
+        assert set(world.board.reasons.values()) == {"Reconciled"}
 
 
 async def test_stream_deleted_behind_its_back_is_there_again_within_half_a_minute():
@@ -431,3 +446,13 @@ async def test_at_most_eight_changes_of_a_cluster_are_under_way():
         assert len(world.brokers.held) == 40
         assert 1 < world.brokers.busiest <= 8
         assert world.brokers.looks == 1
+
+
+async def test_brokers_are_not_asked_for_changes_by_an_operator_that_may_not_lead():
+    async with running() as world:
+        world.cluster()
+        world.stream()
+        world.fence.is_closed = True
+        with pytest.raises(FencedError):
+            await world.settle()
+        assert world.brokers.calls == []
