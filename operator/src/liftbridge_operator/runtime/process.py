@@ -35,7 +35,7 @@ from liftbridge_operator.runtime.queue import WorkQueue
 from liftbridge_operator.runtime.reconciler import Key, Reconciler, Requests
 from liftbridge_operator.runtime.resync import Resync
 from liftbridge_operator.runtime.settings import Settings, own_namespace
-from liftbridge_operator.runtime.watches import RESOURCES, Watches
+from liftbridge_operator.runtime.watches import RESOURCES, Watches, watch_settings
 
 STUCK_S: Final = 600.0
 """A pass that is due for so long will not begin any more: the process is to be started anew."""
@@ -241,7 +241,10 @@ class _Process:
             metrics=self.metrics,
         )
         watches = Watches(
-            namespaces=given.watch_namespaces, notice=self.passes.request, metrics=self.metrics
+            namespaces=given.watch_namespaces,
+            notice=self.passes.request,
+            metrics=self.metrics,
+            settings=watch_settings(),
         )
         loop = asyncio.get_running_loop()
         held = loop.create_task(lease.hold())

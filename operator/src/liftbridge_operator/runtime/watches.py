@@ -38,7 +38,9 @@ OWNED: Final = (PODS, SETS, CLAIMS, CONFIG_MAPS, SERVICES, BUDGETS, NETWORK_POLI
 
 _FOLDER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _REQUEST_SECONDS_MAX: Final = 30.0
-_BACKOFFS_S: Final = (0.5, 1, 2, 4, 8)
+BACKOFFS_S: Final = (0.5, 1, 2, 4, 8)
+"""Long enough for an API server that is started anew."""
+
 
 Notice = Callable[[Key], None]
 
@@ -49,17 +51,26 @@ class Watches:
     Owned by the process; it asks for passes by `notice`, on the event loop.
     """
 
-    def __init__(self, *, namespaces: Collection[str], notice: Notice, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        *,
+        namespaces: Collection[str],
+        notice: Notice,
+        metrics: Metrics,
+        settings: kopf.OperatorSettings,
+    ) -> None:
         """Watches that have not begun.
 
         Args:
             namespaces: Where to watch; everywhere when empty.
             notice: Told of each key whose resource, or part of it, has changed.
             metrics: Counts events.
+            settings: Of kopf; see `watch_settings`.
         """
         self._namespaces = tuple(namespaces)
         self._notice = notice
         self._metrics = metrics
+        self._settings = settings
         self._registry = kopf.OperatorRegistry()
         kopf.on.login(registry=self._registry)(log_in)
         for kind in (*RESOURCES, *OWNED):
@@ -78,7 +89,7 @@ class Watches:
         others = asyncio.all_tasks()  # kopf cancels in its end what it does not know
         tasks = await kopf.spawn_tasks(
             registry=self._registry,
-            settings=settings(),
+            settings=self._settings,
             standalone=True,
             clusterwide=not self._namespaces,
             namespaces=self._namespaces,
@@ -110,8 +121,12 @@ def key_of(kind: Kind, namespace: str, name: str, labels: Mapping[str, str]) -> 
     return Key(CLUSTERS, namespace, cluster) if cluster else None
 
 
-def settings() -> kopf.OperatorSettings:
-    """Settings with which kopf watches, and does nothing else."""
+def watch_settings(backoffs_s: Collection[float] = BACKOFFS_S) -> kopf.OperatorSettings:
+    """Settings with which kopf watches, and does nothing else.
+
+    Args:
+        backoffs_s: Waits between attempts of a request, after which a watch fails for good.
+    """
     found = kopf.OperatorSettings()
     found.posting.enabled = False
     found.scanning.disabled = True  # no look at all namespaces and definitions: rights for neither
@@ -119,7 +134,7 @@ def settings() -> kopf.OperatorSettings:
     found.process.ultimate_exiting_timeout = None  # the process sees to its end itself
     found.networking.request_timeout = _REQUEST_SECONDS_MAX
     found.networking.connect_timeout = 5.0
-    found.networking.error_backoffs = _BACKOFFS_S
+    found.networking.error_backoffs = tuple(backoffs_s)
     found.watching.chunk_size = 500
     found.queueing.idle_timeout = 1.0
     found.queueing.exit_timeout = 0.5

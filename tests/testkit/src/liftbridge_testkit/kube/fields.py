@@ -6,8 +6,9 @@ so, and atomic elsewhere; nothing is defaulted; and no schema is asked.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from copy import deepcopy
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
+
+_T = TypeVar("_T")
 
 Path: TypeAlias = tuple[str, ...]
 """Segments as in `fieldsV1`: `f:name` and `k:{"name":"x"}`."""
@@ -42,6 +43,17 @@ _UNOWNED = {
         )
     ),
 }
+
+
+def copied(value: _T) -> _T:
+    """A copy of what stands in JSON, many times faster than a copy of anything."""
+    made: Any = value
+    if isinstance(value, dict):
+        made = {name: copied(inner) for name, inner in value.items()}
+    elif isinstance(value, list | tuple):
+        made = [copied(one) for one in value]
+    found: _T = made
+    return found
 
 
 def leaves(value: Any, at: Path = ()) -> Iterator[Path]:
@@ -108,11 +120,11 @@ def merged(live: Any, intent: Any, at: Path = ()) -> Any:
             here = (*at, _segment(item, keys))
             before = _find(found_items, match)
             if before is None:
-                found_items.append(deepcopy(item))
+                found_items.append(copied(item))
             else:
                 found_items[found_items.index(before)] = merged(before, item, here)
         return found_items
-    return deepcopy(intent)
+    return copied(intent)
 
 
 def without(value: Any, path: Path) -> None:

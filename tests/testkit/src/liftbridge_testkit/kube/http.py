@@ -30,6 +30,7 @@ from liftbridge_testkit.kube.memory import MemoryKube, selects
 
 TOKEN: Final = "a-token-of-the-tests"
 BOOKMARK_SECONDS: Final = 0.2
+UNTIL_SECONDS_MAX: Final = 20.0
 _END: Final = "END"
 
 
@@ -74,9 +75,22 @@ class ApiOverHttp:
         self.kube = kube
         self.requests: list[Request] = []
         self.host = ""
-        self._planted: list[tuple[str, Planted | Callable[[], Awaitable[None]]]] = []
+        self._planted: list[tuple[str, str, Planted | Callable[[], Awaitable[None]]]] = []
         self._watchers: set[tuple[Kind, str, str, asyncio.Queue[Any]]] = set()
         self._runner: web.AppRunner | None = None
+        self._happened = asyncio.Event()
+        self._history: list[tuple[str, Object]] = []
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Wait until something holds that requests or changes of objects bring about.
+
+        Raises:
+            TimeoutError: It does not, in `UNTIL_SECONDS_MAX`.
+        """
+        async with asyncio.timeout(UNTIL_SECONDS_MAX):
+            while not is_so():
+                self._happened.clear()
+                await self._happened.wait()
 
     async def __aenter__(self) -> Self:
         app = web.Application()
@@ -109,14 +123,19 @@ class ApiOverHttp:
         return path
 
     def refuse(
-        self, method: str, status: int, text: str = "", headers: dict[str, str] | None = None
+        self,
+        method: str,
+        status: int,
+        text: str = "",
+        headers: dict[str, str] | None = None,
+        path: str = "",
     ) -> None:
-        """Answer the next request of a method so."""
-        self._planted.append((method, Planted(status, headers or {}, text)))
+        """Answer the next request of a method, to this path or to any, so."""
+        self._planted.append((method, path, Planted(status, headers or {}, text)))
 
     def hold(self, method: str, until: Callable[[], Awaitable[None]]) -> None:
         """Answer the next request of a method only after this; it is carried out before."""
-        self._planted.append((method, until))
+        self._planted.append((method, "", until))
 
     def end_watches(self) -> None:
         """End all watches that are open, as a server that goes away does."""
@@ -136,11 +155,10 @@ class ApiOverHttp:
     # -- inside -------------------------------------------------------------------------------
 
     def _publish(self, event: str, value: Object) -> None:
+        self._happened.set()
+        self._history.append((event, value))
         for kind, namespace, selector, queue in self._watchers:
-            metadata = value["metadata"]
-            is_kind = (value["apiVersion"], value["kind"]) == (kind.api_version, kind.kind)
-            is_there = namespace in ("", metadata.get("namespace", ""))
-            if is_kind and is_there and selects(selector, metadata.get("labels", {})):
+            if _is_seen(value, kind, namespace, selector):
                 queue.put_nowait({"type": event, "object": value})
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
@@ -154,9 +172,10 @@ class ApiOverHttp:
             request.headers.get("Content-Type", ""),
         )
         self.requests.append(received)
+        self._happened.set()
         if request.headers.get("Authorization", "").lower() != f"bearer {TOKEN}":
             return _failure(401, "Unauthorized", "no token")
-        planted = self._take_planted(request.method)
+        planted = self._take_planted(request.method, request.path)
         if isinstance(planted, Planted):
             return web.Response(status=planted.status, text=planted.text, headers=planted.headers)
         try:
@@ -167,11 +186,13 @@ class ApiOverHttp:
             await planted()
         return answer
 
-    def _take_planted(self, method: str) -> Planted | Callable[[], Awaitable[None]] | None:
+    def _take_planted(
+        self, method: str, path: str
+    ) -> Planted | Callable[[], Awaitable[None]] | None:
         for entry in self._planted:
-            if entry[0] == method:
+            if entry[0] == method and entry[1] in ("", path):
                 self._planted.remove(entry)
-                return entry[1]
+                return entry[2]
         return None
 
     async def _answer(self, request: web.Request, received: Request) -> web.StreamResponse:
@@ -260,8 +281,14 @@ class ApiOverHttp:
         answer = web.StreamResponse(headers={"Content-Type": "application/json"})
         await answer.prepare(request)
         queue: asyncio.Queue[Any] = asyncio.Queue()
-        watcher = (kind, namespace, request.query.get("labelSelector", ""), queue)
+        selector, since = (request.query.get(k, "") for k in ("labelSelector", "resourceVersion"))
+        for event, value in self._history:
+            version = int(value["metadata"]["resourceVersion"])
+            if version > int(since or "0") and _is_seen(value, kind, namespace, selector):
+                queue.put_nowait({"type": event, "object": value})
+        watcher = (kind, namespace, selector, queue)
         self._watchers.add(watcher)
+        self._happened.set()
         try:
             await self._stream(answer, kind, queue)
         except ConnectionError:
@@ -284,6 +311,14 @@ class ApiOverHttp:
             if event == _END:
                 return
             await answer.write(json.dumps(event).encode() + b"\n")
+
+
+def _is_seen(value: Object, kind: Kind, namespace: str, selector: str) -> bool:
+    """Whether a watch shows an object."""
+    metadata = value["metadata"]
+    is_kind = (value["apiVersion"], value["kind"]) == (kind.api_version, kind.kind)
+    is_there = namespace in ("", metadata.get("namespace", ""))
+    return is_kind and is_there and selects(selector, metadata.get("labels", {}))
 
 
 def _place(path: str) -> tuple[Kind, str, str, str]:

@@ -11,7 +11,6 @@ controllers, defaults and schemas. `kube.fail` plants a failure of the next call
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from typing import Any, NamedTuple
 
 from liftbridge_operator.kube.errors import (
@@ -44,7 +43,15 @@ from liftbridge_operator.kube.port import (
     check_delete,
     patch_body,
 )
-from liftbridge_testkit.kube.fields import leaves, merged, nested, paths_of, value_at, without
+from liftbridge_testkit.kube.fields import (
+    copied,
+    leaves,
+    merged,
+    nested,
+    paths_of,
+    value_at,
+    without,
+)
 
 _WITH_STATUS = frozenset({CLUSTERS, STREAMS, PODS, CLAIMS, SETS, BUDGETS})
 CREATED = "2026-01-01T00:00:00Z"
@@ -104,7 +111,7 @@ class MemoryKube:
 
     def put(self, body: Mapping[str, Any], manager: str = "kubectl") -> Object:
         """Write a whole object, status included, as somebody else."""
-        value = deepcopy(dict(body))
+        value = copied(dict(body))
         key = _key(value)
         before = self._objects.get(key)
         self._keep_identity(value, before)
@@ -126,12 +133,18 @@ class MemoryKube:
     def remove(self, kind: Kind, namespace: str, name: str) -> None:
         """Take an object out, whatever its finalizers say."""
         value = self._objects.pop((kind, namespace, name))
+        self._version += 1
+        value["metadata"]["resourceVersion"] = str(self._version)
         self._tell("DELETED", value)
 
     def all_of(self, kind: Kind) -> list[Object]:
         """All objects of a kind, by namespace and name."""
         found = sorted((key for key in self._objects if key[0] == kind), key=lambda key: key[1:])
-        return [deepcopy(self._objects[key]) for key in found]
+        return [copied(self._objects[key]) for key in found]
+
+    def names_of(self, kind: Kind) -> list[str]:
+        """Names of all objects of a kind."""
+        return sorted(key[2] for key in self._objects if key[0] == kind)
 
     def fail(self, error: KubeError, verb: str = "", kind: Kind | None = None) -> None:
         """Have the next call of this verb (`get`, `list`, ... empty for any) and kind fail."""
@@ -148,9 +161,10 @@ class MemoryKube:
         """As the port."""
         self._meet("list", kind)
         found = [
-            value
-            for value in self.all_of(kind)
-            if namespace in ("", value["metadata"].get("namespace", ""))
+            copied(value)
+            for key, value in sorted(self._objects.items(), key=lambda entry: entry[0][1:])
+            if key[0] == kind
+            and namespace in ("", key[1])
             and selects(selector, value["metadata"].get("labels", {}))
         ]
         return Listing(tuple(found), str(self._version))
@@ -161,7 +175,7 @@ class MemoryKube:
         if key in self._objects:
             message = f"{key[0].qualified} {key[2]!r} already exists"
             raise AlreadyExistsError(message, status=409, reason="AlreadyExists")
-        value = deepcopy(body)
+        value = copied(body)
         if key[0] in _WITH_STATUS:
             value.pop("status", None)
         self._keep_identity(value, None)
@@ -174,7 +188,7 @@ class MemoryKube:
         """As the port."""
         key = self._ask("apply", body)
         check_apply(body, key[0], force=force)
-        intent = deepcopy(body)
+        intent = copied(body)
         if key[0] in _WITH_STATUS:
             intent.pop("status", None)
         return self._apply(key, intent, manager, "", force=force)
@@ -183,8 +197,8 @@ class MemoryKube:
         """As the port."""
         key = self._ask("apply_status", body)
         self._found(*key)
-        intent = {name: deepcopy(body[name]) for name in ("apiVersion", "kind", "metadata")}
-        intent["status"] = deepcopy(body["status"])
+        intent = {name: copied(body[name]) for name in ("apiVersion", "kind", "metadata")}
+        intent["status"] = copied(body["status"])
         return self._apply(key, intent, manager, "status", force=True)
 
     async def patch(
@@ -202,7 +216,7 @@ class MemoryKube:
         before = self._found(kind, namespace, name)
         _, body = patch_body(changes, preconditions)
         _compare(before, preconditions)
-        value = deepcopy(before)
+        value = copied(before)
         if isinstance(body, dict):
             _merge_patch(value, body)
         else:
@@ -235,7 +249,7 @@ class MemoryKube:
         _compare(before, preconditions)
         self.deletions.append(Deletion(kind, namespace, name, propagation, grace_seconds))
         if before["metadata"].get("finalizers"):
-            value = deepcopy(before)
+            value = copied(before)
             value["metadata"].setdefault("deletionTimestamp", CREATED)
             self._store((kind, namespace, name), value, before)
         else:
@@ -248,7 +262,7 @@ class MemoryKube:
         self, key: tuple[Kind, str, str], intent: Object, manager: str, part: str, *, force: bool
     ) -> Object:
         before = self._objects.get(key)
-        live = deepcopy(before) if before else {}
+        live = copied(before) if before else {}
         if before is not None:
             wanted = intent["metadata"]
             _compare(
@@ -280,7 +294,7 @@ class MemoryKube:
 
     def _store(self, key: tuple[Kind, str, str], value: Object, before: Object | None) -> Object:
         if value == before:
-            return deepcopy(value)
+            return copied(value)
         self._version += 1
         self.changes += 1
         metadata = value["metadata"]
@@ -293,10 +307,10 @@ class MemoryKube:
         if metadata.get("deletionTimestamp") and not metadata.get("finalizers"):
             self._objects.pop(key, None)
             self._tell("DELETED", value)
-            return deepcopy(value)
+            return copied(value)
         self._objects[key] = value
         self._tell("ADDED" if before is None else "MODIFIED", value)
-        return deepcopy(value)
+        return copied(value)
 
     def _keep_identity(self, value: Object, before: Object | None) -> None:
         metadata = value["metadata"]
@@ -339,11 +353,11 @@ class MemoryKube:
         if value is None:
             message = f"{kind.qualified} {name!r} not found"
             raise NotFoundError(message, status=404, reason="NotFound")
-        return deepcopy(value)
+        return copied(value)
 
     def _tell(self, event: str, value: Object) -> None:
         if self.on_change is not None:
-            self.on_change(event, deepcopy(value))
+            self.on_change(event, copied(value))
 
 
 def selects(selector: str, labels: Mapping[str, str]) -> bool:
@@ -418,7 +432,7 @@ def _merge_patch(value: Any, patch: Mapping[str, Any]) -> None:
                 value[name] = {}
             _merge_patch(value[name], change)
         else:
-            value[name] = deepcopy(change)
+            value[name] = copied(change)
 
 
 def _json_patch(value: Any, operation: Mapping[str, Any]) -> None:
@@ -426,12 +440,12 @@ def _json_patch(value: Any, operation: Mapping[str, Any]) -> None:
     for part in parents:
         value = value[int(part) if isinstance(value, list) else part]
     if isinstance(value, list) and operation["op"] == "add":
-        value.insert(len(value) if last == "-" else int(last), deepcopy(operation["value"]))
+        value.insert(len(value) if last == "-" else int(last), copied(operation["value"]))
         return
     place: Any = int(last) if isinstance(value, list) else last
     match operation["op"]:
         case "add" | "replace":
-            value[place] = deepcopy(operation["value"])
+            value[place] = copied(operation["value"])
         case "remove":
             del value[place]
         case "test" if value[place] != operation["value"]:
