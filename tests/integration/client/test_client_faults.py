@@ -163,8 +163,9 @@ async def test_message_of_a_plain_publisher_waits_for_a_connection(broker, name)
         stream = await lb.streams.create(name)
         async with stream.publisher() as publisher:
             await publisher.publish(b"0")
+            before = lb.stats.retries
             broker.kill()
-            await until(publisher._lanes[0]._task.done)
+            await until(lambda: lb.stats.retries > before + 1)
             future = publisher.publish_nowait(b"1")
             before = lb.stats.retries
             await until(lambda: lb.stats.retries > before + 1)
