@@ -50,9 +50,9 @@ def decide(seen: Observation, memory: Memory) -> Decision:
         break
     waits += _besides(view, is_acting=action is not None)
     kept = status.carried(waits, memory, view.now)
-    said = status.make(
-        view, made, waits=kept, progressing=progressing, is_acting=action is not None
-    )
+    # What goes on beside changes, such as the budget for others, leaves a cluster ready.
+    is_changing = action is not None and progressing != ""
+    said = status.make(view, made, waits=kept, progressing=progressing, is_acting=is_changing)
     return Decision(action, view.now + ACTION_MS, said, replace(memory, waits=kept))
 
 
@@ -113,6 +113,9 @@ def _besides(view: View, *, is_acting: bool) -> list[Wait]:
         if pod is None or not pod.is_ready:
             cause = pod.stuck if pod is not None and pod.stuck else "BrokersNotReady"
             found.append(Wait(str(cause), name, "the pod is ready"))
+    leaving = sorted({*view.pods, *view.brokers} - set(view.names))
+    ends_when = "the broker has stopped and is forgotten"
+    found += [Wait("PodStopping", name, ends_when) for name in leaving]
     return found + _of_partitions(view)
 
 

@@ -34,6 +34,7 @@ def make(
         has_leader
         and not (waits or plan.steps or is_acting or offline or under)
         and len(ready) == view.size == view.wanted.replicas > 0
+        and not {*view.pods, *view.brokers} - set(view.names)
         and not view.wanted.is_suspended
         and not view.wanted.config_errors
     )

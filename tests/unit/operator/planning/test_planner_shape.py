@@ -372,3 +372,26 @@ def test_learner_report_of_a_stranger_changes_nothing():
     stranger = MemberReport(Member("z", "d"), is_voter=False, is_alive=False, match_index=None)
     seen = with_metadata(seen, members=(*seen.metadata.members, stranger))
     assert action_of(seen) is None
+
+
+def test_cluster_is_ready_only_after_who_left_is_forgotten():
+    seen = healthy(4, replicas=3)
+    seen = replace(with_set(seen, replicas=3), pods=seen.pods[:3])
+    forgotten = with_metadata(
+        seen, brokers=seen.metadata.brokers[:3], members=seen.metadata.members[:3]
+    )
+    forgotten = replace(forgotten, reports=seen.reports[:3])
+    held = with_partition(seen, replicas=("c-0", "c-1", "c-2"), isr=("c-0", "c-1", "c-2"))
+    assert not passes(held)[0].status.is_ready
+    assert {("PodStopping", "c-3")} <= {
+        (one.what, one.object) for one in decide(held, Memory()).status.waits
+    }
+    assert decide(
+        with_partition(forgotten, replicas=("c-0", "c-1", "c-2")), Memory()
+    ).status.is_ready
+
+
+def test_cluster_stays_ready_while_its_budget_is_given_back():
+    decision = decide(replace(healthy(), budget=0), Memory())
+    assert decision.action == act.SetBudget(1)
+    assert decision.status.is_ready
