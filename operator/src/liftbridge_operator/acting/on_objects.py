@@ -79,8 +79,11 @@ async def record_for(hands: Hands, revision: str) -> Recorded:
 
 async def keep_revision(hands: Hands, record: Recorded) -> None:
     """Keep a template, so that it can be written again when a later one is bad."""
+    body = workload.kept_revision(hands.cluster, hands.inputs, record)
+    if metadata_of(body)["name"] in {metadata_of(one)["name"] for one in hands.rendered.configs}:
+        return  # written in this pass, beside everything else that pods need
     try:
-        await hands.kube.create(workload.kept_revision(hands.cluster, hands.inputs, record))
+        await hands.kube.create(body)
     except AlreadyExistsError:
         return  # kept before: it is named by its contents, and never changes
 

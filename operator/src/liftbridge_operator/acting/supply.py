@@ -111,10 +111,21 @@ async def _bring(
             done.trouble = _foreign(body)
         return
     found = differences(live, body)
+    if kind == SERVICES and _ports(live) != _ports(body):
+        # A port is told by its number: an apply would add ours and leave that of somebody else.
+        ports = {"spec": {"ports": body["spec"]["ports"]}}
+        live = await hands.kube.patch(
+            kind, hands.cluster.namespace, name, ports, preconditions=Preconditions.of(live)
+        )
+        found = found or (Difference(".spec.ports", ""),)
     if found:
         await hands.kube.apply(body, force=True)
         done.writes += 1
         done.drift += [(f"{kind.kind}/{name}", one) for one in found if one.manager]
+
+
+def _ports(service: Object) -> set[tuple[int, str]]:
+    return {(one["port"], one.get("protocol", "TCP")) for one in service["spec"].get("ports", ())}
 
 
 async def _unlabelled(hands: Hands, kind: Kind, name: str) -> Object | None:

@@ -1,0 +1,436 @@
+"""The reconciler of clusters on the models: real objects in JSON in between, nothing else faked.
+
+    world = ReconciledWorld(spec)
+    await world.until_ready()
+    world.edit(lambda spec: spec.update(replicas=5))
+    await world.until_ready()
+
+The API server is in memory. What controllers and kubelets do is done by the model of the bare
+planner's schedules; after each tick its pods, claims and nodes are written as a real one would, and
+before each what the operator wrote is read back.
+"""
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import Any, Final
+
+from liftbridge_operator.brokers.grpc_admin import TlsMaterial
+from liftbridge_operator.kube.kinds import (
+    BUDGETS,
+    CLAIMS,
+    CLUSTERS,
+    CONFIG_MAPS,
+    NODES,
+    PODS,
+    SETS,
+    Kind,
+    kind_of,
+)
+from liftbridge_operator.kube.port import Kube, Object
+from liftbridge_operator.model.cluster import API_VERSION, CLUSTER_KIND, ClusterSpec
+from liftbridge_operator.observing.objects import (
+    HOST_LABEL,
+    ZONE_LABEL,
+    budget_of,
+    claim_of,
+    identity_of,
+    set_of,
+)
+from liftbridge_operator.observing.times import exact_text
+from liftbridge_operator.planning.observation import Claim, Pod, StuckCause
+from liftbridge_operator.planning.view import ordinal_of
+from liftbridge_operator.reconciling.ports import Issued, Itself
+from liftbridge_operator.reconciling.reconciler import ClusterReconciler
+from liftbridge_operator.rendering import names
+from liftbridge_operator.rendering.identity import ID_KEY
+from liftbridge_operator.rendering.subject import Cluster, Inputs, labels
+from liftbridge_operator.reporting.account import Certificates
+from liftbridge_operator.runtime.reconciler import Key, RequeueAfter
+from liftbridge_testkit.kube.memory import MemoryKube
+from liftbridge_testkit.operator_sim.admin import ModelAdmin
+from liftbridge_testkit.operator_sim.brokers import Replicas
+from liftbridge_testkit.operator_sim.stage import Stage
+
+NAME: Final = "c"
+NAMESPACE: Final = "n"
+EPOCH_MS: Final = 1_800_000_000_000
+"""The clock of the models begins here: objects in memory were created before."""
+SPEC: Final[Mapping[str, Any]] = {
+    "version": "0.1.0",
+    "replicas": 3,
+    "nats": {"embedded": {}},
+    "storage": {"data": {"size": "1Gi"}},
+}
+FINALIZER: Final = "liftbridge.io/testkit"
+PASSES_MAX: Final = 400
+TICK_MS: Final = 2_500
+
+_WAITING: Final = {
+    StuckCause.IMAGE_PULL: "ImagePullBackOff",
+    StuckCause.CRASH_LOOP: "CrashLoopBackOff",
+    StuckCause.CONFIG: "CreateContainerConfigError",
+}
+
+
+class OpenFence:
+    """Lets everything through until it is shut."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+
+    def check(self) -> None:
+        """As the port."""
+        if self.error is not None:
+            raise self.error
+
+
+async def issue_at_once(cluster: Cluster, inputs: Inputs, *, may_write: bool) -> Issued:
+    """Certificates are there."""
+    del cluster, inputs, may_write
+    known = Certificates("Valid", "", not_after_ms=EPOCH_MS + 10**10)
+    return Issued(known, TlsMaterial(b"ca", b"cert", b"key"))
+
+
+def image_of(spec: ClusterSpec) -> str:
+    """The image of a version."""
+    return spec.image or f"liftbridge-broker:{spec.version}"
+
+
+def _changed(body: Object, change: Callable[[dict[str, Any]], object]) -> None:
+    change(body["spec"])
+
+
+class ReconciledWorld:
+    """A cluster, its models, and an operator process over them.
+
+    Attributes:
+        history: Each status that the resource had, with its generation.
+        passes: Passes so far.
+    """
+
+    def __init__(self, spec: Mapping[str, Any] | None = None, seed: int = 1) -> None:
+        """The resource is created, and nothing has happened."""
+        self.stage = Stage(seed)
+        self.stage.is_wild = False
+        self.stage.now = EPOCH_MS
+        self.kube = MemoryKube()
+        self.admin = ModelAdmin(self.stage)
+        self.fence = OpenFence()
+        self.key = Key(CLUSTERS, NAMESPACE, NAME)
+        self.history: list[tuple[int, dict[str, Any]]] = []
+        self.passes = 0
+        self._uids: dict[str, str] = {}
+        self._written: dict[tuple[str, str], object] = {}
+        self._pulled = self._pushed = -1
+        self.reconciler = self.restart()
+        self.kube.on_change = self._on_change
+        self.put_resource({**SPEC, **(spec or {})})
+        self._push()
+
+    def restart(self, kube: Kube | None = None) -> ClusterReconciler:
+        """A new operator process, which remembers nothing."""
+        self.reconciler = ClusterReconciler(
+            kube or self.kube,
+            fence=self.fence,
+            connect=lambda _cluster, _tls: self.admin,
+            issue=issue_at_once,
+            image_of=image_of,
+            clock_ms=lambda: self.now_ms,
+            fresh_id=lambda: "id-1",
+            itself=Itself("0.1.0", "operators", {"app": "operator"}),
+        )
+        return self.reconciler
+
+    @property
+    def now_ms(self) -> int:
+        """Time of day, for everybody."""
+        return self.stage.now
+
+    def put_resource(self, spec: Mapping[str, Any]) -> None:
+        """The user creates the resource."""
+        self.kube.put(
+            {
+                "apiVersion": API_VERSION,
+                "kind": CLUSTER_KIND,
+                "metadata": {"name": NAME, "namespace": NAMESPACE},
+                "spec": deepcopy(dict(spec)),
+                "status": {"observedGeneration": -1},
+            }
+        )
+
+    # -- what users see and do ----------------------------------------------------------------
+
+    @property
+    def resource(self) -> Object:
+        """The LiftbridgeCluster."""
+        return self.kube.all_of(CLUSTERS)[0]
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """Its status."""
+        found: dict[str, Any] = self.resource["status"]
+        return found
+
+    def condition(self, kind: str) -> tuple[str, str]:
+        """Status and reason of a condition; empty for none."""
+        for one in self.status.get("conditions", ()):
+            if one["type"] == kind:
+                return one["status"], one["reason"]
+        return "", ""
+
+    @property
+    def is_ready(self) -> bool:
+        """What `kubectl wait` would say."""
+        generation = self.resource["metadata"]["generation"]
+        is_current = self.status.get("observedGeneration") == generation
+        return is_current and self.condition("Ready")[0] == "True"
+
+    def edit(self, change: Callable[[dict[str, Any]], object]) -> None:
+        """The user changes the specification."""
+        self.kube.edit(CLUSTERS, NAMESPACE, NAME, lambda body: _changed(body, change))
+
+    def annotate(self, **annotations: str) -> None:
+        """The user sets annotations of the operator's group."""
+
+        def change(body: Object) -> None:
+            found = body["metadata"].setdefault("annotations", {})
+            found.update({f"liftbridge.io/{key}": value for key, value in annotations.items()})
+
+        self.kube.edit(CLUSTERS, NAMESPACE, NAME, change)
+
+    def create_stream(self, name: str, *brokers: str, min_isr: int = 1) -> None:
+        """Somebody creates a stream of one partition."""
+        key = (name, 0)
+        model = self.stage.brokers
+        model.partitions[key] = Replicas(key, brokers, brokers, brokers[0], min_isr)
+        for broker in brokers:
+            model.processes[broker].disk.logs[key] = 0
+
+    def _on_change(self, event: str, body: Object) -> None:
+        if body["kind"] == CLUSTER_KIND and event != "DELETED":
+            self._note()
+
+    def _note(self) -> None:
+        body = self.kube.all_of(CLUSTERS)[0]
+        self.history.append((body["metadata"]["generation"], body.get("status", {})))
+
+    # -- time ---------------------------------------------------------------------------------
+
+    async def go_on(self, passes: int = 1) -> RequeueAfter | None:
+        """Ticks with a pass after each."""
+        again = None
+        for _ in range(passes):
+            self.tick()
+            self.passes += 1
+            again = await self.reconciler.reconcile(self.key)
+        return again
+
+    async def until(self, condition: Callable[[], bool], passes_max: int = PASSES_MAX) -> None:
+        """Go on until something holds.
+
+        Raises:
+            AssertionError: It does not within the bound.
+        """
+        for _ in range(passes_max):
+            if condition():
+                return
+            await self.go_on()
+        waits = [(one["what"], one["object"]) for one in self.status.get("waits", ())]
+        conditions = [(one["type"], one["reason"]) for one in self.status["conditions"]]
+        raise AssertionError(f"not so after {passes_max} passes: {waits} {conditions}")
+
+    async def until_ready(self) -> None:
+        """Go on until the present generation is ready."""
+        await self.until(lambda: self.is_ready)
+
+    def tick(self, ms: int = TICK_MS) -> None:
+        """Let controllers, kubelets and brokers work."""
+        self._pull()
+        self.stage.tick(ms)
+        self._push()
+
+    # -- from JSON to the models --------------------------------------------------------------
+
+    def _pull(self) -> None:
+        if self._pulled == self.kube.changes:
+            return  # nobody wrote
+        self._pulled = self.kube.changes
+        api = self.stage.api
+        sets = self.kube.all_of(SETS)
+        api.brokers = set_of(sets[0]) if sets else None
+        budgets = self.kube.all_of(BUDGETS)
+        api.budget = budget_of(budgets[0]) if budgets else None
+        named = {one["metadata"]["name"]: one for one in self.kube.all_of(CONFIG_MAPS)}
+        written = named.get(names.identity(NAME))
+        is_ours = written is not None and ID_KEY in written.get("data", {})
+        api.identity = identity_of(written) if written is not None and is_ours else None
+        self._pull_pods()
+        self._pull_claims()
+
+    def _pull_pods(self) -> None:
+        api = self.stage.api
+        live = {one["metadata"]["name"]: one for one in self.kube.all_of(PODS)}
+        for pod in list(api.pods.values()):
+            body = live.get(pod.name)
+            if body is None:
+                self.stage.kube.force_delete(pod)
+            elif body["metadata"].get("deletionTimestamp") and not pod.is_terminating:
+                api.put_pod(pod, is_terminating=True)
+
+    def _pull_claims(self) -> None:
+        api = self.stage.api
+        for body in self.kube.all_of(CLAIMS):
+            seen = claim_of(body)
+            claim = api.claims.get(names.broker(NAME, seen.ordinal))
+            if claim is None:
+                continue
+            changes = {
+                "requested_bytes": seen.requested_bytes,
+                "is_retired": seen.is_retired,
+                "is_terminating": seen.is_terminating,
+            }
+            if any(getattr(claim, key) != value for key, value in changes.items()):
+                api.put_claim(claim, **changes)
+
+    # -- from the models to JSON --------------------------------------------------------------
+
+    def _push(self) -> None:
+        api = self.stage.api
+        for node in api.nodes.values():
+            if self._is_new("node", node.name, node):
+                self.kube.put(_node_body(node.name, node.is_ready, node.is_unschedulable))
+        for name in self.kube.names_of(NODES):
+            if name not in api.nodes:
+                self.kube.remove(NODES, "", name)
+        for claim in api.claims.values():
+            if self._is_new("claim", claim.name, claim):
+                self._put(_claim_body(claim, api.identity.cluster_id if api.identity else ""))
+        for pod in api.pods.values():
+            if self._is_new("pod", pod.name, pod):
+                self._push_pod(pod)
+        self._remove_gone()
+
+    def _remove_gone(self) -> None:
+        api = self.stage.api
+        for name in self.kube.names_of(PODS):
+            if name not in api.pods:
+                self.kube.remove(PODS, NAMESPACE, name)
+        for name in self.kube.names_of(CLAIMS):
+            if names.broker(NAME, ordinal_of(name)) not in api.claims:
+                self.kube.remove(CLAIMS, NAMESPACE, name)
+
+    def _is_new(self, kind: str, name: str, value: object) -> bool:
+        if self._written.get((kind, name)) == value:
+            return False
+        self._written[kind, name] = value
+        return True
+
+    def _push_pod(self, pod: Pod) -> None:
+        body = self._live(PODS, pod.name)
+        if body is not None and self._uids.get(body["metadata"]["uid"]) != pod.uid:
+            self.kube.remove(PODS, NAMESPACE, pod.name)
+            body = None
+        made = self._put(_pod_body(pod, self._template(), body))
+        self._uids[made["metadata"]["uid"]] = pod.uid
+        if made["metadata"]["uid"] != pod.uid:
+            self._rename(pod, made["metadata"]["uid"])
+
+    def _rename(self, pod: Pod, uid: str) -> None:
+        """The uid of a new pod is given by the API server, and the models go by it."""
+        container = self.stage.kube.containers.pop(pod.uid, None)
+        if container is not None:
+            self.stage.kube.containers[uid] = container
+        renamed = self.stage.api.put_pod(pod, uid=uid)
+        self._uids[uid] = uid
+        self._written["pod", pod.name] = renamed
+
+    def _template(self) -> Object:
+        sets = self.kube.all_of(SETS)
+        found: Object = sets[0]["spec"]["template"] if sets else {"metadata": {}, "spec": {}}
+        return found
+
+    def _live(self, kind: Kind, name: str) -> Object | None:
+        if name not in self.kube.names_of(kind):
+            return None
+        return next(one for one in self.kube.all_of(kind) if one["metadata"]["name"] == name)
+
+    def _put(self, body: Object) -> Object:
+        live = self._live(kind_of(body), body["metadata"]["name"])
+        if live is not None:  # what others wrote stays
+            kept = live["metadata"]
+            body["metadata"]["annotations"] = {
+                **body["metadata"].get("annotations", {}),
+                **kept.get("annotations", {}),
+            }
+            for name in ("ownerReferences", "deletionTimestamp"):
+                if name in kept:
+                    body["metadata"].setdefault(name, kept[name])
+        return self.kube.put(body, "kube-controller-manager")
+
+
+def _node_body(name: str, is_ready: bool, is_unschedulable: bool) -> Object:
+    zone = f"zone-{int(name.rpartition('-')[2]) % 3}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {ZONE_LABEL: zone, HOST_LABEL: name}},
+        "spec": {"unschedulable": True} if is_unschedulable else {},
+        "status": {"conditions": [{"type": "Ready", "status": "True" if is_ready else "Unknown"}]},
+    }
+
+
+def _claim_body(claim: Claim, cluster_id: str) -> Object:
+    cluster = Cluster(NAME, NAMESPACE, "", ClusterSpec.model_validate(dict(SPEC)))
+    body: Object = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": names.claim(NAME, claim.ordinal),
+            "namespace": NAMESPACE,
+            "labels": labels(cluster, Inputs(cluster_id, "")),
+            "finalizers": [FINALIZER],
+        },
+        "spec": {"resources": {"requests": {"storage": str(claim.requested_bytes)}}},
+        "status": {"phase": "Bound", "capacity": {"storage": str(claim.capacity_bytes)}},
+    }
+    return body
+
+
+def _pod_body(pod: Pod, template: Object, live: Object | None) -> Object:
+    """A pod as kubelets and controllers write it."""
+    metadata = (live or template)["metadata"]
+    status: Object = {
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": str(pod.is_ready),
+                "lastTransitionTime": exact_text(pod.changed_ms),
+            },
+            {"type": "PodScheduled", "status": str(pod.stuck is not StuckCause.UNSCHEDULABLE)},
+        ],
+        "containerStatuses": [_container(pod)],
+    }
+    if pod.stuck is StuckCause.NODE_LOST:
+        status["reason"] = "NodeLost"
+    made: Object = {
+        "name": pod.name,
+        "namespace": NAMESPACE,
+        "labels": metadata.get("labels", {}),
+        "annotations": {**metadata.get("annotations", {}), names.REVISION: pod.revision},
+        "finalizers": [FINALIZER],
+    }
+    if pod.is_terminating:
+        made["deletionTimestamp"] = exact_text(pod.changed_ms)
+    spec = dict((live or template)["spec"])
+    if pod.node:
+        spec["nodeName"] = pod.node
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": made, "spec": spec, "status": status}
+
+
+def _container(pod: Pod) -> Object:
+    state: Object = {"waiting": {"reason": "ContainerCreating"}}
+    if pod.is_running:
+        state = {"running": {}}
+    elif pod.stuck in _WAITING:
+        state = {"waiting": {"reason": _WAITING[pod.stuck]}}
+    return {"name": names.BROKER_CONTAINER, "state": state, "ready": pod.is_ready}
