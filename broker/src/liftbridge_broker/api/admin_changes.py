@@ -30,7 +30,7 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.model.ids import BrokerId, PartitionId, StreamName, number_of, stream_of
 from liftbridge_broker.model.partitions import PartitionState
-from liftbridge_broker.node.restart_check import is_alive
+from liftbridge_broker.node.group import furthest_voter, is_alive
 from liftbridge_broker.raft.types import Peer
 from liftbridge_proto.ext.v1 import admin_pb2
 
@@ -303,17 +303,11 @@ class AdminChanges:
         call.reply(response.SerializeToString())
 
     def _successor(self) -> BrokerId:
-        """The living voter that has come furthest, besides this broker."""
         context = self._context
-        consensus = context.consensus
-        others = [
-            (consensus.match(peer) or 0, peer.broker)
-            for peer in consensus.voters
-            if peer != context.me and is_alive(context.state, peer)
-        ]
-        if not others:
+        found = furthest_voter(context.state, context.consensus, besides=context.me)
+        if found is None:
             raise FailedPreconditionError("the metadata group has no other living voter")
-        return BrokerId(max(others)[1])
+        return found
 
     def add_learner(self, call: Call, raw: bytes) -> None:
         """Serve `AddLearner`."""

@@ -21,6 +21,7 @@ from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, PartitionId
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.broker_sessions import SESSION_NS, BrokerSessions
+from liftbridge_broker.node.group import furthest_voter
 from liftbridge_broker.node.inquiries import Inquiries
 from liftbridge_broker.node.own_session import HEARTBEAT_NS, OwnSession
 from liftbridge_broker.ports.metadata import LeaderChanged, MetadataConsensus
@@ -344,16 +345,11 @@ class ControlPlane:
         if not self._consensus.is_full or now < self._hand_over_at:
             return
         self._hand_over_at = Instant(now + HAND_OVER_NS)
-        brokers = self._host.state.brokers
-        living = [
-            (self._consensus.match(peer) or 0, BrokerId(peer.broker))
-            for peer in self._consensus.voters
-            if peer != self._consensus.leader
-            and (known := brokers.get(BrokerId(peer.broker)))
-            and known.can_lead
-        ]
-        if living:
-            self._try(self._consensus.transfer, max(living)[1])
+        me = self._consensus.leader
+        assert me is not None
+        successor = furthest_voter(self._host.state, self._consensus, besides=me)
+        if successor is not None:
+            self._try(self._consensus.transfer, successor)
 
     def _keep_members(self) -> None:
         """Bring members and votes in line with the brokers, one change at a time."""

@@ -6,9 +6,9 @@ After: it is a new process on the same directory, in every in-sync set it was in
 committed then. A partition that was deleted, moved away or recovered uncleanly since is left out.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from liftbridge_broker.controller.state import (
     BrokerState,
@@ -18,12 +18,12 @@ from liftbridge_broker.controller.state import (
 )
 from liftbridge_broker.model.ids import (
     BrokerId,
-    MetadataIndex,
     Offset,
     PartitionId,
     stream_of,
 )
 from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.node.group import Group, is_alive
 from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.wire.restart import HeldReplica, RestartRecord
 
@@ -67,25 +67,6 @@ class Blocker(NamedTuple):
     brokers: tuple[BrokerId, ...] = ()
     stream: str = ""
     partition: int = 0
-
-
-class Group(Protocol):
-    """The metadata group (`ports.metadata.MetadataConsensus`)."""
-
-    @property
-    def voters(self) -> Sequence[Peer]:
-        """Members with a vote."""
-        ...
-
-    def match(self, peer: Peer) -> MetadataIndex | None:
-        """How far a member has come, asked at the leader."""
-        ...
-
-
-def is_alive(state: ClusterState, peer: Peer) -> bool:
-    """Whether a member's broker is registered from that directory and not fenced."""
-    known = state.brokers.get(peer.broker)
-    return known is not None and not known.fenced and known.data_dir_id == peer.data_dir_id
 
 
 def restart_blockers(

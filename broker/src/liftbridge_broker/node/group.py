@@ -1,0 +1,37 @@
+"""Members of the metadata group, and what their brokers are in the metadata."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from liftbridge_broker.controller.state import ClusterState
+from liftbridge_broker.model.ids import BrokerId, MetadataIndex
+from liftbridge_broker.raft.types import Peer
+
+
+class Group(Protocol):
+    """The metadata group (`ports.metadata.MetadataConsensus`)."""
+
+    @property
+    def voters(self) -> Sequence[Peer]:
+        """Members with a vote."""
+        ...
+
+    def match(self, peer: Peer) -> MetadataIndex | None:
+        """How far a member has come, asked at the leader."""
+        ...
+
+
+def is_alive(state: ClusterState, peer: Peer) -> bool:
+    """Whether a member's broker is registered from that directory and not fenced."""
+    known = state.brokers.get(peer.broker)
+    return known is not None and not known.fenced and known.data_dir_id == peer.data_dir_id
+
+
+def furthest_voter(state: ClusterState, group: Group, *, besides: Peer) -> BrokerId | None:
+    """The voter that may lead and has come furthest, besides one; `None` when there is none."""
+    others: list[tuple[int, str]] = []
+    for peer in group.voters:
+        known = state.brokers.get(BrokerId(peer.broker))
+        if peer != besides and known is not None and known.can_lead and is_alive(state, peer):
+            others.append((group.match(peer) or 0, peer.broker))
+    return BrokerId(max(others)[1]) if others else None
