@@ -1,0 +1,87 @@
+"""What the process is made of: both reconcilers, with all that they are given."""
+
+import secrets
+import string
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from importlib import metadata
+from typing import Final
+from uuid import uuid4
+
+from liftbridge_operator.brokers.grpc_admin import GrpcAdmin, TlsMaterial
+from liftbridge_operator.issuing.x509 import CryptographyIssuer
+from liftbridge_operator.kube.kinds import CLUSTERS, STREAMS, Kind
+from liftbridge_operator.model.cluster import ClusterSpec
+from liftbridge_operator.reconciling.ports import ImageOf, Itself
+from liftbridge_operator.reconciling.reconciler import ClusterReconciler
+from liftbridge_operator.rendering import names
+from liftbridge_operator.rendering.subject import Cluster
+from liftbridge_operator.runtime.process import Context
+from liftbridge_operator.runtime.reconciler import Reconciler
+from liftbridge_operator.securing.keeper import SecretKeeper
+from liftbridge_operator.streams.assembly import stream_reconciler
+
+PASSWORD_CHARACTERS: Final = 40
+"""Of 62 kinds: more than 200 bits."""
+
+_ALPHABET: Final = string.ascii_letters + string.digits
+
+
+@asynccontextmanager
+async def make_reconcilers(context: Context) -> AsyncIterator[Mapping[Kind, Reconciler]]:
+    """Reconcilers of both kinds, whose connections to brokers last as long as the context.
+
+    Args:
+        context: What the process gives to reconcilers.
+    """
+    keeper = SecretKeeper(
+        context.kube,
+        CryptographyIssuer(),
+        now_s=lambda: int(context.clock.wall().timestamp()),
+        password=make_password,
+    )
+    clusters = ClusterReconciler(
+        context.kube,
+        fence=context.fence,
+        connect=connect,
+        issue=keeper,
+        image_of=image_of(context.settings.broker_image),
+        clock_ms=lambda: int(context.clock.wall().timestamp() * 1_000),
+        fresh_id=lambda: str(uuid4()),
+        itself=Itself(
+            metadata.version("liftbridge-operator"), context.namespace, context.settings.labels
+        ),
+        board=context.board,
+    )
+    async with stream_reconciler(context) as streams:
+        try:
+            yield {CLUSTERS: clusters, STREAMS: streams}
+        finally:
+            await clusters.close()
+
+
+def connect(cluster: Cluster, tls: TlsMaterial | None) -> GrpcAdmin:
+    """Admin of the brokers of a cluster, at the names that their pods have in DNS."""
+
+    def address_of(broker: str) -> str:
+        return f"{names.host(broker, cluster.name, cluster.namespace)}:{names.PORTS['admin']}"
+
+    return GrpcAdmin(address_of, tls)
+
+
+def image_of(repository: str) -> ImageOf:
+    """Knows the image of each version of the brokers.
+
+    Args:
+        repository: Image without a tag.
+    """
+
+    def found(spec: ClusterSpec) -> str:
+        return spec.image or f"{repository}:{spec.version}"
+
+    return found
+
+
+def make_password() -> str:
+    """A password by chance."""
+    return "".join(secrets.choice(_ALPHABET) for _ in range(PASSWORD_CHARACTERS))
