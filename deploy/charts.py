@@ -1,0 +1,226 @@
+"""Write what the charts take from elsewhere: definitions, alerts, dashboards.
+
+    python deploy/charts.py
+
+The definitions are those of `deploy/crds`, the alerts follow from the catalogue of conditions, the
+dashboards from the lists below. A test compares, and refuses panels about unknown metrics.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from liftbridge_operator.catalogue.load import ConditionSpec, load_catalogue
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+FILES: Final = ROOT / "helm" / "liftbridge-operator" / "files"
+CRDS: Final = ROOT / "deploy" / "crds"
+CLUSTER_KIND: Final = "LiftbridgeCluster"
+
+Panel = tuple[str, str, str]
+"""Title, expression, unit."""
+
+_OWN: Final = '{job=~"$job"}'
+
+OPERATOR_PANELS: Final[Sequence[Panel]] = (
+    (
+        "Clusters by readiness",
+        'sum by (name, reason) (liftbridge_operator_cluster_condition{type="Ready"})',
+        "short",
+    ),
+    (
+        "Streams by readiness",
+        'sum by (reason) (liftbridge_operator_resources{kind="Stream",type="Ready"})',
+        "short",
+    ),
+    (
+        "Passes",
+        f"sum by (kind, result) (rate(liftbridge_operator_passes_total{_OWN}[5m]))",
+        "ops",
+    ),
+    (
+        "Time of a pass, 99 %",
+        (
+            "histogram_quantile(0.99, sum by (kind, le) "
+            f"(rate(liftbridge_operator_pass_seconds_bucket{_OWN}[5m])))"
+        ),
+        "s",
+    ),
+    ("Waiting resources", f"sum by (kind) (liftbridge_operator_queue_depth{_OWN})", "short"),
+    (
+        "Longest wait",
+        f"max by (kind) (liftbridge_operator_queue_oldest_seconds{_OWN})",
+        "s",
+    ),
+    (
+        "Requests to the API server",
+        f"sum by (verb, code) (rate(liftbridge_operator_api_requests_total{_OWN}[5m]))",
+        "reqps",
+    ),
+    ("Leader", f"liftbridge_operator_leader{_OWN}", "short"),
+    ("Age of the lease", f"liftbridge_operator_lease_age_seconds{_OWN}", "s"),
+)
+
+BROKER_PANELS: Final[Sequence[Panel]] = (
+    ("Brokers", f"max by (state) (liftbridge_brokers{_OWN})", "short"),
+    (
+        "Partitions without a leader",
+        f"max(liftbridge_partitions_leaderless{_OWN})",
+        "short",
+    ),
+    (
+        "Partitions that commit nothing",
+        f"sum(liftbridge_partitions_under_min_isr{_OWN})",
+        "short",
+    ),
+    (
+        "Under-replicated partitions",
+        f"sum(liftbridge_partitions_under_replicated{_OWN})",
+        "short",
+    ),
+    ("Fenced brokers", f"sum(liftbridge_broker_fenced{_OWN})", "short"),
+    ("Metadata leader known", f"min(liftbridge_raft_leader_known{_OWN})", "short"),
+    ("Link to NATS", f"min by (pod) (liftbridge_nats_connected{_OWN})", "short"),
+    ("Free space", f"min by (pod) (liftbridge_disk_free_bytes{_OWN})", "bytes"),
+    (
+        "Messages from NATS",
+        f"sum by (pod) (rate(liftbridge_nats_received_messages_total{_OWN}[5m]))",
+        "cps",
+    ),
+)
+
+
+def files() -> Mapping[str, str]:
+    """Contents by path below `FILES`."""
+    made = {f"crds/{path.name}": path.read_text(encoding="utf-8") for path in CRDS.glob("*.yaml")}
+    made["alerts.yaml"] = _ALERTS_HEADER + yaml.safe_dump(alerts(), sort_keys=False, width=120)
+    for name, title, panels in (
+        ("operator", "Liftbridge operator", OPERATOR_PANELS),
+        ("brokers", "Liftbridge brokers", BROKER_PANELS),
+    ):
+        made[f"dashboards/{name}.json"] = (
+            json.dumps(dashboard(name, title, panels), indent=1) + "\n"
+        )
+    return made
+
+
+_ALERTS_HEADER: Final = "# Generated from the catalogue of conditions by deploy/charts.py.\n"
+
+
+OPERATOR_ALERTS: Final[Sequence[dict[str, Any]]] = (
+    {
+        "alert": "LiftbridgeOperatorWithoutLeader",
+        "expr": "absent(liftbridge_operator_leader == 1)",
+        "for": "5m",
+        "labels": {"severity": "critical"},
+        "annotations": {
+            "summary": "No process of the operator leads: nothing is looked after.",
+            "runbook": "Look at the pods of the operator and at its Lease; brokers run on.",
+        },
+    },
+    {
+        "alert": "LiftbridgeOperatorPassesFail",
+        "expr": 'sum by (kind) (rate(liftbridge_operator_passes_total{result="failed"}[10m])) > 0',
+        "for": "15m",
+        "labels": {"severity": "warning"},
+        "annotations": {
+            "summary": "Passes over {{ $labels.kind }} end by a mistake in the operator.",
+            "runbook": "See the log of the operator; report what it says.",
+        },
+    },
+)
+
+
+def alerts() -> list[dict[str, Any]]:
+    """A rule for each condition that wakes somebody, and those about the operator itself."""
+    found = [_alert(spec) for spec in load_catalogue().conditions.values() if spec.alert]
+    return [*found, *OPERATOR_ALERTS]
+
+
+def _alert(spec: ConditionSpec) -> dict[str, Any]:
+    assert spec.alert is not None
+    statuses = "|".join(spec.alert.statuses)
+    labels = f'type="{spec.type}",status=~"{statuses}"'
+    if spec.resource == CLUSTER_KIND:
+        expression = f"liftbridge_operator_cluster_condition{{{labels}}} == 1"
+        summary = (
+            f"{spec.resource} {{{{ $labels.namespace }}}}/{{{{ $labels.name }}}}: {spec.type} is "
+            "{{ $labels.status }}, {{ $labels.reason }}."
+        )
+    else:
+        labels = f'kind="{spec.resource}",{labels}'
+        expression = f"liftbridge_operator_resources{{{labels}}} > 0"
+        summary = (
+            f"{{{{ $value }}}} resources of kind {spec.resource}: {spec.type} is "
+            "{{ $labels.status }}, {{ $labels.reason }}."
+        )
+    books = [
+        f"{reason.reason}: {reason.runbook}"
+        for reason in spec.reasons.values()
+        if reason.status in spec.alert.statuses
+    ]
+    return {
+        "alert": spec.alert.name,
+        "expr": expression,
+        "for": spec.alert.duration,
+        "labels": {"severity": spec.alert.severity},
+        "annotations": {"summary": summary, "runbook": " ".join(books)},
+    }
+
+
+def dashboard(name: str, title: str, panels: Sequence[Panel]) -> dict[str, Any]:
+    """A dashboard of Grafana, three panels in a row."""
+    return {
+        "uid": f"liftbridge-{name}",
+        "title": title,
+        "tags": ["liftbridge"],
+        "schemaVersion": 39,
+        "editable": False,
+        "refresh": "30s",
+        "time": {"from": "now-1h", "to": "now"},
+        "templating": {
+            "list": [
+                {"name": "datasource", "type": "datasource", "query": "prometheus"},
+                {
+                    "name": "job",
+                    "type": "query",
+                    "datasource": {"type": "prometheus", "uid": "${datasource}"},
+                    "query": f"label_values({_anchor(name)}, job)",
+                    "includeAll": True,
+                    "multi": True,
+                },
+            ]
+        },
+        "panels": [
+            {
+                "id": number + 1,
+                "title": heading,
+                "type": "timeseries",
+                "datasource": {"type": "prometheus", "uid": "${datasource}"},
+                "gridPos": {"h": 8, "w": 8, "x": 8 * (number % 3), "y": 8 * (number // 3)},
+                "fieldConfig": {"defaults": {"unit": unit}, "overrides": []},
+                "targets": [{"refId": "A", "expr": expression}],
+            }
+            for number, (heading, expression, unit) in enumerate(panels)
+        ],
+    }
+
+
+def _anchor(name: str) -> str:
+    """A metric that everything of the job has."""
+    return "liftbridge_operator_leader" if name == "operator" else "liftbridge_brokers"
+
+
+def main() -> None:
+    """Write all files."""
+    for name, text in files().items():
+        path = FILES / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+{{- define "operator.name" -}}
+{{- .Values.nameOverride | default .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "operator.account" -}}
+{{- .Values.serviceAccount.name | default (include "operator.name" .) -}}
+{{- end -}}
+
+{{- define "operator.selector" -}}
+app.kubernetes.io/name: liftbridge-operator
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "operator.labels" -}}
+{{ include "operator.selector" . }}
+app.kubernetes.io/component: operator
+app.kubernetes.io/part-of: liftbridge
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "operator.image" -}}
+{{- $image := .Values.image -}}
+{{- $name := $image.repository -}}
+{{- if $image.registry }}{{ $name = printf "%s/%s" $image.registry $image.repository }}{{ end -}}
+{{- if $image.digest -}}
+{{ printf "%s@%s" $name $image.digest }}
+{{- else -}}
+{{ printf "%s:%s" $name ($image.tag | default .Chart.AppVersion) }}
+{{- end -}}
+{{- end -}}
+
+{{/* Rights in each namespace that is looked after; the operator uses each of these verbs. */}}
+{{- define "operator.rules" -}}
+- apiGroups: [liftbridge.io]
+  resources: [liftbridgeclusters, streams]
+  verbs: [get, list, watch, patch]
+- apiGroups: [liftbridge.io]
+  resources: [liftbridgeclusters/status, streams/status]
+  verbs: [patch]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, patch, delete]
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [get, list, watch, patch, delete]
+- apiGroups: [""]
+  resources: [configmaps, services]
+  verbs: [get, list, watch, create, patch, delete]
+# Read by name, never listed: the operator knows no Secret that nobody named to it.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, create, patch]
+- apiGroups: [""]
+  resources: [serviceaccounts]
+  verbs: [get, list, create, patch]
+- apiGroups: [apps]
+  resources: [statefulsets]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- if .Values.rbac.certManager }}
+- apiGroups: [cert-manager.io]
+  resources: [certificates]
+  verbs: [get, create, patch]
+{{- end }}
+{{- if .Values.rbac.monitoring }}
+- apiGroups: [monitoring.coreos.com]
+  resources: [servicemonitors, prometheusrules]
+  verbs: [get, list, create, patch]
+{{- end }}
+{{- end -}}
+
+{{- define "operator.subjects" -}}
+- kind: ServiceAccount
+  name: {{ include "operator.account" . }}
+  namespace: {{ .Release.Namespace }}
+{{- end -}}
