@@ -60,7 +60,6 @@ async def until(brokers, name, is_so):
             found = (await brokers.streams()).get(name)
             if found is not None and is_so(found):
                 return found
-            await asyncio.sleep(0.05)  # between two questions; the time-out bounds them
 
 
 SETTINGS = {
