@@ -146,15 +146,21 @@ class Lease:
         raise LeaseLostError(f"lease {self._namespace}/{self._name} was not renewed in time")
 
     async def release(self) -> None:
-        """Give the lease up, so that another process need not wait; nothing when it is not held."""
+        """Give the lease up, so that another process need not wait; nothing when it is not held.
+
+        `hold` must have ended, or have been cancelled; what it had sent may have come through.
+        """
         mine, was_leader = self._mine, self.is_leader
         self._renewed_s = None  # from here on nothing is written, whatever comes of this
         if mine is None or not was_leader:
             return
         spec = {"holderIdentity": None, "leaseDurationSeconds": 1, "renewTime": self._wall()}
         try:
-            await self._patch(mine, spec)
-        except KubeError as error:
+            try:
+                await self._patch(mine, spec)
+            except ConflictError:
+                await self._patch(await self._still_mine(), spec)
+        except (KubeError, LeaseLostError) as error:
             log.warning("lease_not_released", error=str(error))
         else:
             log.info("lease_released", lease=self._name)
@@ -209,17 +215,25 @@ class Lease:
             self._mine = await self._patch(self._mine, self._spec())
         except ConflictError:
             # Perhaps this process' own former renewal, whose answer was lost.
-            found = await self._kube.get(LEASES, self._namespace, self._name)
-            holder = (found.get("spec") or {}).get("holderIdentity")
-            if holder != self.identity:
-                self._renewed_s = None
-                raise LeaseLostError(f"{holder or 'nobody'} holds the lease") from None
-            self._mine = await self._patch(found, self._spec())
+            self._mine = await self._patch(await self._still_mine(), self._spec())
         except NotFoundError:
             self._renewed_s = None
             raise LeaseLostError("the lease was deleted") from None
         self._renewed_s = asked
         self._heard_s = self._clock.now()
+
+    async def _still_mine(self) -> Object:
+        """The lease as it is, held by this process.
+
+        Raises:
+            LeaseLostError: Somebody else holds it.
+        """
+        found = await self._kube.get(LEASES, self._namespace, self._name)
+        holder = (found.get("spec") or {}).get("holderIdentity")
+        if holder != self.identity:
+            self._renewed_s = None
+            raise LeaseLostError(f"{holder or 'nobody'} holds the lease")
+        return found
 
     def _is_expired(self, found: Object, spec: Mapping[str, Any]) -> bool:
         version, now = found["metadata"]["resourceVersion"], self._clock.now()

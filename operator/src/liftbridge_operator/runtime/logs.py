@@ -37,7 +37,11 @@ _MULTI_LINE_FIELDS: Final = frozenset({"exception", "stack"})
 _TEXT_CHARACTERS_MAX: Final = 4_096
 
 # kopf tells of every event of every object, at a level of its own choice.
-_QUIET: Final = {"kopf": logging.WARNING, "aiohttp.access": logging.WARNING}
+_QUIET: Final = {
+    "kopf": logging.WARNING,
+    "aiohttp.access": logging.WARNING,
+    "kubernetes": logging.CRITICAL,  # what it finds wrong is raised as well
+}
 
 
 def configure_logs(*, level: str, style: str, stream: TextIO) -> None:

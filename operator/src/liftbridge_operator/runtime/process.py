@@ -261,6 +261,7 @@ class _Process:
             code = self._reason(held, {passing, *others})
             if code is not ExitCode.LEASE_LOST:
                 await self._finish_passes(passing, held)
+                await _cut_off({passing, held})
                 await lease.release()
         finally:
             await _cut_off(everything)

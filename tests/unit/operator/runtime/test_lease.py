@@ -161,6 +161,23 @@ async def test_release_lets_the_other_one_in_at_once(world):
     assert world.spec["holderIdentity"] == "b"
 
 
+async def test_release_meets_a_renewal_that_was_still_on_its_way(world):
+    lease = await led(world)
+    world.kube.edit(
+        LEASES, "n", "operator", lambda one: one["spec"].update(renewTime="later, by the same")
+    )
+    await lease.release()
+    assert "holderIdentity" not in world.spec
+
+
+async def test_release_leaves_the_lease_of_another_process_alone(world):
+    lease = await led(world)
+    world.kube.edit(LEASES, "n", "operator", lambda one: one["spec"].update(holderIdentity="b"))
+    await lease.release()
+    assert world.spec["holderIdentity"] == "b"
+    assert not lease.is_leader
+
+
 async def test_deleted_lease_ends_the_leader(world):
     lease = await led(world)
     world.kube.remove(LEASES, "n", "operator")
