@@ -8,7 +8,9 @@ time; from the original, and for resume, reverse and replica reads, messages com
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final, Generic
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from google.protobuf.message import Message as ProtoMessage
 
 from liftbridge_client import methods
 from liftbridge_client.aio.cursors import fetch_cursor
@@ -16,6 +18,7 @@ from liftbridge_client.codecs import Codec
 from liftbridge_client.core.batches import decode_messages, to_message
 from liftbridge_client.core.codec import subscribe_request
 from liftbridge_client.errors import (
+    CallTimeoutError,
     EndOfStreamError,
     LiftbridgeError,
     RetriableError,
@@ -24,10 +27,13 @@ from liftbridge_client.errors import (
 from liftbridge_client.events import SubscriptionReconnects
 from liftbridge_client.message_batch import MessageBatch
 from liftbridge_client.model import Message, Start, Stop, Value
+from liftbridge_client.transport import Reading
 from liftbridge_proto.ext.v1 import data_pb2
 
 if TYPE_CHECKING:
     from liftbridge_client.aio.session import Session
+
+_Response = TypeVar("_Response", bound=ProtoMessage)
 
 WAIT_FIRST_SECONDS: Final = 0.05
 WAIT_MAX_SECONDS: Final = 1.0
@@ -149,7 +155,7 @@ class Subscription(Generic[Value]):
             ),
         )
         try:
-            while (response := await reading.read()) is not None:
+            while (response := await self._next(reading)) is not None:
                 messages = decode_messages(response.data, start)
                 start = response.next_offset
                 if self._end is not None and start >= self._end:
@@ -162,6 +168,26 @@ class Subscription(Generic[Value]):
             raise RetriableError("the broker ended the call")
         finally:
             reading.cancel()
+
+    async def _next(self, reading: Reading[_Response]) -> _Response | None:
+        """What comes next; `None` at the end of the call.
+
+        Raises:
+            CallTimeoutError: Nothing came for the time of a call, though all up to the stop
+                position was there when the subscription began: the broker hangs, or another one
+                leads that does not know yet how far the messages are committed.
+        """
+        if self._stop.kind != "latest":
+            return await reading.read()
+        limit = self._client.timeout_seconds
+        try:
+            async with asyncio.timeout(limit):
+                return await reading.read()
+        except TimeoutError:
+            raise CallTimeoutError(
+                f"nothing came of {self._stream}/{self._partition} for {limit:g} s, and there is "
+                f"more behind {self.next_offset}"
+            ) from None
 
     async def _resolve(self) -> None:
         """Turn the positions into offsets, once."""
@@ -221,8 +247,8 @@ class Subscription(Generic[Value]):
         )
         step = -1 if self._reverse else 1
         try:
-            await reading.read()  # the empty message that tells that the subscription stands
-            while (raw := await reading.read()) is not None:
+            await self._next(reading)  # the empty message that tells that the subscription stands
+            while (raw := await self._next(reading)) is not None:
                 message = to_message(raw)
                 self.next_offset = message.offset + step
                 yield MessageBatch(
