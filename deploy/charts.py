@@ -1,9 +1,10 @@
-"""Write what the charts take from elsewhere: definitions, alerts, dashboards.
+"""Write what the charts take from elsewhere: definitions, alerts, dashboards, a schema of values.
 
     python deploy/charts.py
 
 The definitions are those of `deploy/crds`, the alerts follow from the catalogue of conditions, the
-dashboards from the lists below. A test compares, and refuses panels about unknown metrics.
+dashboards from the lists below, what may stand in a cluster from its definition. A test compares,
+and refuses panels about unknown metrics.
 """
 
 import json
@@ -14,9 +15,11 @@ from typing import Any, Final
 import yaml
 
 from liftbridge_operator.catalogue.load import ConditionSpec, load_catalogue
+from liftbridge_operator.crds.definitions import RESOURCES, Resource, definition
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-FILES: Final = ROOT / "helm" / "liftbridge-operator" / "files"
+HELM: Final = ROOT / "helm"
+FILES: Final = "liftbridge-operator/files"
 CRDS: Final = ROOT / "deploy" / "crds"
 CLUSTER_KIND: Final = "LiftbridgeCluster"
 
@@ -94,14 +97,20 @@ BROKER_PANELS: Final[Sequence[Panel]] = (
 
 
 def files() -> Mapping[str, str]:
-    """Contents by path below `FILES`."""
-    made = {f"crds/{path.name}": path.read_text(encoding="utf-8") for path in CRDS.glob("*.yaml")}
-    made["alerts.yaml"] = _ALERTS_HEADER + yaml.safe_dump(alerts(), sort_keys=False, width=120)
+    """Contents by path below `HELM`."""
+    made = {
+        f"{FILES}/crds/{path.name}": path.read_text(encoding="utf-8")
+        for path in CRDS.glob("*.yaml")
+    }
+    made["liftbridge/values.schema.json"] = json.dumps(values_schema(), indent=1) + "\n"
+    made[f"{FILES}/alerts.yaml"] = _ALERTS_HEADER + yaml.safe_dump(
+        alerts(), sort_keys=False, width=120
+    )
     for name, title, panels in (
         ("operator", "Liftbridge operator", OPERATOR_PANELS),
         ("brokers", "Liftbridge brokers", BROKER_PANELS),
     ):
-        made[f"dashboards/{name}.json"] = (
+        made[f"{FILES}/dashboards/{name}.json"] = (
             json.dumps(dashboard(name, title, panels), indent=1) + "\n"
         )
     return made
@@ -171,6 +180,65 @@ def _alert(spec: ConditionSpec) -> dict[str, Any]:
     }
 
 
+def values_schema() -> dict[str, Any]:
+    """What values of the chart `liftbridge` may be: as the definitions of the resources say."""
+    cluster, stream = (_specification(resource) for resource in RESOURCES)
+    # The chart gives these.
+    cluster["required"] = [name for name in cluster["required"] if name != "version"]
+    stream["required"] = [name for name in stream.get("required", ()) if name != "clusterRef"]
+    strings = {"type": "object", "additionalProperties": {"type": "string"}}
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Values of the chart liftbridge",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "global": {"type": "object", "description": "Of a chart that this is a part of."},
+            "commonLabels": strings | {"description": "Labels of all objects."},
+            "cluster": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["enabled", "spec"],
+                "description": "The cluster.",
+                "properties": {
+                    "enabled": {"type": "boolean", "description": "Whether it is made."},
+                    "name": {"type": "string", "maxLength": 40, "description": "Its name."},
+                    "annotations": strings | {"description": "Its annotations."},
+                    "spec": cluster,
+                },
+            },
+            "streams": {
+                "type": "object",
+                "description": "Streams by the names of their resources.",
+                "propertyNames": {"maxLength": 253, "pattern": "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"},
+                "additionalProperties": stream,
+            },
+        },
+    }
+
+
+def _specification(resource: Resource) -> dict[str, Any]:
+    schema = definition(resource)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    found: dict[str, Any] = _plain(schema["properties"]["spec"])
+    return found
+
+
+def _plain(node: Any) -> Any:
+    """A structural schema as one of JSON: without what only the API server knows, and closed."""
+    if isinstance(node, list):
+        return [_plain(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    kept = {
+        key: _plain(value)
+        for key, value in node.items()
+        if not key.startswith("x-kubernetes-") and key not in {"default", "format"}
+    }
+    if isinstance(node.get("properties"), dict) and node.get("type") == "object":
+        kept["additionalProperties"] = False
+    return kept
+
+
 def dashboard(name: str, title: str, panels: Sequence[Panel]) -> dict[str, Any]:
     """A dashboard of Grafana, three panels in a row."""
     return {
@@ -217,7 +285,7 @@ def _anchor(name: str) -> str:
 def main() -> None:
     """Write all files."""
     for name, text in files().items():
-        path = FILES / name
+        path = HELM / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
