@@ -19,6 +19,7 @@ from liftbridge_testkit.sessions.world import (
     LATE_NS,
     LINK_NS,
     NAMES,
+    OVERTAKEN_NS,
     SessionWorld,
     Weather,
 )
@@ -68,6 +69,8 @@ class SessionLife:
             self._drizzle,
             self._silence,
             self._office,
+            self._rebirth,
+            self._council,
         )
         for _ in range(EPISODES):
             self._rng.choice(episodes)()
@@ -80,7 +83,7 @@ class SessionLife:
         """Everything breaks."""
         rng = self._rng
         chances = [rng.choice((0.0, 0.03, 0.1, 0.25)) for _ in range(5)]
-        self.world.weather = Weather(*chances)
+        self.world.weather = self.world.council = Weather(*chances)
         self.world.link_ns = rng.choice(LINKS_NS)
         faults = [self._crash, self._fence, self._resign, self._retain, self._pause, self._wait]
         chosen = rng.sample(faults, rng.randrange(1, len(faults)))
@@ -123,10 +126,38 @@ class SessionLife:
             require("a leader that does not lead is replaced", holds=world.now < end)
         world.deaf.clear()
 
+    def _rebirth(self) -> None:
+        """A broker begins anew; what its former process said comes late, and its first words never.
+
+        Few records come meanwhile, so that positions of before look like good ones.
+        """
+        world, rng = self.world, self._rng
+        for _ in range(rng.randrange(4, 12)):
+            self._step(self._work)
+        world.overtaken_ns = LATE_NS
+        world.weather = Weather(overtaken=1.0)
+        for _ in range(rng.randrange(1, 3)):
+            self._step(self._work)
+        world.weather = Weather(lost=rng.choice((0.0, 0.5, 0.9)))
+        self._crash()
+        for _ in range(STORM_STEPS):
+            self._step(self._work if rng.random() < 0.05 else self._upkeep)
+            if rng.random() < 0.1:
+                world.weather = CALM
+
+    def _council(self) -> None:
+        """Commands get lost and come late, and often there is no leader of the metadata."""
+        world, rng = self.world, self._rng
+        world.council = Weather(*[rng.choice((0.0, 0.3, 0.6)) for _ in range(5)])
+        self._fence()
+        for _ in range(2 * STORM_STEPS):
+            self._step([self._fence] if rng.random() < 0.02 else self._work)
+
     def heal(self) -> None:
         """Nothing breaks any more: soon all is in order."""
         world = self.world
-        world.weather, world.link_ns = CALM, LINK_NS
+        world.weather = world.council = CALM
+        world.link_ns, world.overtaken_ns = LINK_NS, OVERTAKEN_NS
         world.deaf.clear()
         for process in world.processes.values():
             process.paused_until = min(process.paused_until, world.now)
@@ -140,7 +171,7 @@ class SessionLife:
         """While nothing breaks no session ends, though leaders change and records come."""
         world = self.world
         world.run(LATE_NS + QUIET_NS)
-        began = world.now
+        began, world.link_ns = world.now, self._rng.choice(LINKS_NS)
         for _ in range(STORM_STEPS):
             self._step([*self._work, self._resign] if self._rng.random() < 0.2 else self._work)
         self.heal()

@@ -162,6 +162,7 @@ class Led:
         is_commit_mode: Whether only what is on disk counts.
         joined: Since when by its knowledge each member is in sync, at the earliest since it leads.
         has_gap: Whether metadata were skipped since.
+        began: When it began to serve, and took down what had been told before.
         proposal: What it asked for last.
     """
 
@@ -171,6 +172,7 @@ class Led:
     is_commit_mode: bool
     joined: dict[BrokerId, Instant]
     has_gap: bool = False
+    began: Instant = Instant(0)  # noqa: RUF009 - a NewType call is the identity
     proposal: IsrProposal | None = None
 
     @property
@@ -333,6 +335,7 @@ class Process:
     def _established(self, led: Led) -> None:
         if self.leading.get(led.partition) is led and led.replica.leader is led.core:
             led.core.on_established()
+            led.began = self.world.now
             self.commit(led)
             self._tell_leadership(led.partition)
 

@@ -64,7 +64,9 @@ class SessionWorld:
         rng: Chance.
         now: Time.
         counts: How often what happened.
-        weather: On the way of messages.
+        weather: On the way of messages between brokers.
+        council: On the way of commands and of their answers.
+        overtaken_ns: How much later a message comes that others overtake.
         link_ns: How long they take when nothing happens to them.
         deaf: Brokers that hear nothing of the metadata.
         processes: By broker.
@@ -80,7 +82,8 @@ class SessionWorld:
         self.rng = Random(f"sessions {seed}")
         self.now = Instant(10_000 * MS)
         self.counts: Counter[str] = Counter()
-        self.weather = CALM
+        self.weather = self.council = CALM
+        self.overtaken_ns = OVERTAKEN_NS
         self.link_ns = LINK_NS
         self.deaf: set[BrokerId] = set()
         self.lost_at = Instant(0)
@@ -153,12 +156,12 @@ class SessionWorld:
 
     def send(self, sender: BrokerId, to: BrokerId, act: Callable[[Process], None]) -> None:
         """Send a message to whatever process the broker has then."""
-        for delay in self._delays(sender, to):
+        for delay in self._delays(sender, to, self.weather):
             self.after(delay, lambda: self._deliver(to, act))
 
-    def _delays(self, sender: str, to: str) -> list[int]:
+    def _delays(self, sender: str, to: str, weather: Weather) -> list[int]:
         """In what time a message arrives, and its copies."""
-        rng, weather = self.rng, self.weather
+        rng = self.rng
         delays: list[int] = []
         if rng.random() < weather.late:
             self.counts["late"] += 1
@@ -168,7 +171,7 @@ class SessionWorld:
             return delays
         if rng.random() < weather.overtaken:
             self.counts["overtaken"] += 1
-            return [*delays, rng.randrange(OVERTAKEN_NS)]
+            return [*delays, rng.randrange(self.overtaken_ns)]
         if rng.random() < weather.doubled:
             self.counts["doubled"] += 1
             delays.append(rng.randrange(COPY_NS))
@@ -220,17 +223,17 @@ class SessionWorld:
 
     def ask(self, process: Process, command: Command, then: Callable[[object], None]) -> None:
         """Send a command to the controller; its answer may never come."""
-        if self.rng.random() < self.weather.leaderless:
+        if self.rng.random() < self.council.leaderless:
             self.counts["not attempted"] += 1
             error = NoMetadataLeaderError()
             self.after(LINK_NS, lambda: self._answered(process, error, then))
             return
-        for delay in self._delays(process.broker, ""):
+        for delay in self._delays(process.broker, "", self.council):
             self.after(delay, lambda: self._asked(process, command, then))
 
     def _asked(self, process: Process, command: Command, then: Callable[[object], None]) -> None:
         answer = self.apply(command)
-        for delay in self._delays("", process.broker):
+        for delay in self._delays("", process.broker, self.council):
             self.after(delay, lambda: self._answered(process, answer, then))
 
     def _answered(self, process: Process, answer: object, then: Callable[[object], None]) -> None:
@@ -243,7 +246,7 @@ class SessionWorld:
 
     def report(self, process: Process, report: LeaderReport) -> None:
         """Tell the controller of a silent leader."""
-        for delay in self._delays(process.broker, ""):
+        for delay in self._delays(process.broker, "", self.council):
             self.after(delay, lambda: self._on_report(report))
 
     def _on_report(self, report: LeaderReport) -> None:
@@ -324,7 +327,7 @@ class SessionWorld:
         """Who joins was heard a moment ago; nobody in sync too few goes before its time."""
         isr, members = led.core.state.isr, [broker for broker, _ in proposal.isr]
         for broker in set(members) - set(isr):
-            silence = self.now - led.process.heard.get(broker, Instant(0))
+            silence = self.now - max(led.process.heard.get(broker, Instant(0)), led.began)
             require(f"{broker} is silent and joins", holds=silence <= LIMITS.lag_ns)
         if len(members) < MIN_ISR:
             for broker in set(isr) - set(members):
