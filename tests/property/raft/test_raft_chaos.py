@@ -7,7 +7,7 @@ import pytest
 from liftbridge_broker.raft.types import AddLearner, Promote, Remove
 from liftbridge_testkit.raft.chaos import Chaos
 
-LIVES = 160
+LIVES = 110
 STEPS = 1_500
 # Each must happen that often in all lives together: a fault that no longer occurs proves nothing.
 FLOORS = {

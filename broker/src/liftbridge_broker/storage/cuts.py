@@ -15,10 +15,17 @@ Cuts = Sequence[tuple[StoredLog, Offset]]
 
 
 def announce_cuts(journal: Journal, cuts: Cuts) -> None:
-    """Tell the journal before logs are cut; its owner flushes it then."""
+    """Tell the journal before logs are cut; its owner flushes it then.
+
+    Epochs that are cut off go at once: with records of older epochs in the place of theirs, the
+    next start would take them for the epochs of those. It finds them in the log if that is not cut.
+    """
     for stored, end in cuts:
         state = stored.log.state
-        state = state._replace(recovery_point=min(state.recovery_point, end))
+        state = state._replace(
+            recovery_point=min(state.recovery_point, end),
+            epochs=tuple(entry for entry in state.epochs if entry[1] < end),
+        )
         journal.put(stored.partition_id, state, is_strict=stored.is_strict)
 
 

@@ -26,7 +26,15 @@ from liftbridge_testkit.guards.stories import tell_stories
 SEEDS: Final = 2_000
 FIRST_SEEDS: Final = 40
 GROWTH: Final = 3
-WORLDS: Final = {"raft": 10, "cores": 5, "sessions": 4, "group": 2, "lone": 1, "cluster": 1}
+WORLDS: Final = {
+    "raft": 10,
+    "epochs": 10,
+    "cores": 5,
+    "sessions": 4,
+    "group": 2,
+    "lone": 1,
+    "cluster": 1,
+}
 """Kinds of worlds, and how many of their seeds are run for one of a cluster."""
 GUARD_SECONDS: Final = 600.0
 

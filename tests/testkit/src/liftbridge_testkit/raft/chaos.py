@@ -39,6 +39,10 @@ OPTIONS = RaftOptions(
 """Small bounds, so that a short life reaches all of them."""
 
 NETWORK_MAX = 400
+SHORT_LIVES = 4
+SHORT_PART = 10
+"""A short life has one step for so many of the first."""
+
 RECOVERY_NS = 20_000 * MS
 """Time to recover: some twenty election timeouts."""
 
@@ -103,9 +107,14 @@ class Chaos:
         self.weather = Weather(self, seed)
 
     def run(self, steps: int) -> Life:
-        """Live for so many steps, then recover."""
-        self.live(steps)
-        self.recover()
+        """Live for so many steps and recover; then a few times for a short while again.
+
+        What keeps a group from recovering is mostly mended by chance while a life goes on, so each
+        end of one is another look.
+        """
+        for length in (steps, *[steps // SHORT_PART] * SHORT_LIVES):
+            self.live(length)
+            self.recover()
         self.check_reads()
         watch = self.cluster.watch
         self.life.counts.update(

@@ -76,11 +76,14 @@ class Weather:
             self._chaos.count("votes lost")
 
     def _cut_former_leader(self) -> None:
-        """Cut off who asks another one to lead, behind this request."""
+        """Cut off who asks another one to lead, behind this request; or lose the request."""
         cluster = self._chaos.cluster
         asked = [one for one in cluster.network if isinstance(one, TimeoutNow)]
         if asked and not self._rng.randrange(4):
             cluster.network.remove(asked[0])
+            if self._rng.randrange(2):
+                self._chaos.count("hand-over lost")
+                return
             cluster.deliver(asked[0])
             others = [peer for peer in cluster.hosts if peer != asked[0].sender]
             cluster.partition([others])
