@@ -60,6 +60,9 @@ def check_clustering(values: ClusterValues) -> None:
     server_id = values.text("clustering.server.id")
     if server_id:
         _check_name(values, "clustering.server.id", server_id)
+    start_id = values.text("clustering.start.id")
+    if start_id:
+        _check_name(values, "clustering.start.id", start_id)
     _check_bootstrap(values, server_id)
     if 2 * values.number(_RAFT + "heartbeat.interval") > values.number(_RAFT + "election.timeout"):
         raise values.refusal(
@@ -102,6 +105,7 @@ def clustering_options(values: ClusterValues) -> ClusteringOptions:
     """Identity, metadata, and the life with other brokers."""
     return ClusteringOptions(
         server_id=values.text("clustering.server.id"),
+        start_id=values.text("clustering.start.id"),
         namespace=values.text("clustering.namespace"),
         zone=values.text("clustering.zone"),
         snapshot_retain=values.number(_RAFT + "snapshot.retain"),

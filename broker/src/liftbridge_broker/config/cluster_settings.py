@@ -29,6 +29,14 @@ CLUSTERING: Final = (
         flags=("--namespace", "--ns"),
     ),
     Setting(
+        "clustering.start.id",
+        Kind.TEXT,
+        "",
+        "What the name of each start of this broker begins with, such as the uid of its pod; "
+        "random text follows after a dot.",
+        is_original=False,
+    ),
+    Setting(
         "clustering.zone",
         Kind.TEXT,
         "",

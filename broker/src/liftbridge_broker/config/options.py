@@ -252,6 +252,7 @@ class ClusteringOptions:
     Attributes:
         server_id: Id of this broker; empty = the one stored in the data directory, or a new one.
             A stored id wins over this one.
+        start_id: What the name of this start begins with; empty for random text alone.
         namespace: Prefix of all internal NATS subjects.
         zone: Zone or rack it stands in, empty when unknown.
         snapshot_retain: Metadata snapshots kept.
@@ -268,6 +269,7 @@ class ClusteringOptions:
     """
 
     server_id: str = ""
+    start_id: str = ""
     namespace: str = NAMESPACE_DEFAULT
     zone: str = ""
     snapshot_retain: int = 2

@@ -105,13 +105,18 @@ class Core:
     scrubber: Scrubber = field(init=False)
     is_open: bool = False
     was_retired: bool = False
-    incarnation_id: str = field(default_factory=lambda: secrets.token_hex(16))
+    incarnation_id: str = field(init=False)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     leader_changes: int = 0
     elections: int = 0
     _link: PeerLink = field(init=False)
     _new_token: _Tokens = field(default_factory=_Tokens)
     _cluster_id: str = ""
+
+    def __post_init__(self) -> None:
+        """Name this start: two of one pod are two."""
+        given = self.options.clustering.start_id
+        self.incarnation_id = f"{given}.{secrets.token_hex(8)}" if given else secrets.token_hex(16)
 
     def open_store(self) -> None:
         """Recover everything but the metadata; the identity of the directory is known then.

@@ -18,11 +18,16 @@ BLOCKERS_MAX: Final = 20
 _MILLISECOND_NS: Final = 1_000_000
 
 
+def process_of(start_id: str) -> str:
+    """The pod that a start was in: a name of a start is its uid, a dot, and random text."""
+    return start_id.partition(".")[0]
+
+
 def told(said: admin_pb2.IdentityResponse, status: admin_pb2.BrokerStatusResponse | None) -> Told:
     """What a process says of itself; its links are not asked before it has a cluster."""
     report = SelfReport(
         broker=said.broker,
-        start_id=said.start_id,
+        start_id=process_of(said.start_id),
         data_dir_id=said.data_dir_id,
         cluster_id=said.cluster_id,
         has_metadata=said.has_metadata,
@@ -63,7 +68,7 @@ def _broker(one: admin_pb2.BrokerDescription) -> BrokerReport:
     return BrokerReport(
         broker=one.broker,
         data_dir_id=one.data_dir_id,
-        start_id=one.start_id,
+        start_id=process_of(one.start_id),
         broker_epoch=one.broker_epoch,
         is_fenced=one.is_fenced,
         is_cordoned=one.is_cordoned,

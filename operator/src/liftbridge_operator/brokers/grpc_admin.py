@@ -188,8 +188,8 @@ class GrpcAdmin:
         )
         if isinstance(said, Refusal):
             return said
-        if said.start_id != start_id:
-            text = f"{broker}: process {said.start_id} answers, not {start_id}"
+        if answers.process_of(said.start_id) != start_id:
+            text = f"{broker}: process {said.start_id} answers, not one of {start_id}"
             return Refusal("FAILED_PRECONDITION", text)
         gate = (
             admin_pb2.RESTART_GATE_UNSPECIFIED if needs_full_isr else admin_pb2.RESTART_GATE_MIN_ISR

@@ -64,7 +64,13 @@ OWNED: Final = (
     Owned(
         "the operator itself",
         "operator",
-        ("data.dir", "clustering.server.id", "metrics.listen", "logging.format"),
+        (
+            "data.dir",
+            "clustering.server.id",
+            "clustering.start.id",
+            "metrics.listen",
+            "logging.format",
+        ),
         ("clustering.raft.bootstrap.", "admin."),
     ),
     Owned(

@@ -105,7 +105,7 @@ def _environment(cluster: Cluster) -> list[Object]:
     host = names.host("$(POD_NAME)", cluster.name, cluster.namespace)
     made = [
         _field("POD_NAME", "metadata.name"),
-        _field("POD_UID", "metadata.uid"),
+        _field("LIFTBRIDGE_CLUSTERING_START_ID", "metadata.uid"),
         _field("LIFTBRIDGE_CLUSTERING_SERVER_ID", "metadata.name"),
         {"name": "LIFTBRIDGE_HOST", "value": host},
         # Copied from the node by the API server; empty where the node has none.
