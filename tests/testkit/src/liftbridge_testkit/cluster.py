@@ -52,6 +52,7 @@ class ClusterKit:
         *,
         config: Mapping[str, object] | None = None,
         has_seed: bool = False,
+        has_proxies: bool = True,
     ) -> None:
         """Start NATS and describe the brokers.
 
@@ -61,6 +62,8 @@ class ClusterKit:
             config: Settings of all of them.
             has_seed: Whether the first founds the cluster and the others join it, instead of all
                 founding it together.
+            has_proxies: Whether brokers reach NATS through proxies, which can be cut; they take a
+                part of the processor that a cluster under full load would have for itself.
         """
         self._work_dir = work_dir
         self._config = {**BASE_CONFIG, **(config or {})}
@@ -68,6 +71,7 @@ class ClusterKit:
         self.nats.start()
         self.brokers: dict[str, Broker] = {}
         self.proxies: dict[str, NatsProxy] = {}
+        self._has_proxies = has_proxies
         names = [f"b{number}" for number in range(1, size + 1)]
         listed = ("--raft-bootstrap-peers", ",".join(names))
         for name in names:
@@ -76,10 +80,13 @@ class ClusterKit:
 
     def add(self, name: str, *, bootstrap: Sequence[str] = ()) -> Broker:
         """Describe one more broker; without flags it joins."""
-        proxy = self.proxies[name] = NatsProxy(self.nats.port)
+        url = self.nats.url
+        if self._has_proxies:
+            proxy = self.proxies[name] = NatsProxy(self.nats.port)
+            url = proxy.url
         broker = self.brokers[name] = Broker(
             self._work_dir,
-            nats_url=proxy.url,
+            nats_url=url,
             name=name,
             config=self._config,
             bootstrap=bootstrap or ("--set", "clustering.raft.bootstrap.wait=true"),

@@ -220,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     config = {"logging.format": "json"}
     with (
         tempfile.TemporaryDirectory(prefix="saturation-") as name,
-        ClusterKit(Path(name), config=config) as cluster,
+        ClusterKit(Path(name), config=config, has_proxies=False) as cluster,
     ):
         found = measure(cluster, 60 * options.minutes)
     options.output.parent.mkdir(parents=True, exist_ok=True)
