@@ -29,6 +29,7 @@ Json = Mapping[str, Any]
 
 ZONE_LABEL: Final = names.ZONES[0]
 HOST_LABEL: Final = "kubernetes.io/hostname"
+_BYTES_MAX: Final = 1 << 63
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 
 _PULL: Final = frozenset(
@@ -93,9 +94,11 @@ def bytes_of(quantity: object) -> int:
         pass
     try:
         exact = Decimal(text[:-1]) / 1000 if text.endswith("m") else Decimal(text)
-        return int(exact.to_integral_value("ROUND_CEILING"))
-    except (InvalidOperation, OverflowError, ValueError):
+    except InvalidOperation:
         return 0
+    # Kubernetes knows no larger amount, and text may say one with more digits than there is room.
+    is_amount = exact.is_finite() and 0 <= exact < _BYTES_MAX
+    return int(exact.to_integral_value("ROUND_CEILING")) if is_amount else 0
 
 
 # -- pods ---------------------------------------------------------------------------------------

@@ -137,7 +137,8 @@ class Account:
             return ""
         if self.status.progressing:
             return self.status.progressing
-        return "Reconciling" if self.decision.action is not None else ""
+        is_acting = self.decision.action is not None and not self.status.is_ready
+        return "Reconciling" if is_acting else ""
 
     @cached_property
     def values(self) -> dict[str, object]:
