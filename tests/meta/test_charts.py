@@ -141,53 +141,51 @@ def test_every_value_of_the_operator_has_its_place_in_the_schema():
         assert missing <= {".global"}
 
 
-WRONG = [
-    ("liftbridge-operator", patch)
-    for patch in (
-        {"replica": 3},
-        {"replicas": 0},
-        {"replicas": "two"},
-        {"replicas": 6},
-        {"nameOverride": "Upper"},
-        {"commonLabels": {"a": 1}},
-        {"image": {"name": "x"}},
-        {"image": {"digest": "sha256:short"}},
-        {"image": {"pullPolicy": "Sometimes"}},
-        {"image": {"repository": ""}},
-        {"imagePullSecrets": [{"name": "x"}]},
-        {"brokerImage": "broker@sha256:1"},
-        {"watchNamespaces": "all"},
-        {"watchNamespaces": ["Upper"]},
-        {"watchNamespaces": ["a", "a"]},
-        {"crds": {"instal": True}},
-        {"crds": {"keep": "yes"}},
-        {"rbac": {"secrets": True}},
-        {"settings": {"logLevel": "trace"}},
-        {"settings": {"resync": 1}},
-        {"settings": {"leaseDuration": 1}},
-        {"resources": {"limits": {"memory": "1 GB"}}},
-        {"runAsUser": 0},
-        {"networkPolicy": {"apiServerPorts": []}},
-        {"networkPolicy": {"apiServerPorts": [70000]}},
-        {"monitoring": {"serviceMonitor": {"interval": "often"}}},
-        {"podDisruptionBudget": {"maxUnavailable": 0}},
-    )
-] + [
-    ("liftbridge", patch)
-    for patch in (
-        {"cluster": {"spec": {"replicas": 0}}},
-        {"cluster": {"spec": {"replica": 3}}},
-        {"cluster": {"spec": {"storage": {"data": {"size": "big"}}}}},
-        {"cluster": {"spec": {"storage": {"data": {"sizeGB": 10}}}}},
-        {"cluster": {"spec": {"listeners": [{"name": "internal", "port": 80}]}}},
-        {"cluster": {"spec": {"version": "latest"}}},
-        {"cluster": {"name": "a" * 41}},
-        {"cluster": {"enabled": "yes"}},
-        {"streams": {"Upper": {"subject": "a", "replicationFactor": 1}}},
-        {"streams": {"a": {"subject": "a"}}},
-        {"streams": {"a": {"subject": "a", "replicationFactor": 1, "partition": 2}}},
-        {"streams": ["a"]},
-    )
+WRONG_OPERATOR: list[dict[str, Any]] = [
+    {"replica": 3},
+    {"replicas": 0},
+    {"replicas": "two"},
+    {"replicas": 6},
+    {"nameOverride": "Upper"},
+    {"commonLabels": {"a": 1}},
+    {"image": {"name": "x"}},
+    {"image": {"digest": "sha256:short"}},
+    {"image": {"pullPolicy": "Sometimes"}},
+    {"image": {"repository": ""}},
+    {"imagePullSecrets": [{"name": "x"}]},
+    {"brokerImage": "broker@sha256:1"},
+    {"watchNamespaces": "all"},
+    {"watchNamespaces": ["Upper"]},
+    {"watchNamespaces": ["a", "a"]},
+    {"crds": {"instal": True}},
+    {"crds": {"keep": "yes"}},
+    {"rbac": {"secrets": True}},
+    {"settings": {"logLevel": "trace"}},
+    {"settings": {"resync": 1}},
+    {"settings": {"leaseDuration": 1}},
+    {"resources": {"limits": {"memory": "1 GB"}}},
+    {"runAsUser": 0},
+    {"networkPolicy": {"apiServerPorts": []}},
+    {"networkPolicy": {"apiServerPorts": [70000]}},
+    {"monitoring": {"serviceMonitor": {"interval": "often"}}},
+    {"podDisruptionBudget": {"maxUnavailable": 0}},
+]
+WRONG_CLUSTER: list[dict[str, Any]] = [
+    {"cluster": {"spec": {"replicas": 0}}},
+    {"cluster": {"spec": {"replica": 3}}},
+    {"cluster": {"spec": {"storage": {"data": {"size": "big"}}}}},
+    {"cluster": {"spec": {"storage": {"data": {"sizeGB": 10}}}}},
+    {"cluster": {"spec": {"listeners": [{"name": "internal", "port": 80}]}}},
+    {"cluster": {"spec": {"version": "latest"}}},
+    {"cluster": {"name": "a" * 41}},
+    {"cluster": {"enabled": "yes"}},
+    {"streams": {"Upper": {"subject": "a", "replicationFactor": 1}}},
+    {"streams": {"a": {"subject": "a"}}},
+    {"streams": {"a": {"subject": "a", "replicationFactor": 1, "partition": 2}}},
+    {"streams": ["a"]},
+]
+WRONG = [("liftbridge-operator", one) for one in WRONG_OPERATOR] + [
+    ("liftbridge", one) for one in WRONG_CLUSTER
 ]
 
 
