@@ -151,6 +151,22 @@ async def test_answer_that_is_final_is_not_asked_for_again(world, status, error)
     assert world.waits == []
 
 
+async def test_patch_of_another_uid_is_a_conflict(world):
+    causes = '[{"field": "metadata.uid", "message": "field is immutable"}]'
+    told = '{"reason": "Invalid", "details": {"causes": ' + causes + "}}"
+    world.server.refuse("PATCH", 422, told)
+    with pytest.raises(ConflictError):
+        await world.client.apply(config(a="1"))
+
+
+async def test_body_without_a_right_form_is_no_trouble_of_the_server(world):
+    told = '{"message": "failed to create typed patch object: .spec.portz: not declared"}'
+    world.server.refuse("PATCH", 500, told)
+    with pytest.raises(InvalidError):
+        await world.client.apply(config(a="1"))
+    assert world.waits == []
+
+
 async def test_conflicts_are_told_apart(world):
     await world.client.create(config(a="1"))
     with pytest.raises(AlreadyExistsError):

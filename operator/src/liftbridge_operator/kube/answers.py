@@ -32,6 +32,9 @@ _CLASSES: Final[dict[int, type[KubeError]]] = {
     415: InvalidError,
     422: InvalidError,
 }
+_UNTYPED: Final = "failed to create typed patch object"
+"""How an apply is refused whose body has no right form: as an internal error (500)."""
+
 _OWNER: Final = re.compile(r'conflict with "([^"]*)"')
 
 
@@ -48,6 +51,10 @@ def error_of(verb: str, path: str, status: int, text: bytes) -> KubeError:
     reason = str(said.get("reason") or "")
     told = str(said.get("message") or text[:MESSAGE_CHARACTERS_MAX].decode("utf-8", "replace"))
     message = f"{verb} {path}: {told[:MESSAGE_CHARACTERS_MAX]}"
+    if _is_of_another_uid(status, said):
+        return ConflictError(message, status=status, reason=reason)
+    if _UNTYPED in told:
+        return InvalidError(message, status=status, reason=reason)
     if status == 409:
         fields = _field_conflicts(said)
         if fields:
@@ -58,20 +65,27 @@ def error_of(verb: str, path: str, status: int, text: bytes) -> KubeError:
     return found(message, status=status, reason=reason)
 
 
-def is_retried(verb: str, status: int) -> bool:
-    """Whether a request is sent again after an answer of this status; 0 for none at all.
+def is_retried(verb: str, error: KubeError) -> bool:
+    """Whether a request is sent again after an attempt that ended so.
 
     A create that was perhaps carried out is not: its second attempt would meet the first one's
     object. Everything else can be repeated, since it says which state of the object it means, or
     what the object should be like.
     """
-    if status == 429:
-        return True  # refused before anything was looked at
-    return verb != "POST" and (status == 0 or _is_passing(status))
+    if not isinstance(error, UnavailableError):
+        return False
+    # With 429 it was refused before anything was looked at.
+    return verb != "POST" or error.status == 429
 
 
 def _is_passing(status: int) -> bool:
     return status == 429 or status >= 500
+
+
+def _is_of_another_uid(status: int, said: dict[str, Any]) -> bool:
+    """Whether a patch was refused because it means an object of another uid (422)."""
+    causes = (said.get("details") or {}).get("causes") or ()
+    return status == 422 and any(cause.get("field") == "metadata.uid" for cause in causes)
 
 
 def _status_of(text: bytes) -> dict[str, Any]:

@@ -219,7 +219,7 @@ class KubeClient:
                         self._fence.check()
                     return await self._attempt(verb, path, query, body, content)
             except _RefusedError as refused:
-                if attempt == bounds.attempts_max or not is_retried(verb, refused.status):
+                if attempt == bounds.attempts_max or not is_retried(verb, refused.error):
                     raise refused.error from refused.__cause__
                 await self._sleep(self._wait_s(attempt, refused.retry_after_s))
         raise AssertionError("unreachable")
@@ -243,12 +243,12 @@ class KubeClient:
         except (aiohttp.ClientError, TimeoutError, OSError, ssl.SSLError) as error:
             self._tell(verb, "error")
             message = f"{verb} {path}: {type(error).__name__}: {error}"
-            raise _RefusedError(UnavailableError(message), 0) from error
+            raise _RefusedError(UnavailableError(message)) from error
         self._tell(verb, str(answer.status))
         if 200 <= answer.status < 300:
             return _parsed(text)
-        error_found = error_of(verb, path, answer.status, text)
-        raise _RefusedError(error_found, answer.status, answer.headers.get("Retry-After", ""))
+        refusal = error_of(verb, path, answer.status, text)
+        raise _RefusedError(refusal, answer.headers.get("Retry-After", ""))
 
     def _wait_s(self, attempt: int, asked_s: float) -> float:
         bounds = self._bounds
@@ -264,10 +264,9 @@ class KubeClient:
 class _RefusedError(Exception):
     """An attempt that failed, with what decides whether there is another one."""
 
-    def __init__(self, error: KubeError, status: int, retry_after: str = "") -> None:
+    def __init__(self, error: KubeError, retry_after: str = "") -> None:
         super().__init__(error.message)
         self.error = error
-        self.status = status
         self.retry_after_s = float(retry_after) if retry_after.isdecimal() else 0.0
 
 

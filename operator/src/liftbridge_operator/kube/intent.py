@@ -50,13 +50,17 @@ def differences(
         for name, value in intent["metadata"].items()
         if name not in _UNCOMPARED_METADATA
     }
-    found = dict.fromkeys(_differing(live, compared, (), keys))
     own = [
         entry["fieldsV1"]
         for entry in entries
         if (entry["manager"], entry["operation"]) == (manager, "Apply")
         and not entry.get("subresource")
     ]
+    found = dict.fromkeys(
+        path
+        for path in _differing(live, compared, (), keys)
+        if not _is_dropped(path, live, compared, own)
+    )
     for fields in own:
         found |= dict.fromkeys(_left_out(fields, intent, ()))
     return tuple(Difference(_shown(path), _owner(entries, path, manager)) for path in found)
@@ -87,6 +91,29 @@ def _differing(
             yield at
     elif live != intent:
         yield at
+
+
+def _is_dropped(path: Path, live: Any, intent: Any, own: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether an empty value is not there because the API server keeps none of its kind.
+
+    It then says that the value was applied, as it does not of one that somebody took away.
+    """
+    for segment in path:
+        live, intent = _at(live, segment), _at(intent, segment)
+    return live is None and intent in ({}, []) and any(_below(one, path) is not None for one in own)
+
+
+def _at(value: Any, segment: str) -> Any:
+    if segment.startswith("k:"):
+        return _find(value, json.loads(segment[2:]))
+    return value.get(segment[2:]) if isinstance(value, dict) else None
+
+
+def _below(fields: Mapping[str, Any] | None, path: Path) -> Mapping[str, Any] | None:
+    """Owned fields below a path; None when it is not owned."""
+    for segment in path:
+        fields = None if fields is None else _step(fields, segment)
+    return fields
 
 
 def _left_out(fields: Mapping[str, Any], intent: Any, at: Path) -> Iterator[Path]:
@@ -141,14 +168,9 @@ def _find(items: Any, match: Mapping[str, Any]) -> Any:
 
 
 def _owner(entries: Sequence[Mapping[str, Any]], path: Path, manager: str) -> str:
-    """Somebody else who owns a path, or something above it."""
+    """Somebody else who owns a path."""
     for entry in entries:
-        here = entry["fieldsV1"]
-        for segment in path:
-            here = _step(here, segment)
-            if here is None:
-                break
-        if here is not None and entry["manager"] != manager:
+        if entry["manager"] != manager and _below(entry["fieldsV1"], path) is not None:
             return str(entry["manager"])
     return ""
 

@@ -218,7 +218,7 @@ def patch_body(
     """A patch that takes effect only on the object that is meant.
 
     Neither uid nor resource version can be changed, so that the API server compares what a patch
-    makes of them with what is there, and answers 409 to a difference.
+    makes of them with what is there, and refuses a difference.
     """
     assert preconditions.uid, "a patch names the uid that was seen"
     found = {"uid": preconditions.uid}

@@ -99,3 +99,14 @@ async def test_key_that_was_filled_in_is_no_difference():
 async def test_object_without_owners_differs_where_its_values_do():
     live = broker_set(image="b:1")
     assert [one.field for one in differences(live, broker_set(replicas=4))] == [".spec.replicas"]
+
+
+async def test_empty_value_that_the_server_does_not_keep_is_no_difference():
+    kube = MemoryKube()
+    intent = broker_set(selector={})
+    live = await kube.apply(intent)
+    del live["spec"]["selector"]  # as the API server does, which goes on to name its owner
+    assert differences(live, intent) == ()
+    (entry,) = live["metadata"]["managedFields"]
+    del entry["fieldsV1"]["f:spec"]["f:selector"]  # as when somebody removes it
+    assert [one.field for one in differences(live, intent)] == [".spec.selector"]
