@@ -21,6 +21,7 @@ from liftbridge_broker.node.bootstrap import Beginning, Discovery, Role, founded
 from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.node.control import ControlOptions
 from liftbridge_broker.node.joining import Joining
+from liftbridge_broker.node.leader_wait import leader_wait_ns
 from liftbridge_broker.node.membership import ClusterParts
 from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.node import Node
@@ -45,8 +46,9 @@ from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
 LOOK_NS = 20 * MILLISECOND_NS
 PROPOSAL_NS = SECOND_NS
 HAND_OVER_NS = 10 * SECOND_NS
-LEADERLESS_NS = 5 * SECOND_NS
 DRAIN_NS = 10 * SECOND_NS
+ENDING_NS = 100 * MILLISECOND_NS
+"""Between the end of the node and that of the process, while metadata go on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +103,7 @@ class ClusterBroker:
         self._stop_began: Instant | None = None
         self._led_at = Instant(0)
         self._close_at: Instant | None = None
+        self._end_at: Instant | None = None
 
     # -- ports of the node --------------------------------------------------------------------
 
@@ -270,6 +273,8 @@ class ClusterBroker:
         self._look_at = Instant(now + LOOK_NS)
         if self._search is not None:
             self._look_for_cluster(now)
+        elif self._end_at is not None:
+            self._end(now)
         elif self._close_at is not None:
             self._drain(now)
         elif self._stop_began is not None:
@@ -343,7 +348,8 @@ class ClusterBroker:
         assert self._stop_began is not None
         if self.consensus.leader is not None:
             self._led_at = now
-        is_given_up = now - self._stop_began >= HAND_OVER_NS or now - self._led_at >= LEADERLESS_NS
+        leaderless_ns = leader_wait_ns(self.node.state, self.consensus.voters, self.node.broker)
+        is_given_up = now - self._stop_began >= HAND_OVER_NS or now - self._led_at >= leaderless_ns
         if cluster.session.may_stop or is_given_up:
             self.is_ready = False
             self._close_at = Instant(now + DRAIN_NS)
@@ -352,14 +358,23 @@ class ClusterBroker:
     def _drain(self, now: Instant) -> None:
         """Owed acks may wait for brokers that do not come back: not for ever."""
         assert self._close_at is not None
-        if self.is_open and now >= self._close_at:
+        if now >= self._close_at:
             self._close()
 
     def _close(self) -> None:
+        """End the node; the process goes on for a moment, as its connections end one by one."""
+        self.is_ready = False
+        self._look_at = self._end_at = Instant(self.node.now + ENDING_NS)
+        self.node.stop()
+        self._arm()
+
+    def _end(self, now: Instant) -> None:
+        assert self._end_at is not None
+        if not self.is_open or now < self._end_at:
+            return
         own = self.registration
         epoch = self.store.clean_broker_epoch if own is None else own.broker_epoch
-        self.is_open = self.is_ready = False
-        self.node.stop()
+        self.is_open = False
         try:
             if epoch is None:
                 self.store.abandon()
