@@ -5,13 +5,15 @@ fills as fast as it can with acks of all, until the processor has nothing left.
 `python -m liftbridge_testkit.saturation --minutes 10` counts what then must not happen: another
 leader of the metadata or of a partition, a broker that is fenced or fences itself, an in-sync set
 below its minimum, a publisher that is refused. In-sync sets that shrink and stay at their minimum
-or above are told too; they are allowed.
+or above are told too; they are allowed. When anything happened, the logs of the brokers are kept
+beside the output.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -50,6 +52,9 @@ ALARMS: Final = (
     "self_fenced",
 )
 """Kinds of events that load alone must not bring about."""
+
+ALLOWED: Final = frozenset({"acknowledged", "in-sync set changed"})
+"""What is told and may happen."""
 
 PUBLISHER: Final = (sys.executable, "-m", "liftbridge_testkit.saturation", "--publish")
 
@@ -223,15 +228,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ClusterKit(Path(name), config=config, has_proxies=False) as cluster,
     ):
         found = measure(cluster, 60 * options.minutes)
-    options.output.parent.mkdir(parents=True, exist_ok=True)
+        is_calm = not any(count for what, count in found.items() if what not in ALLOWED)
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        for broker in () if is_calm else cluster.brokers.values():
+            shutil.copy(broker.log_path, options.output.parent / f"saturation-{broker.name}.log")
     document = {"machine": about, "minutes": options.minutes, "counts": found}
     options.output.write_text(json.dumps(document, indent=1) + "\n")
-    allowed = {"acknowledged", "in-sync set changed"}
     rows = [
-        [what, f"{count:,.0f}", "" if what in allowed else "0"] for what, count in found.items()
+        [what, f"{count:,.0f}", "" if what in ALLOWED else "0"] for what, count in found.items()
     ]
     say(f"\n{table(['what', 'times', 'target'], rows)}\n\nwritten: {options.output}")
-    return int(any(count for what, count in found.items() if what not in allowed))
+    return 0 if is_calm else 1
 
 
 if __name__ == "__main__":
