@@ -13,6 +13,7 @@ from liftbridge_broker.controller.recovery import Inquiry, conclude, inquiries
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId
 from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.replication.views import LogView
 from liftbridge_broker.wire.peer_bodies import LogInfo
 
 ASK_NS: Final = 500 * MILLISECOND_NS
@@ -22,6 +23,16 @@ ASK_PARTITIONS_MAX: Final = 10_000
 
 Ask = Callable[[BrokerId, tuple[PartitionId, ...]], None]
 """Sends a broker the question for the ends of logs."""
+
+
+def end_of(partition: PartitionId, log: LogView) -> LogInfo:
+    """What a replica tells of its log.
+
+    The epoch is the newest one it knows, also when no record of it is left: an empty log whose
+    records retention removed would else seem to hold less than one that lost some of them, and
+    so would that of a leader whose epoch began at its end.
+    """
+    return LogInfo(partition, log.epochs.latest, log.log_end_offset)
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ from liftbridge_broker.node.applied import PartitionOwner, finish_deletions, tak
 from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.node.control import ControlOptions, ControlPlane
 from liftbridge_broker.node.hearing import Hearing, HearingHost
+from liftbridge_broker.node.inquiries import end_of
 from liftbridge_broker.node.joining import Joining
 from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.opening import OpeningHost, take_up_publishers
@@ -143,10 +144,7 @@ class Membership:
             partition = self._host.partitions.get(partition_id)
             if partition is None or (partition.offline_reason and not partition.log.is_offline):
                 continue
-            log = partition.log
-            end = log.log_end_offset
-            epoch = log.epochs.epoch_at(Offset(end - 1)) if end > log.log_start_offset else None
-            found.append(LogInfo(partition_id, epoch, end))
+            found.append(end_of(partition_id, partition.log))
         return tuple(found)
 
     # -- messages -----------------------------------------------------------------------------
