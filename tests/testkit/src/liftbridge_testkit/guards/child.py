@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib import import_module
 from types import FrameType
 from typing import Any, TextIO
 
@@ -26,10 +27,18 @@ CPU_SECONDS = 90.0
 
 MEMORY_BYTES = 3 << 30
 STEPS = 1_500
-"""Of one random life of a Raft group, or of the cores of one partition."""
+"""Of one random life, whatever of."""
 
 HEAL_STEPS = 20_000
-"""In which the cores of a partition must agree again."""
+"""In which everything must be in order again."""
+
+LIVES = {
+    "cores": ("liftbridge_testkit.replica_lives", "life"),
+    "epochs": ("liftbridge_testkit.epoch_life", "life"),
+    "unclean": ("liftbridge_testkit.replica_recovery", "life"),
+    "reports": ("liftbridge_testkit.replica_successions", "life"),
+}
+"""Random lives that take steps: where their makers are, which are imported after `install`."""
 
 TEXT_MAX = 160
 PYTEST_FAILED = 1
@@ -100,14 +109,13 @@ def _run_test(scenario: str) -> str:
 
 def run_seed(world: str, seed: int) -> tuple[str, int]:
     """By what a seed fails, empty when by nothing; and its events."""
-    if world == "cores":
-        from liftbridge_testkit.replica_lives import life  # noqa: PLC0415 - as above
-
-        cluster = life(seed)
+    if world in LIVES:
+        module, name = LIVES[world]
+        life = getattr(import_module(module), name)(seed)
         for _ in range(STEPS):
-            cluster.step()
-        cluster.heal(HEAL_STEPS)
-        return ("" if cluster.is_well else "does not end well"), STEPS
+            life.step()
+        life.heal(HEAL_STEPS)
+        return ("" if life.is_well else "does not end well"), STEPS
     if world == "sessions":
         from liftbridge_testkit.sessions.life import SessionLife  # noqa: PLC0415 - as above
 

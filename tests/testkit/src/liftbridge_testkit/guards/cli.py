@@ -29,6 +29,9 @@ GROWTH: Final = 3
 WORLDS: Final = {
     "raft": 10,
     "epochs": 10,
+    "streams": 10,
+    "reports": 8,
+    "unclean": 8,
     "cores": 5,
     "sessions": 4,
     "group": 2,

@@ -1,0 +1,174 @@
+"""Steps of those who recover a partition, and of damage found in its logs (C10, C12)."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from liftbridge_broker.controller.commands import DeclareUnclean, RecoverUnclean
+from liftbridge_broker.model.ids import BrokerId, MetadataIndex, PartitionId
+from liftbridge_broker.model.streams import UncleanMode
+from liftbridge_broker.node.inquiries import Inquiries, end_of
+from liftbridge_broker.wire.peer_bodies import LogInfo
+from liftbridge_testkit.replica_brokers import Answer, Broker, Command
+from liftbridge_testkit.replica_cluster import ReplicaCluster, Steps, Weighted
+from liftbridge_testkit.replica_unclean import UncleanCluster, is_refused
+from liftbridge_testkit.replica_watch import Copies
+
+MODES: Final = tuple(UncleanMode)
+
+
+class Recovery(Steps):
+    """The metadata leader asks and concludes; an operator chooses and changes the mode."""
+
+    def __init__(self, cluster: ReplicaCluster) -> None:
+        """Begin in a mode of chance."""
+        super().__init__(cluster)
+        assert isinstance(cluster, UncleanCluster)
+        self._life = cluster
+        self._inquiries = Inquiries()
+        self._run = 0
+        mode = self._life.rng.choice(MODES)
+        self._life.apply(self._life.set_mode(mode))
+
+    def faults(self) -> Sequence[Weighted]:
+        """Another metadata leader begins anew, and operators act at bad times."""
+        return ((self._step_handover, 1), (self._step_mode, 1), (self._step_lose_all, 1))
+
+    def always(self) -> Sequence[Weighted]:
+        """Inquiries go on for as long as nobody leads."""
+        return ((self._step_inquire, 6), (self._step_operator, 1))
+
+    def _step_handover(self) -> None:
+        """Another broker leads the metadata group: answers to the former one are lost."""
+        self._inquiries = Inquiries()
+        self._run += 1
+
+    def _step_mode(self) -> None:
+        cluster = self._life
+        cluster.send(Command(cluster.set_mode(cluster.rng.choice(MODES))))
+
+    def _step_lose_all(self) -> None:
+        """The power fails: every process ends, and each may lose something."""
+        cluster = self._life
+        if cluster.rng.random() < 0.2:
+            for one in cluster.brokers.values():
+                cluster.restart(one, is_clean=False)
+
+    def _step_inquire(self) -> None:
+        cluster = self._life
+        if cluster.truth.leader is None:
+            self._inquiries.hurry(cluster.now)
+        state = cluster.world.state
+        self._propose(self._inquiries.on_timer(state, self._ask, cluster.now))
+
+    def _propose(self, commands: Sequence[RecoverUnclean]) -> None:
+        for command in commands:
+            self._life.counts["concluded"] += 1
+            self._life.send(Command(command))
+
+    def _ask(self, broker: BrokerId, partitions: tuple[PartitionId, ...]) -> None:
+        assert partitions == (self._life.partition,)
+        one = self._life.brokers[broker]
+        self._life.send(Answer(None, partial(self._on_question, one, self._run)))
+
+    def _on_question(self, one: Broker, run: int, question: object) -> None:
+        """A replica tells what it holds; nothing while it knows of damage."""
+        del question
+        if self._life.is_held(one):
+            return
+        then = partial(self._on_told, one.broker, one.broker_epoch, run)
+        self._life.send(Answer(end_of(self._life.partition, one.log), then))
+
+    def _on_told(self, broker: BrokerId, broker_epoch: int, run: int, told: object) -> None:
+        assert isinstance(told, LogInfo)
+        if run == self._run:
+            cluster = self._life
+            state = cluster.world.state
+            self._propose(
+                self._inquiries.on_answer(state, broker, broker_epoch, (told,), cluster.now)
+            )
+
+    def _step_operator(self) -> None:
+        """An operator chooses where nobody else may, and now and then where somebody might."""
+        cluster = self._life
+        truth = cluster.truth
+        is_due = cluster.mode is UncleanMode.MANUAL
+        if truth.leader is not None or not (is_due or cluster.rng.random() < 0.1):
+            return
+        brokers = cluster.world.state.brokers
+        able = [
+            one
+            for one in cluster.brokers.values()
+            if not brokers[one.broker].fenced and not cluster.is_held(one)
+        ]
+        if not able:
+            return
+        best = max(able, key=lambda one: cluster.common(one.log))
+        chosen = best if cluster.rng.random() < 0.7 else cluster.rng.choice(able)
+        command = RecoverUnclean(
+            partition_id=cluster.partition,
+            chosen=chosen.broker,
+            partition_epoch=truth.partition_epoch,
+        )
+        cluster.decisions[command] = cluster.commit_count
+        cluster.send(Command(command))
+
+
+class Damage(Steps):
+    """A log turns out to be damaged without a restart of its broker (C12)."""
+
+    def __init__(self, cluster: ReplicaCluster) -> None:
+        """Begin without damage."""
+        super().__init__(cluster)
+        assert isinstance(cluster, UncleanCluster)
+        self._life = cluster
+
+    def faults(self) -> Sequence[Weighted]:
+        """Damage is found, mostly by who has a role."""
+        return ((self._step_damage, 2),)
+
+    def always(self) -> Sequence[Weighted]:
+        """It is declared until that is known to have been applied."""
+        return ((self._step_declare, 4),)
+
+    def _step_damage(self) -> None:
+        """Not while nobody leads: what a replica told then must hold until it is chosen."""
+        cluster = self._life
+        one = cluster.any_broker()
+        log = one.log
+        has_role = one.leader is not None or one.follower is not None
+        # In commit mode an onlooker holds it against the members that they are on disk.
+        if cluster.is_commit_mode or not has_role or cluster.truth.leader is None:
+            return
+        if log.log_end_offset > log.log_start_offset:
+            cluster.hold(one, cluster.rng.randrange(log.log_start_offset, log.log_end_offset))
+
+    def _step_declare(self) -> None:
+        cluster = self._life
+        one = cluster.any_broker()
+        if not cluster.is_held(one):
+            return
+        known = cluster.history[one.seen].partition
+        if known.isr == (one.broker,):
+            # Nobody else could take over: an operator has to act.
+            cluster.restart(one, is_clean=False)
+            return
+        session = known.replica_epoch(one.broker)
+        assert session is not None
+        command = DeclareUnclean(
+            broker=one.broker,
+            broker_epoch=MetadataIndex(one.broker_epoch),
+            partition_id=cluster.partition,
+            replica_epoch=session,
+        )
+        cluster.send(Command(command, partial(self._on_declared, one, cluster.counts["damage"])))
+
+    def _on_declared(self, one: Broker, number: int, answer: object) -> None:
+        """The answer; a copy of one may come when there is other damage, of another number."""
+        if number == self._life.counts["damage"] and not is_refused(answer):
+            self._life.mend(one)
+
+
+def life(seed: int) -> UncleanCluster:
+    """The run of a seed."""
+    return UncleanCluster(seed, families=(Copies, Recovery, Damage))

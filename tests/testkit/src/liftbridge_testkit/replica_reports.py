@@ -1,0 +1,162 @@
+"""A partition whose leaders are replaced: reported, stopped, or giving up (C11, C13, C19).
+
+Links between brokers fail one by one, followers report whom they do not hear, brokers stop in
+order or resign. An onlooker who knows of all reports and all metadata holds against it that a
+leader goes only when most of its in-sync followers said so lately, not more often than the pauses
+allow, and never without somebody who can take over; that nobody gives up what he was not meant to;
+and that who is let go leads nothing and everybody knows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from liftbridge_broker.controller.commands import ChangeLeader, Resign
+from liftbridge_broker.controller.reports import (
+    BACKOFF_NS_MAX,
+    BACKOFF_NS_MIN,
+    WINDOW_NS,
+    LeaderReport,
+    LeaderReports,
+)
+from liftbridge_broker.model.ids import BrokerId, Instant
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_testkit.replica_brokers import Command, Fetch, Reply, require
+from liftbridge_testkit.replica_cluster import Steps
+from liftbridge_testkit.replica_watch import WatchedCluster
+
+
+@dataclass(slots=True)
+class _Pause:
+    """What an onlooker remembers of the last change of a leader that reports led to."""
+
+    at: Instant
+    length: int
+    deposed: BrokerId
+    broker_epoch: int
+
+
+class ReportedCluster(WatchedCluster):
+    """A run.
+
+    Attributes:
+        reports: Those of the metadata leader.
+        heard: When a broker had an answer of its leader last.
+        cut: Links (follower, leader) on which nothing comes through, and until when.
+    """
+
+    def __init__(self, seed: int, *, families: Sequence[type[Steps]]) -> None:
+        """Begin; see `ReplicaCluster`."""
+        self.reports = LeaderReports()
+        self.heard: dict[BrokerId, Instant] = {}
+        self.cut: dict[tuple[BrokerId, BrokerId], Instant] = {}
+        self._arrivals: list[tuple[Instant, LeaderReport]] = []
+        self._decided: dict[ChangeLeader, set[BrokerId]] = {}
+        self._pause: _Pause | None = None
+        super().__init__(seed, families=families)
+
+    # Messages.
+
+    def _on_fetch(self, fetch: Fetch) -> None:
+        until = self.cut.get((fetch.follower, fetch.leader))
+        if not self.faults or until is None or self.now >= until:
+            super()._on_fetch(fetch)
+
+    def _on_reply(self, reply: Reply) -> None:
+        if self.brokers[reply.follower].correlation == reply.correlation:
+            self.heard[reply.follower] = self.now
+        super()._on_reply(reply)
+
+    # Reports.
+
+    def on_report(self, report: object) -> None:
+        """The metadata leader hears a report."""
+        assert isinstance(report, LeaderReport)
+        self.counts["report"] += 1
+        self._arrivals.append((self.now, report))
+        change = self.reports.on_report(self.world.state, report, self.now)
+        if change is not None:
+            command = ChangeLeader(changes=(change,))
+            self._decided[command] = self._judge()
+            self.counts["change decided"] += 1
+            self.send(Command(command))
+
+    def hand_over(self) -> None:
+        """Another broker leads the metadata group and knows of no report."""
+        self.reports.clear()
+        self._arrivals.clear()
+        self._pause = None
+        for one in self.brokers.values():
+            if one.follower is not None:
+                one.follower.repeat_report()
+
+    def _judge(self) -> set[BrokerId]:
+        """Who reported the present leader, as an onlooker counts; were they enough, and due?"""
+        truth = self.truth
+        leader = truth.leader
+        assert leader is not None
+        followers = set(truth.isr) - {leader}
+        state = (leader, truth.leader_epoch, truth.partition_epoch)
+        counted = {
+            report.reporter
+            for at, report in self._arrivals
+            if self.now - at <= WINDOW_NS
+            and report.broker_epoch == self.world.epoch(report.reporter)
+            and (report.leader, report.leader_epoch, report.partition_epoch) == state
+        } & followers
+        require("most of those in sync report", holds=2 * len(counted) > len(followers))
+        self._check_pause(leader)
+        return counted
+
+    def _check_pause(self, leader: BrokerId) -> None:
+        """Changes come ever more rarely, but for leaders that had really gone."""
+        pause, length = self._pause, BACKOFF_NS_MIN
+        if pause is not None:
+            broker = self.world.state.brokers[pause.deposed]
+            was_right = broker.fenced or broker.broker_epoch != pause.broker_epoch
+            since = self.now - pause.at
+            if not was_right:
+                require("leaders change too often", holds=since >= pause.length)
+                if since - pause.length < BACKOFF_NS_MAX:
+                    length = min(2 * pause.length, BACKOFF_NS_MAX)
+        self._pause = _Pause(self.now, length, leader, self.world.epoch(leader))
+
+    # What the onlooker sees applied.
+
+    def on_change(self, before: PartitionState, after: PartitionState) -> None:
+        """Look at what a command did."""
+        command = self.command
+        match command:
+            case ChangeLeader():
+                self._check_change(command, before, after)
+            case Resign():
+                self._check_resignation(command, before, after)
+            case _:
+                pass
+
+    def _check_change(
+        self, command: ChangeLeader, before: PartitionState, after: PartitionState
+    ) -> None:
+        self.counts["change"] += 1
+        (change,) = command.changes
+        is_present = (before.leader, before.leader_epoch) == (change.exclude, change.leader_epoch)
+        require("the leader that was reported leads", holds=is_present)
+        followers = set(before.isr) - {change.exclude}
+        counted = self._decided[command] & followers
+        require("most of those in sync now reported", holds=2 * len(counted) > len(followers))
+        require("who was reported is out of sync", holds=change.exclude not in after.isr)
+        self._check_successor(after, change.exclude)
+
+    def _check_resignation(
+        self, command: Resign, before: PartitionState, after: PartitionState
+    ) -> None:
+        self.counts["resignation"] += 1
+        (meant,) = command.partitions
+        given_up = (before.leader, before.leader_epoch, self.world.epoch(command.broker))
+        is_meant = given_up == (command.broker, meant.leader_epoch, command.broker_epoch)
+        require("who resigns leads and means it", holds=is_meant)
+        self._check_successor(after, command.broker)
+
+    def _check_successor(self, after: PartitionState, former: BrokerId) -> None:
+        leader = after.leader
+        can_lead = leader is not None and self.world.state.brokers[leader].can_lead
+        require("a successor that can lead", holds=can_lead and leader != former)
