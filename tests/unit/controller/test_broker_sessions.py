@@ -61,6 +61,17 @@ def test_a_registration_sent_twice_is_one_session(world: ControllerWorld) -> Non
     assert decision == ((), first)
 
 
+def test_a_late_registration_of_a_former_process_takes_nothing_from_the_present_one(
+    world: ControllerWorld,
+) -> None:
+    late = registration("a")
+    world.ok(late)
+    world.restart("a", is_clean=True)
+
+    assert world.refused(late) == "FAILED_PRECONDITION"
+    assert not world.state.brokers[BrokerId("a")].fenced
+
+
 def test_a_live_broker_is_not_replaced_by_one_with_other_data(world: ControllerWorld) -> None:
     assert world.refused(registration("a", data_dir_id="other")) == "FAILED_PRECONDITION"
 

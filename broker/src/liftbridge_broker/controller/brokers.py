@@ -79,6 +79,12 @@ def register_broker(state: ClusterState, index: MetadataIndex, command: Register
     known = _check_registration(state, command)
     if known is not None and known.incarnation_id == command.incarnation_id:
         return Decision((), BrokerEpochAnswer(known.broker_epoch))  # guard C1.retry
+    former = [] if known is None else [start.incarnation_id for start in known.restarts]
+    if command.incarnation_id in former:  # guard C1.former
+        # It would take the session, and the trust in the data, of the process that came after it.
+        raise FailedPreconditionError(
+            f"process {command.incarnation_id} of broker {command.broker} is over"
+        )
     draft = Draft(state, index)
     if known is not None and not known.fenced:
         # The former process is gone: a quick restart need not wait for its session to end.

@@ -104,6 +104,7 @@ class Broker:
         correlation: Fetch that it waits for an answer to.
         clock: Fetches of its session at the present leader.
         asked: Proposal that it waits for an answer to, and since when.
+        data_dir: Its data directory, a name made up of its own when there is none.
     """
 
     broker: BrokerId
@@ -118,6 +119,11 @@ class Broker:
     correlation: int = 0
     clock: SessionClock = field(default_factory=lambda: SessionClock(Instant(0)))
     asked: tuple[IsrProposal, Instant] | None = None
+    data_dir: str = ""
+
+    def __post_init__(self) -> None:
+        """Have a data directory."""
+        self.data_dir = self.data_dir or f"disk-{self.broker}"
 
 
 class BrokenError(AssertionError):

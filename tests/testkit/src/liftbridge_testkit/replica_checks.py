@@ -47,8 +47,8 @@ class Checks:
         for one in self._brokers.values():
             log = one.log
             require("I7: high watermark in the log", holds=log.high_watermark <= log.log_end_offset)
-            if one.broker in truth.isr:
-                one.is_clean = True
+            if one.broker in truth.isr and one.is_running:
+                one.is_clean = True  # not who is gone: the controller may not know what it lost
             if one.is_running and one.leader is not None:
                 self._leader(one, one.leader, truth)
             if one.is_clean and one.broker in (*truth.isr, *truth.elr):

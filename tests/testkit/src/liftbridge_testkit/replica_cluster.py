@@ -88,6 +88,9 @@ class Steps:
         """Steps that go on afterwards, so that all comes into order."""
         return ()
 
+    def ended(self, one: Broker) -> None:
+        """The process of a broker is gone."""
+
     def check(self) -> None:
         """Invariants of its own, after every step; raises `BrokenError`."""
 
@@ -104,6 +107,7 @@ class ReplicaCluster:
         counts: How often what happened.
         is_commit_mode: Whether only what is on disk counts.
         late: Copies of messages that come much later.
+        late_commands: Likewise of commands.
         committed: Records that a leader committed, from offset 0 on.
         families: Further steps that this run takes.
     """
@@ -125,6 +129,7 @@ class ReplicaCluster:
         self.committed: list[Record] = []
         self.messages: list[Message] = []
         self.late: list[Message] = []
+        self.late_commands: list[Command] = []
         self.is_commit_mode = seed % 4 == 0
         self._correlation = 0
         self._value = 0
@@ -277,9 +282,12 @@ class ReplicaCluster:
         if self.faults and self.rng.random() < 0.1:
             self.counts["lost"] += 1
             return
-        if self.faults and (isinstance(message, Request | Command) or self.rng.random() < 0.05):
+        if self.faults and (isinstance(message, Request) or self.rng.random() < 0.05):
             self.late.append(message)
             del self.late[:-LATE_MAX]
+        if self.faults and isinstance(message, Command):
+            self.late_commands.append(message)
+            del self.late_commands[:-LATE_MAX]
         copies = 2 if self.faults and self.rng.random() < 0.1 else 1
         self.messages += [message] * copies
         if len(self.messages) > MESSAGES_MAX:
@@ -306,9 +314,10 @@ class ReplicaCluster:
                 then(answer)
 
     def _step_late(self) -> None:
-        """A copy of an old message arrives."""
-        if self.late:
-            self.messages.append(self.late.pop(self.rng.randrange(len(self.late))))
+        """A copy of an old message arrives, and one of an old command."""
+        for late in (self.late, self.late_commands):
+            if late:
+                self.messages.append(late.pop(self.rng.randrange(len(late))))
 
     def _step_fetch(self) -> None:
         one = self.any_broker()
@@ -394,7 +403,8 @@ class ReplicaCluster:
         after = one.leader.high_watermark()
         one.log.high_watermark = after
         for member in one.leader.maximal_isr if self.is_commit_mode and after > before else ():
-            is_durable = self.brokers[member].log.recovery_point >= after
+            other = self.brokers[member]  # unless it lost its disk since
+            is_durable = other.log.recovery_point >= after or not other.is_clean
             require("commit mode: on disk everywhere", holds=is_durable)
         known = self.committed[before:after]
         records = one.log.slice(before, after)
@@ -506,6 +516,8 @@ class ReplicaCluster:
     def _step_crash(self) -> None:
         """A process ends and comes back: cleanly, or without what was not on disk."""
         one = self.any_broker()
+        if not one.is_running:
+            return
         is_clean = self.rng.random() < 0.4 or not self.may_lose(one)
         if is_clean:
             one.log.sync()
@@ -513,10 +525,24 @@ class ReplicaCluster:
             self.lose(one, self.rng.randrange(one.log.recovery_point, one.log.log_end_offset + 1))
         self.end(one)
         marker = one.broker_epoch if is_clean else 0
-        one.broker_epoch = self.world.register(one.broker, previous_broker_epoch=marker)
+        self.register(one, marker)
+
+    def register(self, one: Broker, marker: int) -> None:
+        """The session of a process begins, and it knows of everything up to there."""
+        one.broker_epoch = self.world.register(
+            one.broker, previous_broker_epoch=marker, data_dir_id=one.data_dir
+        )
         self.note_view()
+        one.is_running = True
         one.seen = len(self.history) - 1
         self.activate(one, kept=None)
+
+    def add_broker(self, name: str) -> None:
+        """One more broker, unless it is there; it holds no replica."""
+        if name in self.brokers:
+            return
+        one = self.brokers[BrokerId(name)] = Broker(BrokerId(name), ReplicaLog(self.partition))
+        self.register(one, 0)
 
     def may_lose(self, one: Broker) -> bool:
         """Whether a broker may lose something.
@@ -530,7 +556,7 @@ class ReplicaCluster:
         """What a broker holds from `end` on is gone."""
         self.counts["lossy"] += end < one.log.log_end_offset
         one.log.lose(end)
-        one.is_clean = False
+        one.is_clean = one.broker not in self.world.get(self.partition).replicas
 
     def end(self, one: Broker) -> None:
         """The process of a broker ends, and the next one begins; it has no session yet."""
@@ -538,6 +564,8 @@ class ReplicaCluster:
         one.run += 1
         one.leader = one.follower = one.asked = None
         one.clock = SessionClock(Instant(0))
+        for family in self.families:
+            family.ended(one)
 
     # Liveness.
 

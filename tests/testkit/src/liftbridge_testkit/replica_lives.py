@@ -4,8 +4,11 @@ from random import Random
 from typing import Final
 
 from liftbridge_testkit.replica_cluster import ReplicaCluster, Steps
+from liftbridge_testkit.replica_estate import Estate
+from liftbridge_testkit.replica_moves import Moves
+from liftbridge_testkit.replica_sessions import Sessions
 
-FAMILIES: Final[tuple[type[Steps], ...]] = ()
+FAMILIES: Final[tuple[type[Steps], ...]] = (Moves, Sessions, Estate)
 """Of which each life has some; a new one comes at the end, so that it leaves other lives alone."""
 
 SHARE: Final = 0.5

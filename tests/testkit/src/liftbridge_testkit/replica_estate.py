@@ -1,0 +1,150 @@
+"""What else an operator does around a partition: brokers leave, other streams come and go."""
+
+from collections.abc import Sequence
+
+from liftbridge_broker.controller.commands import (
+    FEATURE_LEVEL,
+    Bootstrap,
+    CreateStream,
+    DeclareUnclean,
+    DeleteStream,
+    RemoveBroker,
+)
+from liftbridge_broker.model.ids import BrokerId, StreamName
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.model.streams import StreamOverrides
+from liftbridge_testkit.replica_brokers import Command
+from liftbridge_testkit.replica_cluster import ReplicaCluster, Steps, Weighted
+
+NEIGHBOUR = StreamName("bar")
+
+
+class Estate(Steps):
+    """An operator at work elsewhere in the cluster."""
+
+    def __init__(self, cluster: ReplicaCluster) -> None:
+        """Have a broker that may leave."""
+        super().__init__(cluster)
+        cluster.add_broker("d")
+        self._retired: dict[BrokerId, int] = {}
+
+    def faults(self) -> Sequence[Weighted]:
+        """What the operator does."""
+        return (
+            (self._name, 1),
+            (self._retire, 1),
+            (self._remove, 1),
+            (self._damage, 1),
+            (self._open, 1),
+            (self._alter, 3),
+            (self._close, 1),
+        )
+
+    def always(self) -> Sequence[Weighted]:
+        """Brokers come back."""
+        return ((self._come_back, 1),)
+
+    def _name(self) -> None:
+        """A cluster begins, or somebody thinks that it does."""
+        name = self.cluster.rng.choice(["one", "two"])
+        self.cluster.send(Command(Bootstrap(cluster_id=name, feature_level=FEATURE_LEVEL)))
+
+    # A broker leaves.
+
+    def _retire(self) -> None:
+        """A broker that holds nothing stops, and leaves as soon as it is fenced.
+
+        Until the command comes, it may have got a replica, or may have been started again.
+        """
+        cluster = self.cluster
+        one = cluster.any_broker()
+        state = cluster.world.state
+        is_idle = not any(one.broker in held.replicas for _, held in state.partitions())
+        if not one.is_running or not is_idle:
+            return
+        if not state.brokers[one.broker].fenced:
+            cluster.world.fence(one.broker)
+            cluster.note_view()
+        self._retired[one.broker] = one.broker_epoch
+        cluster.end(one)
+        one.is_running = False
+        cluster.send(Command(RemoveBroker(broker=one.broker, broker_epoch=one.broker_epoch)))
+
+    def _remove(self) -> None:
+        """Somebody takes a broker for gone for good, because it is fenced."""
+        cluster = self.cluster
+        one = cluster.any_broker()
+        known = cluster.world.state.brokers[one.broker]
+        if known.fenced and one.is_running:
+            remove = RemoveBroker(broker=one.broker, broker_epoch=known.broker_epoch)
+            cluster.send(Command(remove))
+
+    def check(self) -> None:
+        """A broker that was removed ends."""
+        cluster = self.cluster
+        for known in cluster.world.state.brokers.values():
+            one = cluster.brokers[known.broker]
+            if known.removed and one.is_running:
+                cluster.end(one)
+                one.is_running = False
+                self._retired[one.broker] = one.broker_epoch
+
+    def _come_back(self) -> None:
+        """A broker that was to leave is started again; one that did leave, with an empty disk."""
+        cluster = self.cluster
+        for broker, epoch in self._retired.items():
+            one = cluster.brokers[broker]
+            is_gone = cluster.world.state.brokers[broker].removed
+            if is_gone:
+                cluster.counts["removed"] += 1
+                one.data_dir = f"disk-{broker}-{one.run}"
+            cluster.register(one, 0 if is_gone else epoch)
+        self._retired.clear()
+
+    # Another stream.
+
+    def _neighbour(self) -> PartitionState | None:
+        stream = self.cluster.world.state.stream(NEIGHBOUR)
+        return None if stream is None else stream.partitions[0]
+
+    def _open(self) -> None:
+        if self._neighbour() is None:
+            command = CreateStream(
+                name=NEIGHBOUR,
+                subject=NEIGHBOUR,
+                replication_factor=self.cluster.rng.randrange(1, 4),
+                overrides=StreamOverrides(),
+            )
+            self.cluster.send(Command(command))
+
+    def _alter(self) -> None:
+        """The leader of the other stream asks for whom it likes; what it asks for may be late."""
+        partition = self._neighbour()
+        if partition is None or partition.leader is None:
+            return
+        cluster, rng = self.cluster, self.cluster.rng
+        members = [
+            one for one in partition.replicas if one == partition.leader or rng.random() < 0.6
+        ]
+        cluster.send(Command(cluster.world.alteration(partition.partition_id, members)))
+
+    def _damage(self) -> None:
+        """A broker finds what it holds of the other stream damaged."""
+        cluster, partition = self.cluster, self._neighbour()
+        if partition is None:
+            return
+        broker = cluster.rng.choice(partition.replicas)
+        cluster.send(
+            Command(
+                DeclareUnclean(
+                    broker=broker,
+                    broker_epoch=cluster.world.epoch(broker),
+                    partition_id=partition.partition_id,
+                    replica_epoch=partition.replica_epoch(broker) or 0,
+                )
+            )
+        )
+
+    def _close(self) -> None:
+        if self._neighbour() is not None:
+            self.cluster.send(Command(DeleteStream(name=NEIGHBOUR)))
