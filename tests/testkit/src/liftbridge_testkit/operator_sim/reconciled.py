@@ -10,11 +10,13 @@ planner's schedules; after each tick its pods, claims and nodes are written as a
 before each what the operator wrote is read back.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from copy import deepcopy
+from random import Random
 from typing import Any, Final
 
 from liftbridge_operator.brokers.grpc_admin import TlsMaterial
+from liftbridge_operator.kube.errors import UnavailableError
 from liftbridge_operator.kube.kinds import (
     BUDGETS,
     CLAIMS,
@@ -100,11 +102,56 @@ def _changed(body: Object, change: Callable[[dict[str, Any]], object]) -> None:
     change(body["spec"])
 
 
+def kstatus(body: Object) -> str:
+    """What tools that know no more than the rules of kstatus take from a resource."""
+    status = body.get("status", {})
+    found = {one["type"]: one["status"] for one in status.get("conditions", ())}
+    if body["metadata"].get("deletionTimestamp"):
+        return "Terminating"
+    if (
+        status.get("observedGeneration", body["metadata"]["generation"])
+        != (body["metadata"]["generation"])
+    ):
+        return "InProgress"
+    if found.get("Reconciling") == "True":
+        return "InProgress"
+    if found.get("Stalled") == "True":
+        return "Failed"
+    return "Current" if found.get("Ready", "True") == "True" else "InProgress"
+
+
+class UnreliableKube:
+    """Every call may end without an answer, whether it was done or not.
+
+    Attributes:
+        rate: Share of calls that do.
+    """
+
+    def __init__(self, kube: MemoryKube, rng: Random, rate: float) -> None:
+        self._kube = kube
+        self._rng = rng
+        self.rate = rate
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[object]]:
+        """A call of the port."""
+        call: Callable[..., Awaitable[object]] = getattr(self._kube, name)
+
+        async def unreliable(*args: object, **kwargs: object) -> object:
+            if self._rng.random() < self.rate / 2:
+                raise UnavailableError("the request was lost")
+            answer = await call(*args, **kwargs)
+            if self._rng.random() < self.rate / 2:
+                raise UnavailableError("the answer was lost")
+            return answer
+
+        return unreliable
+
+
 class ReconciledWorld:
     """A cluster, its models, and an operator process over them.
 
     Attributes:
-        history: Each status that the resource had, with its generation.
+        history: The resource as it was after each write, and whether all that it asks for was so.
         passes: Passes so far.
     """
 
@@ -117,7 +164,7 @@ class ReconciledWorld:
         self.admin = ModelAdmin(self.stage)
         self.fence = OpenFence()
         self.key = Key(CLUSTERS, NAMESPACE, NAME)
-        self.history: list[tuple[int, dict[str, Any]]] = []
+        self.history: list[tuple[Object, bool]] = []
         self.passes = 0
         self._uids: dict[str, str] = {}
         self._written: dict[tuple[str, str], object] = {}
@@ -211,8 +258,17 @@ class ReconciledWorld:
             self._note()
 
     def _note(self) -> None:
-        body = self.kube.all_of(CLUSTERS)[0]
-        self.history.append((body["metadata"]["generation"], body.get("status", {})))
+        self.history.append((self.resource, self.is_as_asked))
+
+    @property
+    def is_as_asked(self) -> bool:
+        """Whether pods are as many, as ready and of such images as the specification asks for."""
+        spec = self.resource["spec"]
+        pods = self.kube.all_of(PODS)
+        wanted = spec.get("image") or f"liftbridge-broker:{spec['version']}"
+        images = {pod["spec"]["containers"][0].get("image") for pod in pods}
+        ready = [pod for pod in self.stage.api.pods.values() if pod.is_ready]
+        return len(pods) == len(ready) == spec["replicas"] and images == {wanted}
 
     # -- time ---------------------------------------------------------------------------------
 
