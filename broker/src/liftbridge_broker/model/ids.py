@@ -43,6 +43,18 @@ PARTITION_NUMBER_BITS: Final = 24
 OFFSET_MAX: Final = 2**63 - 1
 
 
+def earliest(*deadlines: Instant | None) -> Instant | None:
+    """The first of some deadlines, of which `None` are none.
+
+    Asked several times a turn: a loop takes a quarter of the time of `min` over a generator.
+    """
+    first: Instant | None = None
+    for deadline in deadlines:
+        if deadline is not None and (first is None or deadline < first):
+            first = deadline
+    return first
+
+
 def partition_id(stream: StreamId, number: PartitionNumber) -> PartitionId:
     """Unique id of a partition: `stream` in the upper 40 bits, `number` in the lower 24."""
     assert 0 < stream < 1 << (64 - PARTITION_NUMBER_BITS)

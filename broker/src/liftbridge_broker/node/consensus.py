@@ -21,7 +21,7 @@ from liftbridge_broker.errors import (
     UnavailableError,
     WireError,
 )
-from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex
+from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, earliest
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.peer_link import PeerLink
 from liftbridge_broker.node.proposals import (
@@ -300,9 +300,8 @@ class RaftConsensus:
         if self.failure is not None:
             return None
         blocked = self._retry_at if self._blocked is not None else None
-        deadlines = (self._core.next_deadline(), self._own.next_deadline(), blocked)
-        known = [deadline for deadline in deadlines if deadline is not None]
-        return Instant(min(known)) if known else None
+        due = self._core.next_deadline()
+        return earliest(None if due is None else Instant(due), self._own.next_deadline(), blocked)
 
     def on_file_event(self, event: FileEvent) -> None:
         """The sync in flight ended."""

@@ -18,7 +18,7 @@ from liftbridge_broker.controller.reports import LeaderReport as CountedReport
 from liftbridge_broker.controller.reports import LeaderReports
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import LiftbridgeError
-from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, PartitionId
+from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, PartitionId, earliest
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.broker_sessions import SESSION_NS, BrokerSessions
 from liftbridge_broker.node.group import furthest_voter
@@ -231,15 +231,16 @@ class ControlPlane:
 
     def next_deadline(self) -> Instant | None:
         """When `on_timer` wants to be called, `None` for never."""
-        due = [self.session.next_deadline()]
-        if self._sessions is not None:
-            due += [
-                self._sessions.next_deadline(self._host.state),
-                self._inquiries.next_deadline(),
-                self._upkeep_at,
-                self._balance_at if self._options.balance_ns else None,
-            ]
-        return min((at for at in due if at is not None), default=None)
+        own = self.session.next_deadline()
+        if self._sessions is None:
+            return own
+        return earliest(
+            own,
+            self._sessions.next_deadline(self._host.state),
+            self._inquiries.next_deadline(),
+            self._upkeep_at,
+            self._balance_at if self._options.balance_ns else None,
+        )
 
     # -- this broker --------------------------------------------------------------------------
 

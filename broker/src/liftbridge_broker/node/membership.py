@@ -18,6 +18,7 @@ from liftbridge_broker.model.ids import (
     MetadataIndex,
     Offset,
     PartitionId,
+    earliest,
 )
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.node.applied import PartitionOwner, finish_deletions, take_state
@@ -262,11 +263,10 @@ class Membership:
 
     def next_deadline(self) -> Instant | None:
         """When `on_timer` wants to be called, `None` for never."""
-        due = (
+        return earliest(
             self._joining.next_deadline(),
             self.control.next_deadline(),
             self.replicas.next_deadline(),
             self.hearing.next_deadline(),
             self.sequences.next_deadline(),
         )
-        return min((at for at in due if at is not None), default=None)

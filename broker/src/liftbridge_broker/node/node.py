@@ -20,6 +20,7 @@ from liftbridge_broker.model.ids import (
     PartitionId,
     PublisherId,
     StreamName,
+    earliest,
 )
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions
@@ -432,14 +433,13 @@ class Node:
 
     def next_deadline(self) -> Instant | None:
         """When `on_timer` wants to be called, `None` for never."""
-        deadlines = (
+        return earliest(
             self.store.next_deadline(),
             self.metadata.next_deadline(),
             self._to_subjects.inbox.next_deadline(),
             self._idle.next_deadline(),
             None if self.cluster is None else self.cluster.next_deadline(),
         )
-        return min((at for at in deadlines if at is not None), default=None)
 
     # -- partitions ---------------------------------------------------------------------------
 

@@ -11,7 +11,14 @@ from typing import Final
 from liftbridge_broker.controller.commands import Command, Leadership, Resign
 from liftbridge_broker.controller.state import StreamState, effective_min_isr, is_commit_mode
 from liftbridge_broker.errors import LiftbridgeError, WireError
-from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, Offset, PartitionId
+from liftbridge_broker.model.ids import (
+    BrokerId,
+    Instant,
+    MetadataIndex,
+    Offset,
+    PartitionId,
+    earliest,
+)
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy
 from liftbridge_broker.node.catch_up import CatchUp
@@ -584,7 +591,7 @@ class Replicas:
             if fetching.partition_count:
                 due.append(self._next_suspicion(fetching))
         due += [serving.next_deadline() for serving in self._serving.values()]
-        return min((at for at in due if at is not None), default=None)
+        return earliest(*due)
 
     def _next_suspicion(self, session: FollowerSession) -> Instant:
         """When a silent leader is to be looked at, again and again while it is silent."""

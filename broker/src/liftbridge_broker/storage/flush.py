@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import FilesError
 from liftbridge_broker.model.histogram import Histogram
-from liftbridge_broker.model.ids import Instant, Offset, PartitionId, StreamName
+from liftbridge_broker.model.ids import Instant, Offset, PartitionId, StreamName, earliest
 from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy, StreamOptions
 from liftbridge_broker.ports.files import FileEvent, FileHandle, Files, Token
 from liftbridge_broker.storage.journal import Journal
@@ -265,9 +265,8 @@ class FlushDriver:
         """When `on_timer` wants to be called; nothing is due while a flight is under way."""
         if self._flight is not None:
             return None
-        deadlines = [queue.deadline for queue in self._unhurried.values()]
-        deadlines.append(self._journal_deadline)
-        return min((at for at in deadlines if at is not None), default=None)
+        queues = (queue.deadline for queue in self._unhurried.values())
+        return earliest(self._journal_deadline, *queues)
 
     def on_timer(self, now: Instant) -> None:
         """Send out what is due.

@@ -20,6 +20,7 @@ from liftbridge_broker.model.ids import (
     Offset,
     PartitionId,
     StreamName,
+    earliest,
     stream_of,
 )
 from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy, StreamOptions
@@ -403,14 +404,13 @@ class LogStore:
         """When `on_timer` wants to be called, `None` for never."""
         if self.failure:
             return None
-        deadlines = [
+        return earliest(
             self._flush.next_deadline(),
             self._cleaner.next_deadline(),
             self._trash.next_deadline(),
             self._compactions.next_deadline(),
             self._space.next_deadline(),
-        ]
-        return min((at for at in deadlines if at is not None), default=None)
+        )
 
     def on_timer(self, now: Instant, wall_ns: int) -> None:
         """The deadline came."""
