@@ -137,6 +137,7 @@ def test_log_of_a_stream_that_a_whole_state_does_not_know_is_kept():
     owner = SimpleNamespace(
         broker=BrokerId("a"),
         is_caught_up=True,
+        has_stopped=False,
         partitions={unknown: None, deleted: None},
         state=SimpleNamespace(partition=lambda _: None, partitions=list, streams={}, deleted={4}),
         store=SimpleNamespace(delete=lambda number, *_: removed.append(number)),
