@@ -41,6 +41,12 @@ PLANTED = [
     ("operator-layers", {f"{OPERATOR}/homeless/__init__.py": ""}),
     ("operator-pure", {f"{OPERATOR}/model/planted.py": "import time\n"}),
     ("operator-pure", {f"{OPERATOR}/catalogue/planted.py": "from kopf import on\n"}),
+    ("operator-pure", {f"{OPERATOR}/rendering/planted.py": "import random\n"}),
+    ("operator-pure", {f"{OPERATOR}/certificates/planted.py": "import datetime\n"}),
+    (
+        "operator-layers",
+        {f"{OPERATOR}/certificates/planted.py": "import liftbridge_operator.issuing.x509\n"},
+    ),
     ("deployables", {f"{OPERATOR}/model/planted.py": "import liftbridge_broker.errors\n"}),
     ("deployables", {f"{BROKER}/api/planted.py": "import liftbridge_client\n"}),
     ("deployables", {f"{CLIENT}/planted.py": "import liftbridge_broker.errors\n"}),
