@@ -118,7 +118,7 @@ def needs_finalizer(spec: StreamSpec, seen: Seen) -> bool:
 def _of_cluster(resource: Resource, seen: Seen) -> Claim | None:
     """Why nothing can be done with the cluster."""
     cluster = seen.cluster
-    if cluster.state is ClusterState.MISSING:
+    if cluster.state in (ClusterState.MISSING, ClusterState.HIDDEN):
         return Claim(Reason.CLUSTER_NOT_FOUND, {"cluster": cluster.name})
     if not cluster.is_allowed:
         values = {"cluster": cluster.name, "namespace": resource.namespace}

@@ -6,13 +6,14 @@ while nothing changes. Only what a look of the last half minute showed is gone b
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import structlog
 
-from liftbridge_operator.kube.errors import KubeError, NotFoundError
+from liftbridge_operator.kube.errors import ForbiddenError, KubeError, NotFoundError
 from liftbridge_operator.kube.kinds import CLUSTERS
 from liftbridge_operator.kube.port import Kube, Object
 from liftbridge_operator.observing.times import moment_text
@@ -105,10 +106,14 @@ class Cluster:
         return SeenCluster(
             f"{self.key.namespace}/{self.key.name}",
             self.state,
-            namespace == self.key.namespace or "*" in self.allowed or namespace in self.allowed,
+            self.lets_in(namespace),
             answered,
             self.is_heard(now_s),
         )
+
+    def lets_in(self, namespace: str) -> bool:
+        """Whether resources of a namespace may name this cluster."""
+        return namespace == self.key.namespace or "*" in self.allowed or namespace in self.allowed
 
     def stream(self, name: str) -> ObservedStream | None:
         """A stream as the last answer has it."""
@@ -119,12 +124,12 @@ class Cluster:
         return Told(self.state, self.allowed, self.is_heard(now_s), self.stream(name))
 
     def older(self, key: Key) -> str:
-        """The oldest other resource of the same stream that goes before one; empty for none."""
+        """The oldest other resource that may have the same stream before one; empty for none."""
         mine = self.watches[key]
         others = [
             (self.watches[one].age, f"{one.namespace}/{one.name}")
             for one in self.by_stream.get(mine.stream, ())
-            if one != key and self.watches[one].manages
+            if one != key and self.watches[one].manages and self.lets_in(one.namespace)
         ]
         first = min(others, default=None)
         return first[1] if first is not None and first[0] < mine.age else ""
@@ -207,6 +212,9 @@ class StreamFeed:
             stream: Name of its stream.
             age: Its age, as `observation.Resource.age`.
             manages: Whether it changes the stream.
+
+        Raises:
+            KubeError: Nothing is known of the cluster yet, and the API server does not answer.
         """
         if self._places.get(key, cluster) != cluster:
             await self.leave(key)
@@ -250,23 +258,28 @@ class StreamFeed:
                 self._clusters.pop(cluster.key, None)
                 await _disconnect(cluster)
                 return
-            await self._look_now(cluster)
+            with contextlib.suppress(KubeError):
+                await self._look_now(cluster)
         now = self._clock.now()
         for key, watch in cluster.watches.items():
             if watch.told is not None and watch.told != cluster.told(watch.stream, now):
                 self._requests.request(key)
 
     async def _look_now(self, cluster: Cluster) -> None:
-        """Read the resource and the streams of a cluster; what does not answer stays as it was."""
+        """Read the resource and the streams of a cluster; of brokers that are silent they stay.
+
+        Raises:
+            KubeError: The API server does not answer; everything stays as it was.
+        """
         began = self._clock.now()
         cluster.due_s = began + INTERVAL_SECONDS
         try:
             body = await self._kube.get(CLUSTERS, cluster.key.namespace, cluster.key.name)
-        except NotFoundError:
-            cluster.state, cluster.snapshot, cluster.allowed = ClusterState.MISSING, None, ()
+        except (ForbiddenError, NotFoundError) as error:
+            is_gone = isinstance(error, NotFoundError)
+            cluster.state = ClusterState.MISSING if is_gone else ClusterState.HIDDEN
+            cluster.snapshot, cluster.allowed = None, ()
             await _disconnect(cluster)
-        except KubeError:
-            pass
         else:
             await self._read(cluster, body, began)
         cluster.looked_s = began

@@ -60,7 +60,11 @@ class Endpoint(NamedTuple):
 
 
 class GrpcStreams:
-    """See `StreamBrokers`; whoever makes it closes it."""
+    """See `StreamBrokers`; whoever makes it closes it.
+
+    Attributes:
+        endpoints: All brokers of the cluster.
+    """
 
     def __init__(
         self,
@@ -74,7 +78,7 @@ class GrpcStreams:
             credentials: To trust and to show; None is plaintext, offered on loopback only.
         """
         assert endpoints, "a cluster has at least one broker"
-        self._endpoints = tuple(endpoints)
+        self.endpoints = tuple(endpoints)
         self._credentials = credentials
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._first = 0
@@ -127,20 +131,20 @@ class GrpcStreams:
                 raise RefusedError(error.details() or error.code().name) from error
             if error.code() is grpc.StatusCode.FAILED_PRECONDITION and service == ADMIN:
                 raise ChangedError(text) from error
-            self._first = (self._first + 1) % len(self._endpoints)
+            self._first = (self._first + 1) % len(self.endpoints)
             raise SilentError(text) from error
         return answer
 
     @property
     def _preferred(self) -> Endpoint:
-        return self._endpoints[self._first]
+        return self.endpoints[self._first]
 
     # -- looking ------------------------------------------------------------------------------
 
     async def streams(self) -> Mapping[str, ObservedStream]:
         """See `StreamBrokers`."""
         last: SilentError | None = None
-        for _ in self._endpoints:
+        for _ in self.endpoints:
             try:
                 return await self._streams(self._preferred)
             except SilentError as error:
@@ -193,7 +197,7 @@ class GrpcStreams:
         by_leader: dict[str, list[int]] = {}
         for one in stream.partitions:
             by_leader.setdefault(one.leader, []).append(one.number)
-        places = {one.broker: one for one in self._endpoints}
+        places = {one.broker: one for one in self.endpoints}
         if not by_leader or not set(by_leader) <= set(places):
             return None
         count = 0

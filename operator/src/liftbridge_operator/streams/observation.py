@@ -129,9 +129,10 @@ class Resource:
 
 
 class ClusterState(Enum):
-    """What is known of a cluster."""
+    """What is known of a cluster; one that is hidden may be there, and is not the operator's."""
 
     MISSING = auto()
+    HIDDEN = auto()
     DELETING = auto()
     PAUSED = auto()
     PRESENT = auto()

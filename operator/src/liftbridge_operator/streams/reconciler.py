@@ -155,19 +155,23 @@ class StreamReconciler:
                 return decision
             match decision.ask:
                 case Ask.HOLDER:
-                    seen = replace(seen, holder=await self._holder(resource, seen.stream))
+                    seen = replace(seen, holder=await self._holder(resource, seen.stream, cluster))
                 case Ask.NAMESPACE:
                     seen = replace(seen, is_ending=await self._is_ending(resource.namespace))
                 case Ask.MESSAGES:
                     seen = replace(seen, messages=await _messages(cluster, seen.stream))
         return decide(resource, seen)
 
-    async def _holder(self, resource: Resource, stream: ObservedStream | None) -> Rival | None:
+    async def _holder(
+        self, resource: Resource, stream: ObservedStream | None, cluster: Cluster
+    ) -> Rival | None:
         """The resource that a mark names, if it still manages the stream."""
         assert stream is not None
         named = holder_of(stream.owner)
         if named is None:
             return Rival(stream.owner, is_older=True)
+        if not cluster.lets_in(named.namespace):
+            return None
         key = f"{named.namespace}/{named.name}"
         try:
             body = await self._kube.get(STREAMS, named.namespace, named.name)

@@ -56,6 +56,7 @@ def reasons(decision):
     ("changes", "ready"),
     [
         ({"state": ClusterState.MISSING, "is_heard": False}, Reason.CLUSTER_NOT_FOUND),
+        ({"state": ClusterState.HIDDEN, "is_heard": False}, Reason.CLUSTER_NOT_FOUND),
         ({"state": ClusterState.DELETING}, Reason.CLUSTER_NOT_READY),
         ({"state": ClusterState.PAUSED}, Reason.CLUSTER_NOT_READY),
         ({"is_allowed": False}, Reason.NOT_ALLOWED),
@@ -330,6 +331,11 @@ DELETION = {
     "namespace ends": (going(), here(mine(), is_ending=True), act.RemoveFinalizer(7)),
     "namespace unknown": (going(), seen(mine()), Ask.NAMESPACE),
     "no answer": (going(), here(cluster=cluster(is_heard=False)), Reason.CLUSTER_UNREACHABLE),
+    "cluster hidden": (
+        going(),
+        here(cluster=cluster(state=ClusterState.HIDDEN, is_heard=False)),
+        Reason.CLUSTER_UNREACHABLE,
+    ),
     "no stream": (going(), here(), act.RemoveFinalizer()),
     "of somebody else": (going(), here(stream(owner=THEIRS)), act.RemoveFinalizer()),
     "of nobody": (going(), here(stream()), act.RemoveFinalizer()),

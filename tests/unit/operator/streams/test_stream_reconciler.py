@@ -6,7 +6,12 @@ from contextlib import asynccontextmanager
 import pytest
 
 from liftbridge_operator.catalogue.names import EventReason
-from liftbridge_operator.kube.errors import FencedError, NotFoundError, UnavailableError
+from liftbridge_operator.kube.errors import (
+    FencedError,
+    ForbiddenError,
+    NotFoundError,
+    UnavailableError,
+)
 from liftbridge_operator.kube.kinds import CLUSTERS, NAMESPACES, STREAMS
 from liftbridge_operator.kube.port import Preconditions
 from liftbridge_operator.model.stream import StreamStatus
@@ -256,7 +261,7 @@ async def test_older_resource_takes_a_stream_over_that_a_younger_one_has():
         world.stream("b", streamName="orders", subject="orders")
         await world.settle(15)
         assert await world.reason("a", "elsewhere") == "NotAllowed"
-        assert world.brokers.held == {}  # whoever is older is asked first, even if it may not
+        assert await world.reason("b") == "Reconciled"
         world.kube.edit(
             CLUSTERS,
             "shop",
@@ -266,6 +271,43 @@ async def test_older_resource_takes_a_stream_over_that_a_younger_one_has():
         await world.settle(30)
         assert await world.reason("a", "elsewhere") == "Reconciled"
         assert await world.reason("b") == "Conflict"
+
+
+async def test_resource_that_is_not_let_in_holds_nothing_any_more():
+    async with running() as world:
+        world.cluster(streams={"allowedNamespaces": ["elsewhere"]})
+        world.stream("a", "elsewhere", streamName="orders", subject="orders")
+        await world.settle(15)
+        assert await world.reason("a", "elsewhere") == "Reconciled"
+        world.cluster(streams={"allowedNamespaces": []})
+        world.stream("b", streamName="orders", subject="orders")
+        await world.settle(30)
+        assert await world.reason("a", "elsewhere") == "NotAllowed"
+        assert await world.reason("b") == "Reconciled"
+
+
+async def test_cluster_that_cannot_be_read_is_not_taken_for_one_that_is_gone():
+    async with running() as world:
+        world.cluster()
+        world.stream(deletionPolicy="Delete")
+        world.kube.fail(UnavailableError("later"), "get", CLUSTERS)
+        with pytest.raises(UnavailableError):
+            await world.settle()
+        assert "status" not in await world.body()
+        world.asked.request(Key(STREAMS, "shop", "orders"))
+        await world.settle(15)
+        assert await world.reason() == "Reconciled"
+        for _ in range(5):
+            world.kube.fail(UnavailableError("later"), "get", CLUSTERS)
+        await world.settle(20)
+        assert await world.reason() == "Reconciled"
+        await world.settle(60)
+        world.kube.fail(ForbiddenError("no right", status=403), "get", CLUSTERS)
+        await world.settle(10)
+        world.brokers.messages["orders"] = 0
+        await world.delete()
+        await world.settle(1)
+        assert await world.reason(kind="DeletionBlocked") == "ClusterUnreachable"
 
 
 async def test_mark_of_a_resource_that_is_gone_holds_nobody_up():
