@@ -199,7 +199,9 @@ def _new_factor(draft: Draft, stream: StreamState, wanted: int) -> int:
     """Replication factor that a stream is to have; 0 leaves it."""
     if not wanted:
         return stream.policy.replication_factor
-    usable = {*placeable(draft.brokers), *(b for p in stream.partitions for b in p.replicas)}
+    takers = placeable(draft.brokers)
+    # A partition keeps its replicas, and has no use for those of another one that take no new ones.
+    usable = min(({*takers, *one.replicas} for one in stream.partitions), key=len)
     if not 0 < wanted <= len(usable):  # guard C16.factor
         raise InvalidRequestError(f"Invalid replicationFactor {wanted}, cluster size {len(usable)}")
     return wanted
