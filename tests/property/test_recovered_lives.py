@@ -1,12 +1,13 @@
-"""Random lives of one partition beyond its promise, and of one whose leaders are replaced."""
+"""Random lives: a partition beyond its promise, one whose leaders are replaced, many streams."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
-from liftbridge_testkit import replica_recovery, replica_successions
+from liftbridge_testkit import replica_recovery, replica_successions, stream_life
 from liftbridge_testkit.replica_cluster import ReplicaCluster
+from liftbridge_testkit.stream_life import StreamLife
 
 STEPS = 1_500
 HEAL_STEPS_MAX = 20_000
@@ -17,7 +18,7 @@ HEAL_STEPS_MAX = 20_000
     [
         (
             replica_recovery.life,
-            range(20),
+            (*range(20), 285),  # 285: the epoch of an empty log
             {
                 "unclean election": 50,
                 "recovered proactive": 15,
@@ -32,11 +33,16 @@ HEAL_STEPS_MAX = 20_000
             range(12),
             {"report": 400, "change": 2, "let go": 20, "applied": 15},
         ),
+        (
+            stream_life.life,
+            range(20),
+            {"CreateStream": 600, "AlterStream": 500, "join": 400, "mark": 80, "done": 1_500},
+        ),
     ],
-    ids=["unclean", "reports"],
+    ids=["unclean", "reports", "streams"],
 )
 def test_random_lives_keep_the_invariants_and_end_well(
-    life: Callable[[int], ReplicaCluster], seeds: range, floors: dict[str, int]
+    life: Callable[[int], ReplicaCluster | StreamLife], seeds: Iterable[int], floors: dict[str, int]
 ) -> None:
     counts: Counter[str] = Counter()
     for seed in seeds:

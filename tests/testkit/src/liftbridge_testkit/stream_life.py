@@ -1,0 +1,317 @@
+"""The controller with several streams: clients, managers, operators and idle leaders ask at once.
+
+Requests get lost, doubled, overtaken and come late; clients name streams that are not theirs and
+ask for what cannot be. The controller's own invariants hold after each of them (`ControllerWorld`),
+and those here of what was asked for: where replicas are placed and how many, who may change what,
+who manages a stream, and that a pause by hand stays one.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from liftbridge_broker.controller.commands import (
+    AlterStream,
+    Command,
+    CordonBroker,
+    CreateStream,
+    DeleteStream,
+    MarkStream,
+    PauseStream,
+    ResumeStream,
+    SetReadonly,
+)
+from liftbridge_broker.controller.state import StreamState
+from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.model.ids import BrokerId, PartitionId, StreamId, StreamName
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.model.streams import StreamOverrides
+from liftbridge_broker.model.subjects import RESERVED_STREAMS
+from liftbridge_testkit.controller_world import ControllerWorld
+from liftbridge_testkit.replica_brokers import require
+
+BROKERS: Final = "abcde"
+CURSORS: Final = StreamName(min(RESERVED_STREAMS))
+OURS: Final = (StreamName("one"), StreamName("two"))
+MANAGERS: Final = ("first", "second")
+MESSAGES_MAX: Final = 30
+LATE_MAX: Final = 12
+Asking = Callable[[], Command | None]
+"""Makes a request; `None` when there is nothing to ask for."""
+
+
+class StreamLife:
+    """A run.
+
+    Attributes:
+        world: The controller.
+        counts: How often what happened.
+        faults: Whether brokers go silent, messages get lost, and anybody asks for anything.
+    """
+
+    def __init__(self, seed: int) -> None:
+        """Start the brokers, of which one creates the stream it keeps for itself."""
+        self.rng = Random(seed)
+        self.faults = True
+        self.counts: Counter[str] = Counter()
+        self.world = ControllerWorld()
+        self.world.start(BROKERS)
+        self._messages: list[Command] = []
+        self._late: list[Command] = []
+        self._by_hand: set[tuple[StreamId, int]] = set()
+        self._apply(CreateStream(name=CURSORS, subject="c", replication_factor=3, is_internal=True))
+        self._asking: tuple[Asking, ...] = (
+            self._create,
+            self._create,
+            self._delete,
+            self._alter,
+            self._alter,
+            self._pause,
+            self._idle,
+            self._idle,
+            self._resume,
+            self._readonly,
+            self._mark,
+            self._mark,
+            self._cordon,
+        )
+
+    # Steps.
+
+    def step(self) -> None:
+        """One random step, and all invariants."""
+        steps: list[tuple[Callable[[], None], int]] = [
+            (self._step_deliver, 10),
+            (self._step_join, 6),
+            (self._step_unfence, 3),
+        ]
+        if self.faults:
+            steps += [
+                (self._step_ask, 10),
+                (self._step_late, 2),
+                (self._step_fence, 2),
+                (self._step_lag, 2),
+            ]
+        (act,) = self.rng.choices([act for act, _ in steps], [weight for _, weight in steps])
+        act()
+        self._check()
+
+    def heal(self, steps: int) -> None:
+        """Nobody asks for anything more; go on until everything is in order."""
+        self.faults = False
+        for _ in range(steps):
+            if self.is_well:
+                return
+            self.step()
+
+    @property
+    def is_well(self) -> bool:
+        """All replicas are in sync, and nothing is under way."""
+        return not self._messages and all(
+            set(one.isr) == set(one.replicas) and not one.is_reassigning
+            for _, one in self.world.state.partitions()
+        )
+
+    def _step_ask(self) -> None:
+        command = self.rng.choice(self._asking)()
+        if command is None or self.rng.random() < 0.1:
+            return
+        self._messages += [command] * self.rng.choice((1, 1, 1, 2))
+        self._late.append(command)
+        if len(self._late) > LATE_MAX:
+            del self._late[self.rng.randrange(LATE_MAX)]
+        del self._messages[:-MESSAGES_MAX]
+
+    def _step_deliver(self) -> None:
+        if self._messages:
+            self._apply(self._messages.pop(self.rng.randrange(len(self._messages))))
+
+    def _step_late(self) -> None:
+        """A copy of an old message arrives."""
+        if self._late:
+            self._messages.append(self.rng.choice(self._late))
+
+    # Brokers.
+
+    def _step_fence(self) -> None:
+        name = self.rng.choice(BROKERS)
+        if not self.world.state.brokers[BrokerId(name)].fenced:
+            self.world.fence(name)
+
+    def _step_unfence(self) -> None:
+        self.world.apply_unfencing(self.rng.choice(BROKERS))
+
+    def _led(self) -> PartitionState | None:
+        found = [one for _, one in self.world.state.partitions() if one.leader is not None]
+        return self.rng.choice(found) if found else None
+
+    def _step_join(self) -> None:
+        """A leader takes everybody in who is alive."""
+        partition = self._led()
+        if partition is None:
+            return
+        brokers = self.world.state.brokers
+        able = [one for one in partition.replicas if brokers[one].can_lead]
+        if set(able) - set(partition.isr):
+            self.counts["join"] += 1
+            self.world.apply(self.world.alteration(partition.partition_id, able))
+
+    def _step_lag(self) -> None:
+        """A follower falls behind."""
+        partition = self._led()
+        if partition is not None and len(partition.isr) > 1:
+            others = [one for one in partition.isr if one != partition.leader]
+            left = [one for one in partition.isr if one != self.rng.choice(others)]
+            self.world.apply(self.world.alteration(partition.partition_id, left))
+
+    # What is asked for.
+
+    def _name(self) -> StreamName:
+        """A stream, seldom one of the brokers' own."""
+        return CURSORS if self.rng.random() < 0.1 else self.rng.choice(OURS)
+
+    def _create(self) -> Command:
+        return CreateStream(
+            name=self._name(),
+            subject="s",
+            replication_factor=self.rng.choice((1, 2, 3, 3, 4, -1)),
+            partitions=self.rng.randint(1, 2),
+            overrides=StreamOverrides(min_isr=self.rng.choice((None, 1, 2))),
+        )
+
+    def _delete(self) -> Command:
+        return DeleteStream(name=self._name())
+
+    def _alter(self) -> Command:
+        return AlterStream(
+            name=self._name(),
+            overrides=StreamOverrides(min_isr=self.rng.choice((None, 1, 2, 3))),
+            replication_factor=self.rng.choice((0, 0, 0, 1, 2, 3, 4, 7, -2)),
+        )
+
+    def _pause(self) -> Command:
+        return PauseStream(name=self._name(), resume_all=self.rng.random() < 0.3)
+
+    def _idle(self) -> Command | None:
+        """A leader whose partition nobody writes to pauses it by itself."""
+        partition = self._led()
+        if partition is None:
+            return None
+        name = next(s.name for s, one in self.world.state.partitions() if one is partition)
+        numbers = (int(partition.number),)
+        return PauseStream(name=name, partitions=numbers, is_automatic=True, is_internal=True)
+
+    def _resume(self) -> Command:
+        return ResumeStream(name=self._name())
+
+    def _readonly(self) -> Command:
+        return SetReadonly(name=self._name(), readonly=self.rng.random() < 0.5)
+
+    def _mark(self) -> Command | None:
+        """A manager takes a stream that nobody manages, or gives back its own."""
+        stream = self.world.state.stream(self.rng.choice(OURS))
+        manager = self.rng.choice(MANAGERS)
+        if stream is None or stream.owner not in ("", manager):
+            return None
+        expected, owner = ("", manager) if not stream.owner else (manager, "")
+        return MarkStream(
+            name=stream.name, stream_id=stream.stream_id, expected=expected, owner=owner
+        )
+
+    def _cordon(self) -> Command:
+        broker = BrokerId(self.rng.choice(BROKERS))
+        return CordonBroker(broker=broker, cordoned=self.rng.random() < 0.5)
+
+    # What an onlooker sees.
+
+    def _apply(self, command: Command) -> None:
+        state = self.world.state
+        placeable = {
+            one.broker
+            for one in state.brokers.values()
+            if not one.fenced and not one.in_controlled_shutdown and not one.cordoned
+        }
+        held = {one.partition_id: frozenset(one.replicas) for _, one in state.partitions()}
+        name = getattr(command, "name", None)
+        stream = None if name is None else state.stream(name)
+        owner = "" if stream is None else stream.owner
+        kept = _told(state.stream(CURSORS))
+        answer = self.world.apply(command).answer
+        self.counts[type(command).__name__] += 1
+        if name == CURSORS and not getattr(command, "is_internal", True):
+            same = _told(state.stream(CURSORS)) == kept
+            require("clients do not change what brokers keep", holds=same)
+        self._check_placement(held, placeable)
+        if isinstance(answer, LiftbridgeError):
+            return
+        self.counts["done"] += 1
+        match command:
+            case CreateStream():
+                self._check_created(command, len(placeable))
+            case PauseStream() | ResumeStream():
+                self._note_pause(command)
+            case MarkStream():
+                self._check_mark(command, owner)
+            case _:
+                pass
+
+    def _check_placement(
+        self, held: dict[PartitionId, frozenset[BrokerId]], placeable: set[BrokerId]
+    ) -> None:
+        for _, partition in self.world.state.partitions():
+            added = set(partition.replicas) - held.get(partition.partition_id, frozenset())
+            require("replicas are placed where they may be", holds=added <= placeable)
+
+    def _check_created(self, command: CreateStream, placeable_count: int) -> None:
+        stream = self.world.state.stream(command.name)
+        assert stream is not None
+        asked = command.replication_factor
+        wanted = placeable_count if asked == -1 else asked
+        counts = {len(one.replicas) for one in stream.partitions}
+        require("as many replicas as were asked for", holds=counts == {wanted})
+
+    def _note_pause(self, command: PauseStream | ResumeStream) -> None:
+        stream = self.world.state.stream(command.name)
+        assert stream is not None
+        numbers = command.partitions or tuple(int(one.number) for one in stream.partitions)
+        if isinstance(command, PauseStream):
+            if not command.is_automatic:
+                self._by_hand |= {(stream.stream_id, number) for number in numbers}
+            return
+        for one in stream.partitions:
+            if not one.paused:
+                self._by_hand.discard((stream.stream_id, int(one.number)))
+
+    def _check_mark(self, command: MarkStream, before: str) -> None:
+        stream = self.world.state.stream(command.name)
+        assert stream is not None
+        if stream.owner == before:
+            return
+        self.counts["mark"] += 1
+        manager = command.owner or command.expected
+        require("one manager of a stream", holds=before in ("", manager))
+        require("the stream that was meant", holds=command.stream_id == stream.stream_id)
+
+    def _check(self) -> None:
+        for stream in self.world.state.streams.values():
+            factor = stream.replication_factor
+            for one in stream.partitions:
+                count = len(one.target or one.replicas)
+                require("on the way to the number of replicas", holds=count == factor)
+                if (stream.stream_id, int(one.number)) in self._by_hand:
+                    is_by_hand = one.paused and not one.auto_paused
+                    require("a pause by hand stays one", holds=is_by_hand)
+
+
+def _told(stream: StreamState | None) -> object:
+    """What clients could change of a stream."""
+    if stream is None:
+        return None
+    partitions = tuple((one.paused, one.auto_paused, one.readonly) for one in stream.partitions)
+    return stream.stream_id, stream.overrides, stream.policy, stream.resume_all, partitions
+
+
+def life(seed: int) -> StreamLife:
+    """The run of a seed."""
+    return StreamLife(seed)
