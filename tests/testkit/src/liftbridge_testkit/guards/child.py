@@ -34,6 +34,7 @@ HEAL_STEPS = 20_000
 
 LIVES = {
     "cores": ("liftbridge_testkit.replica_lives", "life"),
+    "replicas": ("liftbridge_testkit.replica_cluster", "ReplicaCluster"),
     "epochs": ("liftbridge_testkit.epoch_life", "life"),
     "unclean": ("liftbridge_testkit.replica_recovery", "life"),
     "reports": ("liftbridge_testkit.replica_successions", "life"),

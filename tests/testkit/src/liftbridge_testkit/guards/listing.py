@@ -21,7 +21,7 @@ MARK: Final = re.compile(r"  # guard ([A-Z][\w.]*(?: [A-Z][\w.]*)*)$")
 WORLDS: Final[Mapping[str, tuple[str, ...]]] = {
     "raft": ("raft",),
     "controller": ("cores", "group", "cluster"),
-    "replication": ("cores", "sessions", "cluster"),
+    "replication": ("replicas", "sessions", "cluster"),
 }
 """Worlds whose seeds suit the guards of a list, quick ones first; `cluster` for all others."""
 
@@ -41,7 +41,7 @@ class Guard:
         old: What is taken out of the line with the mark.
         new: What comes in its place.
         scenario: A story, a script of Raft, or `file.py::test`; it fails without the guard.
-        worlds: Kinds of worlds of its seeds: of the simulator, `raft`, `cores`, or `sessions`.
+        worlds: Kinds of worlds of its seeds: of the simulator, `raft`, and of `child.py`.
         partners: Guards that mask this one.
         pair: `seeds`, or `forged` when only the scenario shows that this and its partners are gone.
         reason: Why a guard of class D is not noticed by itself.
