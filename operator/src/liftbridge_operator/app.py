@@ -52,6 +52,7 @@ async def make_reconcilers(context: Context) -> AsyncIterator[Mapping[Kind, Reco
             metadata.version("liftbridge-operator"), context.namespace, context.settings.labels
         ),
         board=context.board,
+        events=context.events,
     )
     async with stream_reconciler(context) as streams:
         try:

@@ -19,7 +19,7 @@ from liftbridge_operator.kube.kinds import (
     Kind,
     kind_of,
 )
-from liftbridge_operator.kube.port import Object, Preconditions
+from liftbridge_operator.kube.port import FIELD_MANAGER, Object, Preconditions
 from liftbridge_operator.model.cluster import API_VERSION, CLUSTER_KIND
 from liftbridge_operator.model.storage import VolumeFate
 from liftbridge_operator.observing.objects import is_owned_by, metadata_of
@@ -114,10 +114,10 @@ async def _bring(
     if kind == SERVICES and _ports(live) != _ports(body):
         # A port is told by its number: an apply would add ours and leave that of somebody else.
         ports = {"spec": {"ports": body["spec"]["ports"]}}
-        live = await hands.kube.patch(
+        await hands.kube.patch(
             kind, hands.cluster.namespace, name, ports, preconditions=Preconditions.of(live)
         )
-        found = found or (Difference(".spec.ports", ""),)
+        found = (Difference(".spec.ports", _owner_of_ports(live)), *found)
     if found:
         await hands.kube.apply(body, force=True)
         done.writes += 1
@@ -126,6 +126,15 @@ async def _bring(
 
 def _ports(service: Object) -> set[tuple[int, str]]:
     return {(one["port"], one.get("protocol", "TCP")) for one in service["spec"].get("ports", ())}
+
+
+def _owner_of_ports(service: Object) -> str:
+    """Somebody else who wrote ports of a Service; empty for nobody."""
+    for entry in metadata_of(service).get("managedFields") or ():
+        owned = (entry.get("fieldsV1") or {}).get("f:spec") or {}
+        if entry.get("manager") != FIELD_MANAGER and "f:ports" in owned:
+            return str(entry.get("manager"))
+    return ""
 
 
 async def _unlabelled(hands: Hands, kind: Kind, name: str) -> Object | None:

@@ -15,8 +15,9 @@ import structlog
 from liftbridge_operator.acting.hands import Done, Hands, Trouble
 from liftbridge_operator.acting.on_objects import keep_token
 from liftbridge_operator.acting.perform import perform, refused_by_server
-from liftbridge_operator.acting.supply import Supplied, forget_revisions, supply
+from liftbridge_operator.acting.supply import forget_revisions, supply
 from liftbridge_operator.brokers.grpc_admin import TlsMaterial
+from liftbridge_operator.catalogue.names import EventReason
 from liftbridge_operator.kube.errors import (
     ConflictError,
     ForbiddenError,
@@ -66,6 +67,7 @@ from liftbridge_operator.reconciling.sight import (
 )
 from liftbridge_operator.rendering.render import render
 from liftbridge_operator.reporting.account import Account
+from liftbridge_operator.reporting.events import Happened, of_action, of_status
 from liftbridge_operator.reporting.status import status_of
 from liftbridge_operator.runtime.reconciler import Key, RequeueAfter
 
@@ -88,6 +90,16 @@ class Board(Protocol):
 
     def forget(self, key: Key) -> None:
         """Drop a resource that is gone."""
+        ...
+
+
+class Events(Protocol):
+    """Tells people what happened."""
+
+    async def tell(
+        self, resource: Object, reason: EventReason, values: Mapping[str, object]
+    ) -> None:
+        """Write an event of the catalogue."""
         ...
 
 
@@ -135,6 +147,7 @@ class ClusterReconciler:
         fresh_id: Callable[[], str],
         itself: Itself,
         board: Board | None = None,
+        events: Events | None = None,
     ) -> None:
         """Remember nobody.
 
@@ -148,6 +161,7 @@ class ClusterReconciler:
             fresh_id: Random texts, ids of clusters that are created.
             itself: The operator.
             board: Is told all conditions.
+            events: Tells people what happened.
         """
         self._kube = kube
         self._fence = fence
@@ -158,6 +172,7 @@ class ClusterReconciler:
         self._fresh_id = fresh_id
         self._itself = itself
         self._board = board
+        self._events = events
         self._known: dict[Key, _Remembered] = {}
 
     async def close(self) -> None:
@@ -307,8 +322,17 @@ class ClusterReconciler:
             done = await supply(hands)
         except (ForbiddenError, InvalidError) as error:
             return refused_by_server(error, "an object of the cluster")
-        _tell_drift(key, done)
+        for name, one in done.drift:
+            log.warning("drift_repaired", key=str(key), object=name, field=one.field)
+            values = {"manager": one.manager, "field": one.field, "object": name}
+            await self._tell(hands.reads.resource, Happened(EventReason.DRIFT_REPAIRED, values))
         return done.trouble
+
+    async def _tell(self, resource: Object, *happened: Happened | None) -> None:
+        """Tell people; an event that cannot be written is dropped."""
+        for one in happened:
+            if one is not None and self._events is not None:
+                await self._events.tell(resource, one.reason, one.values)
 
     async def _say_and_do(
         self,
@@ -327,7 +351,11 @@ class ClusterReconciler:
             await self._write_status(key, account, found, action)
         except (ConflictError, NotFoundError):
             return SOON  # somebody changed the resource since it was read: look again
+        resource = found.reads.resource
+        await self._tell(resource, *of_status(account, resource.get("status") or {}))
         if hands is None or isinstance(action, act.Record):
+            if action is not None:
+                await self._tell(resource, of_action(action, found.seen))
             return _next(decision, action)
         if self._may_supply(found, decision):
             known.refused = await self._supply(key, hands)
@@ -345,6 +373,8 @@ class ClusterReconciler:
             fence=self._fence,
         )
         self._remember(key, known, action, done)
+        if not done.text:
+            await self._tell(resource, of_action(action, found.seen))
         return SOON if done.trouble is None else QUIET
 
     async def _keep_token(self, known: _Remembered, hands: Hands, action: act.Record) -> None:
@@ -449,10 +479,3 @@ def _next(decision: Decision, action: act.Action | None) -> RequeueAfter:
     if action is not None:
         return SOON
     return QUIET if decision.status.is_ready else WATCHFUL
-
-
-def _tell_drift(key: Key, done: Supplied) -> None:
-    for name, one in done.drift:
-        log.warning(
-            "drift_repaired", key=str(key), object=name, field=one.field, manager=one.manager
-        )

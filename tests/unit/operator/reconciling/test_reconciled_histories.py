@@ -13,7 +13,7 @@ from liftbridge_testkit.operator_sim.reconciled import (
     kstatus,
 )
 
-SEEDS = range(4)
+SEEDS = range(3)
 PASSES = 220
 
 

@@ -16,6 +16,8 @@ from random import Random
 from typing import Any, Final
 
 from liftbridge_operator.brokers.grpc_admin import TlsMaterial
+from liftbridge_operator.catalogue.load import load_catalogue
+from liftbridge_operator.catalogue.names import EventReason
 from liftbridge_operator.kube.errors import UnavailableError
 from liftbridge_operator.kube.kinds import (
     BUDGETS,
@@ -153,6 +155,7 @@ class ReconciledWorld:
     Attributes:
         history: The resource as it was after each write, and whether all that it asks for was so.
         passes: Passes so far.
+        events: Reason and text of each event, in order.
     """
 
     def __init__(self, spec: Mapping[str, Any] | None = None, seed: int = 1) -> None:
@@ -166,6 +169,7 @@ class ReconciledWorld:
         self.key = Key(CLUSTERS, NAMESPACE, NAME)
         self.history: list[tuple[Object, bool]] = []
         self.passes = 0
+        self.events: list[tuple[str, str]] = []
         self._uids: dict[str, str] = {}
         self._written: dict[tuple[str, str], object] = {}
         self._pulled = self._pushed = -1
@@ -185,8 +189,16 @@ class ReconciledWorld:
             clock_ms=lambda: self.now_ms,
             fresh_id=lambda: "id-1",
             itself=Itself("0.1.0", "operators", {"app": "operator"}),
+            events=self,
         )
         return self.reconciler
+
+    async def tell(
+        self, resource: Object, reason: EventReason, values: Mapping[str, object]
+    ) -> None:
+        """An event is written down; its text has exactly these values."""
+        spec = load_catalogue().events[resource["kind"], reason.value]
+        self.events.append((reason.value, spec.text.fill(values)))
 
     @property
     def now_ms(self) -> int:

@@ -1,0 +1,145 @@
+"""Events of clusters: what an action comes to, and what the status says that it did not before.
+
+Told once, when it happens; what goes on is said by the status.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from liftbridge_operator.catalogue.load import load_catalogue
+from liftbridge_operator.catalogue.names import EventReason
+from liftbridge_operator.model.cluster import CLUSTER_KIND
+from liftbridge_operator.planning import actions as act
+from liftbridge_operator.planning.observation import Observation
+from liftbridge_operator.reporting.account import Account, filled, listed
+
+_SECOND_MS: Final = 1_000
+_GIB: Final = 1 << 30
+
+
+class Happened(NamedTuple):
+    """An event with the values of its text."""
+
+    reason: EventReason
+    values: Mapping[str, object]
+
+
+def of_action(action: act.Action, seen: Observation) -> Happened | None:
+    """What people are told of an action that was done; None for what is of no interest."""
+    match action:
+        case act.DeletePod():
+            return _of_deletion(action, seen)
+        case act.Record():
+            return _of_record(action, seen)
+        case act.SetReplicas():
+            return _of_size(action, seen)
+        case act.CreateSet() if seen.claims:
+            values = {"claims": len(seen.claims), "cluster": action.cluster_id}
+            return Happened(EventReason.VOLUMES_ADOPTED, values)
+        case act.SetTemplate() if action.bad_revision == seen.wanted.revision:
+            return _of_return(action, seen)
+        case _:
+            return _of_group(action)
+
+
+def _of_group(action: act.Action) -> Happened | None:
+    """Brokers that come, change and go."""
+    found: Happened | None = None
+    match action:
+        case act.Bootstrap(cluster_id, founders, _):
+            names = listed(one.broker for one in founders)
+            values = {"cluster": cluster_id, "brokers": names}
+            found = Happened(EventReason.BOOTSTRAPPED, values)
+        case act.AddLearner(member):
+            found = Happened(EventReason.BROKER_ADDED, {"broker": member.broker})
+        case act.PromoteLearner(member):
+            found = Happened(EventReason.VOTER_PROMOTED, {"broker": member.broker})
+        case act.Cordon(broker, is_draining):
+            cause = "it is to leave" if is_draining else "it is among those that are to leave"
+            found = Happened(EventReason.BROKER_CORDONED, {"broker": broker, "cause": cause})
+        case act.Uncordon(broker):
+            found = Happened(EventReason.BROKER_UNCORDONED, {"broker": broker})
+        case act.RemoveBroker(broker, _):
+            found = Happened(EventReason.BROKER_REMOVED, {"broker": broker, "fate": "kept"})
+        case act.GrowClaim(name, _, _, size_bytes):
+            values = {"claim": name, "size": f"{size_bytes / _GIB:g}Gi"}
+            found = Happened(EventReason.VOLUME_EXPANDING, values)
+        case _:
+            pass
+    return found
+
+
+def _of_deletion(action: act.DeletePod, seen: Observation) -> Happened | None:
+    pod = next((one for one in seen.pods if one.name == action.name), None)
+    under_way = seen.recorded.disruption
+    if under_way is not None and under_way.pod_uid == action.uid:
+        cause = f"revision {seen.wanted.revision} is to be put into force"
+        return Happened(EventReason.BROKER_RESTARTING, {"pod": action.name, "cause": cause})
+    if any(one.broker == action.name for one in seen.wanted.replace):
+        cause = "it is to start anew on an empty volume"
+        return Happened(EventReason.BROKER_RESTARTING, {"pod": action.name, "cause": cause})
+    cause = str(pod.stuck) if pod is not None and pod.stuck is not None else "it was not ready"
+    return Happened(EventReason.STUCK_POD_REPLACED, {"pod": action.name, "cause": cause})
+
+
+def _of_record(action: act.Record, seen: Observation) -> Happened | None:
+    before = seen.recorded.disruption
+    if before is None or action.recorded.disruption is not None:
+        return None
+    pod = next((one for one in seen.pods if one.name == before.broker), None)
+    if pod is None or pod.uid == before.pod_uid:
+        return None  # given up before it began
+    seconds = (pod.changed_ms - before.since_ms) // _SECOND_MS
+    return Happened(EventReason.BROKER_RESTARTED, {"pod": before.broker, "seconds": seconds})
+
+
+def _of_size(action: act.SetReplicas, seen: Observation) -> Happened | None:
+    if not action.replicas:
+        return Happened(EventReason.SUSPENDED, {})
+    if seen.brokers is not None and not seen.brokers.replicas:
+        return Happened(EventReason.RESUMED, {})
+    return None
+
+
+def _of_return(action: act.SetTemplate, seen: Observation) -> Happened:
+    stuck = [one.name for one in seen.pods if one.revision == action.bad_revision]
+    return Happened(
+        EventReason.ROLL_REVERTED,
+        {
+            "pod": listed(stuck),
+            "revision": action.bad_revision,
+            "former": action.good_revision,
+        },
+    )
+
+
+def of_status(account: Account, before: Mapping[str, Any]) -> tuple[Happened, ...]:
+    """What the status says that it did not say before."""
+    return (*_of_plan(account, before.get("plan") or {}), *_of_stalled(account, before))
+
+
+def _of_plan(account: Account, before: Mapping[str, Any]) -> tuple[Happened, ...]:
+    plan, approved = account.status.plan, account.seen.wanted.approved_hash
+    if not plan.hash:
+        return ()
+    found = []
+    if plan.hash != before.get("hash"):
+        values = {"hash": plan.hash, "steps": plan.step_count, "risks": len(plan.risks)}
+        found.append(Happened(EventReason.PLAN_PUBLISHED, values))
+    if approved == plan.hash != before.get("approvedHash"):
+        found.append(Happened(EventReason.PLAN_APPROVED, {"hash": plan.hash}))
+    return tuple(found)
+
+
+def _of_stalled(account: Account, before: Mapping[str, Any]) -> tuple[Happened, ...]:
+    """A person is needed, since now or for another reason."""
+    reason = account.stalled
+    former = next(
+        (one.get("reason") for one in before.get("conditions") or () if one["type"] == "Stalled"),
+        "",
+    )
+    spec = load_catalogue().events.get((CLUSTER_KIND, reason))
+    if not reason or reason == former or spec is None:
+        return ()
+    values = {"claim": "the claim", **account.values}
+    return (Happened(EventReason(reason), filled(values, spec.text.fields)),)
