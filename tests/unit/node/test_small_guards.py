@@ -20,7 +20,7 @@ from liftbridge_broker.model.ids import (
 )
 from liftbridge_broker.node.applied import take_state
 from liftbridge_broker.node.following import Following
-from liftbridge_broker.node.leading import Leading, _result
+from liftbridge_broker.node.leading import Leading, result_of
 from liftbridge_broker.replication.follower import Append, Damaged
 from liftbridge_broker.replication.isr import IsrProposal, ProposalOutcome
 
@@ -158,12 +158,12 @@ def test_log_of_a_stream_that_a_whole_state_does_not_know_is_kept():
 def test_proposal_that_the_log_failed_may_be_applied_unless_it_says_otherwise(cause, outcome):
     error = InternalError("failed")
     error.__cause__ = cause
-    assert _result(error) is outcome
+    assert result_of(error) is outcome
 
 
 def test_proposal_that_met_no_metadata_leader_was_not_attempted():
     """Else whoever it was to bring into sync would hold commits up until the metadata move."""
-    assert _result(NoMetadataLeaderError()) is ProposalOutcome.NOT_ATTEMPTED
+    assert result_of(NoMetadataLeaderError()) is ProposalOutcome.NOT_ATTEMPTED
 
 
 def test_damaged_replica_that_follows_nobody_any_more_removes_nothing(host, following):

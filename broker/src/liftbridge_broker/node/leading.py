@@ -382,7 +382,7 @@ class Leading:
             return
         if self._asked == proposal:
             self._asked = None
-        result = _result(outcome)
+        result = result_of(outcome)
         self.core.on_proposal_result(proposal, result, now)
         self.commit()
         self.host.watch(self)
@@ -398,7 +398,8 @@ class Leading:
         return self.partition.partition_id
 
 
-def _result(outcome: object) -> ProposalOutcome:
+def result_of(outcome: object) -> ProposalOutcome:
+    """What an answer, or the failure to get one, says about a proposal (L6)."""
     if not isinstance(outcome, LiftbridgeError):
         return outcome_of(None)
     if isinstance(outcome, NoMetadataLeaderError):

@@ -124,6 +124,12 @@ def run_seed(world: str, seed: int) -> tuple[str, int]:
         sessions = SessionLife(seed)
         sessions.run()
         return "", sessions.events
+    if world == "doubts":
+        from liftbridge_testkit.sessions.doubt import DoubtfulLife  # noqa: PLC0415 - as above
+
+        doubtful = DoubtfulLife(seed)
+        doubtful.run()
+        return "", doubtful.events
     if world == "raft":
         from liftbridge_testkit.raft.chaos import Chaos  # noqa: PLC0415 - after `install`
         from liftbridge_testkit.raft.model import Model  # noqa: PLC0415 - as above

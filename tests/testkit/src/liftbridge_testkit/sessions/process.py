@@ -11,9 +11,9 @@ from typing import Final, NamedTuple, Protocol
 
 from liftbridge_broker.controller.commands import AlterPartition, Command, IsrMember
 from liftbridge_broker.controller.reports import LeaderReport
-from liftbridge_broker.errors import LiftbridgeError, NoMetadataLeaderError
 from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, Offset, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.node.leading import result_of
 from liftbridge_broker.replication.fetching import (
     ACCEPTED,
     FetchBody,
@@ -38,7 +38,6 @@ from liftbridge_broker.replication.isr import (
     LeaderLimits,
     ProposalOutcome,
     SessionClock,
-    outcome_of,
 )
 from liftbridge_broker.replication.leader import LeaderCore
 from liftbridge_broker.replication.leader_session import (
@@ -530,11 +529,7 @@ class Process:
         one = led.replica
         if one.asked is not None and one.asked[0] == proposal:
             one.asked = None
-        if isinstance(answer, NoMetadataLeaderError):
-            outcome = ProposalOutcome.NOT_ATTEMPTED
-        else:
-            outcome = outcome_of(answer if isinstance(answer, LiftbridgeError) else None)
-        led.core.on_proposal_result(proposal, outcome, self.world.now)
+        led.core.on_proposal_result(proposal, result_of(answer), self.world.now)
         self.commit(led)
 
     def suspect(self) -> None:
