@@ -102,6 +102,7 @@ def build_options(given: Mapping[str, GivenValue], notices: Sequence[str]) -> Br
         admin=_admin(values),
         limits=_limits(values),
         shutdown_timeout_ns=values.number("shutdown.timeout"),
+        hand_over_timeout_ns=values.number("shutdown.handover.timeout"),
         effective=values.effective(),
         notices=tuple(notices),
     )

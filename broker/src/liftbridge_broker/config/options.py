@@ -374,6 +374,7 @@ class BrokerOptions:
     Attributes:
         streams: Defaults of stream settings, for what a stream does not override.
         shutdown_timeout_ns: Time for draining at SIGTERM and SIGINT before what is left is cut.
+        hand_over_timeout_ns: Time before that in which others take leaderships over.
         effective: Every setting with its origin, in order of the table; for `check-config`.
         notices: What the operator should hear once at start (settings without effect and so on).
     """
@@ -392,6 +393,7 @@ class BrokerOptions:
     admin: AdminOptions = AdminOptions()
     limits: LimitOptions = LimitOptions()
     shutdown_timeout_ns: int = 10 * SECOND_NS
+    hand_over_timeout_ns: int = 10 * SECOND_NS
     effective: tuple[EffectiveSetting, ...] = field(default=(), repr=False, compare=False)
     notices: tuple[str, ...] = field(default=(), repr=False, compare=False)
 

@@ -93,6 +93,15 @@ SERVER: Final = (
         is_reloadable=True,
     ),
     Setting(
+        "shutdown.handover.timeout",
+        Kind.DURATION,
+        "10s",
+        "How long a broker that stops waits, before it drains, until others lead what it led.",
+        minimum=_SECOND,
+        is_original=False,
+        is_reloadable=True,
+    ),
+    Setting(
         "logging.level",
         Kind.CHOICE,
         "info",

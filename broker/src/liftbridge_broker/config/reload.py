@@ -65,6 +65,7 @@ def reloaded(old: BrokerOptions, new: BrokerOptions) -> BrokerOptions:
         limits=new.limits,
         metrics=replace(old.metrics, streams_max=new.metrics.streams_max),
         shutdown_timeout_ns=new.shutdown_timeout_ns,
+        hand_over_timeout_ns=new.hand_over_timeout_ns,
         effective=tuple(
             fresh[setting.key] if setting.is_reloadable else setting for setting in old.effective
         ),

@@ -52,7 +52,7 @@ from liftbridge_broker.server.metrics import BrokerMetrics, StartingMetrics
 from liftbridge_broker.server.readiness import awaited, hindrances
 from liftbridge_broker.server.search import Search
 from liftbridge_broker.server.services import make_api
-from liftbridge_broker.server.session import HAND_OVER_NS, hand_over, has_company, register
+from liftbridge_broker.server.session import hand_over, has_company, register
 from liftbridge_broker.server.shutdown import Steps
 from liftbridge_broker.server.watching import LOOK_SECONDS, FileWatch
 from liftbridge_broker.server.wiring import (
@@ -65,8 +65,8 @@ from liftbridge_broker.server.wiring import (
 SECOND_NS: Final = 1_000_000_000
 PACKAGE: Final = "liftbridge-broker"
 CLOSE_SECONDS: Final = 0.5
-HAND_OVER_SECONDS: Final = HAND_OVER_NS / SECOND_NS + 2.0
-"""Bound of the hand-over, which has its own inside."""
+TRANSFER_SECONDS: Final = 2.0
+"""What the hand-over may take beyond its own bound inside, to end it."""
 GC_THRESHOLD: Final = 100_000
 
 
@@ -503,7 +503,8 @@ class Broker:
         self._health.set_serving(is_serving=False)
         if not self._failed.done() and has_company(self._core):
             # Others take over before anything ends here; only then the time of the steps begins.
-            handing = Steps(loop.time() + HAND_OVER_SECONDS, hurry, self._on_step_timed_out)
+            bound = self.options.hand_over_timeout_ns / SECOND_NS + TRANSFER_SECONDS
+            handing = Steps(loop.time() + bound, hurry, self._on_step_timed_out)
             await handing.run("hand_over", self._hand_over())
         steps = Steps(loop.time() + grace, hurry, self._on_step_timed_out)
         if not self._failed.done() and self._core.is_open:
@@ -524,7 +525,7 @@ class Broker:
 
     async def _hand_over(self) -> None:
         began = self._clock.now()
-        is_complete = await hand_over(self._core)
+        is_complete = await hand_over(self._core, self.options.hand_over_timeout_ns)
         duration_ms = (self._clock.now() - began) // 1_000_000
         fields = {"is_complete": is_complete, "duration_ms": duration_ms}
         self.observer.transition("leaderships_handed_over", fields)

@@ -40,7 +40,6 @@ PROPOSAL_NS: Final = 1 * SECOND_NS
 PAUSE_NS: Final = 100 * MILLISECOND_NS
 """Between a refusal and the next attempt."""
 
-HAND_OVER_NS: Final = 10 * SECOND_NS
 SILENT_NS: Final = 1 * SECOND_NS
 TRANSFER_NS: Final = 1 * SECOND_NS
 
@@ -212,11 +211,15 @@ def has_company(core: Core) -> bool:
     return any(not one.removed for one in others) or len(core.consensus.voters) > 1
 
 
-async def hand_over(core: Core) -> bool:
+async def hand_over(core: Core, timeout_ns: int) -> bool:
     """Controlled shutdown: others lead what this broker led, and know it.
 
-    Bounded by `HAND_OVER_NS`; given up when no metadata leader is known for `leader_wait_ns`, as
-    when all brokers stop at once, or when nothing can be said to others for `SILENT_NS`.
+    Given up when no metadata leader is known for `leader_wait_ns`, as when all brokers stop at
+    once, or when nothing can be said to others for `SILENT_NS`.
+
+    Args:
+        core: The broker.
+        timeout_ns: Bound of all of it.
 
     Returns:
         Whether everything was handed over.
@@ -235,7 +238,7 @@ async def hand_over(core: Core) -> bool:
         if core.is_connected:
             heard = now
         wait_ns = leader_wait_ns(core.node.state, core.consensus.voters, core.node.broker)
-        if now - began >= HAND_OVER_NS or now - led >= wait_ns or now - heard >= SILENT_NS:
+        if now - began >= timeout_ns or now - led >= wait_ns or now - heard >= SILENT_NS:
             break
         await _look_again(core)
     await _transfer(core)

@@ -61,6 +61,7 @@ OWNED: Final = (
     Owned("spec.tls", "tls", prefixes=("tls.",)),
     Owned("spec.nats", "nats", ("clustering.namespace", "logging.nats"), ("nats.",)),
     Owned("spec.topology", "topology", ("clustering.zone",)),
+    Owned("spec.disruption", "disruption", ("shutdown.handover.timeout",)),
     Owned(
         "the operator itself",
         "operator",

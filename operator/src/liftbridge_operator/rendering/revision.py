@@ -52,7 +52,9 @@ def spec_hash(cluster: Cluster) -> str:
         # Of claims only the templates know the size, and those never change.
         "size": storage.get("data", {}).get("size") if cluster.spec.storage.ephemeral else None,
     }
-    return digest([asked, cluster.restart])
+    # The one thing in that section that brokers are told.
+    drain = given.get("disruption", {}).get("drainTimeout")
+    return digest([asked, drain, cluster.restart])
 
 
 def with_revision(template: Object, revision: str) -> Object:

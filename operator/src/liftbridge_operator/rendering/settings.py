@@ -22,8 +22,11 @@ VOTERS: Final = 3
 """Votes that brokers give by themselves; the operator gives the fourth and fifth, from five brokers
 on, so that four brokers have three votes and nothing here depends on the number of brokers."""
 
-STOP_SECONDS: Final = 15
-"""Of the grace period, what stays for handing over and closing after calls have ended."""
+STOP_SECONDS: Final = 7
+"""What stopping takes beside handing over and draining: before the order, and for closing."""
+
+DRAIN_SECONDS: Final = 10
+"""`shutdown.timeout` of brokers when it is not given."""
 
 
 def config_text(cluster: Cluster, inputs: Inputs) -> str:
@@ -46,6 +49,7 @@ def _owned(cluster: Cluster, inputs: Inputs) -> dict[str, str]:
         "port": str(main.port),
         "data.dir": names.DATA_DIRECTORY,
         "logging.format": "json",
+        "shutdown.handover.timeout": spec.disruption.drain_timeout,
         "clustering.namespace": namespace_of(cluster, inputs),
         "clustering.raft.bootstrap.wait": "true",
         "clustering.raft.max.quorum.size": str(VOTERS),
@@ -133,17 +137,23 @@ def refusals(cluster: Cluster) -> tuple[Refusal, ...]:
         )
     found += _unserved(spec.listeners)
     found += _service_clashes(cluster.name, spec.listeners)
-    stop = spec.config.shutdown_timeout
-    grace = spec.pod_template.termination_grace_period_seconds
-    if stop is not None and duration_ns(stop) > (grace - STOP_SECONDS) * 1_000_000_000:
-        found.append(
-            Refusal(
-                "config.shutdownTimeout",
-                f"with {STOP_SECONDS} s for closing it must fit into "
-                f"podTemplate.terminationGracePeriodSeconds, which is {grace}",
-            )
-        )
+    found += _hurried(cluster)
     return tuple(found)
+
+
+def _hurried(cluster: Cluster) -> list[Refusal]:
+    """Pods that would be killed before their brokers have stopped."""
+    spec = cluster.spec
+    drain_ns = duration_ns(spec.config.shutdown_timeout or f"{DRAIN_SECONDS}s")
+    needed_ns = duration_ns(spec.disruption.drain_timeout) + drain_ns
+    grace = spec.pod_template.termination_grace_period_seconds
+    if needed_ns <= (grace - STOP_SECONDS) * 1_000_000_000:
+        return []
+    message = (
+        f"with disruption.drainTimeout and config.shutdownTimeout ({DRAIN_SECONDS}s by default) "
+        f"brokers need {needed_ns / 1_000_000_000 + STOP_SECONDS:g} s to stop"
+    )
+    return [Refusal("podTemplate.terminationGracePeriodSeconds", message)]
 
 
 def _unserved(listeners: tuple[Listener, ...]) -> list[Refusal]:

@@ -106,6 +106,7 @@ SHOWN = {
     "topology": {"nodeSpread": "Required"},
     "nats": {"embedded": {}},
     "tls": {"mode": "Generated"},
+    "disruption": {"drainTimeout": "70s"},
 }
 
 
@@ -299,7 +300,7 @@ def test_admin_speaks_mutual_tls_by_the_internal_authority_always():
 
 REFUSED = {
     "topology.zoneLabel": {"topology": {"zoneLabel": "rack"}},
-    "config.shutdownTimeout": {"config": {"shutdownTimeout": "2m"}},
+    "podTemplate.terminationGracePeriodSeconds": {"config": {"shutdownTimeout": "24s"}},
 }
 
 
