@@ -11,10 +11,17 @@ from liftbridge_broker.node.inquiries import Inquiries, end_of
 from liftbridge_broker.wire.peer_bodies import LogInfo
 from liftbridge_testkit.replica_brokers import Answer, Broker, Command
 from liftbridge_testkit.replica_cluster import ReplicaCluster, Steps, Weighted
-from liftbridge_testkit.replica_unclean import UncleanCluster, is_refused
+from liftbridge_testkit.replica_unclean import STRANGER, UncleanCluster, is_refused
 from liftbridge_testkit.replica_watch import Copies
 
 MODES: Final = tuple(UncleanMode)
+UNASKED: Final = 0.1
+"""Of the looks of an operator at a partition that others will recover."""
+
+MISTAKES: Final = 0.05
+"""Of all looks: an operator names whomever, led or not."""
+
+CHOOSES_BEST: Final = 0.7
 
 
 class Recovery(Steps):
@@ -91,24 +98,29 @@ class Recovery(Steps):
     def _step_operator(self) -> None:
         """An operator chooses where nobody else may, and now and then where somebody might."""
         cluster = self._life
-        truth = cluster.truth
         is_due = cluster.mode is UncleanMode.MANUAL
-        if truth.leader is not None or not (is_due or cluster.rng.random() < 0.1):
-            return
-        brokers = cluster.world.state.brokers
-        able = [
-            one
-            for one in cluster.brokers.values()
-            if not brokers[one.broker].fenced and not cluster.is_held(one)
-        ]
-        if not able:
-            return
-        best = max(able, key=lambda one: cluster.common(one.log))
-        chosen = best if cluster.rng.random() < 0.7 else cluster.rng.choice(able)
+        is_mistaken = cluster.faults and cluster.rng.random() < MISTAKES
+        if is_mistaken:
+            names = [*cluster.brokers, STRANGER]
+            self._choose(cluster.rng.choice(names))
+        elif cluster.truth.leader is None and (is_due or cluster.rng.random() < UNASKED):
+            brokers = cluster.world.state.brokers
+            able = [
+                one
+                for one in cluster.brokers.values()
+                if not brokers[one.broker].fenced and not cluster.is_held(one)
+            ]
+            if able:
+                best = max(able, key=lambda one: cluster.common(one.log))
+                is_best = cluster.rng.random() < CHOOSES_BEST
+                self._choose((best if is_best else cluster.rng.choice(able)).broker)
+
+    def _choose(self, broker: BrokerId) -> None:
+        cluster = self._life
         command = RecoverUnclean(
             partition_id=cluster.partition,
-            chosen=chosen.broker,
-            partition_epoch=truth.partition_epoch,
+            chosen=broker,
+            partition_epoch=cluster.truth.partition_epoch,
         )
         cluster.decisions[command] = cluster.commit_count
         cluster.send(Command(command))

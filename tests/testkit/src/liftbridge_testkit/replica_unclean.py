@@ -27,6 +27,9 @@ from liftbridge_testkit.replica_watch import WatchedCluster
 CLEAN_SHARE: Final = 0.4
 """Of all ends of a process."""
 
+STRANGER: Final = BrokerId("d")
+"""A broker of the cluster that holds no replica."""
+
 UNKNOWN: Final = Record(0, b"removed by retention")
 
 
@@ -105,6 +108,7 @@ class UncleanCluster(WatchedCluster):
         self._led_since: set[BrokerId] = set()
         self._held: dict[BrokerId, int] = {}
         super().__init__(seed, families=families)
+        self.world.start(STRANGER)
         self.unclean = UncleanChecks(
             self.world, self.partition, self.brokers, self.committed, self.counts
         )
