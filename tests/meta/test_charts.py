@@ -241,6 +241,6 @@ def test_volumes_and_clusters_are_created_by_others():
 
 
 def test_rights_are_about_kinds_that_the_operator_knows():
-    known = {kind.qualified for kind in ALL_KINDS} | {"prometheusrules.monitoring.coreos.com"}
+    known = {kind.qualified for kind in ALL_KINDS}
     asked = {name.replace("/status", "") for name in rights()}
     assert asked <= known

@@ -61,6 +61,7 @@ LEASES: Final = Kind("coordination.k8s.io", "v1", "Lease", "leases")
 CERTIFICATES: Final = Kind("cert-manager.io", "v1", "Certificate", "certificates")
 SERVICE_MONITORS: Final = Kind("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors")
 POD_MONITORS: Final = Kind("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors")
+PROMETHEUS_RULES: Final = Kind("monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules")
 
 ALL_KINDS: Final = (
     CLUSTERS,
@@ -83,6 +84,7 @@ ALL_KINDS: Final = (
     CERTIFICATES,
     SERVICE_MONITORS,
     POD_MONITORS,
+    PROMETHEUS_RULES,
 )
 
 GUARDED: Final = frozenset({PODS, CLAIMS, SETS})

@@ -6,6 +6,7 @@ A change of a golden file is a change of what users get: read it before you keep
 import pytest
 import yaml
 
+from liftbridge_operator.kube.kinds import kind_of
 from liftbridge_operator.rendering.subject import owner
 from liftbridge_testkit.resources.clusters import (
     FOLDER,
@@ -84,3 +85,10 @@ def test_everything_says_whose_it_is(path):
 def test_names_are_unique_in_their_kind(path):
     found = [(one["kind"], one["metadata"]["name"]) for one in rendered(path)]
     assert len(found) == len(set(found))
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_everything_is_of_a_kind_that_the_operator_can_write(path):
+    for one in rendered(path):
+        assert kind_of(one).kind == one["kind"]
+        assert kind_of(one).is_namespaced
