@@ -106,6 +106,7 @@ def files() -> Mapping[str, str]:
     made[f"{FILES}/alerts.yaml"] = _ALERTS_HEADER + yaml.safe_dump(
         alerts(), sort_keys=False, width=120
     )
+    made["liftbridge-operator/README.md"] = readme()
     for name, title, panels in (
         ("operator", "Liftbridge operator", OPERATOR_PANELS),
         ("brokers", "Liftbridge brokers", BROKER_PANELS),
@@ -178,6 +179,44 @@ def _alert(spec: ConditionSpec) -> dict[str, Any]:
         "labels": {"severity": spec.alert.severity},
         "annotations": {"summary": summary, "runbook": " ".join(books)},
     }
+
+
+_README: Final = """# liftbridge-operator
+
+The operator of Liftbridge: clusters of brokers and streams as resources of Kubernetes. How it is
+installed, watched and removed stands in `docs/how-to/install-the-operator.md`.
+
+## Values
+
+| Value | Default | Meaning |
+| --- | --- | --- |
+"""
+
+
+def readme() -> str:
+    """The page of the operator's chart: every value with its default."""
+    folder = HELM / "liftbridge-operator"
+    schema = json.loads((folder / "values.schema.json").read_text(encoding="utf-8"))
+    values = yaml.safe_load((folder / "values.yaml").read_text(encoding="utf-8"))
+    rows = [
+        f"| `{path}` | `{json.dumps(default)}` | {meaning} |\n"
+        for path, default, meaning in _values(schema, values)
+    ]
+    return _README + "".join(rows)
+
+
+def _values(schema: Mapping[str, Any], values: Mapping[str, Any]) -> list[tuple[str, Any, str]]:
+    """Path, default and meaning of each value that is no section, in the order of the file."""
+    found: list[tuple[str, Any, str]] = []
+    todo = [(name, schema["properties"][name], value) for name, value in values.items()]
+    while todo:
+        path, node, value = todo.pop(0)
+        if "properties" in node:
+            inner = [(f"{path}.{key}", node["properties"][key], one) for key, one in value.items()]
+            todo = inner + todo
+        else:
+            found.append((path, value, node["description"]))
+    return found
 
 
 def values_schema() -> dict[str, Any]:
