@@ -200,8 +200,10 @@ def _new_factor(draft: Draft, stream: StreamState, wanted: int) -> int:
     if not wanted:
         return stream.policy.replication_factor
     takers = placeable(draft.brokers)
-    # A partition keeps its replicas, and has no use for those of another one that take no new ones.
-    usable = min(({*takers, *one.replicas} for one in stream.partitions), key=len)
+    # A partition keeps its replicas, and has no use for those of another one that take no new ones;
+    # a reassignment that another minimum completes below leaves it its target.
+    kept = (one.target or one.replicas for one in stream.partitions)
+    usable = min(({*takers, *replicas} for replicas in kept), key=len)
     if not 0 < wanted <= len(usable):  # guard C16.factor
         raise InvalidRequestError(f"Invalid replicationFactor {wanted}, cluster size {len(usable)}")
     return wanted
