@@ -2,8 +2,8 @@
 
 from liftbridge_testkit.sessions.doubt import DoubtfulLife
 
-LIVES = 8
-DOUBTS_MIN = 8
+LIVES = 5
+DOUBTS_MIN = 5
 
 
 def test_replicas_survive_proposals_of_which_the_log_says_nothing():

@@ -31,9 +31,11 @@ from liftbridge_testkit.sim.cluster_atlas import (
     consensus_on,
     state_on,
 )
+from liftbridge_testkit.sim.epilogue import LogRot
 from liftbridge_testkit.sim.faults import Faults
 from liftbridge_testkit.sim.invariants.controller import ControllerRules
 from liftbridge_testkit.sim.invariants.copies import CopyRules
+from liftbridge_testkit.sim.invariants.durable import DurableEpochs
 from liftbridge_testkit.sim.invariants.replication import ReplicationRules
 from liftbridge_testkit.sim.life import Life
 from liftbridge_testkit.sim.lone import BrokerSettings
@@ -102,6 +104,7 @@ def make_cluster_life(seed: int, trace: Trace) -> Life:
         GroupPoints(world, consensus_on),
         life.faults,
     ]
+    DurableEpochs(rules)
     operations = tuple(name for name in OPERATIONS if random.random() < 0.4)
     admin = AdminPlan(streams=STREAMS, replication_factor=3, operations=operations)
     life.admins.append(Admin(world, life.calls, life.directory, admin))
@@ -110,6 +113,8 @@ def make_cluster_life(seed: int, trace: Trace) -> Life:
     life.rearrangers.append(Rearranger(world, life.calls, life.directory, rearranging))
     for name in STREAMS:
         _add_stream(life, name, random)
+    rot = LogRot(life, seed)
+    life.epilogue = rot if rot.is_wanted else None
     return life
 
 

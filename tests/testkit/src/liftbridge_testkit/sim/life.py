@@ -112,6 +112,7 @@ class Life:
         creates: Streams that are there before anything else happens.
         probes: Who must be able to write when everything is mended.
         faults: What breaks things, `None` for nothing.
+        epilogue: What happens when everything is well again, `None` for nothing.
         turns: Counts the events.
     """
 
@@ -128,6 +129,7 @@ class Life:
     creates: list[CreateStream] = field(default_factory=list)
     probes: list[PublisherPlan] = field(default_factory=list)
     faults: Faults | None = None
+    epilogue: Callable[[], None] | None = None
     turns: Turns = field(default_factory=Turns)
 
     def __post_init__(self) -> None:
@@ -155,7 +157,7 @@ class Life:
         for machine in self.world.machines.values():
             delay = self.world.random.randrange(200 * MILLISECOND_NS)
             self.world.scheduler.after(delay, machine.start)
-        self._expect("a broker that serves", lambda: bool(self.directory.serving()))
+        self.expect("a broker that serves", lambda: bool(self.directory.serving()))
         for command in self.creates:
             self._create(command)
 
@@ -172,7 +174,7 @@ class Life:
             state = self.directory.state()
             return state is not None and state.stream(command.name) is not None
 
-        self._expect(f"stream {command.name}", is_there)
+        self.expect(f"stream {command.name}", is_there)
 
     def break_things(self) -> None:
         """Safety: clients work, faults happen."""
@@ -197,21 +199,39 @@ class Life:
         users: list[Starting] = [*self.publishers, *self.admins, *self.rearrangers]
         for user in users:
             user.stop()
-        self._expect("all brokers", self._are_all_serving)
+        self.expect("all brokers", self._are_all_serving)
+        self.expect("other leaders of what is offline", self._is_taken_over)
         self._restart_offline()
-        self._expect("all brokers", self._are_all_serving)
+        self.expect("all brokers", self._are_all_serving)
         self._replace_damaged()
         self._probe()
-        self._expect(
+        self.expect(
             "outcomes of all runs", lambda: all(not one.in_flight for one in self.publishers)
         )
-        self._expect("everything committed", self._is_all_committed)
-        self._expect("readers at the end", self._are_readers_done)
+        self.expect("everything committed", self.is_all_committed)
+        self.expect("readers at the end", self._are_readers_done)
         for reader in self.readers:
             reader.stop()
+        if self.epilogue is not None:
+            self.epilogue()
 
     def _are_all_serving(self) -> bool:
         return len(self.directory.serving()) == len(self.world.machines)
+
+    def _is_taken_over(self) -> bool:
+        """Whether no leader has a log that failed while others are in sync (L8)."""
+        state = self.directory.state()
+        if state is None:
+            return False
+        for _, one in state.partitions():
+            machine = self.world.machines.get(one.leader) if one.leader is not None else None
+            program = None if machine is None else serving_on(machine)
+            if program is None or len(one.isr) == 1:
+                continue
+            partition = program.node.partitions.get(one.partition_id)
+            if partition is not None and partition.offline_reason:
+                return False
+        return True
 
     def _restart_offline(self) -> None:
         """Do what an operator does with a broker whose files failed: start it again."""
@@ -221,7 +241,7 @@ class Life:
                 partition.offline_reason for partition in program.node.partitions.values()
             ):
                 machine.stop()
-                self._expect("an orderly stop", partial(_has_other, machine, machine.incarnation))
+                self.expect("an orderly stop", partial(_has_other, machine, machine.incarnation))
 
     def _replace_damaged(self) -> None:
         """Do what an operator does with a disk that spoils what it holds: replace it."""
@@ -230,11 +250,11 @@ class Life:
                 assert self.faults is not None
                 atlas = self.faults.atlas
                 # A partition may wait for what this disk does not give: no need to be whole.
-                self._expect("a group of others", partial(atlas.may_damage, machine))
+                self.expect("a group of others", partial(atlas.may_damage, machine))
                 self.world.coverage.rare("spoiled disk replaced")
                 machine.wipe()
-                self._expect("all brokers", self._are_all_serving)
-                self._expect("everything committed", self._is_all_committed)
+                self.expect("all brokers", self._are_all_serving)
+                self.expect("everything committed", self.is_all_committed)
 
     def _probe(self) -> None:
         """Every partition that clients use takes a write with policy ALL."""
@@ -245,10 +265,10 @@ class Life:
         ]
         for probe in probes:
             probe.start()
-        self._expect("a write to each partition", lambda: all(one.acked_count for one in probes))
+        self.expect("a write to each partition", lambda: all(one.acked_count for one in probes))
         for probe in probes:
             probe.stop()
-        self._expect("outcomes of probes", lambda: all(not one.in_flight for one in probes))
+        self.expect("outcomes of probes", lambda: all(not one.in_flight for one in probes))
 
     def _is_offline(self, plan: PublisherPlan) -> bool:
         """Whether recovery found damage that it must not cut: an operator's business.
@@ -263,7 +283,7 @@ class Life:
         self.world.coverage.count("world", "partition stays offline")
         return True
 
-    def _is_all_committed(self) -> bool:
+    def is_all_committed(self) -> bool:
         """Whether all replicas hold the same, all of it committed, and all are in sync."""
         ends: dict[PartitionId, int] = {}
         for machine in self.world.machines.values():
@@ -295,7 +315,7 @@ class Life:
 
     # -- waiting ------------------------------------------------------------------------------
 
-    def _expect(self, what: str, happens: Callable[[], bool]) -> None:
+    def expect(self, what: str, happens: Callable[[], bool]) -> None:
         """Go on until something has happened, looking now and then."""
         wait_for(self.world, self.turns, what, happens)
 

@@ -26,6 +26,7 @@ from liftbridge_testkit.sim.clients.calls import Answer, Calls, Lost, Serving
 from liftbridge_testkit.sim.clients.directory import Directory, Place
 from liftbridge_testkit.sim.history import History, Write
 from liftbridge_testkit.sim.invariants.copies import check_latest_told
+from liftbridge_testkit.sim.invariants.intake import publish
 from liftbridge_testkit.sim.scheduler import MILLISECOND_NS
 from liftbridge_testkit.sim.trace import Detail
 from liftbridge_testkit.sim.world import World
@@ -246,7 +247,7 @@ class Publisher:
                 expected_offsets=[write.expected_offset for write in writes],
                 publisher=stamp,
             )
-            node.publish(partition, run, now, wall_ns)
+            publish(node, partition, run, now, wall_ns)
             if policy == POLICY_NONE:
                 answer(None)
 

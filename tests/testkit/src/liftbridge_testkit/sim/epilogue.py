@@ -1,0 +1,77 @@
+"""What some lives of a cluster still meet when they are over and all is well: one log that rots.
+
+A reader of it finds damage, at its leader, at a follower, or at a follower that reaches nobody: the
+replica is declared before anything of it goes (C12), somebody else leads (L8), and a while later
+the replica is whole again. Drawn by a generator of its own, so that the lives before stay alike.
+"""
+
+from random import Random
+from typing import Final
+
+from liftbridge_broker.errors import CorruptionError
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.node.partition import Partition
+from liftbridge_testkit.sim.clients.calls import serving_on
+from liftbridge_testkit.sim.life import Life
+from liftbridge_testkit.sim.machine import Machine
+from liftbridge_testkit.sim.scheduler import SECOND_NS
+
+SHARE: Final = 0.5
+"""Of the lives that meet it."""
+
+ALONE_NS: Final = 4 * SECOND_NS
+"""For which a follower reaches nobody: it gives up what it asked for, and is fenced."""
+
+
+class LogRot:
+    """Damages one replica of one partition."""
+
+    def __init__(self, life: Life, seed: int) -> None:
+        self._life = life
+        self._random = Random(f"log rot {seed}")
+        self.is_wanted = self._random.random() < SHARE
+
+    def __call__(self) -> None:
+        """Damage a replica that all may lose, and see it come back."""
+        life, random = self._life, self._random
+        state = life.directory.state()
+        assert state is not None
+        known = [one for _, one in state.partitions() if len(one.isr) > 2]
+        if not known:
+            return
+        one = random.choice(known)
+        assert one.leader is not None
+        name = random.choice((one.leader, *one.isr))
+        is_alone = name != one.leader and random.random() < 0.5
+        machine = life.world.machines[name]
+        if is_alone:
+            self._isolate(machine)
+        kind = "leader" if name == one.leader else "follower"
+        life.world.coverage.count("log rot", f"{kind} that is alone" if is_alone else kind)
+        machine.turn(machine.incarnation, self._find_damage, machine, one)
+        if is_alone:
+            life.world.run_while(lambda: True, at_most_ns=ALONE_NS)
+            life.world.network.heal()
+        life.expect("another leader, and a whole replica", lambda: self._is_mended(machine, one))
+
+    def _isolate(self, machine: Machine) -> None:
+        for other in self._life.world.machines:
+            if other != machine.name:
+                self._life.world.network.cut(machine.name, other)
+                self._life.world.network.cut(other, machine.name)
+
+    def _find_damage(self, machine: Machine, one: PartitionState) -> None:
+        partition = self._partition(machine, one)
+        if partition is not None:
+            partition.on_corruption(CorruptionError("bits turned over"))
+
+    @staticmethod
+    def _partition(machine: Machine, one: PartitionState) -> Partition | None:
+        program = serving_on(machine)
+        return None if program is None else program.node.partitions.get(one.partition_id)
+
+    def _is_mended(self, machine: Machine, one: PartitionState) -> bool:
+        partition = self._partition(machine, one)
+        return (
+            partition is not None and not partition.offline_reason and self._life.is_all_committed()
+        )

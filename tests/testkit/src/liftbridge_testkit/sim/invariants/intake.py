@@ -1,0 +1,44 @@
+"""Who may take records (I24; L2), asked beside the broker each time it is given some."""
+
+from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.node.broker_sessions import SESSION_NS
+from liftbridge_broker.node.node import Node
+from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.remote import RemotePartition
+from liftbridge_broker.node.roles import Role
+from liftbridge_broker.node.runs import POLICY_ALL, PublishRun
+from liftbridge_testkit.sim.broken import BrokenInvariantError
+
+
+def publish(
+    node: Node, partition: Partition | RemotePartition, run: PublishRun, now: Instant, wall_ns: int
+) -> None:
+    """Give a run to a broker.
+
+    Raises:
+        BrokenInvariantError: It took the run at once though it must not.
+    """
+    if isinstance(partition, RemotePartition):
+        node.publish(partition, run, now, wall_ns)
+        return
+    why = _why_not(node, partition, run.policy, now)
+    before = partition.log.log_end_offset
+    node.publish(partition, run, now, wall_ns)
+    if why and partition.log.log_end_offset > before:
+        raise BrokenInvariantError(
+            "I24", f"{partition.stream}/{partition.number} took records, but {why}"
+        )
+
+
+def _why_not(node: Node, partition: Partition, policy: int, now: Instant) -> str:
+    """What forbids that records are taken; empty when nothing does."""
+    if partition.role is not Role.LEADER:
+        return f"it is {partition.role.name}"
+    if partition.offline_reason:
+        return f"it is offline: {partition.offline_reason}"
+    if node.cluster is None or partition.replication is None or policy == POLICY_ALL:
+        return ""
+    answered = node.cluster.session.answered_at
+    if answered is None or now - answered >= SESSION_NS:
+        return f"its broker was not heard since {answered}, now is {now}"
+    return ""
