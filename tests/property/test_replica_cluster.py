@@ -21,6 +21,12 @@ FLOORS = {
     "unknown outcome": 40,
     "ineligible": 20,
     "jump": 900,
+    "move": 2_000,
+    "move given up": 500,
+    "leave": 60,
+    "controlled stop": 150,
+    "wiped": 15,
+    "removed": 60,
 }
 
 

@@ -15,10 +15,14 @@ from liftbridge_broker.controller.commands import (
     Command,
     DeclareUnclean,
     ElectPreferred,
+    FenceBroker,
     RecoverUnclean,
     RegisterBroker,
+    RemoveBroker,
     Resign,
+    ShutDownBroker,
     StartReassignment,
+    UnfenceBroker,
 )
 from liftbridge_broker.controller.state import BrokerState, ClusterState, effective_min_isr
 from liftbridge_broker.model.ids import BrokerId, PartitionId, stream_of
@@ -42,11 +46,13 @@ class Promises:
         brokers: Brokers before the next command.
         partitions: Partitions before it.
         cluster_id: The cluster's name, empty while it has none.
+        feature_level: Rules of decision that were in force.
     """
 
     brokers: dict[BrokerId, BrokerState] = field(default_factory=dict)
     partitions: dict[PartitionId, PartitionState] = field(default_factory=dict)
     cluster_id: str = ""
+    feature_level: int = 0
     _sessions: dict[tuple[PartitionId, BrokerId], int] = field(default_factory=dict)
     _origins: dict[PartitionId, frozenset[BrokerId]] = field(default_factory=dict)
 
@@ -57,9 +63,13 @@ class Promises:
             state: State after the command.
             command: The command, applied or refused.
         """
-        broken = _broken_brokers(self.brokers, state.brokers)
+        broken = _broken_brokers(self.brokers, state.brokers, command)
         if self.cluster_id not in ("", state.cluster_id):
             broken.append("the name of a cluster stays")
+        members = [one for one in state.brokers.values() if not one.removed]
+        level = state.feature_level
+        if level < self.feature_level or any(one.feature_level < level for one in members):
+            broken.append("every broker knows the rules in force, which are never former ones")
         partitions = {one.partition_id: one for _, one in state.partitions()}
         for number, after in partitions.items():
             before = self.partitions.get(number)
@@ -71,7 +81,7 @@ class Promises:
             self._remember(after)
         self.brokers = dict(state.brokers)
         self.partitions = partitions
-        self.cluster_id = state.cluster_id
+        self.cluster_id, self.feature_level = state.cluster_id, level
         return broken
 
     def _remember(self, partition: PartitionState) -> None:
@@ -118,9 +128,11 @@ class Promises:
 
 
 def _broken_brokers(
-    former: Mapping[BrokerId, BrokerState], present: Mapping[BrokerId, BrokerState]
+    former: Mapping[BrokerId, BrokerState],
+    present: Mapping[BrokerId, BrokerState],
+    command: Command,
 ) -> list[str]:
-    """C1: a session has one process, and a live broker keeps its data directory."""
+    """C1 to C3, C13: what a session, a process, a data directory and a stop are."""
     broken: list[str] = []
     for broker, before in former.items():
         after = present[broker]
@@ -129,11 +141,26 @@ def _broken_brokers(
             broken.append(f"a process of {broker} has one session")
         if not before.fenced and before.data_dir_id != after.data_dir_id:
             broken.append(f"the live broker {broker} keeps its data directory")
+        if _is_late(command, before) and before is not after:
+            broken.append(f"a command about a former session of {broker} changes nothing")
+        if is_same and before.in_controlled_shutdown and not after.removed:
+            began = before.controlled_shutdown_index, after.controlled_shutdown_index
+            if began[0] != began[1]:
+                broken.append(f"{broker} begins to stop once")
         if before.removed and not after.removed and before.data_dir_id == after.data_dir_id:
             broken.append(f"the removed data directory of {broker} stays away")
         if after.removed and not after.fenced:
             broken.append(f"the removed broker {broker} is fenced")
     return broken
+
+
+def _is_late(command: Command, broker: BrokerState) -> bool:
+    """Whether a command is about a former session of a broker."""
+    return (
+        isinstance(command, FenceBroker | RemoveBroker | ShutDownBroker | UnfenceBroker)
+        and command.broker == broker.broker
+        and command.broker_epoch != broker.broker_epoch
+    )
 
 
 def _broken_replicas(

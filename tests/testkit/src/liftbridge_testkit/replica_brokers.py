@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from liftbridge_broker.controller.commands import FEATURE_LEVEL
 from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.replication.fetching import FetchedHead, FetchPosition
@@ -104,6 +105,7 @@ class Broker:
         correlation: Fetch that it waits for an answer to.
         clock: Fetches of its session at the present leader.
         asked: Proposal that it waits for an answer to, and since when.
+        feature_level: Latest rules of decision that its software knows.
         data_dir: Its data directory, a name made up of its own when there is none.
     """
 
@@ -119,6 +121,7 @@ class Broker:
     correlation: int = 0
     clock: SessionClock = field(default_factory=lambda: SessionClock(Instant(0)))
     asked: tuple[IsrProposal, Instant] | None = None
+    feature_level: int = FEATURE_LEVEL
     data_dir: str = ""
 
     def __post_init__(self) -> None:

@@ -529,8 +529,13 @@ class ReplicaCluster:
 
     def register(self, one: Broker, marker: int) -> None:
         """The session of a process begins, and it knows of everything up to there."""
+        # Older software is refused, and whoever started it installs what knows the rules.
+        one.feature_level = max(one.feature_level, self.world.state.feature_level)
         one.broker_epoch = self.world.register(
-            one.broker, previous_broker_epoch=marker, data_dir_id=one.data_dir
+            one.broker,
+            previous_broker_epoch=marker,
+            data_dir_id=one.data_dir,
+            feature_level=one.feature_level,
         )
         self.note_view()
         one.is_running = True

@@ -8,15 +8,19 @@ from liftbridge_broker.controller.commands import (
     CreateStream,
     DeclareUnclean,
     DeleteStream,
+    RegisterBroker,
     RemoveBroker,
+    SetFeatureLevel,
 )
 from liftbridge_broker.model.ids import BrokerId, StreamName
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOverrides
-from liftbridge_testkit.replica_brokers import Command
+from liftbridge_testkit.replica_brokers import Broker, Command
 from liftbridge_testkit.replica_cluster import ReplicaCluster, Steps, Weighted
 
 NEIGHBOUR = StreamName("bar")
+NEWER_SHARE = 0.8
+"""Of the changes of software that are upgrades."""
 
 
 class Estate(Steps):
@@ -32,6 +36,8 @@ class Estate(Steps):
         """What the operator does."""
         return (
             (self._name, 1),
+            (self._install, 1),
+            (self._upgrade, 1),
             (self._retire, 1),
             (self._remove, 1),
             (self._damage, 1),
@@ -48,6 +54,30 @@ class Estate(Steps):
         """A cluster begins, or somebody thinks that it does."""
         name = self.cluster.rng.choice(["one", "two"])
         self.cluster.send(Command(Bootstrap(cluster_id=name, feature_level=FEATURE_LEVEL)))
+
+    def _install(self) -> None:
+        """A broker starts with other software next time, mostly newer."""
+        newer = self.cluster.rng.random() < NEWER_SHARE
+        self.cluster.any_broker().feature_level = FEATURE_LEVEL + newer
+
+    def ended(self, one: Broker) -> None:
+        """The next process may be of software that does not know the rules in force."""
+        if one.feature_level < self.cluster.world.state.feature_level:
+            self.cluster.apply(self._start(one, "older"))
+
+    def _start(self, one: Broker, why: str) -> RegisterBroker:
+        """What a process asks for that somebody starts by mistake."""
+        return RegisterBroker(
+            broker=one.broker,
+            incarnation_id=f"{one.broker}-{why}-{self.cluster.world.index}",
+            data_dir_id=one.data_dir,
+            feature_level=one.feature_level,
+        )
+
+    def _upgrade(self) -> None:
+        """An operator wants other rules of decision, perhaps too soon."""
+        level = FEATURE_LEVEL + self.cluster.rng.randrange(2)
+        self.cluster.send(Command(SetFeatureLevel(feature_level=level)))
 
     # A broker leaves.
 
@@ -97,6 +127,8 @@ class Estate(Steps):
             is_gone = cluster.world.state.brokers[broker].removed
             if is_gone:
                 cluster.counts["removed"] += 1
+                # First somebody forgets that its directory does not come back.
+                cluster.apply(self._start(one, "former"))
                 one.data_dir = f"disk-{broker}-{one.run}"
             cluster.register(one, 0 if is_gone else epoch)
         self._retired.clear()

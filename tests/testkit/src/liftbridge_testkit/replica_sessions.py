@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from liftbridge_broker.controller.commands import (
-    FEATURE_LEVEL,
     FenceBroker,
     RegisterBroker,
     ShutDownBroker,
@@ -22,6 +21,9 @@ from liftbridge_testkit.replica_logs import ReplicaLog
 
 WIPED_SHARE = 0.15
 """Of the starts after a crash that find an empty disk."""
+
+HELP_SHARE = 0.3
+"""Of the attempts to get a session at which somebody looks why there is none."""
 
 IMPATIENT_SHARE = 0.05
 """Of the looks of a broker that stops at which it waits no longer."""
@@ -84,7 +86,7 @@ class Sessions(Steps):
             incarnation_id=f"{one.broker}-{one.run}",
             data_dir_id=one.data_dir,
             previous_broker_epoch=marker,
-            feature_level=FEATURE_LEVEL,
+            feature_level=one.feature_level,
         )
 
     def _stop(self) -> None:
@@ -118,7 +120,7 @@ class Sessions(Steps):
                     broker=one.broker,
                     incarnation_id=f"intruder-{cluster.world.index}",
                     data_dir_id="elsewhere",
-                    feature_level=FEATURE_LEVEL,
+                    feature_level=one.feature_level,
                 )
             )
 
@@ -151,14 +153,19 @@ class Sessions(Steps):
             return
         cluster = self.cluster
         broker = cluster.rng.choice([*self._starts])
-        if cluster.world.state.brokers[broker].removed:
-            # Its operator had taken it out of the cluster: it comes back with an empty disk.
-            one = cluster.brokers[broker]
-            one.data_dir = f"disk-{broker}-{one.run}"
-            self._starts[broker] = replace(
-                self._starts[broker], data_dir_id=one.data_dir, previous_broker_epoch=0
-            )
+        if cluster.rng.random() < HELP_SHARE:
+            self._help(cluster.brokers[broker])
         cluster.send(Command(self._starts[broker]))
+
+    def _help(self, one: Broker) -> None:
+        """An operator sees why a process is refused: it gets an empty disk, or newer software."""
+        state = self.cluster.world.state
+        start = self._starts[one.broker]
+        if state.brokers[one.broker].removed:
+            one.data_dir = f"disk-{one.broker}-{one.run}"
+            start = replace(start, data_dir_id=one.data_dir, previous_broker_epoch=0)
+        one.feature_level = max(one.feature_level, state.feature_level)
+        self._starts[one.broker] = replace(start, feature_level=one.feature_level)
 
     def _enter(self) -> None:
         """A process finds its session in the metadata, and knows of all up to there."""
