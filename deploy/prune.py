@@ -1,4 +1,4 @@
-"""Remove from a virtual environment what is not needed to run the broker and its command.
+"""Remove from a virtual environment what is not needed to run what an image is for.
 
 Tests, headers and sources go, and of Arrow the parts that talk to the network (Flight, S3). Bulk
 reads need the rest. The build of the image loads what stays.

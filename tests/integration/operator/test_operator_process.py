@@ -21,6 +21,11 @@ from liftbridge_testkit.processes import free_port
 
 CLUSTER, STREAM = Key(CLUSTERS, "n", "c"), Key(STREAMS, "n", "s")
 SECONDS_MAX = 20.0
+TOLD = (
+    "liftbridge_operator_leader 1.0",
+    'liftbridge_operator_queue_depth{kind="LiftbridgeCluster"} 1.0',
+    'liftbridge_operator_watch_events_total{resource="liftbridgeclusters.liftbridge.io"} 1.0',
+)
 
 
 def resource(kind, name, **metadata):
@@ -192,14 +197,12 @@ async def test_probes_and_metrics_tell_of_the_process(server, work):
         for path in ("livez", "readyz"):
             async with web.get(f"{url}/{path}") as answer:
                 assert (answer.status, await answer.text()) == (200, "ok\n")
-        async with web.get(f"{url}/metrics") as answer:
-            text = await answer.text()
-    for line in (
-        "liftbridge_operator_leader 1.0",
-        'liftbridge_operator_queue_depth{kind="LiftbridgeCluster"} 1.0',
-        'liftbridge_operator_watch_events_total{resource="liftbridgeclusters.liftbridge.io"} 1.0',
-    ):
-        assert line in text
+        text = ""
+        async with asyncio.timeout(SECONDS_MAX):
+            while not all(line in text for line in TOLD):
+                async with web.get(f"{url}/metrics") as answer:
+                    text = await answer.text()
+    assert "liftbridge_operator_lease_age_seconds" in text
 
 
 async def test_passes_that_have_begun_are_finished_and_the_lease_given_up(server, work):

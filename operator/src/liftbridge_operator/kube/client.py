@@ -239,7 +239,7 @@ class KubeClient:
                 answer = await self._api.call_api(
                     *request, _request_timeout=aiohttp.ClientTimeout(total=self._bounds.request_s)
                 )
-                text = await answer.read()  # type: ignore[no-untyped-call]
+                text = await answer.read()  # type: ignore[no-untyped-call]  # it has no types
         except (aiohttp.ClientError, TimeoutError, OSError, ssl.SSLError) as error:
             self._tell(verb, "error")
             message = f"{verb} {path}: {type(error).__name__}: {error}"
@@ -282,12 +282,13 @@ async def connect(*, in_flight_max: int) -> AsyncIterator[ApiClient]:
     """
     settings = Configuration()
     try:
-        kube_config.load_incluster_config(settings)  # type: ignore[no-untyped-call]
+        kube_config.load_incluster_config(settings)  # type: ignore[no-untyped-call]  # no types
     except kube_config.ConfigException:
         try:
             # Named here, since the library takes what the variable was when it was imported.
             file = os.environ.get("KUBECONFIG")
-            await kube_config.load_kube_config(file, client_configuration=settings)  # type: ignore[no-untyped-call]
+            load = kube_config.load_kube_config
+            await load(file, client_configuration=settings)  # type: ignore[no-untyped-call]  # no types
         except (kube_config.ConfigException, OSError) as error:
             raise UnavailableError(f"no credentials for the API server: {error}") from error
     settings.connection_pool_maxsize = in_flight_max

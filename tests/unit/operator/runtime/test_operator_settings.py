@@ -21,7 +21,7 @@ def test_defaults():
     found = given()
     assert found == Settings.of({})
     assert found.watch_namespaces == ()
-    assert found.address == ("0.0.0.0", 8080)  # noqa: S104
+    assert found.address == ("0.0.0.0", 8080)  # noqa: S104 - the default
     assert (found.lease_duration, found.lease_renew, found.lease_retry) == (15.0, 10.0, 2.0)
     assert found.labels == {"app.kubernetes.io/name": "liftbridge-operator"}
 

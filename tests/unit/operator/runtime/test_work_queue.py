@@ -61,6 +61,16 @@ def test_wish_during_a_pass_is_done_after_it(queue):
     assert taken(queue, 5.0) == A
 
 
+def test_former_wish_that_comes_up_during_a_pass_begins_no_second_one(queue):
+    queue.add(A, 0.0, 5.0)
+    queue.add(A, 0.0)
+    assert taken(queue, 0.0) == A
+    queue.add(A, 1.0)
+    assert taken(queue, 6.0) is None
+    queue.succeed(A, 6.0, None)
+    assert taken(queue, 6.0) == A
+
+
 def test_passes_of_a_key_keep_their_distance(queue):
     queue.add(A, 0.0)
     queue.take(0.0)
