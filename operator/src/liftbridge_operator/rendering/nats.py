@@ -23,12 +23,13 @@ PASSWORDS: Final = ("broker-password", "client-password", "route-password")
 """Keys of the credentials; each is made once by chance, of letters and digits."""
 
 # nats-server reads certificates and passwords at its start and at SIGHUP. Nobody outside the pod
-# can send it one, so the shell that starts it compares the mounted files, and passes SIGTERM on.
+# can send it one, so the shell that starts it compares the mounted files, and passes SIGTERM on. It
+# looks at them before the server does: what changes in between is read twice, and never missed.
 _WATCH: Final = """\
 digest() { cat "$@" 2>/dev/null | cksum; }
+before=$(digest $FILES)
 nats-server --config "$CONFIG" & server=$!
 trap 'kill -TERM $server' TERM INT
-before=$(digest $FILES)
 while kill -0 $server 2>/dev/null; do
   sleep $PAUSE & wait $!
   now=$(digest $FILES)
