@@ -27,7 +27,7 @@ PIN = re.compile(r"^([A-Za-z0-9._-]+)(\[[^]]*\])?==(\S+)")
 SHIPPED = {
     "broker": ("broker/src", "broker.in", {"liftbridge_proto"}),
     "client": ("client/src", "client.in", {"liftbridge_proto", "liftbridge_broker", "pytest"}),
-    "operator": ("operator/src", "operator.in", set()),
+    "operator": ("operator/src", "operator.in", {"liftbridge_proto"}),
 }
 
 

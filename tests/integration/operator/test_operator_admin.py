@@ -26,8 +26,7 @@ async def until(ask_, is_enough):
     async with asyncio.timeout(SECONDS_MAX):
         answer = await ask_()
         while not is_enough(answer):
-            await asyncio.sleep(PACE_SECONDS)
-            answer = await ask_()
+            answer = await ask_()  # each waits for an answer of a broker, or for none
         return answer
 
 
