@@ -4,6 +4,7 @@ import asyncio
 import json
 import ssl
 import time
+import urllib.request
 from pathlib import Path
 
 import nats
@@ -163,3 +164,10 @@ async def test_nobody_gets_in_without_credentials_and_tls(sidecar):
     assert told["max_payload"] == 8 << 20
     assert told["server_name"] == "orders-0"
     assert told["cluster"] == CLUSTER_ID
+
+
+@pytest.mark.parametrize("probe", ["startupProbe", "livenessProbe"])
+def test_probes_are_answered(sidecar, probe):
+    path = sidecar.container[probe]["httpGet"]["path"]
+    with urllib.request.urlopen(f"http://127.0.0.1:{sidecar.monitor}{path}") as answer:
+        assert answer.status == 200

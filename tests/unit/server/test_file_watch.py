@@ -24,10 +24,15 @@ def swap_link(file):
     (file.parent / "new").rename(file.parent / "data")
 
 
+def write_at_another_time(file):
+    file.write_text("b")
+    os.utime(file, ns=(1, 1))
+
+
 CHANGES = {
     "linked elsewhere": swap_link,
     "written": lambda file: file.write_text("ab"),
-    "written in one size": lambda file: (file.write_text("b"), os.utime(file, ns=(1, 1))),
+    "written in one size": write_at_another_time,
     "replaced": lambda file: (
         file.with_name("other").write_text("a"),
         file.with_name("other").rename(file),

@@ -36,7 +36,7 @@ def mounted(cluster: Cluster, config_name: str) -> list[Mounted]:
     """Volumes of the broker, those of claims without an entry in the pod."""
     found = _data(cluster)
     found += [
-        Mounted({"emptyDir": {}}, names.TEMPORARY_VOLUME, "/tmp", is_writable=True),  # noqa: S108
+        Mounted({"emptyDir": {}}, names.TEMPORARY_VOLUME, "/tmp", is_writable=True),  # noqa: S108 - inside the container
         _config_map(names.CONFIG_VOLUME, config_name, names.CONFIG_DIRECTORY),
         _secret(names.INTERNAL_VOLUME, names.internal_leaf(cluster.name), names.INTERNAL_DIRECTORY),
     ]
