@@ -33,6 +33,7 @@ class Hands:
     Attributes:
         leader: Broker that leads the metadata group; empty for nobody.
         reads: What the pass has read.
+        now_ms: When the pass began.
     """
 
     kube: Kube
@@ -42,7 +43,7 @@ class Hands:
     inputs: Inputs
     rendered: Rendered
     reads: Reads
-    now_text: str
+    now_ms: int
 
 
 @dataclass(frozen=True, slots=True)

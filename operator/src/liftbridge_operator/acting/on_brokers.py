@@ -7,7 +7,7 @@ import asyncio
 from hashlib import sha256
 
 from liftbridge_operator.acting.hands import Done, Hands, RefusedError
-from liftbridge_operator.brokers.port import Refusal
+from liftbridge_operator.brokers.port import CONSENT_MS, Refusal
 from liftbridge_operator.planning import actions as act
 from liftbridge_operator.planning.decision import TokenAnswer
 
@@ -49,7 +49,8 @@ async def check_restart(hands: Hands, action: act.CheckRestart) -> Done:
     if not answer.token or answer.blockers:
         return Done(TokenAnswer("", 0, 0, answer.blockers))
     name = restart_id(answer.token)
-    given = TokenAnswer(name, answer.expires_ms, answer.partitions)
+    # Counted on our own clock, from before it was asked: clocks of brokers may be off.
+    given = TokenAnswer(name, hands.now_ms + CONSENT_MS, answer.partitions)
     return Done(given, token=answer.token)
 
 

@@ -14,6 +14,7 @@ from liftbridge_operator.kube.port import Object, Preconditions, Propagation
 from liftbridge_operator.observing import marks
 from liftbridge_operator.observing.objects import is_owned_by, metadata_of
 from liftbridge_operator.observing.reads import TOKEN_ID_KEY, TOKEN_KEY, restart_name
+from liftbridge_operator.observing.times import moment_text
 from liftbridge_operator.planning import actions as act
 from liftbridge_operator.planning.observation import Member
 from liftbridge_operator.rendering import guards, names, workload
@@ -184,7 +185,7 @@ async def grow_claim(hands: Hands, action: act.GrowClaim) -> Done:
 
 async def mark_claim(hands: Hands, action: act.MarkClaim) -> Done:
     """Whether the broker of a claim was removed."""
-    since = hands.now_text if action.is_retired else None
+    since = moment_text(hands.now_ms) if action.is_retired else None
     await hands.kube.patch(
         CLAIMS,
         hands.cluster.namespace,

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
 from liftbridge_operator.brokers import answers
-from liftbridge_operator.brokers.port import Consent, Refusal, Told, Verified
+from liftbridge_operator.brokers.port import CONSENT_MS, Consent, Refusal, Told, Verified
 from liftbridge_operator.planning.actions import Move
 from liftbridge_operator.planning.observation import Member, Metadata
 from liftbridge_proto.ext.v1 import admin_pb2
@@ -195,7 +195,10 @@ class GrpcAdmin:
             admin_pb2.RESTART_GATE_UNSPECIFIED if needs_full_isr else admin_pb2.RESTART_GATE_MIN_ISR
         )
         request = admin_pb2.CheckRestartRequest(
-            broker=broker, gate=gate, allow_unavailable=accepts_unavailable
+            broker=broker,
+            gate=gate,
+            allow_unavailable=accepts_unavailable,
+            valid_ms=CONSENT_MS,
         )
         answer = await self._ask(broker, request, admin_pb2.CheckRestartResponse)
         return answer if isinstance(answer, Refusal) else answers.consent(answer)

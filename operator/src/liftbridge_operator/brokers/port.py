@@ -11,6 +11,9 @@ from typing import Final, Protocol
 from liftbridge_operator.planning.actions import Move
 from liftbridge_operator.planning.observation import Member, Metadata, SelfReport
 
+CONSENT_MS: Final = 60_000
+"""How long a broker's consent to its restart is asked to hold."""
+
 _SILENCES: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"})
 
 
@@ -46,7 +49,7 @@ class Consent:
 
     Attributes:
         token: Records what it holds; empty when something stands against the restart.
-        expires_ms: When the restart must have begun.
+        expires_ms: When the restart must have begun, by the broker's clock.
         partitions: Partitions recorded.
         blockers: What stands against it.
     """

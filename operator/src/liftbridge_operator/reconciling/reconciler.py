@@ -32,7 +32,7 @@ from liftbridge_operator.observing.answers import Answers, ask
 from liftbridge_operator.observing.assembly import askable, observation_of, pods_of
 from liftbridge_operator.observing.objects import metadata_of, uid_of
 from liftbridge_operator.observing.reads import Reads, read
-from liftbridge_operator.observing.times import exact_text, next_opening_ms
+from liftbridge_operator.observing.times import next_opening_ms
 from liftbridge_operator.observing.wishes import (
     Specification,
     memory_of,
@@ -298,7 +298,7 @@ class ClusterReconciler:
             inputs=found.subject.inputs,
             rendered=found.subject.rendered,
             reads=found.reads,
-            now_text=exact_text(found.seen.now_ms),
+            now_ms=found.seen.now_ms,
         )
 
     @staticmethod

@@ -333,6 +333,46 @@ async def test_process_that_does_not_lead_writes_nothing():
     assert world.kube.deletions == []
 
 
+class Meddler:
+    """The API server, with a user who changes the resource right after each read of it."""
+
+    def __init__(self, world):
+        self._world = world
+        self._kube = world.kube
+        self.count = 0
+
+    def __getattr__(self, name):
+        return getattr(self._kube, name)
+
+    async def get(self, kind, namespace, name):
+        body = await self._kube.get(kind, namespace, name)
+        if kind == CLUSTERS:
+            self.count += 1
+            self._world.annotate(note=str(self.count))
+        return body
+
+
+async def test_nothing_is_done_on_a_resource_that_has_changed_since():
+    world = await ready_world()
+    world.edit(lambda spec: spec.update(image="liftbridge-broker:new"))
+    before = len(world.kube.writes)
+    status = world.status
+    world.restart(Meddler(world))
+    await world.go_on(6)
+    assert world.status == status
+    assert {one.verb for one in world.kube.writes[before:]} == {"apply_status"}
+    world.restart()
+    await world.until_ready()
+
+
+async def test_clock_of_a_broker_that_is_off_holds_no_restart_up():
+    world = await ready_world()
+    world.admin.clock_off_ms = -600_000
+    world.edit(lambda spec: spec.update(image="liftbridge-broker:new"))
+    await world.until_ready()
+    assert len(revisions(world)) == 1
+
+
 async def test_silent_brokers_make_everything_unknown():
     world = await ready_world()
     world.admin.is_silent = True
