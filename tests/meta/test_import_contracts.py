@@ -42,6 +42,11 @@ PLANTED = [
     ("operator-pure", {f"{OPERATOR}/model/planted.py": "import time\n"}),
     ("operator-pure", {f"{OPERATOR}/catalogue/planted.py": "from kopf import on\n"}),
     ("operator-pure", {f"{OPERATOR}/rendering/planted.py": "import random\n"}),
+    ("operator-pure", {f"{OPERATOR}/kube/intent.py": "import asyncio\n"}),
+    ("operator-layers", {f"{OPERATOR}/kube/planted.py": "import liftbridge_operator.runtime\n"}),
+    ("operator-layers", {f"{OPERATOR}/runtime/planted.py": "import liftbridge_operator.streams\n"}),
+    ("kubernetes-adapter", {f"{OPERATOR}/brokers/planted.py": "import kubernetes.client\n"}),
+    ("kopf-watches", {f"{OPERATOR}/reconciling/planted.py": "import kopf\n"}),
     ("operator-pure", {f"{OPERATOR}/certificates/planted.py": "import datetime\n"}),
     (
         "operator-layers",
