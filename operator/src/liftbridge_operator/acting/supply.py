@@ -22,7 +22,8 @@ from liftbridge_operator.kube.kinds import (
 from liftbridge_operator.kube.port import FIELD_MANAGER, Object, Preconditions
 from liftbridge_operator.model.cluster import API_VERSION, CLUSTER_KIND
 from liftbridge_operator.model.storage import VolumeFate
-from liftbridge_operator.observing.objects import is_owned_by, metadata_of
+from liftbridge_operator.observing.objects import claim_of, is_owned_by, metadata_of
+from liftbridge_operator.observing.reads import data_claims
 from liftbridge_operator.rendering import names, workload
 
 PRUNED: Final = (SERVICES, NETWORK_POLICIES)
@@ -200,6 +201,45 @@ async def _owners_of_claims(hands: Hands, done: Supplied) -> None:
 
 def _is_going(body: Object) -> bool:
     return bool(metadata_of(body).get("deletionTimestamp"))
+
+
+async def release_volumes(hands: Hands, replicas: int) -> int:
+    """Delete volumes of brokers that have left, where the specification says so.
+
+    Only while the cluster is ready: then nobody beyond the set is a broker of it any more.
+
+    Args:
+        hands: With what.
+        replicas: Pods of the set.
+
+    Returns:
+        How many claims were deleted.
+
+    Raises:
+        KubeError: A call failed.
+    """
+    cluster = hands.cluster
+    if cluster.spec.storage.retention.when_scaled is not VolumeFate.DELETE:
+        return 0
+    left = [
+        claim_of(one).ordinal
+        for one in data_claims(list(hands.reads.claims), cluster.name)
+        if claim_of(one).is_retired and claim_of(one).ordinal >= replicas
+    ]
+    gone = {
+        names.claim(cluster.name, ordinal, volume)
+        for ordinal in left
+        for volume in (names.DATA_VOLUME, names.RAFT_VOLUME)
+    }
+    count = 0
+    for claim in hands.reads.claims:
+        name = str(metadata_of(claim)["name"])
+        if name in gone and not _is_going(claim):
+            await hands.kube.delete(
+                CLAIMS, cluster.namespace, name, preconditions=Preconditions.of(claim)
+            )
+            count += 1
+    return count
 
 
 # -- former revisions -----------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import structlog
 from liftbridge_operator.acting.hands import Done, Hands, Trouble
 from liftbridge_operator.acting.on_objects import keep_token
 from liftbridge_operator.acting.perform import perform, refused_by_server
-from liftbridge_operator.acting.supply import forget_revisions, supply
+from liftbridge_operator.acting.supply import forget_revisions, release_volumes, supply
 from liftbridge_operator.brokers.grpc_admin import TlsMaterial
 from liftbridge_operator.catalogue.names import EventReason
 from liftbridge_operator.kube.errors import (
@@ -28,6 +28,7 @@ from liftbridge_operator.kube.kinds import CLUSTERS
 from liftbridge_operator.kube.port import Fence, Kube, Object
 from liftbridge_operator.model.base import camel
 from liftbridge_operator.model.cluster_status import ClusterStatus
+from liftbridge_operator.model.storage import VolumeFate
 from liftbridge_operator.observing.answers import Answers, ask
 from liftbridge_operator.observing.assembly import askable, observation_of, pods_of
 from liftbridge_operator.observing.objects import metadata_of, uid_of
@@ -374,7 +375,7 @@ class ClusterReconciler:
         )
         self._remember(key, known, action, done)
         if not done.text:
-            await self._tell(resource, of_action(action, found.seen))
+            await self._tell(resource, of_action(action, found.seen, _fate(hands)))
         return SOON if done.trouble is None else QUIET
 
     async def _keep_token(self, known: _Remembered, hands: Hands, action: act.Record) -> None:
@@ -398,7 +399,7 @@ class ClusterReconciler:
             log.info("action_done", key=str(key), action=name, what=str(action))
 
     async def _tidy(self, hands: Hands, found: _Pass) -> None:
-        """Former templates go once nothing can need them."""
+        """Former templates, and volumes of brokers that left, go once nothing can need them."""
         brokers = found.seen.brokers
         if brokers is None or not found.seen.identity:
             return
@@ -406,6 +407,7 @@ class ClusterReconciler:
         kept |= {pod.revision for pod in found.seen.pods} | {found.seen.wanted.revision}
         self._fence.check()
         await forget_revisions(hands, kept)
+        await release_volumes(hands, brokers.replicas)
 
     # -- saying -------------------------------------------------------------------------------
 
@@ -458,6 +460,12 @@ class ClusterReconciler:
                 "status": made,
             }
         )
+
+
+def _fate(hands: Hands) -> str:
+    """What becomes of the volume of a broker that leaves."""
+    is_deleted = hands.cluster.spec.storage.retention.when_scaled is VolumeFate.DELETE
+    return "deleted" if is_deleted else "kept"
 
 
 def _until_issued(decision: Decision, found: _Pass) -> Decision:

@@ -24,8 +24,14 @@ class Happened(NamedTuple):
     values: Mapping[str, object]
 
 
-def of_action(action: act.Action, seen: Observation) -> Happened | None:
-    """What people are told of an action that was done; None for what is of no interest."""
+def of_action(action: act.Action, seen: Observation, fate: str = "kept") -> Happened | None:
+    """What people are told of an action that was done; None for what is of no interest.
+
+    Args:
+        action: What was done.
+        seen: On what it was decided.
+        fate: What becomes of the volume of a broker that leaves.
+    """
     match action:
         case act.DeletePod():
             return _of_deletion(action, seen)
@@ -39,10 +45,10 @@ def of_action(action: act.Action, seen: Observation) -> Happened | None:
         case act.SetTemplate() if action.bad_revision == seen.wanted.revision:
             return _of_return(action, seen)
         case _:
-            return _of_group(action)
+            return _of_group(action, fate)
 
 
-def _of_group(action: act.Action) -> Happened | None:
+def _of_group(action: act.Action, fate: str) -> Happened | None:
     """Brokers that come, change and go."""
     found: Happened | None = None
     match action:
@@ -60,7 +66,7 @@ def _of_group(action: act.Action) -> Happened | None:
         case act.Uncordon(broker):
             found = Happened(EventReason.BROKER_UNCORDONED, {"broker": broker})
         case act.RemoveBroker(broker, _):
-            found = Happened(EventReason.BROKER_REMOVED, {"broker": broker, "fate": "kept"})
+            found = Happened(EventReason.BROKER_REMOVED, {"broker": broker, "fate": fate})
         case act.GrowClaim(name, _, _, size_bytes):
             values = {"claim": name, "size": f"{size_bytes / _GIB:g}Gi"}
             found = Happened(EventReason.VOLUME_EXPANDING, values)

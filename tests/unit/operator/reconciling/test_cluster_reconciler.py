@@ -152,6 +152,18 @@ async def test_cluster_shrinks_when_nothing_is_left_on_who_leaves():
     assert "BrokerCordoned" in told
 
 
+async def test_volume_of_a_broker_that_left_is_deleted_where_that_is_asked_for():
+    data = {"data": {"size": "1Gi"}, "retention": {"whenScaled": "Delete"}}
+    world = await ready_world({"replicas": 4, "storage": data})
+    assert len(world.kube.names_of(CLAIMS)) == 4
+    world.edit(lambda spec: spec.update(replicas=3))
+    await world.until(lambda: len(world.kube.names_of(CLAIMS)) == 3)
+    assert world.is_ready
+    assert ("BrokerRemoved", "c-3 has left; its volume is deleted.") in world.events
+    claims = [one.name for one in world.kube.deletions if one.kind == CLAIMS]
+    assert claims == ["liftbridge-data-c-3"]
+
+
 async def test_volume_that_was_kept_is_used_again():
     world = await ready_world({"replicas": 4})
     world.edit(lambda spec: spec.update(replicas=3))
