@@ -12,8 +12,8 @@ from liftbridge_testkit.operator_sim.samples import pod
 from liftbridge_testkit.operator_sim.seeds import run_seed, run_some
 from liftbridge_testkit.operator_sim.world import World
 
-CHUNKS = 8
-CHUNK = 15
+CHUNKS = 30
+CHUNK = 100
 REGRESSION_SEEDS = (
     *(1, 12, 100, 105, 124, 154, 193, 205, 432, 486, 625, 710, 774, 1023, 1179, 1379, 1498),
     *(3647, 6464, 7200, 7462, 7596, 11176, 11812, 20052),
@@ -21,17 +21,18 @@ REGRESSION_SEEDS = (
 """Seeds that once showed something; what a seed does changes with the schedules."""
 
 FLOORS = {
-    ("action", "Bootstrap"): 10,
-    ("action", "OrphanSet"): 1,
-    ("action", "Retire"): 1,
-    ("action", "TransferLeaders"): 3,
-    ("action", "TransferMetadataLeadership"): 1,
-    ("deleted", "ready"): 8,
-    ("fault", "operator killed"): 10,
-    ("fault", "operator paused"): 10,
-    ("fault", "node lost"): 3,
-    ("reached", "restart proven"): 8,
-    ("wish", "bad template"): 1,
+    ("action", "Bootstrap"): 60,
+    ("action", "DeleteClaim"): 5,
+    ("action", "OrphanSet"): 15,
+    ("action", "Retire"): 15,
+    ("action", "TransferLeaders"): 40,
+    ("action", "TransferMetadataLeadership"): 30,
+    ("deleted", "ready"): 100,
+    ("fault", "operator killed"): 150,
+    ("fault", "operator paused"): 150,
+    ("fault", "node lost"): 40,
+    ("reached", "restart proven"): 100,
+    ("wish", "bad template"): 25,
 }
 """What each chunk of schedules has to meet; one that meets less proves less than it should."""
 
