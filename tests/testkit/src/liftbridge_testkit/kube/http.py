@@ -304,7 +304,7 @@ class ApiOverHttp:
             try:
                 event = await asyncio.wait_for(queue.get(), BOOKMARK_SECONDS)
             except TimeoutError:
-                version = (await self.kube.list_all(kind, "")).resource_version
+                version = self.kube.version
                 named = {"apiVersion": kind.api_version, "kind": kind.kind}
                 seen = {**named, "metadata": {"resourceVersion": version}}
                 event = {"type": "BOOKMARK", "object": seen}

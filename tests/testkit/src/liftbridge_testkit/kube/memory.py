@@ -146,6 +146,11 @@ class MemoryKube:
         """Names of all objects of a kind."""
         return sorted(key[2] for key in self._objects if key[0] == kind)
 
+    @property
+    def version(self) -> str:
+        """The latest resource version."""
+        return str(self._version)
+
     def fail(self, error: KubeError, verb: str = "", kind: Kind | None = None) -> None:
         """Have the next call of this verb (`get`, `list`, ... empty for any) and kind fail."""
         self._failures.append(_Failure(verb, kind, error))
