@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from liftbridge_broker.raft.configuration import EMPTY
+from liftbridge_broker.raft.core import RaftCore
 from liftbridge_broker.raft.environment import MS, RaftOptions
 from liftbridge_broker.raft.types import (
     AddLearner,
@@ -42,6 +43,12 @@ NETWORK_MAX = 400
 SHORT_LIVES = 4
 SHORT_PART = 10
 """A short life has one step for so many of the first."""
+
+UNCOUNTED_BYTES = 500
+"""Of changes of members and of what begins a term, which are taken beyond the bound."""
+
+UNDISTURBED_NS = 3_000 * MS
+"""In which a group that is disturbed must show that it keeps its leader."""
 
 RECOVERY_NS = 20_000 * MS
 """Time to recover: some twenty election timeouts."""
@@ -115,6 +122,7 @@ class Chaos:
         for length in (steps, *[steps // SHORT_PART] * SHORT_LIVES):
             self.live(length)
             self.recover()
+        self.disturb()
         self.check_reads()
         watch = self.cluster.watch
         self.life.counts.update(
@@ -187,7 +195,17 @@ class Chaos:
         for host in leaders:
             for _ in range(self.rng.randrange(1, 5)):
                 data = b"%d" % self.rng.randrange(10**6) * self.rng.randrange(1, 20)
-                self.attempt(host.peer, "proposed", lambda core, data=data: core.propose(data))
+                self.attempt(host.peer, "proposed", lambda core, data=data: self.put(core, data))
+
+    @staticmethod
+    def put(core: RaftCore, data: bytes) -> None:
+        """Propose something; nothing may be taken while leadership goes to another one."""
+        transferee = core.transferee
+        core.propose(data)
+        assert transferee is None, f"{core.me} takes a proposal during a hand-over"
+        assert core._leading is not None
+        most = OPTIONS.uncommitted_bytes_max + UNCOUNTED_BYTES
+        assert core._leading.uncommitted_bytes <= most, f"{core.me} takes too many proposals"
 
     def attempt(self, peer: Peer, name: str, action: Callable[..., object]) -> None:
         try:
@@ -320,6 +338,31 @@ class Chaos:
         for peer in leader.configuration.voters + leader.configuration.learners:
             host = cluster.hosts[peer]
             assert host.applied == leader.last_index, f"{peer.broker} did not catch up"
+
+    # --- Disturbances ---------------------------------------------------------------------------
+
+    def disturb(self) -> None:
+        """All is well: now a group of three or more stands still, and loses some of its ways."""
+        leader = self.cluster.leader()
+        assert leader is not None
+        voters = leader.configuration.voters
+        if len(voters) < 3:
+            return
+        term = leader.term
+        self.cluster.now += UNDISTURBED_NS
+        self.cluster.elapse(UNDISTURBED_NS)
+        assert leader.is_leader, "a group that stood still replaced its leader"
+        other = next(voter for voter in voters if voter != leader.me)
+        self.cluster.cut.add((leader.me, other))
+        self.cluster.elapse(UNDISTURBED_NS)
+        self.cluster.cut.clear()
+        self.cluster.elapse(UNDISTURBED_NS)
+        assert leader.is_leader, "a peer that heard nothing deposed the leader"
+        assert leader.term == term, "a peer that heard nothing raised the term"
+        self.cluster.partition([[peer for peer in self.cluster.hosts if peer != leader.me]])
+        self.cluster.elapse(UNDISTURBED_NS)
+        assert not leader.is_leader, "a leader without a quorum goes on"
+        self.recover()
 
     def is_settled(self) -> bool:
         """Whether a leader has committed its whole log and takes proposals."""

@@ -113,6 +113,9 @@ class Watch:
     def on_send(self, message: Message, storage: MemoryLog) -> None:
         """Look at a message that leaves a host with this disk."""
 
+    def on_told(self, entry: Entry, storage: MemoryLog) -> None:
+        """Look at an entry that a core told its host with this disk to apply."""
+
     def on_apply(self, index: int, state: bytes) -> None:
         """Check that every peer's state at `index` is the same."""
         seen = self._states.setdefault(index, state)
@@ -190,6 +193,7 @@ class Host:
 
     def _apply(self, entry: Entry) -> None:
         assert entry.entry_index == self.applied + 1
+        self.watch.on_told(entry, self.storage)
         self.applied = entry.entry_index
         part = b"%d %d %d " % (entry.entry_index, entry.term, entry.kind) + entry.data
         self.state = hashlib.sha256(self.state + part).digest()

@@ -10,12 +10,25 @@ those actions, and what they demand is looked up in what all disks together have
 - AdvanceCommitIndex: a leader commits an entry of its own term that a majority of the voters hold
   on disk; whoever else commits, commits what a leader has committed by that rule.
 - AppendEntries: nothing that is committed goes from a disk that holds it.
+- ChangeMembers: a leader that committed an entry of its term makes one change, and the next one
+  when that is committed; who is no voter by a committed change leads no longer.
+
+And beyond it what the hosts of this implementation are told: what others may count on, entries and
+snapshots, is on disk before they hear of it, and so is what is to be applied.
 """
 
 from collections import defaultdict
 
 from liftbridge_broker.raft.core import RaftCore
-from liftbridge_broker.raft.types import Message, Peer, Ready, VoteReply
+from liftbridge_broker.raft.types import (
+    Entry,
+    EntryKind,
+    InstallChunkReply,
+    Message,
+    Peer,
+    Ready,
+    VoteReply,
+)
 from liftbridge_testkit.raft.cluster import RaftCluster, Watch
 from liftbridge_testkit.raft.storage import MemoryLog
 
@@ -37,6 +50,7 @@ class Model(Watch):
         self._allowed = 0
         self._elected: set[tuple[Peer, int]] = set()
         self._promised: dict[tuple[Peer, int], Peer] = {}
+        self._changes: set[tuple[int, int]] = set()
         cluster.watch = self
         for host in cluster.hosts.values():
             host.watch = self
@@ -47,6 +61,12 @@ class Model(Watch):
         self._look_at_disk(core.me)
         if core.is_leader:
             self._check_leader(core)
+            assert core._leading is not None
+            most = core._options.inflight_messages_max
+            for progress in core._leading.progress.values():
+                assert len(progress._inflight) <= most, f"{core.me} sends too much at once"
+            is_removed = core.me not in core.configuration.voters
+            assert not (is_removed and core.is_configuration_committed), f"{core.me} still leads"
         if core.commit > commit_before:
             self._check_commit(core)
         super().on_step(core, commit_before)
@@ -55,9 +75,16 @@ class Model(Watch):
         """Check where entries come from, and what they take the place of."""
         if core.is_leader:
             self._note_created(core)
+            for entry in ready.entries:
+                if entry.kind is EntryKind.CONFIG and entry.term == core.term:
+                    self._check_change(core, entry.entry_index)
         for entry in ready.entries:
             key = (entry.entry_index, entry.term)
             assert key in self._created, f"{core.me} writes {key}, which no leader made"
+        if ready.snapshot is not None:
+            meta = ready.snapshot.meta
+            is_held = storage.term_at(meta.last_index) == meta.term
+            assert not is_held, f"{core.me} drops a log that holds the end of the snapshot"
         if ready.entries and ready.snapshot is None:
             terms = {entry.entry_index: entry.term for entry in ready.entries}
             for index in range(min(terms), storage.last_index + 1):
@@ -76,6 +103,27 @@ class Model(Watch):
             assert is_durable, f"{message.sender} gives a vote in {term} that is not durable"
             vote = self._promised.setdefault((message.sender, term), candidate)
             assert vote == candidate, f"{message.sender} gave two votes in {term}"
+        elif isinstance(message, InstallChunkReply) and message.is_done:
+            is_held = storage.last_index >= message.snapshot_index
+            assert is_held, f"{message.sender} takes a snapshot that is not durable"
+
+    def on_told(self, entry: Entry, storage: MemoryLog) -> None:
+        """Check that what is to be applied is on disk."""
+        term = storage.term_at(entry.entry_index)
+        assert term in (None, entry.term), f"{entry.entry_index} is told with another term"
+        assert storage.last_index >= entry.entry_index, f"{entry.entry_index} is not durable"
+
+    def _check_change(self, core: RaftCore, index: int) -> None:
+        """Check that a change of members may be made now."""
+        if (index, core.term) in self._changes:
+            return
+        self._changes.add((index, core.term))
+        own = [at for at, term in self.committed.items() if term == core.term and at < index]
+        assert own, f"{core.me} changes members before it committed anything in {core.term}"
+        for at, term in self._changes:
+            if at < index and core.term_at(at) == term:
+                is_committed = self.committed.get(at) == term
+                assert is_committed, f"{core.me} makes change {index} before {at} is committed"
 
     def _look_at_disk(self, peer: Peer) -> None:
         """Note what became durable; whoever holds an entry holds all before it."""
