@@ -7,6 +7,7 @@ import pytest
 from liftbridge_broker.errors import (
     InternalError,
     NoMetadataLeaderError,
+    NotLeaderError,
     OutcomeUnknownError,
     UnavailableError,
 )
@@ -113,6 +114,11 @@ def test_no_position_is_told_before_a_new_leader_epoch_is_durable(host, followin
     assert (host.positions, following.is_held) == (1, True)
     host.synced[0]()
     assert (host.positions, following.is_held) == (2, False)
+
+
+def test_follower_refuses_what_its_partition_lets_through(following):
+    with pytest.raises(NotLeaderError):
+        following.check_append(is_all=False, now=NOW)
 
 
 def test_damaged_replica_takes_nothing_before_it_is_declared_unclean(host, following):

@@ -149,7 +149,7 @@ class Following:
             NotLeaderError: Always.
         """
         del is_all, now
-        raise NotLeaderError(NOT_LEADER_TEXT)
+        raise NotLeaderError(NOT_LEADER_TEXT)  # guard L2.follower
 
     def on_appended(self, now: Instant, wall_ns: int) -> None:
         """Nothing is appended but by the leader."""
