@@ -80,6 +80,14 @@ class ReportedCluster(WatchedCluster):
             self.counts["change decided"] += 1
             self.send(Command(command))
 
+    @property
+    def has_open_report(self) -> bool:
+        """Whether the last report is about the present state, and was not enough."""
+        if not self._arrivals:
+            return False
+        report = self._arrivals[-1][1]
+        return report.partition_epoch == self.truth.partition_epoch
+
     def hand_over(self) -> None:
         """Another broker leads the metadata group and knows of no report."""
         self.reports.clear()

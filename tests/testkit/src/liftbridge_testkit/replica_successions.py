@@ -24,7 +24,7 @@ class Reports(Steps):
 
     def faults(self) -> Sequence[Weighted]:
         """Links fail, the metadata leader changes."""
-        return ((self._step_cut, 2), (self._step_calm, 1), (self._step_hand_over, 1))
+        return ((self._step_cut, 2), (self._step_calm, 8), (self._step_hand_over, 1))
 
     def always(self) -> Sequence[Weighted]:
         """Whoever does not hear its leader says so."""
@@ -43,8 +43,9 @@ class Reports(Steps):
             cluster.cut[one, leader] = Instant(cluster.now + length)
 
     def _step_calm(self) -> None:
-        """A time in which nothing moves, about as long as reports count together."""
-        self._life.now = Instant(self._life.now + self._life.rng.randrange(3_000) * MS)
+        """Nothing moves for about as long as reports count together, after one of them."""
+        if self._life.has_open_report:
+            self._life.now = Instant(self._life.now + self._life.rng.randrange(2_000, 3_000) * MS)
 
     def _step_hand_over(self) -> None:
         if self._life.rng.random() < 0.3:
@@ -90,6 +91,7 @@ class Stops(Steps):
         return ((self._step_beat, 6), (self._step_end, 2))
 
     def _step_stop(self) -> None:
+        """One broker stops, or all of them."""
         cluster = self._life
         one = cluster.any_broker()
         count = 1 if cluster.rng.random() < 0.6 else 3
@@ -164,6 +166,23 @@ class Stops(Steps):
         cluster.send(Command(command))
 
 
+class Resignations(Stops):
+    """Leaders resign, and nothing else is said."""
+
+    def faults(self) -> Sequence[Weighted]:
+        """Often enough for a leader to come back before what it said last."""
+        return ((self._step_resign, 4),)
+
+    def always(self) -> Sequence[Weighted]:
+        """Nobody stops."""
+        return ()
+
+
 def life(seed: int) -> ReportedCluster:
     """The run of a seed."""
     return ReportedCluster(seed, families=(Copies, Reports, Stops))
+
+
+def resigned_life(seed: int) -> ReportedCluster:
+    """The run of a seed in which leaders only resign."""
+    return ReportedCluster(seed, families=(Copies, Resignations))

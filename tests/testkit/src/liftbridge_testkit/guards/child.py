@@ -38,6 +38,7 @@ LIVES = {
     "epochs": ("liftbridge_testkit.epoch_life", "life"),
     "unclean": ("liftbridge_testkit.replica_recovery", "life"),
     "reports": ("liftbridge_testkit.replica_successions", "life"),
+    "resigned": ("liftbridge_testkit.replica_successions", "resigned_life"),
     "streams": ("liftbridge_testkit.stream_life", "life"),
 }
 """Random lives that take steps: where their makers are, which are imported after `install`."""

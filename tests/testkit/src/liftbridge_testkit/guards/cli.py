@@ -31,6 +31,7 @@ WORLDS: Final = {
     "epochs": 10,
     "streams": 10,
     "reports": 8,
+    "resigned": 8,
     "unclean": 8,
     "cores": 5,
     "replicas": 5,
