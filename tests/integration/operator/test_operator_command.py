@@ -17,8 +17,8 @@ from liftbridge_testkit.kube.memory import MemoryKube
 from liftbridge_testkit.processes import free_port
 
 COMMAND = Path(sys.executable).with_name("liftbridge-operator")
-FAST = ("--lease-duration", "3", "--lease-renew", "2", "--lease-retry", "0.1")
-SECONDS_MAX = 40.0
+FAST = ("--lease-duration", "30", "--lease-renew", "25", "--lease-retry", "0.1")
+SECONDS_MAX = 100.0
 
 
 @pytest.fixture

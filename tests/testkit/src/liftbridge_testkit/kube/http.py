@@ -30,7 +30,7 @@ from liftbridge_testkit.kube.memory import MemoryKube, selects
 
 TOKEN: Final = "a-token-of-the-tests"
 BOOKMARK_SECONDS: Final = 0.2
-UNTIL_SECONDS_MAX: Final = 20.0
+UNTIL_SECONDS_MAX: Final = 90.0
 _END: Final = "END"
 
 
