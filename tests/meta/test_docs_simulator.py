@@ -18,7 +18,7 @@ from liftbridge_testkit.sim.voter_life import FAULTS as GROUP_FAULTS
 PAGE = (ROOT / "docs" / "internals" / "simulator.md").read_text(encoding="utf-8")
 SIMULATOR = ROOT / "tests" / "testkit" / "src" / "liftbridge_testkit" / "sim"
 FAULTS = {"lone": LONE_FAULTS, "group": GROUP_FAULTS, "cluster": CLUSTER_FAULTS}
-INVARIANTS = {f"I{number}" for number in range(1, 23)}
+INVARIANTS = {f"I{number}" for number in range(1, 25)}
 
 
 def named(where: str) -> set[str]:
