@@ -188,7 +188,7 @@ async def write(kube, act, place, meant):
             await kube.patch(*place, operations, preconditions=meant)
         case "delete":
             await kube.delete(*place, preconditions=meant)
-        case "apply":
+        case _:
             body = config(place[-1], a="2")
             body["metadata"] |= {"uid": meant.uid, "resourceVersion": meant.resource_version}
             await kube.apply(body, force=True)
