@@ -16,6 +16,7 @@ def test_epochs_agree_with_the_records_whatever_happens(seed):
     for _ in range(STEPS):
         one.step()
     one.heal(1)
+    assert one.is_well
 
 
 def test_epochs_that_were_cut_off_do_not_come_back_for_records_of_older_ones():

@@ -74,7 +74,7 @@ class Chaos:
             inflight_messages_max=self.rng.choice((1, 4, 16)),
         )
         # A learner served one entry at a time would never catch up with a group under load.
-        self.cluster = RaftCluster(OPTIONS if voter_count else options, seed)
+        self.cluster: RaftCluster = RaftCluster(OPTIONS if voter_count else options, seed)
         count = voter_count or self.rng.choice((1, 3, 3, 3, 5))
         self.spares = [peer_of(str(n)) for n in range(count + 1, count + 1 + spare_count)]
         configuration = Configuration(tuple(peer_of(str(n)) for n in range(1, count + 1)))

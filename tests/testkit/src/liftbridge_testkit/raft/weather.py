@@ -10,21 +10,36 @@ The lives of `chaos` draw nothing for it, so that a seed stays what it is for al
 """
 
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from liftbridge_broker.raft.types import Message, TimeoutNow, Vote
-
-if TYPE_CHECKING:
-    from liftbridge_testkit.raft.chaos import Chaos
+from liftbridge_testkit.raft.cluster import Host, RaftCluster
 
 KEPT_MAX: Final = 60
 """Messages of long ago that are kept."""
 
 
+class Group(Protocol):
+    """The life that is added to."""
+
+    @property
+    def cluster(self) -> RaftCluster:
+        """Its members and their network."""
+        ...
+
+    def count(self, name: str) -> None:
+        """Note that something happened."""
+        ...
+
+    def read_at(self, host: Host) -> None:
+        """Ask a member for a read."""
+        ...
+
+
 class Weather:
     """Adds to one life."""
 
-    def __init__(self, chaos: "Chaos", seed: int) -> None:
+    def __init__(self, chaos: Group, seed: int) -> None:
         self._chaos = chaos
         self._rng = Random(f"weather {seed}")
         # Not in all lives: what comes late also ends what would go wrong without it.
