@@ -28,6 +28,7 @@ from liftbridge_broker.replication.follower import (
     Wait,
 )
 from liftbridge_broker.storage.store import LogStore
+from liftbridge_broker.wire.peer_bodies import Silence
 
 
 class FollowingHost(Protocol):
@@ -171,6 +172,20 @@ class Following:
             self._declare(self.partition.offline_reason)
 
     # -- answers ------------------------------------------------------------------------------
+
+    def silence(self, heard_at: Instant, now: Instant) -> Silence | None:
+        """What is to be reported of a leader that is not heard (F4), `None` for nothing.
+
+        Args:
+            heard_at: When the broker of the leader was heard last.
+            now: Present time.
+        """
+        silence_ns = self.core.suspicion(heard_at, now)
+        if silence_ns is None:
+            return None
+        state = self.core.state
+        epochs = state.leader_epoch, state.partition_epoch
+        return Silence(state.partition_id, self.leader, *epochs, silence_ns)
 
     def on_reply(self, head: FetchedHead, data: bytes, now: Instant) -> None:
         """Do what an answer of the leader asks for."""

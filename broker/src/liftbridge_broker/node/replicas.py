@@ -549,21 +549,8 @@ class Replicas:
             looked_at = [one for one in self.following.values() if one.leader == leader]
         else:
             looked_at = [one for one in self._refused.values() if one.leader == leader]
-        found: list[Silence] = []
-        for following in looked_at:
-            silence = following.core.suspicion(session.heard_at, now)
-            if silence is not None:
-                state = following.core.state
-                found.append(
-                    Silence(
-                        state.partition_id,
-                        leader,
-                        state.leader_epoch,
-                        state.partition_epoch,
-                        silence,
-                    )
-                )
-        return found
+        silences = (following.silence(session.heard_at, now) for following in looked_at)
+        return [silence for silence in silences if silence is not None]
 
     def repeat_reports(self) -> None:
         """A new metadata leader knows of no report."""
