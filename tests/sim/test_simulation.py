@@ -43,6 +43,10 @@ REGRESSION_SEEDS = {
         40046,
         # A publisher that began anew was told its sequence by a follower and not by the leader.
         1001490,
+        # A late answer made a follower forget that it could not declare its damage yet.
+        1001750,
+        # A process that ended before it opened its clean directory: no fault.
+        1001855,
         # A leader that was cut off removed by retention what its followers kept: no fault.
         1002182,
     ),

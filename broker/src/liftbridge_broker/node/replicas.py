@@ -456,7 +456,7 @@ class Replicas:
                 following = self.following.get(head.partition)
                 if following is not None and following.leader == header.sender:
                     following.on_reply(head, data, now)
-                    if not following.is_refused:
+                    if not (following.is_refused or following.is_held):
                         self._refused.pop(head.partition, None)
         self._wake()
 

@@ -5,7 +5,7 @@ epoch (I14): so logs are compared by where their epochs begin. Looked at is only
 changed: a replica, or the metadata.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from liftbridge_broker.controller.state import ClusterState
@@ -45,12 +45,24 @@ class CopyRules(Watcher):
         self._versions: dict[tuple[BrokerId, int, PartitionId], int] = {}
         self._fetched: set[tuple[BrokerId, int, PartitionId, int]] = set()
         self._is_unclean: dict[BrokerId, bool] = {}
+        self._opened: set[BrokerId] = set()
         rules.listeners.append(self._on_changed)
 
     def on_process_end(self, machine: Machine, reason: str, lost_bytes: int) -> None:
-        """A process that ended in any other way than it should is restarted uncleanly."""
+        """A process that ended in any other way than it should is restarted uncleanly.
+
+        One that ended before it opened its directory left that as it was.
+        """
         del lost_bytes
-        self._is_unclean[machine.name] = reason != CLEAN
+        if machine.name in self._opened:
+            self._opened.remove(machine.name)
+            self._is_unclean[machine.name] = reason != CLEAN
+
+    def on_transition(self, machine: Machine, kind: str, fields: Mapping[str, object]) -> None:
+        """See which processes opened their directories."""
+        del fields
+        if kind == "data_directory_opened":
+            self._opened.add(machine.name)
 
     def on_turn(self, machine: Machine) -> None:
         """Look at partitions whose newest metadata are others than before."""
