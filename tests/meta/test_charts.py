@@ -157,7 +157,7 @@ WRONG_OPERATOR: list[dict[str, Any]] = [
     {"watchNamespaces": "all"},
     {"watchNamespaces": ["Upper"]},
     {"watchNamespaces": ["a", "a"]},
-    {"crds": {"instal": True}},
+    {"crds": {"installed": True}},
     {"crds": {"keep": "yes"}},
     {"rbac": {"secrets": True}},
     {"settings": {"logLevel": "trace"}},

@@ -162,7 +162,9 @@ class DisruptionState(Model):
         description="Name under which the brokers keep what must be there afterwards."
     )
     since: Timestamp = Field(description="When it began.")
-    expires: Timestamp = Field(description="When the pod must have been ended, or it is asked anew.")
+    expires: Timestamp = Field(
+        description="When the pod must have been ended, or it is asked anew."
+    )
     partition_count: int = Field(
         ge=0, le=2**31 - 1, description="Partitions that are compared afterwards."
     )
