@@ -1,6 +1,7 @@
 """Steps by which leaders are replaced: silent links, reports, stops, resignations."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from liftbridge_broker.controller.balance import may_stop
 from liftbridge_broker.controller.commands import NOBODY, Leadership, Resign, ShutDownBroker
@@ -11,6 +12,9 @@ from liftbridge_testkit.replica_brokers import Answer, Broker, Command, require
 from liftbridge_testkit.replica_cluster import ReplicaCluster, Steps, Weighted
 from liftbridge_testkit.replica_reports import ReportedCluster
 from liftbridge_testkit.replica_watch import Copies
+
+HAND_OVER_NS: Final = 10_000 * MS
+"""For which a broker that stops waits for others."""
 
 
 class Reports(Steps):
@@ -81,6 +85,7 @@ class Stops(Steps):
         assert isinstance(cluster, ReportedCluster)
         self._life = cluster
         self._applied: dict[BrokerId, MetadataIndex] = {}
+        self._since: dict[tuple[BrokerId, int], int] = {}
 
     def faults(self) -> Sequence[Weighted]:
         """Operators stop brokers, disks get full."""
@@ -123,9 +128,10 @@ class Stops(Steps):
         state = cluster.world.state
         if not state.brokers[one.broker].in_controlled_shutdown:
             return
+        since = self._since.setdefault((one.broker, one.broker_epoch), cluster.now)
         if may_stop(state, one.broker, self._applied):
             self._check_end(one)
-        elif cluster.rng.random() > 0.05:
+        elif cluster.rng.random() > 0.05 and cluster.now - since < HAND_OVER_NS:
             return
         one.log.sync()
         cluster.end(one)
