@@ -170,6 +170,7 @@ class Lease:
         try:
             found = await self._kube.get(LEASES, self._namespace, self._name)
         except NotFoundError:
+            self._heard_s = self._clock.now()
             return await self._create(asked)
         self._heard_s = self._clock.now()
         spec = found.get("spec") or {}

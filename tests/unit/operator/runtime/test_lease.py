@@ -82,6 +82,18 @@ async def test_first_one_leads_and_the_fence_lets_it_write(world):
         world.leases["b"].check()
 
 
+async def test_server_that_knows_of_no_lease_has_answered(world):
+    lease = world.leases["a"]
+    world.kube.fail(UnavailableError("away"), verb="get")
+    async with running(lease.acquire()) as (task,):
+        await world.clocks["a"].advance(0.5)
+        assert lease.silence_s is None
+        await world.clocks["a"].advance(3.0)
+        assert task.done()
+    # It leads by a lease that it made, and has not renewed it yet.
+    assert lease.silence_s == lease.age_s
+
+
 async def test_leader_that_renews_keeps_the_lease(world):
     lease = await led(world)
     async with running(lease.hold(), world.leases["b"].acquire()) as (held, other):
