@@ -6,12 +6,12 @@ import itertools
 from time import monotonic
 
 import grpc
-import nats
 import pytest
 from grpc import StatusCode
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from liftbridge_proto import api_pb2
+from liftbridge_testkit.nats_client import nats_client, settled
 from liftbridge_testkit.processes import Broker
 from liftbridge_testkit.world import DEADLINE_SECONDS, World
 
@@ -424,11 +424,9 @@ def test_cursor_belongs_to_a_name_whether_or_not_there_is_such_a_stream(world: W
 
 
 async def over_nats(url: str, subject: str, *payloads: bytes, reply: str = "") -> None:
-    client = await nats.connect(url)
-    for payload in payloads:
-        await client.publish(subject, payload, reply=reply)
-    await client.flush()
-    await client.close()
+    async with nats_client(url) as client:
+        for payload in payloads:
+            await client.publish(subject, payload, reply=reply)
 
 
 async def test_plain_nats_message_is_stored(world: World, broker: Broker) -> None:
@@ -488,13 +486,12 @@ async def test_broken_envelopes_are_stored_as_plain_messages(world: World, broke
 async def test_enveloped_message_is_acked_to_its_inbox(world: World, broker: Broker) -> None:
     world.create()
 
-    client = await nats.connect(broker.nats_url)
-    inbox = client.new_inbox()
-    answers = await client.subscribe(inbox)
-    published = api_pb2.Message(value=b"v", key=b"k", ackInbox=inbox, correlationId="c")
-    await client.publish(world.name, ENVELOPE + published.SerializeToString())
-    data = (await answers.next_msg(timeout=DEADLINE_SECONDS)).data
-    await client.close()
+    async with nats_client(broker.nats_url) as client:
+        inbox = client.new_inbox()
+        answers = await client.subscribe(inbox)
+        published = api_pb2.Message(value=b"v", key=b"k", ackInbox=inbox, correlationId="c")
+        await client.publish(world.name, ENVELOPE + published.SerializeToString())
+        data = (await answers.next_msg(timeout=DEADLINE_SECONDS)).data
 
     assert data[:4] == ENVELOPE[:4]
     assert data[7] == 1, "message type: ack"
@@ -509,18 +506,17 @@ async def test_grpc_publish_reaches_plain_nats_subscribers_once(
 ) -> None:
     world.create()
 
-    client = await nats.connect(broker.nats_url)
-    seen = await client.subscribe(world.name)
-    await client.flush()
-    world.publish_many([b"1", b"2"])
-    values = []
-    for _ in range(2):
-        data = (await seen.next_msg(timeout=DEADLINE_SECONDS)).data
-        values.append(api_pb2.Message.FromString(data[data[5] :]).value)
-    # A third one would have arrived before this marker.
-    await client.publish(world.name, b"marker")
-    values.append((await seen.next_msg(timeout=DEADLINE_SECONDS)).data)
-    await client.close()
+    async with nats_client(broker.nats_url) as client:
+        seen = await client.subscribe(world.name)
+        await settled(client)
+        world.publish_many([b"1", b"2"])
+        values = []
+        for _ in range(2):
+            data = (await seen.next_msg(timeout=DEADLINE_SECONDS)).data
+            values.append(api_pb2.Message.FromString(data[data[5] :]).value)
+        # A third one would have arrived before this marker.
+        await client.publish(world.name, b"marker")
+        values.append((await seen.next_msg(timeout=DEADLINE_SECONDS)).data)
     assert values == [b"1", b"2", b"marker"]
     assert [m.value for m in world.take(3, startPosition=EARLIEST)] == [b"1", b"2", b"marker"]
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import grpc
-import nats
 import pytest
 from grpc import StatusCode
 
@@ -12,6 +11,7 @@ from liftbridge_broker.wire.envelope import decode_ack, encode_publish
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2
 from liftbridge_testkit.load import data
+from liftbridge_testkit.nats_client import nats_client, settled
 from liftbridge_testkit.processes import Broker, free_port
 from liftbridge_testkit.world import DEADLINE_SECONDS, World
 
@@ -166,17 +166,16 @@ def test_segments_roll_by_size(world: World, broker: Broker) -> None:
 
 async def test_acks_reach_a_nats_inbox_by_policy(world: World, broker: Broker) -> None:
     world.create()
-    client = await nats.connect(broker.nats_url)
-    inbox = client.new_inbox()
-    answers = await client.subscribe(inbox)
-    await client.flush()
-    for policy in (api_pb2.LEADER, api_pb2.NONE, api_pb2.ALL):
-        message = api_pb2.Message(
-            value=b"v", ackInbox=inbox, ackPolicy=policy, correlationId=str(policy)
-        )
-        await client.publish(world.name, encode_publish(message))
-    payloads = [(await answers.next_msg(timeout=DEADLINE_SECONDS)).data for _ in range(2)]
-    await client.close()
+    async with nats_client(broker.nats_url) as client:
+        inbox = client.new_inbox()
+        answers = await client.subscribe(inbox)
+        await settled(client)
+        for policy in (api_pb2.LEADER, api_pb2.NONE, api_pb2.ALL):
+            message = api_pb2.Message(
+                value=b"v", ackInbox=inbox, ackPolicy=policy, correlationId=str(policy)
+            )
+            await client.publish(world.name, encode_publish(message))
+        payloads = [(await answers.next_msg(timeout=DEADLINE_SECONDS)).data for _ in range(2)]
     found = [
         (ack.ackPolicy, ack.correlationId, ack.offset) for ack in map(decode_ack, payloads) if ack
     ]
@@ -188,19 +187,18 @@ async def test_own_inbox_of_a_grpc_publisher_gets_the_ack_too(
     world: World, broker: Broker, rpc: str
 ) -> None:
     world.create()
-    client = await nats.connect(broker.nats_url)
-    inbox = client.new_inbox()
-    answers = await client.subscribe(inbox)
-    await client.flush()
-    if rpc == "Publish":
-        ack = world.publish(ackInbox=inbox, correlationId="c")
-    else:
-        request = api_pb2.PublishToSubjectRequest(
-            subject=world.name, value=b"v", ackInbox=inbox, correlationId="c"
-        )
-        ack = world.api.PublishToSubject(request, timeout=DEADLINE_SECONDS).ack
-    sent = decode_ack((await answers.next_msg(timeout=DEADLINE_SECONDS)).data)
-    await client.close()
+    async with nats_client(broker.nats_url) as client:
+        inbox = client.new_inbox()
+        answers = await client.subscribe(inbox)
+        await settled(client)
+        if rpc == "Publish":
+            ack = world.publish(ackInbox=inbox, correlationId="c")
+        else:
+            request = api_pb2.PublishToSubjectRequest(
+                subject=world.name, value=b"v", ackInbox=inbox, correlationId="c"
+            )
+            ack = world.api.PublishToSubject(request, timeout=DEADLINE_SECONDS).ack
+        sent = decode_ack((await answers.next_msg(timeout=DEADLINE_SECONDS)).data)
     assert sent is not None
     for one in (ack, sent):
         assert (one.ackInbox, one.correlationId, one.offset) == (inbox, "c", 0)
@@ -249,21 +247,20 @@ def test_publisher_of_a_group_is_told_which_of_its_streams_stored_each_message(
 async def test_inbox_of_a_publisher_to_a_group_is_told_which_of_its_streams_stored_a_message(
     world: World, broker: Broker
 ) -> None:
-    client = await nats.connect(broker.nats_url)
-    inbox = client.new_inbox()
-    answers = await client.subscribe(inbox)
-    await client.flush()
-    with broker.channel() as channel:
-        group = members(world, channel)
-        acks = []
-        for n in range(20):
-            world.publish(value=b"%d" % n, correlationId=str(n), ackInbox=inbox)
-            data = (await answers.next_msg(timeout=DEADLINE_SECONDS)).data
-            ack = decode_ack(data)
-            assert ack is not None
-            acks.append(ack)
-        stored = where_stored(broker, group)
-    await client.close()
+    async with nats_client(broker.nats_url) as client:
+        inbox = client.new_inbox()
+        answers = await client.subscribe(inbox)
+        await settled(client)
+        with broker.channel() as channel:
+            group = members(world, channel)
+            acks = []
+            for n in range(20):
+                world.publish(value=b"%d" % n, correlationId=str(n), ackInbox=inbox)
+                data = (await answers.next_msg(timeout=DEADLINE_SECONDS)).data
+                ack = decode_ack(data)
+                assert ack is not None
+                acks.append(ack)
+            stored = where_stored(broker, group)
     assert {(a.stream, a.offset): a.correlationId.encode() for a in acks} == stored
 
 

@@ -1,13 +1,14 @@
 """The rendered NATS sidecar as it runs: its shell, its configuration, a real nats-server."""
 
 import asyncio
+import contextlib
 import json
+import socket
 import ssl
 import time
 import urllib.request
 from pathlib import Path
 
-import nats
 import pytest
 
 from liftbridge_operator.certificates.subject_names import internal_names
@@ -15,6 +16,7 @@ from liftbridge_operator.issuing.x509 import CryptographyIssuer
 from liftbridge_operator.rendering import names
 from liftbridge_operator.rendering.nats import auth_text
 from liftbridge_operator.rendering.render import render
+from liftbridge_testkit.nats_client import WAIT_SECONDS_MAX, nats_client, settled
 from liftbridge_testkit.processes import NatsServer, free_port, program
 from liftbridge_testkit.resources.clusters import (
     CLUSTER_ID,
@@ -76,20 +78,34 @@ class Sidecar(NatsServer):
     def command(self):
         return self.container["command"]
 
-    async def connect(self, user: str, key: str, errors: list[str] | None = None):
+    def connected(self, user: str, key: str, errors: list[str] | None = None):
         async def note(error: Exception) -> None:
             if errors is not None:
                 errors.append(str(error))
 
-        trusted = ssl.create_default_context(cafile=str(self.etc / "internal/ca.crt"))
-        return await nats.connect(
+        return nats_client(
             f"tls://127.0.0.1:{self.port}",
             user=user,
             password=PASSWORDS[key],
-            tls=trusted,
+            tls=self.trusted(),
             error_cb=note,
             allow_reconnect=False,
         )
+
+    def trusted(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=str(self.etc / "internal/ca.crt"))
+
+    def shown(self) -> bytes | None:
+        """The certificate that is shown now; None when a reload cuts off who is about to log in."""
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(("127.0.0.1", self.port), WAIT_SECONDS_MAX) as plain,
+            plain.makefile("rb", buffering=0) as greeting,
+        ):
+            greeting.readline()  # INFO, in clear
+            with self.trusted().wrap_socket(plain, server_hostname="127.0.0.1") as secured:
+                return secured.getpeercert(binary_form=True)
+        return None
 
 
 @pytest.fixture
@@ -100,49 +116,44 @@ def sidecar(tmp_path):
 
 async def test_applications_neither_hear_nor_say_what_is_between_brokers(sidecar):
     errors: list[str] = []
-    broker = await sidecar.connect("broker", "broker-password")
-    client = await sidecar.connect("client", "client-password", errors)
-    inside = await broker.subscribe(f"{OWN}.>")
-    every = await client.subscribe(">")
-    await client.subscribe(f"{OWN}.b.orders-0.meta")
-    await client.publish(f"{OWN}.b.orders-0.meta", b"forged")
-    await client.publish("orders", b"message")
-    await client.flush()
-    await broker.publish(f"{OWN}.b.orders-1.meta", b"vote")
-    await broker.flush()
-    assert (await inside.next_msg(5)).data == b"vote"
-    assert inside.pending_msgs == 0
-    await client.flush()
-    assert (await every.next_msg(5)).data == b"message"
-    assert every.pending_msgs == 0
+    async with (
+        sidecar.connected("broker", "broker-password") as broker,
+        sidecar.connected("client", "client-password", errors) as client,
+    ):
+        inside = await broker.subscribe(f"{OWN}.>")
+        await settled(broker)
+        every = await client.subscribe(">")
+        await client.subscribe(f"{OWN}.b.orders-0.meta")
+        await client.publish(f"{OWN}.b.orders-0.meta", b"forged")
+        # It comes back after the server has acted on all that was said before it.
+        await client.publish("orders", b"message")
+        assert (await every.next_msg(WAIT_SECONDS_MAX)).data == b"message"
+        await broker.publish(f"{OWN}.b.orders-1.meta", b"vote")
+        assert (await inside.next_msg(WAIT_SECONDS_MAX)).data == b"vote"
+        assert inside.pending_msgs == 0
+        await client.publish("orders", b"another")
+        assert (await every.next_msg(WAIT_SECONDS_MAX)).data == b"another"
     assert any("permissions violation for subscription" in one.lower() for one in errors)
     assert any("permissions violation for publish" in one.lower() for one in errors)
-    await asyncio.gather(client.close(), broker.close())
 
 
 async def test_application_hears_of_acks_that_brokers_publish(sidecar):
-    broker = await sidecar.connect("broker", "broker-password")
-    client = await sidecar.connect("client", "client-password")
-    acks = await client.subscribe("acks.of.mine")
-    await client.flush()
-    await broker.publish("acks.of.mine", b"ack")
-    assert (await acks.next_msg(5)).data == b"ack"
-    await asyncio.gather(client.close(), broker.close())
+    async with (
+        sidecar.connected("broker", "broker-password") as broker,
+        sidecar.connected("client", "client-password") as client,
+    ):
+        acks = await client.subscribe("acks.of.mine")
+        await settled(client)
+        await broker.publish("acks.of.mine", b"ack")
+        assert (await acks.next_msg(WAIT_SECONDS_MAX)).data == b"ack"
 
 
 def test_renewed_certificate_is_shown_without_a_restart(sidecar):
     sidecar.make_leaf(sidecar.authority)
     text = (sidecar.etc / "internal/tls.crt").read_text(encoding="utf-8")
 
-    async def shown():
-        connection = await sidecar.connect("broker", "broker-password")
-        stream = connection._transport._io_writer.get_extra_info("ssl_object")
-        found = stream.getpeercert(binary_form=True)
-        await connection.close()
-        return found
-
     renewed = ssl.PEM_cert_to_DER_cert(text)
-    sidecar.wait_until(lambda: asyncio.run(shown()) == renewed, "showing the renewed certificate")
+    sidecar.wait_until(lambda: sidecar.shown() == renewed, "showing the renewed certificate")
     assert sidecar.is_alive()
 
 
