@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
-import nats as nats_client
 import pytest
 
 from liftbridge_broker.adapters.observe.catalogue import Scope, load_catalogue
@@ -14,6 +13,7 @@ from liftbridge_broker.api.certificates import expiry_of
 from liftbridge_broker.wire.envelope import encode_publish
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.certs import Authority
+from liftbridge_testkit.nats_client import nats_client
 from liftbridge_testkit.processes import Broker, NatsServer
 from liftbridge_testkit.world import DEADLINE_SECONDS, World
 
@@ -64,21 +64,19 @@ async def test_broker_supplies_every_metric_of_its_own(tmp_path: Path, nats: Nat
 
 async def publish_by_nats(nats: NatsServer, subject: str, policy: int) -> None:
     """Publish three envelopes and wait for their acks."""
-    client = await nats_client.connect(nats.url)
-    inbox = client.new_inbox()
-    answers = await client.subscribe(inbox)
-    await client.flush()
-    for number in range(3):
-        message = api_pb2.Message(
-            value=b"v",
-            ackInbox=inbox,
-            ackPolicy=policy,  # type: ignore[arg-type] # an open enum: any number is one
-            correlationId=str(number),
-        )
-        await client.publish(subject, encode_publish(message))
-    for _ in range(3):
-        await answers.next_msg(timeout=DEADLINE_SECONDS)
-    await client.close()
+    async with nats_client(nats.url) as client:
+        inbox = client.new_inbox()
+        answers = await client.subscribe(inbox)
+        for number in range(3):
+            message = api_pb2.Message(
+                value=b"v",
+                ackInbox=inbox,
+                ackPolicy=policy,  # type: ignore[arg-type] # an open enum: any number is one
+                correlationId=str(number),
+            )
+            await client.publish(subject, encode_publish(message))
+        for _ in range(3):
+            await answers.next_msg(timeout=DEADLINE_SECONDS)
 
 
 def test_epoch_rises_with_each_start(tmp_path: Path, nats: NatsServer) -> None:
