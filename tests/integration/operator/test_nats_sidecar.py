@@ -56,7 +56,9 @@ class Sidecar(NatsServer):
         """Another certificate, of the same authority when there is one."""
         now = int(time.clock_gettime(time.CLOCK_REALTIME))
         times = {"not_before_s": now - 60, "not_after_s": now + 3_600}
-        authority = authority or ISSUER.make_authority("internal", **times)
+        # It outlasts leaves that are made of it in a later second.
+        lasting = {**times, "not_after_s": now + 86_400}
+        authority = authority or ISSUER.make_authority("internal", **lasting)
         leaf = ISSUER.issue(authority, "brokers", internal_names(CLUSTER), **times)
         self.write("internal/ca.crt", authority.cert.decode())
         self.write("internal/tls.key", leaf.key.decode())
