@@ -47,6 +47,8 @@ REGRESSION_SEEDS = {
         1001750,
         # A process that ended before it opened its clean directory: no fault.
         1001855,
+        # A late registration of a former process kept the present one out for ever.
+        2001397,
         # A leader that was cut off removed by retention what its followers kept: no fault.
         1002182,
     ),

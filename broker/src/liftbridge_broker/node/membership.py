@@ -177,6 +177,17 @@ class Membership:
         self._knows_cluster()
         self.control.on_applied(self.state.applied_index, records, now)
 
+    @property
+    def is_displaced(self) -> bool:
+        """Whether another start of this broker has the session that this one had.
+
+        A registration of a former start may come that late. Its process is over, and the replicas
+        here count as unclean: only a new start brings the broker back.
+        """
+        own = self.state.brokers.get(self.broker)
+        is_ours = own is not None and own.incarnation_id == self._link.incarnation_id
+        return self.is_active and not is_ours
+
     def on_brokers(self, now: Instant) -> None:
         """Brokers changed; perhaps this one is registered now."""
         own = self.state.brokers.get(self.broker)

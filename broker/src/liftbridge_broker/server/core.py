@@ -15,7 +15,12 @@ from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.controller.commands import Bootstrap
 from liftbridge_broker.controller.records import Record
 from liftbridge_broker.controller.state import BrokerState
-from liftbridge_broker.errors import FilesError, LiftbridgeError, WireError
+from liftbridge_broker.errors import (
+    FailedPreconditionError,
+    FilesError,
+    LiftbridgeError,
+    WireError,
+)
 from liftbridge_broker.model.ids import BrokerId, MetadataIndex
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.bootstrap import Beginning, Role, founded_by
@@ -55,6 +60,7 @@ from liftbridge_broker.wire.peer import decode
 from liftbridge_broker.wire.peer_bodies import ORIGIN_SIZE
 
 METADATA_TOKEN: Final = Token(1)
+DISPLACED_TEXT: Final = "a registration of a former start took the session of this one"
 SECOND_NS: Final = 1_000_000_000
 
 
@@ -295,11 +301,17 @@ class Core:
         node = self.node
         node.on_change(records)
         self.elections += tell_partitions(self.observer, node.broker, node.state, records)
-        self.changed.set()
+        self._note_applied()
 
     def _on_restored(self) -> None:
         self.node.on_restored()
+        self._note_applied()
+
+    def _note_applied(self) -> None:
         self.changed.set()
+        cluster = self.node.cluster
+        if cluster is not None and cluster.is_displaced:
+            self.on_failed(FailedPreconditionError(DISPLACED_TEXT))
 
     def _on_leader(self, event: LeaderChanged) -> None:
         fields = {"leader": event.leader or "", "term": event.term, "is_self": event.is_self}

@@ -242,10 +242,16 @@ class ClusterBroker:
 
     def _on_change(self, _index: int, records: Sequence[Record]) -> None:
         self.node.on_change(records)
+        self._note_applied()
 
     def _on_restored(self) -> None:
         self.ports.process.transition("metadata_snapshot_installed", {})
         self.node.on_restored()
+        self._note_applied()
+
+    def _note_applied(self) -> None:
+        if self.node.cluster is not None and self.node.cluster.is_displaced:
+            self.ports.failed("displaced")
 
     def _on_leader(self, event: LeaderChanged) -> None:
         fields = {"leader": event.leader or "", "term": event.term, "is_self": event.is_self}
