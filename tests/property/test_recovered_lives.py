@@ -31,7 +31,7 @@ HEAL_STEPS_MAX = 20_000
         (
             replica_successions.life,
             range(12),
-            {"report": 400, "change": 2, "let go": 20, "applied": 15},
+            {"report": 350, "change": 2, "let go": 20, "applied": 15},
         ),
         (
             stream_life.life,
