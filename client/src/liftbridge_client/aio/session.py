@@ -42,6 +42,10 @@ _Response = TypeVar("_Response", bound=ProtoMessage)
 
 WAIT_FIRST_SECONDS: Final = 0.05
 WAIT_MAX_SECONDS: Final = 1.0
+LOOKS_MAX: Final = 5
+LOOK_SECONDS: Final = 0.1
+"""How often, and in which steps, brokers are asked for a stream that they do not know."""
+
 STAGGER_SECONDS: Final = 0.25
 """How long a broker may be silent before another one is asked for metadata as well."""
 
@@ -168,14 +172,22 @@ class Session:
     async def stream_info(self, stream: str) -> StreamInfo:
         """What is known of a stream; asked for when it is not known.
 
+        One of several brokers may not have heard yet of a stream that another one just created, so
+        they are asked again for a moment.
+
         Raises:
             NotFoundError: There is no such stream.
         """
         known = self._metadata.streams.get(stream)
-        if known is None:
-            known = (await self.refresh()).streams.get(stream)
-        if known is None:
-            raise NotFoundError(f"no such stream: {stream}")
+        looks = 0
+        while known is None:
+            metadata = await self.refresh()
+            known = metadata.streams.get(stream)
+            looks += 1
+            if known is None and (len(metadata.brokers) < 2 or looks == LOOKS_MAX):
+                raise NotFoundError(f"no such stream: {stream}")
+            if known is None:
+                await asyncio.sleep(LOOK_SECONDS)
         return known
 
     async def leader_address(self, stream: str, partition: int) -> str:
