@@ -10,7 +10,7 @@ from typing import Protocol
 
 from liftbridge_broker.controller.commands import Command
 from liftbridge_broker.controller.records import BrokerChanged, Record
-from liftbridge_broker.controller.state import ClusterState, StreamState
+from liftbridge_broker.controller.state import BrokerState, ClusterState, StreamState
 from liftbridge_broker.model.ids import (
     OFFSET_MAX,
     BrokerId,
@@ -184,17 +184,20 @@ class Membership:
         A registration of a former start may come that late. Its process is over, and the replicas
         here count as unclean: only a new start brings the broker back.
         """
-        own = self.state.brokers.get(self.broker)
-        is_ours = own is not None and own.incarnation_id == self._link.incarnation_id
-        return self.is_active and not is_ours
+        return self.is_active and self._registration() is None
 
     def on_brokers(self, now: Instant) -> None:
         """Brokers changed; perhaps this one is registered now."""
-        own = self.state.brokers.get(self.broker)
-        is_ours = own is not None and own.incarnation_id == self._link.incarnation_id
-        if own is not None and is_ours and own.broker_epoch != self.session.broker_epoch:
+        own = self._registration()
+        if own is not None and own.broker_epoch != self.session.broker_epoch:
             self._begin(own.broker_epoch, now)
         self.replicas.on_brokers()
+
+    def _registration(self) -> BrokerState | None:
+        """The session of this start, `None` before it was applied and after another one has it."""
+        own = self.state.brokers.get(self.broker)
+        is_ours = own is not None and own.incarnation_id == self._link.incarnation_id
+        return own if is_ours else None
 
     def _begin(self, broker_epoch: MetadataIndex, now: Instant) -> None:
         """The own registration was applied: take up roles, and ask to be let in."""

@@ -178,17 +178,17 @@ class Session:
         Raises:
             NotFoundError: There is no such stream.
         """
-        known = self._metadata.streams.get(stream)
-        looks = 0
-        while known is None:
-            metadata = await self.refresh()
-            known = metadata.streams.get(stream)
-            looks += 1
-            if known is None and (len(metadata.brokers) < 2 or looks == LOOKS_MAX):
-                raise NotFoundError(f"no such stream: {stream}")
-            if known is None:
+        if known := self._metadata.streams.get(stream):
+            return known
+        for look in range(LOOKS_MAX):
+            if look:
                 await asyncio.sleep(LOOK_SECONDS)
-        return known
+            metadata = await self.refresh()
+            if known := metadata.streams.get(stream):
+                return known
+            if len(metadata.brokers) < 2:
+                break
+        raise NotFoundError(f"no such stream: {stream}")
 
     async def leader_address(self, stream: str, partition: int) -> str:
         """Address of the broker that leads a partition.
