@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
 from liftbridge_operator.brokers import answers
+from liftbridge_operator.brokers.channels import open_channel
 from liftbridge_operator.brokers.port import CONSENT_MS, Consent, Refusal, Told, Verified
 from liftbridge_operator.planning.actions import Move
 from liftbridge_operator.planning.observation import Member, Metadata
@@ -30,16 +31,6 @@ CALL_SECONDS: Final = 5.0
 CALLS_MAX: Final = 32
 """Calls under way at once, to all brokers of a cluster."""
 PAGES_MAX: Final = 1_000
-MESSAGE_BYTES_MAX: Final = 16 << 20
-
-_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1_000),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +74,7 @@ class GrpcAdmin:
     def _channel(self, broker: str) -> grpc.aio.Channel:
         channel = self._channels.get(broker)
         if channel is None:
-            address, options = self._address_of(broker), list(_OPTIONS)
-            channel = (
-                grpc.aio.insecure_channel(address, options)
-                if self._credentials is None
-                else grpc.aio.secure_channel(address, self._credentials, options)
-            )
+            channel = open_channel(self._address_of(broker), self._credentials)
             self._channels[broker] = channel
         return channel
 

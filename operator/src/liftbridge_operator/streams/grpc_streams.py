@@ -13,6 +13,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message as ProtoMessage
 
+from liftbridge_operator.brokers.channels import open_channel
 from liftbridge_operator.streams import wire
 from liftbridge_operator.streams.observation import ObservedStream
 from liftbridge_operator.streams.port import ChangedError, RefusedError, SilentError
@@ -30,16 +31,6 @@ CREATE_SECONDS: Final = 15.0
 """Creating a stream of thousands of partitions takes a while."""
 PAGE_SIZE: Final = 1_000
 PAGES_MAX: Final = 1_000
-MESSAGE_BYTES_MAX: Final = 16 << 20
-
-_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1_000),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-)
 _CHANGED: Final = frozenset({grpc.StatusCode.NOT_FOUND, grpc.StatusCode.ALREADY_EXISTS})
 _SAID: Final = frozenset(
     {
@@ -91,12 +82,7 @@ class GrpcStreams:
     def _channel(self, address: str) -> grpc.aio.Channel:
         channel = self._channels.get(address)
         if channel is None:
-            options = list(_OPTIONS)
-            channel = (
-                grpc.aio.insecure_channel(address, options)
-                if self._credentials is None
-                else grpc.aio.secure_channel(address, self._credentials, options)
-            )
+            channel = open_channel(address, self._credentials)
             self._channels[address] = channel
         return channel
 
