@@ -211,15 +211,19 @@ class EpochLife:
     def _lose_power(self, _partition: PartitionId, _held: Held) -> None:
         self._bed.pump(self._random.randrange(3))
         keep = Random(self._random.randrange(1 << 30)) if self._random.randrange(3) else None
-        self._restart(partial(self._bed.files.crash, keep))
+        self._restart(partial(self._bed.files.crash, keep), is_power_lost=True)
 
-    def _restart(self, end_process: Callable[[], None]) -> None:
+    def _restart(self, end_process: Callable[[], None], *, is_power_lost: bool = False) -> None:
         end_process()
         self._bed.start(self._options)
         for partition, held in list(self._held.items()):
             log = self._log(partition)
             if log.is_offline:
-                # Power took a middle one of several writes that were not synced: for an operator.
+                # Power took a middle one of several writes that were not synced. Under `commit`
+                # what follows may be durable, so that is for an operator; else it is cut off.
+                is_commit = self._options[partition].fsync_policy is FsyncPolicy.COMMIT
+                assert is_power_lost, "a log broke without a power cut"
+                assert is_commit, "a power cut broke a log that may be cut"
                 del self._held[partition]
             else:
                 self._survive(log, held)
