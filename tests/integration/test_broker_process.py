@@ -100,32 +100,35 @@ def test_helper_that_was_killed_is_replaced(tmp_path: Path, nats: NatsServer) ->
 # Open files.
 
 
-@pytest.fixture
-def few_files() -> Iterator[int]:
-    """Processes begin with a low limit of open files, as on most systems; gives the highest."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
-    yield hard
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def test_broker_may_open_as_many_files_as_the_system_allows(
-    tmp_path: Path, nats: NatsServer, few_files: int
-) -> None:
-    with Broker(tmp_path, nats_url=nats.url) as broker:
-        limits = Path(f"/proc/{broker.pid}/limits").read_text()
-        found = re.search(r"Max open files +([0-9]+)", limits)
-        assert found
-        assert int(found[1]) == few_files
-        assert f"open_files_limited before=256 limit={few_files}" in plain(broker)
-
-
 class Cramped(Broker):
-    """A broker on a system that lets it open few files."""
+    """A broker on a system that lets it open few files.
+
+    `limit` is what the shell's `ulimit` gets: with `-S`, a process may raise it.
+    """
+
+    limit = "-n 200"
 
     def command(self) -> Sequence[str]:
         """Command line with the limit before it."""
-        return ("sh", "-c", 'ulimit -n 200 && exec "$@"', "sh", *super().command())
+        return ("sh", "-c", f'ulimit {self.limit} && exec "$@"', "sh", *super().command())
+
+
+class LowAtFirst(Cramped):
+    """A broker that begins with a low limit of open files, as on most systems."""
+
+    limit = "-S -n 256"
+
+
+def test_broker_may_open_as_many_files_as_the_system_allows(
+    tmp_path: Path, nats: NatsServer
+) -> None:
+    with LowAtFirst(tmp_path, nats_url=nats.url) as broker:
+        limits = Path(f"/proc/{broker.pid}/limits").read_text()
+        found = re.search(r"Max open files +([0-9]+)", limits)
+        assert found
+        _, highest = resource.getrlimit(resource.RLIMIT_NOFILE)
+        assert int(found[1]) == highest
+        assert f"open_files_limited before=256 limit={highest}" in plain(broker)
 
 
 def test_more_partitions_than_files_may_be_open_refuse_the_start(

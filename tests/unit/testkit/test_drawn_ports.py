@@ -1,5 +1,6 @@
 """Ports that test processes draw side by side."""
 
+import os
 import subprocess
 import sys
 
@@ -23,3 +24,11 @@ def test_no_port_is_drawn_twice():
     drawn = [*own, *(int(port) for ports in told for port in ports)]
     assert len(drawn) == 350
     assert len(set(drawn)) == 350
+
+
+def test_drawing_keeps_one_file_open_however_many_ports():
+    free_port()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        free_port()
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import fcntl
+import functools
 import json
 import os
 import random
@@ -46,8 +48,8 @@ _POLL_SECONDS = 0.02
 _PORTS = range(12_000, 32_000)
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
-_drawn: list[IO[str]] = []
-"""Locks of the ports that this process drew."""
+_drawn: set[int] = set()
+"""Ports that this process drew: its own locks do not keep a process out."""
 
 _running: weakref.WeakSet[ServerProcess] = weakref.WeakSet()
 
@@ -98,17 +100,23 @@ def free_port() -> int:
 
 
 def _is_drawn(port: int) -> bool:
-    """Draw a port by a lock on a file, which ends with this process."""
-    folder = Path(tempfile.gettempdir()) / f"liftbridge-ports-{os.getuid()}"
-    folder.mkdir(exist_ok=True)
-    lock = (folder / str(port)).open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
+    """Draw a port by a lock on its byte of a file; the lock ends with this process."""
+    if port in _drawn:
         return False
-    _drawn.append(lock)
+    try:
+        fcntl.lockf(_ports_file(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError as error:
+        if error.errno not in {errno.EACCES, errno.EAGAIN}:
+            raise
+        return False
+    _drawn.add(port)
     return True
+
+
+@functools.cache
+def _ports_file() -> IO[bytes]:
+    """File with a byte for each port, open until this process ends."""
+    return (Path(tempfile.gettempdir()) / f"liftbridge-ports-{os.getuid()}.lock").open("wb")
 
 
 class ServerProcess:
