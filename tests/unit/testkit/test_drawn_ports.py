@@ -1,8 +1,8 @@
 """Ports that test processes draw side by side."""
 
-import os
 import subprocess
 import sys
+from pathlib import Path
 
 from liftbridge_testkit.processes import free_port
 
@@ -28,7 +28,12 @@ def test_no_port_is_drawn_twice():
 
 def test_drawing_keeps_one_file_open_however_many_ports():
     free_port()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     for _ in range(20):
         free_port()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before
+
+
+def open_files() -> int:
+    """Number of files that this process has open."""
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
