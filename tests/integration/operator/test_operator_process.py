@@ -52,11 +52,15 @@ class Work:
         self.gate = None
         self.answer = None
         self.is_open = False
+        self.beside = None
 
     @asynccontextmanager
     async def make(self, context):
         self.context = context
         self.is_open = True
+        if self.beside is not None:
+            task = asyncio.get_running_loop().create_task(self.beside())
+            context.companions.add(task)
         yield dict.fromkeys(RESOURCES, self)
         self.is_open = False
 
@@ -235,6 +239,23 @@ async def test_lost_lease_ends_the_process_without_waiting_for_passes(server, wo
         async with asyncio.timeout(SECONDS_MAX):
             assert await task is ExitCode.LEASE_LOST
     assert lease_of(server)["holderIdentity"] == "x"
+
+
+async def test_end_of_what_runs_beside_passes_ends_the_process(server, work):
+    broken = asyncio.Event()
+
+    async def look():
+        await broken.wait()
+        raise RuntimeError("a mistake in the looks")
+
+    work.beside = look
+    async with operator(work) as task:
+        await watching(server)
+        assert not task.done()
+        broken.set()
+        async with asyncio.timeout(SECONDS_MAX):
+            assert await task is ExitCode.FAILED
+    assert "holderIdentity" not in lease_of(server)
 
 
 async def test_process_stands_by_until_the_lease_is_free(server, work):

@@ -15,7 +15,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from random import Random, SystemRandom
 from typing import Any, Final
@@ -73,6 +73,7 @@ class Context:
         rng: Chance.
         namespace: Of the operator's own pod.
         identity: Of this process, unique.
+        companions: What runs beside the passes; when one of them ends, so does the process.
     """
 
     kube: Kube
@@ -86,6 +87,7 @@ class Context:
     rng: Random
     namespace: str
     identity: str
+    companions: "set[asyncio.Task[None]]" = field(default_factory=set)
 
 
 MakeReconcilers = Callable[[Context], AbstractAsyncContextManager[Mapping[Kind, Reconciler]]]
@@ -160,8 +162,8 @@ class _Process:
             if not await self._until_stopped(lease.acquire()):
                 log.info("operator_stopped")
                 return ExitCode.OK
-            async with self._context(api, lease, make_reconcilers) as kube:
-                return await self._lead(kube, lease)
+            async with self._context(api, lease, make_reconcilers) as context:
+                return await self._lead(context, lease)
 
     def take_signals(self) -> None:
         """Have SIGTERM and SIGINT end the process in order."""
@@ -187,7 +189,7 @@ class _Process:
     @asynccontextmanager
     async def _context(
         self, api: Any, lease: Lease, make_reconcilers: MakeReconcilers
-    ) -> AsyncIterator[Kube]:
+    ) -> AsyncIterator[Context]:
         """Reconcilers and their queues."""
         bounds = Bounds(in_flight_max=_IN_FLIGHT_MAX)
         kube = KubeClient(api, fence=lease, rng=self.rng, bounds=bounds, on_answer=self._on_answer)
@@ -225,13 +227,13 @@ class _Process:
                     metrics=self.metrics,
                     workers=workers[kind],
                 )
-            yield kube
+            yield context
 
-    async def _lead(self, kube: Kube, lease: Lease) -> ExitCode:
+    async def _lead(self, context: Context, lease: Lease) -> ExitCode:
         """Watch and run passes until there is a reason to end."""
         given = self.settings
         self.resync = Resync(
-            kube,
+            context.kube,
             self.passes,
             kinds=RESOURCES,
             namespaces=given.watch_namespaces,
@@ -252,6 +254,7 @@ class _Process:
         others = {
             loop.create_task(self.stop.wait()),
             loop.create_task(self.resync.run()),
+            *context.companions,
             # Last: what it finds running, it leaves alone.
             loop.create_task(watches.run(self.take_signals)),
         }

@@ -32,6 +32,8 @@ async def stream_reconciler(context: Context) -> AsyncIterator[StreamReconciler]
 
     feed = StreamFeed(context.kube, connect, context.requests, context.clock)
     looking = asyncio.get_running_loop().create_task(feed.run())
+    # Without looks nothing is repaired any more, and nothing else would tell.
+    context.companions.add(looking)
     try:
         yield StreamReconciler(
             context.kube,
