@@ -13,12 +13,12 @@ from liftbridge_client import (
     RetriableError,
 )
 from liftbridge_testkit.chaos.__main__ import counted
-from liftbridge_testkit.chaos.clients import is_refusal
 from liftbridge_testkit.chaos.faults import DAMAGED_BYTES, flip
 from liftbridge_testkit.chaos.logs import Diary, Judged
 from liftbridge_testkit.chaos.replicas import ReplicaRecord, check_replicas, stored
 from liftbridge_testkit.checker import Stored
 from liftbridge_testkit.failover import percentile
+from liftbridge_testkit.steady import is_refusal
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

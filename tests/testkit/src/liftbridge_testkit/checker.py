@@ -97,6 +97,10 @@ class PublisherHistory:
         assert self.offsets[sequence] is None, "answered twice"
         self.offsets[sequence] = -1
 
+    def unknown(self, sequence: int) -> None:
+        """Write down that nobody will say: an answer that comes later is a second one."""
+        assert self.offsets[sequence] is None, "answered twice"
+
     def outcome(self, sequence: int) -> Outcome:
         """What is known of a message."""
         offset = self.offsets[sequence]

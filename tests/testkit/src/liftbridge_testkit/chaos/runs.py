@@ -24,7 +24,7 @@ import grpc
 
 from liftbridge_broker.errors import CorruptionError
 from liftbridge_proto import api_pb2
-from liftbridge_testkit.chaos.clients import OwnClientPublisher, PlainPublisher, SteadyReader
+from liftbridge_testkit.chaos.clients import PlainPublisher
 from liftbridge_testkit.chaos.faults import FAULTS, Storm, await_in_sync
 from liftbridge_testkit.chaos.logs import Diary, Judged
 from liftbridge_testkit.chaos.replicas import check_replicas, read_replicas, stored
@@ -32,12 +32,13 @@ from liftbridge_testkit.checker import History, Outcome, Violation, check
 from liftbridge_testkit.cluster import ClusterKit
 from liftbridge_testkit.load import api
 from liftbridge_testkit.processes import ProcessError
+from liftbridge_testkit.steady import OwnClientPublisher, SteadyReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from liftbridge_testkit.chaos.clients import SteadyWorker
+    from liftbridge_testkit.steady import SteadyWorker
 
 REPLICAS: Final = 3
 STREAMS: Final = ("orders", "events")

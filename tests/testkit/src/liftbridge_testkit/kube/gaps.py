@@ -1,0 +1,87 @@
+"""How long partitions took no writes, from when their acknowledgements came."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+from liftbridge_testkit.failover import percentile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class Span(NamedTuple):
+    """A marked interval, such as the restart of one broker.
+
+    Attributes:
+        name: What it is about.
+        begin: When it began.
+        end: When it ended; both in seconds since 1970.
+    """
+
+    name: str
+    begin: float
+    end: float
+
+
+class GapFigures(NamedTuple):
+    """Longest gaps in seconds, over partitions and intervals.
+
+    Attributes:
+        measured: How many pairs of partition and interval.
+        p50: Their median.
+        p99: What 99 of 100 do not exceed.
+        longest: The longest.
+    """
+
+    measured: int
+    p50: float
+    p99: float
+    longest: float
+
+
+def longest_gap(acks: Sequence[float], begin: float, end: float) -> float:
+    """Longest time between two acknowledgements that lies, by a part at least, in an interval.
+
+    It counts whole, also what lies outside of the interval: that is how long clients waited. A
+    partition that was never acknowledged before, or never again, has a gap that begins, or ends,
+    with the interval.
+
+    Args:
+        acks: When acknowledgements came, in order; seconds.
+        begin: Begin of the interval.
+        end: Its end, not before the begin.
+    """
+    assert begin <= end
+    first = max(bisect_left(acks, begin) - 1, 0)
+    last = bisect_right(acks, end) + 1
+    times = list(acks[first:last])
+    if not times or times[0] > begin:
+        times.insert(0, begin)
+    if times[-1] < end:
+        times.append(end)
+    return max((later - one for one, later in pairwise(times)), default=0.0)
+
+
+def gaps_of(
+    spans: Sequence[Span], acks: Mapping[str, Sequence[float]]
+) -> dict[str, dict[str, float]]:
+    """For each interval, by its name, the longest gap of each partition, in seconds."""
+    return {
+        f"{number} {span.name}": {
+            name: round(longest_gap(times, span.begin, span.end), 4) for name, times in acks.items()
+        }
+        for number, span in enumerate(spans)
+    }
+
+
+def figures(gaps: Sequence[float]) -> GapFigures:
+    """Figures over gaps; zeros when there are none."""
+    if not gaps:
+        return GapFigures(0, 0.0, 0.0, 0.0)
+    return GapFigures(
+        len(gaps), round(median(gaps), 4), round(percentile(gaps, 0.99), 4), max(gaps)
+    )

@@ -1,0 +1,212 @@
+"""The history of one partition under load, as lines of JSON that outlive whoever wrote them.
+
+Each line has a moment `t` in seconds since 1970 and a kind `e`:
+
+    {"t": 5.1, "e": "sent", "p": 0, "s": 7, "n": 128}     message 7 of publisher 0, 128 bytes
+    {"t": 5.2, "e": "acked", "p": 0, "s": 7, "o": 41}     it is at offset 41
+    {"t": 5.2, "e": "refused", "p": 0, "s": 7}            it is not stored for sure
+    {"t": 5.2, "e": "unknown", "p": 0, "s": 7}            nobody will ever say
+    {"t": 5.3, "e": "read", "r": 0, "o": 41, "p": 0, "s": 7, "n": 128}
+    {"t": 5.3, "e": "read", "r": 0, "o": 41, "raw": "00"}  bytes that nobody published, as hex
+    {"t": 5.4, "e": "error", "text": "..."}                what a client was told instead
+
+Values follow from publisher, message and size (`checker.encode`), so they are not written out. A
+journal keeps nothing in memory but the message that waits for its answer; `read` takes one
+partition at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple
+
+from liftbridge_testkit.checker import History, Identity, PublisherHistory, Stored, decode, encode
+from liftbridge_testkit.steady import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+
+def wall_seconds() -> float:
+    """Now, in seconds since 1970."""
+    return datetime.now(UTC).timestamp()
+
+
+class Ack(NamedTuple):
+    """One acknowledgement.
+
+    Attributes:
+        sent: When the message left.
+        acked: When its answer was there; both in seconds since 1970.
+    """
+
+    sent: float
+    acked: float
+
+
+class Journal:
+    """Writes the history of one partition: of its publisher, of its reader, and of errors.
+
+    One message is under way at a time. After one whose answer was lost the publisher goes on under
+    another number: what is still on its way may be stored behind what follows it.
+
+    Attributes:
+        partition: Number of the partition.
+        acked_count: Messages acknowledged.
+        newest_acked: Highest offset acknowledged; -1 for none.
+        newest_read: Highest offset that was read; -1 for none.
+        acked_at: When the last acknowledgement came, on the monotonic clock; the beginning before.
+    """
+
+    def __init__(self, path: Path, partition: int, now: Callable[[], float] | None = None) -> None:
+        """Begin a new file."""
+        self.partition = partition
+        self.acked_count = 0
+        self.newest_acked = -1
+        self.newest_read = -1
+        self.acked_at = monotonic()
+        self._now = now or wall_seconds
+        self._file = path.open("w", encoding="utf-8")
+        self._publisher = 0
+        self._next = 0
+        self._waiting: Identity | None = None
+
+    def invoke(self, size: int) -> tuple[int, bytes]:
+        """As `PublisherNotes`."""
+        if self._waiting is not None:  # its publisher ended without an answer
+            self.unknown(self._waiting.sequence)
+        identity = Identity(self._publisher, self._next)
+        self._next += 1
+        self._waiting = identity
+        self._write("sent", p=identity.publisher, s=identity.sequence, n=size)
+        # Written before it leaves: a run that is cut off knows what it may have stored.
+        self._file.flush()
+        return identity.sequence, encode(identity, size)
+
+    def acked(self, sequence: int, offset: int) -> None:
+        """As `PublisherNotes`."""
+        self._answered("acked", sequence, o=offset)
+        self.acked_count += 1
+        self.newest_acked = max(self.newest_acked, offset)
+        self.acked_at = monotonic()
+
+    def refused(self, sequence: int) -> None:
+        """As `PublisherNotes`."""
+        self._answered("refused", sequence)
+
+    def unknown(self, sequence: int) -> None:
+        """As `PublisherNotes`."""
+        self._answered("unknown", sequence)
+        self._publisher += 1
+        self._next = 0
+
+    def delivered(self, record: Stored, subscription: int = 0) -> None:
+        """Write down what a reader got."""
+        identity = decode(record.value)
+        if identity is None:
+            self._write("read", r=subscription, o=record.offset, raw=record.value.hex())
+        else:
+            named = {"p": identity.publisher, "s": identity.sequence, "n": len(record.value)}
+            self._write("read", r=subscription, o=record.offset, **named)
+        self.newest_read = max(self.newest_read, record.offset)
+
+    def note_error(self, error: BaseException) -> None:
+        """Write down what a client was told."""
+        self._write("error", text=plain(error))
+
+    def note_answer(self, count: int = 1) -> None:
+        """Answers are written down one by one."""
+
+    def close(self) -> None:
+        """Write the rest."""
+        self._file.close()
+
+    def _answered(self, kind: str, sequence: int, **more: int) -> None:
+        waiting = self._waiting
+        assert waiting is not None, "answered twice"
+        assert waiting.sequence == sequence, "one message is under way at a time"
+        self._write(kind, p=waiting.publisher, s=sequence, **more)
+        self._waiting = None
+
+    def _write(self, kind: str, **more: int | str) -> None:
+        moment = round(self._now(), 4)
+        self._file.write(json.dumps({"t": moment, "e": kind, **more}) + "\n")
+
+
+@dataclass(slots=True)
+class Account:
+    """A journal that was read.
+
+    Attributes:
+        history: What the checker compares with the log.
+        acks: Acknowledgements, in the order in which they came.
+        newest_acked: Highest offset acknowledged; -1 for none.
+        refused: Messages refused for sure.
+        unknown: Messages whose outcome nobody was told.
+        delivered: Messages that a reader got.
+        errors: What clients were told, by text.
+    """
+
+    history: History = field(default_factory=History)
+    acks: list[Ack] = field(default_factory=list)
+    newest_acked: int = -1
+    refused: int = 0
+    unknown: int = 0
+    delivered: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+    _sent: dict[Identity, float] = field(default_factory=dict)
+    _deliveries: dict[int, list[Stored]] = field(default_factory=dict)
+
+    def take(self, line: Mapping[str, int | float | str]) -> None:
+        """Take one line."""
+        kind, moment = line["e"], float(line["t"])
+        if kind == "read":
+            self._take_read(line)
+        elif kind == "error":
+            self.errors[str(line["text"])] += 1
+        else:
+            identity = Identity(int(line["p"]), int(line["s"]))
+            publisher = self.history.publishers.setdefault(
+                identity.publisher, PublisherHistory(identity.publisher)
+            )
+            if kind == "sent":
+                publisher.invoke(int(line["n"]))
+                self._sent[identity] = moment
+                self.unknown += 1
+                return
+            sent = self._sent.pop(identity)
+            if kind == "acked":
+                publisher.acked(identity.sequence, int(line["o"]))
+                self.acks.append(Ack(sent, moment))
+                self.newest_acked = max(self.newest_acked, int(line["o"]))
+                self.unknown -= 1
+            elif kind == "refused":
+                publisher.refused(identity.sequence)
+                self.refused += 1
+                self.unknown -= 1
+
+    def _take_read(self, line: Mapping[str, int | float | str]) -> None:
+        if "raw" in line:
+            value = bytes.fromhex(str(line["raw"]))
+        else:
+            value = encode(Identity(int(line["p"]), int(line["s"])), int(line["n"]))
+        number = int(line["r"])
+        if number not in self._deliveries:
+            self._deliveries[number] = self.history.new_subscription()
+        self._deliveries[number].append(Stored(int(line["o"]), value))
+        self.delivered += 1
+
+
+def read(path: Path) -> Account:
+    """A journal; a last line that was cut off with its writer is passed over."""
+    account = Account()
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            if line.endswith("\n"):
+                account.take(json.loads(line))
+    return account

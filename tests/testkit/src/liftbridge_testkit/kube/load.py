@@ -1,0 +1,154 @@
+"""The load of a story: streams under publishers and a reader from outside the cluster.
+
+One closed-loop publisher for each partition, and one reader for each, by our own client over one
+connection to each broker, all in one thread. What they send and learn goes to a journal for each
+partition (`journal`), and is compared with the whole log at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from liftbridge_client import LiftbridgeError
+from liftbridge_testkit.kube.journal import Journal
+from liftbridge_testkit.load import Worker
+from liftbridge_testkit.steady import RETRY_SECONDS, Publishing, Reading, client_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from liftbridge_client import Client
+
+RATE: Final = 20.0
+"""Messages of one publisher in a second."""
+
+DELIVERY_SECONDS_MAX: Final = 30.0
+"""How long the reader may take for what is acknowledged when publishing has ended."""
+
+END_SECONDS_MAX: Final = 90.0
+
+PartitionName = tuple[str, int]
+"""Stream and number of a partition."""
+
+
+class Load(Worker):
+    """Publishes and reads until stopped.
+
+    Attributes:
+        journals: By stream and partition.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        servers: str,
+        streams: Mapping[str, int],
+        *,
+        rate: float = RATE,
+    ) -> None:
+        """Describe it; `start` begins.
+
+        Args:
+            folder: Gets a journal for each partition.
+            servers: Addresses to begin with, `host:port` with commas. They, and those that brokers
+                tell of, must be reachable from here.
+            streams: Number of partitions by stream; they exist.
+            rate: Messages of one publisher in a second.
+        """
+        super().__init__("load")
+        self._servers = servers
+        self._interval = 1.0 / rate
+        self._is_over = False
+        self.journals: dict[PartitionName, Journal] = {
+            (stream, number): Journal(path_of(folder, stream, number), number)
+            for stream, count in streams.items()
+            for number in range(count)
+        }
+
+    def run(self) -> None:
+        """Run an event loop of its own."""
+        try:
+            asyncio.run(self._run())
+        finally:
+            for journal in self.journals.values():
+                journal.close()
+
+    def wait_for_all(self, seconds_max: float, *, more: int = 1) -> None:
+        """Wait until every partition was acknowledged so many messages from now on.
+
+        Raises:
+            AssertionError: One was not in time; names all of these.
+        """
+        wanted = {name: one.acked_count + more for name, one in self.journals.items()}
+        deadline = monotonic() + seconds_max
+        while silent := [
+            f"{stream}/{number}"
+            for (stream, number), count in wanted.items()
+            if self.journals[stream, number].acked_count < count
+        ]:
+            if self.error is not None:
+                raise self.error
+            assert monotonic() < deadline, f"no acks of {silent} in {seconds_max} s"
+            self._stopping.wait(RETRY_SECONDS)
+
+    def stop(self) -> None:
+        """Publish no more, let the reader get what is acknowledged, and end."""
+        self._stopping.set()
+        self._thread.join(END_SECONDS_MAX)
+        super().stop()
+
+    async def _run(self) -> None:
+        publishers, readers = client_of(self._servers), client_of(self._servers)
+        await self._enter(publishers)
+        await self._enter(readers)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for (stream, number), journal in self.journals.items():
+                    reading = Reading(journal.delivered, journal, stream, partition=number)
+                    tasks.create_task(reading.keep_on(readers, lambda: self._is_over))
+                await self._publish(publishers)
+                await self._await_deliveries()
+                self._is_over = True
+        finally:
+            await publishers.aclose()
+            await readers.aclose()
+
+    async def _enter(self, client: Client) -> None:
+        """Connect, whatever it takes: a story may begin while no broker answers."""
+        while not self._stopping.is_set():
+            try:
+                await client.__aenter__()
+            except LiftbridgeError as error:
+                for journal in self.journals.values():
+                    journal.note_error(error)
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return
+
+    async def _publish(self, client: Client) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for (stream, number), journal in self.journals.items():
+                publishing = Publishing(
+                    journal,
+                    journal,
+                    stream,
+                    partition=number,
+                    batch_count=1,
+                    interval_seconds=self._interval,
+                )
+                tasks.create_task(publishing.keep_on(client, self._stopping.is_set))
+
+    async def _await_deliveries(self) -> None:
+        deadline = monotonic() + DELIVERY_SECONDS_MAX
+        while monotonic() < deadline:
+            if all(one.newest_read >= one.newest_acked for one in self.journals.values()):
+                return
+            await asyncio.sleep(RETRY_SECONDS)
+
+
+def path_of(folder: Path, stream: str, partition: int) -> Path:
+    """Where the journal of a partition lies."""
+    return folder / f"{stream}-{partition}.jsonl"

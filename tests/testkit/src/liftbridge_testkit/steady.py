@@ -1,0 +1,345 @@
+"""Publishing and reading by our own client that goes on over every fault, as a good program would.
+
+One attempt at it is a coroutine (`Publishing`, `Reading`), so that a few run in a thread each
+(`OwnClientPublisher`, `SteadyReader`) or many in one. What is learned goes to a history: an answer
+that was lost stays unknown there, which `checker.check` knows how to judge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from datetime import timedelta
+from time import monotonic
+from typing import TYPE_CHECKING, Final, Protocol
+
+from liftbridge_client import (
+    Ack,
+    Client,
+    ClosedError,
+    FullError,
+    LiftbridgeError,
+    OutcomeUnknownError,
+    Publisher,
+    RefusedError,
+    Start,
+    Subscription,
+    connect,
+)
+from liftbridge_testkit.checker import Stored
+from liftbridge_testkit.load import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from liftbridge_testkit.checker import History
+
+VALUE_BYTES: Final = 128
+BATCH_COUNT: Final = 50
+RETRY_SECONDS: Final = 0.1
+ERROR_LENGTH_MAX: Final = 160
+NOT_STORED: Final = "not appended"
+"""What brokers begin the text of an error with that says so."""
+
+# What our own client waits: short, so that a fault costs an error and not the whole run.
+_TIMEOUT: Final = timedelta(seconds=3)
+_RETRY_TIME: Final = timedelta(seconds=5)
+
+
+class PublisherNotes(Protocol):
+    """Who writes down what one publisher sent and learned."""
+
+    def invoke(self, size: int) -> tuple[int, bytes]:
+        """The next message, before it is sent: its sequence and value."""
+        ...
+
+    def acked(self, sequence: int, offset: int) -> None:
+        """It was acknowledged."""
+        ...
+
+    def refused(self, sequence: int) -> None:
+        """It is not stored for sure."""
+        ...
+
+    def unknown(self, sequence: int) -> None:
+        """Nobody will ever say."""
+        ...
+
+
+class Listener(Protocol):
+    """Who hears that something went well or did not."""
+
+    def note_answer(self, count: int = 1) -> None:
+        """So many messages were acknowledged, or came."""
+        ...
+
+    def note_error(self, error: BaseException) -> None:
+        """This came instead."""
+        ...
+
+
+def client_of(servers: str) -> Client:
+    """A client with the patience of this module, not entered."""
+    return connect(servers, timeout=_TIMEOUT, retry_time=_RETRY_TIME)
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether an error of our client says for sure that the message is not stored."""
+    if isinstance(error, OutcomeUnknownError | FullError | ClosedError):
+        return False
+    return isinstance(error, RefusedError) or NOT_STORED in str(error)
+
+
+class Publishing:
+    """Publishes with acks of all replicas: whole batches, or one message after the other."""
+
+    def __init__(
+        self,
+        history: PublisherNotes,
+        listener: Listener,
+        stream: str,
+        *,
+        partition: int | None = None,
+        batch_count: int = BATCH_COUNT,
+        idempotent: bool = False,
+        pause_seconds: float = 0.0,
+        interval_seconds: float = 0.0,
+    ) -> None:
+        """Describe it.
+
+        Args:
+            history: Gets what it learns.
+            listener: Hears of answers and errors.
+            stream: Where it publishes.
+            partition: To which partition; the client chooses without it.
+            batch_count: Messages of a batch; 1 publishes single ones.
+            idempotent: Whether it may send again what may be stored already.
+            pause_seconds: Rest between two batches.
+            interval_seconds: Least time from the beginning of one batch to that of the next.
+        """
+        self._history = history
+        self._listener = listener
+        self._stream = stream
+        self._partition = partition
+        self._batch_count = batch_count
+        self._idempotent = idempotent
+        self._pause_seconds = pause_seconds
+        self._interval_seconds = interval_seconds
+
+    async def run(self, client: Client, is_over: Callable[[], bool]) -> None:
+        """Publish until it is over; ends early, by an error, when it should begin anew.
+
+        Raises:
+            LiftbridgeError: It ended early; what was in flight is in the history.
+        """
+        publisher = client.streams.get(self._stream).publisher(
+            ack_policy="all", idempotent=self._idempotent
+        )
+        async with publisher:
+            while not is_over():
+                began = monotonic()
+                await self._batch(publisher)
+                spent = monotonic() - began
+                await asyncio.sleep(max(self._pause_seconds, self._interval_seconds - spent))
+
+    async def keep_on(self, client: Client, is_over: Callable[[], bool]) -> None:
+        """Publish by a client of others, beginning anew after each error, until it is over."""
+        while not is_over():
+            try:
+                await self.run(client, is_over)
+            except LiftbridgeError as error:
+                self.note_end(error)
+                await asyncio.sleep(RETRY_SECONDS)
+
+    def note_end(self, error: LiftbridgeError) -> None:
+        """Tell the listener why `run` ended, unless it was told already."""
+        if not isinstance(error, ClosedError):
+            self._listener.note_error(error)
+
+    async def _batch(self, publisher: Publisher[bytes]) -> None:
+        invoked = [self._history.invoke(VALUE_BYTES) for _ in range(self._batch_count)]
+        values = [value for _, value in invoked]
+        results = await publisher.publish_batch(values, partition=self._partition)
+        acked = 0
+        is_lost = False
+        for (sequence, _), result in zip(invoked, results, strict=True):
+            if isinstance(result, Ack):
+                self._history.acked(sequence, result.offset)
+                acked += 1
+                continue
+            self._listener.note_error(result)
+            if is_refusal(result):
+                self._history.refused(sequence)
+            else:
+                self._history.unknown(sequence)
+            is_lost = True
+        if acked:
+            self._listener.note_answer(acked)
+        if is_lost:
+            # A sequence is broken, or somebody else leads: begin anew, as a new process would.
+            raise ClosedError("begins anew")
+
+
+class Reading:
+    """Reads one partition, and after each break goes on behind what it got."""
+
+    def __init__(
+        self,
+        deliver: Callable[[Stored], object],
+        listener: Listener,
+        stream: str,
+        *,
+        partition: int = 0,
+        reads_replica: bool = False,
+    ) -> None:
+        """Describe it.
+
+        Args:
+            deliver: Gets every message.
+            listener: Hears of messages and errors.
+            stream: What it reads.
+            partition: Which of its partitions.
+            reads_replica: Whether it reads at followers too.
+        """
+        self._deliver = deliver
+        self._listener = listener
+        self._stream = stream
+        self._partition = partition
+        self._reads_replica = reads_replica
+        self.next_offset = 0
+
+    async def run(self, client: Client, is_over: Callable[[], bool]) -> None:
+        """Read until it is over, or until the subscription ends."""
+        subscription = client.streams.get(self._stream).subscribe(
+            partition=self._partition,
+            start=Start.at(self.next_offset),
+            read_replica=self._reads_replica,
+            resume=True,
+        )
+        async with asyncio.TaskGroup() as tasks:
+            reading = tasks.create_task(self._take(subscription))
+            while not is_over() and not reading.done():
+                await asyncio.wait([reading], timeout=RETRY_SECONDS)
+            reading.cancel()
+
+    async def keep_on(self, client: Client, is_over: Callable[[], bool]) -> None:
+        """Read by a client of others, beginning anew after each error, until it is over."""
+        while not is_over():
+            await self.run(client, is_over)
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _take(self, subscription: Subscription[bytes]) -> None:
+        try:
+            async for message in subscription:
+                self._deliver(Stored(message.offset, message.value))
+                self.next_offset = message.offset + 1
+                self._listener.note_answer()
+        except LiftbridgeError as error:
+            self._listener.note_error(error)
+
+
+class SteadyWorker(Worker):
+    """A worker that knows when it last got an answer.
+
+    Attributes:
+        longest_pause_seconds: Longest time between two answers, the last fault included.
+        errors: What it was told instead of acks, by text, without numbers.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.longest_pause_seconds = 0.0
+        self.errors: Counter[str] = Counter()
+        self._answered_at = monotonic()
+
+    def abandon(self) -> None:
+        """Ask it to end and do not wait, as when the run failed."""
+        self._stopping.set()
+
+    def note_error(self, error: BaseException) -> None:
+        """Count it."""
+        self.errors[plain(error)] += 1
+
+    def note_answer(self, count: int = 1) -> None:
+        """Count them, and see how long they took to come."""
+        now = monotonic()
+        self.longest_pause_seconds = max(self.longest_pause_seconds, now - self._answered_at)
+        self._answered_at = now
+        self._succeeded(count)
+
+
+def plain(error: BaseException) -> str:
+    """What an error says, without numbers, so that equal ones can be counted."""
+    text = f"{type(error).__name__}: {error}"[:ERROR_LENGTH_MAX]
+    return re.sub(r"\d+", "#", text)
+
+
+class OwnClientPublisher(SteadyWorker):
+    """`Publishing` in a thread, with a client of its own that is made anew with each beginning."""
+
+    def __init__(
+        self,
+        history: PublisherNotes,
+        addresses: Sequence[str],
+        stream: str,
+        *,
+        batch_count: int = BATCH_COUNT,
+        idempotent: bool = False,
+        pause_seconds: float = 0.0,
+    ) -> None:
+        """Describe it; `start` begins. `addresses` are all brokers; see `Publishing`."""
+        super().__init__(f"own-publisher-{stream}-{'batches' if batch_count > 1 else 'single'}")
+        self._servers = ",".join(addresses)
+        self._publishing = Publishing(
+            history,
+            self,
+            stream,
+            batch_count=batch_count,
+            idempotent=idempotent,
+            pause_seconds=pause_seconds,
+        )
+
+    def run(self) -> None:
+        """Run an event loop of its own."""
+        asyncio.run(self._publish())
+
+    async def _publish(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                async with client_of(self._servers) as client:
+                    await self._publishing.run(client, self._stopping.is_set)
+            except LiftbridgeError as error:
+                self._publishing.note_end(error)
+            await asyncio.sleep(RETRY_SECONDS)
+
+
+class SteadyReader(SteadyWorker):
+    """`Reading` in a thread, with a client of its own that is made anew after each break."""
+
+    def __init__(
+        self,
+        history: History,
+        addresses: Sequence[str],
+        stream: str,
+        *,
+        reads_replica: bool = False,
+    ) -> None:
+        """Describe it; `start` begins. `addresses` are all brokers; see `Reading`."""
+        super().__init__(f"reader-{stream}-{'replica' if reads_replica else 'leader'}")
+        self._servers = ",".join(addresses)
+        deliver = history.new_subscription().append
+        self._reading = Reading(deliver, self, stream, reads_replica=reads_replica)
+
+    def run(self) -> None:
+        """Run an event loop of its own."""
+        asyncio.run(self._read())
+
+    async def _read(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                async with client_of(self._servers) as client:
+                    await self._reading.run(client, self._stopping.is_set)
+            except LiftbridgeError as error:
+                self.note_error(error)
+            await asyncio.sleep(RETRY_SECONDS)
