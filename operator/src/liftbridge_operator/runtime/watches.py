@@ -38,6 +38,7 @@ OWNED: Final = (PODS, SETS, CLAIMS, CONFIG_MAPS, SERVICES, BUDGETS, NETWORK_POLI
 
 _FOLDER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _REQUEST_SECONDS_MAX: Final = 30.0
+_IDENTITY: Final[Any] = "liftbridge-operator"
 BACKOFFS_S: Final = (0.5, 1, 2, 4, 8)
 """Long enough for an API server that is started anew."""
 
@@ -90,6 +91,8 @@ class Watches:
         tasks = await kopf.spawn_tasks(
             registry=self._registry,
             settings=self._settings,
+            # Given, or kopf asks for the name of the user, who has none in a container.
+            identity=_IDENTITY,
             standalone=True,
             clusterwide=not self._namespaces,
             namespaces=self._namespaces,
