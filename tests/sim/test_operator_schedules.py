@@ -33,6 +33,8 @@ FLOORS = {
     ("fault", "node lost"): 40,
     ("reached", "restart proven"): 100,
     ("wish", "bad template"): 25,
+    ("wish", "drain or its end"): 20,
+    ("wish", "restart of one"): 15,
 }
 """What each chunk of schedules has to meet; one that meets less proves less than it should."""
 

@@ -213,7 +213,7 @@ async def test_partition_is_described_as_the_planner_needs_it(group):
 async def test_leaderships_are_moved_and_given_back(group):
     _, admin, leader = group
     first = (await partition(admin, leader)).leader
-    assert await admin.transfer_leaders(leader, first) is None
+    assert await admin.transfer_leaders(leader, first, to="") is None
     moved = await until(lambda: partition(admin, leader), lambda one: one.leader not in ("", first))
     assert moved.leader != first
     assert await admin.elect_preferred(leader, [("s", 0)]) is None

@@ -7,6 +7,7 @@ import pytest
 from liftbridge_broker.controller.balance import preferred_elections
 from liftbridge_broker.controller.commands import (
     ChangeLeader,
+    CordonBroker,
     DeclareUnclean,
     ElectPreferred,
     LeaderChange,
@@ -119,6 +120,18 @@ def test_the_balancer_asks_for_what_can_be_had_and_for_no_more_than_its_cap() ->
     found = preferred_elections(world.state, 10)
     assert found == ElectPreferred(partitions=(number, PartitionId(number + 3)))
     assert preferred_elections(world.state, 1) == ElectPreferred(partitions=(number,))
+
+
+def test_the_balancer_gives_nothing_back_to_a_cordoned_broker() -> None:
+    world = ControllerWorld()
+    world.start("abc")
+    number = world.create(3, partitions=3)
+    world.restart("a", is_clean=True)
+    world.alter(number, "abc")
+    assert preferred_elections(world.state, 10) == ElectPreferred(partitions=(number,))
+
+    world.apply(CordonBroker(broker=BrokerId("a")))
+    assert preferred_elections(world.state, 10) is None
 
 
 # C10.

@@ -1,8 +1,8 @@
 """What the metadata leader proposes by itself to keep the cluster in shape.
 
-Pure looks at the state: which partitions should be led by their first replica (C9), which must be
-moved off brokers that are drained (C20), and whether a broker may stop (C13). Each has a bound, so
-that one pass does not move everything at once.
+Pure looks at the state: which partitions should be led by their first replica (C9) unless that is
+cordoned, which must be moved off brokers that are drained (C20), and whether a broker may stop
+(C13). Each has a bound, so that one pass does not move everything at once.
 """
 
 from collections.abc import Mapping
@@ -22,6 +22,7 @@ def preferred_elections(state: ClusterState, partitions_max: int) -> ElectPrefer
             partition.leader not in (None, first)
             and first in partition.isr
             and state.brokers[first].can_lead
+            and not state.brokers[first].cordoned  # it leaves, or is about to
             and not partition.is_recovering
         ):
             found.append(partition.partition_id)

@@ -56,7 +56,7 @@ async def check_restart(hands: Hands, action: act.CheckRestart) -> Done:
 
 async def transfer_leaders(hands: Hands, action: act.TransferLeaders) -> Done:
     """Partitions of a broker go to others."""
-    return _settled(await hands.admin.transfer_leaders(hands.leader, action.broker))
+    return _settled(await hands.admin.transfer_leaders(hands.leader, action.broker, to=action.to))
 
 
 async def transfer_metadata(hands: Hands, action: act.TransferMetadataLeadership) -> Done:

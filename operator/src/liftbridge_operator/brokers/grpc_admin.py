@@ -211,9 +211,9 @@ class GrpcAdmin:
         request = admin_pb2.RetireRequest(data_dir_id=member.data_dir_id)
         return await self._do(member.broker, request, admin_pb2.RetireResponse)
 
-    async def transfer_leaders(self, leader: str, broker: str) -> Refusal | None:
+    async def transfer_leaders(self, leader: str, broker: str, *, to: str) -> Refusal | None:
         """See `BrokerAdmin`."""
-        request = admin_pb2.TransferLeadershipRequest()
+        request = admin_pb2.TransferLeadershipRequest(to=to)
         setattr(request, "from", broker)
         return await self._do(leader, request, admin_pb2.TransferLeadershipResponse)
 

@@ -109,8 +109,8 @@ class BrokerAdmin(Protocol):
         """Mark the directory of a broker as one that never votes again."""
         ...
 
-    async def transfer_leaders(self, leader: str, broker: str) -> Refusal | None:
-        """Hand over all partitions that a broker leads and another one can."""
+    async def transfer_leaders(self, leader: str, broker: str, *, to: str) -> Refusal | None:
+        """Hand over all partitions that a broker leads and another one can, or just `to`."""
         ...
 
     async def transfer_metadata(self, leader: str, to: str) -> Refusal | None:

@@ -84,6 +84,7 @@ class KubeClient:
         bounds: Bounds = Bounds(),
         sleep: Sleep = asyncio.sleep,
         on_answer: Callable[[str, str], None] | None = None,
+        manager: str = FIELD_MANAGER,
     ) -> None:
         """A client over connections of its own.
 
@@ -94,6 +95,7 @@ class KubeClient:
             bounds: How long and how often.
             sleep: What waits between attempts.
             on_answer: Told of each attempt: verb, and status or `error`.
+            manager: Who owns what is created and patched.
         """
         self._api = api
         self._fence = fence
@@ -101,6 +103,7 @@ class KubeClient:
         self._bounds = bounds
         self._sleep = sleep
         self._on_answer = on_answer
+        self._manager = manager
         self._turn = asyncio.Semaphore(bounds.in_flight_max)
 
     # -- reads --------------------------------------------------------------------------------
@@ -127,13 +130,25 @@ class KubeClient:
                 return Listing(tuple(items), page["metadata"].get("resourceVersion", ""))
         raise UnavailableError(f"{kind.qualified}: more than {PAGES_MAX * PAGE_ITEMS} objects")
 
+    async def read_raw(self, path: str, query: Query = ()) -> bytes:
+        """Read what is no object, such as the log of a pod.
+
+        Args:
+            path: Its address.
+            query: Parameters.
+
+        Raises:
+            KubeError: As for reads of objects.
+        """
+        return await self._send("GET", path, query)
+
     # -- writes -------------------------------------------------------------------------------
 
     async def create(self, body: Object) -> Object:
         """As the port."""
         kind = kind_of(body)
         path = path_of(kind, body["metadata"].get("namespace", ""))
-        query = [("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict")]
+        query = [("fieldManager", self._manager), ("fieldValidation", "Strict")]
         return await self._call("POST", path, query, body, content=_JSON)
 
     async def apply(
@@ -173,7 +188,7 @@ class KubeClient:
         """As the port."""
         content, body = patch_body(changes, preconditions)
         path = path_of(kind, namespace, name) + (f"/{subresource}" if subresource else "")
-        query = [("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict")]
+        query = [("fieldManager", self._manager), ("fieldValidation", "Strict")]
         return await self._call("PATCH", path, query, body, content=content.value)
 
     async def delete(
@@ -206,6 +221,12 @@ class KubeClient:
     async def _call(
         self, verb: str, path: str, query: Query = (), body: Any = None, *, content: str = ""
     ) -> Object:
+        """One call that is answered by an object."""
+        return _parsed(await self._send(verb, path, query, body, content=content))
+
+    async def _send(
+        self, verb: str, path: str, query: Query = (), body: Any = None, *, content: str = ""
+    ) -> bytes:
         """One call with its attempts.
 
         Raises:
@@ -224,7 +245,7 @@ class KubeClient:
                 await self._sleep(self._wait_s(attempt, refused.retry_after_s))
         raise AssertionError("unreachable")
 
-    async def _attempt(self, verb: str, path: str, query: Query, body: Any, content: str) -> Object:
+    async def _attempt(self, verb: str, path: str, query: Query, body: Any, content: str) -> bytes:
         headers = {"Accept": _JSON} | ({"Content-Type": content} if content else {})
         try:
             async with asyncio.timeout(self._bounds.request_s):
@@ -239,14 +260,14 @@ class KubeClient:
                 answer = await self._api.call_api(
                     *request, _request_timeout=aiohttp.ClientTimeout(total=self._bounds.request_s)
                 )
-                text = await answer.read()  # type: ignore[no-untyped-call]  # it has no types
+                text: bytes = await answer.read()  # type: ignore[no-untyped-call]  # it has no types
         except (aiohttp.ClientError, TimeoutError, OSError, ssl.SSLError) as error:
             self._tell(verb, "error")
             message = f"{verb} {path}: {type(error).__name__}: {error}"
             raise _RefusedError(UnavailableError(message)) from error
         self._tell(verb, str(answer.status))
         if 200 <= answer.status < 300:
-            return _parsed(text)
+            return text
         refusal = error_of(verb, path, answer.status, text)
         raise _RefusedError(refusal, answer.headers.get("Retry-After", ""))
 

@@ -27,6 +27,9 @@ from liftbridge_operator.planning.observation import (
 )
 from liftbridge_operator.rendering import names
 
+LISTED_MAX: Final = 100
+"""Things that an annotation may list: as many as a cluster may have brokers."""
+
 CURSORS_STREAM: Final = "__cursors"
 """Stream of the brokers themselves; as many replicas as they find places for by default."""
 
@@ -98,12 +101,21 @@ def wanted_of(
         allows_unavailable=spec.replicas == 1 if allows is None else allows,
         needs_full_isr=disruption.gate is Gate.FULL_ISR,
         is_rebalanced=spec.scaling.rebalance is Rebalance.AUTOMATIC,
+        restarts=listed(annotation_of(resource, marks.RESTART_PODS)),
+        drained=listed(annotation_of(resource, marks.DRAIN)),
         replace=tuple(
             Replacement(names.broker(name, one.broker), one.volume_uid, one.force)
             for one in spec.replace_brokers
         ),
         automatic_factor=(*automatic, CURSORS_STREAM) if is_automatic else tuple(automatic),
     )
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """What an annotation lists, with commas between; the first `LISTED_MAX`."""
+    found = dict.fromkeys(part.strip() for part in text.split(","))
+    found.pop("", None)
+    return tuple(found)[:LISTED_MAX]
 
 
 def recorded_of(resource: Json) -> Recorded:

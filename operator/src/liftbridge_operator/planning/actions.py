@@ -159,9 +159,14 @@ class KeepPod:
 
 @dataclass(frozen=True, slots=True)
 class TransferLeaders:
-    """Have a broker hand over all partitions it leads that somebody else can lead."""
+    """Have a broker hand over all partitions it leads that somebody else can lead.
+
+    Attributes:
+        to: Who is to lead them, where it can; empty for anybody.
+    """
 
     broker: str
+    to: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,18 @@
 """What goes on beside changes: the budget for others, leaders to where they belong, even load."""
 
 from liftbridge_operator.planning.actions import (
+    Cordon,
     ElectPreferred,
     Move,
     Reassign,
     SetBudget,
     SetTemplate,
     TransferLeaders,
+    TransferMetadataLeadership,
 )
 from liftbridge_operator.planning.decision import Outcome, Plan
-from liftbridge_operator.planning.roll import PARTITIONS_MAX, to_restore
-from liftbridge_operator.planning.view import View
+from liftbridge_operator.planning.roll import PARTITIONS_MAX, heir_of, to_restore
+from liftbridge_operator.planning.view import View, ordinal_of
 
 
 def budget_for(view: View, plan: Plan) -> int | None:
@@ -62,27 +64,43 @@ def mark_good(view: View) -> Outcome | None:
     return None
 
 
-def leave_ahead(view: View) -> Outcome | None:
-    """Leaderships away from brokers whose node is about to be drained, unless all are."""
-    if not view.nodes or all(one.is_unschedulable for one in view.nodes.values()):
-        return None
-    for name, pod in view.pods.items():
-        node = view.nodes.get(pod.node)
-        if node is None or not node.is_unschedulable or pod.is_terminating:
+def cordon(view: View) -> Outcome | None:
+    """Nothing new onto brokers that are drained; what they hold stays on them."""
+    for name in view.names:
+        known, said = view.brokers.get(name), view.reports.get(name)
+        if known is None or name not in view.drained:
             continue
-        if any(_has_heir(view, one.isr, name) for one in view.leads(name)):
-            return Outcome("", TransferLeaders(name))
+        is_going = ordinal_of(name) >= max(view.wanted.replicas, 1)  # it is emptied, and goes
+        if is_going or (said is not None and said.is_retired):
+            continue
+        if not known.is_cordoned or known.is_draining:
+            return Outcome("", Cordon(name, is_draining=False))
     return None
 
 
-def _has_heir(view: View, isr: tuple[str, ...], leaving: str) -> bool:
-    """Whether somebody on a node that stays could lead."""
-    for one in isr:
-        pod = view.pods.get(one)
-        node = view.nodes.get(pod.node) if pod else None
-        if one != leaving and node is not None and not node.is_unschedulable:
-            return view.is_serving(one)
-    return False
+def leave_ahead(view: View) -> Outcome | None:
+    """Leaderships away from brokers that are drained, or whose node is about to be.
+
+    Only brokers that stay take them over, so that two that leave do not hand them to and fro.
+    """
+    for name, pod in view.pods.items():
+        if name not in view.leaving or pod.is_terminating:
+            continue
+        for one in view.leads(name):
+            heirs = [heir for heir in one.isr if _stays(view, heir)]
+            if heirs:
+                to = "" if view.leaving == {name} else heirs[0]  # gate STAYS_TOO
+                return Outcome("", TransferLeaders(name, to))
+        if view.metadata is not None and view.metadata.leader == name:
+            heir = heir_of(view, name)
+            if heir and _stays(view, heir):
+                return Outcome("", TransferMetadataLeadership(heir))
+    return None
+
+
+def _stays(view: View, broker: str) -> bool:
+    """Whether a broker can lead, and for longer."""
+    return broker in view.pods and broker not in view.leaving and view.is_serving(broker)
 
 
 def restore_leaders(view: View) -> Outcome | None:

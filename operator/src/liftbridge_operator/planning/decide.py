@@ -6,6 +6,7 @@ from dataclasses import replace
 from liftbridge_operator.planning import (
     balance,
     bootstrap,
+    gate,
     growth,
     membership,
     plan,
@@ -78,10 +79,14 @@ def _stories(view: View, memory: Memory, made: Plan) -> Iterator[Story]:
     yield lambda: membership.follow(view)
     yield lambda: growth.remake_set(view)
     yield lambda: scale_in.revert(view)
+    yield lambda: balance.cordon(view)
     yield lambda: replacement.replace_volume(view)
     yield lambda: scale_out.bring_back(view)
     yield lambda: scale_in.shrink(view, memory, made) if scale_in.is_begun(view) else None
     yield lambda: balance.mark_good(view)
+    # What is not begun for a while, for want of consent or of a window, holds no drain up.
+    is_held = gate.may_disrupt(view, made) is not None
+    yield lambda: balance.leave_ahead(view) if is_held else None
     yield lambda: roll.start(view, memory, made)
     yield lambda: scale_in.shrink(view, memory, made)
     yield lambda: scale_out.grow(view)

@@ -291,7 +291,8 @@ class Wanted:
         allows_unavailable: Whether partitions with one replica, and a metadata group without a
             majority, may be away during a restart.
         needs_full_isr: Whether all other replicas must be in sync; else their minimum.
-        cordoned: Brokers that are to get no new replicas.
+        restarts: Uids of pods that somebody wants restarted; done when the pod is another one.
+        drained: Brokers that are to lead nothing and to get no new replicas.
         automatic_factor: Streams whose replication factor follows the number of brokers.
     """
 
@@ -311,7 +312,8 @@ class Wanted:
     needs_full_isr: bool = True
     is_rebalanced: bool = False
     replace: tuple[Replacement, ...] = ()
-    cordoned: tuple[str, ...] = ()
+    restarts: tuple[str, ...] = ()
+    drained: tuple[str, ...] = ()
     automatic_factor: tuple[str, ...] = ()
 
 

@@ -14,18 +14,18 @@ from liftbridge_operator.planning.view import View, voters_for
 STEPS_MAX: Final = 20
 UNREPLICATED: Final = "PartitionsWithOneReplica"
 METADATA: Final = "MetadataUnavailableDuringRestart"
+ASKED: Final = "annotation liftbridge.io/restart-pods"
+"""Cause of a restart that no change of the specification asks for."""
 
 
 def candidates(view: View) -> list[Pod]:
-    """Pods with another template than the one they are to have, in the order of their restarts.
+    """Pods that are to be replaced, in the order of their restarts.
 
     First who leads nothing, then members without a vote, voters, and the metadata leader last;
     among those the zone that was begun, who leads least, and the highest number.
     """
     old = [
-        view.pods[name]
-        for name in view.names
-        if name in view.pods and view.pods[name].revision != view.revision
+        view.pods[name] for name in view.names if name in view.pods and view.is_due(view.pods[name])
     ]
     waiting = {pod.zone for pod in old}
     begun = {pod.zone for pod in view.pods.values() if pod.revision == view.revision} & waiting
@@ -47,7 +47,10 @@ def _group(view: View, broker: str, leads: int) -> int:
 
 def make(view: View) -> Plan:
     """The plan of what is still to be done, with the hash of all of it."""
-    steps = [Step("Restart", pod.name, "spec") for pod in candidates(view)]
+    steps = [
+        Step("Restart", pod.name, "spec" if pod.revision != view.revision else ASKED)
+        for pod in candidates(view)
+    ]
     steps += [
         Step("ReplaceVolume", one.broker, "spec.replaceBrokers")
         for one in view.wanted.replace
@@ -65,6 +68,8 @@ def make(view: View) -> Plan:
         return Plan()
     risks = risks_of(view)
     text = repr((view.wanted.revision, wanted, view.wanted.is_suspended, risks))
+    if view.wanted.restarts:  # gate APPROVED_RESTARTS
+        text += repr(sorted(view.wanted.restarts))
     digest = sha256(text.encode()).hexdigest()[:12]
     return Plan(digest, tuple(steps[:STEPS_MAX]), len(steps), risks)
 

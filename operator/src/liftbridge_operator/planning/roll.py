@@ -116,12 +116,12 @@ def _move_away(view: View, pod: Pod) -> Action | None:
 
 
 def heir_of(view: View, broker: str) -> str:
-    """Voter that is to lead the metadata next: up to date, restarted already, far along."""
+    """Voter that is to lead the metadata next: up to date, staying, restarted already, first."""
     near = [one for one in view.voters() if one.member.broker != broker and view.is_caught_up(one)]
 
-    def key(name: str) -> tuple[bool, int]:
+    def key(name: str) -> tuple[bool, bool, int]:
         pod = view.pods.get(name)
-        return pod is None or pod.revision != view.revision, ordinal_of(name)
+        return name in view.leaving, pod is None or view.is_due(pod), ordinal_of(name)
 
     return min((one.member.broker for one in near), key=key, default="")
 
@@ -157,11 +157,11 @@ def _clear(view: View, memory: Memory) -> Outcome:
 
 def _leave(view: View, memory: Memory, plan: Plan, pod: Pod, under_way: Disruption) -> Outcome:
     """The pod is still there: delete it if all that was true when it was recorded still is."""
-    is_old = pod.revision != view.revision
+    is_due = view.is_due(pod)
     is_expired = under_way.expires_ms - view.now < TOKEN_LEFT_MS
     if (
         pod.kept == under_way.token  # gate KEPT
-        or not is_old
+        or not is_due
         or is_expired  # gate EXPIRED
         or gate.may_disrupt(view, plan) is not None
         or gate.blockers(view, pod, plan)  # gate AGAIN
@@ -227,15 +227,12 @@ def _missing(view: View, pod: Pod, under_way: Disruption) -> tuple[str, ...]:
 
 def to_restore(view: View, broker: str = "") -> list[Partition]:
     """Partitions led by another than their first replica, which could lead them."""
-    every = set(view.nodes) and all(node.is_unschedulable for node in view.nodes.values())
     found = []
     for one in view.partitions():
         first = one.replicas[0] if one.replicas else ""
         if not first or one.leader == first or one.target or first not in one.isr:
             continue
-        pod = view.pods.get(first)
-        node = view.nodes.get(pod.node) if pod else None
-        is_leaving = node is not None and node.is_unschedulable and not every
-        if (not broker or first == broker) and view.is_serving(first) and not is_leaving:
+        is_meant = not broker or first == broker
+        if is_meant and view.is_serving(first) and first not in view.leaving:  # gate STAYS
             found.append(one)
     return found

@@ -164,7 +164,7 @@ def revert(view: View) -> Outcome | None:
     """End cordons that nobody wants any more."""
     for name in view.names:
         known = view.brokers.get(name)
-        if known is None or not known.is_cordoned or name in view.wanted.cordoned:
+        if known is None or not known.is_cordoned or name in view.drained:
             continue
         said = view.reports.get(name)
         if said is not None and said.is_retired:

@@ -75,12 +75,12 @@ def _lacks_nodes(view: View, pod: Pod) -> bool:
 
 
 def replace_first(view: View, plan: Plan) -> Outcome | None:
-    """Replace a pod of an old template that is stuck, or has not been ready for long."""
+    """Replace a pod that is due and is stuck, or has not been ready for long."""
     old = [
         pod
         for name in view.names
         if (pod := view.pods.get(name)) is not None
-        and pod.revision != view.revision
+        and view.is_due(pod)
         and not pod.is_terminating
         and not view.is_node_lost(pod)
         and (view.is_stuck(pod) or _is_unready(view, pod))

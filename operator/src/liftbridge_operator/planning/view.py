@@ -49,12 +49,16 @@ class View:
         revision: Template that pods are to have: the wanted one unless it is known to be bad.
         names: Brokers of the set, whether their pods exist or not.
         pods, claims, reports, brokers, members: By name of the broker.
+        drained: Brokers that somebody wants to lead nothing; none when it would be all.
+        leaving: These, and brokers on nodes that are about to be drained.
     """
 
     __slots__ = (
         "_absent",
         "brokers",
         "claims",
+        "drained",
+        "leaving",
         "members",
         "metadata",
         "names",
@@ -86,6 +90,9 @@ class View:
         for member in known.members if known else ():
             self.members.setdefault(member.member.broker, []).append(member)
         self.revision = self._effective_revision()
+        asked = frozenset(self.wanted.drained).intersection(self.names)
+        self.drained = asked if len(asked) < len(self.names) else frozenset[str]()  # gate DRAIN_ALL
+        self.leaving = self.drained.union(self._on_leaving_nodes())
         self._absent: list[str] | None = None
 
     def _effective_revision(self) -> str:
@@ -96,6 +103,11 @@ class View:
         if wanted == brokers.bad_revision or self.wanted.config_errors:  # gate CONFIG
             return brokers.good_revision or brokers.revision
         return wanted
+
+    def _on_leaving_nodes(self) -> list[str]:
+        if all(node.is_unschedulable for node in self.nodes.values()):
+            return []  # all of them leave: nobody is better off
+        return [name for name, pod in self.pods.items() if self.is_on_leaving_node(pod)]
 
     def name(self, ordinal: int) -> str:
         """Broker and pod with this ordinal."""
@@ -168,6 +180,10 @@ class View:
         """Whether a pod that goes might find no place, because its node takes none any more."""
         node = self.nodes.get(pod.node)
         return node is not None and node.is_unschedulable
+
+    def is_due(self, pod: Pod) -> bool:
+        """Whether a pod is to be replaced: it has another template, or somebody asked for it."""
+        return pod.revision != self.revision or pod.uid in self.wanted.restarts
 
     def is_stuck(self, pod: Pod) -> bool:
         """Whether something keeps the container of a pod from running, for a while already."""

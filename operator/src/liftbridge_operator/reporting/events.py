@@ -45,10 +45,10 @@ def of_action(action: act.Action, seen: Observation, fate: str = "kept") -> Happ
         case act.SetTemplate() if action.bad_revision == seen.wanted.revision:
             return _of_return(action, seen)
         case _:
-            return _of_group(action, fate)
+            return _of_group(action, fate, seen.wanted.drained)
 
 
-def _of_group(action: act.Action, fate: str) -> Happened | None:
+def _of_group(action: act.Action, fate: str, drained: tuple[str, ...]) -> Happened | None:
     """Brokers that come, change and go."""
     found: Happened | None = None
     match action:
@@ -62,6 +62,7 @@ def _of_group(action: act.Action, fate: str) -> Happened | None:
             found = Happened(EventReason.VOTER_PROMOTED, {"broker": member.broker})
         case act.Cordon(broker, is_draining):
             cause = "it is to leave" if is_draining else "it is among those that are to leave"
+            cause = "it is drained" if broker in drained and not is_draining else cause
             found = Happened(EventReason.BROKER_CORDONED, {"broker": broker, "cause": cause})
         case act.Uncordon(broker):
             found = Happened(EventReason.BROKER_UNCORDONED, {"broker": broker})
@@ -80,6 +81,8 @@ def _of_deletion(action: act.DeletePod, seen: Observation) -> Happened | None:
     under_way = seen.recorded.disruption
     if under_way is not None and under_way.pod_uid == action.uid:
         cause = f"revision {seen.wanted.revision} is to be put into force"
+        if action.uid in seen.wanted.restarts:
+            cause = "somebody asked for it"
         return Happened(EventReason.BROKER_RESTARTING, {"pod": action.name, "cause": cause})
     if any(one.broker == action.name for one in seen.wanted.replace):
         cause = "it is to start anew on an empty volume"

@@ -242,8 +242,9 @@ def test_stream_with_an_automatic_factor_gets_fewer_replicas():
 def test_reverted_scale_in_ends_the_cordon():
     seen = with_broker(healthy(4), "c-3", is_cordoned=True, is_draining=True)
     assert action_of(seen) == act.Uncordon("c-3")
-    asked = with_wanted(seen, cordoned=("c-3",))
-    assert action_of(asked) is None
+    asked = with_wanted(seen, drained=("c-3",))
+    assert action_of(asked) == act.Cordon("c-3", is_draining=False)
+    assert action_of(with_broker(asked, "c-3", is_draining=False)) is None
 
 
 def test_scale_in_past_the_mark_is_finished_though_reverted():

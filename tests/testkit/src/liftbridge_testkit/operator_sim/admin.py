@@ -102,11 +102,11 @@ class ModelAdmin:
         """As the port."""
         return self._change("retire", lambda: self._stage.brokers.retire(member))
 
-    async def transfer_leaders(self, leader: str, broker: str) -> Refusal | None:
+    async def transfer_leaders(self, leader: str, broker: str, *, to: str) -> Refusal | None:
         """As the port."""
         del leader
         brokers = self._stage.brokers
-        return self._change("transfer_leaders", lambda: brokers.transfer_leaders(broker))
+        return self._change("transfer_leaders", lambda: brokers.transfer_leaders(broker, to))
 
     async def transfer_metadata(self, leader: str, to: str) -> Refusal | None:
         """As the port."""

@@ -167,7 +167,7 @@ def _leading(world: Stage) -> None:
 def _transfer(world: Stage, action: act.TransferLeaders, seen: Seen) -> None:
     del seen
     _leading(world)
-    world.brokers.transfer_leaders(action.broker)
+    world.brokers.transfer_leaders(action.broker, action.to)
 
 
 def _transfer_metadata(world: Stage, action: act.TransferMetadataLeadership, seen: Seen) -> None:

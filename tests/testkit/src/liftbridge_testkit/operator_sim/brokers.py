@@ -377,12 +377,14 @@ class Brokers:
             one.out_since[name] = self.now
         one.epoch += 1
 
-    def transfer_leaders(self, broker: str) -> None:
+    def transfer_leaders(self, broker: str, to: str = "") -> None:
         """Hand over what a broker leads and others can lead; who is away hands over nothing."""
         if not self.is_up(broker):
             return
         for one in self.partitions.values():
-            heirs = [name for name in one.isr if name != broker and self.is_up(name)]
+            heirs = [
+                name for name in one.isr if name != broker and self.is_up(name) and to in ("", name)
+            ]
             if one.leader == broker and heirs and self.rng.random() < 0.9:
                 end = self.end(broker, one.key)
                 one.leader, one.led_since = self.rng.choice(heirs), self.now

@@ -64,7 +64,7 @@ def deletion(world: Stage, action: act.DeletePod, pod: Pod, seen: Seen) -> None:
     process = brokers.processes.get(pod.name)
     is_serving = process is not None and brokers.is_up(pod.name)
     if not is_serving or process is None or process.start_id != pod.uid:
-        _not_serving(world, pod, is_replaced=is_replaced)
+        _not_serving(world, pod, is_asked=is_replaced or pod.uid in wanted.restarts)
         return
     when = seen.metadata_ms
     for one in brokers.partitions.values():
@@ -94,8 +94,8 @@ def _can_take_over(world: Stage, key: tuple[str, int], when: int) -> bool:
     )
 
 
-def _not_serving(world: Stage, pod: Pod, *, is_replaced: bool) -> None:
-    if not is_replaced and not pod.is_ready:
+def _not_serving(world: Stage, pod: Pod, *, is_asked: bool) -> None:
+    if not is_asked and not pod.is_ready:
         now = world.api.brokers
         _claim(
             now is None or pod.revision != now.revision,

@@ -55,7 +55,7 @@ def change(world: Stage) -> None:
     if resource is None:
         return
     make_streams(world)
-    choice = rng.randrange(14)
+    choice = rng.randrange(16)
     wanted = resource.wanted
     if choice <= 3:
         _new_revision(world, is_bad=choice == 0)
@@ -65,24 +65,30 @@ def change(world: Stage) -> None:
     elif choice == 7:
         world.put_wanted(claim_bytes=wanted.claim_bytes + GIB)
         world.count("wish", "grow")
-    elif choice == 8:
-        world.put_wanted(is_suspended=not wanted.is_suspended)
-        world.count("wish", "suspend or resume")
-    elif choice == 9:
-        world.put_wanted(is_paused=not wanted.is_paused)
-        world.count("wish", "pause or go on")
-    elif choice == 10:
-        world.put_wanted(is_window_open=not wanted.is_window_open)
-        world.count("wish", "window")
+    elif choice <= 10:
+        _toggle_wish(world, choice)
     elif choice == 11:
         errors = () if wanted.config_errors else ("unknown key",)
         _new_revision(world, is_bad=False)
         world.put_wanted(config_errors=errors)
         world.count("wish", "wrong configuration")
-    elif choice == 12:
-        _recreate(world)
     else:
-        approve(world)
+        {12: _recreate, 13: _restart_one, 14: _drain_brokers, 15: approve}[choice](world)
+
+
+def _toggle_wish(world: Stage, choice: int) -> None:
+    """Something that is so or not."""
+    assert world.api.resource is not None
+    wanted = world.api.resource.wanted
+    if choice == 8:
+        world.put_wanted(is_suspended=not wanted.is_suspended)
+        world.count("wish", "suspend or resume")
+    elif choice == 9:
+        world.put_wanted(is_paused=not wanted.is_paused)
+        world.count("wish", "pause or go on")
+    else:
+        world.put_wanted(is_window_open=not wanted.is_window_open)
+        world.count("wish", "window")
 
 
 def _new_revision(world: Stage, *, is_bad: bool) -> None:
@@ -96,6 +102,25 @@ def _new_revision(world: Stage, *, is_bad: bool) -> None:
     else:
         world.count("wish", "template")
     world.put_wanted(revision=revision)
+
+
+def _restart_one(world: Stage) -> None:
+    """A person wants one pod restarted, whatever its template."""
+    names = sorted(world.api.pods)
+    if names:
+        pod = world.api.pods[world.rng.choice(names)]
+        world.put_wanted(restarts=(pod.uid,))
+        world.count("wish", "restart of one")
+
+
+def _drain_brokers(world: Stage) -> None:
+    """A person drains some brokers, or takes that back."""
+    resource, rng = world.api.resource, world.rng
+    assert resource is not None
+    names = [f"c-{one}" for one in range(resource.wanted.replicas)]
+    drained = rng.sample(names, rng.randrange(1, len(names) + 1))
+    world.put_wanted(drained=() if resource.wanted.drained else tuple(sorted(drained)))
+    world.count("wish", "drain or its end")
 
 
 def _recreate(world: Stage) -> None:
@@ -267,6 +292,7 @@ def heal(world: Stage) -> None:
         is_window_open=True,
         config_errors=(),
         allows_unavailable=True,
+        drained=(),
     )
 
 
