@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liftbridge_broker.controller.commands import (
+    AdvertiseListeners,
     AlterStream,
     Command,
     CreateStream,
@@ -29,6 +30,7 @@ from liftbridge_broker.controller.replay import apply
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, MetadataIndex, PartitionId, StreamName
+from liftbridge_broker.model.listeners import ListenerAddress
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
 from liftbridge_broker.wire.metadata import decode_command, encode_command
 from liftbridge_broker.wire.snapshots import decode_state, encode_state
@@ -96,6 +98,20 @@ COMMANDS: st.SearchStrategy[Command] = st.one_of(
         owner=st.sampled_from(["", "x", "y"]),
     ),
     st.builds(SetCatchUpRate, bytes_per_second=st.sampled_from([0, 1, 4_096])),
+    st.builds(
+        AdvertiseListeners,
+        broker=st.just(BrokerId("x")),
+        broker_epoch=st.integers(0, 2),
+        listeners=st.lists(
+            st.builds(
+                ListenerAddress,
+                st.sampled_from(["out", "in", "-"]),
+                st.just("h"),
+                st.integers(0, 2),
+            ),
+            max_size=2,
+        ).map(tuple),
+    ),
 )
 PRELUDE: list[Command] = [
     RegisterBroker(broker=BrokerId("x"), incarnation_id="0", data_dir_id="d"),

@@ -22,6 +22,8 @@ from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 
 ANY = "0.0.0.0"  # noqa: S104 - the default of the original
 
+LISTENERS = {"listeners": "x=:8", "listeners.tls": "x", "listeners.advertised": "x=:8"}
+
 # The settings of a file of the original, as its documentation shows them, in its three spellings.
 ORIGINAL_FILE = """
 listen: localhost:9293
@@ -182,6 +184,10 @@ def test_every_setting_can_be_given_by_environment_without_a_file(setting):
         flags = dict.fromkeys(ADMIN_TLS - {setting.key}, "y")
     if setting.key in longer:
         flags = {longer[setting.key]: "10m"}
+    if setting.key in LISTENERS:
+        others = {} if setting.key == "listeners" else {"listeners": "x=:7"}
+        flags = others | {"tls.cert": "y", "tls.key": "y"}
+        environ[setting.environment_name] = LISTENERS[setting.key]
     if setting.key == "grpc.max.message.bytes":
         environ[setting.environment_name] = "8MiB"
     options = load(flags=flags, environ=environ, path=None)

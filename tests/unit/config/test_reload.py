@@ -17,6 +17,10 @@ BESIDE = {
     "nats.tls.key": {"nats.tls.cert": "c", "nats.tls.key": "k"},
     "nats.tls.cert": {"nats.tls.cert": "c", "nats.tls.key": "k"},
     **dict.fromkeys(ADMIN_TLS, ADMIN_TLS),
+    "listen.tls": {"tls.cert": "c", "tls.key": "k", "listen.tls": "false"},
+    "listeners.tls": {"tls.cert": "c", "tls.key": "k", "listeners": "a=:1,b=:2"},
+    "listeners.host": {"listeners": "a=:1"},
+    "listeners.advertised": {"listeners": "a=:1"},
     "nats.password": {"nats.user": "u", "nats.password": "p"},
     "nats.password.file": {"nats.user": "u"},
     "nats.token": {"nats.token": "t"},
@@ -34,6 +38,7 @@ OTHER = {
     Kind.LIST: "other",
     Kind.BOOLEAN: "true",
 }
+OTHER_OF = {"listeners": "a=:1", "listeners.tls": "b", "listeners.advertised": "a=:9"}
 WORKING = {key: s for key, s in SETTINGS.items() if s.status is Status.WORKS}
 
 
@@ -41,6 +46,7 @@ def pair(setting: Setting) -> tuple[BrokerOptions, BrokerOptions]:
     """Options that differ in this setting only."""
     beside = BESIDE.get(setting.key, {})
     other = OTHER.get(setting.kind) or next(c for c in setting.choices if c != setting.default)
+    other = OTHER_OF.get(setting.key, other)
     if setting.key == "grpc.max.header.bytes":
         other = "32KiB"
     if setting.key == "clustering.raft.max.quorum.size":

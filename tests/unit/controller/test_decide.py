@@ -6,6 +6,7 @@ from typing import NamedTuple
 import pytest
 
 from liftbridge_broker.controller.commands import (
+    AdvertiseListeners,
     AlterStream,
     Command,
     CreateStream,
@@ -36,6 +37,7 @@ from liftbridge_broker.errors import (
     LiftbridgeError,
     LimitError,
     NotFoundError,
+    StaleBrokerEpochError,
 )
 from liftbridge_broker.model.ids import (
     BrokerId,
@@ -46,6 +48,7 @@ from liftbridge_broker.model.ids import (
     StreamName,
     partition_id,
 )
+from liftbridge_broker.model.listeners import ListenerAddress
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides
 
 INT64_MAX = 2**63 - 1
@@ -89,9 +92,15 @@ def state() -> ClusterState:
     )
 
 
+A = BrokerId("a")
+OUTSIDE = ListenerAddress("outside", "node.example.com", 30_392)
 FOO = StreamName("foo")
 NONE = StreamName("none")
 CURSORS = StreamName("__cursors")
+
+
+def advertised(*listeners: ListenerAddress, epoch: int = 1) -> AdvertiseListeners:
+    return AdvertiseListeners(broker=A, broker_epoch=epoch, listeners=listeners)
 
 
 class Row(NamedTuple):
@@ -204,6 +213,20 @@ ROWS = [
         "Invalid owner of 1026 bytes, limit 1024"),
     Row(SetCatchUpRate(bytes_per_second=1_023), InvalidRequestError,
         "Invalid catch-up rate of 1023 bytes a second, must be 0 for no limit or at least 1024"),
+    Row(advertised(OUTSIDE, OUTSIDE), InvalidRequestError,
+        "Invalid listeners, a name stands twice"),
+    Row(advertised(*(OUTSIDE._replace(name=f"l{number}") for number in range(9))),
+        InvalidRequestError, "Invalid listeners, 9 are more than 8"),
+    Row(advertised(OUTSIDE._replace(name="Out")), InvalidRequestError,
+        "Invalid listeners, 'Out' is no name"),
+    Row(advertised(OUTSIDE._replace(host="")), InvalidRequestError,
+        "Invalid listeners, outside has no host"),
+    Row(advertised(OUTSIDE._replace(host="h" * 256)), InvalidRequestError,
+        "Invalid listeners, outside has no host"),
+    Row(advertised(OUTSIDE._replace(port=65_536)), InvalidRequestError,
+        "Invalid listeners, outside has no port"),
+    Row(advertised(OUTSIDE, epoch=2), StaleBrokerEpochError,
+        "broker a has broker epoch 1, not 2"),
     Row(registration(""), InvalidRequestError,
         "Invalid registration, broker and identities cannot be empty"),
     Row(registration("a", "two", data_dir_id="other"), FailedPreconditionError,
@@ -516,6 +539,20 @@ def test_catch_up_rate_is_set_and_taken_back(state: ClusterState) -> None:
     assert state.catch_up_rate == 4_096
     assert run(state, SetCatchUpRate(bytes_per_second=0)) == Done()
     assert state.catch_up_rate == 0
+
+
+def test_listeners_of_a_broker_are_replaced_and_survive_its_restart(state: ClusterState) -> None:
+    def known() -> tuple[ListenerAddress, ...]:
+        return state.brokers[A].listeners
+
+    inside = OUTSIDE._replace(name="inside")
+    assert (run(state, advertised(OUTSIDE)), known()) == (Done(), (OUTSIDE,))
+    assert decide(state, MetadataIndex(9), advertised(OUTSIDE)).records == ()
+    assert (run(state, advertised(inside)), known()) == (Done(), (inside,))
+    run(state, registration("a", "two"))
+    assert known() == (inside,)
+    run(state, advertised(epoch=state.brokers[A].broker_epoch))
+    assert known() == ()
 
 
 def test_publishers_are_known_per_stream_and_go_with_it(state: ClusterState) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from liftbridge_broker.controller.commands import (
+    AdvertiseListeners,
     AlterPartition,
     AlterStream,
     Bootstrap,
@@ -52,6 +53,7 @@ from liftbridge_broker.model.ids import (
     StreamName,
     partition_id,
 )
+from liftbridge_broker.model.listeners import ListenerAddress
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
 from liftbridge_broker.wire.metadata import decode_command, encode_command
 from liftbridge_broker.wire.snapshots import decode_state, encode_state
@@ -61,6 +63,7 @@ from liftbridge_testkit.fuzzing import Fuzz
 FUZZ_COUNT = 100_000
 FOO = StreamName("foo")
 A, B = BrokerId("a"), BrokerId("b")
+OUTSIDE = ListenerAddress("out", "h", 9)
 OVERRIDES = StreamOverrides(
     retention_bytes_max=0,
     retention_messages_max=1,
@@ -230,6 +233,11 @@ GOLDEN: list[tuple[Command, str]] = [
         "c2010d0a03666f6f10091a0161220162",
     ),
     (SetCatchUpRate(bytes_per_second=2**20), "ca010408808040"),
+    (AdvertiseListeners(broker=A, broker_epoch=3), "d201050a01611003"),
+    (
+        AdvertiseListeners(broker=A, broker_epoch=3, listeners=(OUTSIDE,)),
+        "d201110a016110031a0a0a036f75741201681809",
+    ),
     (
         replace(REGISTER, started=1),
         "0a200a01611201691a016422016828cc4830033a0b01808080808080808080016001",
@@ -323,6 +331,7 @@ def sample_state() -> ClusterState:
         UnfenceBroker(broker=a, broker_epoch=22, applied_index=24),
         MarkStream(name=FOO, stream_id=9, owner="ns/foo"),
         SetCatchUpRate(bytes_per_second=2**20),
+        AdvertiseListeners(broker=a, broker_epoch=22, listeners=(OUTSIDE,)),
     ]  # fmt: skip
     for index, command in enumerate(commands, start=1):
         answer = apply(state, MetadataIndex(index), command).answer
@@ -331,15 +340,16 @@ def sample_state() -> ClusterState:
 
 
 GOLDEN_STATE = (
-    "081b12330a016110161a05616761696e2201642a016830cc483a017a42013148028201060a01692201318201"
-    "0a0a05616761696e22013112220a016210031a01692201642a016830cc483a017a42013148028201060a0169"
-    "220131122a0a016310041a01692201642a016830cc483a017a420131480258016018680170018201060a0169"
-    "2201311aae0108091203666f6f1a03732e2a220167280732290800100118ffffffffffffffff7f2003280430"
-    "05380640004807500158026001680070047808800101380142120a0200012015281638015a0200017a021615"
-    "42210a0301020012010018002009281838014001520101620201026a01027a0309091642160a020200120100"
-    "18002009281648015a01017a0209164a050a0170100f4a070a0171100e180150025802680470018201066e73"
-    "2f666f6f1a2b080a12036261721a0174320042130a0100120100180020192819301970017a01165001580160"
-    "01680270022207636c757374657228013204081110123902d2a145b646557540808040"
+    "081c12400a016110161a05616761696e2201642a016830cc483a017a42013148028201060a01692201318201"
+    "0a0a05616761696e2201318a010a0a036f7574120168180912220a016210031a01692201642a016830cc483a"
+    "017a42013148028201060a0169220131122a0a016310041a01692201642a016830cc483a017a420131480258"
+    "016018680170018201060a01692201311aae0108091203666f6f1a03732e2a220167280732290800100118ff"
+    "ffffffffffffff7f200328043005380640004807500158026001680070047808800101380142120a02000120"
+    "15281638015a0200017a02161542210a0301020012010018002009281838014001520101620201026a01027a"
+    "0309091642160a02020012010018002009281648015a01017a0209164a050a0170100f4a070a0171100e1801"
+    "50025802680470018201066e732f666f6f1a2b080a12036261721a0174320042130a01001201001800201928"
+    "19301970017a0116500158016001680270022207636c75737465722801320408111012394f0dd333453459f8"
+    "40808040"
 )
 
 
@@ -408,6 +418,8 @@ DAMAGES: list[tuple[str, Damage]] = [
     ("broker a gone and alive", set_in("brokers.0.removed", 1)),
     ("broker c half drained", set_in("brokers.2.cordoned", 0)),
     ("broker a with 9 starts", lambda s: [s.brokers[0].restarts.add() for _ in range(7)]),
+    ("listeners of broker a: a name", lambda s: s.brokers[0].listeners.add(name="out")),
+    ("listeners of broker b: '' is no", lambda s: s.brokers[1].listeners.add()),
     ("stream id 9 out of order", set_in("streams.1.stream_id", 9)),
     ("stream id 99 out of order", set_in("streams.1.stream_id", 99)),
     ("stream id 0 out of order", set_in("streams.0.stream_id", 0)),

@@ -6,10 +6,13 @@ as one write with everything else of that turn.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from liftbridge_broker.http2.events import Metadata
 from liftbridge_broker.http2.stream import Buffer
+
+MAIN_LISTENER: Final = ""
+"""The listener that every broker has; further ones have names."""
 
 PeerCertificate = Mapping[str, object]
 
@@ -61,6 +64,7 @@ class Call:
         metadata: The caller's own header fields in order; values of `-bin` names are bytes.
         user_agent: Value of `user-agent`, empty when absent.
         peer: Address of the client, `host:port`.
+        listener: Listener that it came by.
         deadline: Event loop time in seconds at which `grpc-timeout` ends, None without one. The
             transport itself ends the call then with DEADLINE_EXCEEDED and calls `on_cancel`.
         writable: False while more bytes are queued for the stream than the high mark, because the
@@ -80,6 +84,7 @@ class Call:
         "_stream_id",
         "deadline",
         "is_open",
+        "listener",
         "metadata",
         "method",
         "on_cancel",
@@ -101,6 +106,7 @@ class Call:
         user_agent: str,
         peer: str,
         deadline: float | None,
+        listener: str = MAIN_LISTENER,
     ) -> None:
         self._port = port
         self._stream_id = stream_id
@@ -109,6 +115,7 @@ class Call:
         self.user_agent = user_agent
         self.peer = peer
         self.deadline = deadline
+        self.listener = listener
         self.writable = True
         self.is_open = True
         self.on_messages: Callable[[list[bytes]], None] = _ignore_messages

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol, cast
 
-from liftbridge_broker.api.call import Call, PeerCertificate
+from liftbridge_broker.api.call import MAIN_LISTENER, Call, PeerCertificate
 from liftbridge_broker.errors import GrpcStatus, LiftbridgeError
 from liftbridge_broker.http2.connection import Connection
 from liftbridge_broker.http2.deadlines import NEVER
@@ -83,8 +83,9 @@ class ConnectionOwner(Protocol):
 class GrpcConnection(asyncio.Protocol):
     """Protocol of one connection: sockets and timers in, calls of services out."""
 
-    def __init__(self, owner: ConnectionOwner) -> None:
+    def __init__(self, owner: ConnectionOwner, listener: str = MAIN_LISTENER) -> None:
         self._owner = owner
+        self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._core = Connection(owner.limits, self._now())
         self._transport: asyncio.Transport | None = None
@@ -253,6 +254,7 @@ class GrpcConnection(asyncio.Protocol):
             user_agent=head.user_agent,
             peer=self._peer,
             deadline=deadline,
+            listener=self._listener,
         )
         self._calls[stream_id] = call
         self._owner.on_call_opened()

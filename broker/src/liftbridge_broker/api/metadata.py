@@ -2,11 +2,12 @@
 
 from collections import Counter
 
-from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.call import MAIN_LISTENER, Call
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.streams import decode
 from liftbridge_broker.controller.state import StreamState
 from liftbridge_broker.errors import FailedPreconditionError, NotFoundError
+from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import EventTimes
@@ -37,7 +38,7 @@ class MetadataService:
         node = self._context.node
         state = node.state
         response = api_pb2.FetchMetadataResponse()
-        self._add_brokers(response)
+        self._add_brokers(call.listener, response)
         names = list(request.streams) or list(state.stream_ids)
         for name in names:
             stream = state.stream(name)
@@ -51,34 +52,54 @@ class MetadataService:
             )
         call.reply(response.SerializeToString())
 
-    def _add_brokers(self, response: api_pb2.FetchMetadataResponse) -> None:
+    def _add_brokers(self, listener: str, response: api_pb2.FetchMetadataResponse) -> None:
         """All brokers that clients may be sent to, this one first."""
         node = self._context.node
-        response.brokers.add(
-            id=node.broker,
-            host=self._host,
-            port=self.port,
-            partitionCount=node.partition_count,
-            leaderCount=node.leader_count,
-        )
+        addresses = self._addresses(listener)
+        own = addresses.pop(node.broker, None)
+        if own is not None:
+            response.brokers.add(
+                id=node.broker,
+                host=own[0],
+                port=own[1],
+                partitionCount=node.partition_count,
+                leaderCount=node.leader_count,
+            )
+        if not addresses:
+            return
         held: Counter[str] = Counter()
         led: Counter[str] = Counter()
-        others = [one for one in node.state.brokers.values() if one.broker != node.broker]
-        if not others:
-            return
         for _, partition in node.state.partitions():
             if not partition.paused:
                 held.update(partition.replicas)
                 led[partition.leader or ""] += 1
-        for broker in others:
-            if not broker.fenced and not broker.removed:
-                response.brokers.add(
-                    id=broker.broker,
-                    host=broker.host,
-                    port=broker.port,
-                    partitionCount=held[broker.broker],
-                    leaderCount=led[broker.broker],
-                )
+        for broker, (host, port) in addresses.items():
+            response.brokers.add(
+                id=broker,
+                host=host,
+                port=port,
+                partitionCount=held[broker],
+                leaderCount=led[broker],
+            )
+
+    def _addresses(self, listener: str) -> dict[BrokerId, tuple[str, int]]:
+        """Where clients that came by a listener reach brokers; those without it are left out."""
+        node = self._context.node
+        alive = [
+            one
+            for one in node.state.brokers.values()
+            if (not one.fenced and not one.removed) or one.broker == node.broker
+        ]
+        if listener == MAIN_LISTENER:
+            addresses = {one.broker: (one.host, one.port) for one in alive}
+            addresses[node.broker] = self._host, self.port
+            return addresses
+        return {
+            one.broker: (host, port)
+            for one in alive
+            for name, host, port in one.listeners
+            if name == listener
+        }
 
     def _describe(self, stream: StreamState, target: api_pb2.StreamMetadata) -> None:
         target.name = stream.name

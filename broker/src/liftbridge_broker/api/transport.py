@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.call import MAIN_LISTENER, Call
 from liftbridge_broker.api.grpc_connection import GrpcConnection
 from liftbridge_broker.errors import GrpcStatus
 from liftbridge_broker.http2.events import ConnectionEnded
@@ -76,7 +76,10 @@ class _UnaryRequest:
 
 
 class GrpcServer:
-    """Serves gRPC over HTTP/2 on one address; handlers run on the event loop and must not block.
+    """Serves gRPC over HTTP/2; handlers run on the event loop and must not block.
+
+    It may have several addresses, called listeners, which share methods, limits and counters; a
+    call knows by which it came.
 
     A handler, or a callback of its call except `on_cancel`, may raise a `LiftbridgeError`: the call
     then finishes with its status and text. Any other exception is a bug: it closes the connection
@@ -101,7 +104,7 @@ class GrpcServer:
         self._methods: dict[str, StreamHandler] = {}
         self._unary_methods: set[str] = set()
         self._connections: dict[GrpcConnection, None] = {}
-        self._server: asyncio.Server | None = None
+        self._listeners: dict[str, asyncio.Server] = {}
         self._emptied = asyncio.Event()
 
     def unary(self, path: str, handler: UnaryHandler) -> None:
@@ -141,8 +144,15 @@ class GrpcServer:
         await self.listen()
         return port
 
-    async def bind(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> int:
-        """Take the address; connections are refused until `listen`. May be called once.
+    async def bind(
+        self,
+        host: str,
+        port: int,
+        ssl_context: ssl.SSLContext | None = None,
+        *,
+        listener: str = MAIN_LISTENER,
+    ) -> int:
+        """Take an address; connections are refused until `listen`. Once for each listener.
 
         Returns:
             The port, also when 0 was asked for.
@@ -150,10 +160,10 @@ class GrpcServer:
         Raises:
             OSError: The address cannot be used.
         """
-        assert self._server is None
+        assert listener not in self._listeners
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: GrpcConnection(self),
+        server = await loop.create_server(
+            lambda: GrpcConnection(self, listener),
             host,
             port,
             ssl=ssl_context,
@@ -161,17 +171,17 @@ class GrpcServer:
             ssl_handshake_timeout=TLS_HANDSHAKE_SECONDS if ssl_context else None,
             start_serving=False,
         )
-        bound: int = self._server.sockets[0].getsockname()[1]
+        self._listeners[listener] = server
+        bound: int = server.sockets[0].getsockname()[1]
         return bound
 
-    async def listen(self) -> None:
-        """Take connections at the address that was bound.
+    async def listen(self, listener: str = MAIN_LISTENER) -> None:
+        """Take connections at an address that was bound.
 
         Raises:
             OSError: Another process took it meanwhile.
         """
-        assert self._server is not None
-        await self._server.start_serving()
+        await self._listeners[listener].start_serving()
 
     async def drain(self, grace: float) -> bool:
         """Take no new connection, let running calls end for `grace` seconds, then close all.
@@ -200,8 +210,8 @@ class GrpcServer:
 
     def _stop_listening(self) -> None:
         """Close the listening sockets."""
-        if self._server is not None:
-            self._server.close()
+        for server in self._listeners.values():
+            server.close()
 
     async def _wait_until_empty(self, seconds: float) -> None:
         """Wait until no connection is left, for so long."""

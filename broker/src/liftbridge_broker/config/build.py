@@ -5,6 +5,7 @@ from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from liftbridge_broker.config.build_cluster import check_clustering, clustering_options
+from liftbridge_broker.config.listeners import WILDCARDS, listener_options
 from liftbridge_broker.config.options import (
     AdminOptions,
     BrokerOptions,
@@ -33,7 +34,6 @@ from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy, StreamO
 _SECOND_NS: Final = 1_000_000_000
 _EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - the original's default
 _DATA_ROOT: Final = "/tmp/liftbridge/"  # noqa: S108 - the original's default
-_WILDCARDS: Final = frozenset({_EVERY_ADDRESS, "::"})
 _PORT_DEFAULT: Final = 9292
 _MESSAGE_BYTES_DEFAULT: Final = 4 << 20
 _MESSAGE_OVERHEAD_BYTES: Final = 64 << 10
@@ -72,6 +72,8 @@ def build_options(given: Mapping[str, GivenValue], notices: Sequence[str]) -> Br
     _check_nats(values)
     return BrokerOptions(
         listen=_listen(values),
+        listeners=listener_options(values),
+        advertised_file=values.text("listeners.advertised.file"),
         data=DataOptions(
             directory=values.text("data.dir"),
             trash_grace_ns=values.number("data.trash.grace"),
@@ -192,11 +194,12 @@ def _derive(values: _Values) -> None:
     if values.is_given("listen"):
         listen = values.address("listen")
         values.fill("port", listen.port)
-        values.fill("host", "localhost" if listen.host in _WILDCARDS else listen.host)
+        values.fill("host", "localhost" if listen.host in WILDCARDS else listen.host)
     else:
         values.fill("port", _PORT_DEFAULT)
         values.fill("listen", Address(host or _EVERY_ADDRESS, values.number("port")))
         values.fill("host", "localhost")
+    values.fill("listen.tls", values.is_given("tls.cert"))
     values.fill("data.dir", _DATA_ROOT + values.text("clustering.namespace"))
     values.fill("nats.embedded", values.is_given("nats.embedded.config"))
     record_bytes_max = values.number("clustering.replication.max.bytes")
@@ -228,6 +231,8 @@ def _check_tls(values: _Values) -> None:
     _check_pair(values, "admin.tls.cert", "admin.tls.key")
     _check_pair(values, "admin.tls.cert", "admin.tls.ca")
     _check_pair(values, "nats.tls.cert", "nats.tls.key")
+    if values.flag("listen.tls") and not values.is_given("tls.cert"):
+        raise values.refusal("listen.tls", "needs tls.cert and tls.key")
     if values.flag("tls.client.auth.enabled") and not values.is_given("tls.cert"):
         raise values.refusal("tls.client.auth.enabled", "needs tls.cert and tls.key")
 
@@ -286,6 +291,7 @@ def _listen(values: _Values) -> ListenOptions:
         port=bound.port,
         advertised_host=values.text("host"),
         advertised_port=values.number("port"),
+        has_tls=values.flag("listen.tls"),
     )
 
 

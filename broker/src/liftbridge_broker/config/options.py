@@ -84,12 +84,33 @@ class ListenOptions:
         port: Port it binds to; 0 lets the operating system choose.
         advertised_host: Host that metadata answers name.
         advertised_port: Port that metadata answers name; 0 means the port really bound.
+        has_tls: Whether it speaks TLS, by the certificates of `TlsOptions`.
     """
 
     host: str = "0.0.0.0"  # noqa: S104 - the original's default: brokers serve other machines
     port: int = PORT_DEFAULT
     advertised_host: str = "localhost"
     advertised_port: int = PORT_DEFAULT
+    has_tls: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerOptions:
+    """A further listener for clients.
+
+    Attributes:
+        name: Name that it has at every broker.
+        host: Address it binds to.
+        port: Port it binds to; 0 lets the operating system choose.
+        has_tls: Whether it speaks TLS, by the certificates of `TlsOptions`.
+        advertised: Host and port that clients who come by it are told; port 0 is the one bound.
+    """
+
+    name: str
+    host: str
+    port: int
+    has_tls: bool = False
+    advertised: tuple[str, int] = ("localhost", 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,6 +393,8 @@ class BrokerOptions:
     """Everything the broker is told, frozen.
 
     Attributes:
+        listeners: Further listeners for clients.
+        advertised_file: File with the addresses that their clients are told; empty for none.
         streams: Defaults of stream settings, for what a stream does not override.
         shutdown_timeout_ns: Time for draining at SIGTERM and SIGINT before what is left is cut.
         hand_over_timeout_ns: Time before that in which others take leaderships over.
@@ -380,6 +403,8 @@ class BrokerOptions:
     """
 
     listen: ListenOptions = ListenOptions()
+    listeners: tuple[ListenerOptions, ...] = ()
+    advertised_file: str = ""
     data: DataOptions = DataOptions()
     logging: LoggingOptions = LoggingOptions()
     tls: TlsOptions = TlsOptions()

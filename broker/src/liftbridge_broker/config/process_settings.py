@@ -37,6 +37,60 @@ SERVER: Final = (
         flags=("--port", "-p"),
     ),
     Setting(
+        "listen.tls",
+        Kind.BOOLEAN,
+        "",
+        "Whether the port of `listen` speaks TLS.",
+        derived="`true` when `tls.cert` is given, otherwise `false`",
+        is_original=False,
+    ),
+    Setting(
+        "listeners",
+        Kind.LIST,
+        "",
+        "Further ports for clients, each as `name=host:port`, such as `outside=0.0.0.0:9392`. Who "
+        "comes by one of them is told of every broker the address that it has under the same name; "
+        "brokers without it are left out.",
+        is_original=False,
+    ),
+    Setting(
+        "listeners.tls",
+        Kind.LIST,
+        "",
+        "Names of the further listeners that speak TLS, with the certificates of `tls`.",
+        derived="all of them when `tls.cert` is given, otherwise none",
+        is_original=False,
+    ),
+    Setting(
+        "listeners.host",
+        Kind.TEXT,
+        "",
+        "Host that clients of further listeners are told where no address gives another.",
+        derived="the host that the listener binds to unless that means every address, otherwise "
+        "`host`",
+        is_original=False,
+        is_reloadable=True,
+    ),
+    Setting(
+        "listeners.advertised",
+        Kind.LIST,
+        "",
+        "Addresses that clients of further listeners are told, each as `name=host:port`. Without a "
+        "host, as in `outside=:30392`, it is `listeners.host`; port 0 is the port really bound.",
+        derived="`listeners.host` and the port really bound",
+        is_original=False,
+        is_reloadable=True,
+    ),
+    Setting(
+        "listeners.advertised.file",
+        Kind.TEXT,
+        "",
+        "File with the value of `listeners.advertised`, in lines if need be, read again when it "
+        "changes. Listeners that it leaves out, all of them while it is not there, are not told to "
+        "clients; names that are not in `listeners` do not count.",
+        is_original=False,
+    ),
+    Setting(
         "data.dir",
         Kind.TEXT,
         "",

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import NamedTuple
 
-from liftbridge_broker.config.options import BrokerOptions
+from liftbridge_broker.config.options import BrokerOptions, ListenerOptions
 from liftbridge_broker.config.settings import MASK
 from liftbridge_broker.config.table import SETTINGS
 
@@ -59,6 +59,7 @@ def reloaded(old: BrokerOptions, new: BrokerOptions) -> BrokerOptions:
             trash_grace_ns=new.data.trash_grace_ns,
             free_bytes_min=new.data.free_bytes_min,
         ),
+        listeners=tuple(_told(listener, new) for listener in old.listeners),
         logging=replace(old.logging, level=new.logging.level),
         streams=new.streams,
         fsync=new.fsync,
@@ -70,6 +71,12 @@ def reloaded(old: BrokerOptions, new: BrokerOptions) -> BrokerOptions:
             fresh[setting.key] if setting.is_reloadable else setting for setting in old.effective
         ),
     )
+
+
+def _told(listener: ListenerOptions, new: BrokerOptions) -> ListenerOptions:
+    """A listener with its new address for clients; one that is to go waits for a restart."""
+    fresh = next((one for one in new.listeners if one.name == listener.name), listener)
+    return replace(listener, advertised=fresh.advertised)
 
 
 def _secret_changes(old: BrokerOptions, new: BrokerOptions) -> list[Change]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from liftbridge_broker.controller.commands import (
+    AdvertiseListeners,
     Bootstrap,
     CordonBroker,
     FenceBroker,
@@ -45,6 +46,7 @@ from liftbridge_broker.errors import (
     StaleBrokerEpochError,
 )
 from liftbridge_broker.model.ids import BrokerId, MetadataIndex
+from liftbridge_broker.model.listeners import fault_of
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.subjects import check_group
 
@@ -104,6 +106,7 @@ def register_broker(state: ClusterState, index: MetadataIndex, command: Register
         cordoned=keeps and known is not None and known.cordoned,
         draining=keeps and known is not None and known.draining,
         restarts=_restarts(command, known),
+        listeners=known.listeners if keeps and known is not None else (),
     )
     draft.put_broker(broker, Cause.REGISTERED)
     _renew_replicas(draft, command, known)
@@ -249,6 +252,21 @@ def shut_down_broker(
             min_isr = draft.min_isr(partition)
             changed = with_isr(partition, isr, draft.brokers, index, min_isr)
             draft.put(changed, Cause.SHUTTING_DOWN)
+    return draft.decision(Done())
+
+
+def advertise_listeners(
+    state: ClusterState, index: MetadataIndex, command: AdvertiseListeners
+) -> Decision:
+    """Clients that come by another listener are told other addresses; nothing else changes."""
+    broker = check_session(state, command.broker, command.broker_epoch)
+    fault = fault_of(command.listeners)
+    if fault:
+        raise InvalidRequestError(f"Invalid listeners, {fault}")
+    if command.listeners == broker.listeners:
+        return Decision((), Done())
+    draft = Draft(state, index)
+    draft.put_broker(replace(broker, listeners=command.listeners), Cause.ADVERTISED)
     return draft.decision(Done())
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from liftbridge_broker.model.ids import BrokerId, PartitionId, StreamName
+from liftbridge_broker.model.listeners import ListenerAddress
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions, StreamOverrides, UncleanMode
 
 PARTITIONS_MAX_DEFAULT: Final = 10_000
@@ -152,6 +153,21 @@ class ShutDownBroker:
 
     broker: BrokerId
     broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvertiseListeners:
+    """A broker says where clients reach it by its further listeners, all of them at once.
+
+    Attributes:
+        broker: The broker itself.
+        broker_epoch: Its session.
+        listeners: At most `LISTENERS_MAX`; those that it leaves out it is not reached by.
+    """
+
+    broker: BrokerId
+    broker_epoch: int
+    listeners: tuple[ListenerAddress, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -460,16 +476,15 @@ class MarkStream:
     owner: str = ""
 
 
+ClusterCommand = Bootstrap | SetFeatureLevel | SetCatchUpRate
 BrokerCommand = (
     RegisterBroker
-    | Bootstrap
     | UnfenceBroker
     | FenceBroker
     | ShutDownBroker
+    | AdvertiseListeners
     | CordonBroker
     | RemoveBroker
-    | SetFeatureLevel
-    | SetCatchUpRate
 )
 PartitionCommand = (
     AlterPartition
@@ -491,5 +506,5 @@ StreamCommand = (
     | InitPublisher
     | MarkStream
 )
-Command = BrokerCommand | PartitionCommand | StreamCommand
+Command = ClusterCommand | BrokerCommand | PartitionCommand | StreamCommand
 """Every command of this version; a log that holds another one stops the node."""

@@ -11,12 +11,14 @@ from typing import assert_never
 
 from liftbridge_broker.controller import brokers, partitions, reassignment, streams
 from liftbridge_broker.controller.commands import (
+    AdvertiseListeners,
     AlterPartition,
     AlterStream,
     Bootstrap,
     BrokerCommand,
     CancelReassignment,
     ChangeLeader,
+    ClusterCommand,
     Command,
     CordonBroker,
     CreateStream,
@@ -59,6 +61,8 @@ def decide(state: ClusterState, index: MetadataIndex, command: Command) -> Decis
         Records to replay with the answer, or the refusal without records.
     """
     try:
+        if isinstance(command, ClusterCommand):
+            return _decide_cluster(state, index, command)
         if isinstance(command, BrokerCommand):
             return _decide_broker(state, index, command)
         if isinstance(command, PartitionCommand):
@@ -68,26 +72,35 @@ def decide(state: ClusterState, index: MetadataIndex, command: Command) -> Decis
         return Decision((), refusal)
 
 
+def _decide_cluster(state: ClusterState, index: MetadataIndex, command: ClusterCommand) -> Decision:
+    match command:
+        case Bootstrap():
+            decision = brokers.bootstrap(state, index, command)
+        case SetFeatureLevel():
+            decision = brokers.set_feature_level(state, index, command)
+        case SetCatchUpRate():
+            decision = brokers.set_catch_up_rate(state, command)
+        case _:
+            assert_never(command)
+    return decision
+
+
 def _decide_broker(state: ClusterState, index: MetadataIndex, command: BrokerCommand) -> Decision:
     match command:
         case RegisterBroker():
             decision = brokers.register_broker(state, index, command)
-        case Bootstrap():
-            decision = brokers.bootstrap(state, index, command)
         case UnfenceBroker():
             decision = brokers.unfence_broker(state, index, command)
         case FenceBroker():
             decision = brokers.fence_broker(state, index, command)
         case ShutDownBroker():
             decision = brokers.shut_down_broker(state, index, command)
+        case AdvertiseListeners():
+            decision = brokers.advertise_listeners(state, index, command)
         case CordonBroker():
             decision = brokers.cordon_broker(state, index, command)
         case RemoveBroker():
             decision = brokers.remove_broker(state, index, command)
-        case SetFeatureLevel():
-            decision = brokers.set_feature_level(state, index, command)
-        case SetCatchUpRate():
-            decision = brokers.set_catch_up_rate(state, command)
         case _:
             assert_never(command)
     return decision

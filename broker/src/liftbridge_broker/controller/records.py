@@ -30,6 +30,7 @@ class Cause(StrEnum):
     UNFENCED = "unfenced"
     FENCED = "fenced"
     SHUTTING_DOWN = "shutting_down"
+    ADVERTISED = "advertised"
     CORDONED = "cordoned"
     REMOVED = "removed"
     ISR_ALTERED = "isr_altered"

@@ -19,6 +19,7 @@ from liftbridge_broker.model.ids import (
     number_of,
     stream_of,
 )
+from liftbridge_broker.model.listeners import ListenerAddress
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
 
@@ -70,6 +71,7 @@ class BrokerState:
         draining: Whether its replicas are to be moved away.
         removed: Whether it was taken out of the cluster for good, with its data directory.
         restarts: Its last `RESTARTS_MAX` starts, the present one last.
+        listeners: Where clients reach it by listeners other than the first.
     """
 
     broker: BrokerId
@@ -88,6 +90,7 @@ class BrokerState:
     draining: bool = False
     removed: bool = False
     restarts: tuple[Restart, ...] = ()
+    listeners: tuple[ListenerAddress, ...] = ()
 
     @property
     def registration_index(self) -> MetadataIndex:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from liftbridge_broker.controller.commands import (
+    AdvertiseListeners,
     AlterPartition,
     AlterStream,
     Bootstrap,
@@ -80,6 +81,7 @@ _FAILURES: Final[dict[type[Command], str]] = {
     UnfenceBroker: "Failed to unfence broker",
     FenceBroker: "Failed to fence broker",
     ShutDownBroker: "Failed to shut down broker",
+    AdvertiseListeners: "Failed to advertise listeners",
     CordonBroker: "Failed to cordon broker",
     RemoveBroker: "Failed to remove broker",
     SetFeatureLevel: "Failed to set feature level",

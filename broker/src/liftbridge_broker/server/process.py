@@ -28,14 +28,12 @@ from liftbridge_broker.adapters.observe.observer import StructlogObserver
 from liftbridge_broker.api.admin_context import NatsFacts, Reloaded
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.health import Health
-from liftbridge_broker.api.tls import ServerTls
 from liftbridge_broker.api.transport import GrpcServer
-from liftbridge_broker.config.options import BrokerOptions, ListenOptions
+from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.config.reload import reloadable_diff, reloaded
 from liftbridge_broker.errors import (
     FailedPreconditionError,
     LiftbridgeError,
-    UnavailableError,
 )
 from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.node.bootstrap import Beginning, Role
@@ -46,6 +44,7 @@ from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.server.admin_port import AdminPort
+from liftbridge_broker.server.client_ports import ClientPorts
 from liftbridge_broker.server.core import Core
 from liftbridge_broker.server.limits import raise_open_files, require_open_files
 from liftbridge_broker.server.metrics import BrokerMetrics, StartingMetrics
@@ -58,7 +57,6 @@ from liftbridge_broker.server.watching import LOOK_SECONDS, FileWatch
 from liftbridge_broker.server.wiring import (
     nats_options,
     role_of,
-    server_tls,
     store_options,
 )
 
@@ -102,7 +100,7 @@ class Broker:
     _restart_needed: tuple[str, ...] = ()
     _context: Context = field(init=False)
     _health: Health = field(default_factory=Health)
-    _tls: ServerTls | None = None
+    _ports: ClientPorts = field(init=False)
     _observe: ObserveServer | None = None
     _monitor: LoopMonitor = field(default_factory=LoopMonitor)
     _timer: asyncio.TimerHandle | None = None
@@ -234,7 +232,7 @@ class Broker:
                 self._core.open(self._nats, self._transport, await self._find_cluster(admin))
                 admin.begin()
             server = await self._bind()
-            await register(self._core, self.port)
+            await register(self._core, self.port, self._ports.advertised)
             await self._let_in(server)
 
         loop = asyncio.get_running_loop()
@@ -268,6 +266,7 @@ class Broker:
             self._on_failed,
             self._compactor,
         )
+        self._ports = ClientPorts(self.options, self._core, self.observer)
         self._core.open_store()
         require_open_files(len(self._core.store.unopened()))
         links = nats_options(self.options, BrokerId(self._core.me.broker))
@@ -337,38 +336,27 @@ class Broker:
         tasks.create_task(self._transport.run())
 
     async def _bind(self) -> GrpcServer:
-        """Take the port for clients, which the cluster is told; nobody gets in yet."""
+        """Take the ports for clients, which the cluster is told; nobody gets in yet."""
         options = self.options
         api = make_api(options, self.node, self._clock, self.observer, self._health)
         server = self._grpc = api.server
         self._context = api.context
-        if options.tls.is_enabled:
-            self._tls = server_tls(options.tls)
-        listen = options.listen
-        try:
-            self.port = await server.bind(
-                listen.host, listen.port, self._tls.context if self._tls is not None else None
-            )
-        except OSError as error:
-            raise _cannot_bind(listen, error) from error
-        api.metadata.port = listen.advertised_port or self.port
+        await self._ports.bind(server)
+        self.port = self._ports.port
+        api.metadata.port = options.listen.advertised_port or self.port
         if self._observe is not None:
             self._observe.set_source(self._metrics(server))
         return server
 
     async def _let_in(self, server: GrpcServer) -> None:
         """Let clients in."""
-        listen = self.options.listen
-        try:
-            await server.listen()
-        except OSError as error:
-            raise _cannot_bind(listen, error) from error
+        await self._ports.let_in(server)
         self._is_ready = True
         self._health.set_serving(is_serving=self._nats.is_connected)
         self.observer.transition(
             "broker_started",
             {
-                "host": listen.advertised_host,
+                "host": self.options.listen.advertised_host,
                 "port": self.port,
                 "metrics_port": self.metrics_port,
                 "admin_port": self.admin_port,
@@ -403,7 +391,7 @@ class Broker:
             version=packages.version(PACKAGE),
             started_ns=self._started_ns,
             is_ready=lambda: not self.not_ready_reasons(),
-            tls=self._tls,
+            tls=self._ports.tls,
         )
 
     # -- serve and stop -----------------------------------------------------------------------
@@ -431,6 +419,7 @@ class Broker:
                         self._reload()
                 elif watch.has_changed():
                     self._reload_certificate()
+                self._ports.look()
         finally:
             stopping.cancel()
 
@@ -462,10 +451,10 @@ class Broker:
         if self._admin is not None:
             with contextlib.suppress(OSError):
                 self._admin.reload()
-        if self._tls is None:
+        if self._ports.tls is None:
             return
         try:
-            self._tls.reload()
+            self._ports.reload_certificate()
         except OSError as error:
             reason = f"tls: cannot use {self.options.tls.cert}: {error}"
             self.observer.transition("configuration_reload_refused", {"reason": reason})
@@ -488,6 +477,7 @@ class Broker:
         )
         self._nats.set_pending_bytes_max(limits.publish_pending_bytes_max)
         self.node.set_defaults(options.streams, now)
+        self._ports.set_listeners(options.listeners)
         if self._observe is not None:
             self._observe.streams_max = options.metrics.streams_max
 
@@ -500,6 +490,7 @@ class Broker:
         grace = self.options.shutdown_timeout_ns / SECOND_NS
         self.observer.transition("broker_draining", {"signal": self.stop_reason})
         self._is_ready, self._is_draining = False, True
+        self._ports.close()
         self._health.set_serving(is_serving=False)
         if not self._failed.done() and has_company(self._core):
             # Others take over before anything ends here; only then the time of the steps begins.
@@ -578,11 +569,6 @@ class Broker:
         self.observer.transition(
             "broker_stopped", {"is_clean": epoch is not None, "duration_ms": duration_ms}
         )
-
-
-def _cannot_bind(listen: ListenOptions, error: OSError) -> UnavailableError:
-    reason = error.strerror or error
-    return UnavailableError(f"listen: cannot bind {listen.host}:{listen.port}: {reason}")
 
 
 def _refuse_retired(_members: Sequence[Peer], _cluster_id: str) -> bool:

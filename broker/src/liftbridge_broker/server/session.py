@@ -11,6 +11,7 @@ from typing import Final
 
 from liftbridge_broker.controller.commands import (
     FEATURE_LEVEL,
+    AdvertiseListeners,
     Command,
     CreateStream,
     RegisterBroker,
@@ -24,6 +25,7 @@ from liftbridge_broker.errors import (
     UnavailableError,
 )
 from liftbridge_broker.model.ids import BrokerId, Instant, StreamName
+from liftbridge_broker.model.listeners import ListenerAddress
 from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOverrides
 from liftbridge_broker.model.subjects import CURSORS_STREAM
 from liftbridge_broker.node.leader_wait import leader_wait_ns
@@ -95,7 +97,7 @@ async def _look_again(core: Core) -> None:
     core.changed.clear()
 
 
-async def register(core: Core, port: int) -> None:
+async def register(core: Core, port: int, listeners: tuple[ListenerAddress, ...] = ()) -> None:
     """Begin a broker session, hear NATS, create what the broker itself needs.
 
     Returns when the broker may lead. Without a quorum of the metadata group that is never.
@@ -103,11 +105,13 @@ async def register(core: Core, port: int) -> None:
     Args:
         core: The broker.
         port: Port for clients that is bound; told to them unless another is set.
+        listeners: Where clients reach it by further listeners.
 
     Raises:
         LiftbridgeError: The metadata refused.
     """
     await _begin(core, port)
+    await advertise(core, listeners)
     core.node.listen()
     await _be_unfenced(core)
     if core.options.cursors.partitions:
@@ -151,6 +155,35 @@ def _awaited(core: Core) -> str:
         return f"a leader of the metadata group, whose voters are {voters}"
     leader = core.joining.leader
     return "a cluster with a leader" if leader is None else f"admission by {leader.broker}"
+
+
+async def advertise(core: Core, listeners: tuple[ListenerAddress, ...]) -> None:
+    """Have the cluster tell clients where they reach this broker by further listeners.
+
+    Returns when it shows in the applied metadata, or the session is over.
+
+    Args:
+        core: The broker, registered.
+        listeners: All of them; those of the last start count until others are told.
+
+    Raises:
+        LiftbridgeError: The metadata refused.
+    """
+    own = core.registration
+    if own is None or own.listeners == listeners:
+        return
+    progress = Progress(core.clock, core.observer)
+    command = AdvertiseListeners(
+        broker=own.broker, broker_epoch=own.broker_epoch, listeners=listeners
+    )
+    attempts = _Attempts(core, command, 0)
+    while own is not None and own.listeners != listeners:
+        attempts.make()
+        progress.note("the cluster to know the listeners")
+        await _look_again(core)
+        own = core.registration
+    told = [f"{name}={host}:{port}" for name, host, port in listeners]
+    core.observer.transition("listeners_advertised", {"listeners": told})
 
 
 async def _be_unfenced(core: Core) -> None:

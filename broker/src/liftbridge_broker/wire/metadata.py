@@ -20,6 +20,7 @@ from liftbridge_broker.controller.commands import (
     ReplicaAnswer,
 )
 from liftbridge_broker.errors import CorruptionError
+from liftbridge_broker.model.listeners import ListenerAddress
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
 from liftbridge_proto.internal.v1 import metadata_pb2 as pb
 
@@ -50,7 +51,8 @@ _COMMANDS: Final[Mapping[str, Callable[..., Command]]] = {
     kind.__name__: kind for kind in get_args(Command)
 }
 _PARTS: Final[Mapping[str, Callable[..., tuple[object, ...]]]] = {
-    kind.__name__: kind for kind in (BrokerLoad, IsrMember, LeaderChange, Leadership, ReplicaAnswer)
+    kind.__name__: kind
+    for kind in (BrokerLoad, IsrMember, LeaderChange, Leadership, ListenerAddress, ReplicaAnswer)
 }
 """Values that repeated messages stand for. As commands do, they have the name of their message and
 its fields under the same names, so that one pair of functions below does for all of them."""

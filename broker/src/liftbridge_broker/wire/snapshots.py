@@ -28,6 +28,7 @@ from liftbridge_broker.model.ids import (
     StreamName,
     partition_id,
 )
+from liftbridge_broker.model.listeners import ListenerAddress, fault_of
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import FsyncPolicy, UncleanMode
 from liftbridge_broker.wire.metadata import (
@@ -86,6 +87,8 @@ def _fill_broker(target: pb.Broker, broker: BrokerState) -> None:
             is_clean=restart.is_clean,
             version=restart.version,
         )
+    for name, host, port in broker.listeners:
+        target.listeners.add(name=name, host=host, port=port)
 
 
 def _fill_stream(target: pb.Stream, stream: StreamState, places: dict[BrokerId, int]) -> None:
@@ -204,6 +207,9 @@ def _broker(message: pb.Broker, applied_index: int) -> BrokerState:
         f"broker {message.broker} with {len(message.restarts)} starts",
     )
     _require(message.cordoned or not message.draining, f"broker {message.broker} half drained")
+    listeners = tuple(ListenerAddress(one.name, one.host, one.port) for one in message.listeners)
+    fault = fault_of(listeners)
+    _require(not fault, f"listeners of broker {message.broker}: {fault}")
     return BrokerState(
         broker=BrokerId(message.broker),
         broker_epoch=MetadataIndex(message.broker_epoch),
@@ -224,6 +230,7 @@ def _broker(message: pb.Broker, applied_index: int) -> BrokerState:
             Restart(one.incarnation_id, one.started, one.is_clean, one.version)
             for one in message.restarts
         ),
+        listeners=listeners,
     )
 
 

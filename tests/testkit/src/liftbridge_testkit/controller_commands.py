@@ -7,6 +7,7 @@ from typing import Final
 from liftbridge_broker.controller.commands import (
     MEMBER_ALREADY,
     NOBODY,
+    AdvertiseListeners,
     AlterPartition,
     AlterStream,
     Bootstrap,
@@ -41,6 +42,7 @@ from liftbridge_broker.controller.commands import (
 )
 from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.model.ids import BrokerId, PartitionId, StreamName
+from liftbridge_broker.model.listeners import ListenerAddress
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
 
@@ -153,6 +155,12 @@ class CommandMaker:
         """A broker wants to stop."""
         broker = self._one_of(fenced=False)
         return ShutDownBroker(broker=broker, broker_epoch=self._epoch(broker))
+
+    def advertise(self) -> AdvertiseListeners:
+        """A broker is reached elsewhere."""
+        broker = self._one_of(fenced=self._flag())
+        places = (ListenerAddress("out", "h", self._random.randrange(3)),) if self._flag() else ()
+        return AdvertiseListeners(broker=broker, broker_epoch=self._epoch(broker), listeners=places)
 
     def cordon(self) -> CordonBroker:
         """An operator closes or opens a broker."""
@@ -339,6 +347,7 @@ KINDS: Final[Mapping[str, Callable[[CommandMaker], Command]]] = {
     "unfence": CommandMaker.unfence,
     "fence": CommandMaker.fence,
     "shut_down": CommandMaker.shut_down,
+    "advertise": CommandMaker.advertise,
     "cordon": CommandMaker.cordon,
     "remove": CommandMaker.remove,
     "level": CommandMaker.level,

@@ -1,0 +1,138 @@
+"""Further listeners for clients: what is given about them as lists, put together by name."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+from liftbridge_broker.config.options import ListenerOptions
+from liftbridge_broker.config.settings import OFF
+from liftbridge_broker.config.values import Address, parse_address
+from liftbridge_broker.errors import ConfigError
+from liftbridge_broker.model.listeners import HOST_LENGTH_MAX, LISTENERS_MAX, is_listener_name
+
+WILDCARDS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not bound to
+_OTHER_PORTS: Final = ("listen", "metrics.listen", "admin.listen")
+
+
+class _Values(Protocol):
+    """Values by key, typed at the door, with their places (`build`)."""
+
+    def is_given(self, key: str) -> bool: ...
+
+    def flag(self, key: str) -> bool: ...
+
+    def text(self, key: str) -> str: ...
+
+    def items(self, key: str) -> tuple[str, ...]: ...
+
+    def address(self, key: str) -> Address: ...
+
+    def refusal(self, key: str, text: str) -> ConfigError: ...
+
+
+def read_addresses(items: Iterable[str]) -> dict[str, Address]:
+    """Addresses by listener, from texts such as `outside=broker-1.example.com:9392`.
+
+    An address without a host, such as `outside=:9392`, has a wildcard in its place.
+
+    Raises:
+        ValueError: A text is no such pair, or a name stands twice; the message begins with it.
+    """
+    found: dict[str, Address] = {}
+    for item in items:
+        name, separator, text = item.partition("=")
+        if not separator or not is_listener_name(name):
+            raise ValueError(f"{item[:60]!r} is not a name and an address, as in outside=:9392")
+        if name in found:
+            raise ValueError(f"{name} is given twice")
+        try:
+            found[name] = parse_address(text)
+        except ValueError as error:
+            raise ValueError(f"{item[:60]!r} {error}") from error
+    return found
+
+
+def listener_options(values: _Values) -> tuple[ListenerOptions, ...]:
+    """The further listeners, in the order given.
+
+    Raises:
+        ConfigError: A text breaks the rules, a name is unknown, or two want one port.
+    """
+    bound = _read(values, "listeners")
+    if len(bound) > LISTENERS_MAX:
+        raise values.refusal("listeners", f"are {len(bound)}, at most {LISTENERS_MAX} are possible")
+    _check_ports(values, bound)
+    if values.is_given("listeners.advertised") and values.is_given("listeners.advertised.file"):
+        raise values.refusal(
+            "listeners.advertised", "and listeners.advertised.file exclude each other"
+        )
+    if len(values.text("listeners.host")) > HOST_LENGTH_MAX:
+        raise values.refusal("listeners.host", f"is longer than {HOST_LENGTH_MAX} characters")
+    told = _read(values, "listeners.advertised")
+    _check_names(values, "listeners.advertised", told, bound)
+    encrypted = values.items("listeners.tls")
+    _check_names(values, "listeners.tls", encrypted, bound)
+    if encrypted and not values.is_given("tls.cert"):
+        raise values.refusal("listeners.tls", "needs tls.cert and tls.key")
+    has_tls = values.is_given("tls.cert")
+    return tuple(
+        ListenerOptions(
+            name=name,
+            host=address.host,
+            port=address.port,
+            has_tls=name in encrypted if values.is_given("listeners.tls") else has_tls,
+            advertised=advertised_of(
+                told.get(name), values.text("listeners.host"), address.host, values.text("host")
+            ),
+        )
+        for name, address in bound.items()
+    )
+
+
+def advertised_of(told: Address | None, *hosts: str) -> tuple[str, int]:
+    """What clients are told of a listener.
+
+    Args:
+        told: What was given for it.
+        hosts: Hosts to take where none is given; the first that is one.
+
+    Returns:
+        Host, and port with 0 for the one really bound.
+    """
+    given = "" if told is None else told.host
+    host = next((one for one in (given, *hosts) if one and one not in WILDCARDS), "localhost")
+    return host, 0 if told is None else told.port
+
+
+def _read(values: _Values, key: str) -> dict[str, Address]:
+    try:
+        return read_addresses(values.items(key))
+    except ValueError as error:
+        raise values.refusal(key, f"cannot be used: {error}") from error
+
+
+def _check_names(
+    values: _Values, key: str, names: Iterable[str], known: Mapping[str, Address]
+) -> None:
+    for name in names:
+        if name not in known:
+            raise values.refusal(key, f"names {name[:40]!r}, which is not in listeners")
+
+
+def _check_ports(values: _Values, bound: Mapping[str, Address]) -> None:
+    taken: list[tuple[str, Address]] = [(key, values.address(key)) for key in _OTHER_PORTS]
+    for name, address in bound.items():
+        owner = _owner_of(address, taken)
+        if owner:
+            raise values.refusal(
+                "listeners", f"gives {name} port {address.port}, which {owner} has"
+            )
+        taken.append((name, address))
+
+
+def _owner_of(address: Address, taken: Sequence[tuple[str, Address]]) -> str:
+    """Who has the port at the same or at every address; empty when nobody."""
+    for owner, other in taken:
+        meet = address.host == other.host or not WILDCARDS.isdisjoint((address.host, other.host))
+        if other != OFF and address.port == other.port != 0 and meet:
+            return owner
+    return ""

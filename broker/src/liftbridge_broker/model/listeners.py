@@ -1,0 +1,46 @@
+"""Listeners beside the first: names under which brokers serve clients at further addresses."""
+
+import re
+from typing import Final, NamedTuple
+
+LISTENERS_MAX: Final = 8
+"""Further listeners of a broker."""
+
+HOST_LENGTH_MAX: Final = 255
+PORT_MAX: Final = 65_535
+_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
+
+
+class ListenerAddress(NamedTuple):
+    """Where clients reach a broker by one of its further listeners.
+
+    Attributes:
+        name: Listener; every broker has it under this name.
+        host: Host that clients are told.
+        port: Port that clients are told.
+    """
+
+    name: str
+    host: str
+    port: int
+
+
+def is_listener_name(text: str) -> bool:
+    """Whether a text is 1 to 40 lower-case letters, digits and dashes, no dash at an end."""
+    return _NAME.fullmatch(text) is not None
+
+
+def fault_of(listeners: tuple[ListenerAddress, ...]) -> str:
+    """Which rule addresses break that a broker asks to be known by; empty when none."""
+    if len(listeners) > LISTENERS_MAX:
+        return f"{len(listeners)} are more than {LISTENERS_MAX}"
+    if len({one.name for one in listeners}) < len(listeners):
+        return "a name stands twice"
+    for name, host, port in listeners:
+        if not is_listener_name(name):
+            return f"{name[:40]!r} is no name"
+        if not host or len(host) > HOST_LENGTH_MAX or not host.isprintable():
+            return f"{name} has no host"
+        if not 0 < port <= PORT_MAX:
+            return f"{name} has no port"
+    return ""

@@ -1,0 +1,190 @@
+"""The ports for clients: bound, let in, closed by the server, and told to the cluster by name.
+
+Every broker has one listener without a name; of the further ones, the addresses that clients are
+told may change while the broker runs, because others give them: nodes, load balancers.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from liftbridge_broker.adapters.observe.observer import StructlogObserver
+from liftbridge_broker.api.transport import GrpcServer
+from liftbridge_broker.config.listeners import advertised_of, read_addresses
+from liftbridge_broker.config.options import BrokerOptions, ListenerOptions
+from liftbridge_broker.config.values import Address
+from liftbridge_broker.errors import ConfigError, LiftbridgeError, UnavailableError
+from liftbridge_broker.model.listeners import ListenerAddress
+from liftbridge_broker.server.core import Core
+from liftbridge_broker.server.session import advertise
+from liftbridge_broker.server.watching import FileWatch
+from liftbridge_broker.server.wiring import server_tls
+
+if TYPE_CHECKING:
+    from liftbridge_broker.api.tls import ServerTls
+
+FILE_BYTES_MAX: Final = 65_536
+
+
+class ClientPorts:
+    """Where clients come in.
+
+    Args:
+        options: What the broker was told.
+        core: The broker.
+        observer: Told of addresses, and of a file that cannot be used.
+
+    Attributes:
+        port: Port of the listener without a name, 0 before `bind`.
+        ports: Ports of the further listeners by name, after `bind`.
+        tls: Certificates of all listeners that speak TLS, after `bind`; `None` when none does.
+    """
+
+    def __init__(self, options: BrokerOptions, core: Core, observer: StructlogObserver) -> None:
+        """Nothing is bound yet."""
+        self._options = options
+        self._listeners = options.listeners
+        self._core = core
+        self._observer = observer
+        self._watch = FileWatch((options.advertised_file,))
+        self._telling: asyncio.Task[None] | None = None
+        self._told: tuple[ListenerAddress, ...] = ()
+        self.port = 0
+        self.ports: dict[str, int] = {}
+        self.tls: ServerTls | None = None
+
+    async def bind(self, server: GrpcServer) -> None:
+        """Take the ports; nobody gets in yet.
+
+        Raises:
+            ConfigError: A certificate, or the file with addresses, cannot be used.
+            UnavailableError: An address cannot be used.
+        """
+        if self._options.tls.is_enabled:
+            self.tls = server_tls(self._options.tls)
+        context = None if self.tls is None else self.tls.context
+        listen = self._options.listen
+        try:
+            self.port = await server.bind(
+                listen.host, listen.port, context if listen.has_tls else None
+            )
+        except OSError as error:
+            raise _cannot_bind("listen", listen.host, listen.port, error) from error
+        for one in self._listeners:
+            try:
+                self.ports[one.name] = await server.bind(
+                    one.host, one.port, context if one.has_tls else None, listener=one.name
+                )
+            except OSError as error:
+                raise _cannot_bind(f"listeners: {one.name}", one.host, one.port, error) from error
+        self._told = self._read()
+
+    async def let_in(self, server: GrpcServer) -> None:
+        """Let clients in, by all ports.
+
+        Raises:
+            UnavailableError: Another process took an address meanwhile.
+        """
+        listen = self._options.listen
+        try:
+            await server.listen()
+        except OSError as error:
+            raise _cannot_bind("listen", listen.host, listen.port, error) from error
+        for one in self._listeners:
+            try:
+                await server.listen(one.name)
+            except OSError as error:
+                raise _cannot_bind(f"listeners: {one.name}", one.host, one.port, error) from error
+
+    @property
+    def advertised(self) -> tuple[ListenerAddress, ...]:
+        """What clients of the further listeners are to be told of this broker."""
+        return self._told
+
+    def set_listeners(self, listeners: tuple[ListenerOptions, ...]) -> None:
+        """Take over new addresses for clients; ports stay as they were bound."""
+        self._listeners = listeners
+        self._watch.has_changed()
+        self._renew()
+
+    def look(self) -> None:
+        """Read the file with addresses again when it is another one than before."""
+        if self._watch.has_changed():
+            self._renew()
+
+    def reload_certificate(self) -> None:
+        """Read the certificate anew, for all listeners.
+
+        Raises:
+            OSError: It cannot be used; the old one stays in use.
+        """
+        if self.tls is not None:
+            self.tls.reload()
+
+    def close(self) -> None:
+        """Tell the cluster nothing any more; the ports are closed by the server."""
+        if self._telling is not None:
+            self._telling.cancel()
+
+    def _renew(self) -> None:
+        try:
+            fresh = self._read()
+        except ConfigError as error:
+            self._refused(error)
+            return
+        if fresh != self._told:
+            self._told = fresh
+            self.close()
+            self._telling = asyncio.get_running_loop().create_task(self._tell())
+
+    async def _tell(self) -> None:
+        try:
+            await advertise(self._core, self._told)
+        except LiftbridgeError as error:
+            self._refused(error)
+
+    def _refused(self, error: LiftbridgeError) -> None:
+        self._observer.transition("configuration_reload_refused", {"reason": error.text})
+
+    def _read(self) -> tuple[ListenerAddress, ...]:
+        """What to tell now.
+
+        Raises:
+            ConfigError: The file cannot be used.
+        """
+        path = self._options.advertised_file
+        if not path:
+            told = {one.name: one.advertised for one in self._listeners}
+        else:
+            found = _read_file(path)
+            told = {
+                one.name: advertised_of(found[one.name], one.advertised[0])
+                for one in self._listeners
+                if one.name in found
+            }
+        return tuple(
+            ListenerAddress(name, host, port or self.ports[name])
+            for name, (host, port) in told.items()
+        )
+
+
+def _read_file(path: str) -> dict[str, Address]:
+    """Addresses by listener; none while the file is not there.
+
+    Raises:
+        ConfigError: It cannot be read, or holds something else.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(FILE_BYTES_MAX).decode()
+        return read_addresses(text.replace(",", " ").split())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"listeners.advertised.file: {path}: {reason}") from error
+
+
+def _cannot_bind(setting: str, host: str, port: int, error: OSError) -> UnavailableError:
+    reason = error.strerror or error
+    return UnavailableError(f"{setting}: cannot bind {host}:{port}: {reason}")
