@@ -118,9 +118,11 @@ def test_two_seeds_that_start_at_once_end_as_one_cluster(tmp_path: Path, nats: N
                 answer = api(channel).FetchMetadata(
                     api_pb2.FetchMetadataRequest(), timeout=CALL_SECONDS
                 )
-            assert {one.id for one in answer.brokers} >= {"a"}
-        assert "is_founded=True" in first.log_text()
-        assert "is_founded=False" in second.log_text()
+            assert answer.brokers
+        # Which one depends on how far apart the two come up.
+        founded = [f"is_founded={one}" in first.log_text() for one in (True, False)]
+        assert sorted(founded) == [False, True]
+        assert founded == [f"is_founded={one}" in second.log_text() for one in (False, True)]
         assert "other_cluster_met" not in first.log_text() + second.log_text()
 
 
