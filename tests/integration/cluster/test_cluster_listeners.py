@@ -43,7 +43,7 @@ class Pair:
             if name == "b1":
                 listeners.append(f"secure=127.0.0.1:{self.secure}")
                 more = {"tls.cert": str(issued.cert), "tls.key": str(issued.key)}
-                more |= {"listen.tls": "false", "listeners.tls": "secure"}
+                more |= {"listen.tls": "false", "listeners.plain": "outside"}
             config = {
                 "data.reserve.bytes": 0,
                 "data.free.min.bytes": 0,

@@ -59,10 +59,12 @@ def test_clients_are_told_the_nearest_host_that_is_one(flags, advertised) -> Non
         ({}, False, [False, False]),
         ({"tls_cert": "c", "tls_key": "k"}, True, [True, True]),
         ({"tls_cert": "c", "tls_key": "k", "listen_tls": "false"}, False, [True, True]),
-        ({"tls_cert": "c", "tls_key": "k", "listeners_tls": "b"}, True, [False, True]),
+        ({"tls_cert": "c", "tls_key": "k", "listeners_plain": "a"}, True, [False, True]),
+        ({"tls_cert": "c", "tls_key": "k", "listeners_plain": "b,a"}, True, [False, False]),
+        ({"listeners_plain": "b"}, False, [False, False]),
     ],
 )
-def test_tls_is_on_where_asked_for_and_everywhere_by_default(flags, main, others) -> None:
+def test_tls_is_on_everywhere_but_where_it_is_turned_off(flags, main, others) -> None:
     given = {"listeners": "a=:1,b=:2"} | {k.replace("_", "."): v for k, v in flags.items()}
     options = load(flags=given, environ={}, path=None)
     assert options.listen.has_tls is main
@@ -93,10 +95,9 @@ def test_tls_is_on_where_asked_for_and_everywhere_by_default(flags, main, others
         ({"listeners.advertised": "out=h:1"}, "names 'out', which is not in listeners"),
         ({"listeners": "out=:1", "listeners.advertised": "out"}, "is not a name and an address"),
         (
-            {"listeners": "out=:1", "listeners.tls": "in", "tls.cert": "c", "tls.key": "k"},
-            "listeners.tls names 'in', which is not in listeners",
+            {"listeners": "out=:1", "listeners.plain": "in"},
+            "listeners.plain names 'in', which is not in listeners",
         ),
-        ({"listeners": "out=:1", "listeners.tls": "out"}, "listeners.tls needs tls.cert and"),
         ({"listen.tls": "true"}, "listen.tls needs tls.cert and tls.key"),
         (
             OUT | {"listeners.advertised": "out=h:1", "listeners.advertised.file": "f"},

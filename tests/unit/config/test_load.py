@@ -22,7 +22,7 @@ from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 
 ANY = "0.0.0.0"  # noqa: S104 - the default of the original
 
-LISTENERS = {"listeners": "x=:8", "listeners.tls": "x", "listeners.advertised": "x=:8"}
+LISTENERS = {"listeners": "x=:8", "listeners.plain": "x", "listeners.advertised": "x=:8"}
 
 # The settings of a file of the original, as its documentation shows them, in its three spellings.
 ORIGINAL_FILE = """

@@ -18,7 +18,7 @@ BESIDE = {
     "nats.tls.cert": {"nats.tls.cert": "c", "nats.tls.key": "k"},
     **dict.fromkeys(ADMIN_TLS, ADMIN_TLS),
     "listen.tls": {"tls.cert": "c", "tls.key": "k", "listen.tls": "false"},
-    "listeners.tls": {"tls.cert": "c", "tls.key": "k", "listeners": "a=:1,b=:2"},
+    "listeners.plain": {"tls.cert": "c", "tls.key": "k", "listeners": "a=:1,b=:2"},
     "listeners.host": {"listeners": "a=:1"},
     "listeners.advertised": {"listeners": "a=:1"},
     "nats.password": {"nats.user": "u", "nats.password": "p"},
@@ -38,7 +38,7 @@ OTHER = {
     Kind.LIST: "other",
     Kind.BOOLEAN: "true",
 }
-OTHER_OF = {"listeners": "a=:1", "listeners.tls": "b", "listeners.advertised": "a=:9"}
+OTHER_OF = {"listeners": "a=:1", "listeners.plain": "b", "listeners.advertised": "a=:9"}
 WORKING = {key: s for key, s in SETTINGS.items() if s.status is Status.WORKS}
 
 

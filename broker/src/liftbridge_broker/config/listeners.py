@@ -69,17 +69,15 @@ def listener_options(values: _Values) -> tuple[ListenerOptions, ...]:
         raise values.refusal("listeners.host", f"is longer than {HOST_LENGTH_MAX} characters")
     told = _read(values, "listeners.advertised")
     _check_names(values, "listeners.advertised", told, bound)
-    encrypted = values.items("listeners.tls")
-    _check_names(values, "listeners.tls", encrypted, bound)
-    if encrypted and not values.is_given("tls.cert"):
-        raise values.refusal("listeners.tls", "needs tls.cert and tls.key")
+    plain = values.items("listeners.plain")
+    _check_names(values, "listeners.plain", plain, bound)
     has_tls = values.is_given("tls.cert")
     return tuple(
         ListenerOptions(
             name=name,
             host=address.host,
             port=address.port,
-            has_tls=name in encrypted if values.is_given("listeners.tls") else has_tls,
+            has_tls=has_tls and name not in plain,
             advertised=advertised_of(
                 told.get(name), values.text("listeners.host"), address.host, values.text("host")
             ),

@@ -54,11 +54,10 @@ SERVER: Final = (
         is_original=False,
     ),
     Setting(
-        "listeners.tls",
+        "listeners.plain",
         Kind.LIST,
         "",
-        "Names of the further listeners that speak TLS, with the certificates of `tls`.",
-        derived="all of them when `tls.cert` is given, otherwise none",
+        "Names of the further listeners that speak no TLS though `tls.cert` is given.",
         is_original=False,
     ),
     Setting(
