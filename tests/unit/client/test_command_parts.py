@@ -1,5 +1,6 @@
 """Parts of the command: values, formats, errors, profiles, examples, what is printed."""
 
+import os
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -153,6 +154,15 @@ def test_schema_tells_every_field_of_a_row():
 def config(tmp_path, monkeypatch):
     monkeypatch.setenv("LIFTBRIDGE_CONFIG", str(tmp_path / "folder" / "profiles.toml"))
     return tmp_path / "folder" / "profiles.toml"
+
+
+def test_user_without_a_home_has_no_profiles_and_is_told_where_one_is_written(monkeypatch):
+    for name in ("HOME", "XDG_CONFIG_HOME", "LIFTBRIDGE_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 64_999)  # a user of containers, without an entry
+    assert profiles.choose(servers=None, profile=None).servers == profiles.SERVERS_DEFAULT
+    with pytest.raises(errors.UsageError, match="set HOME"):
+        profiles.store(profiles.Profiles("", {}))
 
 
 def test_profiles_come_back_as_they_were_stored(config):

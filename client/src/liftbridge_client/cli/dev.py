@@ -112,7 +112,7 @@ async def dev(
 def _data_dir(named: Path | None, *, is_ephemeral: bool) -> Path:
     if is_ephemeral:
         return Path(tempfile.mkdtemp(prefix="liftbridge-dev-"))
-    return named or platformdirs.user_state_path("liftbridge") / "dev"
+    return named or profiles.user_folder(platformdirs.user_state_path) / "dev"
 
 
 def use_profile(addresses: str) -> None:

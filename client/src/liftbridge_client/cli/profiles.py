@@ -17,7 +17,7 @@ only.
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -78,11 +78,34 @@ class Profiles(NamedTuple):
     by_name: Mapping[str, Profile]
 
 
+class NoHomeError(UsageError):
+    """The user has no home directory, as most users of containers."""
+
+
+def user_folder(find: Callable[[str], Path]) -> Path:
+    """A folder of the user's.
+
+    Args:
+        find: A function of `platformdirs`.
+
+    Raises:
+        NoHomeError: The user has no home directory.
+    """
+    try:
+        return find("liftbridge")
+    except RuntimeError as error:
+        raise NoHomeError("this user has no home directory: set HOME to one") from error
+
+
 def config_path() -> Path:
-    """Where profiles are."""
+    """Where profiles are.
+
+    Raises:
+        NoHomeError: Nowhere.
+    """
     if override := os.environ.get("LIFTBRIDGE_CONFIG"):
         return Path(override)
-    return platformdirs.user_config_path("liftbridge") / "profiles.toml"
+    return user_folder(platformdirs.user_config_path) / "profiles.toml"
 
 
 def load() -> Profiles:
@@ -91,7 +114,10 @@ def load() -> Profiles:
     Raises:
         UsageError: The file is not understood.
     """
-    path = config_path()
+    try:
+        path = config_path()
+    except NoHomeError:
+        return Profiles("", {})
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -123,7 +149,7 @@ def store(profiles: Profiles) -> None:
     """Write the file.
 
     Raises:
-        UsageError: It cannot be written.
+        UsageError: It cannot be written, or there is no place for it.
     """
     path = config_path()
     document: dict[str, object] = {
