@@ -16,7 +16,7 @@ PYTEST_ARGS ?= -n 2 --dist loadfile --durations=10
 TEST_GATES := format-check lint prose imports types docs pytest
 
 .PHONY: help install demo test check operator-sim operator-gates guards stories chaos failover saturation scale bench soak \
-	fuzz docs proto crds lock format clean changelog cluster cluster-down e2e $(TEST_GATES) meta unit
+	fuzz docs proto crds lock format clean changelog cluster cluster-down e2e e2e-full $(TEST_GATES) meta unit
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,7 +90,10 @@ cluster-down: ## Take that cluster down; nothing of it is left
 	@tests/e2e/cluster/down.sh
 
 e2e: install ## End-to-end tests on KUBECONFIG if set, on kind if there is Docker, on the cluster above
-	@$(PY) -m pytest -q -s -m e2e --timeout 0 -p no:randomly tests/e2e
+	@$(PY) -m pytest -q -s -m "e2e and not full" --timeout 0 -p no:randomly tests/e2e
+
+e2e-full: install ## All end-to-end stories, in parts that can be broken off (SHARD=1/4, STORY=names)
+	@$(PY) -m liftbridge_testkit.kube.full --shard $(or $(SHARD),1/1) $(if $(STORY),--only $(STORY))
 
 docs: install ## Build the documentation into docs/_build/html; warnings are errors
 	@$(PY) -m sphinx -W -n --keep-going -q -b html docs docs/_build/html

@@ -1,12 +1,30 @@
-"""One cluster and one image of the broker for all end-to-end tests of a run."""
+"""One cluster, one image of the broker and one operator for all end-to-end tests of a run."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
 
 import pytest
 
-from liftbridge_testkit.kube.choose import choose
-from liftbridge_testkit.kube.cluster import Kubernetes, running
+from liftbridge_testkit.kube.choose import Cluster, choose
+from liftbridge_testkit.kube.cluster import Kubernetes, running, timed
+from liftbridge_testkit.kube.nodes import Machines
+from liftbridge_testkit.kube.release import OperatorRelease
+from liftbridge_testkit.kube.stories import Stage, Story, story
+
+Play = Callable[..., AbstractContextManager[Story]]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "story(name, minutes): a story that `make e2e-full` plays")
+    config.addinivalue_line("markers", "full: only `make e2e-full` plays it")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Stories come last: they keep an operator, which other tests would meet."""
+    items.sort(key=lambda item: item.get_closest_marker("story") is not None)
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +36,33 @@ def kubernetes() -> Iterator[Kubernetes]:
 @pytest.fixture(scope="session")
 def broker_image(kubernetes: Kubernetes) -> str:
     return kubernetes.image("broker")
+
+
+@pytest.fixture(scope="session")
+def next_image(kubernetes: Kubernetes, broker_image: str) -> str:
+    """The image of the broker under another name, so that pods are made anew with it."""
+    if kubernetes.kind is not Cluster.OWN:
+        return os.environ["LIFTBRIDGE_NEXT_BROKER_IMAGE"]
+    other = f"{broker_image}-next"
+    Machines(kubernetes).retag(broker_image, other)
+    return other
+
+
+@pytest.fixture(scope="session")
+def stage(kubernetes: Kubernetes, broker_image: str, next_image: str) -> Iterator[Stage]:
+    image = kubernetes.image("operator")
+    operator = OperatorRelease(kubernetes)
+    try:
+        with timed("operator installed"):
+            operator.install(image, broker_image)
+        yield Stage(kubernetes, operator, broker_image, next_image)
+    finally:
+        operator.uninstall()
+
+
+@pytest.fixture
+def play(stage: Stage, request: pytest.FixtureRequest) -> Play:
+    """The story of this test, by the name in its mark."""
+    mark = request.node.get_closest_marker("story")
+    assert mark is not None, "a test that plays a story is marked with its name"
+    return partial(story, stage, mark.args[0])

@@ -7,11 +7,8 @@ from random import Random
 import pytest
 
 from liftbridge_operator.kube.errors import KubeError
-from liftbridge_testkit.operator_sim.reconciled import (
-    ReconciledWorld,
-    UnreliableKube,
-    kstatus,
-)
+from liftbridge_testkit.kube.kstatus import kstatus, stale_claims
+from liftbridge_testkit.operator_sim.reconciled import ReconciledWorld, UnreliableKube
 
 SEEDS = range(3)
 PASSES = 220
@@ -42,6 +39,7 @@ def test_tools_are_never_told_too_early_that_all_is_done():
     assert ("Current", True) in found
     # From the moment a specification is written until it holds, nobody takes it for done.
     assert found[0][0] == "InProgress"
+    assert [text for body, _ in history() for text in stale_claims(body)] == []
     generations = {body["metadata"]["generation"] for body, _ in history()}
     assert generations == {1, 2, 3, 4}
 

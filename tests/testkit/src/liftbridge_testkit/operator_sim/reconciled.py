@@ -104,24 +104,6 @@ def _changed(body: Object, change: Callable[[dict[str, Any]], object]) -> None:
     change(body["spec"])
 
 
-def kstatus(body: Object) -> str:
-    """What tools that know no more than the rules of kstatus take from a resource."""
-    status = body.get("status", {})
-    found = {one["type"]: one["status"] for one in status.get("conditions", ())}
-    if body["metadata"].get("deletionTimestamp"):
-        return "Terminating"
-    if (
-        status.get("observedGeneration", body["metadata"]["generation"])
-        != (body["metadata"]["generation"])
-    ):
-        return "InProgress"
-    if found.get("Reconciling") == "True":
-        return "InProgress"
-    if found.get("Stalled") == "True":
-        return "Failed"
-    return "Current" if found.get("Ready", "True") == "True" else "InProgress"
-
-
 class UnreliableKube:
     """Every call may end without an answer, whether it was done or not.
 

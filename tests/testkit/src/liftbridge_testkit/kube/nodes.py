@@ -1,0 +1,103 @@
+"""What is done to the machines of the project's own cluster, its nodes and its control plane.
+
+Only that one can be hurt (`Cluster.OWN`); see `tests/e2e/cluster/node.sh` and `volume.sh`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from liftbridge_testkit.kube.choose import Cluster
+from liftbridge_testkit.kube.cluster import COMMAND_SECONDS_MAX, SCRIPTS, CommandError
+
+if TYPE_CHECKING:
+    from liftbridge_testkit.kube.cluster import Kubernetes
+
+
+class Machines:
+    """Nodes, volumes and daemons of a cluster that was made here."""
+
+    def __init__(self, cluster: Kubernetes) -> None:
+        """Raises `CommandError` for a cluster of somebody else."""
+        if cluster.kind is not Cluster.OWN:
+            raise CommandError(f"the machines of a {cluster.kind.value} cluster cannot be hurt")
+        self._cluster = cluster
+
+    @property
+    def state(self) -> Path:
+        """Where the cluster keeps everything it writes."""
+        return Path(self._cluster.environ["KUBECONFIG"]).parent
+
+    @property
+    def audit_log(self) -> Path:
+        """What the API server was asked."""
+        return self.state / "audit.log"
+
+    def node(self, act: str, node: str, *arguments: str) -> str:
+        """`node.sh`: start, crash, destroy, cut, heal, pause, resume, stop, restart, exec."""
+        return self._script("node.sh", act, node, *arguments)
+
+    def volume(self, act: str, node: str, volume: str, *arguments: str) -> str:
+        """`volume.sh`: lose, readonly, path."""
+        return self._script("volume.sh", act, node, volume, *arguments)
+
+    def kill_daemon(self, name: str) -> None:
+        """SIGKILL to a program of the control plane, such as `kube-apiserver`; it starts again."""
+        os.kill(int((self.state / f"{name}.main").read_text()), signal.SIGKILL)
+
+    def retag(self, image: str, other: str) -> None:
+        """Let every node know an image by another name too."""
+        for path in sorted((self.state / "nodes").iterdir()):
+            tag = ("ctr", "-n", "k8s.io", "images", "tag", "--force", image, other)
+            self.node("exec", path.name, *tag)
+
+    def pids(self, node: str, pod_uid: str, program: str) -> list[int]:
+        """Processes of a pod whose command line has this word; as the machine numbers them."""
+        prefix = self._cluster.environ.get("KUBE_PREFIX", "lbk")
+        root = Path("/sys/fs/cgroup/pids") / prefix / node
+        found: set[int] = set()
+        for group in root.glob(f"**/*pod{pod_uid}/**/cgroup.procs"):
+            found |= {int(line) for line in group.read_text().split()}
+        return sorted(pid for pid in found if program in _command(pid))
+
+    def signal_pod(self, node: str, pod_uid: str, program: str, number: signal.Signals) -> int:
+        """Send a signal to processes of a pod; how many there were.
+
+        Raises:
+            CommandError: There was none.
+        """
+        found = self.pids(node, pod_uid, program)
+        for pid in found:
+            os.kill(pid, number)
+        if not found:
+            raise CommandError(f"no process {program} of pod {pod_uid} on {node}")
+        return len(found)
+
+    def _script(self, name: str, *arguments: str) -> str:
+        # What a script starts in the background must not keep a pipe open.
+        output = self.state / "script.out"
+        with output.open("w", encoding="utf-8") as file:
+            done = subprocess.run(
+                [SCRIPTS / name, *arguments],
+                check=False,
+                env=dict(self._cluster.environ),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                timeout=COMMAND_SECONDS_MAX,
+            )
+        text = output.read_text(encoding="utf-8")
+        if done.returncode != 0:
+            raise CommandError(f"{name} {' '.join(arguments)}: {text}")
+        return text
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""

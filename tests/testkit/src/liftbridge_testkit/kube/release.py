@@ -1,0 +1,176 @@
+"""The operator of the stories: installed by its chart, killed and stopped, and read from.
+
+It has the name of the release in the tutorial, so that one follows on the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from liftbridge_testkit.kube.audit import LEASES, parse
+from liftbridge_testkit.kube.cluster import CommandError, run
+from liftbridge_testkit.kube.nodes import Machines
+from liftbridge_testkit.load import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from random import Random
+
+    from liftbridge_testkit.kube.cluster import Kubernetes
+
+RELEASE: Final = "liftbridge"
+NAMESPACE: Final = "liftbridge-system"
+CHART: Final = "helm/liftbridge-operator"
+USER: Final = f"system:serviceaccount:{NAMESPACE}:{RELEASE}"
+LEASE: Final = RELEASE
+INSTALL_SECONDS_MAX: Final = 180
+WRITES_MAX: Final = 12
+"""A random kill comes at one of so many writes after the moment it is asked for."""
+
+POLL_SECONDS: Final = 0.05
+PROGRAM: Final = "liftbridge-operator"
+
+
+class OperatorRelease:
+    """The operator as installed."""
+
+    def __init__(self, cluster: Kubernetes) -> None:
+        self._cluster = cluster
+
+    def install(self, image: str, broker_image: str, *values: str) -> None:
+        """Install it, or bring it to these values, and wait until it is ready.
+
+        Args:
+            image: Of the operator, with its tag.
+            broker_image: Of brokers.
+            values: Further `NAME=VALUE` for `--set`.
+        """
+        repository, _, tag = image.rpartition(":")
+        texts = {
+            "image.repository": repository,
+            "image.tag": tag,
+            "brokerImage": broker_image.rpartition(":")[0],
+        }
+        command = [
+            *("helm", "upgrade", RELEASE, CHART, "--install", "--create-namespace"),
+            *("--namespace", NAMESPACE, "--take-ownership", "--force-conflicts"),
+            *("--wait", f"--timeout={INSTALL_SECONDS_MAX}s"),
+        ]
+        command += [part for pair in texts.items() for part in ("--set-string", "=".join(pair))]
+        command += [part for value in values for part in ("--set", value)]
+        run(command, self._cluster.environ)
+
+    def uninstall(self) -> None:
+        """Remove it; definitions and resources stay."""
+        run(
+            (
+                "helm",
+                "uninstall",
+                RELEASE,
+                "--namespace",
+                NAMESPACE,
+                "--ignore-not-found",
+                "--wait",
+            ),
+            self._cluster.environ,
+        )
+
+    def pods(self) -> list[dict[str, Any]]:
+        """Its pods."""
+        selector = f"--selector=app.kubernetes.io/instance={RELEASE}"
+        found = self._cluster.kubectl(
+            "--namespace", NAMESPACE, "get", "pods", selector, "--output=json"
+        )
+        listed: list[dict[str, Any]] = json.loads(found)["items"]
+        return listed
+
+    def leader(self) -> dict[str, Any] | None:
+        """The pod that holds the Lease; none while nobody does, or a pod that is gone."""
+        path = ("get", "lease", LEASE, "--output=jsonpath={.spec.holderIdentity}")
+        holder = self._cluster.kubectl("--namespace", NAMESPACE, *path)
+        name = holder.rpartition("_")[0]
+        return next((one for one in self.pods() if one["metadata"]["name"] == name), None)
+
+    def signal_leader(self, number: signal.Signals) -> dict[str, Any] | None:
+        """Send a signal to the process that leads; its pod, or none when nobody leads."""
+        pod = self.leader()
+        if pod is not None:
+            self.signal(pod, number)
+        return pod
+
+    def signal(self, pod: dict[str, Any], number: signal.Signals) -> None:
+        """Send a signal to the process in one of its pods; one that is gone gets none."""
+        node, uid = pod["spec"]["nodeName"], pod["metadata"]["uid"]
+        for pid in Machines(self._cluster).pids(node, uid, PROGRAM):
+            signal_process(pid, number)
+
+    def logs(self) -> str:
+        """What its processes wrote, of former containers too."""
+        texts = []
+        for pod in self.pods():
+            name = pod["metadata"]["name"]
+            for more in ((), ("--previous",)):
+                try:
+                    texts.append(
+                        self._cluster.kubectl("--namespace", NAMESPACE, "logs", name, *more)
+                    )
+                except CommandError:
+                    continue  # there was no former one
+        return "\n".join(texts)
+
+
+def signal_process(pid: int, number: signal.Signals) -> None:
+    """Send a signal to a process that may be gone."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+class Killer(Worker):
+    """Kills the operator right after one of its writes, which it finds in the audit log.
+
+    Attributes:
+        write: At which write from the beginning on.
+        killed: What was written then; empty while nothing was.
+    """
+
+    def __init__(self, cluster: Kubernetes, operator: OperatorRelease, rng: Random) -> None:
+        super().__init__("operator-killer")
+        self._operator = operator
+        self._log = Machines(cluster).audit_log
+        self.write = rng.randint(1, WRITES_MAX)
+        self.killed = ""
+
+    def run(self) -> None:
+        """Read what is appended to the log until the write comes, or until stopped."""
+        seen = 0
+        with self._log.open(encoding="utf-8") as file:
+            file.seek(0, 2)
+            for line in appended(file, self._stopping.is_set, self._stopping.wait):
+                for request in parse([line]):
+                    if request.user != USER or not request.is_write or request.resource == LEASES:
+                        continue
+                    seen += 1
+                    if seen == self.write:
+                        self._operator.signal_leader(signal.SIGKILL)
+                        self.killed = f"{request.verb} {request.resource} {request.name}"
+                        self._succeeded()
+                        return
+
+
+def appended(
+    file: IO[str], is_over: Callable[[], bool], wait: Callable[[float], object]
+) -> Iterator[str]:
+    """Whole lines that are appended to a file, as they come."""
+    rest = ""
+    while not is_over():
+        part = file.readline()
+        rest += part
+        if rest.endswith("\n"):
+            yield rest
+            rest = ""
+        elif not part:
+            wait(POLL_SECONDS)

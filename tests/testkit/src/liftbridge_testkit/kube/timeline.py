@@ -1,0 +1,325 @@
+"""What happened to the objects of a story, and what may be asked of it.
+
+The watcher appends what it sees (`Seen`); everything here computes from the whole list, so that a
+test of it needs no cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from liftbridge_testkit.kube.gaps import Span
+from liftbridge_testkit.kube.kstatus import kstatus, stale_claims
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+SKEW_SECONDS: Final = 3.0
+"""How far apart two watches may tell of things that happened at once."""
+
+OBSERVATION_SECONDS: Final = 8.0
+"""How old what an operator tells may be; it drops what is older than five seconds."""
+
+POD, SET, CLUSTER, STREAM = "Pod", "StatefulSet", "LiftbridgeCluster", "Stream"
+
+
+class Seen(NamedTuple):
+    """One state of an object.
+
+    Attributes:
+        at: When it was seen, in seconds since 1970.
+        kind: Kind of the object.
+        name: Its name.
+        body: What `reduced` keeps of it; None when it is gone.
+    """
+
+    at: float
+    kind: str
+    name: str
+    body: Mapping[str, Any] | None
+
+
+class Isr(NamedTuple):
+    """Replicas in sync at one moment, as a broker told.
+
+    Attributes:
+        at: When, in seconds since 1970.
+        sizes: Of each partition that was told of.
+        leaderless: Partitions without a leader.
+    """
+
+    at: float
+    sizes: Mapping[str, int]
+    leaderless: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Timeline:
+    """Everything that was seen.
+
+    Attributes:
+        cluster: Name of the LiftbridgeCluster, and of its StatefulSet.
+        seen: States of objects, in order.
+        isr: Replicas in sync, in order; only changes.
+        marks: Intervals that the story named.
+    """
+
+    cluster: str
+    seen: list[Seen] = field(default_factory=list)
+    isr: list[Isr] = field(default_factory=list)
+    marks: list[Span] = field(default_factory=list)
+
+    def of(self, kind: str, name: str = "") -> Iterator[Seen]:
+        """States of one kind, or of one object."""
+        return (one for one in self.seen if one.kind == kind and name in {"", one.name})
+
+    def wanted(self, at: float) -> int:
+        """Pods that the StatefulSet was to have at a moment; 0 before there is one."""
+        found = 0
+        for one in self.of(SET, self.cluster):
+            if one.at > at:
+                break
+            found = one.body["spec"]["replicas"] if one.body is not None else 0
+        return found
+
+
+def reduced(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of an object: what the questions below ask for."""
+    metadata, spec, status = body["metadata"], body.get("spec", {}), body.get("status", {})
+    kept: dict[str, Any] = {
+        "metadata": {
+            key: metadata[key]
+            for key in ("uid", "generation", "deletionTimestamp")
+            if key in metadata
+        }
+    }
+    match body["kind"]:
+        case "Pod":
+            kept |= _pod(spec, status)
+        case "StatefulSet":
+            kept["spec"] = {"replicas": spec.get("replicas", 1)}
+        case _:
+            kept["spec"] = {
+                key: spec[key] for key in ("replicas", "image", "suspend", "paused") if key in spec
+            }
+            kept["status"] = {
+                key: status[key] for key in (*_STATUS, "conditions") if status.get(key) is not None
+            }
+    return kept
+
+
+_STATUS: Final = (
+    "observedGeneration",
+    "replicas",
+    "readyReplicas",
+    "updatedReplicas",
+    "revision",
+    "metadataLeader",
+    "partitions",
+    "plan",
+    "disruption",
+    "waits",
+)
+
+
+def _pod(spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
+    ready = [one for one in status.get("conditions", ()) if one["type"] == "Ready"]
+    containers = status.get("containerStatuses", ())
+    return {
+        "node": spec.get("nodeName", ""),
+        "ip": status.get("podIP", ""),
+        "images": {one["name"]: one["image"] for one in spec.get("containers", ())},
+        "phase": status.get("phase", ""),
+        "ready": bool(ready) and ready[0]["status"] == "True",
+        "restarts": {one["name"]: one["restartCount"] for one in containers},
+    }
+
+
+def is_up(one: Seen) -> bool:
+    """Whether a pod serves, as far as the API server knows."""
+    body = one.body
+    return body is not None and body["ready"] and "deletionTimestamp" not in body["metadata"]
+
+
+class Down(NamedTuple):
+    """A time in which a broker that had been ready was not.
+
+    Attributes:
+        pod: Its pod.
+        begin: When it was seen to go.
+        end: When it was ready again; infinite when it was not.
+    """
+
+    pod: str
+    begin: float
+    end: float
+
+
+def downs(timeline: Timeline) -> list[Down]:
+    """Each time a broker was down, in order of their beginnings.
+
+    A broker counts from the first time it is ready until the set is to have no such pod.
+    """
+    found: list[Down] = []
+    up: dict[str, bool] = {}
+    for one in timeline.of(POD):
+        stem, _, number = one.name.rpartition("-")
+        if stem != timeline.cluster or not number.isdigit():
+            continue
+        serves, served = is_up(one), up.get(one.name)
+        if serves and served is False:
+            last = max(n for n, each in enumerate(found) if each.pod == one.name)
+            found[last] = found[last]._replace(end=one.at)
+        if served and not serves:
+            if timeline.wanted(one.at + SKEW_SECONDS) <= int(number):
+                del up[one.name]  # it left for good
+                continue
+            found.append(Down(one.name, one.at, float("inf")))
+        if serves or served is not None:
+            up[one.name] = serves
+    return found
+
+
+def most_down(found: Sequence[Down], begin: float = 0.0, end: float = float("inf")) -> list[str]:
+    """The largest set of brokers that were down at once within an interval, by name."""
+    most: list[str] = []
+    for moment in [begin, *(one.begin for one in found if begin <= one.begin <= end)]:
+        at_once = sorted({one.pod for one in found if one.begin <= moment < one.end})
+        if len(at_once) > len(most):
+            most = at_once
+    return most
+
+
+def restart_spans(found: Sequence[Down], begin: float, end: float) -> list[Span]:
+    """Intervals of a roll, one for each restart within it.
+
+    Leaders move off before a broker goes and back after it came, so each interval reaches from the
+    end of the restart before to its own end, and the last one to the end of the roll.
+    """
+    within = sorted(
+        (one for one in found if begin <= one.begin <= end), key=lambda one: (one.end, one.begin)
+    )
+    spans = []
+    start = begin
+    for number, one in enumerate(within):
+        stop = end if number == len(within) - 1 else min(one.end, end)
+        spans.append(Span(one.pod, start, max(start, stop)))
+        start = max(start, stop)
+    return spans
+
+
+def isr_below(timeline: Timeline, least: int, spans: Iterable[Span]) -> list[str]:
+    """Partitions that had fewer replicas in sync than this within one of the intervals."""
+    found = []
+    for span in spans:
+        for one in timeline.isr:
+            if not span.begin <= one.at <= span.end:
+                continue
+            found += [
+                f"{span.name}: {name} had {size} in sync at {one.at:.1f}"
+                for name, size in sorted(one.sizes.items())
+                if size < least
+            ]
+    return found
+
+
+def leaderless(timeline: Timeline, spans: Iterable[Span]) -> list[str]:
+    """Partitions that had no leader within one of the intervals."""
+    return [
+        f"{span.name}: {name} had no leader at {one.at:.1f}"
+        for span in spans
+        for one in timeline.isr
+        if span.begin <= one.at <= span.end
+        for name in one.leaderless
+    ]
+
+
+def stale_statuses(timeline: Timeline) -> list[str]:
+    """States of clusters and streams that tools would have taken for done too early."""
+    found = []
+    for one in timeline.seen:
+        if one.kind in {CLUSTER, STREAM} and one.body is not None:
+            found += [f"{one.kind} {one.name}, {text}" for text in stale_claims(one.body)]
+    return found
+
+
+def untrue_statuses(timeline: Timeline) -> list[str]:
+    """Moments at which the cluster became Current, and its pods were not what its spec asks for."""
+    found = []
+    before: Mapping[str, Any] | None = None
+    for one in timeline.of(CLUSTER, timeline.cluster):
+        body = one.body
+        if body is None:
+            before = None
+            continue
+        became = kstatus(body) == "Current" and (before is None or kstatus(before) != "Current")
+        before = body
+        if not became or _was_so(timeline, body["spec"], one.at):
+            continue
+        found.append(f"generation {body['metadata']['generation']} was Current at {one.at:.1f}")
+    return found
+
+
+def _was_so(timeline: Timeline, spec: Mapping[str, Any], at: float) -> bool:
+    """Whether the pods of a moment shortly before were as many as wanted, ready, of this image."""
+    begin, end = at - OBSERVATION_SECONDS, at + SKEW_SECONDS
+    pods: dict[str, Seen] = {}
+    wanted = 0 if spec.get("suspend") else spec["replicas"]
+    for one in [*timeline.of(POD), Seen(end, POD, "", None)]:
+        if one.at > end:
+            break
+        if one.at >= begin and _fits(pods.values(), wanted, spec.get("image")):
+            return True
+        if one.body is None:
+            pods.pop(one.name, None)
+        elif one.name.startswith(f"{timeline.cluster}-"):
+            pods[one.name] = one
+    return _fits(pods.values(), wanted, spec.get("image"))
+
+
+def _fits(pods: Iterable[Seen], wanted: int, image: str | None) -> bool:
+    present = [one for one in pods if one.body is not None]
+    return len(present) == wanted and all(
+        is_up(one) and image in {None, one.body["images"].get("broker")}
+        for one in present
+        if one.body is not None
+    )
+
+
+def unexplained_waits(timeline: Timeline, seconds_max: float = 60.0) -> list[str]:
+    """Times in which the cluster was not ready for so long and its status had no wait to tell.
+
+    A time counts as long as the same status stands: one that changes tells of progress.
+    """
+    found = []
+    states = [one for one in timeline.of(CLUSTER, timeline.cluster) if one.body is not None]
+    for one, later in pairwise(states):
+        body = one.body
+        assert body is not None
+        is_silent = kstatus(body) == "InProgress" and not body["status"].get("waits")
+        if is_silent and later.at - one.at > seconds_max:
+            found.append(f"nothing was told for {later.at - one.at:.0f} s from {one.at:.1f} on")
+    return found
+
+
+def container_restarts(timeline: Timeline) -> dict[str, int]:
+    """How often containers were started again, by pod and container; only those that were."""
+    counts: dict[str, int] = {}
+    for one in timeline.of(POD):
+        for name, count in (one.body or {}).get("restarts", {}).items():
+            key = f"{one.name}/{name}"
+            counts[key] = max(counts.get(key, 0), count)
+    return {name: count for name, count in counts.items() if count}
+
+
+def reasons(timeline: Timeline, condition: str) -> list[tuple[str, str]]:
+    """Status and reason that a condition of the cluster had, in order, without repetitions."""
+    told: list[tuple[str, str]] = []
+    for one in timeline.of(CLUSTER, timeline.cluster):
+        for each in (one.body or {}).get("status", {}).get("conditions", ()):
+            pair = (each["status"], each["reason"])
+            if each["type"] == condition and told[-1:] != [pair]:
+                told.append(pair)
+    return told
