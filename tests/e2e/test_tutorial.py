@@ -40,8 +40,7 @@ def perform(commands: str, cluster: Kubernetes) -> str:
         cwd=ROOT,
         env=dict(cluster.environ),
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         timeout=STEP_SECONDS_MAX,
     )
