@@ -65,6 +65,7 @@ def told(
     **spec: Any,
 ) -> Seen:
     condition: dict[str, Any] = {"type": "Ready", "status": ready, "reason": reason}
+    condition |= {"observedGeneration": of if of is not None else observed}
     body = {
         "kind": "LiftbridgeCluster",
         "metadata": {"generation": generation, "name": "c"},
