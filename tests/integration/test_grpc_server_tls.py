@@ -5,6 +5,7 @@ import shutil
 import socket
 import ssl
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from pathlib import Path
 
 import grpc
@@ -227,7 +228,8 @@ class TestReload:
         files = install(authority.issue("good"), tmp_path)
         tls = ServerTls(files)
         async with echo_server(tls=tls.context) as echo:
-            before = await served_serial(echo, authority)
+            before, loaded = await served_serial(echo, authority), tls.loaded
+            assert loaded == {files.certificate: sha256(files.certificate.read_bytes()).hexdigest()}
             files.certificate.write_text("not a certificate")
             with pytest.raises(OSError, match=r"PEM|NO_START_LINE|no start line"):
                 tls.reload()
@@ -235,6 +237,7 @@ class TestReload:
             with pytest.raises(FileNotFoundError):
                 tls.reload()
             assert await served_serial(echo, authority) == before
+            assert tls.loaded == loaded
 
 
 def install(certificate: Certificate, folder: Path) -> TlsFiles:

@@ -1,7 +1,9 @@
 """TLS of the gRPC port: server certificate, client certificates, both replaceable while running."""
 
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +41,7 @@ class ServerTls:
     Attributes:
         context: What to listen with.
         expires_at: Unix seconds at which the server's certificate ends; 0 when that is unreadable.
+        loaded: SHA-256 of the files that are in use, hexadecimal; not of what lies there now.
     """
 
     def __init__(self, files: TlsFiles) -> None:
@@ -48,6 +51,7 @@ class ServerTls:
             OSError: A file cannot be read, or does not hold what it should (`ssl.SSLError`).
         """
         self._files = files
+        self.loaded = _fingerprints(files)
         self.context = _read(files)
         self.expires_at = _expiry(files)
         self._current = self.context
@@ -59,7 +63,10 @@ class ServerTls:
         Raises:
             OSError: A file cannot be read, or does not hold what it should (`ssl.SSLError`).
         """
+        # Taken before: a file that is replaced in between is another one at the next look.
+        loaded = _fingerprints(self._files)
         self._current = _read(self._files)
+        self.loaded = loaded
         self.expires_at = _expiry(self._files)
 
     def _on_client_hello(
@@ -67,6 +74,11 @@ class ServerTls:
     ) -> None:
         """Continue a handshake, whether it names a server or not, with what was read last."""
         tls.context = self._current
+
+
+def _fingerprints(files: TlsFiles) -> Mapping[Path, str]:
+    paths = (files.certificate, files.client_ca)
+    return {path: sha256(path.read_bytes()).hexdigest() for path in paths if path is not None}
 
 
 def _expiry(files: TlsFiles) -> int:

@@ -1,7 +1,6 @@
 """The listener for operators: TLS, facts of the process, opened before there is a cluster."""
 
 from collections.abc import Callable, Sequence
-from hashlib import sha256
 from importlib import metadata as packages
 from pathlib import Path
 from typing import Final
@@ -14,7 +13,8 @@ from liftbridge_broker.api.admin_context import (
     Reloaded,
     Setting,
 )
-from liftbridge_broker.config.options import BrokerOptions, TlsOptions
+from liftbridge_broker.api.tls import ServerTls
+from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.errors import UnavailableError
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.ports.observe import Observer
@@ -46,6 +46,7 @@ class AdminPort:
         restart_needed: Callable[[], Sequence[str]],
         settings: Callable[[], Sequence[Setting]],
         reload: Callable[[], Reloaded],
+        client_tls: Callable[[], ServerTls | None],
     ) -> None:
         """Listen to nobody yet.
 
@@ -59,6 +60,7 @@ class AdminPort:
             restart_needed: Settings that were changed and need a restart.
             settings: All settings in force.
             reload: Reads the configuration again.
+            client_tls: Certificates of the ports for clients; None for plaintext.
 
         Raises:
             ConfigError: A file of its TLS is wrong.
@@ -67,7 +69,6 @@ class AdminPort:
         self._core = core
         admin = options.admin
         self._tls = server_tls(admin.tls) if admin.is_enabled and admin.tls.is_enabled else None
-        tls = options.tls, options.admin.tls
         facts = ProcessFacts(
             version=packages.version(PACKAGE),
             start_id=core.incarnation_id,
@@ -77,7 +78,7 @@ class AdminPort:
             reload=reload,
             is_retired=lambda: core.is_retired,
             retire=core.retire,
-            certificates=lambda: certificates(*tls),
+            certificates=lambda: certificates(options, client_tls(), self._tls),
             are_peers_connected=are_peers_connected,
             nats=nats,
         )
@@ -127,20 +128,24 @@ class AdminPort:
         await self._server.close()
 
 
-def certificates(tls: TlsOptions, admin: TlsOptions) -> tuple[Certificate, ...]:
-    """Certificate files that are set, with the hash of what they hold now."""
-    paths = (
-        ("tls.cert", tls.cert),
-        ("tls.client.auth.ca", tls.client_ca),
-        ("admin.tls.cert", admin.cert),
-        ("admin.tls.ca", admin.client_ca),
+def certificates(
+    options: BrokerOptions, tls: ServerTls | None, admin: ServerTls | None
+) -> tuple[Certificate, ...]:
+    """Certificate files in use, with the hash of what was read from them.
+
+    Args:
+        options: Names of the files.
+        tls: What clients are served with; None for plaintext.
+        admin: What operators are served with; None for plaintext.
+    """
+    named = (
+        ("tls.cert", options.tls.cert, tls),
+        ("tls.client.auth.ca", options.tls.client_ca, tls),
+        ("admin.tls.cert", options.admin.tls.cert, admin),
+        ("admin.tls.ca", options.admin.tls.client_ca, admin),
     )
-    found: list[Certificate] = []
-    for setting, path in paths:
-        if path:
-            try:
-                fingerprint = sha256(Path(path).read_bytes()).hexdigest()
-            except OSError as error:
-                fingerprint = f"unreadable: {error.strerror}"
-            found.append(Certificate(setting, fingerprint))
-    return tuple(found)
+    return tuple(
+        Certificate(setting, serving.loaded[Path(path)])
+        for setting, path, serving in named
+        if path and serving is not None
+    )

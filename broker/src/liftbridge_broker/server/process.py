@@ -289,6 +289,7 @@ class Broker:
             restart_needed=lambda: self._restart_needed,
             settings=lambda: self.options.effective,
             reload=self._reload,
+            client_tls=lambda: self._ports.tls,
         )
         await admin.open()
         self.admin_port = admin.port

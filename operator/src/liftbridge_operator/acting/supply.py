@@ -4,17 +4,24 @@ An object is compared first and written only when it differs, so that a cluster 
 write. Objects of somebody else are never touched, whatever their names.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from liftbridge_operator.acting.hands import Hands, Trouble
-from liftbridge_operator.kube.errors import AlreadyExistsError, NotFoundError
+from liftbridge_operator.kube.errors import (
+    AlreadyExistsError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+)
 from liftbridge_operator.kube.intent import Difference, differences
 from liftbridge_operator.kube.kinds import (
     CLAIMS,
     CONFIG_MAPS,
     NETWORK_POLICIES,
+    PROMETHEUS_RULES,
+    SERVICE_MONITORS,
     SERVICES,
     Kind,
     kind_of,
@@ -28,6 +35,9 @@ from liftbridge_operator.rendering import names, workload
 
 PRUNED: Final = (SERVICES, NETWORK_POLICIES)
 """Kinds of which some are rendered only for some specifications."""
+
+MONITORS: Final = (SERVICE_MONITORS, PROMETHEUS_RULES)
+"""Kinds that need rights and definitions of their own; brokers do without them."""
 
 
 @dataclass(slots=True)
@@ -55,12 +65,69 @@ async def supply(hands: Hands) -> Supplied:
     await _configs(hands, done)
     kinds = dict.fromkeys((*PRUNED, *(kind_of(one) for one in hands.rendered.objects)))
     for kind in kinds:
-        wanted = [one for one in hands.rendered.objects if kind_of(one) == kind]
-        await _of_kind(hands, kind, wanted, done)
+        if kind in MONITORS:
+            continue
+        await _of_kind(hands, kind, _rendered(hands, kind), done)
         if done.trouble is not None:
             return done
     await _owners_of_claims(hands, done)
     return done
+
+
+@dataclass(frozen=True, slots=True)
+class Monitored:
+    """How the objects for the Prometheus operator stand.
+
+    Attributes:
+        reason: Of the condition `MonitoringReady`.
+        values: Of its text.
+        drift: As in `Supplied`.
+    """
+
+    reason: str = "NotReconciled"
+    values: Mapping[str, str] = field(default_factory=dict)
+    drift: tuple[tuple[str, Difference], ...] = ()
+
+
+async def supply_monitors(hands: Hands, *, may_exist: bool) -> Monitored:
+    """Bring the objects for the Prometheus operator to what was rendered.
+
+    What is missing for that is told, and stops nothing: brokers run without being watched.
+
+    Args:
+        hands: With what.
+        may_exist: Whether there may be some that are not wanted any more.
+
+    Raises:
+        KubeError: A call failed for another reason than a missing right or definition.
+    """
+    is_wanted = any(kind_of(one) in MONITORS for one in hands.rendered.objects)
+    if not is_wanted and not may_exist:
+        return Monitored("NotWanted")
+    done = Supplied()
+    for kind in MONITORS:
+        wanted = _rendered(hands, kind)
+        try:
+            await _of_kind(hands, kind, wanted, done)
+        except (NotFoundError, ForbiddenError, InvalidError) as error:
+            if wanted:
+                return _hindered(kind, error)
+    if done.trouble is not None:
+        return Monitored(done.trouble.reason, done.trouble.values)
+    return Monitored("Kept" if is_wanted else "NotWanted", drift=tuple(done.drift))
+
+
+def _hindered(kind: Kind, error: NotFoundError | ForbiddenError | InvalidError) -> Monitored:
+    """Why an object for the Prometheus operator is not there."""
+    if isinstance(error, NotFoundError):
+        return Monitored("NotInstalled", {"object": kind.qualified})
+    if isinstance(error, InvalidError) or "quota" in error.message.lower():
+        return Monitored("Refused", {"object": kind.qualified, "detail": error.message})
+    return Monitored("MissingRights", {"verb": "keep", "object": kind.qualified})
+
+
+def _rendered(hands: Hands, kind: Kind) -> list[Object]:
+    return [one for one in hands.rendered.objects if kind_of(one) == kind]
 
 
 async def _configs(hands: Hands, done: Supplied) -> None:
@@ -84,16 +151,13 @@ async def _configs(hands: Hands, done: Supplied) -> None:
 
 async def _of_kind(hands: Hands, kind: Kind, wanted: Sequence[Object], done: Supplied) -> None:
     selector = f"{names.CLUSTER}={hands.cluster.name}"
-    try:
-        listed = await hands.kube.list_all(kind, hands.cluster.namespace, selector=selector)
-    except NotFoundError:
-        return  # the kind is not installed: a monitor without the Prometheus operator
+    listed = await hands.kube.list_all(kind, hands.cluster.namespace, selector=selector)
     live = {metadata_of(one)["name"]: one for one in listed.items}
     for body in wanted:
         await _bring(hands, kind, body, live.pop(metadata_of(body)["name"], None), done)
         if done.trouble is not None:
             return
-    if kind in PRUNED:
+    if kind in PRUNED or kind in MONITORS:
         await _prune(hands, kind, live.values(), done)
 
 

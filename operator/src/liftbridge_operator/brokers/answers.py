@@ -1,7 +1,7 @@
 """Messages of Admin as the values that the planner knows."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from liftbridge_operator.brokers.port import Consent, Told, Verified
 from liftbridge_operator.planning.observation import (
@@ -35,8 +35,22 @@ def told(said: admin_pb2.IdentityResponse, status: admin_pb2.BrokerStatusRespons
         is_nats_connected=status is None
         or (status.is_nats_connected and status.are_peers_connected),
         is_disk_full=status is not None and status.is_disk_full,
+        **({} if status is None else _details(status)),
     )
     return Told(report, said.metadata_leader)
+
+
+def _details(status: admin_pb2.BrokerStatusResponse) -> dict[str, Any]:
+    """What only people and certificates are about."""
+    damage = [
+        f"{one.partition.stream}/{one.partition.partition}: {one.reason}" for one in status.offline
+    ]
+    return {
+        "nats_servers": len(status.nats_cluster) or 1,
+        "damage": damage[0] if damage else "",
+        "clock_ms": status.time // _MILLISECOND_NS,
+        "certificates": tuple((one.setting, one.fingerprint) for one in status.certificates),
+    }
 
 
 def metadata(
@@ -52,6 +66,9 @@ def metadata(
         members=tuple(_member(one) for one in group.members),
         brokers=tuple(_broker(one) for one in brokers.brokers),
         partitions=tuple(_partition(one) for one in partitions),
+        feature_level=group.feature_level,
+        known_level=group.feature_level_available,
+        catch_up_rate=group.catch_up_rate,
     )
 
 

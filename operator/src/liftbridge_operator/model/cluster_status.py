@@ -262,6 +262,9 @@ class ClusterStatus(Model):
         default="", description="Labels of the pods of brokers, for the scale sub-resource."
     )
     revision: Short | None = option("Revision that new pods are made of.")
+    current_revision: Short | None = option(
+        "Revision that all brokers had last; another than `revision` while they are restarted."
+    )
     metadata_leader: Name | None = option("Broker that leads the metadata group.")
     brokers: Annotated[tuple[BrokerStatus, ...], ListOf(100, keys=("id",))] = Field(
         default=(), description="Brokers."

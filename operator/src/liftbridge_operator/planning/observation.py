@@ -138,6 +138,10 @@ class SelfReport:
         cluster_id: Empty before it has a cluster.
         has_metadata: Whether its directory holds metadata.
         is_retired: Whether its directory never votes again.
+        nats_servers: Servers of NATS that its own has routes to, itself included; 0 for unknown.
+        damage: A partition that it does not serve because of its files, and why; empty for none.
+        clock_ms: The time of day by its clock when it answered; 0 for unknown.
+        certificates: Files of certificates that it loaded: setting, and SHA-256 of the file.
     """
 
     broker: str
@@ -148,6 +152,10 @@ class SelfReport:
     is_retired: bool = False
     is_nats_connected: bool = True
     is_disk_full: bool = False
+    nats_servers: int = 0
+    damage: str = ""
+    clock_ms: int = 0
+    certificates: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +206,12 @@ class Metadata:
     """Answer of the leader of the metadata group, which confirmed that it leads by a majority.
 
     An answer that was not confirmed is no observation: the pass then has none.
+
+    Attributes:
+        feature_level: Rules of decision in force.
+        known_level: Latest rules that every broker knows.
+        catch_up_rate: Bytes a second that each leader spends on replicas that are moved; 0 for
+            no limit.
     """
 
     cluster_id: str
@@ -206,6 +220,9 @@ class Metadata:
     members: tuple[MemberReport, ...]
     brokers: tuple[BrokerReport, ...]
     partitions: tuple[Partition, ...]
+    feature_level: int = 0
+    known_level: int = 0
+    catch_up_rate: int = 0
 
 
 @dataclass(frozen=True, slots=True)

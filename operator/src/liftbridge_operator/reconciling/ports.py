@@ -1,5 +1,6 @@
 """What the reconciler of clusters is given by the process beside the API server."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -9,6 +10,7 @@ from liftbridge_operator.brokers.port import BrokerAdmin
 from liftbridge_operator.model.cluster import ClusterSpec
 from liftbridge_operator.rendering.subject import Cluster, Inputs
 from liftbridge_operator.reporting.account import Certificates
+from liftbridge_operator.reporting.events import Happened
 
 
 class Connection(BrokerAdmin, Protocol):
@@ -36,24 +38,42 @@ class Issued:
         operator: What the operator shows brokers; None before it has something to show.
         trouble: What a person has to mend before anything can start.
         is_waiting: Whether pods would not start, because a Secret is not there yet.
+        happened: What people are told of.
     """
 
     certificates: Certificates = field(default_factory=Certificates)
     operator: TlsMaterial | None = None
     trouble: Trouble | None = None
     is_waiting: bool = False
+    happened: tuple[Happened, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What brokers have said of the certificates that they loaded.
+
+    Attributes:
+        brokers: Those that have to say it: whose pods are ready.
+        loaded: By broker: SHA-256 of files, by the settings that name them.
+    """
+
+    brokers: tuple[str, ...] = ()
+    loaded: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 class Issue(Protocol):
     """Looks after the Secrets of a cluster."""
 
-    async def __call__(self, cluster: Cluster, inputs: Inputs, *, may_write: bool) -> Issued:
+    async def __call__(
+        self, cluster: Cluster, inputs: Inputs, *, may_write: bool, served: Served | None
+    ) -> Issued:
         """Make what is missing or ends soon, and tell how it stands.
 
         Args:
             cluster: Whose; its identity is written.
             inputs: With its id.
             may_write: Whether anything may be made now.
+            served: What brokers said in the pass before; None when nobody was asked yet.
 
         Raises:
             KubeError: A call failed.

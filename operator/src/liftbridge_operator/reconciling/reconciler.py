@@ -6,8 +6,8 @@ that of two processes that believe to lead only one gets through. What a process
 passes costs time when it is lost, and nothing else.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 import structlog
@@ -15,8 +15,12 @@ import structlog
 from liftbridge_operator.acting.hands import Done, Hands, Trouble
 from liftbridge_operator.acting.on_objects import keep_token
 from liftbridge_operator.acting.perform import perform, refused_by_server
-from liftbridge_operator.acting.supply import forget_revisions, release_volumes, supply
-from liftbridge_operator.brokers.grpc_admin import TlsMaterial
+from liftbridge_operator.acting.supply import (
+    forget_revisions,
+    release_volumes,
+    supply,
+    supply_monitors,
+)
 from liftbridge_operator.catalogue.names import EventReason
 from liftbridge_operator.kube.errors import (
     ConflictError,
@@ -24,16 +28,17 @@ from liftbridge_operator.kube.errors import (
     InvalidError,
     NotFoundError,
 )
+from liftbridge_operator.kube.intent import Difference
 from liftbridge_operator.kube.kinds import CLUSTERS
 from liftbridge_operator.kube.port import Fence, Kube, Object
 from liftbridge_operator.model.base import camel
-from liftbridge_operator.model.cluster_status import ClusterStatus
+from liftbridge_operator.model.cluster_status import ClusterStatus, DriftEntry, RestartStatus
 from liftbridge_operator.model.storage import VolumeFate
 from liftbridge_operator.observing.answers import Answers, ask
 from liftbridge_operator.observing.assembly import askable, observation_of, pods_of
 from liftbridge_operator.observing.objects import metadata_of, uid_of
 from liftbridge_operator.observing.reads import Reads, read
-from liftbridge_operator.observing.times import next_opening_ms
+from liftbridge_operator.observing.times import moment_text, next_opening_ms
 from liftbridge_operator.observing.wishes import (
     Specification,
     memory_of,
@@ -43,17 +48,22 @@ from liftbridge_operator.observing.wishes import (
 )
 from liftbridge_operator.planning import actions as act
 from liftbridge_operator.planning.decide import decide
-from liftbridge_operator.planning.decision import Decision, Memory, Wait
-from liftbridge_operator.planning.observation import Observation
+from liftbridge_operator.planning.decision import Decision
 from liftbridge_operator.planning.roll import remember
-from liftbridge_operator.planning.status import carried
 from liftbridge_operator.reconciling.ports import (
     Connect,
-    Connection,
     ImageOf,
     Issue,
     Issued,
     Itself,
+    Served,
+)
+from liftbridge_operator.reconciling.remembered import (
+    Pass,
+    Remembered,
+    moved_of,
+    reason_of,
+    until_issued,
 )
 from liftbridge_operator.reconciling.sight import (
     Subject,
@@ -63,13 +73,17 @@ from liftbridge_operator.reconciling.sight import (
     inputs_of,
     lost_claims,
     pending_claims,
+    restart_cause,
+    served_of,
     surroundings,
+    unresized_claims,
     wanted_as_is,
 )
 from liftbridge_operator.rendering.render import render
 from liftbridge_operator.reporting.account import Account
-from liftbridge_operator.reporting.events import Happened, of_action, of_status
-from liftbridge_operator.reporting.status import status_of
+from liftbridge_operator.reporting.events import Happened, of_action
+from liftbridge_operator.reporting.status import News, status_of
+from liftbridge_operator.reporting.transitions import behind, of_status
 from liftbridge_operator.runtime.reconciler import Key, RequeueAfter
 
 SOON: Final = RequeueAfter(1.0)
@@ -77,6 +91,10 @@ SOON: Final = RequeueAfter(1.0)
 WATCHFUL: Final = RequeueAfter(2.5)
 QUIET: Final = RequeueAfter(10.0)
 """Brokers send no events: a cluster at rest is looked at so often."""
+NOTE_MAX: Final = 256
+MAY_EXIST: Final = frozenset({"Conflict", "Kept", "MissingRights", "NotInstalled", "Refused"})
+"""Reasons of `MonitoringReady` after which there may be objects that are not wanted any more."""
+
 STATUS_FIELDS: Final = frozenset(camel(name) for name in ClusterStatus.model_fields)
 
 log = structlog.get_logger("liftbridge.operator")
@@ -102,35 +120,6 @@ class Events(Protocol):
     ) -> None:
         """Write an event of the catalogue."""
         ...
-
-
-@dataclass(slots=True)
-class _Remembered:
-    """What this process knows of a cluster from the pass before."""
-
-    uid: str
-    memory: Memory
-    connection: Connection | None = None
-    tls: TlsMaterial | None = None
-    tokens: dict[str, bytes] = field(default_factory=dict)
-    refused: Trouble | None = None
-
-
-@dataclass(slots=True)
-class _Pass:
-    """What a pass has found out so far.
-
-    Attributes:
-        trouble: Why nothing may be done.
-    """
-
-    reads: Reads
-    given: Specification
-    subject: Subject | None
-    issued: Issued
-    answers: Answers
-    seen: Observation
-    trouble: Trouble | None = None
 
 
 class ClusterReconciler:
@@ -174,7 +163,7 @@ class ClusterReconciler:
         self._itself = itself
         self._board = board
         self._events = events
-        self._known: dict[Key, _Remembered] = {}
+        self._known: dict[Key, Remembered] = {}
 
     async def close(self) -> None:
         """Close all connections to brokers."""
@@ -193,21 +182,22 @@ class ClusterReconciler:
             return None
         known = await self._remembered(key, resource)
         found = await self._look(known, resource, now_ms)
-        decision = _until_issued(decide(found.seen, known.memory), found)
+        decision = until_issued(decide(found.seen, known.memory), found)
         known.memory = decision.memory
         hands = self._hands(known, found)
         if found.trouble is not None or hands is None:
             decision = replace(decision, action=None)
+        await self._supply_monitors(key, known, found, decision, hands)
         return await self._say_and_do(key, known, found, decision, hands)
 
     # -- looking ------------------------------------------------------------------------------
 
-    async def _remembered(self, key: Key, resource: Object) -> _Remembered:
+    async def _remembered(self, key: Key, resource: Object) -> Remembered:
         known = self._known.get(key)
         uid = uid_of(resource)
         if known is None or known.uid != uid:
             await self._forget(key)
-            known = self._known[key] = _Remembered(uid, memory_of(resource))
+            known = self._known[key] = Remembered(uid, memory_of(resource))
         return known
 
     async def _forget(self, key: Key) -> None:
@@ -217,7 +207,7 @@ class ClusterReconciler:
         if known is not None and self._board is not None:
             self._board.forget(key)
 
-    async def _look(self, known: _Remembered, resource: Object, now_ms: int) -> _Pass:
+    async def _look(self, known: Remembered, resource: Object, now_ms: int) -> Pass:
         """Everything that is read, and what follows from it."""
         reads = await read(self._kube, resource)
         given = specification_of(resource)
@@ -230,8 +220,10 @@ class ClusterReconciler:
             values = {"object": "the ConfigMap of its identity", "detail": str(error)}
             trouble, cluster_id = Trouble("Conflict", values), fresh
         subject = self._subject(reads, given, cluster_id)
-        issued = await self._issued(reads, subject)
+        issued = await self._issued(reads, subject, known.served)
+        await self._tell(resource, *issued.happened)
         answers = await self._ask(known, reads, subject, issued)
+        known.served = served_of(reads, answers)
         wanted = (
             wanted_as_is(reads, given.errors)
             if subject is None
@@ -245,7 +237,7 @@ class ClusterReconciler:
             )
         )
         seen = observation_of(reads, answers, wanted, now_ms=now_ms, fresh_cluster_id=fresh)
-        return _Pass(reads, given, subject, issued, answers, seen, trouble or issued.trouble)
+        return Pass(reads, given, subject, issued, answers, seen, trouble or issued.trouble)
 
     def _subject(self, reads: Reads, given: Specification, cluster_id: str) -> Subject | None:
         if given.spec is None:
@@ -260,16 +252,18 @@ class ClusterReconciler:
         )
         return Subject(cluster, inputs, render(cluster, inputs))
 
-    async def _issued(self, reads: Reads, subject: Subject | None) -> Issued:
+    async def _issued(self, reads: Reads, subject: Subject | None, served: Served | None) -> Issued:
         if subject is None or reads.identity is None:
             return Issued()
         may_write = not subject.cluster.spec.paused and not metadata_of(reads.resource).get(
             "deletionTimestamp"
         )
-        return await self._issue(subject.cluster, subject.inputs, may_write=may_write)
+        return await self._issue(
+            subject.cluster, subject.inputs, may_write=may_write, served=served
+        )
 
     async def _ask(
-        self, known: _Remembered, reads: Reads, subject: Subject | None, issued: Issued
+        self, known: Remembered, reads: Reads, subject: Subject | None, issued: Issued
     ) -> Answers:
         if subject is None or issued.operator is None:
             return Answers()
@@ -285,7 +279,7 @@ class ClusterReconciler:
 
     # -- doing --------------------------------------------------------------------------------
 
-    def _hands(self, known: _Remembered, found: _Pass) -> Hands | None:
+    def _hands(self, known: Remembered, found: Pass) -> Hands | None:
         if found.subject is None:
             return None
         metadata = found.seen.metadata
@@ -303,7 +297,7 @@ class ClusterReconciler:
         )
 
     @staticmethod
-    def _may_supply(found: _Pass, decision: Decision) -> bool:
+    def _may_supply(found: Pass, decision: Decision) -> bool:
         """Whether objects around the set may be written."""
         wanted = found.seen.wanted
         is_left_alone = wanted.is_paused or wanted.is_deleting
@@ -317,17 +311,55 @@ class ClusterReconciler:
             and decision.status.stalled != "Conflict"
         )
 
-    async def _supply(self, key: Key, hands: Hands) -> Trouble | None:
+    async def _supply(self, key: Key, known: Remembered, hands: Hands) -> Trouble | None:
         self._fence.check()
         try:
             done = await supply(hands)
         except (ForbiddenError, InvalidError) as error:
             return refused_by_server(error, "an object of the cluster")
-        for name, one in done.drift:
+        await self._note_drift(key, known, hands, done.drift)
+        return done.trouble
+
+    async def _supply_monitors(
+        self,
+        key: Key,
+        known: Remembered,
+        found: Pass,
+        decision: Decision,
+        hands: Hands | None,
+    ) -> None:
+        """Objects for the Prometheus operator, before the status that says how they stand."""
+        if hands is None or not self._may_supply(found, decision):
+            return
+        self._fence.check()
+        conditions = (found.reads.resource.get("status") or {}).get("conditions") or ()
+        may_exist = any(
+            one["type"] == "MonitoringReady" and one.get("reason") in MAY_EXIST
+            for one in conditions
+        )
+        known.monitored = await supply_monitors(hands, may_exist=may_exist)
+        await self._note_drift(key, known, hands, known.monitored.drift)
+
+    async def _note_drift(
+        self,
+        key: Key,
+        known: Remembered,
+        hands: Hands,
+        drift: Iterable[tuple[str, Difference]],
+    ) -> None:
+        """Tell what somebody else had changed, now and with the next status."""
+        for name, one in drift:
             log.warning("drift_repaired", key=str(key), object=name, field=one.field)
             values = {"manager": one.manager, "field": one.field, "object": name}
             await self._tell(hands.reads.resource, Happened(EventReason.DRIFT_REPAIRED, values))
-        return done.trouble
+            known.drift.append(
+                DriftEntry(
+                    object=name[:NOTE_MAX],
+                    field=one.field[:NOTE_MAX],
+                    manager=one.manager[:NOTE_MAX],
+                    time=moment_text(hands.now_ms),
+                )
+            )
 
     async def _tell(self, resource: Object, *happened: Happened | None) -> None:
         """Tell people; an event that cannot be written is dropped."""
@@ -338,8 +370,8 @@ class ClusterReconciler:
     async def _say_and_do(
         self,
         key: Key,
-        known: _Remembered,
-        found: _Pass,
+        known: Remembered,
+        found: Pass,
         decision: Decision,
         hands: Hands | None,
     ) -> RequeueAfter | None:
@@ -347,25 +379,35 @@ class ClusterReconciler:
         action = decision.action
         if isinstance(action, act.Record) and hands is not None:
             await self._keep_token(known, hands, action)
-        account = self._account(found, decision, known.refused)
+        account = self._account(found, decision, known)
         try:
-            await self._write_status(key, account, found, action)
+            made = await self._write_status(key, known, account, found, action)
         except (ConflictError, NotFoundError):
             return SOON  # somebody changed the resource since it was read: look again
         resource = found.reads.resource
-        await self._tell(resource, *of_status(account, resource.get("status") or {}))
+        before = resource.get("status") or {}
+        moved = moved_of(known, found.seen, before)
+        if isinstance(action, act.Record):  # it was done with the status
+            await self._tell(resource, *self._events_of(found, action, hands))
+        await self._tell(resource, *of_status(account, before, made, moved))
         if hands is None or isinstance(action, act.Record):
-            if action is not None:
-                await self._tell(resource, of_action(action, found.seen))
             return _next(decision, action)
         if self._may_supply(found, decision):
-            known.refused = await self._supply(key, hands)
+            known.refused = await self._supply(key, known, hands)
             if known.refused is not None:
                 return QUIET
-        if action is None:
-            if decision.status.is_ready:
-                await self._tidy(hands, found)
-            return _next(decision, action)
+        if action is not None:
+            return await self._act(key, known, found, decision, hands)
+        if decision.status.is_ready:
+            await self._tidy(hands, found)
+        return _next(decision, action)
+
+    async def _act(
+        self, key: Key, known: Remembered, found: Pass, decision: Decision, hands: Hands
+    ) -> RequeueAfter:
+        """The one thing that was decided."""
+        action, resource = decision.action, found.reads.resource
+        assert action is not None
         done = await perform(
             hands,
             action,
@@ -375,10 +417,13 @@ class ClusterReconciler:
         )
         self._remember(key, known, action, done)
         if not done.text:
-            await self._tell(resource, of_action(action, found.seen, _fate(hands)))
+            await self._tell(resource, *self._events_of(found, action, hands))
+            if isinstance(action, act.DeletePod):
+                time, reason = moment_text(found.seen.now_ms), reason_of(found, action)
+                known.restarts[action.name] = RestartStatus(time=time, reason=reason)
         return SOON if done.trouble is None else QUIET
 
-    async def _keep_token(self, known: _Remembered, hands: Hands, action: act.Record) -> None:
+    async def _keep_token(self, known: Remembered, hands: Hands, action: act.Record) -> None:
         """The token must be kept before the status names it."""
         restart = action.recorded.disruption
         token = known.tokens.get(restart.token) if restart is not None else None
@@ -386,7 +431,7 @@ class ClusterReconciler:
             self._fence.check()
             await keep_token(hands, restart.token, token)
 
-    def _remember(self, key: Key, known: _Remembered, action: act.Action, done: Done) -> None:
+    def _remember(self, key: Key, known: Remembered, action: act.Action, done: Done) -> None:
         """What the next pass has to know."""
         name = type(action).__name__
         if done.answer is not None and done.answer.text:
@@ -398,7 +443,7 @@ class ClusterReconciler:
         else:
             log.info("action_done", key=str(key), action=name, what=str(action))
 
-    async def _tidy(self, hands: Hands, found: _Pass) -> None:
+    async def _tidy(self, hands: Hands, found: Pass) -> None:
         """Former templates, and volumes of brokers that left, go once nothing can need them."""
         brokers = found.seen.brokers
         if brokers is None or not found.seen.identity:
@@ -411,9 +456,19 @@ class ClusterReconciler:
 
     # -- saying -------------------------------------------------------------------------------
 
-    def _account(self, found: _Pass, decision: Decision, refused: Trouble | None) -> Account:
+    @staticmethod
+    def _events_of(
+        found: Pass, action: act.Action, hands: Hands | None
+    ) -> tuple[Happened | None, ...]:
+        """What people are told of an action."""
+        cause = restart_cause(found.reads, found.subject)
+        fate = _fate(hands) if hands is not None else "kept"
+        told = of_action(action, found.seen, fate)
+        return (*behind(action, found.seen, cause), told)
+
+    def _account(self, found: Pass, decision: Decision, known: Remembered) -> Account:
         spec, now_ms = found.given.spec, found.seen.now_ms
-        trouble = found.trouble or refused
+        trouble = found.trouble or known.refused
         if spec is None:
             trouble = Trouble("InvalidSpec", {"detail": "; ".join(found.given.errors)})
         is_closed = spec is not None and not found.seen.wanted.is_window_open
@@ -424,6 +479,8 @@ class ClusterReconciler:
             certificates=found.issued.certificates,
             pending=pending_claims(found.reads),
             lost=lost_claims(found.reads),
+            unresized=unresized_claims(found.reads),
+            monitoring=(known.monitored.reason, known.monitored.values),
             next_window_ms=next_opening_ms(spec.disruption.windows, now_ms)
             if spec is not None and is_closed
             else 0,
@@ -431,20 +488,26 @@ class ClusterReconciler:
         )
 
     async def _write_status(
-        self, key: Key, account: Account, found: _Pass, action: act.Action | None
-    ) -> None:
-        """Write the status when it differs from what the resource has."""
+        self,
+        key: Key,
+        known: Remembered,
+        account: Account,
+        found: Pass,
+        action: act.Action | None,
+    ) -> dict[str, Any]:
+        """Write the status when it differs from what the resource has; what it says now."""
         resource = found.reads.resource
         before = resource.get("status") or {}
         recorded = account.seen.recorded
         if isinstance(action, act.Record):
             recorded = action.recorded
-        around = surroundings(found.reads, found.subject, self._itself)
+        news = News(dict(known.restarts), tuple(known.drift))
+        around = surroundings(found.reads, found.subject, self._itself, news)
         made = status_of(account, recorded, around, before)
         if self._board is not None:
             self._board.tell(key, made["conditions"])
         if made == {name: value for name, value in before.items() if name in STATUS_FIELDS}:
-            return
+            return made
         metadata = metadata_of(resource)
         self._fence.check()
         await self._kube.apply_status(
@@ -460,27 +523,15 @@ class ClusterReconciler:
                 "status": made,
             }
         )
+        known.restarts.clear()
+        known.drift.clear()
+        return made
 
 
 def _fate(hands: Hands) -> str:
     """What becomes of the volume of a broker that leaves."""
     is_deleted = hands.cluster.spec.storage.retention.when_scaled is VolumeFate.DELETE
     return "deleted" if is_deleted else "kept"
-
-
-def _until_issued(decision: Decision, found: _Pass) -> Decision:
-    """The decision, put off while pods would wait for a Secret that is not there yet."""
-    if not (found.issued.is_waiting and isinstance(decision.action, act.CreateSet)):
-        return decision
-    what = found.issued.certificates.secret or found.seen.wanted.name
-    wait = Wait("CertificateIssuing", what, found.issued.certificates.detail)
-    kept = carried([*decision.status.waits, wait], decision.memory, found.seen.now_ms)
-    return replace(
-        decision,
-        action=None,
-        status=replace(decision.status, waits=kept),
-        memory=replace(decision.memory, waits=kept),
-    )
 
 
 def _next(decision: Decision, action: act.Action | None) -> RequeueAfter:

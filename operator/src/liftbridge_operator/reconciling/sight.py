@@ -12,6 +12,7 @@ from liftbridge_operator.model.cluster_status import (
     VolumeStatus,
 )
 from liftbridge_operator.model.values import QuantityText
+from liftbridge_operator.observing.answers import Answers
 from liftbridge_operator.observing.assembly import pods_of
 from liftbridge_operator.observing.objects import (
     annotation_of,
@@ -26,11 +27,11 @@ from liftbridge_operator.observing.objects import (
 from liftbridge_operator.observing.reads import Reads, data_claims
 from liftbridge_operator.observing.times import moment_ms, moment_text
 from liftbridge_operator.planning.observation import Wanted
-from liftbridge_operator.reconciling.ports import Itself
+from liftbridge_operator.reconciling.ports import Itself, Served
 from liftbridge_operator.rendering import names
 from liftbridge_operator.rendering.subject import Cluster, Inputs, Rendered, pod_labels
 from liftbridge_operator.rendering.workload import read_record
-from liftbridge_operator.reporting.status import Surroundings
+from liftbridge_operator.reporting.status import News, Surroundings
 
 UNREADABLE: Final = "unreadable"
 
@@ -104,6 +105,13 @@ def wanted_as_is(reads: Reads, errors: tuple[str, ...]) -> Wanted:
     )
 
 
+def served_of(reads: Reads, answers: Answers) -> Served:
+    """What brokers say of the certificates that they loaded, and who has to say it."""
+    ready = tuple(pod.name for pod in pods_of(reads) if pod.is_ready and not pod.is_terminating)
+    loaded = {one.broker: dict(one.certificates) for one in answers.reports}
+    return Served(ready, loaded)
+
+
 # -- for the status -----------------------------------------------------------------------------
 
 
@@ -117,6 +125,22 @@ def lost_claims(reads: Reads) -> tuple[str, ...]:
     return _in_phase(reads, "Lost")
 
 
+def unresized_claims(reads: Reads) -> tuple[str, ...]:
+    """Claims in use whose volume is larger than its file system."""
+    return tuple(
+        str(metadata_of(one)["name"])
+        for one in reads.claims
+        if _phase(one) == "FileSystemResizePending" and not annotation_of(one, names.RETIRED)
+    )
+
+
+def restart_cause(reads: Reads, subject: Subject | None) -> str:
+    """Why pods have another template than they are to have."""
+    asked = subject.cluster.restart if subject is not None else ""
+    done = (reads.resource.get("status") or {}).get("lastRestartRequest") or ""
+    return "a restart was asked for" if asked and asked != done else "the specification changed"
+
+
 def _in_phase(reads: Reads, phase: str) -> tuple[str, ...]:
     return tuple(
         str(metadata_of(one)["name"])
@@ -125,10 +149,10 @@ def _in_phase(reads: Reads, phase: str) -> tuple[str, ...]:
     )
 
 
-def surroundings(reads: Reads, subject: Subject | None, itself: Itself) -> Surroundings:
+def surroundings(reads: Reads, subject: Subject | None, itself: Itself, news: News) -> Surroundings:
     """What the status tells beside the planner's."""
     if subject is None:
-        return Surroundings(operator_version=itself.version)
+        return Surroundings(operator_version=itself.version, news=news)
     cluster, revision = subject.cluster, subject.rendered.revision
     pods = pods_of(reads)
     is_rolled = bool(pods) and all(pod.revision == revision for pod in pods)
@@ -142,6 +166,7 @@ def surroundings(reads: Reads, subject: Subject | None, itself: Itself) -> Surro
         listeners=_listeners(cluster),
         volumes=_volumes(reads),
         retained=_retained(reads),
+        news=news,
     )
 
 

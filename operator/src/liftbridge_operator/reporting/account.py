@@ -13,7 +13,10 @@ from liftbridge_operator.planning.observation import Observation, StuckCause
 from liftbridge_operator.planning.view import View
 
 NAMES_MAX: Final = 5
-_STEPS_SECONDS: Final = (30, 60, 300, 900, 3_600, 14_400, 86_400)
+CLOCK_OFF_MS: Final = 15_000
+"""Clocks that are further apart are told; a pass may be some seconds old when a broker answers."""
+
+_STEPS_SECONDS: Final = (15, 30, 60, 300, 900, 3_600, 14_400, 86_400)
 _MILLISECOND_NS: Final = 1_000_000
 
 GATED: Final = frozenset(
@@ -63,7 +66,9 @@ class Account:
     Attributes:
         spec: None when it cannot be read.
         pending: Claims that no volume is bound to yet.
+        unresized: Claims whose file system is not as large as their volume yet.
         next_window_ms: When disruptions are allowed again; 0 for unknown, or now.
+        monitoring: Reason of `MonitoringReady` with its values.
         trouble: A reason of `Stalled` with its values, when the API server refused something.
     """
 
@@ -73,7 +78,9 @@ class Account:
     certificates: Certificates = Certificates()
     pending: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
+    unresized: tuple[str, ...] = ()
     next_window_ms: int = 0
+    monitoring: tuple[str, Mapping[str, str]] = ("NotReconciled", {})
     trouble: tuple[str, Mapping[str, str]] | None = None
 
     @property
@@ -130,6 +137,15 @@ class Account:
         none = Wait("Reconciling", self.seen.wanted.name, "the next step is done")
         return next(iter((*stalled, *waits)), none)
 
+    @cached_property
+    def clocks_off(self) -> dict[str, int]:
+        """Brokers whose clocks are off, and by how many seconds, coarsely."""
+        off = {
+            one.broker: abs(one.clock_ms - self.seen.now_ms) if one.clock_ms else 0
+            for one in self.seen.reports
+        }
+        return {broker: coarse(ms // 1_000) for broker, ms in off.items() if ms >= CLOCK_OFF_MS}
+
     @property
     def progressing(self) -> str:
         """Reason of the work under way; empty for none, and while a person is needed."""
@@ -179,8 +195,7 @@ class Account:
             for one in self.status.waits
             if one.what in ("MetadataUnknown", "BrokersNotReady")
         ]
-        seconds = (self.seen.now_ms - min(since)) // 1_000 if since else 0
-        return max((step for step in _STEPS_SECONDS if step <= seconds), default=0)
+        return coarse((self.seen.now_ms - min(since)) // 1_000) if since else 0
 
     def _things(self) -> dict[str, object]:
         view, wait = self.view, self.overdue or self.wait
@@ -212,6 +227,11 @@ class Account:
     def _is_ready(self, name: str) -> bool:
         pod = self.view.pods.get(name)
         return pod is not None and pod.is_ready and not pod.is_terminating
+
+
+def coarse(seconds: int) -> int:
+    """Seconds as texts say them, which must not change all the time."""
+    return max((step for step in _STEPS_SECONDS if step <= seconds), default=0)
 
 
 def listed(names: Iterable[str]) -> str:

@@ -10,7 +10,11 @@ from typing import Any, Final
 from liftbridge_operator.catalogue.load import Presence, load_catalogue
 from liftbridge_operator.model.cluster import CLUSTER_KIND
 from liftbridge_operator.observing.times import moment_text
+from liftbridge_operator.planning.view import ordinal_of
 from liftbridge_operator.reporting.account import Account, filled, listed
+
+CERTIFICATE_LEFT_MS: Final = 3_600_000
+"""What must be left of certificates when a broker is restarted: it may need all of an outage."""
 
 Found = tuple[str, Mapping[str, object]]
 """A reason, and values that its text has in another sense than elsewhere."""
@@ -40,6 +44,11 @@ def conditions(account: Account, before: Mapping[str, Any]) -> list[dict[str, An
         }
         found.append(_timed(made, known.get(spec.type), account.seen.now_ms))
     return found
+
+
+def values_of(account: Account, kind: str) -> dict[str, object]:
+    """All values that a text about a condition may have."""
+    return {**account.values, **_RULES[kind](account)[1]}
 
 
 def _timed(made: dict[str, Any], before: Mapping[str, Any] | None, now_ms: int) -> dict[str, Any]:
@@ -153,6 +162,20 @@ def _degraded(account: Account) -> Found:
         return _lacking(account, status.degraded[0])
     if account.seen.metadata is None and account.is_founded and status.replicas:
         return "MetadataUnknown", {}
+    return _weakened(account)
+
+
+def _weakened(account: Account) -> Found:
+    """What is no lack of replicas, and may become one."""
+    for one in account.seen.reports:
+        if one.is_retired and ordinal_of(one.broker) < account.seen.wanted.replicas:
+            return "RetiredVolume", {"broker": one.broker}
+    if account.certificates.reason in ("Expiring", "Expired"):
+        known = account.certificates
+        detail = known.detail or "it has ended"
+        return "CertificateExpiring", {"detail": detail, "time": moment_text(known.not_after_ms)}
+    for broker, seconds in account.clocks_off.items():
+        return "ClockSkew", {"broker": broker, "seconds": seconds}
     return "None", {}
 
 
@@ -175,7 +198,7 @@ def _disruption(account: Account) -> Found:
     if not account.seen.wanted.is_window_open:
         return "MaintenanceWindowClosed", {}
     if not blockers:
-        return "Allowed", {}
+        return _of_links(account)
     behind = [one for one in blockers if "/" in one]
     away = [one for one in blockers if "/" not in one]
     if away:
@@ -184,6 +207,36 @@ def _disruption(account: Account) -> Found:
         moving = sum(1 for one in account.view.partitions() if one.target)
         return "MovingPartitions", {"partitions": moving}
     return "IsrNotFull", {"partitions": len(behind), "worst": behind[0]}
+
+
+def _of_links(account: Account) -> Found:
+    """What stands against a restart though all pods are ready and all replicas in sync."""
+    view, reports = account.view, account.seen.reports
+    down = [name for name in view.names if not view.is_serving(name)]
+    if down:
+        return "BrokerDown", {"brokers": listed(down)}
+    cut = [one.broker for one in reports if not one.is_nats_connected]
+    if cut:
+        return "NatsUnreachable", {"brokers": listed(cut)}
+    full = [one.broker for one in reports if one.is_disk_full]
+    if full:
+        return "VolumeFull", {"broker": full[0]}
+    return _of_risks(account)
+
+
+def _of_risks(account: Account) -> Found:
+    """What nobody has accepted that it is away, and certificates that end."""
+    known, view, wanted = account.certificates, account.view, account.seen.wanted
+    if known.not_after_ms and known.not_after_ms - account.seen.now_ms < CERTIFICATE_LEFT_MS:
+        return "CertificateExpiring", {"time": moment_text(known.not_after_ms)}
+    if wanted.allows_unavailable:
+        return "Allowed", {}
+    voters = [one.member.broker for one in view.voters()]
+    needed = [name for name in voters if not view.keeps_majority_without(name)]
+    if voters and len(needed) == len(voters):
+        return "MetadataQuorumAtRisk", {"broker": needed[0]}
+    alone = sum(1 for one in view.partitions() if len(one.replicas) == 1)
+    return ("Unreplicated", {"partitions": alone}) if alone else ("Allowed", {})
 
 
 def _nats(account: Account) -> Found:
@@ -195,7 +248,18 @@ def _nats(account: Account) -> Found:
     cut = [one.broker for one in reports if not one.is_nats_connected]
     if cut:
         return "NatsUnreachable", {"brokers": listed(cut)}
+    apart = _without_routes(account)
+    if apart:
+        return "RoutesMissing", {"brokers": listed(apart)}
     return "Connected", {"brokers": len(reports)}
+
+
+def _without_routes(account: Account) -> list[str]:
+    """Brokers whose own NATS server does not know all others that have settled."""
+    if account.spec is None or account.spec.nats.embedded is None or account.view.absent():
+        return []
+    count = len(account.view.names)
+    return [one.broker for one in account.seen.reports if 0 < one.nats_servers < count]
 
 
 def _storage(account: Account) -> Found:
@@ -203,10 +267,19 @@ def _storage(account: Account) -> Found:
         return "Lost", {"claim": account.lost[0]}
     if account.pending:
         return "Pending", {"claim": account.pending[0], "detail": "it waits for a volume"}
-    full = [one.broker for one in account.seen.reports if one.is_disk_full]
-    if full:
-        return "Full", {"broker": full[0]}
+    for one in account.seen.reports:
+        if one.is_disk_full:
+            return "Full", {"broker": one.broker}
+        if one.damage:
+            return "Broken", {"broker": one.broker, "detail": one.damage}
+    return _of_sizes(account)
+
+
+def _of_sizes(account: Account) -> Found:
+    """Volumes that can be used, and perhaps grow."""
     claims = [one for one in account.view.claims.values() if not one.is_retired]
+    if account.unresized:
+        return "FileSystemResizePending", {"claim": account.unresized[0]}
     if any(one.capacity_bytes < one.requested_bytes for one in claims):
         return "Resizing", {}
     if not claims and not (account.spec and account.spec.storage.ephemeral):
@@ -217,6 +290,10 @@ def _storage(account: Account) -> Found:
 def _certificates(account: Account) -> Found:
     known = account.certificates
     return known.reason, {"detail": known.detail, "time": moment_text(known.not_after_ms)}
+
+
+def _monitoring(account: Account) -> Found:
+    return account.monitoring
 
 
 def _paused(account: Account) -> Found:
@@ -234,5 +311,6 @@ _RULES: Final[Mapping[str, Callable[[Account], Found]]] = {
     "NatsConnected": _nats,
     "StorageReady": _storage,
     "CertificatesReady": _certificates,
+    "MonitoringReady": _monitoring,
     "Paused": _paused,
 }

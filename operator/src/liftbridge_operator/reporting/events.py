@@ -1,17 +1,15 @@
-"""Events of clusters: what an action comes to, and what the status says that it did not before.
+"""Events of clusters: what an action comes to.
 
 Told once, when it happens; what goes on is said by the status.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from liftbridge_operator.catalogue.load import load_catalogue
 from liftbridge_operator.catalogue.names import EventReason
-from liftbridge_operator.model.cluster import CLUSTER_KIND
 from liftbridge_operator.planning import actions as act
 from liftbridge_operator.planning.observation import Observation
-from liftbridge_operator.reporting.account import Account, filled, listed
+from liftbridge_operator.reporting.account import listed
 
 _SECOND_MS: Final = 1_000
 _GIB: Final = 1 << 30
@@ -120,35 +118,3 @@ def _of_return(action: act.SetTemplate, seen: Observation) -> Happened:
             "former": action.good_revision,
         },
     )
-
-
-def of_status(account: Account, before: Mapping[str, Any]) -> tuple[Happened, ...]:
-    """What the status says that it did not say before."""
-    return (*_of_plan(account, before.get("plan") or {}), *_of_stalled(account, before))
-
-
-def _of_plan(account: Account, before: Mapping[str, Any]) -> tuple[Happened, ...]:
-    plan, approved = account.status.plan, account.seen.wanted.approved_hash
-    if not plan.hash:
-        return ()
-    found = []
-    if plan.hash != before.get("hash"):
-        values = {"hash": plan.hash, "steps": plan.step_count, "risks": len(plan.risks)}
-        found.append(Happened(EventReason.PLAN_PUBLISHED, values))
-    if approved == plan.hash != before.get("approvedHash"):
-        found.append(Happened(EventReason.PLAN_APPROVED, {"hash": plan.hash}))
-    return tuple(found)
-
-
-def _of_stalled(account: Account, before: Mapping[str, Any]) -> tuple[Happened, ...]:
-    """A person is needed, since now or for another reason."""
-    reason = account.stalled
-    former = next(
-        (one.get("reason") for one in before.get("conditions") or () if one["type"] == "Stalled"),
-        "",
-    )
-    spec = load_catalogue().events.get((CLUSTER_KIND, reason))
-    if not reason or reason == former or spec is None:
-        return ()
-    values = {"claim": "the claim", **account.values}
-    return (Happened(EventReason(reason), filled(values, spec.text.fields)),)

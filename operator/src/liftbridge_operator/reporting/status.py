@@ -5,11 +5,14 @@ is made again of the same observation is the same, and is not written.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from pydantic import ValidationError
 
 from liftbridge_operator.catalogue.load import load_catalogue
 from liftbridge_operator.model import cluster_status as model
+from liftbridge_operator.model.base import Model
 from liftbridge_operator.model.operations import DisruptionMode, Gate
 from liftbridge_operator.observing.times import exact_text, moment_text
 from liftbridge_operator.planning.observation import Partition, Recorded
@@ -23,6 +26,19 @@ BROKERS_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
+class News:
+    """What was done since the status was written last, and is told with the next one.
+
+    Attributes:
+        restarts: By broker: when and why its pod was ended.
+        drift: Fields that somebody else had changed, oldest first.
+    """
+
+    restarts: Mapping[str, model.RestartStatus] = field(default_factory=dict)
+    drift: tuple[model.DriftEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Surroundings:
     """What the status tells of objects that the planner does not know.
 
@@ -32,6 +48,7 @@ class Surroundings:
         listeners: Name, address and addresses of brokers.
         volumes: By broker: name, uid, capacity and phase of each claim.
         retained: Claims no broker uses any more: name, uid, since when.
+        news: What was done since the status was written last.
     """
 
     selector: str = ""
@@ -42,6 +59,7 @@ class Surroundings:
     listeners: tuple[model.ListenerStatus, ...] = ()
     volumes: Mapping[str, tuple[model.VolumeStatus, ...]] | None = None
     retained: tuple[model.RetainedVolume, ...] = ()
+    news: News = field(default_factory=News)
 
 
 def status_of(
@@ -62,6 +80,9 @@ def status_of(
         version=around.version or None,
         target_version=account.spec.version if account.spec else None,
         image=around.image or None,
+        feature_level=(seen.metadata.feature_level or None)
+        if seen.metadata
+        else before.get("featureLevel"),
         replicas=min(len(seen.pods), BROKERS_MAX),
         ready_replicas=min(status.ready_replicas, BROKERS_MAX),
         updated_replicas=min(
@@ -69,15 +90,17 @@ def status_of(
         ),
         selector=around.selector,
         revision=seen.brokers.revision if seen.brokers else None,
+        current_revision=_current_revision(account, recorded, before),
         metadata_leader=(seen.metadata.leader or None) if seen.metadata else None,
-        brokers=_brokers(account, around),
+        brokers=_brokers(account, around, before),
         partitions=_partitions(account),
         plan=_plan(account),
         disruption=_disruption(account, recorded),
         remaking=_remaking(recorded),
         waits=_waits(account),
+        drift=_drift(around.news, before.get("drift")),
         listeners=around.listeners,
-        certificates=_certificates(account),
+        certificates=_certificates(account, before.get("certificates") or {}),
         retained_volumes=around.retained[: model.VOLUMES_MAX],
         last_restart_request=around.restart_request or None,
         operator_version=around.operator_version or None,
@@ -85,14 +108,58 @@ def status_of(
     return made.manifest() | {"conditions": conditions(account, before)}
 
 
-def _brokers(account: Account, around: Surroundings) -> tuple[model.BrokerStatus, ...]:
+def _current_revision(
+    account: Account, recorded: Recorded, before: Mapping[str, Any]
+) -> str | None:
+    """The revision that all brokers have, once none of them is on its way."""
     view = account.view
+    has = {pod.revision for name in view.names if (pod := view.pods.get(name)) and pod.is_ready}
+    is_whole = all(name in view.pods and view.pods[name].is_ready for name in view.names)
+    if has == {view.revision} and is_whole and recorded.disruption is None:
+        return view.revision
+    former: str | None = before.get("currentRevision")
+    return former
+
+
+_Kept = TypeVar("_Kept", bound=Model)
+
+
+def _kept(kind: type[_Kept], before: Any) -> _Kept | None:
+    """A part of the status as it was written; None when it is not there, or of another form."""
+    try:
+        return kind.model_validate(before) if before else None
+    except ValidationError:
+        return None
+
+
+def _drift(news: News, before: Mapping[str, Any] | None) -> model.Drift | None:
+    former = _kept(model.Drift, before)
+    if not news.drift:
+        return former
+    former = former or model.Drift()
+    last = (*former.last, *news.drift)[-model.DRIFT_MAX :]
+    return model.Drift(count=former.count + len(news.drift), last=last)
+
+
+def _brokers(
+    account: Account, around: Surroundings, before: Mapping[str, Any]
+) -> tuple[model.BrokerStatus, ...]:
+    view = account.view
+    restarts = {
+        one.get("id"): _kept(model.RestartStatus, one.get("lastRestart"))
+        for one in before.get("brokers") or ()
+    } | dict(around.news.restarts)
     names = dict.fromkeys([*view.names, *view.pods])
     held: dict[str, list[Partition]] = {name: [] for name in names}
     for one in view.partitions():
         for name in one.replicas:
             held.setdefault(name, []).append(one)
-    return tuple(_broker(account, around, name, held[name]) for name in list(names)[:BROKERS_MAX])
+    return tuple(
+        _broker(account, around, name, held[name]).model_copy(
+            update={"last_restart": restarts.get(name)}
+        )
+        for name in list(names)[:BROKERS_MAX]
+    )
 
 
 def _broker(
@@ -232,12 +299,15 @@ def _runbook(what: str) -> str:
     return (word.runbook if word is not None else "")[:NOTE_MAX]
 
 
-def _certificates(account: Account) -> model.CertificateStatus | None:
+def _certificates(account: Account, before: Mapping[str, Any]) -> model.CertificateStatus | None:
     known = account.certificates
     if not known.not_after_ms:
         return None
+    phase = known.phase or "Steady"
+    is_same = before.get("phase") == phase and before.get("since")
     return model.CertificateStatus(
-        phase=known.phase or "Steady",
+        phase=phase,
         authority=known.authority or None,
         not_after=moment_text(known.not_after_ms),
+        since=before["since"] if is_same else moment_text(account.seen.now_ms),
     )

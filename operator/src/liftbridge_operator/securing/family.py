@@ -43,12 +43,16 @@ class Files:
         leaf: `tls.crt`, `tls.key` and the bundle as `ca.crt`.
         published_s: When the bundle was last changed; 0 for never.
         issued_s: When the leaf was last changed; 0 for never.
+        has_bundle: Whether every broker has said that it loaded the bundle, and no other.
+        has_leaf: Whether every broker has said that it shows the leaf.
     """
 
     authority: dict[str, bytes] = field(default_factory=dict, repr=False)
     leaf: dict[str, bytes] = field(default_factory=dict, repr=False)
     published_s: int = 0
     issued_s: int = 0
+    has_bundle: bool = False
+    has_leaf: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +116,9 @@ class Family:
             bundle=tuple(sorted(one.fingerprint for one in known)),
             published_s=files.published_s,
             names=self._names,
-            has_bundle_everywhere=now_s - files.published_s >= SPREAD_S,
-            has_leaf_everywhere=now_s - files.issued_s >= SPREAD_S,
+            # Brokers say what they loaded; NATS servers beside them do not, and take their time.
+            has_bundle_everywhere=files.has_bundle and now_s - files.published_s >= SPREAD_S,
+            has_leaf_everywhere=files.has_leaf and now_s - files.issued_s >= SPREAD_S,
         )
 
     def _one(self, files: dict[str, bytes], key: str) -> Known | None:
@@ -156,13 +161,14 @@ class Family:
             not_after_s=step.not_after_s,
         )
         new = {names.CERT_KEY: made.cert, names.KEY_KEY: made.key}
-        return replace(files, leaf=files.leaf | new, issued_s=now_s)
+        return replace(files, leaf=files.leaf | new, issued_s=now_s, has_leaf=False)
 
 
 def _published(files: Files, now_s: int) -> Files:
     held = [files.authority.get(key) for key in (names.CA_KEY, NEXT_CERT, FORMER_CERT)]
     trusted = bundle([one for one in held if one])
-    return replace(files, leaf=files.leaf | {names.CA_KEY: trusted}, published_s=now_s)
+    leaf = files.leaf | {names.CA_KEY: trusted}
+    return replace(files, leaf=leaf, published_s=now_s, has_bundle=False)
 
 
 def _switched(files: Files) -> Files:

@@ -8,11 +8,13 @@ of users are only looked at.
 
 import base64
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Final
 
 from liftbridge_operator.acting.hands import Trouble
 from liftbridge_operator.brokers.grpc_admin import TlsMaterial
+from liftbridge_operator.catalogue.names import EventReason
 from liftbridge_operator.certificates.port import Issuer, Known, Pair
 from liftbridge_operator.certificates.rotation import Phase, Terms
 from liftbridge_operator.certificates.subject_names import internal_names, subject_names
@@ -20,14 +22,22 @@ from liftbridge_operator.kube.errors import NotFoundError
 from liftbridge_operator.kube.intent import differences
 from liftbridge_operator.kube.kinds import CERTIFICATES, CONFIG_MAPS, SECRETS, Kind
 from liftbridge_operator.kube.port import Kube, Object, Preconditions
-from liftbridge_operator.model.network import Tls, TlsMode
+from liftbridge_operator.model.network import ClientAuth, Tls, TlsMode
 from liftbridge_operator.model.values import duration_ns
 from liftbridge_operator.observing.objects import is_owned_by, label_of, metadata_of
-from liftbridge_operator.reconciling.ports import Issued
+from liftbridge_operator.observing.times import moment_text
+from liftbridge_operator.reconciling.ports import Issued, Served
 from liftbridge_operator.rendering import cert_manager, names, nats, secrets
 from liftbridge_operator.rendering.subject import Cluster, Inputs
 from liftbridge_operator.reporting.account import Certificates
-from liftbridge_operator.securing.family import AUTHORITY_KEY, Brought, Family, Files
+from liftbridge_operator.reporting.events import Happened
+from liftbridge_operator.securing.family import (
+    AUTHORITY_KEY,
+    FORMER_CERT,
+    Brought,
+    Family,
+    Files,
+)
 
 AUTHORITY_LEAVES: Final = 20
 """An authority lasts as long as so many leaves: five years by default."""
@@ -35,6 +45,29 @@ AUTHORITY_LEAVES: Final = 20
 PUBLISHED: Final = "liftbridge.io/published"
 ISSUED: Final = "liftbridge.io/issued"
 _SECOND_NS: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """Settings by which brokers name the files of a family, with the keys of the files."""
+
+    bundle: tuple[tuple[str, str], ...]
+    leaf: tuple[tuple[str, str], ...]
+
+
+INTERNAL_FILES: Final = _Named(
+    (("admin.tls.ca", names.CA_KEY),), (("admin.tls.cert", names.CERT_KEY),)
+)
+
+
+def _client_files(cluster: Cluster) -> _Named:
+    """Of the family for clients; brokers read its bundle only to know clients by it."""
+    tls, leaf = cluster.spec.tls, ("tls.cert", names.CERT_KEY)
+    if not any(one.tls for one in cluster.spec.listeners):
+        return _Named((), ())
+    if tls.client_auth is ClientAuth.REQUIRED and tls.client_ca is None:
+        return _Named((leaf, ("tls.client.auth.ca", names.CA_KEY)), (leaf,))
+    return _Named((leaf,), (leaf,))
 
 
 class ForeignError(Exception):
@@ -62,6 +95,25 @@ class _Pass:
     terms: Terms
     now_s: int
     may_write: bool
+    served: Served | None
+    happened: list[Happened] = field(default_factory=list)
+
+    def is_served(self, files: Mapping[str, bytes], *settings: tuple[str, str]) -> bool:
+        """Whether every broker said that it loaded files, by the settings that name them.
+
+        Args:
+            files: As they are in the Secret.
+            settings: Setting of the broker, and key of the file; none when brokers use no file.
+        """
+        if self.served is None:
+            return False
+        wanted = {
+            setting: sha256(files[key]).hexdigest() for setting, key in settings if key in files
+        }
+        return all(
+            wanted.items() <= self.served.loaded.get(broker, {}).items()
+            for broker in self.served.brokers
+        )
 
 
 class SecretKeeper:
@@ -82,12 +134,15 @@ class SecretKeeper:
         self._now_s = now_s
         self._password = password
 
-    async def __call__(self, cluster: Cluster, inputs: Inputs, *, may_write: bool) -> Issued:
+    async def __call__(
+        self, cluster: Cluster, inputs: Inputs, *, may_write: bool, served: Served | None
+    ) -> Issued:
         """Make what is missing or ends soon, and tell how it stands."""
         terms = terms_of(cluster.spec.tls)
-        looked = _Pass(cluster, inputs, terms, self._now_s(), may_write)
+        looked = _Pass(cluster, inputs, terms, self._now_s(), may_write, served)
         try:
-            return await self._all(looked)
+            issued = await self._all(looked)
+            return replace(issued, happened=tuple(looked.happened))
         except ForeignError as error:
             return Issued(trouble=error.trouble, is_waiting=True)
         except LeavingError as error:
@@ -103,6 +158,7 @@ class SecretKeeper:
             names.internal_authority(cluster.name),
             names.internal_leaf(cluster.name),
             internal_names(cluster),
+            INTERNAL_FILES,
         )
         if internal is None:
             return Issued(is_waiting=True)
@@ -116,17 +172,25 @@ class SecretKeeper:
     # -- families -----------------------------------------------------------------------------
 
     async def _family(
-        self, looked: _Pass, authority: str, leaf: str, wanted: tuple[str, ...]
+        self,
+        looked: _Pass,
+        authority: str,
+        leaf: str,
+        wanted: tuple[str, ...],
+        named: "_Named",
     ) -> Brought | None:
         """Bring a family on; None when it is not there and may not be made."""
         cluster, inputs = looked.cluster, looked.inputs
         live_authority = await self._kept(looked, authority)
         live_leaf = await self._owned(looked, leaf)
+        held = _files_of(live_leaf)
         before = Files(
             _files_of(live_authority),
-            _files_of(live_leaf),
+            held,
             _seconds(live_leaf, PUBLISHED),
             _seconds(live_leaf, ISSUED),
+            has_bundle=looked.is_served(held, *named.bundle),
+            has_leaf=looked.is_served(held, *named.leaf),
         )
         family = Family(self._issuer, leaf, wanted, looked.terms)
         if not looked.may_write:
@@ -142,6 +206,7 @@ class SecretKeeper:
             ISSUED: str(after.files.issued_s),
         }
         await self._write(live_leaf, body)
+        looked.happened.extend(_told_of(before, after))
         return after
 
     async def _operator(self, looked: _Pass, internal: Brought) -> TlsMaterial | None:
@@ -206,6 +271,7 @@ class SecretKeeper:
                 names.authority(cluster.name),
                 names.leaf(cluster.name),
                 subject_names(cluster),
+                _client_files(cluster),
             )
             if made is None:
                 return [], True
@@ -306,6 +372,18 @@ def _as_is(family: Family, before: Files, looked: _Pass) -> Brought | None:
         return None
     after = family.bring(before, looked.now_s)
     return replace(after, files=before)
+
+
+def _told_of(before: Files, after: Brought) -> list[Happened]:
+    """What people are told of the steps that were done."""
+    found = []
+    if after.files.issued_s != before.issued_s:
+        time = moment_text(after.leaf.not_after_s * 1_000)
+        found.append(Happened(EventReason.CERTIFICATE_ISSUED, {"time": time}))
+    if FORMER_CERT in before.authority and FORMER_CERT not in after.files.authority:
+        values = {"authority": after.authority.fingerprint}
+        found.append(Happened(EventReason.CERTIFICATE_ROTATED, values))
+    return found
 
 
 def _files_of(live: Object | None) -> dict[str, bytes]:

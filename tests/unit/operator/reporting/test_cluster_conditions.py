@@ -36,12 +36,12 @@ SPEC = ClusterSpec.model_validate(
         "storage": {"data": {"size": "1Gi"}},
     }
 )
-VALID = Certificates("Valid", not_after_ms=1)
+VALID = Certificates("Valid", not_after_ms=10**13)
 OFFLINE = {"leader": "", "isr": ("c-0",)}
 
 
 def account(seen, memory=None, **changes):
-    found = {"spec": SPEC, "certificates": VALID, **changes}
+    found = {"spec": SPEC, "certificates": VALID, "monitoring": ("NotWanted", {}), **changes}
     return Account(seen=seen, decision=decide(seen, memory or Memory()), **found)
 
 
@@ -67,6 +67,7 @@ def test_cluster_at_rest():
         "NatsConnected": ("True", "Connected"),
         "StorageReady": ("True", "Bound"),
         "CertificatesReady": ("True", "Valid"),
+        "MonitoringReady": ("True", "NotWanted"),
         "Paused": ("False", "NotPaused"),
     }
 

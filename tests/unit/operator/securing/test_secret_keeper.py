@@ -3,12 +3,14 @@
 import base64
 import itertools
 from dataclasses import replace
+from hashlib import sha256
 
 import pytest
 
 from liftbridge_operator.issuing.x509 import CryptographyIssuer
 from liftbridge_operator.kube.kinds import CERTIFICATES, CONFIG_MAPS, SECRETS
 from liftbridge_operator.model.cluster import ClusterSpec
+from liftbridge_operator.reconciling.ports import Served
 from liftbridge_operator.rendering.names import CLUSTER, CLUSTER_ID
 from liftbridge_operator.securing.family import SPREAD_S
 from liftbridge_operator.securing.keeper import SecretKeeper
@@ -37,13 +39,25 @@ class World:
         self.kube = MemoryKube()
         self.now_s = START
         self.cluster, self.inputs = cluster_of(spec), inputs_for(spec)
+        self.served = None
         numbers = itertools.count()
         self.keeper = SecretKeeper(
             self.kube, ISSUER, lambda: self.now_s, lambda: f"password{next(numbers)}"
         )
 
     async def look(self, *, may_write=True):
-        return await self.keeper(self.cluster, self.inputs, may_write=may_write)
+        return await self.keeper(self.cluster, self.inputs, may_write=may_write, served=self.served)
+
+    def load(self, *brokers, leaf="orders-internal"):
+        """Brokers load the files that their Secrets hold now; the others keep theirs."""
+        kinds = {"orders-internal": ("admin.tls.cert", "admin.tls.ca"), "orders-tls": ("tls.cert",)}
+        files = self.files(leaf)
+        named = zip(kinds[leaf], ("tls.crt", "ca.crt"), strict=False)
+        loaded = {setting: sha256(files[key]).hexdigest() for setting, key in named}
+        before = self.served or Served()
+        told = {name: {**before.loaded.get(name, {}), **loaded} for name in brokers}
+        every = tuple(dict.fromkeys([*before.brokers, *brokers]))
+        self.served = Served(every, {**before.loaded, **told})
 
     def names(self, kind=SECRETS):
         return [one["metadata"]["name"] for one in self.kube.all_of(kind)]
@@ -82,9 +96,10 @@ async def test_first_pass_makes_the_internal_family_and_the_certificate_of_the_o
 async def test_nothing_is_written_when_nothing_is_due(name):
     world = world_of(name)
     first = await world.look()
+    assert {one.reason for one in first.happened} == {"CertificateIssued"}
     written = len(world.kube.writes)
     world.now_s += 24 * HOUR
-    assert await world.look() == first
+    assert await world.look() == replace(first, happened=())
     assert len(world.kube.writes) == written
 
 
@@ -198,11 +213,13 @@ async def test_authority_is_exchanged_with_the_overlap_and_everybody_trusts_what
     world = world_of("least", tls=tls)
     await world.look()
     (first,) = world.known("orders-internal-ca", "ca.crt")
-    phases, trusted = [], [frozenset({first.key_id})]
+    phases, trusted, told = [], [frozenset({first.key_id})], []
     while world.known("orders-internal-ca", "ca.crt")[0] == first or phases[-1] != "Steady":
         world.now_s += 30
         assert world.now_s < first.not_after_s
+        world.load("orders-0")
         issued = await world.look()
+        told += [one.reason for one in issued.happened]
         if phases[-1:] != [issued.certificates.phase]:
             phases.append(issued.certificates.phase)
         bundle = frozenset(one.key_id for one in world.known("orders-internal", "ca.crt"))
@@ -215,6 +232,66 @@ async def test_authority_is_exchanged_with_the_overlap_and_everybody_trusts_what
     assert phases == ["Steady", "WaitingForBundle", "WaitingForCertificate", "Steady"]
     assert len(world.known("orders-internal", "ca.crt")) == 1
     assert set(world.files("orders-internal-ca")) == {"ca.crt", "ca.key"}
+    assert told[-1] == "CertificateRotated"
+
+
+async def exchanging(name="least", leaf="orders-internal"):
+    """A world that is about to exchange its authority: the coming one is in the bundle."""
+    tls = {"mode": "Generated"} if leaf == "orders-tls" else {}
+    spec = {"duration": "20m", "renewBefore": "5m", "overlap": "1m", **tls}
+    world = world_of(name, tls=spec)
+    await world.look()
+    (first,) = world.known(f"{leaf.removesuffix('-tls')}-ca", "ca.crt")
+    # Leaves are renewed and brokers load them, until the authority nears its end.
+    while len(world.known(leaf, "ca.crt")) == 1:
+        world.now_s += 60
+        world.load("orders-0", "orders-1", leaf=leaf)
+        if leaf == "orders-tls":
+            world.load("orders-0", "orders-1")
+        await world.look()
+        assert world.now_s < first.not_after_s
+    return world, first
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+async def test_next_authority_signs_only_after_every_broker_has_loaded_the_bundle(is_answered):
+    world, first = await exchanging()
+    world.load("orders-0")
+    if not is_answered:  # nobody was asked yet: a process that has just begun
+        world.served = None
+    world.now_s += 10 * SPREAD_S
+    assert (await world.look()).certificates.phase == "WaitingForBundle"
+    assert world.known("orders-internal-ca", "ca.crt") == (first,)
+    world.load("orders-0", "orders-1")
+    assert (await world.look()).certificates.phase == "WaitingForCertificate"
+
+
+async def test_former_authority_leaves_only_after_every_broker_shows_the_new_leaf():
+    world, first = await exchanging()
+    world.load("orders-0", "orders-1")
+    world.now_s += 2 * SPREAD_S
+    await world.look()
+    world.load("orders-0")
+    world.now_s += 2 * SPREAD_S
+    assert (await world.look()).certificates.phase == "WaitingForCertificate"
+    assert first in world.known("orders-internal", "ca.crt")
+    world.load("orders-1")
+    assert (await world.look()).certificates.phase == "Steady"
+    assert first not in world.known("orders-internal", "ca.crt")
+
+
+async def test_broker_that_lags_with_the_certificate_for_clients_holds_the_exchange_up():
+    world, _ = await exchanging("embedded", "orders-tls")
+    world.load("orders-0", "orders-1", leaf="orders-tls")
+    world.now_s += 2 * SPREAD_S
+    await world.look()
+    world.load("orders-0", leaf="orders-tls")
+    world.now_s += 2 * SPREAD_S
+    await world.look()
+    assert len(world.known("orders-tls", "ca.crt")) == 2
+    world.load("orders-1", leaf="orders-tls")
+    await world.look()
+    assert len(world.known("orders-tls", "ca.crt")) == 1
 
 
 async def test_certificate_of_cert_manager_is_asked_for_and_its_secret_waited_for():

@@ -43,7 +43,7 @@ from liftbridge_operator.observing.objects import (
 from liftbridge_operator.observing.times import exact_text
 from liftbridge_operator.planning.observation import Claim, Pod, StuckCause
 from liftbridge_operator.planning.view import ordinal_of
-from liftbridge_operator.reconciling.ports import Issued, Itself
+from liftbridge_operator.reconciling.ports import Issued, Itself, Served
 from liftbridge_operator.reconciling.reconciler import ClusterReconciler
 from liftbridge_operator.rendering import names
 from liftbridge_operator.rendering.identity import ID_KEY
@@ -88,9 +88,11 @@ class OpenFence:
             raise self.error
 
 
-async def issue_at_once(cluster: Cluster, inputs: Inputs, *, may_write: bool) -> Issued:
+async def issue_at_once(
+    cluster: Cluster, inputs: Inputs, *, may_write: bool, served: Served | None
+) -> Issued:
     """Certificates are there."""
-    del cluster, inputs, may_write
+    del cluster, inputs, may_write, served
     known = Certificates("Valid", "", not_after_ms=EPOCH_MS + 10**10)
     return Issued(known, TlsMaterial(b"ca", b"cert", b"key"))
 

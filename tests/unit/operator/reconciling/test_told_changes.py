@@ -1,0 +1,247 @@
+"""What people are told of changes: events, drift, restarts, and monitors that cannot be kept."""
+
+import pytest
+
+from liftbridge_operator.kube.errors import ForbiddenError, InvalidError, NotFoundError
+from liftbridge_operator.kube.kinds import (
+    CLAIMS,
+    CONFIG_MAPS,
+    NETWORK_POLICIES,
+    PROMETHEUS_RULES,
+    SERVICE_MONITORS,
+    SERVICES,
+    SETS,
+)
+from liftbridge_operator.planning.observation import StuckCause
+from liftbridge_testkit.operator_sim.reconciled import NAMESPACE, ReconciledWorld
+
+MONITORED = {"monitoring": {"serviceMonitor": {"enabled": True}}}
+REST_PASSES = 8
+
+
+async def ready_world(spec=None):
+    world = ReconciledWorld(spec)
+    await world.until_ready()
+    world.create_stream("s", *sorted(world.stage.api.pods)[:3], min_isr=1)
+    await world.go_on(REST_PASSES)
+    assert world.is_ready
+    return world
+
+
+def told(world, reason):
+    return [text for one, text in world.events if one == reason]
+
+
+async def test_roll_is_told_from_its_beginning_to_its_end():
+    world = await ready_world()
+    former = world.status["currentRevision"]
+    world.edit(lambda spec: spec.update(image="liftbridge-broker:new"))
+    await world.until(lambda: world.status["revision"] != former)
+    assert world.status["currentRevision"] == former != world.status["revision"]
+    assert told(world, "RollCompleted") == []
+    await world.until_ready()
+    now = world.status["currentRevision"]
+    assert now == world.status["revision"]
+    assert told(world, "RollStarted") == [
+        f"Restarting 3 brokers for revision {now}: the specification changed."
+    ]
+    assert told(world, "RollCompleted") == [f"All brokers have revision {now}."]
+    order = [reason for reason, _ in world.events if reason.startswith(("Roll", "BrokerRes"))]
+    assert order[:2] == ["RollStarted", "BrokerRestarting"]
+    assert order[-2:] == ["BrokerRestarted", "RollCompleted"]
+    reasons = {one["lastRestart"]["reason"] for one in world.status["brokers"]}
+    assert reasons == {"RollingUpdate"}
+    assert len({one["lastRestart"]["time"] for one in world.status["brokers"]}) == 3
+
+
+async def test_restart_that_was_asked_for_is_told_as_such():
+    world = await ready_world()
+    world.annotate(restart="now")
+    await world.until(lambda: told(world, "RollStarted") != [])
+    assert told(world, "RollStarted")[0].endswith(": a restart was asked for.")
+
+
+async def test_restart_of_one_pod_is_told_as_asked_for():
+    world = await ready_world()
+    pods = {one["id"]: one["podUID"] for one in world.status["brokers"]}
+    world.annotate(**{"restart-pods": pods["c-1"]})
+    await world.until(lambda: "RestartRequested" in str(world.status["brokers"][1]))
+    await world.until_ready()
+    assert ["lastRestart" in one for one in world.status["brokers"]] == [False, True, False]
+
+
+async def test_stuck_pod_that_is_replaced_is_told():
+    world = await ready_world()
+    world.edit(lambda spec: spec.update(image="liftbridge-broker:bad"))
+    await world.until(lambda: world.status.get("plan") is not None)
+    world.stage.kube.bad_revisions[world.status["plan"]["revision"]] = StuckCause.CRASH_LOOP
+    await world.until(lambda: told(world, "StuckPodReplaced") != [])
+    await world.go_on(2)
+    reasons = {one.get("lastRestart", {}).get("reason") for one in world.status["brokers"]}
+    assert "NotRunning" in reasons
+
+
+async def test_partitions_that_were_moved_are_counted():
+    world = await ready_world({"replicas": 4})
+    for number in range(2):
+        world.create_stream(f"moved{number}", "c-3", "c-0", min_isr=1)
+    world.edit(lambda spec: spec.update(replicas=3))
+    await world.until_ready()
+    counts = [int(text.split()[0]) for text in told(world, "PartitionsMoved")]
+    assert counts[0] == 2  # what comes afterwards evens the load out
+    assert told(world, "BrokerCordoned") == ["c-3 gets no new replicas: it is to leave."]
+    world.edit(lambda spec: spec.update(replicas=4))
+    await world.until_ready()
+    assert told(world, "RetiredVolume") == [
+        "liftbridge-data-c-3 was retired and is used as that of a new member."
+    ]
+
+
+async def test_volumes_that_have_grown_are_told():
+    world = await ready_world()
+    world.edit(lambda spec: spec["storage"]["data"].update(size="2Gi"))
+    await world.until_ready()
+    await world.until(lambda: len(told(world, "VolumeExpanded")) == 3)
+    assert "liftbridge-data-c-0 has 2Gi." in told(world, "VolumeExpanded")
+    assert len(told(world, "VolumeExpanding")) == 3
+
+
+async def test_broker_that_started_anew_is_told_with_its_claim():
+    world = await ready_world()
+    pod = world.stage.api.pods["c-2"]
+    (claim,) = [one for one in world.kube.all_of(CLAIMS) if one["metadata"]["name"].endswith("c-2")]
+    world.stage.kube.destroy_node(pod.node)
+    uid = claim["metadata"]["uid"]
+    world.edit(lambda spec: spec.update(replaceBrokers=[{"broker": 2, "volumeUID": uid}]))
+    await world.until(lambda: told(world, "BrokerReplaced") != [])
+    await world.until_ready()
+    assert told(world, "BrokerReplaced") == ["c-2 started anew on claim liftbridge-data-c-2."]
+
+
+async def test_adoption_suspension_and_resumption_are_told():
+    world = await ready_world()
+    world.edit(lambda spec: spec.update(suspend=True))
+    await world.until(lambda: not world.stage.api.pods)
+    world.edit(lambda spec: spec.update(suspend=False))
+    await world.until_ready()
+    assert len(told(world, "Suspended")) == len(told(world, "Resumed")) == 1
+
+
+async def test_links_and_disks_are_told_once():
+    world = await ready_world()
+    world.stage.without_nats.add("c-1")
+    world.stage.full.add("c-2")
+    await world.go_on(5)
+    assert told(world, "NatsUnreachable") == ["Not connected to NATS: c-1."]
+    assert told(world, "VolumeFull") == ["The volume of c-2 has no room left."]
+    world.stage.without_nats.clear()
+    world.stage.full.clear()
+    await world.until_ready()
+    assert len(told(world, "NatsUnreachable")) == 1
+
+
+# -- drift --------------------------------------------------------------------------------------
+
+
+async def test_drift_is_kept_in_the_status():
+    world = await ready_world()
+    for number in range(2):
+        world.kube.edit(
+            SERVICES,
+            NAMESPACE,
+            "c-internal",
+            lambda body, number=number: body["spec"]["ports"][0].update(port=number + 1),
+        )
+        await world.go_on(3)
+    drift = world.status["drift"]
+    assert drift["count"] == 2
+    assert {(one["object"], one["manager"]) for one in drift["last"]} == {
+        ("Service/c-internal", "kubectl")
+    }
+    before = len(world.kube.writes)
+    await world.go_on(20)
+    assert world.kube.writes[before:] == []
+    world.restart()
+    await world.go_on(3)
+    assert world.status["drift"] == drift
+
+
+# -- monitors -----------------------------------------------------------------------------------
+
+
+class Withheld:
+    """The API server, which answers all calls about some kinds with an error."""
+
+    def __init__(self, kube, error, *kinds):
+        self._kube, self._error, self._kinds = kube, error, kinds
+
+    def __getattr__(self, name):
+        call = getattr(self._kube, name)
+
+        async def checked(first, *args, **kwargs):
+            kind = first["kind"] if isinstance(first, dict) else first.kind
+            if kind in {one.kind for one in self._kinds}:
+                raise self._error
+            return await call(first, *args, **kwargs)
+
+        return checked
+
+
+MONITORS = (SERVICE_MONITORS, PROMETHEUS_RULES)
+HINDRANCES = {
+    "MissingRights": ForbiddenError("servicemonitors is forbidden", status=403),
+    "NotInstalled": NotFoundError("the server could not find the requested resource"),
+    "Refused": InvalidError("spec.endpoints: wrong", status=422),
+}
+
+
+@pytest.mark.parametrize("reason", HINDRANCES)
+async def test_monitor_that_cannot_be_kept_is_told_and_stops_nothing(reason):
+    world = ReconciledWorld(MONITORED)
+    world.restart(Withheld(world.kube, HINDRANCES[reason], *MONITORS))
+    await world.until_ready()
+    assert world.condition("MonitoringReady") == ("False", reason)
+    assert len(told(world, "MissingRights")) == (reason == "MissingRights")
+    world.edit(lambda spec: spec.update(image="liftbridge-broker:new"))
+    await world.until_ready()
+    assert world.status["image"] == "liftbridge-broker:new"
+    assert world.kube.names_of(NETWORK_POLICIES) == ["c"]
+    await world.go_on(REST_PASSES)
+    before = len(world.kube.writes)
+    await world.go_on(10)
+    assert world.kube.writes[before:] == []
+    world.restart()
+    await world.go_on(2)
+    assert world.condition("MonitoringReady") == ("True", "Kept")
+    assert world.kube.names_of(SERVICE_MONITORS) == ["c"]
+
+
+async def test_monitor_that_is_not_wanted_any_more_is_removed():
+    world = await ready_world(MONITORED)
+    assert world.condition("MonitoringReady") == ("True", "Kept")
+    assert world.kube.names_of(SERVICE_MONITORS) == ["c"]
+    world.edit(lambda spec: spec.pop("monitoring"))
+    await world.until_ready()
+    assert world.kube.names_of(SERVICE_MONITORS) == []
+    assert world.condition("MonitoringReady") == ("True", "NotWanted")
+    # From then on nobody asks for kinds that may not even be installed.
+    world.restart(Withheld(world.kube, AssertionError("asked for"), *MONITORS))
+    await world.go_on(3)
+    assert world.is_ready
+
+
+async def test_monitor_of_somebody_else_is_left_alone():
+    world = ReconciledWorld(MONITORED)
+    foreign = {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "ServiceMonitor",
+        "metadata": {"name": "c", "namespace": NAMESPACE},
+        "spec": {"selector": {}},
+    }
+    world.kube.put(foreign)
+    await world.until_ready()
+    assert world.condition("MonitoringReady") == ("False", "Conflict")
+    (live,) = world.kube.all_of(SERVICE_MONITORS)
+    assert live["spec"] == foreign["spec"]
+    assert world.kube.all_of(SETS) != []
+    assert "c-identity" in world.kube.names_of(CONFIG_MAPS)
