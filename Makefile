@@ -92,7 +92,7 @@ cluster-down: ## Take that cluster down; nothing of it is left
 e2e: install ## End-to-end tests on KUBECONFIG if set, on kind if there is Docker, on the cluster above
 	@$(PY) -m pytest -q -s -m "e2e and not full" --timeout 0 -p no:randomly tests/e2e
 
-e2e-full: install ## All end-to-end stories, in parts that can be broken off (SHARD=1/4, STORY=names)
+e2e-full: install ## All end-to-end stories, in parts that can be broken off (SHARD=1/7, STORY=names)
 	@$(PY) -m liftbridge_testkit.kube.full --shard $(or $(SHARD),1/1) $(if $(STORY),--only $(STORY))
 
 docs: install ## Build the documentation into docs/_build/html; warnings are errors

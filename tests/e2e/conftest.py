@@ -55,14 +55,18 @@ def stage(kubernetes: Kubernetes, broker_image: str, next_image: str) -> Iterato
     try:
         with timed("operator installed"):
             operator.install(image, broker_image)
-        yield Stage(kubernetes, operator, broker_image, next_image)
+        yield Stage(kubernetes, operator, broker_image, next_image, image)
     finally:
         operator.uninstall()
 
 
 @pytest.fixture
 def play(stage: Stage, request: pytest.FixtureRequest) -> Play:
-    """The story of this test, by the name in its mark."""
+    """The story of this test, by the name in its mark.
+
+    In those of the full run the operator is killed at one of its writes unless they say otherwise.
+    """
     mark = request.node.get_closest_marker("story")
     assert mark is not None, "a test that plays a story is marked with its name"
-    return partial(story, stage, mark.args[0])
+    is_full = request.node.get_closest_marker("full") is not None
+    return partial(story, stage, mark.args[0], kills_operator=is_full)

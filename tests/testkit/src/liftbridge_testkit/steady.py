@@ -33,6 +33,7 @@ from liftbridge_testkit.load import Worker
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from liftbridge_client import TlsFiles
     from liftbridge_testkit.checker import History
 
 VALUE_BYTES: Final = 128
@@ -79,9 +80,9 @@ class Listener(Protocol):
         ...
 
 
-def client_of(servers: str) -> Client:
+def client_of(servers: str, tls: TlsFiles | None = None) -> Client:
     """A client with the patience of this module, not entered."""
-    return connect(servers, timeout=_TIMEOUT, retry_time=_RETRY_TIME)
+    return connect(servers, tls=tls, timeout=_TIMEOUT, retry_time=_RETRY_TIME)
 
 
 def is_refusal(error: BaseException) -> bool:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from liftbridge_client import Client
+    from liftbridge_client import Client, TlsFiles
 
 RATE: Final = 20.0
 """Messages of one publisher in a second."""
@@ -47,6 +47,7 @@ class Load(Worker):
         servers: str,
         streams: Mapping[str, int],
         *,
+        tls: TlsFiles | None = None,
         rate: float = RATE,
     ) -> None:
         """Describe it; `start` begins.
@@ -56,10 +57,12 @@ class Load(Worker):
             servers: Addresses to begin with, `host:port` with commas. They, and those that brokers
                 tell of, must be reachable from here.
             streams: Number of partitions by stream; they exist.
+            tls: TLS of the connections; none without it.
             rate: Messages of one publisher in a second.
         """
         super().__init__("load")
         self._servers = servers
+        self._tls = tls
         self._interval = 1.0 / rate
         self._is_over = False
         self.journals: dict[PartitionName, Journal] = {
@@ -101,7 +104,7 @@ class Load(Worker):
         super().stop()
 
     async def _run(self) -> None:
-        publishers, readers = client_of(self._servers), client_of(self._servers)
+        publishers, readers = (client_of(self._servers, self._tls) for _ in range(2))
         await self._enter(publishers)
         await self._enter(readers)
         try:

@@ -55,6 +55,12 @@ class Machines:
             tag = ("ctr", "-n", "k8s.io", "images", "tag", "--force", image, other)
             self.node("exec", path.name, *tag)
 
+    def load_images(self, *images: str) -> None:
+        """Bring images that were built to all nodes again, because one of them is new."""
+        folder = Path(self._cluster.environ.get("KUBE_OUT", self.state.parent / "out")) / "images"
+        names = [image.replace("/", "_").replace(":", "_") for image in images]
+        self._script("images.sh", "load", *(str(folder / f"{name}.tar") for name in names))
+
     def pids(self, node: str, pod_uid: str, program: str) -> list[int]:
         """Processes of a pod whose command line has this word; as the machine numbers them."""
         prefix = self._cluster.environ.get("KUBE_PREFIX", "lbk")

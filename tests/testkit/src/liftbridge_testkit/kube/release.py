@@ -64,6 +64,15 @@ class OperatorRelease:
         command += [part for value in values for part in ("--set", value)]
         run(command, self._cluster.environ)
 
+    def upgrade(self, *values: str) -> None:
+        """Change values of the release, keep the others, and wait until it is ready."""
+        command = [
+            *("helm", "upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--reuse-values"),
+            *("--force-conflicts", "--wait", f"--timeout={INSTALL_SECONDS_MAX}s"),
+        ]
+        command += [part for value in values for part in ("--set", value)]
+        run(command, self._cluster.environ)
+
     def uninstall(self) -> None:
         """Remove it; definitions and resources stay."""
         run(
@@ -108,15 +117,16 @@ class OperatorRelease:
         for pid in Machines(self._cluster).pids(node, uid, PROGRAM):
             signal_process(pid, number)
 
-    def logs(self) -> str:
-        """What its processes wrote, of former containers too."""
+    def logs(self, seconds: float) -> str:
+        """What its processes wrote in the last seconds, former containers too."""
         texts = []
+        since = f"--since={int(seconds) + 1}s"
         for pod in self.pods():
             name = pod["metadata"]["name"]
             for more in ((), ("--previous",)):
                 try:
                     texts.append(
-                        self._cluster.kubectl("--namespace", NAMESPACE, "logs", name, *more)
+                        self._cluster.kubectl("--namespace", NAMESPACE, "logs", name, since, *more)
                     )
                 except CommandError:
                     continue  # there was no former one

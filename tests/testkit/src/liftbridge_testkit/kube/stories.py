@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
+from liftbridge_client import TlsFiles
 from liftbridge_testkit.kube import results
 from liftbridge_testkit.kube.acts import CLUSTER, READY_SECONDS_MAX, Acts
 from liftbridge_testkit.kube.cluster import CommandError
@@ -52,7 +53,7 @@ from liftbridge_testkit.kube.watching import Watches
 from liftbridge_testkit.repository import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from liftbridge_testkit.kube.cluster import Kubernetes
@@ -81,6 +82,7 @@ class Stage:
         operator: The operator in it.
         image: Image of the brokers.
         next_image: The same under another name, to roll to.
+        operator_image: Image of the operator.
         folder: Gets results.
     """
 
@@ -88,6 +90,7 @@ class Stage:
     operator: OperatorRelease
     image: str
     next_image: str
+    operator_image: str
     folder: Path = results.FOLDER
 
 
@@ -161,22 +164,30 @@ class Story(Acts):
         self.folder = stage.folder / self.result.commit / name
         self.streams: dict[str, int] = {}
         self.servers = ""
+        self.tls: TlsFiles | None = None
         self.load: Load | None = None
         self._objects: list[Object] = []
         self._watches: Watches | None = None
         self._killer: Killer | None = None
         self._checks: list[_RollCheck] = []
         self._is_judged = True
+        self._began = monotonic()
 
     # Beginning.
 
-    def make(self, spec: Mapping[str, Any], stream: Mapping[str, Any]) -> None:
-        """Make everything of the manifest, and watch it."""
+    def make(
+        self,
+        spec: Mapping[str, Any],
+        stream: Mapping[str, Any],
+        prepare: Callable[[], object],
+    ) -> None:
+        """Make everything of the manifest, and watch it; see `story`."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         self.remove()
         self._objects = objects(self.namespace, self.stage.image, spec, stream)
         self.kubernetes.kubectl("apply", "-f", "-", text=yaml.safe_dump(self._objects[0]))
+        prepare()
         self._watches = Watches(self.timeline, self.kubernetes, self.namespace, self.folder)
         self.apply()
 
@@ -195,8 +206,9 @@ class Story(Acts):
         self.await_streams(*[n["metadata"]["name"] for n in self._objects if n["kind"] == "Stream"])
         self.servers = self.bootstrap()
         assert self._watches is not None
-        self._watches.watch_isr(self.servers, self.streams)
-        self.load = Load(self.folder, self.servers, self.streams)
+        self.trust()
+        self._watches.watch_isr(self.servers, self.streams, self.tls)
+        self.load = Load(self.folder, self.servers, self.streams, tls=self.tls)
         self.load.start()
         self.load.wait_for_all(FIRST_ACKS_SECONDS_MAX, more=3)
 
@@ -206,11 +218,20 @@ class Story(Acts):
         def told() -> str:
             for one in self.cluster["status"].get("listeners", ()):
                 if one["name"] == LISTENER:
-                    return ",".join(one.get("brokers") or [one["address"]])
+                    return ",".join(filter(None, one.get("brokers") or [one["address"]]))
             return ""
 
         found: str = self.until(told, f"addresses of listener {LISTENER}", 60)
         return found
+
+    def trust(self) -> None:
+        """Take the authorities that clients are to trust from where the operator publishes them."""
+        if self.cluster["spec"]["tls"]["mode"] != "Generated":
+            return
+        found = self.get("configmap", f"{CLUSTER}-ca")["data"]["ca.crt"]
+        path = self.folder / "ca.crt"
+        path.write_text(found, encoding="utf-8")
+        self.tls = TlsFiles(ca=path)
 
     def kill_operator_at_a_write(self) -> None:
         """Kill the operator at one of its next writes, drawn by chance."""
@@ -270,7 +291,8 @@ class Story(Acts):
         self._stop_watches()
         verdict = Verdict()
         if self.load is not None and self._is_judged:
-            verdict = asyncio.run(judge(self.folder, self.servers, self.streams))
+            self.trust()
+            verdict = asyncio.run(judge(self.folder, self.servers, self.streams, tls=self.tls))
         self.result.failures += verdict.violations
         self.result.counts, self.result.errors = verdict.counts, verdict.errors
         self._measure(verdict.acks)
@@ -305,7 +327,7 @@ class Story(Acts):
             failures += one.failures(self.timeline, self.result.restarts)
 
     def _check_operator(self) -> None:
-        log = self.stage.operator.logs()
+        log = self.stage.operator.logs(monotonic() - self._began)
         (self.folder / "operator.log").write_text(log, encoding="utf-8")
         if "Traceback (most recent call last)" in log:
             self.result.failures.append("the log of the operator has a traceback")
@@ -325,7 +347,7 @@ class Story(Acts):
             with suppress(CommandError):
                 (self.folder / name).write_text(self.kubectl(*command), encoding="utf-8")
         with suppress(CommandError):
-            text = self.stage.operator.logs()
+            text = self.stage.operator.logs(monotonic() - self._began)
             (self.folder / "operator.log").write_text(text, encoding="utf-8")
 
     def remove(self) -> None:
@@ -382,6 +404,7 @@ def story(
     stream: Mapping[str, Any] | None = None,
     kills_operator: bool = False,
     is_ready: bool = True,
+    prepare: Callable[[], object] = bool,
 ) -> Iterator[Story]:
     """Play a story; see the module.
 
@@ -394,6 +417,7 @@ def story(
             the cluster was ready for the first time.
         is_ready: Whether the cluster is ready, and under load, when the context begins; otherwise
             the story calls `start_load`.
+        prepare: Called when the namespace is there, and nothing in it.
 
     Raises:
         AssertionError: Something did not hold; all of it in one message.
@@ -403,7 +427,7 @@ def story(
     result = played.result
     began = monotonic()
     try:
-        played.make(spec or {}, stream or {})
+        played.make(spec or {}, stream or {}, prepare)
         if is_ready:
             with played.marked("ready from nothing"):
                 played.await_ready(READY_SECONDS_MAX)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from liftbridge_client import Client
+    from liftbridge_client import Client, TlsFiles
     from liftbridge_testkit.kube.journal import Account
 
 READ_TIME: Final = timedelta(seconds=30)
@@ -70,7 +70,9 @@ def broken(account: Account, log: Sequence[Stored]) -> list[Violation]:
     return found
 
 
-async def judge(folder: Path, servers: str, streams: Mapping[str, int]) -> Verdict:
+async def judge(
+    folder: Path, servers: str, streams: Mapping[str, int], *, tls: TlsFiles | None = None
+) -> Verdict:
     """Read every partition from its first message on and compare it with its journal.
 
     One partition is in memory at a time. To be called when the load has ended.
@@ -79,12 +81,13 @@ async def judge(folder: Path, servers: str, streams: Mapping[str, int]) -> Verdi
         folder: Where the journals are.
         servers: Addresses of brokers.
         streams: Number of partitions by stream.
+        tls: TLS of the connections; none without it.
 
     Raises:
         LiftbridgeError: A partition could not be read.
     """
     verdict = Verdict()
-    async with connect(servers, timeout=READ_TIME, retry_time=READ_TIME) as client:
+    async with connect(servers, tls=tls, timeout=READ_TIME, retry_time=READ_TIME) as client:
         for stream, count in streams.items():
             for number in range(count):
                 log = await read_log(client, stream, number)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from liftbridge_client import Metadata
+    from liftbridge_client import Metadata, TlsFiles
     from liftbridge_testkit.kube.cluster import Kubernetes
     from liftbridge_testkit.kube.timeline import Timeline
 
@@ -135,8 +135,15 @@ class ObjectWatch(Worker):
 class IsrWatch(Worker):
     """Asks brokers for replicas in sync twice a second; no answer is no observation."""
 
-    def __init__(self, recorder: Recorder, servers: str, streams: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        servers: str,
+        streams: Mapping[str, int],
+        tls: TlsFiles | None,
+    ) -> None:
         super().__init__("watch-isr")
+        self._tls = tls
         self._recorder = recorder
         self._servers = servers
         self._streams = streams
@@ -148,7 +155,7 @@ class IsrWatch(Worker):
     async def _run(self) -> None:
         while not self._stopping.is_set():
             with contextlib.suppress(LiftbridgeError):
-                async with client_of(self._servers) as client:
+                async with client_of(self._servers, self._tls) as client:
                     while not self._stopping.is_set():
                         self._recorder.saw_isr(*in_sync(await client.metadata(), self._streams))
                         self._succeeded()
@@ -184,9 +191,11 @@ class Watches:
         for worker in self._workers:
             worker.start()
 
-    def watch_isr(self, servers: str, streams: Mapping[str, int]) -> None:
+    def watch_isr(
+        self, servers: str, streams: Mapping[str, int], tls: TlsFiles | None = None
+    ) -> None:
         """Begin to watch replicas in sync."""
-        worker = IsrWatch(self._recorder, servers, streams)
+        worker = IsrWatch(self._recorder, servers, streams, tls)
         self._workers.append(worker)
         worker.start()
 
