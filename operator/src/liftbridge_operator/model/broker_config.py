@@ -56,7 +56,8 @@ OWNED: Final = (
     Owned(
         "spec.listeners",
         "listeners",
-        ("listen", "host", "port"),
+        ("listen", "listen.tls", "host", "port"),
+        ("listeners",),
     ),
     Owned("spec.tls", "tls", prefixes=("tls.",)),
     Owned("spec.nats", "nats", ("clustering.namespace", "logging.nats"), ("nats.",)),

@@ -217,7 +217,9 @@ class ListenerStatus(Model):
     name: Short = Field(description="Name of the listener.")
     address: Note = Field(description="Host and port to begin with.")
     brokers: Annotated[tuple[Note, ...], ListOf(100)] = Field(
-        default=(), description="Host and port of each broker, for listeners outside the cluster."
+        default=(),
+        description="Host and port of each broker by its number, for listeners outside the "
+        "cluster; empty while they are not known.",
     )
     certificate: Short | None = option("SHA-256 of the certificate it shows.")
 

@@ -17,6 +17,7 @@ from liftbridge_operator.kube.kinds import (
     CONFIG_MAPS,
     NODES,
     PODS,
+    SERVICES,
     SETS,
     STREAMS,
     VOLUMES,
@@ -28,6 +29,7 @@ from liftbridge_operator.rendering import names
 
 TOKEN_ID_KEY: Final = "restart-id"  # noqa: S105 - name of a key
 TOKEN_KEY: Final = "token"  # noqa: S105 - name of a key
+_INTERNAL: Final = "Internal"
 
 _T = TypeVar("_T")
 
@@ -41,6 +43,7 @@ class Reads:
         volumes: By name, those of claims whose pods wait for a node.
         revision: ConfigMap with the template that the set has.
         restart: ConfigMap with the token of the restart that is recorded.
+        services: Services, when clients outside the cluster are served.
         automatic: Streams whose replication factor follows the number of brokers.
     """
 
@@ -54,6 +57,7 @@ class Reads:
     volumes: Mapping[str, Object] = field(default_factory=dict)
     revision: Object | None = None
     restart: Object | None = None
+    services: tuple[Object, ...] = ()
     automatic: tuple[str, ...] = ()
 
     @property
@@ -115,6 +119,7 @@ async def read(kube: Kube, resource: Object) -> Reads:
         volumes=volumes,
         revision=await _revision(kube, namespace, name, brokers),
         restart=restart,
+        services=await _services(kube, resource, selector),
         automatic=await _automatic(kube, resource, brokers),
     )
 
@@ -135,6 +140,15 @@ async def _allowed(call: Awaitable[_T]) -> _T | None:
         return await call
     except (ForbiddenError, NotFoundError):
         return None
+
+
+async def _services(kube: Kube, resource: Json, selector: str) -> tuple[Object, ...]:
+    """Services of a cluster that has listeners outside; Kubernetes gave them addresses."""
+    listeners = (resource.get("spec") or {}).get("listeners") or ()
+    if all(one.get("type", _INTERNAL) == _INTERNAL for one in listeners):
+        return ()
+    namespace = str(metadata_of(resource)["namespace"])
+    return (await kube.list_all(SERVICES, namespace, selector=selector)).items
 
 
 async def _volumes(kube: Kube, pods: Sequence[Json], claims: Sequence[Json]) -> dict[str, Object]:

@@ -58,6 +58,7 @@ from liftbridge_operator.reconciling.ports import (
     Itself,
     Served,
 )
+from liftbridge_operator.reconciling.reached import until_reached
 from liftbridge_operator.reconciling.remembered import (
     Pass,
     Remembered,
@@ -182,7 +183,8 @@ class ClusterReconciler:
             return None
         known = await self._remembered(key, resource)
         found = await self._look(known, resource, now_ms)
-        decision = until_issued(decide(found.seen, known.memory), found)
+        decision = until_issued(decide(found.seen, known.memory), found, known.memory)
+        decision = until_reached(decision, found.subject, known.memory, now_ms)
         known.memory = decision.memory
         hands = self._hands(known, found)
         if found.trouble is not None or hands is None:

@@ -87,13 +87,19 @@ def moved_of(known: Remembered, seen: Observation, before: Mapping[str, Any]) ->
     return count
 
 
-def until_issued(decision: Decision, found: Pass) -> Decision:
-    """The decision, put off while pods would wait for a Secret that is not there yet."""
+def until_issued(decision: Decision, found: Pass, former: Memory) -> Decision:
+    """The decision, put off while pods would wait for a Secret that is not there yet.
+
+    Args:
+        decision: What was decided.
+        found: What it was decided on.
+        former: Memory of the pass before, which knows since when something is waited for.
+    """
     if not (found.issued.is_waiting and isinstance(decision.action, act.CreateSet)):
         return decision
     what = found.issued.certificates.secret or found.seen.wanted.name
     wait = Wait("CertificateIssuing", what, found.issued.certificates.detail)
-    kept = carried([*decision.status.waits, wait], decision.memory, found.seen.now_ms)
+    kept = carried([*decision.status.waits, wait], former, found.seen.now_ms)
     return replace(
         decision,
         action=None,

@@ -7,7 +7,6 @@ from liftbridge_operator.acting.hands import Trouble
 from liftbridge_operator.kube.port import Object
 from liftbridge_operator.model.cluster import ClusterSpec
 from liftbridge_operator.model.cluster_status import (
-    ListenerStatus,
     RetainedVolume,
     VolumeStatus,
 )
@@ -28,6 +27,7 @@ from liftbridge_operator.observing.reads import Reads, data_claims
 from liftbridge_operator.observing.times import moment_ms, moment_text
 from liftbridge_operator.planning.observation import Wanted
 from liftbridge_operator.reconciling.ports import Itself, Served
+from liftbridge_operator.reconciling.reached import hosts_of, listeners_of, reached_of
 from liftbridge_operator.rendering import names
 from liftbridge_operator.rendering.subject import Cluster, Inputs, Rendered, pod_labels
 from liftbridge_operator.rendering.workload import read_record
@@ -69,6 +69,8 @@ def inputs_of(
         operator_namespace=itself.namespace,
         operator_labels=itself.labels,
         brokers=max(has, spec.replicas),
+        reached=reached_of(reads.services),
+        hosts=hosts_of(reads, spec),
     )
 
 
@@ -163,20 +165,10 @@ def surroundings(reads: Reads, subject: Subject | None, itself: Itself, news: Ne
         image=subject.rendered.image,
         operator_version=itself.version,
         restart_request=cluster.restart if is_rolled else "",
-        listeners=_listeners(cluster),
+        listeners=listeners_of(cluster, subject.inputs),
         volumes=_volumes(reads),
         retained=_retained(reads),
         news=news,
-    )
-
-
-def _listeners(cluster: Cluster) -> tuple[ListenerStatus, ...]:
-    return tuple(
-        ListenerStatus(
-            name=one.name,
-            address=f"{names.listener(cluster.name, one.name)}.{cluster.namespace}.svc:{one.port}",
-        )
-        for one in cluster.spec.listeners
     )
 
 

@@ -43,6 +43,7 @@ TEMPORARY_VOLUME: Final = "liftbridge-tmp"
 TLS_VOLUME: Final = "liftbridge-tls"
 INTERNAL_VOLUME: Final = "liftbridge-internal"
 CLIENT_CA_VOLUME: Final = "liftbridge-client-ca"
+LISTENERS_VOLUME: Final = "liftbridge-listeners"
 NATS_VOLUME: Final = "liftbridge-nats"
 NATS_AUTH_VOLUME: Final = "liftbridge-nats-auth"
 NATS_CA_VOLUME: Final = "liftbridge-nats-ca"
@@ -54,6 +55,7 @@ CONFIG_DIRECTORY: Final = "/etc/liftbridge/config"
 TLS_DIRECTORY: Final = "/etc/liftbridge/tls"
 INTERNAL_DIRECTORY: Final = "/etc/liftbridge/internal"
 CLIENT_CA_DIRECTORY: Final = "/etc/liftbridge/client-ca"
+LISTENERS_DIRECTORY: Final = "/etc/liftbridge/listeners"
 NATS_DIRECTORY: Final = "/etc/liftbridge/nats"
 NATS_AUTH_DIRECTORY: Final = "/etc/liftbridge/nats-auth"
 NATS_CA_DIRECTORY: Final = "/etc/liftbridge/nats-ca"
@@ -100,6 +102,11 @@ def listener_port(name: str) -> str:
 def listener_of(cluster: str, name: str, ordinal: int) -> str:
     """The Service that leads to a listener of one broker."""
     return f"{cluster}-{name}-{ordinal}"
+
+
+def listeners(cluster: str) -> str:
+    """The ConfigMap with the addresses that each broker tells clients of further listeners."""
+    return f"{cluster}-listeners"
 
 
 def claim(cluster: str, ordinal: int, volume: str = DATA_VOLUME) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from liftbridge_operator.rendering import names, nats, placement, volumes
+from liftbridge_operator.rendering import addresses, names, nats, placement, volumes
 from liftbridge_operator.rendering.subject import Cluster, Inputs, Object, labels
 
 SLEEP_SECONDS: Final = 2
@@ -113,6 +113,11 @@ def _environment(cluster: Cluster) -> list[Object]:
             "LIFTBRIDGE_CLUSTERING_ZONE", f"metadata.labels['{cluster.spec.topology.zone_label}']"
         ),
     ]
+    if addresses.further(cluster):
+        told = f"{names.LISTENERS_DIRECTORY}/$(POD_NAME)"
+        made.append({"name": "LIFTBRIDGE_LISTENERS_ADVERTISED_FILE", "value": told})
+    if addresses.needs_node_address(cluster):
+        made.append(_field("LIFTBRIDGE_LISTENERS_HOST", "status.hostIP"))
     auth = cluster.spec.nats.auth
     if auth is not None and auth.user is not None:
         reference = {"name": auth.user.name, "key": auth.user.user_key}

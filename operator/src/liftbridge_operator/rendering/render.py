@@ -1,6 +1,6 @@
 """A cluster as objects of Kubernetes."""
 
-from liftbridge_operator.rendering import guards, monitoring, names, nats, services
+from liftbridge_operator.rendering import addresses, guards, monitoring, names, nats, services
 from liftbridge_operator.rendering.pod import pod_template
 from liftbridge_operator.rendering.revision import RENDERER, digest, spec_hash, with_revision
 from liftbridge_operator.rendering.settings import config_text, refusals
@@ -96,6 +96,9 @@ def _held(inputs: Inputs, made: Recorded) -> Held | None:
 
 def _objects(cluster: Cluster, inputs: Inputs) -> list[Object]:
     found = [guards.service_account(cluster, inputs), *services.services(cluster, inputs)]
+    told = addresses.told(cluster, inputs)
+    if told is not None:
+        found.append(told)
     policy = guards.network_policy(cluster, inputs)
     if policy is not None:
         found.append(policy)

@@ -9,9 +9,9 @@ from typing import Final
 
 from liftbridge_operator.model.broker_config import broker_settings
 from liftbridge_operator.model.nats import Nats
-from liftbridge_operator.model.network import ClientAuth, Listener, ListenerType, Tls
+from liftbridge_operator.model.network import ClientAuth, Listener, Tls
 from liftbridge_operator.model.values import duration_ns
-from liftbridge_operator.rendering import names
+from liftbridge_operator.rendering import addresses, names
 from liftbridge_operator.rendering.subject import Cluster, Inputs, Refusal
 
 SUBJECT_PREFIX: Final = "liftbridge"
@@ -43,10 +43,7 @@ def namespace_of(cluster: Cluster, inputs: Inputs) -> str:
 def _owned(cluster: Cluster, inputs: Inputs) -> dict[str, str]:
     """Settings that follow from other fields than `config`."""
     spec = cluster.spec
-    main = spec.listeners[0]
     return {
-        "listen": f"0.0.0.0:{main.port}",
-        "port": str(main.port),
         "data.dir": names.DATA_DIRECTORY,
         "logging.format": "json",
         "shutdown.handover.timeout": spec.disruption.drain_timeout,
@@ -58,9 +55,26 @@ def _owned(cluster: Cluster, inputs: Inputs) -> dict[str, str]:
         "admin.tls.cert": f"{names.INTERNAL_DIRECTORY}/{names.CERT_KEY}",
         "admin.tls.key": f"{names.INTERNAL_DIRECTORY}/{names.KEY_KEY}",
         "admin.tls.ca": f"{names.INTERNAL_DIRECTORY}/{names.CA_KEY}",
-        **(_tls(spec.tls) if main.tls else {}),
+        **_listeners(cluster),
         **_nats(cluster),
     }
+
+
+def _listeners(cluster: Cluster) -> dict[str, str]:
+    main, others = addresses.main_listener(cluster), addresses.further(cluster)
+    port = addresses.main_port(cluster)
+    bound = f"127.0.0.1:{port}" if main is None else f"0.0.0.0:{port}"
+    made = {"listen": bound, "port": str(port)}
+    if others:
+        made["listeners"] = ",".join(f"{one.name}=0.0.0.0:{one.port}" for one in others)
+    if not any(one.tls for one in cluster.spec.listeners):
+        return made
+    if main is None or not main.tls:
+        made["listen.tls"] = "false"
+    plain = [one.name for one in others if not one.tls]
+    if plain:
+        made["listeners.plain"] = ",".join(plain)
+    return made | _tls(cluster.spec.tls)
 
 
 def _tls(tls: Tls) -> dict[str, str]:
@@ -135,7 +149,6 @@ def refusals(cluster: Cluster) -> tuple[Refusal, ...]:
                 f"pods know {' and '.join(names.ZONES)} of their node, and no other label",
             )
         )
-    found += _unserved(spec.listeners)
     found += _service_clashes(cluster.name, spec.listeners)
     found += _hurried(cluster)
     return tuple(found)
@@ -154,19 +167,6 @@ def _hurried(cluster: Cluster) -> list[Refusal]:
         f"brokers need {needed_ns / 1_000_000_000 + STOP_SECONDS:g} s to stop"
     )
     return [Refusal("podTemplate.terminationGracePeriodSeconds", message)]
-
-
-def _unserved(listeners: tuple[Listener, ...]) -> list[Refusal]:
-    """Listeners that brokers would tell clients wrong addresses on."""
-    found = [
-        Refusal("listeners", f"brokers serve clients at one port; {one.name} would be another")
-        for one in listeners[1:]
-    ]
-    first = listeners[0]
-    if first.type is not ListenerType.INTERNAL:
-        message = f"brokers tell clients their names in the cluster, where {first.name} is not"
-        found.append(Refusal("listeners", message))
-    return found
 
 
 def _service_clashes(cluster: str, listeners: tuple[Listener, ...]) -> list[Refusal]:

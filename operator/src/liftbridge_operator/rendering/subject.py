@@ -1,5 +1,6 @@
 """What is rendered, what it is rendered from, and what comes out."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -46,6 +47,19 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
+class Reached:
+    """What Kubernetes gave a Service for clients outside the cluster.
+
+    Attributes:
+        node_port: Port on every node; 0 for none yet.
+        host: Name or address of its load balancer; empty for none yet.
+    """
+
+    node_port: int = 0
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Inputs:
     """What rendering takes beside the specification.
 
@@ -56,6 +70,8 @@ class Inputs:
         operator_namespace: Where pods of the operator run, for the NetworkPolicy.
         operator_labels: Labels of these pods.
         brokers: Brokers that need Services of their own: those that exist or are wanted.
+        reached: What Services were given, by their names.
+        hosts: Address of the node of each broker, by its number, as far as it is known.
     """
 
     cluster_id: str
@@ -64,6 +80,8 @@ class Inputs:
     operator_namespace: str = ""
     operator_labels: dict[str, str] = field(default_factory=dict)
     brokers: int = 0
+    reached: Mapping[str, Reached] = field(default_factory=dict)
+    hosts: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 from liftbridge_operator.model.kube import ExtraVolume
 from liftbridge_operator.model.network import ClientAuth, TlsMode
 from liftbridge_operator.model.storage import Volume
-from liftbridge_operator.rendering import names
+from liftbridge_operator.rendering import addresses, names
 from liftbridge_operator.rendering.subject import Cluster, Inputs, Object, labels
 
 SECRET_MODE = 0o440
@@ -40,6 +40,9 @@ def mounted(cluster: Cluster, config_name: str) -> list[Mounted]:
         _config_map(names.CONFIG_VOLUME, config_name, names.CONFIG_DIRECTORY),
         _secret(names.INTERNAL_VOLUME, names.internal_leaf(cluster.name), names.INTERNAL_DIRECTORY),
     ]
+    if addresses.further(cluster):
+        listeners = names.listeners(cluster.name)
+        found.append(_config_map(names.LISTENERS_VOLUME, listeners, names.LISTENERS_DIRECTORY))
     found += _tls(cluster)
     found += _nats(cluster)
     template = cluster.spec.pod_template

@@ -28,6 +28,7 @@ from liftbridge_operator.observing.objects import is_owned_by, label_of, metadat
 from liftbridge_operator.observing.times import moment_text
 from liftbridge_operator.reconciling.ports import Issued, Served
 from liftbridge_operator.rendering import cert_manager, names, nats, secrets
+from liftbridge_operator.rendering.addresses import certified_hosts
 from liftbridge_operator.rendering.subject import Cluster, Inputs
 from liftbridge_operator.reporting.account import Certificates
 from liftbridge_operator.reporting.events import Happened
@@ -270,7 +271,7 @@ class SecretKeeper:
                 looked,
                 names.authority(cluster.name),
                 names.leaf(cluster.name),
-                subject_names(cluster),
+                subject_names(cluster, certified_hosts(cluster, looked.inputs)),
                 _client_files(cluster),
             )
             if made is None:
@@ -281,7 +282,7 @@ class SecretKeeper:
                 await self._apply(CONFIG_MAPS, published)
             return [_of_family(made)], False
         if tls.mode is TlsMode.CERT_MANAGER and looked.may_write:
-            wanted = subject_names(cluster)
+            wanted = subject_names(cluster, certified_hosts(cluster, looked.inputs))
             asked = cert_manager.certificate(cluster, looked.inputs, wanted)
             await self._apply(CERTIFICATES, asked)
         name = tls.secret_name or names.leaf(cluster.name)

@@ -6,10 +6,13 @@ from dataclasses import replace
 import pytest
 import yaml
 
+from liftbridge_broker.config.listeners import read_addresses
 from liftbridge_broker.config.load import load
-from liftbridge_operator.rendering import names
+from liftbridge_operator.model.network import ListenerType
+from liftbridge_operator.rendering import addresses, names
 from liftbridge_operator.rendering.identity import identity, read_identity
 from liftbridge_operator.rendering.render import render
+from liftbridge_operator.rendering.subject import Reached
 from liftbridge_operator.rendering.workload import (
     Marks,
     kept_revision,
@@ -317,20 +320,135 @@ def test_what_cannot_be_carried_out_is_told_with_its_field(field):
         ([{"name": "brokers"}], ["listener brokers would have the Service of the brokers"]),
         (
             [{"name": "a"}, {"name": "a-0", "port": 9293}],
-            [
-                "brokers serve clients at one port; a-0 would be another",
-                "a-0 is the Service of broker 0 of a",
-            ],
+            ["a-0 is the Service of broker 0 of a"],
         ),
-        (
-            [{"name": "out", "type": "NodePort"}],
-            ["brokers tell clients their names in the cluster, where out is not"],
-        ),
+        ([{"name": "out", "type": "NodePort"}], []),
+        ([{"name": "a"}, {"name": "b", "type": "LoadBalancer", "port": 9293}], []),
     ],
 )
 def test_listeners_that_cannot_be_served_are_told(listeners, texts):
     found = made("least", listeners=listeners).refusals
     assert [str(one) for one in found] == [f"spec.listeners: {text}" for text in texts]
+
+
+OUTSIDE = [
+    {"name": "internal"},
+    {
+        "name": "nodes",
+        "type": "NodePort",
+        "port": 9300,
+        "brokers": [{"broker": 2, "nodePort": 31002}],
+    },
+    {"name": "balanced", "type": "LoadBalancer", "port": 9301},
+    {"name": "second", "port": 9302},
+]
+REACHED = {
+    "orders-nodes": Reached(node_port=30999),
+    "orders-nodes-0": Reached(node_port=30500),
+    "orders-balanced": Reached(host="lb.example"),
+    "orders-balanced-1": Reached(node_port=30501, host="192.0.2.7"),
+}
+
+
+def told(rendered):
+    (found,) = [one for one in rendered.objects if one["metadata"]["name"] == "orders-listeners"]
+    return found["data"]
+
+
+def loaded(rendered, tmp_path, **environ):
+    path = tmp_path / "broker.yaml"
+    path.write_text(file_of(rendered), encoding="utf-8")
+    return load(flags={}, environ=environ, path=str(path))
+
+
+def test_each_broker_is_told_its_own_addresses():
+    data = told(made("least", listeners=OUTSIDE, given={"reached": REACHED}))
+    assert {name: text.split() for name, text in data.items()} == {
+        "orders-0": ["nodes=:30500", "second=orders-0.orders-brokers.shop.svc:9302"],
+        "orders-1": ["balanced=192.0.2.7:9301", "second=orders-1.orders-brokers.shop.svc:9302"],
+        "orders-2": ["nodes=:31002", "second=orders-2.orders-brokers.shop.svc:9302"],
+    }
+    for text in data.values():
+        assert read_addresses(text.split())
+
+
+def test_addresses_and_brokers_that_come_restart_nobody():
+    here = made("least", listeners=OUTSIDE)
+    there = made("least", listeners=OUTSIDE, replicas=5, given={"reached": REACHED})
+    assert (there.revision, there.configs) == (here.revision, here.configs)
+
+
+def test_brokers_read_their_addresses_from_a_volume_that_is_mounted_whole(tmp_path):
+    rendered = made("least", listeners=OUTSIDE)
+    environ = {one["name"]: one for one in broker_of(rendered)["env"]}
+    file = environ["LIFTBRIDGE_LISTENERS_ADVERTISED_FILE"]["value"]
+    (mount,) = [
+        one["mountPath"]
+        for one in broker_of(rendered)["volumeMounts"]
+        if one["name"] == names.LISTENERS_VOLUME
+    ]
+    assert file == f"{mount}/$(POD_NAME)"
+    host = environ["LIFTBRIDGE_LISTENERS_HOST"]["valueFrom"]["fieldRef"]["fieldPath"]
+    assert host == "status.hostIP"
+    options = loaded(rendered, tmp_path, LIFTBRIDGE_LISTENERS_HOST="192.0.2.1")
+    assert [(one.name, one.port, one.has_tls) for one in options.listeners] == [
+        ("nodes", 9300, False),
+        ("balanced", 9301, False),
+        ("second", 9302, False),
+    ]
+    assert options.listeners[0].advertised[0] == "192.0.2.1"
+    assert options.listen.port == 9292
+
+
+def test_one_listener_needs_no_addresses():
+    rendered = made("least")
+    environ = {one["name"] for one in broker_of(rendered)["env"]}
+    assert not {one for one in environ if one.startswith("LIFTBRIDGE_LISTENERS")}
+    kinds = {one["kind"] for one in rendered.objects}
+    assert "ConfigMap" not in kinds
+
+
+def test_without_a_listener_inside_brokers_listen_to_their_own_pod(tmp_path):
+    listeners = [{"name": "nodes", "type": "NodePort", "port": 9292}]
+    options = loaded(made("least", listeners=listeners), tmp_path)
+    assert (options.listen.host, options.listen.port) == ("127.0.0.1", 9291)
+    assert [one.port for one in options.listeners] == [9292]
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("outside", [True, False])
+def test_each_listener_has_tls_or_not_as_asked(inside, outside, tmp_path):
+    listeners = [
+        {"name": "internal", "tls": inside},
+        {"name": "nodes", "type": "NodePort", "port": 9300, "tls": outside},
+    ]
+    options = loaded(made("least", listeners=listeners, tls={"mode": "Generated"}), tmp_path)
+    assert (options.listen.has_tls, options.listeners[0].has_tls) == (inside, outside)
+
+
+def test_addresses_for_people_and_for_certificates():
+    spec = load_spec(BY_NAME["least"], listeners=OUTSIDE)
+    cluster = cluster_of(spec)
+    inputs = inputs_for(spec, reached=REACHED, hosts={0: "192.0.2.1", 2: "fd00::2"})
+    _, nodes, balanced, _ = spec.listeners
+    assert list(addresses.known(cluster, inputs, nodes)) == [
+        (0, "192.0.2.1", 30500),
+        (2, "fd00::2", 31002),
+    ]
+    assert addresses.entrance_address(cluster, inputs, nodes) == "192.0.2.1:30999"
+    assert addresses.entrance_address(cluster, inputs, balanced) == "lb.example:9301"
+    bare = inputs_for(spec)
+    assert addresses.entrance_address(cluster, bare, nodes) == "orders-nodes.shop.svc:9300"
+    assert addresses.entrance_address(cluster, bare, balanced) == "orders-balanced.shop.svc:9301"
+    assert addresses.unreached(cluster, inputs, ListenerType.NODE_PORT) == ("orders-nodes-1",)
+    assert addresses.unreached(cluster, inputs, ListenerType.LOAD_BALANCER) == (
+        "orders-balanced-0",
+        "orders-balanced-2",
+    )
+    assert addresses.certified_hosts(cluster, inputs) == ()
+    spec = load_spec(BY_NAME["outside"])
+    inputs = inputs_for(spec, reached=REACHED, hosts={0: "192.0.2.1"})
+    assert addresses.certified_hosts(cluster_of(spec), inputs) == ("192.0.2.7", "lb.example")
 
 
 def test_identity_is_read_as_it_was_written():

@@ -21,7 +21,7 @@ from liftbridge_operator.rendering import (
     workload,
 )
 from liftbridge_operator.rendering.render import render
-from liftbridge_operator.rendering.subject import Cluster, Inputs, Rendered
+from liftbridge_operator.rendering.subject import Cluster, Inputs, Reached, Rendered
 from liftbridge_testkit.repository import ROOT
 
 FOLDER: Final = ROOT / "tests" / "unit" / "operator" / "rendering"
@@ -52,6 +52,8 @@ def inputs_for(spec: ClusterSpec, **changes: Any) -> Inputs:
         "operator_namespace": "operators",
         "operator_labels": {"app.kubernetes.io/name": "liftbridge-operator"},
         "brokers": spec.replicas,
+        "reached": {"orders-nodes-1": Reached(node_port=31_001)},
+        "hosts": {},
     }
     return Inputs(**given | changes)
 

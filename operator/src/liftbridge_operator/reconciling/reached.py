@@ -1,0 +1,135 @@
+"""Where clients outside the cluster find brokers: read, told in the status, and waited for.
+
+Services are made before pods, so that a broker knows the ports of its node when it starts. What
+comes later, such as the address of a load balancer, reaches brokers that run.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from liftbridge_operator.kube.port import Object
+from liftbridge_operator.model.cluster import ClusterSpec
+from liftbridge_operator.model.cluster_status import ListenerStatus
+from liftbridge_operator.model.network import ListenerType
+from liftbridge_operator.observing.objects import metadata_of
+from liftbridge_operator.observing.reads import Reads, broker_pods
+from liftbridge_operator.planning import actions as act
+from liftbridge_operator.planning.decision import Decision, Memory, Wait
+from liftbridge_operator.planning.status import carried
+from liftbridge_operator.rendering import addresses
+from liftbridge_operator.rendering.subject import Cluster, Inputs, Reached
+
+
+class Subject(Protocol):
+    """A cluster as it is rendered in a pass."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """The resource."""
+        ...
+
+    @property
+    def inputs(self) -> Inputs:
+        """What rendering takes beside it."""
+        ...
+
+
+def reached_of(services: Sequence[Object]) -> dict[str, Reached]:
+    """What Services were given, by their names; those that have nothing are left out."""
+    found = {}
+    for one in services:
+        ports = (one.get("spec") or {}).get("ports") or ()
+        balancer = (one.get("status") or {}).get("loadBalancer") or {}
+        node_port = next((int(port["nodePort"]) for port in ports if port.get("nodePort")), 0)
+        given = (
+            str(entry.get("hostname") or entry.get("ip") or "")
+            for entry in balancer.get("ingress") or ()
+        )
+        host = next((text for text in given if text), "")
+        if node_port or host:
+            found[str(metadata_of(one)["name"])] = Reached(node_port, host)
+    return found
+
+
+def hosts_of(reads: Reads, spec: ClusterSpec) -> dict[int, str]:
+    """Addresses of the nodes of brokers, by number.
+
+    A broker without a pod keeps the one that the status told last: it is down for a moment only,
+    and neither status nor certificate should change back and forth.
+    """
+    found = _last_hosts(reads, spec)
+    stem = len(reads.name) + 1
+    for pod in broker_pods(reads.pods, reads.name):
+        host = (pod.get("status") or {}).get("hostIP")
+        if host:
+            found[int(str(metadata_of(pod)["name"])[stem:])] = str(host)
+    return found
+
+
+def _last_hosts(reads: Reads, spec: ClusterSpec) -> dict[int, str]:
+    """Hosts that the status tells of a listener whose brokers are all at their nodes."""
+    plain = {
+        one.name
+        for one in spec.listeners
+        if one.type is ListenerType.NODE_PORT
+        and not any(given.advertised_host for given in one.brokers)
+    }
+    told: Sequence[Mapping[str, Any]] = (reads.resource.get("status") or {}).get("listeners") or ()
+    texts = next((one.get("brokers") or () for one in told if one.get("name") in plain), ())
+    hosts = (str(text).rpartition(":")[0].strip("[]") for text in texts)
+    return {ordinal: host for ordinal, host in enumerate(hosts) if host}
+
+
+def listeners_of(cluster: Cluster, inputs: Inputs) -> tuple[ListenerStatus, ...]:
+    """Listeners for the status; the addresses of brokers stand at their numbers."""
+    return tuple(
+        ListenerStatus(
+            name=one.name,
+            address=addresses.entrance_address(cluster, inputs, one),
+            brokers=()
+            if one.type is ListenerType.INTERNAL
+            else _in_order(
+                {
+                    ordinal: addresses.written(host, port)
+                    for ordinal, host, port in addresses.known(cluster, inputs, one)
+                }
+            ),
+        )
+        for one in cluster.spec.listeners
+    )
+
+
+def _in_order(texts: Mapping[int, str]) -> tuple[str, ...]:
+    return tuple(texts.get(ordinal, "") for ordinal in range(max(texts, default=-1) + 1))
+
+
+def until_reached(
+    decision: Decision, subject: Subject | None, former: Memory, now_ms: int
+) -> Decision:
+    """The decision, put off while new pods would not know the ports of their nodes.
+
+    For load balancers nobody waits: they may never come, and brokers serve others meanwhile.
+
+    Args:
+        decision: What was decided.
+        subject: The cluster; None when its specification cannot be read.
+        former: Memory of the pass before, which knows since when something is waited for.
+        now_ms: Time of day.
+    """
+    if subject is None:
+        return decision
+    cluster, inputs = subject.cluster, subject.inputs
+    starts = isinstance(decision.action, act.CreateSet | act.SetReplicas)
+    if starts and addresses.unreached(cluster, inputs, ListenerType.NODE_PORT):
+        decision = replace(decision, action=None)
+    pending = addresses.unreached(cluster, inputs, ListenerType.LOAD_BALANCER)
+    if not pending:
+        return decision
+    wait = Wait("LoadBalancerPending", f"Service {pending[0]}", "it has an address")
+    kept = carried([*decision.status.waits, wait], former, now_ms)
+    return replace(
+        decision,
+        status=replace(decision.status, waits=kept),
+        memory=replace(decision.memory, waits=kept),
+    )
