@@ -11,7 +11,7 @@ import asyncio
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from liftbridge_client import LiftbridgeError
+from liftbridge_client import RetriableError
 from liftbridge_testkit.kube.journal import Journal
 from liftbridge_testkit.load import Worker
 from liftbridge_testkit.steady import RETRY_SECONDS, Publishing, Reading, client_of
@@ -71,6 +71,11 @@ class Load(Worker):
             for number in range(count)
         }
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it was asked to publish no more."""
+        return self._stopping.is_set()
+
     def run(self) -> None:
         """Run an event loop of its own."""
         try:
@@ -104,9 +109,8 @@ class Load(Worker):
         super().stop()
 
     async def _run(self) -> None:
-        publishers, readers = (client_of(self._servers, self._tls) for _ in range(2))
-        await self._enter(publishers)
-        await self._enter(readers)
+        publishers = await self._connected()
+        readers = await self._connected()
         try:
             async with asyncio.TaskGroup() as tasks:
                 for (stream, number), journal in self.journals.items():
@@ -119,17 +123,19 @@ class Load(Worker):
             await publishers.aclose()
             await readers.aclose()
 
-    async def _enter(self, client: Client) -> None:
-        """Connect, whatever it takes: a story may begin while no broker answers."""
-        while not self._stopping.is_set():
+    async def _connected(self) -> Client:
+        """A client that is connected, whatever it takes: perhaps no broker answers yet."""
+        while True:
+            client = client_of(self._servers, self._tls)
             try:
-                await client.__aenter__()
-            except LiftbridgeError as error:
+                return await client.__aenter__()
+            except RetriableError as error:
+                await client.aclose()
+                if self._stopping.is_set():
+                    raise
                 for journal in self.journals.values():
                     journal.note_error(error)
                 await asyncio.sleep(RETRY_SECONDS)
-            else:
-                return
 
     async def _publish(self, client: Client) -> None:
         async with asyncio.TaskGroup() as tasks:

@@ -435,21 +435,23 @@ def story(
         if kills_operator:
             played.kill_operator_at_a_write()
         yield played
-        if played.load is not None:
+        if played.load is not None and not played.load.is_stopped:
             played.await_acks()
         played.finish()
     except BaseException as error:
         result.failures.append("".join(traceback.format_exception_only(error)).strip())
         raise
     finally:
-        result.seconds = round(monotonic() - began, 1)
-        result.passed = not result.failures
+        played.abandon()
         if result.failures:
             played.collect()
-        played.abandon()
-        results.write(result, stage.folder)
-        with suppress(CommandError):
+        try:
             played.remove()
+        except CommandError as error:
+            result.failures.append(f"not removed: {error}")
+        result.seconds = round(monotonic() - began, 1)
+        result.passed = not result.failures
+        results.write(result, stage.folder)
         if result.passed:
             shutil.rmtree(played.folder)
     assert result.passed, f"{name} (seed {seed}):\n" + "\n".join(result.failures)
