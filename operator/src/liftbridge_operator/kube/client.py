@@ -142,6 +142,14 @@ class KubeClient:
         """
         return await self._send("GET", path, query)
 
+    async def read_object(self, path: str) -> Object:
+        """Read what is an object of no kind, such as the version of the API server.
+
+        Raises:
+            KubeError: As for reads of objects.
+        """
+        return await self._call("GET", path)
+
     # -- writes -------------------------------------------------------------------------------
 
     async def create(self, body: Object) -> Object:

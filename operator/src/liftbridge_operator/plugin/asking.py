@@ -1,0 +1,273 @@
+"""`approve`, `restart` and `drain`: annotations by which a person asks the operator for something.
+
+Each is written to the resource exactly as it was read, so that two people, or a person and a change
+of the specification, do not undo one another: a conflict is decided anew on what is there then.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from liftbridge_operator.kube.errors import ConflictError, NotFoundError
+from liftbridge_operator.kube.kinds import CLUSTERS
+from liftbridge_operator.kube.port import Object, Preconditions
+from liftbridge_operator.observing import marks
+from liftbridge_operator.observing.objects import Json, annotation_of, uid_of
+from liftbridge_operator.observing.times import exact_text
+from liftbridge_operator.observing.wishes import LISTED_MAX, listed
+from liftbridge_operator.plugin.exits import PluginError
+from liftbridge_operator.plugin.finding import (
+    brokers_of,
+    is_current,
+    name_of,
+    namespace_of,
+    place_of,
+    staleness,
+)
+from liftbridge_operator.plugin.looking import KUBECTL, broker_names, is_approved, plan_of
+from liftbridge_operator.plugin.port import Access
+from liftbridge_operator.rendering import names
+
+ATTEMPTS_MAX: Final = 8
+
+Missing: TypeAlias = Callable[[Json], str]
+"""What a resource lacks until something is done; empty when nothing."""
+
+Wishes: TypeAlias = Mapping[str, str | None]
+"""Annotations to write; None takes one away. Empty when all is as it should be."""
+
+
+async def write(access: Access, resource: Object, wish: Callable[[Json], Wishes]) -> Object:
+    """Write annotations that follow from the resource.
+
+    Args:
+        access: To the API server.
+        resource: As it was read.
+        wish: What to write, asked again of each later state; raises when it may not be.
+
+    Returns:
+        The resource as it is afterwards.
+
+    Raises:
+        PluginError: It may not be written, or the resource is another one by now.
+    """
+    namespace, name, uid = namespace_of(resource), name_of(resource), uid_of(resource)
+    for _ in range(ATTEMPTS_MAX):
+        wanted = wish(resource)
+        if not wanted:
+            return resource
+        try:
+            return await access.patch(
+                CLUSTERS,
+                namespace,
+                name,
+                {"metadata": {"annotations": dict(wanted)}},
+                preconditions=Preconditions.of(resource),
+            )
+        except ConflictError:
+            resource = await _again(access, namespace, name)
+        except NotFoundError as error:
+            raise PluginError(f"{namespace}/{name} was deleted meanwhile") from error
+        if uid_of(resource) != uid:
+            raise PluginError(f"{namespace}/{name} was deleted and created again meanwhile")
+    raise PluginError(f"{namespace}/{name} changes faster than it can be written; try again")
+
+
+async def _again(access: Access, namespace: str, name: str) -> Object:
+    try:
+        return await access.get(CLUSTERS, namespace, name)
+    except NotFoundError as error:
+        raise PluginError(f"{namespace}/{name} was deleted meanwhile") from error
+
+
+# -- approve ----------------------------------------------------------------------------------
+
+
+def check_approvable(resource: Json, shown: str) -> None:
+    """Refuse to approve anything but the plan that was shown, of the present specification.
+
+    Raises:
+        PluginError: There is no plan, it is another one, or it is of a former specification.
+    """
+    stale, made = staleness(resource), plan_of(resource)
+    place = place_of(resource)
+    if stale:
+        raise PluginError(f"{place}: {stale}; wait for its plan")
+    if not made:
+        raise PluginError(f"{place} has no plan to approve: nothing is to be done")
+    if shown and made.get("hash") != shown:
+        raise PluginError(
+            f"{place}: the plan is {made.get('hash')} by now, and not {shown}; look at it: "
+            f"{KUBECTL} plan {name_of(resource)}"
+        )
+
+
+def approval(shown: str) -> Callable[[Json], Wishes]:
+    """The wish to have the plan of this hash carried out."""
+
+    def wish(resource: Json) -> Wishes:
+        check_approvable(resource, shown)
+        is_written = annotation_of(resource, marks.APPROVE) == shown
+        return {} if is_written or is_approved(plan_of(resource)) else {marks.APPROVE: shown}
+
+    return wish
+
+
+# -- restart ----------------------------------------------------------------------------------
+
+
+def check_runs(resource: Json) -> None:
+    """Refuse what nobody would carry out.
+
+    Raises:
+        PluginError: The cluster is suspended, paused, or on its way out.
+    """
+    spec, place = resource.get("spec") or {}, place_of(resource)
+    if (resource.get("metadata") or {}).get("deletionTimestamp"):
+        raise PluginError(f"{place} is being deleted")
+    if spec.get("suspend"):
+        raise PluginError(f"{place} is suspended (spec.suspend): no broker runs")
+    if spec.get("paused"):
+        raise PluginError(f"{place} is paused (spec.paused): the operator changes nothing")
+
+
+def restart_of_all(now_ms: int) -> tuple[str, Callable[[Json], Wishes]]:
+    """A request that no former one equals, and the wish for it."""
+    stamp = exact_text(now_ms)
+
+    def wish(resource: Json) -> Wishes:
+        check_runs(resource)
+        return {names.RESTART: stamp}
+
+    return stamp, wish
+
+
+def pods_of(resource: Json, brokers: Sequence[str]) -> dict[str, str]:
+    """Uids of the pods of brokers, by their names.
+
+    Raises:
+        PluginError: There is no such broker, or no pod of it.
+    """
+    known, found = brokers_of(resource), {}
+    for name in brokers:
+        check_known(resource, name)
+        uid = (known.get(name) or {}).get("podUID")
+        if not uid:
+            raise PluginError(f"{name} has no pod: there is nothing to restart")
+        found[name] = str(uid)
+    return found
+
+
+def restart_of(uids: Sequence[str]) -> Callable[[Json], Wishes]:
+    """The wish to have single pods restarted; those that are gone are forgotten with it."""
+
+    def wish(resource: Json) -> Wishes:
+        check_runs(resource)
+        present = {str(one.get("podUID")) for one in brokers_of(resource).values()}
+        before = listed(annotation_of(resource, marks.RESTART_PODS))
+        wanted = dict.fromkeys([*(one for one in before if one in present), *uids])
+        return _list_of(marks.RESTART_PODS, before, tuple(wanted))
+
+    return wish
+
+
+# -- drain ------------------------------------------------------------------------------------
+
+
+def check_known(resource: Json, broker: str) -> None:
+    """Refuse a broker that the cluster does not have.
+
+    Raises:
+        PluginError: It has none of this name.
+    """
+    known = broker_names(resource)
+    if broker not in known:
+        there = ", ".join(known) or "none"
+        raise PluginError(f"{place_of(resource)} has no broker {broker}; its brokers: {there}")
+
+
+def drain_of(brokers: Sequence[str], *, is_over: bool) -> Callable[[Json], Wishes]:
+    """The wish that brokers lead nothing, or the end of it."""
+
+    def wish(resource: Json) -> Wishes:
+        before = listed(annotation_of(resource, marks.DRAIN))
+        if is_over:
+            return _list_of(marks.DRAIN, before, tuple(one for one in before if one not in brokers))
+        check_runs(resource)
+        for name in brokers:
+            check_known(resource, name)
+        known = broker_names(resource)
+        wanted = tuple(dict.fromkeys([*(one for one in before if one in known), *brokers]))
+        if set(known) <= set(wanted):
+            raise PluginError(
+                f"{place_of(resource)}: all brokers would be drained, and none be left to lead; "
+                f"drained already: {', '.join(before) or 'none'}"
+            )
+        return _list_of(marks.DRAIN, before, wanted)
+
+    return wish
+
+
+def _list_of(mark: str, before: Sequence[str], wanted: Sequence[str]) -> Wishes:
+    if tuple(before) == tuple(wanted):
+        return {}
+    if len(wanted) > LISTED_MAX:
+        raise PluginError(f"{mark} would list {len(wanted)}, more than {LISTED_MAX}")
+    return {mark: ",".join(wanted) or None}
+
+
+# -- what came of it --------------------------------------------------------------------------
+
+
+def missing_of_restart(resource: Json, stamp: str) -> str:
+    """What is missing until all brokers were restarted; empty when nothing is."""
+    status = resource.get("status") or {}
+    if status.get("lastRestartRequest") == stamp:
+        return (
+            "" if is_current(resource) and _is_ready(resource) else "the cluster is not ready yet"
+        )
+    made, under_way = plan_of(resource), status.get("disruption") or {}
+    steps = made.get("stepCount")
+    if under_way:
+        return f"{under_way.get('pod')} is being restarted, {steps or 0} to go"
+    return f"{steps} to go" if steps else "the operator has not planned it yet"
+
+
+def missing_of_pods(resource: Json, uids: Mapping[str, str]) -> str:
+    """What is missing until these pods were restarted; empty when nothing is."""
+    known = brokers_of(resource)
+    same = [name for name, uid in uids.items() if (known.get(name) or {}).get("podUID") == uid]
+    if same:
+        return f"{', '.join(same)} not restarted yet"
+    away = [name for name in uids if not (known.get(name) or {}).get("ready")]
+    if away:
+        return f"{', '.join(away)} not ready yet"
+    under_way = (resource.get("status") or {}).get("disruption") or {}
+    return f"{under_way.get('pod')} is not proven to be back" if under_way else ""
+
+
+def missing_of_drain(resource: Json, brokers: Sequence[str]) -> str:
+    """What drained brokers lead yet; empty when nothing."""
+    known = brokers_of(resource)
+    leader = (resource.get("status") or {}).get("metadataLeader")
+    found = []
+    for name in brokers:
+        one = known.get(name) or {}
+        if not one.get("cordoned"):
+            found.append(f"{name} is not cordoned yet")
+        elif one.get("leaders"):
+            found.append(f"{name} leads {one['leaders']} yet")
+        elif name == leader:
+            found.append(f"{name} leads the metadata yet")
+    return "; ".join(found)
+
+
+def missing_of_return(resource: Json, brokers: Sequence[str]) -> str:
+    """Which brokers are cordoned yet after a drain; empty for none."""
+    known = brokers_of(resource)
+    cordoned = [name for name in brokers if (known.get(name) or {}).get("cordoned")]
+    return f"{', '.join(cordoned)} cordoned yet" if cordoned else ""
+
+
+def _is_ready(resource: Json) -> bool:
+    conditions = (resource.get("status") or {}).get("conditions") or ()
+    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)

@@ -1,0 +1,378 @@
+"""The command line of `kubectl liftbridge`; `exits` says how it ends.
+
+Options of kubectl are taken before and after the command, the nearer one counts.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from liftbridge_operator.model.values import duration_ns, size_bytes
+from liftbridge_operator.plugin import commands, gathering
+from liftbridge_operator.plugin.exits import ExitCode, PluginError, told
+from liftbridge_operator.plugin.looking import KUBECTL, Answer
+from liftbridge_operator.plugin.port import COMMAND, REQUEST_S, Reach, Where, reach
+from liftbridge_operator.plugin.session import Session
+
+TRACEBACK: Final = "LIFTBRIDGE_TRACEBACK"
+_SECOND_NS: Final = 1_000_000_000
+_BUNDLE: Final = gathering.Bounds()
+
+
+class _Seconds(click.ParamType[float]):
+    """A duration as kubectl takes it: `90s`, `5m`."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Seconds."""
+        if isinstance(value, float):
+            return value
+        try:
+            return duration_ns(str(value)) / _SECOND_NS
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class _Bytes(click.ParamType[int]):
+    """A size as Kubernetes writes it: `64Mi`."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Bytes."""
+        if isinstance(value, int):
+            return value
+        try:
+            return size_bytes(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def kubectl_options() -> list[click.Option]:
+    """Options that kubectl has as well; anew for each command, as click wants it."""
+    return [
+        click.Option(
+            ["--kubeconfig"],
+            metavar="FILE",
+            help="Kubeconfig; without it KUBECONFIG, else ~/.kube/config.",
+        ),
+        click.Option(["--context"], metavar="NAME", help="Context of it; the current one if none."),
+        click.Option(
+            ["-n", "--namespace"], metavar="NAME", help="Namespace; that of the context if none."
+        ),
+        click.Option(
+            ["--request-timeout"],
+            type=_Seconds(),
+            metavar="DURATION",
+            help="Bound of one request, such as 20s.",
+        ),
+    ]
+
+
+def _output() -> click.Option:
+    return click.Option(
+        ["-o", "--output"],
+        type=click.Choice(["table", "json"]),
+        default="table",
+        show_default=True,
+        help="For people, or one document for programs.",
+    )
+
+
+def _cluster() -> click.Argument:
+    return click.Argument(["cluster"], required=False, default="")
+
+
+Work = Callable[[Session, dict[str, Any]], Awaitable[Answer]]
+
+
+class _Command(click.Command):
+    """A command that asks the API server."""
+
+    def __init__(self, name: str, work: Work, params: Sequence[click.Parameter], doc: str) -> None:
+        super().__init__(
+            name,
+            params=[*params, _output(), *kubectl_options()],
+            help=doc,
+            context_settings={"help_option_names": ["-h", "--help"]},
+        )
+        self.work = work
+
+    def invoke(self, ctx: click.Context) -> int:
+        """Do the work, and print its answer."""
+        given = dict(ctx.params)
+        output = given.pop("output")
+        where = _where(ctx, given)
+        answer = asyncio.run(_answer(self.work, ctx.find_root().obj, where, given))
+        text = (
+            json.dumps(answer.document, indent=2, ensure_ascii=False)
+            if output == "json"
+            else answer.text
+        )
+        click.echo(text)
+        return ExitCode.DONE
+
+
+def _where(ctx: click.Context, given: dict[str, Any]) -> Where:
+    outer = ctx.find_root().params
+    found = {
+        name: given.pop(name) or outer.get(name)
+        for name in ("kubeconfig", "context", "namespace", "request_timeout")
+    }
+    return Where(
+        kubeconfig=found["kubeconfig"] or "",
+        context=found["context"] or "",
+        namespace=found["namespace"] or "",
+        request_s=found["request_timeout"] or REQUEST_S,
+    )
+
+
+async def _answer(work: Work, reach_: Reach, where: Where, given: dict[str, Any]) -> Answer:
+    async with reach_(where) as reached:
+        return await work(Session(reached.access, reached.namespace, _tell, _confirm), given)
+
+
+def _tell(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _confirm(question: str) -> bool:
+    if not sys.stdin.isatty():
+        raise PluginError(f"{question} There is nobody to ask: use --yes", ExitCode.USAGE)
+    return click.confirm(question, err=True)
+
+
+_YES: Final = "Do not ask."
+_WAIT: Final = "Whether to wait until it is done."
+_TIMEOUT: Final = "For how long to wait."
+
+
+def _waiting(*, is_default: bool, seconds: float) -> list[click.Option]:
+    return [
+        click.Option(["--wait/--no-wait"], default=is_default, show_default=True, help=_WAIT),
+        click.Option(
+            ["--timeout"],
+            type=_Seconds(),
+            default=seconds,
+            metavar="DURATION",
+            show_default=f"{seconds:g}s",
+            help=_TIMEOUT,
+        ),
+    ]
+
+
+def _everywhere(doc: str) -> click.Option:
+    return click.Option(["-A", "--all-namespaces"], is_flag=True, help=doc)
+
+
+def _wait_s(given: dict[str, Any]) -> float:
+    return float(given["timeout"]) if given["wait"] else 0.0
+
+
+async def _status(session: Session, given: dict[str, Any]) -> Answer:
+    return await commands.status(session, given["cluster"], is_everywhere=given["all_namespaces"])
+
+
+async def _plan(session: Session, given: dict[str, Any]) -> Answer:
+    return await commands.plan(session, given["cluster"])
+
+
+async def _approve(session: Session, given: dict[str, Any]) -> Answer:
+    return await commands.approve(
+        session, given["cluster"], given["hash"] or "", is_sure=given["yes"]
+    )
+
+
+async def _restart(session: Session, given: dict[str, Any]) -> Answer:
+    return await commands.restart(
+        session,
+        given["cluster"],
+        given["broker"],
+        is_sure=given["yes"],
+        wait_s=_wait_s(given),
+    )
+
+
+async def _drain(session: Session, given: dict[str, Any]) -> Answer:
+    return await commands.drain(
+        session,
+        given["brokers"],
+        given["node"] or "",
+        is_everywhere=given["all_namespaces"],
+        is_over=given["undo"],
+        wait_s=_wait_s(given),
+    )
+
+
+async def _support_bundle(session: Session, given: dict[str, Any]) -> Answer:
+    bounds = gathering.Bounds(
+        size_bytes=given["max_size"],
+        log_lines=given["log_lines"],
+        seconds=given["timeout"],
+    )
+    file = given["file"]
+    return await commands.support_bundle(
+        session,
+        given["cluster"],
+        path=Path(file) if file else None,
+        bounds=bounds,
+        operator_namespace=given["operator_namespace"] or "",
+    )
+
+
+def _bundle_options() -> list[click.Option]:
+    return [
+        click.Option(
+            ["-f", "--file"],
+            metavar="FILE",
+            help="Where to; a name with cluster and time in this folder if none.",
+        ),
+        click.Option(
+            ["--operator-namespace"],
+            metavar="NAME",
+            help="Where the operator runs; all namespaces are looked through if none is given.",
+        ),
+        click.Option(
+            ["--log-lines"],
+            type=click.IntRange(0, 1_000_000),
+            default=_BUNDLE.log_lines,
+            show_default=True,
+            help="Last lines of each log; 0 for no logs.",
+        ),
+        click.Option(
+            ["--max-size"],
+            type=_Bytes(),
+            default=_BUNDLE.size_bytes,
+            metavar="SIZE",
+            show_default="64Mi",
+            help="Most that is gathered, before compression.",
+        ),
+        click.Option(
+            ["--timeout"],
+            type=_Seconds(),
+            default=_BUNDLE.seconds,
+            metavar="DURATION",
+            show_default="120s",
+            help="After it the bundle is what it is by then.",
+        ),
+    ]
+
+
+def make_commands() -> tuple[_Command, ...]:
+    """All commands, in the order in which they are told."""
+    yes = click.Option(["-y", "--yes"], is_flag=True, help=_YES)
+    return (
+        _Command(
+            "status",
+            _status,
+            [_cluster(), _everywhere("Clusters of all namespaces.")],
+            "Show a cluster with its brokers, conditions, streams and what it waits for; without a "
+            "name, all clusters of the namespace in one line each.",
+        ),
+        _Command(
+            "plan",
+            _plan,
+            [_cluster()],
+            "Show what will be disrupted, and why, before it happens. The name may be left out "
+            "where there is one cluster.",
+        ),
+        _Command(
+            "approve",
+            _approve,
+            [
+                _cluster(),
+                click.Option(
+                    ["--hash"], metavar="HASH", help="The plan that was looked at; asks nobody."
+                ),
+                yes,
+            ],
+            "Have the plan that is shown carried out, and no other: when it changes meanwhile, "
+            "nothing is approved.",
+        ),
+        _Command(
+            "restart",
+            _restart,
+            [
+                click.Argument(["cluster"]),
+                click.Option(
+                    ["--broker"],
+                    multiple=True,
+                    metavar="BROKER",
+                    help="Only this one, by number or name; may be given several times.",
+                ),
+                click.Option(["-y", "--yes"], is_flag=True, help=_YES),
+                *_waiting(is_default=False, seconds=1_800.0),
+            ],
+            "Restart all brokers, or some, one after the other, each when the others can do "
+            "without it.",
+        ),
+        _Command(
+            "drain",
+            _drain,
+            [
+                click.Argument(["brokers"], nargs=-1, metavar="[BROKER]..."),
+                click.Option(["--node"], metavar="NODE", help="All brokers on this node instead."),
+                _everywhere("With --node: of clusters of all namespaces."),
+                click.Option(["--undo"], is_flag=True, help="End the drain."),
+                *_waiting(is_default=True, seconds=300.0),
+            ],
+            "Have brokers lead nothing and get nothing new, until `--undo`; what they hold stays "
+            "on them. For when their node is about to be drained, or looked after.",
+        ),
+        _Command(
+            "support-bundle",
+            _support_bundle,
+            [_cluster(), *_bundle_options()],
+            "Gather everything that tells what happened to a cluster into a file, without secrets.",
+        ),
+    )
+
+
+def make_group() -> click.Group:
+    """The plugin's command line."""
+    group = click.Group(
+        COMMAND,
+        commands=list(make_commands()),
+        params=list(kubectl_options()),
+        help="Look after Liftbridge clusters on Kubernetes.",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    version = metadata.version(gathering.DISTRIBUTION)
+    return click.version_option(version, prog_name=KUBECTL)(group)
+
+
+def main(arguments: Sequence[str] | None = None, reach_: Reach = reach) -> int:
+    """Run the command; no error leaves it.
+
+    `LIFTBRIDGE_TRACEBACK=1` raises what would be told in one line.
+
+    Args:
+        arguments: What follows the command's name; None takes the process's own.
+        reach_: The way to the API server.
+
+    Returns:
+        The exit code.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        result = make_group().main(given, prog_name=KUBECTL, standalone_mode=False, obj=reach_)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo(f"{KUBECTL}: interrupted", err=True)
+        return ExitCode.INTERRUPTED
+    except Exception as error:
+        if os.environ.get(TRACEBACK):
+            raise
+        line, code = told(error)
+        click.echo(f"{KUBECTL}: {line}", err=True)
+        return code
+    return result if isinstance(result, int) else ExitCode.DONE

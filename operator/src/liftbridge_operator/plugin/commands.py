@@ -1,0 +1,223 @@
+"""The six commands, from what was asked for to the answer."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from liftbridge_operator.kube.port import Object
+from liftbridge_operator.observing.objects import Json
+from liftbridge_operator.plugin import asking, finding, gathering, looking
+from liftbridge_operator.plugin.exits import ExitCode, PluginError
+from liftbridge_operator.plugin.finding import name_of, place_of
+from liftbridge_operator.plugin.looking import KUBECTL, Answer
+from liftbridge_operator.plugin.session import Session, until
+from liftbridge_operator.plugin.tables import counted
+from liftbridge_operator.rendering import names
+
+NOTHING_DONE: Final = "nothing was done"
+
+
+async def status(session: Session, name: str, *, is_everywhere: bool) -> Answer:
+    """`status`: one cluster, or all of a namespace."""
+    if name and is_everywhere:
+        raise PluginError("CLUSTER and --all-namespaces exclude each other", ExitCode.USAGE)
+    if not name:
+        namespace = "" if is_everywhere else session.namespace
+        return looking.overview(await finding.clusters(session.access, namespace), session.now_ms())
+    resource = await finding.cluster(session.access, session.namespace, name)
+    streams = await finding.streams(session.access, resource)
+    return looking.status(resource, streams, session.now_ms())
+
+
+async def plan(session: Session, name: str) -> Answer:
+    """`plan`: what will be disrupted."""
+    return looking.plan(await finding.cluster(session.access, session.namespace, name))
+
+
+async def approve(session: Session, name: str, shown: str, *, is_sure: bool) -> Answer:
+    """`approve`: have a plan carried out.
+
+    Args:
+        session: Of the command.
+        name: Of the cluster.
+        shown: Hash of the plan that was looked at; empty for the one that is shown now.
+        is_sure: Whether nobody is asked; a hash that is given is as sure.
+    """
+    resource = await finding.cluster(session.access, session.namespace, name)
+    asking.check_approvable(resource, shown)
+    made = looking.plan_of(resource)
+    meant = str(made.get("hash"))
+    if looking.is_approved(made):
+        return _approved(resource, meant, "is approved already")
+    risks = made.get("risks") or ()
+    if not made.get("needsApproval") and all(one.get("accepted") for one in risks):
+        return _approved(resource, meant, "needs no approval: it goes on by itself")
+    if not shown:
+        session.tell(looking.plan(resource).text)
+        if not is_sure and not session.confirm(f"Approve plan {meant}?"):
+            raise PluginError(NOTHING_DONE)
+    after = await asking.write(session.access, resource, asking.approval(meant))
+    return _approved(after, meant, "is approved")
+
+
+def _approved(resource: Json, meant: str, text: str) -> Answer:
+    document = {**finding.summary_of(resource), "hash": meant, "answer": text}
+    return Answer(f"{place_of(resource)}: plan {meant} {text}.", document)
+
+
+async def restart(
+    session: Session, name: str, brokers: Sequence[str], *, is_sure: bool, wait_s: float
+) -> Answer:
+    """`restart`: all brokers, or some of them, one after the other through the gate.
+
+    Args:
+        session: Of the command.
+        name: Of the cluster.
+        brokers: Numbers or names; none for all.
+        is_sure: Whether nobody is asked.
+        wait_s: For how long to wait until it is done; 0 for not at all.
+    """
+    resource = await finding.cluster(session.access, session.namespace, name)
+    asking.check_runs(resource)
+    wanted = [_broker_of(resource, one) for one in brokers]
+    uids = asking.pods_of(resource, wanted)
+    which = ", ".join(uids) or "all brokers"
+    if not is_sure and not session.confirm(f"{place_of(resource)}: restart {which}?"):
+        raise PluginError(NOTHING_DONE)
+    if uids:
+        after = await asking.write(session.access, resource, asking.restart_of(list(uids.values())))
+    else:
+        stamp, wish = asking.restart_of_all(session.now_ms())
+        after = await asking.write(session.access, resource, wish)
+    document = {**finding.summary_of(after), "brokers": list(uids) or None}
+    if not wait_s:
+        text = f"{place_of(after)}: restart of {which} is asked for; see `{KUBECTL} plan "
+        return Answer(f"{text}{name_of(after)}`.", {**document, "isDone": False})
+    if uids:
+        await until(session, after, lambda one: asking.missing_of_pods(one, uids), wait_s)
+    else:
+        await until(session, after, lambda one: asking.missing_of_restart(one, stamp), wait_s)
+    return Answer(f"{place_of(after)}: restarted {which}.", {**document, "isDone": True})
+
+
+def _broker_of(resource: Json, text: str) -> str:
+    """A broker by its number or its name."""
+    return names.broker(name_of(resource), int(text)) if _is_number(text) else text
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+async def drain(
+    session: Session,
+    brokers: Sequence[str],
+    node: str,
+    *,
+    is_everywhere: bool,
+    is_over: bool,
+    wait_s: float,
+) -> Answer:
+    """`drain`: brokers, or those on a node, lead nothing and get nothing new; or the end of it.
+
+    Args:
+        session: Of the command.
+        brokers: Names.
+        node: Name; empty when brokers are named.
+        is_everywhere: Whether clusters of all namespaces are meant, for a node.
+        is_over: Whether the drain ends.
+        wait_s: For how long to wait until it is done; 0 for not at all.
+    """
+    if bool(brokers) == bool(node):
+        raise PluginError("either BROKER or --node is needed, and not both", ExitCode.USAGE)
+    if is_everywhere and not node:
+        raise PluginError("--all-namespaces is for --node", ExitCode.USAGE)
+    found = (
+        await _on_node(session, node, is_everywhere=is_everywhere)
+        if node
+        else await _named(session, brokers)
+    )
+    done: list[dict[str, object]] = []
+    lines = []
+    for resource, mine in found:
+        wish = asking.drain_of(mine, is_over=is_over)
+        await asking.write(session.access, resource, wish)
+    for resource, mine in found:
+        after = resource
+        if wait_s:
+            after = await until(session, resource, _missing(mine, is_over=is_over), wait_s)
+        lines.append(
+            f"{place_of(resource)}: {_drained(after, mine, is_over=is_over, wait_s=wait_s)}"
+        )
+        done.append({**finding.summary_of(after), "brokers": mine, "isDone": bool(wait_s)})
+    return Answer("\n".join(lines), {"clusters": done})
+
+
+def _missing(mine: Sequence[str], *, is_over: bool) -> asking.Missing:
+    if is_over:
+        return lambda one: asking.missing_of_return(one, mine)
+    return lambda one: asking.missing_of_drain(one, mine)
+
+
+def _drained(resource: Json, mine: Sequence[str], *, is_over: bool, wait_s: float) -> str:
+    listed = ", ".join(mine)
+    if is_over:
+        return f"the drain of {listed} is over" + ("" if wait_s else ", as soon as it is seen")
+    if not wait_s:
+        return f"drain of {listed} is asked for"
+    known: Mapping[str, Json] = finding.brokers_of(resource)
+    nodes = dict.fromkeys(str((known.get(one) or {}).get("node") or "") for one in mine)
+    nodes.pop("", None)
+    where = f" (on {', '.join(nodes)})" if nodes else ""
+    return f"{listed}{where}: nothing is led there, and nothing new is placed"
+
+
+async def _on_node(
+    session: Session, node: str, *, is_everywhere: bool
+) -> list[tuple[Object, list[str]]]:
+    namespace = "" if is_everywhere else session.namespace
+    resources = await finding.clusters(session.access, namespace)
+    found = [(one, mine) for one in resources if (mine := looking.brokers_on(one, node))]
+    if not found:
+        where = f"of namespace {namespace}" if namespace else "of any namespace"
+        seen = counted(len(resources), "cluster")
+        raise PluginError(f"no broker {where} runs on node {node} ({seen} looked at)")
+    return found
+
+
+async def _named(session: Session, brokers: Sequence[str]) -> list[tuple[Object, list[str]]]:
+    by_cluster: dict[str, list[str]] = {}
+    for one in brokers:
+        name, dash, number = one.rpartition("-")
+        if not (name and dash and _is_number(number)):
+            raise PluginError(f"{one!r} is no broker such as orders-1", ExitCode.USAGE)
+        by_cluster.setdefault(name, []).append(one)
+    return [
+        (await finding.cluster(session.access, session.namespace, name), mine)
+        for name, mine in by_cluster.items()
+    ]
+
+
+async def support_bundle(
+    session: Session,
+    name: str,
+    *,
+    path: Path | None,
+    bounds: gathering.Bounds,
+    operator_namespace: str,
+) -> Answer:
+    """`support-bundle`: everything that tells what happened, without secrets, in a file."""
+    resource = await finding.cluster(session.access, session.namespace, name)
+    file, size, manifest = await gathering.write_bundle(
+        session.access,
+        resource,
+        path=path,
+        bounds=bounds,
+        operator_namespace=operator_namespace,
+        now_ms=session.now_ms(),
+        tell=session.tell,
+    )
+    lacks = len(manifest["refused"]) + len(manifest["leftOut"])
+    missing = f"; {counted(lacks, 'thing')} missing, see its manifest.json" if lacks else ""
+    text = f"{file}: {size / 1024:.0f} KiB, {manifest['redacted']} secrets taken out{missing}."
+    return Answer(text, {"file": str(file), "bytes": size, "manifest": manifest})

@@ -1,0 +1,76 @@
+"""Exit codes of every command, and the one line that tells of an error.
+
+0 done; 1 refused, by the API server or because the cluster does not allow it; 2 the command line is
+wrong; 3 the API server is away, or there are no credentials for it; 4 what was waited for did not
+happen in time. Ctrl-C ends with 130.
+"""
+
+from enum import IntEnum
+
+import click
+
+from liftbridge_operator.kube.errors import (
+    ForbiddenError,
+    KubeError,
+    UnauthorizedError,
+    UnavailableError,
+)
+
+
+class ExitCode(IntEnum):
+    """How a command ends."""
+
+    DONE = 0
+    REFUSED = 1
+    USAGE = 2
+    UNREACHABLE = 3
+    TIMED_OUT = 4
+    INTERRUPTED = 130
+
+
+class PluginError(Exception):
+    """Something that cannot be done, in words for people.
+
+    Attributes:
+        code: How the command ends.
+    """
+
+    def __init__(self, message: str, code: ExitCode = ExitCode.REFUSED) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def told(error: Exception) -> tuple[str, ExitCode]:
+    """The one line for any error, and its exit code."""
+    match error:
+        case PluginError():
+            return str(error), error.code
+        case click.UsageError():
+            return f"{error.format_message()} (see --help)", ExitCode.USAGE
+        case KubeError():
+            return _of_server(error)
+        case OSError():
+            place = f"{error.filename}: " if error.filename else ""
+            return f"{place}{error.strerror or error}", ExitCode.REFUSED
+        case _:
+            text = _line(f"{type(error).__name__}: {error}")
+            advice = "Please report it; LIFTBRIDGE_TRACEBACK=1 shows where."
+            return f"this is a bug: {text}. {advice}", ExitCode.REFUSED
+
+
+def _of_server(error: KubeError) -> tuple[str, ExitCode]:
+    text = _line(error.message)
+    match error:
+        case ForbiddenError():
+            return f"you may not do this: {text}", ExitCode.REFUSED
+        case UnauthorizedError():
+            why = f"the API server does not take these credentials: {text}"
+            return why, ExitCode.UNREACHABLE
+        case UnavailableError():
+            return text, ExitCode.UNREACHABLE
+        case _:
+            return text, ExitCode.REFUSED
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

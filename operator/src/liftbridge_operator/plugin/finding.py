@@ -1,0 +1,155 @@
+"""Which cluster is meant, what of it the plugin reads, and where it stands.
+
+Everything of a resource may be missing: the operator may not have looked at it, or be another
+version. So nothing here raises for what a resource holds.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from liftbridge_operator.kube.errors import ForbiddenError, NotFoundError
+from liftbridge_operator.kube.kinds import CLUSTERS, STREAMS
+from liftbridge_operator.kube.port import Object
+from liftbridge_operator.observing.objects import Json, metadata_of
+from liftbridge_operator.plugin.exits import ExitCode, PluginError
+from liftbridge_operator.plugin.port import Access
+
+NAMES_SHOWN_MAX: Final = 10
+
+
+async def clusters(access: Access, namespace: str) -> list[Object]:
+    """All clusters of a namespace; of all namespaces when it is empty.
+
+    Raises:
+        PluginError: The API server does not know the resource.
+    """
+    try:
+        return list((await access.list_all(CLUSTERS, namespace)).items)
+    except NotFoundError as error:
+        text = f"the API server knows no {CLUSTERS.qualified}: is the operator installed?"
+        raise PluginError(text) from error
+
+
+async def cluster(access: Access, namespace: str, name: str) -> Object:
+    """One cluster; with an empty name the only one of the namespace.
+
+    Raises:
+        PluginError: There is none of this name, or the name was needed.
+    """
+    if name:
+        try:
+            return await access.get(CLUSTERS, namespace, name)
+        except NotFoundError as error:
+            others = await clusters(access, namespace)
+            text = f"no LiftbridgeCluster {name!r} in namespace {namespace}; {_there(others)}"
+            raise PluginError(text) from error
+    found = await clusters(access, namespace)
+    if len(found) == 1:
+        return found[0]
+    code = ExitCode.USAGE if found else ExitCode.REFUSED
+    wanted = "name one of them" if found else "name another namespace by -n"
+    raise PluginError(f"namespace {namespace}: {_there(found)}; {wanted}", code)
+
+
+def _there(found: Sequence[Json]) -> str:
+    names = [name_of(one) for one in found]
+    if not names:
+        return "there is no LiftbridgeCluster"
+    more = len(names) - NAMES_SHOWN_MAX
+    return (
+        "there are "
+        + ", ".join(names[:NAMES_SHOWN_MAX])
+        + (f" and {more} more" if more > 0 else "")
+    )
+
+
+async def streams(access: Access, resource: Json) -> list[Object] | None:
+    """Streams of a cluster, also of other namespaces where these may be read; None for refused."""
+    namespace, name = namespace_of(resource), name_of(resource)
+    found: Sequence[Object] = ()
+    try:
+        found = (await access.list_all(STREAMS, "")).items
+    except ForbiddenError:
+        try:
+            found = (await access.list_all(STREAMS, namespace)).items
+        except ForbiddenError:
+            return None
+    except NotFoundError:
+        return None
+    return [one for one in found if _belongs(one, namespace, name)]
+
+
+def _belongs(stream: Json, namespace: str, name: str) -> bool:
+    reference = (stream.get("spec") or {}).get("clusterRef") or {}
+    home = reference.get("namespace") or namespace_of(stream)
+    return (home, reference.get("name")) == (namespace, name)
+
+
+# -- what a resource says ---------------------------------------------------------------------
+
+
+def name_of(resource: Json) -> str:
+    """Name of an object."""
+    return str(metadata_of(resource).get("name") or "")
+
+
+def namespace_of(resource: Json) -> str:
+    """Namespace of an object."""
+    return str(metadata_of(resource).get("namespace") or "")
+
+
+def place_of(resource: Json) -> str:
+    """Namespace and name, for people."""
+    return f"{namespace_of(resource)}/{name_of(resource)}"
+
+
+def status_of(resource: Json) -> Json:
+    """The status; empty before the first look."""
+    found: Json = resource.get("status") or {}
+    return found
+
+
+def brokers_of(resource: Json) -> dict[str, Json]:
+    """What the status says of brokers, by their ids."""
+    return {str(one.get("id")): one for one in status_of(resource).get("brokers") or ()}
+
+
+def condition_of(resource: Json, kind: str) -> Json:
+    """A condition; empty for none."""
+    for one in status_of(resource).get("conditions") or ():
+        if one.get("type") == kind:
+            found: Json = one
+            return found
+    return {}
+
+
+def is_current(resource: Json) -> bool:
+    """Whether the status is about the present specification."""
+    return status_of(resource).get("observedGeneration") == metadata_of(resource).get("generation")
+
+
+def is_ready(resource: Json) -> bool:
+    """Whether all that is wanted is so."""
+    return is_current(resource) and condition_of(resource, "Ready").get("status") == "True"
+
+
+def staleness(resource: Json) -> str:
+    """What is to be said when the status is not about the present; empty when it is."""
+    generation = metadata_of(resource).get("generation")
+    seen = status_of(resource).get("observedGeneration", -1)
+    if is_current(resource):
+        return ""
+    if not isinstance(seen, int) or seen < 0:
+        return "no operator has looked at this cluster yet"
+    return f"the operator has not looked at generation {generation} yet: this is of {seen}"
+
+
+def summary_of(resource: Json) -> dict[str, Any]:
+    """What documents in JSON say first of a cluster."""
+    metadata: Mapping[str, Any] = metadata_of(resource)
+    return {
+        "namespace": namespace_of(resource),
+        "name": name_of(resource),
+        "generation": metadata.get("generation"),
+        "isCurrent": is_current(resource),
+    }

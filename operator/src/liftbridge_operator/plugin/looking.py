@@ -1,0 +1,381 @@
+"""`status` and `plan`: how a cluster is, and what a change of it will disrupt."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from liftbridge_operator.observing import marks
+from liftbridge_operator.observing.objects import Json, annotation_of, is_terminating
+from liftbridge_operator.plugin import finding
+from liftbridge_operator.plugin.finding import (
+    condition_of,
+    name_of,
+    namespace_of,
+    place_of,
+    status_of,
+)
+from liftbridge_operator.plugin.port import COMMAND
+from liftbridge_operator.plugin.tables import NOTHING, age, counted, table, yes
+from liftbridge_operator.rendering import names
+
+KUBECTL: Final = "kubectl " + COMMAND.removeprefix("kubectl-")
+"""How people call the plugin."""
+
+STREAMS_SHOWN_MAX: Final = 50
+"""Streams in a text; those that are not ready come first, JSON has all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command says, for people and for programs."""
+
+    text: str
+    document: Any = field(default_factory=dict)
+
+
+# -- status -----------------------------------------------------------------------------------
+
+
+def overview(resources: Sequence[Json], now_ms: int) -> Answer:
+    """Several clusters, one in each line."""
+    rows = []
+    for one in resources:
+        status, ready = status_of(one), condition_of(one, "Ready")
+        is_known = finding.is_current(one)
+        counts = status.get("partitions") or {}
+        rows.append(
+            (
+                namespace_of(one),
+                name_of(one),
+                str(ready.get("status") or "Unknown") if is_known else "Unknown",
+                str(ready.get("reason") or "") if is_known else "NotObserved",
+                f"{status.get('readyReplicas', 0)}/{(one.get('spec') or {}).get('replicas', 0)}",
+                str(status.get("version") or ""),
+                str(counts.get("underReplicated", "")),
+                str((status.get("plan") or {}).get("hash") or ""),
+                age((one.get("metadata") or {}).get("creationTimestamp"), now_ms),
+            )
+        )
+    heading = (
+        "NAMESPACE",
+        "NAME",
+        "READY",
+        "REASON",
+        "BROKERS",
+        "VERSION",
+        "BEHIND",
+        "PLAN",
+        "AGE",
+    )
+    text = "\n".join(table(heading, rows)) if rows else "There is no LiftbridgeCluster."
+    documents = [{**finding.summary_of(one), "status": status_of(one)} for one in resources]
+    return Answer(text, {"clusters": documents})
+
+
+def status(resource: Json, streams: Sequence[Json] | None, now_ms: int) -> Answer:
+    """One cluster, with all that is told of it."""
+    sections = [
+        _head(resource, now_ms),
+        _brokers(resource),
+        _partitions(resource),
+        _conditions(resource, now_ms),
+        _waits(resource, now_ms),
+        _under_way(resource, now_ms),
+        _streams(streams, now_ms),
+    ]
+    text = "\n\n".join("\n".join(lines) for lines in sections if lines)
+    document = {
+        **finding.summary_of(resource),
+        "spec": resource.get("spec") or {},
+        "status": status_of(resource),
+        "streams": None if streams is None else [_stream_document(one) for one in streams],
+    }
+    return Answer(text, document)
+
+
+def _head(resource: Json, now_ms: int) -> list[str]:
+    status, spec = status_of(resource), resource.get("spec") or {}
+    ready = condition_of(resource, "Ready")
+    stale = finding.staleness(resource)
+    word = str(ready.get("status") or "Unknown") if not stale else "Unknown"
+    found = [
+        f"{place_of(resource)}  Ready: {word}" + (f" ({ready['reason']})" if ready else ""),
+        *([f"  ! {stale}."] if stale else []),
+        *_notes(resource),
+        f"  Brokers        {_counts(status, spec)}",
+        f"  Version        {_versions(status)}",
+        f"  Metadata       led by {status.get('metadataLeader') or 'nobody that is known'}",
+        f"  Cluster id     {status.get('clusterId') or NOTHING}",
+    ]
+    found += [
+        f"  Listener       {one.get('name')} at {one.get('address')}"
+        for one in status.get("listeners") or ()
+    ]
+    certificates = status.get("certificates") or {}
+    if certificates:
+        end = certificates.get("notAfter") or "unknown"
+        found.append(f"  Certificates   {certificates.get('phase')}, good until {end}")
+    found.append(f"  Age            {age(resource['metadata'].get('creationTimestamp'), now_ms)}")
+    return found
+
+
+def _counts(status: Json, spec: Json) -> str:
+    ready, wanted = status.get("readyReplicas", 0), spec.get("replicas", 0)
+    return f"{ready} of {wanted} ready, {status.get('updatedReplicas', 0)} of the wanted revision"
+
+
+def _versions(status: Json) -> str:
+    has, wanted = status.get("version") or NOTHING, status.get("targetVersion")
+    change = f", to be {wanted}" if wanted and wanted != has else ""
+    return f"{has}{change} (operator {status.get('operatorVersion') or NOTHING})"
+
+
+def _notes(resource: Json) -> list[str]:
+    """What a person did that explains why little happens."""
+    spec = resource.get("spec") or {}
+    drained = annotation_of(resource, marks.DRAIN)
+    cases = (
+        (is_terminating(resource), "it is being deleted"),
+        (bool(spec.get("paused")), "it is paused: the operator changes nothing"),
+        (bool(spec.get("suspend")), "it is suspended: no broker runs"),
+        (drained != "", f"drained: {drained}"),
+    )
+    return [f"  ! {text}." for holds, text in cases if holds]
+
+
+def _brokers(resource: Json) -> list[str]:
+    status = status_of(resource)
+    leader, under_way = status.get("metadataLeader"), status.get("disruption") or {}
+    rows = []
+    for name, one in finding.brokers_of(resource).items():
+        notes = [
+            text
+            for holds, text in (
+                (name == leader, "leads the metadata"),
+                (one.get("cordoned"), "cordoned"),
+                (under_way.get("pod") == name, "is being restarted"),
+                (not one.get("podUID"), "has no pod"),
+            )
+            if holds
+        ]
+        volumes = ",".join(
+            f"{volume.get('capacity') or NOTHING} {volume.get('phase')}"
+            for volume in one.get("volumes") or ()
+        )
+        rows.append(
+            (
+                name,
+                yes(one.get("ready")),
+                str(one.get("node") or ""),
+                str(one.get("zone") or ""),
+                yes(one.get("voter")),
+                str(one.get("leaders", 0)),
+                str(one.get("partitions", 0)),
+                str(one.get("underReplicated", 0)),
+                str(one.get("revision") or ""),
+                volumes,
+                ", ".join(notes),
+            )
+        )
+    if not rows:
+        return []
+    heading = (
+        *("BROKER", "READY", "NODE", "ZONE", "VOTER", "LEADS", "REPLICAS", "BEHIND"),
+        *("REVISION", "VOLUMES", "NOTES"),
+    )
+    return table(heading, rows)
+
+
+def _partitions(resource: Json) -> list[str]:
+    counts = status_of(resource).get("partitions")
+    if counts is None:
+        return ["Partitions: unknown, the metadata does not answer."]
+    sentence = (
+        f"Partitions: {counts.get('total', 0)}, of which {counts.get('offline', 0)} offline, "
+        f"{counts.get('belowMinISR', 0)} below min ISR, {counts.get('underReplicated', 0)} "
+        f"under-replicated, {counts.get('moving', 0)} moving."
+    )
+    rows = [
+        (
+            f"{one.get('stream')}/{one.get('partition')}",
+            str(one.get("problem")),
+            ", ".join(one.get("missing") or ()),
+        )
+        for one in counts.get("worst") or ()
+    ]
+    problems = table(("PARTITION", "PROBLEM", "NOT IN SYNC"), rows, "  ") if rows else []
+    return [sentence, *problems]
+
+
+def _conditions(resource: Json, now_ms: int) -> list[str]:
+    rows = _condition_rows(status_of(resource).get("conditions") or (), now_ms)
+    return table(("CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE"), rows) if rows else []
+
+
+def _condition_rows(conditions: Iterable[Json], now_ms: int) -> list[tuple[str, ...]]:
+    return [
+        (
+            str(one.get("type")),
+            str(one.get("status")),
+            str(one.get("reason")),
+            age(one.get("lastTransitionTime"), now_ms),
+            str(one.get("message") or ""),
+        )
+        for one in conditions
+    ]
+
+
+def _waits(resource: Json, now_ms: int) -> list[str]:
+    waits = status_of(resource).get("waits") or ()
+    if not waits:
+        return []
+    found = ["Waits for:"]
+    for one in waits:
+        found.append(
+            f"  {one.get('what')} {one.get('object')}, for {age(one.get('since'), now_ms)}, "
+            f"until {one.get('endsWhen')}"
+        )
+        if one.get("runbook"):
+            found.append(f"      {one['runbook']}")
+    return found
+
+
+def _under_way(resource: Json, now_ms: int) -> list[str]:
+    status = status_of(resource)
+    found = []
+    under_way = status.get("disruption") or {}
+    if under_way:
+        since = age(under_way.get("since"), now_ms)
+        found.append(f"Restart of {under_way.get('pod')}, for {since}.")
+        found += [f"  {one}" for one in under_way.get("blockers") or ()]
+    made = status.get("plan") or {}
+    if made:
+        steps = counted(int(made.get("stepCount") or 0), "step")
+        found.append(
+            f"Plan {made.get('hash')}: {steps}, {_approval(made)}. "
+            f"See `{KUBECTL} plan {name_of(resource)}`."
+        )
+    return found
+
+
+def _streams(streams: Sequence[Json] | None, now_ms: int) -> list[str]:
+    if streams is None:
+        return ["Streams: you may not list them."]
+    if not streams:
+        return []
+    ordered = sorted(
+        streams, key=lambda one: (condition_of(one, "Ready").get("status") == "True", place_of(one))
+    )
+    rows = []
+    for one in ordered[:STREAMS_SHOWN_MAX]:
+        told = _stream_document(one)
+        created = (one.get("metadata") or {}).get("creationTimestamp")
+        rows.append(
+            (
+                f"{told['namespace']}/{told['name']}",
+                told["stream"],
+                told["ready"],
+                told["reason"],
+                str(told["partitions"]),
+                str(told["replicas"]),
+                str(told["underReplicated"]),
+                age(created, now_ms),
+            )
+        )
+    heading = ("RESOURCE", "STREAM", "READY", "REASON", "PARTITIONS", "REPLICAS", "BEHIND", "AGE")
+    more = len(ordered) - len(rows)
+    return [*table(heading, rows), *([f"and {counted(more, 'stream')} more"] if more else [])]
+
+
+def _stream_document(stream: Json) -> dict[str, Any]:
+    status, spec = status_of(stream), stream.get("spec") or {}
+    ready = condition_of(stream, "Ready")
+    is_known = finding.is_current(stream)
+    return {
+        "namespace": namespace_of(stream),
+        "name": name_of(stream),
+        "stream": status.get("streamName") or spec.get("streamName") or name_of(stream),
+        "ready": str(ready.get("status") or "Unknown") if is_known else "Unknown",
+        "reason": str(ready.get("reason") or "") if is_known else "NotObserved",
+        "partitions": status.get("partitions") or spec.get("partitions") or 1,
+        "replicas": status.get("replicas") or spec.get("replicationFactor") or 0,
+        "underReplicated": (status.get("summary") or {}).get("underReplicated", 0),
+    }
+
+
+# -- plan -------------------------------------------------------------------------------------
+
+
+def plan_of(resource: Json) -> Json:
+    """The plan; empty when nothing is to be done."""
+    found: Json = status_of(resource).get("plan") or {}
+    return found
+
+
+def is_approved(made: Json) -> bool:
+    """Whether this very plan was approved."""
+    return bool(made.get("hash")) and made.get("approvedHash") == made.get("hash")
+
+
+def _approval(made: Json) -> str:
+    if is_approved(made):
+        return "approved"
+    if made.get("needsApproval"):
+        return "waits for its approval"
+    return "goes on by itself"
+
+
+def plan(resource: Json) -> Answer:
+    """What the present specification, and what was asked for besides, will disrupt."""
+    made, stale = plan_of(resource), finding.staleness(resource)
+    lines = [f"! {stale[0].upper()}{stale[1:]}."] if stale else []
+    document = {**finding.summary_of(resource), "plan": dict(made) or None}
+    if not made:
+        lines.append(f"{place_of(resource)}: nothing is to be done.")
+        return Answer("\n".join(lines), document)
+    lines += [
+        f"{place_of(resource)}: plan {made.get('hash')}, {_approval(made)}.",
+        f"  Revision {made.get('revision')} of generation {made.get('generation')}, "
+        + counted(int(made.get("replicas") or 0), "broker"),
+        "",
+    ]
+    steps = made.get("steps") or ()
+    rows = [
+        (str(number), str(one.get("action")), str(one.get("object")), str(one.get("cause")))
+        for number, one in enumerate(steps, 1)
+    ]
+    lines += table(("STEP", "ACTION", "OBJECT", "BECAUSE OF"), rows)
+    more = int(made.get("stepCount") or 0) - len(rows)
+    if more > 0:
+        lines.append(f"and {counted(more, 'step')} more")
+    lines += ["", *_risks(made)]
+    if made.get("needsApproval") and not is_approved(made):
+        lines += [
+            "",
+            f"Approve it: {KUBECTL} approve {name_of(resource)} --hash {made.get('hash')}",
+        ]
+    return Answer("\n".join(lines), document)
+
+
+def _risks(made: Json) -> list[str]:
+    risks = made.get("risks") or ()
+    if not risks:
+        return ["Nothing is unavailable meanwhile: leaders are moved away before each restart."]
+    found = ["Takes into account:"]
+    for one in risks:
+        word = "accepted" if one.get("accepted") else "not accepted"
+        found.append(f"  {one.get('kind')} ({word}): {one.get('text')}")
+    return found
+
+
+def brokers_on(resource: Json, node: str) -> list[str]:
+    """Brokers of a cluster that run on a node."""
+    return [name for name, one in finding.brokers_of(resource).items() if one.get("node") == node]
+
+
+def broker_names(resource: Json) -> list[str]:
+    """Brokers that there are or will be, whether the operator has seen them or not."""
+    wanted = (resource.get("spec") or {}).get("replicas")
+    count = wanted if isinstance(wanted, int) else 0
+    made = [names.broker(name_of(resource), one) for one in range(count)]
+    return list(dict.fromkeys([*finding.brokers_of(resource), *made]))

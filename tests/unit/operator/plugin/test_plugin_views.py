@@ -1,0 +1,234 @@
+"""What `status` and `plan` show, also of resources that nobody has looked at."""
+
+import json
+
+import pytest
+
+from liftbridge_operator.kube.errors import ForbiddenError, NotFoundError
+from liftbridge_operator.kube.kinds import CLUSTERS, STREAMS
+from liftbridge_operator.observing.times import moment_ms
+from liftbridge_operator.plugin import finding, looking
+from liftbridge_operator.plugin.exits import ExitCode, PluginError
+from liftbridge_operator.plugin.tables import age, counted, table
+from liftbridge_testkit.kube.person import PersonKube, broker, cluster, condition, plan, stream
+
+NOW = moment_ms("2026-11-21T10:05:30Z")
+
+
+def kept(*resources):
+    kube = PersonKube()
+    for one in resources:
+        kube.put(one)
+    return kube
+
+
+def seen(resource):
+    """The resource as it is read, with uid and generation."""
+    return kept(resource).all_of(CLUSTERS)[0]
+
+
+def status_lines(resource, streams=()):
+    return looking.status(seen(resource), streams, NOW).text.splitlines()
+
+
+def line_with(lines, text):
+    found = [line for line in lines if text in line]
+    assert len(found) == 1, (text, found)
+    return found[0]
+
+
+# -- tables -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("moment", "text"),
+    [
+        ("2026-11-21T10:05:30Z", "0s"),
+        ("2026-11-21T10:05:31Z", "0s"),  # another clock
+        ("2026-11-21T10:04:20Z", "1m10s"),
+        ("2026-11-21T10:00:30Z", "5m"),
+        ("2026-11-21T07:05:00Z", "3h"),
+        ("2026-11-19T07:05:00Z", "2d3h"),
+        ("2026-11-19T10:05:00Z", "2d"),
+        (None, "-"),
+        ("yesterday", "-"),
+    ],
+)
+def test_ages_have_two_units_at_most(moment, text):
+    assert age(moment, NOW) == text
+
+
+def test_columns_are_as_wide_as_they_must_be_and_nothing_is_a_dash():
+    assert table(("A", "LONG"), [("wide", ""), ("x", "y")]) == ["A     LONG", "wide  -", "x     y"]
+    assert [counted(one, "step") for one in (0, 1, 2)] == ["0 steps", "1 step", "2 steps"]
+
+
+# -- status -----------------------------------------------------------------------------------
+
+
+def test_status_of_a_cluster_that_is_well():
+    lines = status_lines(cluster(), [stream("created", observedGeneration=1)])
+    assert lines[0] == "shop/orders  Ready: True (Reconciled)"
+    assert "3 of 3 ready, 3 of the wanted revision" in line_with(lines, "  Brokers ")
+    assert "leads the metadata" in line_with(lines, "orders-0  yes")
+    assert "1Gi Bound" in line_with(lines, "orders-2")
+    assert line_with(lines, "Reconciled  5m").startswith("Ready")
+    assert "Partitions: 4, of which 0 offline" in line_with(lines, "Partitions:")
+    assert not any("Waits for" in line or "Plan" in line for line in lines)
+
+
+def test_status_tells_waits_with_their_age_their_end_and_what_to_do():
+    wait = {
+        "what": "IsrNotFull",
+        "object": "s/0",
+        "since": "2026-11-21T10:00:00Z",
+        "endsWhen": "orders-1 is in sync",
+        "runbook": "Look at its disk.",
+    }
+    lines = status_lines(cluster(waits=[wait]))
+    assert "  IsrNotFull s/0, for 5m30s, until orders-1 is in sync" in lines
+    assert "      Look at its disk." in lines
+
+
+def test_status_tells_a_restart_under_way_and_the_plan():
+    under_way = {"pod": "orders-1", "since": "2026-11-21T10:05:00Z", "blockers": ["CatchingUp: s"]}
+    lines = status_lines(cluster(disruption=under_way, plan=plan()))
+    assert "Restart of orders-1, for 30s." in lines
+    assert "  CatchingUp: s" in lines
+    assert "is being restarted" in line_with(lines, "orders-1  yes")
+    told = line_with(lines, "Plan abc123")
+    assert "1 step, waits for its approval" in told
+    assert "kubectl liftbridge plan orders" in told
+
+
+def test_status_shows_partitions_that_lack_something():
+    worst = [{"stream": "s", "partition": 3, "problem": "Offline", "missing": ["orders-1"]}]
+    lines = status_lines(cluster(partitions={"total": 9, "offline": 1, "worst": worst}))
+    assert line_with(lines, "s/3").split() == ["s/3", "Offline", "orders-1"]
+    assert "Partitions: unknown" in "\n".join(status_lines(cluster(partitions=None)))
+
+
+def test_status_that_is_not_about_the_present_says_so():
+    lines = status_lines(cluster(observedGeneration=0))
+    assert lines[0] == "shop/orders  Ready: Unknown (Reconciled)"
+    assert "has not looked at generation 1 yet: this is of 0" in lines[1]
+    lines = status_lines({**cluster(), "status": {"observedGeneration": -1}})
+    assert "no operator has looked at this cluster yet" in lines[1]
+
+
+@pytest.mark.parametrize("status", [{}, None])
+def test_resource_without_any_status_is_shown(status):
+    bare = {**cluster(), "status": status}
+    assert status_lines(bare)[0] == "shop/orders  Ready: Unknown"
+    assert "nothing is to be done" in looking.plan(seen(bare)).text
+
+
+def test_status_says_what_people_did_to_the_cluster():
+    resource = cluster(spec={"paused": True, "suspend": True}, brokers=[broker(1, cordoned=True)])
+    resource["metadata"]["annotations"] = {"liftbridge.io/drain": "orders-1"}
+    lines = status_lines(resource)
+    for text in ("it is paused", "it is suspended", "drained: orders-1", "cordoned"):
+        line_with(lines, text)
+
+
+def test_streams_that_are_not_ready_come_first_and_the_rest_is_counted():
+    many = [stream(f"s{one:03}") for one in range(60)]
+    bad = stream("zz", conditions=[condition("Ready", "False", "Conflict")])
+    kube = kept(*many, bad)
+    lines = looking.status(seen(cluster()), kube.all_of(STREAMS), NOW).text.splitlines()
+    first = next(at for at, line in enumerate(lines) if line.startswith("RESOURCE"))
+    assert lines[first + 1].split()[:4] == ["shop/zz", "zz", "False", "Conflict"]
+    assert lines[-1] == "and 11 streams more"
+
+
+def test_streams_that_may_not_be_listed_are_told_apart_from_none():
+    assert "you may not list them" in looking.status(seen(cluster()), None, NOW).text
+    assert looking.status(seen(cluster()), None, NOW).document["streams"] is None
+
+
+def test_document_has_the_status_as_it_is():
+    made = looking.status(seen(cluster(plan=plan())), [stream("s")], NOW).document
+    assert json.loads(json.dumps(made))["status"]["plan"]["hash"] == "abc123"
+    assert (made["name"], made["isCurrent"]) == ("orders", True)
+    assert made["streams"][0]["stream"] == "s"
+
+
+def test_overview_has_a_line_for_each_cluster():
+    kube = kept(
+        cluster(plan=plan()), cluster("billing", "pay", readyReplicas=2, observedGeneration=0)
+    )
+    made = looking.overview(kube.all_of(CLUSTERS), NOW)
+    lines = made.text.splitlines()
+    assert lines[1].split()[:5] == ["pay", "billing", "Unknown", "NotObserved", "2/3"]
+    assert "abc123" in lines[2]
+    assert len(made.document["clusters"]) == 2
+    assert looking.overview([], NOW).text == "There is no LiftbridgeCluster."
+
+
+# -- plan -------------------------------------------------------------------------------------
+
+
+def test_plan_shows_steps_risks_and_how_to_approve_it():
+    risk = {"kind": "Metadata", "text": "Nobody decides.", "accepted": False}
+    made = looking.plan(seen(cluster(plan=plan(risks=[risk], stepCount=25))))
+    lines = made.text.splitlines()
+    assert lines[0] == "shop/orders: plan abc123, waits for its approval."
+    assert line_with(lines, "Restart").split() == ["1", "Restart", "orders-2", "spec"]
+    assert "and 24 steps more" in lines
+    assert "  Metadata (not accepted): Nobody decides." in lines
+    assert lines[-1] == "Approve it: kubectl liftbridge approve orders --hash abc123"
+    assert made.document["plan"]["stepCount"] == 25
+
+
+def test_plan_that_is_approved_or_needs_nobody_says_so():
+    approved = looking.plan(seen(cluster(plan=plan(approvedHash="abc123")))).text
+    assert "plan abc123, approved." in approved
+    assert "Approve it" not in approved
+    assert "goes on by itself" in looking.plan(seen(cluster(plan=plan(needsApproval=False)))).text
+    former = looking.plan(seen(cluster(plan=plan(approvedHash="old")))).text
+    assert "waits for its approval" in former
+
+
+def test_plan_of_a_former_specification_says_so():
+    text = looking.plan(seen(cluster(plan=plan(), observedGeneration=0))).text
+    assert text.startswith("! The operator has not looked at generation 1 yet")
+
+
+# -- which cluster ----------------------------------------------------------------------------
+
+
+async def test_only_cluster_needs_no_name():
+    kube = kept(cluster())
+    assert finding.name_of(await finding.cluster(kube, "shop", "")) == "orders"
+    with pytest.raises(PluginError, match="namespace empty: there is no") as caught:
+        await finding.cluster(kube, "empty", "")
+    assert caught.value.code is ExitCode.REFUSED
+
+
+async def test_several_clusters_are_listed_when_a_name_is_needed():
+    kube = kept(*(cluster(f"c{one:02}") for one in range(12)))
+    with pytest.raises(PluginError, match=r"c00, c01.* and 2 more; name one of them") as caught:
+        await finding.cluster(kube, "shop", "")
+    assert caught.value.code is ExitCode.USAGE
+    with pytest.raises(PluginError, match="no LiftbridgeCluster 'x' in namespace shop; there are"):
+        await finding.cluster(kube, "shop", "x")
+
+
+async def test_definitions_that_are_not_installed_are_told():
+    kube = kept()
+    kube.fail(NotFoundError("the server could not find it", status=404), "list")
+    with pytest.raises(PluginError, match="is the operator installed"):
+        await finding.clusters(kube, "shop")
+
+
+async def test_streams_of_other_namespaces_are_found_where_they_may_be_read():
+    other = stream("b", namespace="web")
+    other["spec"]["clusterRef"]["namespace"] = "shop"
+    foreign = stream("c", namespace="web")
+    kube = kept(cluster(), stream("a"), other, foreign, stream("d", "billing"))
+    resource = kube.all_of(CLUSTERS)[0]
+    assert [finding.name_of(one) for one in await finding.streams(kube, resource)] == ["a", "b"]
+    kube.fail(ForbiddenError("not everywhere", status=403), "list", STREAMS)
+    assert [finding.name_of(one) for one in await finding.streams(kube, resource)] == ["a"]
+    kube.forbidden.add(STREAMS)
+    assert await finding.streams(kube, resource) is None
