@@ -88,6 +88,8 @@ def test_image_that_is_bad_from_the_first_boot_on_is_mended(play):
             s.await_ready()
         s.start_load()
         s.await_acks(more=20)
+        images = {one["spec"]["containers"][0]["image"] for one in s.get("pods")}
+        assert images == {s.stage.image}
 
 
 def is_stalled(s):

@@ -48,6 +48,7 @@ def test_cluster_of_one_grows_to_three(play):
                 s.kubectl("patch", "lbs", name, "--type=merge", "--patch", FACTOR_THREE)
             s.await_streams(*s.streams)
             s.until(lambda: fully_replicated(s), "three replicas of each partition in sync")
+        assert len(s.cluster["status"]["brokers"]) == 3
 
 
 FACTOR_THREE = '{"spec": {"replicationFactor": 3, "config": {"minISR": 2}}}'
