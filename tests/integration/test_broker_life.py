@@ -17,6 +17,7 @@ import pytest
 from liftbridge_client import connect_admin_sync
 from liftbridge_client.errors import LiftbridgeError
 from liftbridge_proto import api_pb2
+from liftbridge_proto.ext.v1 import admin_pb2, admin_pb2_grpc
 from liftbridge_testkit.certs import Authority
 from liftbridge_testkit.checker import History, check
 from liftbridge_testkit.load import GrpcPublisher, read_log
@@ -250,6 +251,23 @@ def test_operators_have_the_configuration_read_and_are_told_what_came_of_it(
         with pytest.raises(LiftbridgeError, match="nonsense"):
             admin.reload(broker.name)
         assert {one.key: one for one in admin.settings(broker.name)} == found
+
+
+def test_broker_without_a_cluster_reads_no_configuration_anew(
+    tmp_path: Path, nats: NatsServer
+) -> None:
+    waits = ("--set", "clustering.raft.bootstrap.wait=true")
+    broker = Broker(tmp_path, nats_url=nats.url, bootstrap=waits)
+    broker.spawn()
+    with broker, grpc.insecure_channel(broker.admin_address) as channel:
+        reload_settings = admin_pb2_grpc.AdminStub(channel).ReloadSettings
+        code, text = code_of(
+            lambda: reload_settings(
+                admin_pb2.ReloadSettingsRequest(), timeout=10, wait_for_ready=True
+            )
+        )
+        assert (code, text) == (grpc.StatusCode.UNAVAILABLE, "the broker is starting")
+        assert broker.is_alive()
 
 
 def test_wrong_file_changes_nothing(tmp_path: Path, nats: NatsServer) -> None:

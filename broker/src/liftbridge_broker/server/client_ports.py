@@ -104,8 +104,9 @@ class ClientPorts:
     def set_listeners(self, listeners: tuple[ListenerOptions, ...]) -> None:
         """Take over new addresses for clients; ports stay as they were bound."""
         self._listeners = listeners
-        self._watch.has_changed()
-        self._renew()
+        if self.port:
+            self._watch.has_changed()
+            self._renew()
 
     def look(self) -> None:
         """Read the file with addresses again when it is another one than before."""

@@ -34,6 +34,7 @@ from liftbridge_broker.config.reload import reloadable_diff, reloaded
 from liftbridge_broker.errors import (
     FailedPreconditionError,
     LiftbridgeError,
+    UnavailableError,
 )
 from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.node.bootstrap import Beginning, Role
@@ -428,8 +429,10 @@ class Broker:
         """Put what is dynamic into force; the rest waits for a restart.
 
         Raises:
-            LiftbridgeError: The configuration is wrong; nothing changed.
+            LiftbridgeError: The configuration is wrong, or the broker starts; nothing changed.
         """
+        if self._grpc is None:
+            raise UnavailableError("the broker is starting")
         try:
             fresh = self.reload_options()
         except LiftbridgeError as error:
