@@ -4,7 +4,7 @@ import pytest
 from grpc import StatusCode
 
 from liftbridge_client import errors
-from liftbridge_client.core.addresses import parse_addresses
+from liftbridge_client.core.addresses import parse_addresses, written
 from liftbridge_client.core.partitioners import by_key, choose, round_robin
 from liftbridge_client.core.refusals import async_error, batch_error
 from liftbridge_proto import api_pb2
@@ -24,6 +24,13 @@ from liftbridge_proto.ext.v1 import data_pb2
 )
 def test_addresses_are_split_completed_and_made_unique(text, addresses):
     assert parse_addresses(text) == addresses
+
+
+@pytest.mark.parametrize("host", ["a", "192.0.2.1", "fd00::1"])
+def test_address_that_is_written_can_be_read(host):
+    text = written(host, 9292)
+    assert parse_addresses(text) == (text,)
+    assert text.count("[") == host.count("::")
 
 
 @pytest.mark.parametrize("text", ["", "a,", ":1", "a:", "a:0", "a:65536", "a:x", "a:٣", "a:-1"])

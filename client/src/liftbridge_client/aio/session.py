@@ -20,6 +20,7 @@ from tenacity import (
 from liftbridge_client import methods
 from liftbridge_client.aio.listening import Events, Hub
 from liftbridge_client.aio.race import first_answer
+from liftbridge_client.core.addresses import written
 from liftbridge_client.core.changes import changes
 from liftbridge_client.core.codec import metadata_of
 from liftbridge_client.errors import (
@@ -152,7 +153,7 @@ class Session:
         Raises:
             LiftbridgeError: Nobody answered.
         """
-        known = [f"{b.host}:{b.port}" for b in self._metadata.brokers.values()]
+        known = [written(b.host, b.port) for b in self._metadata.brokers.values()]
         random.shuffle(known)  # spreads the load
         addresses = tuple(dict.fromkeys((*known, *self._seeds)))
         address, metadata = await first_answer(
@@ -203,10 +204,10 @@ class Session:
         broker = self._metadata.brokers.get(info.leader)
         if broker is None:
             raise RetriableError(f"partition {stream}/{partition} has no leader")
-        return f"{broker.host}:{broker.port}"
+        return written(broker.host, broker.port)
 
     def _any_address(self) -> str:
-        known = [f"{b.host}:{b.port}" for b in self._metadata.brokers.values()]
+        known = [written(b.host, b.port) for b in self._metadata.brokers.values()]
         return random.choice(known)  # noqa: S311 - spreads load, keeps no secret
 
     async def _look_for_data(self) -> None:

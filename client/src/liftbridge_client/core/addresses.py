@@ -20,6 +20,11 @@ def parse_addresses(text: str, port: int = PORT_DEFAULT) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def written(host: str, port: int) -> str:
+    """An address as it is connected to: IPv6 in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def _parse(address: str, port_default: int) -> str:
     host, colon, port = address.rpartition(":")
     if not colon or (address.startswith("[") and address.endswith("]")):

@@ -1,5 +1,6 @@
 """What differs between two answers to a request for metadata."""
 
+from liftbridge_client.core.addresses import written
 from liftbridge_client.events import BrokersChanged, Event, LeaderChanged, StreamsChanged
 from liftbridge_client.model import Metadata
 
@@ -10,7 +11,7 @@ def changes(before: Metadata, after: Metadata) -> list[Event]:
         return []
     found: list[Event] = []
     addresses = [
-        tuple(sorted(f"{b.host}:{b.port}" for b in m.brokers.values())) for m in (before, after)
+        tuple(sorted(written(b.host, b.port) for b in m.brokers.values())) for m in (before, after)
     ]
     if addresses[0] != addresses[1]:
         found.append(BrokersChanged(addresses[0], addresses[1]))
