@@ -109,7 +109,7 @@ def test_cluster_that_lost_two_of_three_volumes_says_so_and_begins_no_new_histor
             for number in (0, 1):
                 node, claim = s.node_of(number), s.get("pvc", f"liftbridge-data-c-{number}")
                 with s.crashed(node):
-                    s.machines.volume("lose", node, claim["spec"]["volumeName"])
+                    s.machines.wipe_volume(node, claim["spec"]["volumeName"])
             s.await_nodes()
             s.await_condition("Stalled", "QuorumLost", 240)
         available = [one for one in reasons(s.timeline, "Available") if one[0] == "False"]

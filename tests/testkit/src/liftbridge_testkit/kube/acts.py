@@ -62,8 +62,10 @@ class Acts:
 
     @property
     def cluster(self) -> Any:
-        """The LiftbridgeCluster."""
-        return self.get("lbc", CLUSTER)
+        """The LiftbridgeCluster; nothing was told of it yet where its status is empty."""
+        found = self.get("lbc", CLUSTER)
+        found.setdefault("status", {})
+        return found
 
     def change(self, **spec: Any) -> int:
         """Change fields of the spec, as a merge; the generation that it made."""
@@ -111,7 +113,7 @@ class Acts:
     def until(
         self, condition: Callable[[], Any], what: str, seconds_max: float = READY_SECONDS_MAX
     ) -> Any:
-        """Wait until something holds, and return it; what cannot be asked does not hold.
+        """Wait until something holds, and return it; what is not there does not hold.
 
         Raises:
             AssertionError: It did not in time; says what the cluster tells.
@@ -120,7 +122,7 @@ class Acts:
         while True:
             try:
                 found = condition()
-            except CommandError:
+            except (CommandError, LookupError):
                 found = None
             if found:
                 return found

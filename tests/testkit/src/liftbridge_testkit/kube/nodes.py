@@ -6,6 +6,7 @@ Only that one can be hurt (`Cluster.OWN`); see `tests/e2e/cluster/node.sh` and `
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -44,6 +45,14 @@ class Machines:
     def volume(self, act: str, node: str, volume: str, *arguments: str) -> str:
         """`volume.sh`: lose, readonly, path."""
         return self._script("volume.sh", act, node, volume, *arguments)
+
+    def wipe_volume(self, node: str, volume: str) -> None:
+        """Remove everything in a volume that is a directory; it stays, empty."""
+        for path in Path(self.volume("path", node, volume).strip()).iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
     def kill_daemon(self, name: str) -> None:
         """SIGKILL to a program of the control plane, such as `kube-apiserver`; it starts again."""

@@ -226,7 +226,7 @@ class Story(Acts):
 
     def trust(self) -> None:
         """Take the authorities that clients are to trust from where the operator publishes them."""
-        if self.cluster["spec"]["tls"]["mode"] != "Generated":
+        if self.cluster["spec"].get("tls", {}).get("mode") != "Generated":
             return
         found = self.get("configmap", f"{CLUSTER}-ca")["data"]["ca.crt"]
         path = self.folder / "ca.crt"
