@@ -67,6 +67,16 @@ def hosts_of(reads: Reads, spec: ClusterSpec) -> dict[int, str]:
     return found
 
 
+def node_addresses(reads: Reads) -> tuple[str, ...]:
+    """Addresses of nodes, as their pods see them; none when nodes may not be read."""
+    return tuple(
+        str(one["address"])
+        for node in reads.nodes or ()
+        for one in (node.get("status") or {}).get("addresses") or ()
+        if one.get("type") == "InternalIP" and one.get("address")
+    )
+
+
 def _last_hosts(reads: Reads, spec: ClusterSpec) -> dict[int, str]:
     """Hosts that the status tells of a listener whose brokers are all at their nodes."""
     plain = {

@@ -27,7 +27,12 @@ from liftbridge_operator.observing.reads import Reads, data_claims
 from liftbridge_operator.observing.times import moment_ms, moment_text
 from liftbridge_operator.planning.observation import Wanted
 from liftbridge_operator.reconciling.ports import Itself, Served
-from liftbridge_operator.reconciling.reached import hosts_of, listeners_of, reached_of
+from liftbridge_operator.reconciling.reached import (
+    hosts_of,
+    listeners_of,
+    node_addresses,
+    reached_of,
+)
 from liftbridge_operator.rendering import names
 from liftbridge_operator.rendering.subject import Cluster, Inputs, Rendered, pod_labels
 from liftbridge_operator.rendering.workload import read_record
@@ -71,6 +76,7 @@ def inputs_of(
         brokers=max(has, spec.replicas),
         reached=reached_of(reads.services),
         hosts=hosts_of(reads, spec),
+        nodes=node_addresses(reads),
     )
 
 

@@ -9,9 +9,12 @@ without a restart; the template names the ConfigMap and nothing in it.
 from collections.abc import Iterator
 from typing import Final
 
-from liftbridge_operator.model.network import CLIENT_PORT, Listener, ListenerType
+from liftbridge_operator.model.network import CLIENT_PORT, Listener, ListenerType, TlsMode
 from liftbridge_operator.rendering import names
 from liftbridge_operator.rendering.subject import Cluster, Inputs, Object, Reached, metadata
+
+NODES_MAX: Final = 100
+"""With more nodes, a certificate has the addresses of those that have a broker."""
 
 _NOWHERE: Final = Reached()
 
@@ -124,10 +127,16 @@ def entrance_address(cluster: Cluster, inputs: Inputs, listener: Listener) -> st
 
 
 def certified_hosts(cluster: Cluster, inputs: Inputs) -> tuple[str, ...]:
-    """Hosts for the certificate towards clients, beside those that the specification names."""
+    """Hosts for the certificate towards clients, beside those that the specification names.
+
+    Of all nodes where that costs nothing: a broker that starts on another node is trusted at once.
+    """
     found: set[str] = set()
+    is_ours = cluster.spec.tls.mode is TlsMode.GENERATED
     for one in cluster.spec.listeners:
         if one.tls and one.type is not ListenerType.INTERNAL:
             found |= {host for _, host, _ in known(cluster, inputs, one)}
+            if one.type is ListenerType.NODE_PORT and is_ours and len(inputs.nodes) <= NODES_MAX:
+                found |= set(inputs.nodes)
             found.add(inputs.reached.get(names.listener(cluster.name, one.name), _NOWHERE).host)
     return tuple(sorted(found - {""}))

@@ -72,6 +72,7 @@ class Inputs:
         brokers: Brokers that need Services of their own: those that exist or are wanted.
         reached: What Services were given, by their names.
         hosts: Address of the node of each broker, by its number, as far as it is known.
+        nodes: Addresses of all nodes; none when nodes may not be read.
     """
 
     cluster_id: str
@@ -82,6 +83,7 @@ class Inputs:
     brokers: int = 0
     reached: Mapping[str, Reached] = field(default_factory=dict)
     hosts: Mapping[int, str] = field(default_factory=dict)
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 import pytest
 
 from liftbridge_operator.kube.kinds import CONFIG_MAPS, PODS, SERVICES, SETS
-from liftbridge_operator.reconciling.reached import reached_of
+from liftbridge_operator.observing.reads import Reads
+from liftbridge_operator.reconciling.reached import node_addresses, reached_of
 from liftbridge_operator.rendering.subject import Reached
 from liftbridge_testkit.operator_sim.reconciled import NAME, NAMESPACE, ReconciledWorld
 
@@ -143,3 +144,14 @@ def test_what_services_were_given_is_read_as_it_stands():
         "name": Reached(30_002, "lb.example"),
         "address": Reached(0, "192.0.2.1"),
     }
+
+
+def test_nodes_are_where_pods_see_them():
+    def node(*addresses):
+        return {
+            "status": {"addresses": [{"type": kind, "address": one} for kind, one in addresses]}
+        }
+
+    seen = node(("Hostname", "n1"), ("InternalIP", "10.0.0.1"), ("ExternalIP", "192.0.2.1"))
+    assert node_addresses(Reads({}, nodes=(seen, node(), {}))) == ("10.0.0.1",)
+    assert node_addresses(Reads({})) == ()

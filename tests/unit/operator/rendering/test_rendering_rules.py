@@ -451,6 +451,26 @@ def test_addresses_for_people_and_for_certificates():
     assert addresses.certified_hosts(cluster_of(spec), inputs) == ("192.0.2.7", "lb.example")
 
 
+@pytest.mark.parametrize(
+    ("mode", "count", "found"),
+    [
+        ({"mode": "Generated"}, 2, ("10.0.0.0", "10.0.0.1", "192.0.2.1")),
+        ({"mode": "Generated"}, 101, ("192.0.2.1",)),
+        ({"mode": "Secret", "secretName": "s"}, 2, ("192.0.2.1",)),
+    ],
+)
+def test_certificate_of_our_own_is_valid_for_nodes_where_brokers_may_come(mode, count, found):
+    listeners = [{"name": "nodes", "type": "NodePort", "tls": True}]
+    spec = load_spec(BY_NAME["least"], listeners=listeners, tls=mode)
+    inputs = inputs_for(
+        spec,
+        reached=REACHED,
+        hosts={0: "192.0.2.1"},
+        nodes=tuple(f"10.0.0.{number}" for number in range(count)),
+    )
+    assert addresses.certified_hosts(cluster_of(spec), inputs) == found
+
+
 def test_identity_is_read_as_it_was_written():
     spec = load_spec(BY_NAME["least"])
     founders = (("orders-0", "a"), ("orders-1", "b"))
