@@ -192,8 +192,10 @@ class Lane:
             except LiftbridgeError as error:
                 if self._progress_at > before:
                     wait = WAIT_FIRST_SECONDS
+                # Whoever publishes next must not meet the same broker again, also where callers
+                # close this publisher as soon as they hear of the error.
+                self._doubt_leader()
                 if not self._keep_after(error, loop.time()):
-                    # Whoever publishes next must not meet the same broker again.
                     await self._refresh()
                     if not self._waiting:
                         return
@@ -212,6 +214,9 @@ class Lane:
 
     def _waiting_count(self) -> int:
         return sum(len(i.values) for i in (*self._unanswered.values(), *self._waiting))
+
+    def _doubt_leader(self) -> None:
+        self._owner.client.doubt_leader(self._owner.stream_name, self._partition)
 
     async def _refresh(self) -> None:
         with contextlib.suppress(LiftbridgeError):
@@ -308,10 +313,12 @@ class Lane:
                 self._on_acked(item, response)
             elif is_idempotent:
                 self._on_refused(item, error)
+            elif response.error == data_pb2.PublishBatchResponse.NOT_LEADER:
+                self._doubt_leader()
+                self._settle(item, error)
+                raise error  # it would refuse all that follows too: ask who leads
             else:
                 self._settle(item, error)
-                if response.error == data_pb2.PublishBatchResponse.NOT_LEADER:
-                    raise error  # it would refuse all that follows too: ask who leads
         raise RetriableError("the broker ended the call")
 
     def _is_undecided(

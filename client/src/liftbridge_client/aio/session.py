@@ -91,6 +91,7 @@ class Session:
         self._tls = tls
         self._transport: Transport | None = None
         self._metadata = Metadata({}, {})
+        self._doubted: set[tuple[str, int]] = set()
         self.retry_seconds = retry_time.total_seconds()
         self.timeout_seconds = timeout.total_seconds()
         self.has_data = False
@@ -156,6 +157,7 @@ class Session:
         known = [written(b.host, b.port) for b in self._metadata.brokers.values()]
         random.shuffle(known)  # spreads the load
         addresses = tuple(dict.fromkeys((*known, *self._seeds)))
+        doubted = frozenset(self._doubted)
         address, metadata = await first_answer(
             [partial(self._ask_for_metadata, address) for address in addresses], STAGGER_SECONDS
         )
@@ -163,6 +165,7 @@ class Session:
             for event in changes(self._metadata, metadata):
                 self.hub.emit(event)
         self._metadata = metadata
+        self._doubted -= doubted
         return address
 
     async def _ask_for_metadata(self, address: str) -> tuple[str, Metadata]:
@@ -191,6 +194,14 @@ class Session:
                 break
         raise NotFoundError(f"no such stream: {stream}")
 
+    def doubt_leader(self, stream: str, partition: int) -> None:
+        """Who was said to lead does not: metadata are asked for before it is asked again.
+
+        Nothing is waited for here, because whoever learns of it may be closed the next moment.
+        """
+        if stream in self._metadata.streams:
+            self._doubted.add((stream, partition))
+
     async def leader_address(self, stream: str, partition: int) -> str:
         """Address of the broker that leads a partition.
 
@@ -198,6 +209,8 @@ class Session:
             NotFoundError: There is no such stream or partition.
             RetriableError: The partition has no leader.
         """
+        if (stream, partition) in self._doubted:
+            await self.refresh()
         info = (await self.stream_info(stream)).partitions.get(partition)
         if info is None:
             raise NotFoundError(f"no such partition: {stream}/{partition}")
