@@ -19,6 +19,15 @@ from liftbridge_testkit.processes import Broker, NatsServer, ProcessError, free_
 NAMES = ("b1", "b2")
 
 
+def told_at(port: int, trust: grpc.ChannelCredentials | None = None) -> dict[str, str]:
+    """Addresses of brokers as FetchMetadata tells them at a port."""
+    address = f"localhost:{port}"
+    channel = grpc.secure_channel(address, trust) if trust else grpc.insecure_channel(address)
+    with channel:
+        answer = api(channel).FetchMetadata(api_pb2.FetchMetadataRequest(), timeout=5)
+    return {one.id: f"{one.host}:{one.port}" for one in answer.brokers}
+
+
 class Pair:
     """Two brokers with a listener `outside`, the first with `secure` as well.
 
@@ -69,13 +78,9 @@ class Pair:
         fresh.rename(self.told(name))
 
     def brokers_at(self, port: int, *, is_secure: bool = False) -> dict[str, str]:
-        """Addresses of brokers as FetchMetadata tells them at a port."""
-        address = f"localhost:{port}"
+        """Addresses of brokers at a port."""
         trust = grpc.ssl_channel_credentials(self.authority.cert.read_bytes())
-        channel = grpc.secure_channel(address, trust) if is_secure else None
-        with channel or grpc.insecure_channel(address) as used:
-            answer = api(used).FetchMetadata(api_pb2.FetchMetadataRequest(), timeout=5)
-        return {one.id: f"{one.host}:{one.port}" for one in answer.brokers}
+        return told_at(port, trust if is_secure else None)
 
     def until_told(self, port: int, wanted: dict[str, str]) -> None:
         self.brokers["b1"].wait_until(lambda: self.brokers_at(port) == wanted, f"told {wanted}")
@@ -153,14 +158,16 @@ def test_one_certificate_serves_all_listeners_and_all_close(pair: Pair) -> None:
 
 def test_addresses_in_the_configuration_are_told_after_a_reload(tmp_path: Path) -> None:
     with NatsServer(tmp_path) as nats:
-        config = {"listeners": "outside=127.0.0.1:0", "listeners.advertised": "outside=a.example:1"}
+        port = free_port()
+        config = {"listeners": f"out=127.0.0.1:{port}", "listeners.advertised": "out=a.example:1"}
         with Broker(tmp_path, nats_url=nats.url, config=config) as broker:
-            told = '"listeners":["outside=a.example:2"]'.replace(" ", "")
             path = tmp_path / "broker.yaml"
-            config = json.loads(path.read_text()) | {"listeners.advertised": "outside=a.example:2"}
-            path.write_text(json.dumps(config))
+            fresh = {"listeners.advertised": "out=a.example:2"}
+            path.write_text(json.dumps(json.loads(path.read_text()) | fresh))
+            assert told_at(port) == {"broker": "a.example:1"}
             broker.signal(signal.SIGHUP)
-            broker.wait_until(lambda: "a.example:2" in broker.log_text(), told)
+            broker.wait_until(lambda: "a.example:2" in broker.log_text(), "told anew")
+            assert told_at(port) == {"broker": "a.example:2"}
 
 
 def test_port_of_a_listener_in_use_refuses_the_start(tmp_path: Path) -> None:
