@@ -221,7 +221,9 @@ class ListenerStatus(Model):
         description="Host and port of each broker by its number, for listeners outside the "
         "cluster; empty while they are not known.",
     )
-    certificate: Short | None = option("SHA-256 of the certificate it shows.")
+    certificate: Short | None = option(
+        "SHA-256 of the file with the certificate it shows; none while brokers differ."
+    )
 
 
 class CertificateStatus(Model):

@@ -6,7 +6,7 @@ comes later, such as the address of a load balancer, reaches brokers that run.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from liftbridge_operator.kube.port import Object
 from liftbridge_operator.model.cluster import ClusterSpec
@@ -16,6 +16,7 @@ from liftbridge_operator.observing.objects import metadata_of
 from liftbridge_operator.observing.reads import Reads, broker_pods
 from liftbridge_operator.planning import actions as act
 from liftbridge_operator.planning.decision import Decision, Memory, Wait
+from liftbridge_operator.planning.observation import SelfReport
 from liftbridge_operator.planning.status import carried
 from liftbridge_operator.rendering import addresses
 from liftbridge_operator.rendering.subject import Cluster, Inputs, Reached
@@ -33,6 +34,10 @@ class Subject(Protocol):
     def inputs(self) -> Inputs:
         """What rendering takes beside it."""
         ...
+
+
+CERTIFICATE: Final = "tls.cert"
+"""Setting of brokers that names the certificate for clients."""
 
 
 def reached_of(services: Sequence[Object]) -> dict[str, Reached]:
@@ -91,11 +96,19 @@ def _last_hosts(reads: Reads, spec: ClusterSpec) -> dict[int, str]:
     return {ordinal: host for ordinal, host in enumerate(hosts) if host}
 
 
-def listeners_of(cluster: Cluster, inputs: Inputs) -> tuple[ListenerStatus, ...]:
-    """Listeners for the status; the addresses of brokers stand at their numbers."""
+def listeners_of(
+    cluster: Cluster, inputs: Inputs, reports: Sequence[SelfReport]
+) -> tuple[ListenerStatus, ...]:
+    """Listeners for the status; the addresses of brokers stand at their numbers.
+
+    A certificate is told once all brokers that answer have loaded the same.
+    """
+    shown = {dict(one.certificates).get(CERTIFICATE) for one in reports}
+    certificate = shown.pop() if len(shown) == 1 else None
     return tuple(
         ListenerStatus(
             name=one.name,
+            certificate=certificate if one.tls else None,
             address=addresses.entrance_address(cluster, inputs, one),
             brokers=()
             if one.type is ListenerType.INTERNAL

@@ -504,7 +504,7 @@ class ClusterReconciler:
         if isinstance(action, act.Record):
             recorded = action.recorded
         news = News(dict(known.restarts), tuple(known.drift))
-        around = surroundings(found.reads, found.subject, self._itself, news)
+        around = surroundings(found.reads, found.answers, found.subject, self._itself, news)
         made = status_of(account, recorded, around, before)
         if self._board is not None:
             self._board.tell(key, made["conditions"])

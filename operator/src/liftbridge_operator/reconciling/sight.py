@@ -157,7 +157,9 @@ def _in_phase(reads: Reads, phase: str) -> tuple[str, ...]:
     )
 
 
-def surroundings(reads: Reads, subject: Subject | None, itself: Itself, news: News) -> Surroundings:
+def surroundings(
+    reads: Reads, answers: Answers, subject: Subject | None, itself: Itself, news: News
+) -> Surroundings:
     """What the status tells beside the planner's."""
     if subject is None:
         return Surroundings(operator_version=itself.version, news=news)
@@ -171,7 +173,7 @@ def surroundings(reads: Reads, subject: Subject | None, itself: Itself, news: Ne
         image=subject.rendered.image,
         operator_version=itself.version,
         restart_request=cluster.restart if is_rolled else "",
-        listeners=listeners_of(cluster, subject.inputs),
+        listeners=listeners_of(cluster, subject.inputs, answers.reports),
         volumes=_volumes(reads),
         retained=_retained(reads),
         news=news,

@@ -1,13 +1,18 @@
 """Clients outside the cluster: what Kubernetes gives is read, told to brokers, and shown."""
 
+from dataclasses import replace
+
 import pytest
 
 from liftbridge_operator.kube.kinds import CONFIG_MAPS, PODS, SERVICES, SETS
 from liftbridge_operator.observing.reads import Reads
-from liftbridge_operator.reconciling.reached import node_addresses, reached_of
+from liftbridge_operator.planning.observation import SelfReport
+from liftbridge_operator.reconciling.reached import listeners_of, node_addresses, reached_of
 from liftbridge_operator.rendering.subject import Reached
 from liftbridge_testkit.operator_sim.reconciled import NAME, NAMESPACE, ReconciledWorld
+from liftbridge_testkit.resources.clusters import PATHS, cluster_of, inputs_for, load_spec
 
+REPORT = SelfReport("c-0", "start", "directory", "id", has_metadata=True)
 LISTENERS = [
     {"name": "internal"},
     {"name": "nodes", "type": "NodePort", "port": 9300},
@@ -155,3 +160,18 @@ def test_nodes_are_where_pods_see_them():
     seen = node(("Hostname", "n1"), ("InternalIP", "10.0.0.1"), ("ExternalIP", "192.0.2.1"))
     assert node_addresses(Reads({}, nodes=(seen, node(), {}))) == ("10.0.0.1",)
     assert node_addresses(Reads({})) == ()
+
+
+def test_certificate_is_told_when_brokers_agree_on_it():
+    (path,) = [one for one in PATHS if one.stem == "secured"]
+    spec = load_spec(path, listeners=[{"name": "a", "tls": True}, {"name": "b", "port": 9300}])
+
+    def told_of(*reports):
+        found = listeners_of(cluster_of(spec), inputs_for(spec), reports)
+        return [one.certificate for one in found]
+
+    def report(fingerprint):
+        return replace(REPORT, certificates=(("tls.cert", fingerprint), ("admin.tls.cert", "x")))
+
+    assert told_of(report("f"), report("f")) == ["f", None]
+    assert told_of(report("f"), report("g")) == told_of() == [None, None]
