@@ -127,8 +127,12 @@ def test_status_says_what_people_did_to_the_cluster():
     resource = cluster(spec={"paused": True, "suspend": True}, brokers=[broker(1, cordoned=True)])
     resource["metadata"]["annotations"] = {"liftbridge.io/drain": "orders-1"}
     lines = status_lines(resource)
-    for text in ("it is paused", "it is suspended", "drained: orders-1", "cordoned"):
-        line_with(lines, text)
+    assert [line for line in lines if line.startswith("  ! ")] == [
+        "  ! it is paused: the operator changes nothing.",
+        "  ! it is suspended: no broker runs.",
+        "  ! drained: orders-1.",
+    ]
+    assert line_with(lines, "cordoned").startswith("orders-1")
 
 
 def test_streams_that_are_not_ready_come_first_and_the_rest_is_counted():
