@@ -17,11 +17,13 @@ from liftbridge_broker.controller.commands import (
     RegisterBroker,
     UnfenceBroker,
 )
+from liftbridge_broker.controller.state import BrokerState
 from liftbridge_broker.errors import (
     AlreadyExistsError,
     FailedPreconditionError,
     InternalError,
     LiftbridgeError,
+    StaleBrokerEpochError,
     UnavailableError,
 )
 from liftbridge_broker.model.ids import BrokerId, Instant, StreamName
@@ -110,15 +112,15 @@ async def register(core: Core, port: int, listeners: tuple[ListenerAddress, ...]
     Raises:
         LiftbridgeError: The metadata refused.
     """
-    await _begin(core, port)
+    own = await _begin(core, port)
     await advertise(core, listeners)
     core.node.listen()
-    await _be_unfenced(core)
+    await _be_unfenced(core, own)
     if core.options.cursors.partitions:
         await _create_cursors(core)
 
 
-async def _begin(core: Core, port: int) -> None:
+async def _begin(core: Core, port: int) -> BrokerState:
     """Become a member of the metadata group, and have the registration applied here."""
     options, identity = core.options, core.store.identity
     command = RegisterBroker(
@@ -137,12 +139,13 @@ async def _begin(core: Core, port: int) -> None:
     )
     attempts = _Attempts(core, command, 2 * options.clustering.session_ns)
     progress = Progress(core.clock, core.observer)
-    while core.registration is None:
+    while (own := core.registration) is None:
         core.joining.on_timer(core.clock.now())
         if core.joining.is_member:
             attempts.make()
         progress.note(_awaited(core))
         await _look_again(core)
+    return own
 
 
 def _awaited(core: Core) -> str:
@@ -178,34 +181,35 @@ async def advertise(core: Core, listeners: tuple[ListenerAddress, ...]) -> None:
     )
     attempts = _Attempts(core, command, 0)
     while own is not None and own.listeners != listeners:
-        attempts.make()
+        try:
+            attempts.make()
+        except StaleBrokerEpochError:
+            return  # another process has the session, and tells its own addresses
         progress.note("the cluster to know the listeners")
         await _look_again(core)
         own = core.registration
-    told = [f"{name}={host}:{port}" for name, host, port in listeners]
-    core.observer.transition("listeners_advertised", {"listeners": told})
+    if own is not None:
+        told = [f"{name}={host}:{port}" for name, host, port in listeners]
+        core.observer.transition("listeners_advertised", {"listeners": told})
 
 
-async def _be_unfenced(core: Core) -> None:
+async def _be_unfenced(core: Core, registered: BrokerState) -> None:
     """Wait until the metadata leader has heard of this broker; one without peers asks itself."""
     progress = Progress(core.clock, core.observer)
-    own = core.registration
-    assert own is not None
     ask = _Attempts(
         core,
         UnfenceBroker(
-            broker=own.broker,
-            broker_epoch=own.broker_epoch,
+            broker=registered.broker,
+            broker_epoch=registered.broker_epoch,
             applied_index=core.node.state.applied_index,
         ),
         0,
     )
-    while own is None or own.fenced:
+    while (own := core.registration) is None or own.fenced:
         if core.node.cluster is None:
             ask.make()
         progress.note("the metadata leader to hear this broker")
         await _look_again(core)
-        own = core.registration
 
 
 async def _create_cursors(core: Core) -> None:
