@@ -1,6 +1,7 @@
 """The operator's port to brokers: processes with mutual TLS, and a group of brokers in memory."""
 
 import asyncio
+from hashlib import sha256
 
 import pytest
 
@@ -93,6 +94,11 @@ async def test_brokers_are_founded_and_told_of_by_mutual_tls(brokers):
         assert {one.member for one in metadata.members if one.is_voter} == set(founders)
         assert {one.start_id for one in metadata.brokers} == {"uid-c-0", "uid-c-1", "uid-c-2"}
         assert [one.is_nats_connected for one in found.reports] == [True] * 3
+        for one in found.reports:
+            assert dict(one.certificates)["admin.tls.ca"] == sha256(tls.authority).hexdigest()
+            assert (one.nats_servers, one.damage) == (1, "")
+        clocks = [one.clock_ms for one in found.reports]
+        assert 0 < max(clocks) - min(clocks) + 1 < SECONDS_MAX * 1_000
         other = next(name for name in processes if name != metadata.leader)
         refused = await admin.metadata(other)
         assert refused.code == "FAILED_PRECONDITION"
@@ -219,6 +225,19 @@ async def test_leaderships_are_moved_and_given_back(group):
     assert await admin.elect_preferred(leader, [("s", 0)]) is None
     back = await until(lambda: partition(admin, leader), lambda one: one.leader == one.replicas[0])
     assert back.leader == back.replicas[0]
+
+
+async def test_rules_and_bound_of_moves_are_changed(group):
+    _, admin, leader = group
+    before = await admin.metadata(leader)
+    assert (before.feature_level, before.known_level, before.catch_up_rate) == (0, 1, 0)
+    assert await admin.set_catch_up_rate(leader, 2_000) is None
+    assert await admin.set_feature_level(leader, 1) is None
+    after = await admin.metadata(leader)
+    assert (after.feature_level, after.catch_up_rate) == (1, 2_000)
+    for level in (0, 2):  # there is no way back, and nobody knows the other
+        refused = await admin.set_feature_level(leader, level)
+        assert (refused.code, refused.is_silence) == ("FAILED_PRECONDITION", False)
 
 
 async def test_drain_moves_replicas_and_ends(group):

@@ -106,6 +106,16 @@ async def remove_broker(hands: Hands, action: act.RemoveBroker) -> Done:
     return _settled(answer)
 
 
+async def set_catch_up_rate(hands: Hands, action: act.SetCatchUpRate) -> Done:
+    """A bound for moves."""
+    return _settled(await hands.admin.set_catch_up_rate(hands.leader, action.bytes_per_second))
+
+
+async def set_feature_level(hands: Hands, action: act.SetFeatureLevel) -> Done:
+    """Newer rules."""
+    return _settled(await hands.admin.set_feature_level(hands.leader, action.level))
+
+
 async def reassign(hands: Hands, action: act.Reassign) -> Done:
     """Moves of partitions; one that is refused does not keep the others from beginning."""
     refused = None

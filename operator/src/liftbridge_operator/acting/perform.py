@@ -124,5 +124,7 @@ DEEDS: Final[Mapping[type, Deed]] = {
     act.Retire: on_brokers.retire,
     act.RemoveBroker: on_brokers.remove_broker,
     act.Reassign: on_brokers.reassign,
+    act.SetCatchUpRate: on_brokers.set_catch_up_rate,
+    act.SetFeatureLevel: on_brokers.set_feature_level,
 }
 """How each action is done; `Record` is a write of the status."""

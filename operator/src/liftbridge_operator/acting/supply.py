@@ -71,6 +71,7 @@ async def supply(hands: Hands) -> Supplied:
         if done.trouble is not None:
             return done
     await _owners_of_claims(hands, done)
+    await _classes_of_claims(hands, done)
     return done
 
 
@@ -259,6 +260,28 @@ async def _owners_of_claims(hands: Hands, done: Supplied) -> None:
             str(metadata_of(claim)["name"]),
             {"metadata": {"ownerReferences": [*others, owner] if is_deleted else others}},
             preconditions=Preconditions.of(claim),
+        )
+        done.writes += 1
+
+
+async def _classes_of_claims(hands: Hands, done: Supplied) -> None:
+    """Volumes have the VolumeAttributesClass that is asked for; without one they keep theirs."""
+    storage = hands.cluster.spec.storage
+    given = {names.DATA_VOLUME: storage.data, names.RAFT_VOLUME: storage.raft}
+    for claim in hands.reads.claims:
+        name = str(metadata_of(claim)["name"])
+        kind = next((one for one in given if name.startswith(f"{one}-{hands.cluster.name}-")), "")
+        volume = given.get(kind)
+        wanted = volume.volume_attributes_class_name if volume is not None else None
+        spec = claim.get("spec") or {}
+        if wanted is None or _is_going(claim) or spec.get("volumeAttributesClassName") == wanted:
+            continue
+        await hands.kube.patch(
+            CLAIMS,
+            hands.cluster.namespace,
+            name,
+            {"spec": {"volumeAttributesClassName": wanted}},
+            preconditions=Preconditions(metadata_of(claim)["uid"]),
         )
         done.writes += 1
 

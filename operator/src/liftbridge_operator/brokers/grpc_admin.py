@@ -268,6 +268,16 @@ class GrpcAdmin:
         )
         return await self._do(leader, request, admin_pb2.StartReassignmentResponse)
 
+    async def set_catch_up_rate(self, leader: str, bytes_per_second: int) -> Refusal | None:
+        """See `BrokerAdmin`."""
+        request = admin_pb2.SetCatchUpRateRequest(bytes_per_second=bytes_per_second)
+        return await self._do(leader, request, admin_pb2.SetCatchUpRateResponse)
+
+    async def set_feature_level(self, leader: str, level: int) -> Refusal | None:
+        """See `BrokerAdmin`."""
+        request = admin_pb2.SetFeatureLevelRequest(feature_level=level)
+        return await self._do(leader, request, admin_pb2.SetFeatureLevelResponse)
+
 
 def _member(member: Member) -> admin_pb2.Member:
     return admin_pb2.Member(broker=member.broker, data_dir_id=member.data_dir_id)

@@ -150,3 +150,11 @@ class BrokerAdmin(Protocol):
     async def reassign(self, leader: str, move: Move) -> Refusal | None:
         """Start the move of a partition, at the epoch that was seen."""
         ...
+
+    async def set_catch_up_rate(self, leader: str, bytes_per_second: int) -> Refusal | None:
+        """Bound what each leader spends on replicas that are moved; 0 for no bound."""
+        ...
+
+    async def set_feature_level(self, leader: str, level: int) -> Refusal | None:
+        """Put newer rules of decision into force."""
+        ...

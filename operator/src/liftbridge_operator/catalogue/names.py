@@ -121,6 +121,7 @@ class Reason(StrEnum):
 class WaitFor(StrEnum):
     """What is waited for."""
 
+    ACTION_REFUSED = "ActionRefused"
     AMBIGUOUS_IDENTITY = "AmbiguousIdentity"
     ANOTHER_DISRUPTION = "AnotherDisruption"
     APPROVAL_REQUIRED = "ApprovalRequired"
@@ -135,6 +136,7 @@ class WaitFor(StrEnum):
     CONFLICT = "Conflict"
     CRASH_LOOP = "CrashLoop"
     CREATE_CONTAINER_CONFIG_ERROR = "CreateContainerConfigError"
+    FEATURE_LEVEL_UNKNOWN = "FeatureLevelUnknown"
     GATE_READING = "GateReading"
     IMAGE_PULL = "ImagePull"
     INVALID_SPEC = "InvalidSpec"
@@ -204,7 +206,6 @@ class EventReason(StrEnum):
     CERTIFICATE_EXPIRING = "CertificateExpiring"
     CERTIFICATE_ISSUED = "CertificateIssued"
     CERTIFICATE_ROTATED = "CertificateRotated"
-    CONFIGURATION_RELOADED = "ConfigurationReloaded"
     CONFLICT = "Conflict"
     DELETION_BLOCKED = "DeletionBlocked"
     DRIFT_REPAIRED = "DriftRepaired"

@@ -243,6 +243,15 @@ class Window(Model):
 class Disruption(Model):
     """When and how brokers are restarted; one at a time, always."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "catch-up-rate-min",
+            "!has(self.catchUpRate) || "
+            "quantity(string(self.catchUpRate)).compareTo(quantity('1Ki')) >= 0",
+            "catchUpRate is at least 1Ki",
+            field=".catchUpRate",
+        ),
+    )
     mode: DisruptionMode = Field(
         default=DisruptionMode.AUTOMATIC,
         description="Whether restarts begin by themselves or wait for the annotation "
@@ -269,8 +278,8 @@ class Disruption(Model):
         description="How long a gate may stay closed before `Stalled` is told; it is never forced.",
     )
     catch_up_rate: Size | None = option(
-        "Bytes a second that each leader spends on replicas that are being moved; no limit "
-        "without it."
+        "Bytes a second that each leader spends on replicas that are being moved, at least 1Ki; "
+        "no limit without it."
     )
 
 

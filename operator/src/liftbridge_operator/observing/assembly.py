@@ -18,7 +18,7 @@ from liftbridge_operator.observing.objects import (
     uid_of,
     version_of,
 )
-from liftbridge_operator.observing.reads import Reads, broker_pods, data_claims
+from liftbridge_operator.observing.reads import Reads, broker_pods, data_claims, raft_claims
 from liftbridge_operator.observing.wishes import recorded_of
 from liftbridge_operator.planning.observation import (
     BrokerSet,
@@ -61,6 +61,7 @@ def observation_of(
         reports=answers.reports,
         metadata=answers.metadata,
         verification=answers.verification,
+        raft_claims=tuple(claim_of(one) for one in raft_claims(reads.claims, reads.name)),
     )
 
 
@@ -84,6 +85,7 @@ def _set(reads: Reads) -> BrokerSet | None:
         bad_revision=found.bad_revision,
         claim_bytes=found.claim_bytes,
         is_terminating=True,
+        raft_bytes=found.raft_bytes,
     )
 
 

@@ -193,11 +193,13 @@ def _cause(status: Json) -> StuckCause | None:
 def set_of(body: Json) -> BrokerSet:
     """The StatefulSet."""
     spec = body.get("spec") or {}
-    sizes = [
-        one.get("spec", {}).get("resources", {}).get("requests", {}).get("storage")
+    sizes = {
+        metadata_of(one).get("name"): one.get("spec", {})
+        .get("resources", {})
+        .get("requests", {})
+        .get("storage")
         for one in spec.get("volumeClaimTemplates") or ()
-        if metadata_of(one).get("name") == names.DATA_VOLUME
-    ]
+    }
     return BrokerSet(
         uid=uid_of(body),
         resource_version=version_of(body),
@@ -205,8 +207,9 @@ def set_of(body: Json) -> BrokerSet:
         revision=annotation_of(spec.get("template") or {}, names.REVISION),
         good_revision=annotation_of(body, names.GOOD_REVISION),
         bad_revision=annotation_of(body, names.BAD_REVISION),
-        claim_bytes=bytes_of(sizes[0]) if sizes else 0,
+        claim_bytes=bytes_of(sizes.get(names.DATA_VOLUME)),
         is_terminating=is_terminating(body),
+        raft_bytes=bytes_of(sizes.get(names.RAFT_VOLUME)),
     )
 
 

@@ -195,7 +195,15 @@ async def _automatic(kube: Kube, resource: Json, brokers: Json | None) -> tuple[
 
 def data_claims(claims: Sequence[Object], cluster: str) -> list[Object]:
     """Claims of the data of brokers, without those for metadata alone."""
-    stem = f"{names.DATA_VOLUME}-{cluster}-"
+    return _claims_of(claims, f"{names.DATA_VOLUME}-{cluster}-")
+
+
+def raft_claims(claims: Sequence[Object], cluster: str) -> list[Object]:
+    """Claims of volumes of brokers that hold metadata alone."""
+    return _claims_of(claims, f"{names.RAFT_VOLUME}-{cluster}-")
+
+
+def _claims_of(claims: Sequence[Object], stem: str) -> list[Object]:
     return [
         one
         for one in claims

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from liftbridge_operator.model.cluster import ClusterSpec
 from liftbridge_operator.model.operations import DisruptionMode, Gate, Rebalance
+from liftbridge_operator.model.storage import VolumeFate
 from liftbridge_operator.model.values import size_bytes
 from liftbridge_operator.observing import marks
 from liftbridge_operator.observing.objects import (
@@ -29,6 +30,9 @@ from liftbridge_operator.rendering import names
 
 LISTED_MAX: Final = 100
 """Things that an annotation may list: as many as a cluster may have brokers."""
+
+RATE_MIN: Final = 1_024
+"""Brokers take no lower bound of moves, which would never end."""
 
 CURSORS_STREAM: Final = "__cursors"
 """Stream of the brokers themselves; as many replicas as they find places for by default."""
@@ -80,6 +84,7 @@ def wanted_of(
     metadata, disruption = metadata_of(resource), spec.disruption
     name = str(metadata.get("name") or "")
     zones = unknown_zones(disruption.windows)
+    rate = size_bytes(disruption.catch_up_rate) if disruption.catch_up_rate is not None else 0
     allows = disruption.allow_unreplicated
     is_automatic = spec.config.cursors.replication_factor in (None, -1)
     return Wanted(
@@ -91,6 +96,7 @@ def wanted_of(
         config_errors=(
             *refusals,
             *(f"spec.disruption.windows: no time zone {one} is known" for one in zones),
+            *(["spec.disruption.catchUpRate: less than 1Ki"] if 0 < rate < RATE_MIN else []),
         ),
         is_paused=spec.paused,
         is_suspended=spec.suspend,
@@ -107,6 +113,10 @@ def wanted_of(
             Replacement(names.broker(name, one.broker), one.volume_uid, one.force)
             for one in spec.replace_brokers
         ),
+        raft_bytes=size_bytes(spec.storage.raft.size) if spec.storage.raft is not None else 0,
+        feature_level=spec.feature_level or 0,
+        catch_up_rate=rate,
+        deletes_volumes=spec.storage.retention.when_scaled is VolumeFate.DELETE,
         automatic_factor=(*automatic, CURSORS_STREAM) if is_automatic else tuple(automatic),
     )
 

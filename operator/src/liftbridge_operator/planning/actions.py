@@ -251,6 +251,20 @@ class Reassign:
     moves: tuple[Move, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SetCatchUpRate:
+    """Bound what each leader spends on replicas that are moved; 0 for no bound."""
+
+    bytes_per_second: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetFeatureLevel:
+    """Put newer rules of decision into force; there is no way back."""
+
+    level: int
+
+
 Action = (
     CreateIdentity
     | WriteFounders
@@ -278,4 +292,6 @@ Action = (
     | Retire
     | RemoveBroker
     | Reassign
+    | SetCatchUpRate
+    | SetFeatureLevel
 )

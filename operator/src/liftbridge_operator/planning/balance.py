@@ -21,7 +21,7 @@ def budget_for(view: View, plan: Plan) -> int | None:
         return None
     is_quiet = (
         view.seen.recorded.disruption is None
-        and not plan.steps  # gate BUDGET
+        and not plan.is_disruptive  # gate BUDGET
         and view.metadata is not None
         and not view.absent()
         and all(view.is_serving(name) for name in view.names)

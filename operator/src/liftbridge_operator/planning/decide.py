@@ -12,6 +12,7 @@ from liftbridge_operator.planning import (
     plan,
     replacement,
     roll,
+    rules,
     scale_in,
     scale_out,
     status,
@@ -78,6 +79,7 @@ def _stories(view: View, memory: Memory, made: Plan) -> Iterator[Story]:
     yield lambda: roll.finish(view, memory, made)  # gate ONE_AT_A_TIME
     yield lambda: membership.follow(view)
     yield lambda: growth.remake_set(view)
+    yield lambda: rules.bound_moves(view)
     yield lambda: scale_in.revert(view)
     yield lambda: balance.cordon(view)
     yield lambda: replacement.replace_volume(view)
@@ -90,6 +92,7 @@ def _stories(view: View, memory: Memory, made: Plan) -> Iterator[Story]:
     yield lambda: roll.start(view, memory, made)
     yield lambda: scale_in.shrink(view, memory, made)
     yield lambda: scale_out.grow(view)
+    yield lambda: rules.raise_level(view)
     yield lambda: balance.leave_ahead(view)
     yield lambda: balance.restore_leaders(view)
     yield lambda: balance.even_out(view)
@@ -121,7 +124,7 @@ def _besides(view: View, *, is_acting: bool) -> list[Wait]:
     leaving = sorted({*view.pods, *view.brokers} - set(view.names))
     ends_when = "the broker has stopped and is forgotten"
     found += [Wait("PodStopping", name, ends_when) for name in leaving]
-    return found + _of_partitions(view)
+    return found + rules.unknown_level(view) + growth.growing(view) + _of_partitions(view)
 
 
 def _of_partitions(view: View) -> list[Wait]:

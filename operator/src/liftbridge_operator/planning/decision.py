@@ -96,12 +96,16 @@ class Plan:
         steps: The first of them, in order.
         step_count: How many there are.
         risks: Kinds of unavailability that come with it.
+        is_disruptive: Whether any step is one by which brokers go away.
+        needs_consent: Whether any step waits for windows and approval.
     """
 
     hash: str = ""
     steps: tuple[Step, ...] = ()
     step_count: int = 0
     risks: tuple[str, ...] = ()
+    is_disruptive: bool = False
+    needs_consent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

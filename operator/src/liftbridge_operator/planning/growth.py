@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from liftbridge_operator.planning.actions import GrowClaim, OrphanSet, Record
-from liftbridge_operator.planning.decision import Outcome
+from liftbridge_operator.planning.decision import Outcome, Wait
 from liftbridge_operator.planning.observation import SetShape
+from liftbridge_operator.planning.plan import too_small
 from liftbridge_operator.planning.view import View
 
 EXPANDING = "ExpandingVolumes"
@@ -12,15 +13,22 @@ EXPANDING = "ExpandingVolumes"
 
 def grow_claims(view: View) -> Outcome | None:
     """Ask for more on the next claim that has less; never for less."""
-    for claim in view.claims.values():
-        if claim.requested_bytes < view.wanted.claim_bytes and not claim.is_terminating:
-            if claim.is_retired:
-                continue
-            grown = GrowClaim(
-                claim.name, claim.uid, claim.resource_version, view.wanted.claim_bytes
-            )
-            return Outcome(EXPANDING, grown)
+    for claim in too_small(view):
+        is_data = claim in view.claims.values()
+        size = view.wanted.claim_bytes if is_data else view.wanted.raft_bytes
+        grown = GrowClaim(claim.name, claim.uid, claim.resource_version, size)
+        return Outcome(EXPANDING, grown)
     return None
+
+
+def growing(view: View) -> list[Wait]:
+    """Waits for volumes and file systems that are as large as was asked for."""
+    claims = [*view.claims.values(), *view.seen.raft_claims]
+    return [
+        Wait("VolumeResizing", one.name, "its file system has the size that was asked for")
+        for one in claims
+        if 0 < one.capacity_bytes < one.requested_bytes and not one.is_retired
+    ]
 
 
 def remake_set(view: View) -> Outcome | None:
@@ -28,7 +36,8 @@ def remake_set(view: View) -> Outcome | None:
     brokers, shape = view.seen.brokers, view.seen.recorded.shape
     if brokers is None or brokers.is_terminating:
         return None
-    if brokers.claim_bytes >= view.wanted.claim_bytes:
+    wanted = view.wanted
+    if brokers.claim_bytes >= wanted.claim_bytes and brokers.raft_bytes >= wanted.raft_bytes:
         if shape is None:
             return None
         return Outcome(EXPANDING, _record(view, None))

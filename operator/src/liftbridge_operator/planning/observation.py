@@ -58,6 +58,7 @@ class BrokerSet:
         good_revision: Latest one with which a pod became ready; empty for none yet.
         bad_revision: One that was taken back because a pod got stuck with it; empty for none.
         claim_bytes: Size in its claim template.
+        raft_bytes: Likewise for metadata, when they have a volume of their own; else 0.
     """
 
     uid: str
@@ -68,6 +69,7 @@ class BrokerSet:
     bad_revision: str
     claim_bytes: int
     is_terminating: bool = False
+    raft_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +313,11 @@ class Wanted:
         restarts: Uids of pods that somebody wants restarted; done when the pod is another one.
         drained: Brokers that are to lead nothing and to get no new replicas.
         automatic_factor: Streams whose replication factor follows the number of brokers.
+        raft_bytes: Size of volumes for metadata alone; 0 when there are none.
+        feature_level: Rules of decision that are to be in force at least; 0 to leave them.
+        catch_up_rate: Bytes a second that each leader spends on replicas that are moved; 0 for
+            no limit.
+        deletes_volumes: Whether volumes of brokers that leave are deleted.
     """
 
     name: str
@@ -332,6 +339,10 @@ class Wanted:
     restarts: tuple[str, ...] = ()
     drained: tuple[str, ...] = ()
     automatic_factor: tuple[str, ...] = ()
+    raft_bytes: int = 0
+    feature_level: int = 0
+    catch_up_rate: int = 0
+    deletes_volumes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +352,7 @@ class Observation:
     Attributes:
         resource_version: Of the LiftbridgeCluster, for writes of what is recorded.
         fresh_cluster_id: Random text; the id of the cluster if it is created now.
+        raft_claims: Claims of volumes for metadata alone.
         budget: `maxUnavailable` of the PodDisruptionBudget; None for no budget.
         nodes: None when the operator may not read them.
         metadata: None when no leader answered that could confirm it leads.
@@ -361,3 +373,4 @@ class Observation:
     reports: tuple[SelfReport, ...] = ()
     metadata: Metadata | None = None
     verification: Verification | None = None
+    raft_claims: tuple[Claim, ...] = ()

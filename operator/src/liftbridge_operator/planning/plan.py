@@ -8,14 +8,21 @@ from hashlib import sha256
 from typing import Final
 
 from liftbridge_operator.planning.decision import Plan, Step
-from liftbridge_operator.planning.observation import Pod
-from liftbridge_operator.planning.view import View, voters_for
+from liftbridge_operator.planning.observation import Claim, Pod
+from liftbridge_operator.planning.view import NAMES_MAX, View, voters_for
 
 STEPS_MAX: Final = 20
 UNREPLICATED: Final = "PartitionsWithOneReplica"
 METADATA: Final = "MetadataUnavailableDuringRestart"
 ASKED: Final = "annotation liftbridge.io/restart-pods"
 """Cause of a restart that no change of the specification asks for."""
+WEAK_GATE: Final = "MinISRGate"
+LOWERED: Final = "ReplicationFactorLowered"
+DELETED: Final = "VolumeDeleted"
+CONSENTED: Final = frozenset({"Restart", "RemoveBroker"})
+"""Steps that wait for windows and approval."""
+DISRUPTIVE: Final = CONSENTED | {"ReplaceVolume", "Stop"}
+"""Steps by which brokers go away."""
 
 
 def candidates(view: View) -> list[Pod]:
@@ -47,37 +54,102 @@ def _group(view: View, broker: str, leads: int) -> int:
 
 def make(view: View) -> Plan:
     """The plan of what is still to be done, with the hash of all of it."""
-    steps = [
-        Step("Restart", pod.name, "spec" if pod.revision != view.revision else ASKED)
-        for pod in candidates(view)
-    ]
+    due = candidates(view)
+    steps = [Step("GrowVolume", one.name, "spec.storage") for one in too_small(view)]
+    steps += _replacements(view)
     steps += [
-        Step("ReplaceVolume", one.broker, "spec.replaceBrokers")
-        for one in view.wanted.replace
-        if (claim := view.claims.get(one.broker)) is not None and claim.uid == one.volume_uid
+        Step("Restart", pod.name, "spec" if pod.revision != view.revision else ASKED) for pod in due
     ]
-    wanted = view.wanted.replicas
-    if view.wanted.is_suspended:
-        steps += [Step("Stop", name, "spec.suspend") for name in view.names]
-    elif view.size:
-        steps += [
-            Step("RemoveBroker", view.name(one), "spec.replicas")
-            for one in range(len(view.names) - 1, max(wanted, 1) - 1, -1)
-        ]
+    steps += _of_size(view)
+    if awaits_level(view) and (due or view.known_level >= view.wanted.feature_level):
+        steps.append(Step("RaiseFeatureLevel", view.wanted.name, "spec.featureLevel"))
     if not steps:
         return Plan()
     risks = risks_of(view)
+    wanted = view.wanted.replicas
     text = repr((view.wanted.revision, wanted, view.wanted.is_suspended, risks))
     if view.wanted.restarts:  # gate APPROVED_RESTARTS
         text += repr(sorted(view.wanted.restarts))
     digest = sha256(text.encode()).hexdigest()[:12]
-    return Plan(digest, tuple(steps[:STEPS_MAX]), len(steps), risks)
+    kinds = {one.what for one in steps}
+    return Plan(
+        digest,
+        tuple(steps[:STEPS_MAX]),
+        len(steps),
+        risks,
+        is_disruptive=not kinds.isdisjoint(DISRUPTIVE),
+        needs_consent=not kinds.isdisjoint(CONSENTED),
+    )
+
+
+def too_small(view: View) -> list[Claim]:
+    """Claims in use that ask for less than the specification does."""
+    wanted = view.wanted
+    kept = {one.ordinal for one in view.claims.values() if one.is_retired}
+    sized = [(one, wanted.claim_bytes) for one in view.claims.values()]
+    sized += [(one, wanted.raft_bytes) for one in view.seen.raft_claims]
+    return [
+        one
+        for one, size in sized
+        if one.requested_bytes < size and one.ordinal not in kept and not one.is_terminating
+    ]
+
+
+def awaits_level(view: View) -> bool:
+    """Whether newer rules of decision are wanted than are in force."""
+    known = view.metadata
+    return known is not None and known.feature_level < view.wanted.feature_level  # gate LEVEL_UP
+
+
+def _replacements(view: View) -> list[Step]:
+    return [
+        Step("ReplaceVolume", one.broker, "spec.replaceBrokers")
+        for one in view.wanted.replace
+        if (claim := view.claims.get(one.broker)) is not None and claim.uid == one.volume_uid
+    ]
+
+
+def _of_size(view: View) -> list[Step]:
+    """Brokers that stop, start, come and go."""
+    wanted, brokers = view.wanted.replicas, view.seen.brokers
+    if view.wanted.is_suspended:
+        return [Step("Stop", name, "spec.suspend") for name in view.names]
+    if not view.size:
+        is_stopped = brokers is not None and not brokers.is_terminating
+        kept = sorted(one.ordinal for one in view.claims.values() if not one.is_retired)
+        stopped = kept or list(range(min(wanted, NAMES_MAX)))
+        return [Step("Start", view.name(one), "spec.suspend") for one in stopped if is_stopped]
+    leaving = range(len(view.names) - 1, max(wanted, 1) - 1, -1)
+    steps = [Step("RemoveBroker", view.name(one), "spec.replicas") for one in leaving]
+    coming = range(view.size, min(wanted, NAMES_MAX))
+    return steps + [Step("AddBroker", view.name(one), "spec.replicas") for one in coming]
 
 
 def risks_of(view: View) -> tuple[str, ...]:
-    """Kinds of unavailability that restarts of all brokers, one after the other, come with."""
+    """Kinds of unavailability that the plan comes with; what is lost by it once is lost for it."""
     if view.metadata is None:
         return view.seen.recorded.risks
+    return (*_of_restarts(view), *_of_changes(view))
+
+
+def _of_changes(view: View) -> list[str]:
+    """What is given up. As it is done, it would no longer be seen, and the plan be another."""
+    wanted, found = view.wanted, [] if view.wanted.needs_full_isr else [WEAK_GATE]
+    is_shrinking = 0 < wanted.replicas < view.size and not wanted.is_suspended
+    is_lowered = is_shrinking and any(
+        one.stream in wanted.automatic_factor and len(one.replicas) > wanted.replicas
+        for one in view.partitions()
+    )
+    if is_lowered or (is_shrinking and LOWERED in view.seen.recorded.risks):
+        found.append(LOWERED)
+    is_replaced = bool(_replacements(view))
+    if is_replaced or (is_shrinking and wanted.deletes_volumes):
+        found.append(DELETED)
+    return found
+
+
+def _of_restarts(view: View) -> tuple[str, ...]:
+    """Unavailability that restarts of all brokers, one after the other, come with."""
     found = []
     if voters_for(min(view.size, view.wanted.replicas)) <= 2:
         found.append(METADATA)

@@ -126,6 +126,11 @@ class View:
             return self.metadata.partitions
         return [one for one in self.metadata.partitions if broker in one.replicas]
 
+    @property
+    def known_level(self) -> int:
+        """Latest rules of decision that every broker knows."""
+        return self.metadata.known_level if self.metadata is not None else 0
+
     def leads(self, broker: str) -> list[Partition]:
         """Partitions that a broker leads."""
         return [one for one in self.partitions() if one.leader == broker]

@@ -64,6 +64,7 @@ from liftbridge_operator.reconciling.remembered import (
     Remembered,
     moved_of,
     reason_of,
+    until_done,
     until_issued,
 )
 from liftbridge_operator.reconciling.sight import (
@@ -185,6 +186,7 @@ class ClusterReconciler:
         found = await self._look(known, resource, now_ms)
         decision = until_issued(decide(found.seen, known.memory), found, known.memory)
         decision = until_reached(decision, found.subject, known.memory, now_ms)
+        decision = until_done(decision, known, now_ms)
         known.memory = decision.memory
         hands = self._hands(known, found)
         if found.trouble is not None or hands is None:
@@ -439,6 +441,7 @@ class ClusterReconciler:
         if done.answer is not None and done.answer.text:
             known.tokens = {done.answer.text: done.token}
         known.memory = remember(known.memory, action, done.answer)
+        known.undone = (name, done.text) if done.text else ("", "")
         known.refused = done.trouble
         if done.text:
             log.info("action_not_done", key=str(key), action=name, why=done.text)

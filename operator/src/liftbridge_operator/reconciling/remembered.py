@@ -29,6 +29,7 @@ class Remembered:
         moving: Partitions that were seen to be moved since none was.
         restarts: Restarts that the status does not tell of yet, by broker.
         drift: Changes that were changed back, of which the status does not tell yet.
+        undone: The action that was not done, and why; empty when it was.
     """
 
     uid: str
@@ -42,6 +43,7 @@ class Remembered:
     moving: set[str] = field(default_factory=set)
     restarts: dict[str, RestartStatus] = field(default_factory=dict)
     drift: list[DriftEntry] = field(default_factory=list)
+    undone: tuple[str, str] = ("", "")
 
 
 @dataclass(slots=True)
@@ -85,6 +87,26 @@ def moved_of(known: Remembered, seen: Observation, before: Mapping[str, Any]) ->
     count = len(known.moving) or int((before.get("partitions") or {}).get("moving") or 0)
     known.moving.clear()
     return count
+
+
+def until_done(decision: Decision, known: Remembered, now_ms: int) -> Decision:
+    """The decision, with what keeps its action from being done, pass after pass.
+
+    Args:
+        decision: What was decided.
+        known: With the memory of the pass before.
+        now_ms: Of this pass.
+    """
+    name, why = known.undone
+    if not name or type(decision.action).__name__ != name:
+        return decision
+    wait = Wait("ActionRefused", name, why)
+    kept = carried([*decision.status.waits, wait], known.memory, now_ms)
+    return replace(
+        decision,
+        status=replace(decision.status, waits=kept),
+        memory=replace(decision.memory, waits=kept),
+    )
 
 
 def until_issued(decision: Decision, found: Pass, former: Memory) -> Decision:

@@ -202,7 +202,8 @@ class Account:
         away = [name for name in view.names if not self._is_ready(name)]
         pod = view.pods.get(wait.object)
         blockers = self.status.disruption_blockers
-        growing = [one for one in view.claims.values() if one.capacity_bytes < one.requested_bytes]
+        claims = [*view.claims.values(), *self.seen.raft_claims]
+        growing = [one for one in claims if one.capacity_bytes < one.requested_bytes]
         claim = growing[0] if growing else None
         end_ms = self.next_window_ms or self.certificates.not_after_ms
         return {

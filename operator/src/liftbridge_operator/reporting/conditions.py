@@ -278,6 +278,7 @@ def _storage(account: Account) -> Found:
 def _of_sizes(account: Account) -> Found:
     """Volumes that can be used, and perhaps grow."""
     claims = [one for one in account.view.claims.values() if not one.is_retired]
+    claims += account.seen.raft_claims
     if account.unresized:
         return "FileSystemResizePending", {"claim": account.unresized[0]}
     if any(one.capacity_bytes < one.requested_bytes for one in claims):

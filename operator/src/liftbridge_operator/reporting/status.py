@@ -240,7 +240,9 @@ def _plan(account: Account) -> model.Plan | None:
             )
             for one in plan.risks
         ),
-        needs_approval=spec is not None and spec.disruption.mode is DisruptionMode.APPROVAL,
+        needs_approval=spec is not None
+        and spec.disruption.mode is DisruptionMode.APPROVAL
+        and plan.needs_consent,
         approved_hash=wanted.approved_hash or None,
     )
 

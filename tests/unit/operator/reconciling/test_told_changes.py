@@ -2,9 +2,13 @@
 
 import pytest
 
+from liftbridge_operator.brokers.grpc_admin import TlsMaterial
+from liftbridge_operator.brokers.port import Refusal
 from liftbridge_operator.kube.errors import ForbiddenError, InvalidError, NotFoundError
 from liftbridge_operator.kube.kinds import (
+    BUDGETS,
     CLAIMS,
+    CLUSTERS,
     CONFIG_MAPS,
     NETWORK_POLICIES,
     PROMETHEUS_RULES,
@@ -13,7 +17,9 @@ from liftbridge_operator.kube.kinds import (
     SETS,
 )
 from liftbridge_operator.planning.observation import StuckCause
-from liftbridge_testkit.operator_sim.reconciled import NAMESPACE, ReconciledWorld
+from liftbridge_operator.reconciling.ports import Issued
+from liftbridge_operator.reporting.account import Certificates
+from liftbridge_testkit.operator_sim.reconciled import NAME, NAMESPACE, ReconciledWorld
 
 MONITORED = {"monitoring": {"serviceMonitor": {"enabled": True}}}
 REST_PASSES = 8
@@ -89,12 +95,24 @@ async def test_partitions_that_were_moved_are_counted():
     await world.until_ready()
     counts = [int(text.split()[0]) for text in told(world, "PartitionsMoved")]
     assert counts[0] == 2  # what comes afterwards evens the load out
+    assert "c-3 votes on metadata." not in told(world, "VoterPromoted")
     assert told(world, "BrokerCordoned") == ["c-3 gets no new replicas: it is to leave."]
     world.edit(lambda spec: spec.update(replicas=4))
     await world.until_ready()
     assert told(world, "RetiredVolume") == [
         "liftbridge-data-c-3 was retired and is used as that of a new member."
     ]
+
+
+async def test_departure_that_is_taken_back_is_told():
+    world = await ready_world({"replicas": 4})
+    world.create_stream("kept", "c-3", "c-0", min_isr=1)
+    world.edit(lambda spec: spec.update(replicas=3))
+    await world.until(lambda: told(world, "BrokerCordoned") != [])
+    world.edit(lambda spec: spec.update(replicas=4))
+    await world.until_ready()
+    assert told(world, "BrokerUncordoned") == ["c-3 may get replicas again."]
+    assert told(world, "BrokerRemoved") == []
 
 
 async def test_volumes_that_have_grown_are_told():
@@ -125,6 +143,37 @@ async def test_adoption_suspension_and_resumption_are_told():
     world.edit(lambda spec: spec.update(suspend=False))
     await world.until_ready()
     assert len(told(world, "Suspended")) == len(told(world, "Resumed")) == 1
+    assert told(world, "VolumesAdopted") == []
+    spec = world.resource["spec"]
+    world.kube.remove(CLUSTERS, NAMESPACE, NAME)
+    await world.reconciler.reconcile(world.key)
+    for kind in (SETS, SERVICES, BUDGETS):
+        for one in world.kube.all_of(kind):
+            world.kube.remove(kind, NAMESPACE, one["metadata"]["name"])
+    for pod in list(world.stage.api.pods.values()):
+        world.stage.api.put_pod(pod, is_terminating=True)
+    world.put_resource(spec)
+    await world.until_ready()
+    assert told(world, "VolumesAdopted") == [
+        "Found 3 volumes of cluster id-1; it goes on with them."
+    ]
+
+
+async def test_certificate_that_nobody_renews_is_told_once():
+    world = await ready_world()
+    issued = Certificates("Expiring", "shown", not_after_ms=world.now_ms + 10**8)
+
+    async def issue(cluster, inputs, *, may_write, served):
+        del cluster, inputs, may_write
+        loaded = {} if served is None else served.loaded
+        assert set(loaded) <= {"c-0", "c-1", "c-2"}
+        return Issued(issued, TlsMaterial(b"ca", b"cert", b"key"))
+
+    world.issue = issue
+    world.restart()
+    await world.go_on(5)
+    assert len(told(world, "CertificateExpiring")) == 1
+    assert world.condition("Degraded") == ("True", "CertificateExpiring")
 
 
 async def test_links_and_disks_are_told_once():
@@ -138,6 +187,60 @@ async def test_links_and_disks_are_told_once():
     world.stage.full.clear()
     await world.until_ready()
     assert len(told(world, "NatsUnreachable")) == 1
+
+
+async def test_level_and_bound_of_moves_follow_the_specification():
+    world = ReconciledWorld({"disruption": {"catchUpRate": "1Mi"}})
+    world.stage.brokers.feature_level = 0
+    await world.until_ready()
+    assert world.stage.brokers.catch_up_rate == 1 << 20
+    assert world.admin.calls.count("set_catch_up_rate") == 1
+    assert "featureLevel" not in world.status
+    assert "set_feature_level" not in world.admin.calls
+    world.edit(lambda spec: spec.update(featureLevel=1))
+    await world.until_ready()
+    assert world.status["featureLevel"] == 1
+    assert world.admin.calls.count("set_feature_level") == 1
+    world.edit(lambda spec: spec["disruption"].pop("catchUpRate"))
+    await world.until(lambda: world.stage.brokers.catch_up_rate == 0)
+
+
+async def test_step_that_brokers_refuse_is_told_after_half_a_minute():
+    world = await ready_world()
+    world.stage.brokers.feature_level = 0
+
+    async def refuse(leader, level):
+        return Refusal("FAILED_PRECONDITION", f"{leader} does not know level {level}")
+
+    raise_level, world.admin.set_feature_level = world.admin.set_feature_level, refuse
+    world.edit(lambda spec: spec.update(featureLevel=1))
+    await world.until(lambda: world.status["waits"] != [])
+    (wait,) = world.status["waits"]
+    assert (wait["what"], wait["object"]) == ("ActionRefused", "SetFeatureLevel")
+    assert "does not know level 1" in wait["endsWhen"]
+    assert wait["runbook"]
+    assert not world.is_ready
+    world.admin.set_feature_level = raise_level
+    await world.until_ready()
+    assert world.status["waits"] == []
+
+
+async def test_level_that_was_raised_is_told():
+    world = ReconciledWorld()
+    await world.until_ready()
+    assert world.status["featureLevel"] == 1
+    world.stage.brokers.feature_level = 2  # by a person
+    await world.go_on(2)
+    assert told(world, "FeatureLevelRaised") == ["Feature level 2 is in force."]
+
+
+async def test_volumes_get_the_attributes_class_that_is_asked_for():
+    world = await ready_world()
+    world.edit(lambda spec: spec["storage"]["data"].update(volumeAttributesClassName="fast"))
+    await world.until_ready()
+    classes = {one["spec"]["volumeAttributesClassName"] for one in world.kube.all_of(CLAIMS)}
+    assert classes == {"fast"}
+    assert [one.name for one in world.kube.deletions] == []
 
 
 # -- drift --------------------------------------------------------------------------------------
@@ -245,3 +348,23 @@ async def test_monitor_of_somebody_else_is_left_alone():
     assert live["spec"] == foreign["spec"]
     assert world.kube.all_of(SETS) != []
     assert "c-identity" in world.kube.names_of(CONFIG_MAPS)
+
+
+async def test_certificate_that_is_not_there_yet_is_waited_for():
+    world = ReconciledWorld()
+    issue = world.issue
+
+    async def missing(cluster, inputs, *, may_write, served):
+        del cluster, inputs, may_write, served
+        return Issued(Certificates(secret="shown"), is_waiting=True)
+
+    world.issue = missing
+    world.restart()
+    await world.until(lambda: world.status.get("waits", []) != [])
+    assert [(one["what"], one["object"]) for one in world.status["waits"]] == [
+        ("CertificateIssuing", "shown")
+    ]
+    assert world.kube.all_of(SETS) == []
+    world.issue = issue
+    world.restart()
+    await world.until_ready()

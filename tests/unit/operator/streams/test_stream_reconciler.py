@@ -215,6 +215,7 @@ async def test_changes_and_drift_are_put_right():
         assert (held.factor, held.settings.retention_max_age) == (2, 3_600_000)
         assert held.partitions[0].is_readonly
         assert await world.reason() == "Reconciled"
+        assert ("orders", EventReason.STREAM_ALTERED) in world.events.told
         world.brokers.change("orders", settings=held.settings._replace(retention_max_age=1))
         await world.settle(15)
         assert world.brokers.held["orders"].settings.retention_max_age == 3_600_000
@@ -427,6 +428,7 @@ async def test_ending_namespace_and_gone_cluster_let_the_resource_go_with_the_st
         await world.delete()
         await world.settle(3)
         assert world.brokers.held["orders"].owner == ""
+        assert world.events.told[-1] == ("orders", EventReason.STREAM_FORGOTTEN)
         world.kube.edit(NAMESPACES, "", "shop", lambda body: body.pop("status"))
         world.kube.remove(CLUSTERS, "shop", "c")
         await world.settle(12)

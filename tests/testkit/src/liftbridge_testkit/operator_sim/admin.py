@@ -195,6 +195,26 @@ class ModelAdmin:
 
         return self._change("remove_broker", change)
 
+    async def set_catch_up_rate(self, leader: str, bytes_per_second: int) -> Refusal | None:
+        """As the port."""
+        del leader
+        brokers = self._stage.brokers
+        return self._change(
+            "set_catch_up_rate", lambda: setattr(brokers, "catch_up_rate", bytes_per_second)
+        )
+
+    async def set_feature_level(self, leader: str, level: int) -> Refusal | None:
+        """As the port."""
+        del leader
+        brokers = self._stage.brokers
+
+        def change() -> None:
+            if not brokers.feature_level <= level <= brokers.known_level():
+                raise ApiError(409, "not every broker knows it, or it is lower")
+            brokers.feature_level = level
+
+        return self._change("set_feature_level", change)
+
     async def reassign(self, leader: str, move: Move) -> Refusal | None:
         """As the port."""
         del leader

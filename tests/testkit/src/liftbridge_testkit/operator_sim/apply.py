@@ -255,6 +255,20 @@ def _reassign(world: Stage, action: act.Reassign, seen: Seen) -> None:
         world.brokers.reassign((move.stream, move.number), move.target, move.partition_epoch)
 
 
+def _rate(world: Stage, action: act.SetCatchUpRate, seen: Seen) -> None:
+    del seen
+    _leading(world)
+    world.brokers.catch_up_rate = action.bytes_per_second
+
+
+def _level(world: Stage, action: act.SetFeatureLevel, seen: Seen) -> None:
+    del seen
+    _leading(world)
+    judge.level(world, action)
+    world.brokers.feature_level = action.level
+    world.reached("feature level raised")
+
+
 _DOING: dict[type, Any] = {
     act.CreateIdentity: _create_identity,
     act.WriteFounders: _write_founders,
@@ -280,4 +294,6 @@ _DOING: dict[type, Any] = {
     act.Retire: _retire,
     act.RemoveBroker: _remove_broker,
     act.Reassign: _reassign,
+    act.SetCatchUpRate: _rate,
+    act.SetFeatureLevel: _level,
 }

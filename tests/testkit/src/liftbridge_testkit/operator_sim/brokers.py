@@ -38,6 +38,7 @@ class Process:
     since_ms: int
     is_stopping: bool = False
     is_registered: bool = False
+    level: int = 1
 
 
 @dataclass(slots=True)
@@ -53,6 +54,7 @@ class Registration:
     is_stopping: bool = False
     seen_ms: int = 0
     away_since_ms: int = 0
+    level: int = 1
 
 
 @dataclass(slots=True)
@@ -88,6 +90,8 @@ class Brokers:
 
     Attributes:
         histories: Lists of founders that a cluster was formed with; more than one is a disaster.
+        feature_level: Rules of decision in force.
+        catch_up_rate: What each leader may spend on replicas that are moved.
     """
 
     def __init__(self, rng: Random) -> None:
@@ -105,6 +109,8 @@ class Brokers:
         self.registered: dict[str, Registration] = {}
         self.partitions: dict[Key, Replicas] = {}
         self.tokens: dict[str, Consent] = {}
+        self.feature_level = 1
+        self.catch_up_rate = 0
         self._ids = 0
 
     # -- processes ----------------------------------------------------------------------------
@@ -114,15 +120,26 @@ class Brokers:
         self._ids += 1
         self.disks[claim_uid] = Disk(f"dir-{self._ids}")
 
-    def start(self, broker: str, start_id: str, claim_uid: str) -> None:
-        """Start a process; a retired directory becomes an empty one with another id."""
+    def start(self, broker: str, start_id: str, claim_uid: str, level: int = 1) -> None:
+        """Start a process; a retired directory becomes an empty one with another id.
+
+        Args:
+            broker: Which.
+            start_id: Of the start.
+            claim_uid: Its volume.
+            level: Latest rules of decision it knows.
+        """
         disk = self.disks[claim_uid]
         if broker in self.processes:
             raise InvariantError(f"two processes of {broker} at once")
         if disk.is_retired:
             self._ids += 1
             self.disks[claim_uid] = disk = Disk(f"dir-{self._ids}")
-        self.processes[broker] = Process(broker, start_id, disk, self.now)
+        self.processes[broker] = Process(broker, start_id, disk, self.now, level=level)
+
+    def known_level(self) -> int:
+        """Latest rules that every broker knows, as each said when it registered last."""
+        return min((one.level for one in self.registered.values()), default=1)
 
     def kill(self, broker: str) -> None:
         """End a process without a word."""
@@ -258,6 +275,7 @@ class Brokers:
             is_cordoned=keeps and known.is_cordoned,  # type: ignore[union-attr]  # `keeps`
             is_draining=keeps and known.is_draining,  # type: ignore[union-attr]  # `keeps`
             seen_ms=self.now,
+            level=process.level,
         )
         me = Member(broker, disk.dir_id)
         if me not in self.members and not disk.is_retired and self.rng.random() < 0.5:

@@ -333,6 +333,13 @@ def record(world: Stage, now: Resource, action: act.Record, seen: Seen) -> None:
     world.reached("restart proven")
 
 
+def level(world: Stage, action: act.SetFeatureLevel) -> None:
+    """Newer rules are about to be put into force."""
+    brokers = world.brokers
+    _claim(action.level >= brokers.feature_level, f"level {action.level} is lower than before")
+    _claim(action.level <= brokers.known_level(), f"somebody does not know level {action.level}")
+
+
 def move(world: Stage, moved: act.Move, seen: Seen) -> None:
     """A partition is about to be moved."""
     one = world.brokers.partitions.get((moved.stream, moved.number))

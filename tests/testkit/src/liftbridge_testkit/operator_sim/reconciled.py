@@ -43,7 +43,7 @@ from liftbridge_operator.observing.objects import (
 from liftbridge_operator.observing.times import exact_text
 from liftbridge_operator.planning.observation import Claim, Pod, StuckCause
 from liftbridge_operator.planning.view import ordinal_of
-from liftbridge_operator.reconciling.ports import Issued, Itself, Served
+from liftbridge_operator.reconciling.ports import Issue, Issued, Itself, Served
 from liftbridge_operator.reconciling.reconciler import ClusterReconciler
 from liftbridge_operator.rendering import names
 from liftbridge_operator.rendering.identity import ID_KEY
@@ -140,6 +140,7 @@ class ReconciledWorld:
         history: The resource as it was after each write, and whether all that it asks for was so.
         passes: Passes so far.
         events: Reason and text of each event, in order.
+        issue: What looks after certificates, for operators that are started.
     """
 
     def __init__(self, spec: Mapping[str, Any] | None = None, seed: int = 1) -> None:
@@ -150,6 +151,7 @@ class ReconciledWorld:
         self.kube = MemoryKube()
         self.admin = ModelAdmin(self.stage)
         self.fence = OpenFence()
+        self.issue: Issue = issue_at_once
         self.key = Key(CLUSTERS, NAMESPACE, NAME)
         self.history: list[tuple[Object, bool]] = []
         self.passes = 0
@@ -168,7 +170,7 @@ class ReconciledWorld:
             kube or self.kube,
             fence=self.fence,
             connect=lambda _cluster, _tls: self.admin,
-            issue=issue_at_once,
+            issue=self.issue,
             image_of=image_of,
             clock_ms=lambda: self.now_ms,
             fresh_id=lambda: "id-1",

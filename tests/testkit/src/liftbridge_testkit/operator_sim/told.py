@@ -72,4 +72,7 @@ def metadata_of(world: Stage) -> Metadata | None:
             )
             for one in brokers.partitions.values()
         ),
+        feature_level=brokers.feature_level,
+        known_level=brokers.known_level(),
+        catch_up_rate=brokers.catch_up_rate,
     )

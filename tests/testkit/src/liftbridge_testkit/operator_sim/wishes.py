@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from liftbridge_operator.planning.observation import Replacement, StuckCause, Wanted
 from liftbridge_testkit.operator_sim.brokers import Replicas
+from liftbridge_testkit.operator_sim.kube import level_of
 from liftbridge_testkit.operator_sim.stage import Stage
 
 CAUSES = (StuckCause.IMAGE_PULL, StuckCause.CRASH_LOOP, StuckCause.CONFIG)
@@ -60,7 +61,11 @@ def change(world: Stage) -> None:
     if choice <= 3:
         _new_revision(world, is_bad=choice == 0)
     elif choice <= 6:
-        world.put_wanted(replicas=rng.choice((1, 2, 3, 3, 4, 5)), allows_unavailable=True)
+        world.put_wanted(
+            replicas=rng.choice((1, 2, 3, 3, 4, 5)),
+            allows_unavailable=True,
+            catch_up_rate=1_000 * (world.revisions % 3),
+        )
         world.count("wish", "scale")
     elif choice == 7:
         world.put_wanted(claim_bytes=wanted.claim_bytes + GIB)
@@ -101,7 +106,9 @@ def _new_revision(world: Stage, *, is_bad: bool) -> None:
         world.count("wish", "bad template")
     else:
         world.count("wish", "template")
-    world.put_wanted(revision=revision)
+    # A level is asked for at once with the template that brings it, as people do.
+    level = level_of(revision) if world.revisions % 2 == 0 else resource.wanted.feature_level
+    world.put_wanted(revision=revision, feature_level=max(level, resource.wanted.feature_level))
 
 
 def _restart_one(world: Stage) -> None:
@@ -293,6 +300,7 @@ def heal(world: Stage) -> None:
         config_errors=(),
         allows_unavailable=True,
         drained=(),
+        feature_level=level_of(revision) if resource.wanted.feature_level else 0,
     )
 
 

@@ -1,0 +1,191 @@
+"""Rules of decision, bounds of moves, volumes for metadata, and what plans say of all changes."""
+
+from dataclasses import replace
+
+import pytest
+
+from liftbridge_operator.planning import actions as act
+from liftbridge_operator.planning.decide import decide
+from liftbridge_operator.planning.decision import Memory
+from liftbridge_operator.planning.observation import Claim, Recorded, Replacement
+from liftbridge_testkit.operator_sim.samples import (
+    healthy,
+    passes,
+    waits,
+    with_claim,
+    with_metadata,
+    with_partition,
+    with_set,
+    with_wanted,
+)
+
+
+def decided(seen):
+    return decide(replace(seen, budget=0), Memory())
+
+
+def action_of(seen):
+    return decide(seen, Memory()).action
+
+
+def steps(seen):
+    plan = decided(seen).status.plan
+    return [(one.what, one.object) for one in plan.steps]
+
+
+def at_level(level, known, wanted):
+    return with_wanted(
+        with_metadata(healthy(), feature_level=level, known_level=known), feature_level=wanted
+    )
+
+
+# -- rules --------------------------------------------------------------------------------------
+
+
+def test_level_is_raised_when_every_broker_knows_it():
+    assert action_of(at_level(1, 2, 2)) == act.SetFeatureLevel(2)
+    assert action_of(at_level(1, 3, 2)) == act.SetFeatureLevel(2)
+
+
+@pytest.mark.parametrize("wanted", [0, 1, 2])
+def test_level_is_never_lowered_and_not_asked_for_again(wanted):
+    assert action_of(at_level(2, 3, wanted)) is None
+    assert decide(at_level(2, 3, wanted), Memory()).status.is_ready
+
+
+def test_level_that_a_broker_does_not_know_is_waited_for():
+    seen = at_level(1, 1, 2)
+    assert action_of(seen) is None
+    assert waits(passes(seen)) == {"FeatureLevelUnknown"}
+    assert not decide(seen, Memory()).status.is_ready
+    # Nothing goes away by it, so that others may drain nodes meanwhile.
+    assert decide(seen, Memory()).status.plan.steps == ()
+
+
+def test_level_waits_for_the_template_that_brings_it():
+    seen = with_wanted(at_level(1, 2, 2), revision="r2")
+    kinds = {type(one.action) for one in passes(replace(seen, budget=0))}
+    assert act.SetFeatureLevel not in kinds
+    assert steps(seen)[-1] == ("RaiseFeatureLevel", "c")
+    assert "FeatureLevelUnknown" not in waits(passes(seen))
+
+
+def test_moves_are_bounded_before_any_is_made():
+    seen = with_wanted(replace(healthy(4), budget=0), replicas=3, catch_up_rate=1_000)
+    assert action_of(seen) == act.SetCatchUpRate(1_000)
+    bounded = with_metadata(seen, catch_up_rate=1_000)
+    assert isinstance(action_of(bounded), act.Cordon)
+
+
+def test_bound_that_nobody_wants_any_more_is_taken_away():
+    assert action_of(with_metadata(healthy(), catch_up_rate=5)) == act.SetCatchUpRate(0)
+    assert action_of(replace(healthy(), metadata=None)) == act.SetBudget(0)
+
+
+# -- volumes ------------------------------------------------------------------------------------
+
+
+def with_raft(**changes):
+    """A cluster whose metadata have volumes of their own, of size 5."""
+    seen = with_set(with_wanted(healthy(), raft_bytes=5), raft_bytes=5)
+    claims = tuple(
+        Claim(f"raft-{at}", at, f"raft-uid-{at}", 3, "id", 5, 5) for at in range(len(seen.claims))
+    )
+    return with_wanted(replace(seen, raft_claims=claims), **changes)
+
+
+def test_volumes_for_metadata_grow_and_the_set_is_made_again():
+    assert action_of(with_raft()) is None
+    seen = with_raft(raft_bytes=7)
+    assert action_of(seen) == act.GrowClaim("raft-0", "raft-uid-0", 3, 7)
+    assert steps(seen) == [("GrowVolume", f"raft-{at}") for at in range(3)]
+    grown = tuple(replace(one, requested_bytes=7) for one in seen.raft_claims)
+    remade = replace(seen, raft_claims=grown)
+    assert isinstance(action_of(remade), act.Record)
+    assert waits(passes(with_set(remade, raft_bytes=7))) == {"VolumeResizing"}
+
+
+def test_volume_for_metadata_of_a_broker_that_left_does_not_grow():
+    seen = with_claim(with_raft(raft_bytes=7), "c-2", is_retired=True)
+    assert ("GrowVolume", "raft-2") not in steps(seen)
+
+
+def test_volume_that_grows_is_waited_for():
+    seen = with_claim(healthy(), "c-1", requested_bytes=20)
+    assert waits(passes(seen)) == {"VolumeResizing"}
+    assert not decide(seen, Memory()).status.is_ready
+
+
+# -- plans --------------------------------------------------------------------------------------
+
+STOPPED = replace(with_set(healthy(), replicas=0), pods=(), reports=(), metadata=None)
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (healthy(), []),
+        (with_wanted(healthy(), replicas=5), [("AddBroker", "c-3"), ("AddBroker", "c-4")]),
+        (with_wanted(healthy(), replicas=2), [("RemoveBroker", "c-2")]),
+        (with_wanted(healthy(), claim_bytes=20), [("GrowVolume", f"c-{at}") for at in range(3)]),
+        (with_wanted(healthy(), is_suspended=True), [("Stop", f"c-{at}") for at in range(3)]),
+        (STOPPED, [("Start", f"c-{at}") for at in range(3)]),
+        (replace(STOPPED, claims=()), [("Start", f"c-{at}") for at in range(3)]),
+        (at_level(1, 2, 2), [("RaiseFeatureLevel", "c")]),
+        (
+            with_wanted(healthy(), replace=(Replacement("c-1", "claim-c-1"),)),
+            [("ReplaceVolume", "c-1")],
+        ),
+    ],
+)
+def test_plan_lists_every_kind_of_change(seen, expected):
+    assert steps(seen) == expected
+    plan = decided(seen).status.plan
+    assert (plan.hash != "") == bool(expected)
+
+
+def test_only_restarts_and_departures_wait_for_consent():
+    asked = {
+        "replicas": 2,
+        "claim_bytes": 20,
+        "is_suspended": True,
+        "revision": "r2",
+    }
+    found = {
+        field: decided(with_wanted(healthy(), **{field: value})).status.plan.needs_consent
+        for field, value in asked.items()
+    }
+    assert found == {
+        "replicas": True,
+        "claim_bytes": False,
+        "is_suspended": False,
+        "revision": True,
+    }
+
+
+def risks(seen):
+    return set(decided(seen).status.plan.risks)
+
+
+def test_risks_are_those_of_what_is_done():
+    rolling = with_wanted(healthy(), revision="r2")
+    alone = {"replicas": ("c-0",), "isr": ("c-0",), "leader": "c-0"}
+    assert risks(rolling) == set()
+    assert risks(with_wanted(healthy(2), revision="r2")) == {"MetadataUnavailableDuringRestart"}
+    assert risks(with_partition(rolling, **alone)) == {"PartitionsWithOneReplica"}
+    assert risks(with_wanted(rolling, needs_full_isr=False)) == {"MinISRGate"}
+    replaced = with_wanted(healthy(), replace=(Replacement("c-1", "claim-c-1"),))
+    assert risks(replaced) == {"VolumeDeleted"}
+
+
+def test_risks_of_a_smaller_cluster_stay_while_it_shrinks():
+    smaller = with_wanted(healthy(5), replicas=4, deletes_volumes=True)
+    assert risks(smaller) == {"VolumeDeleted"}
+    every = {"replicas": tuple(f"c-{at}" for at in range(5))}
+    lowered = with_wanted(with_partition(smaller, **every), automatic_factor=("s",))
+    assert risks(lowered) == {"VolumeDeleted", "ReplicationFactorLowered"}
+    # The factor has been lowered meanwhile, and the broker is still there.
+    kept = Recorded(risks=("ReplicationFactorLowered", "VolumeDeleted"))
+    assert risks(replace(smaller, recorded=kept)) == risks(lowered)
+    before = decided(lowered).status.plan.hash
+    assert decided(replace(smaller, recorded=kept)).status.plan.hash == before
