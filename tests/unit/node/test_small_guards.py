@@ -188,10 +188,11 @@ def test_answer_to_a_former_leader_commits_nothing(host):
         PartitionId(1), LeaderEpoch(1), MetadataIndex(1), isr=(), is_recovering=False
     )
     results = []
+    ends = iter([Offset(3), Offset(5)])
     core = SimpleNamespace(
         next_proposal=lambda *_: proposal,
         on_proposal_result=lambda *what: results.append(what),
-        high_watermark=lambda: Offset(5),
+        high_watermark=lambda: next(ends),
     )
     committed = []
     partition = SimpleNamespace(

@@ -322,10 +322,15 @@ class Leading:
             partition.commit_to(end, self.host.wall_ns)
             self.host.notify(self)
 
+    def on_eligible(self) -> None:
+        """Others may come into sync now; who may not is waited for no longer."""
+        self.core.on_eligible(self.host.eligible, self.host.now)
+        self.commit()
+
     def on_state(self) -> None:
         """The core took newer metadata over (L7)."""
         self._pass_on_compacted()
-        self.commit()
+        self.on_eligible()
         self.partition.intake.takes_singles = (
             self.partition.options.optimistic_concurrency or self.core.is_below_min_isr
         )
@@ -359,6 +364,9 @@ class Leading:
             asked, self._asked = self._asked, None
             self.core.on_proposal_result(asked, ProposalOutcome.UNKNOWN, now)
         proposal = self.core.next_proposal(now, self.host.eligible)
+        # Who was about to join and is waited for no longer may have been all that was missing: with
+        # nothing appended and nothing fetched nobody else would look.
+        self.commit()
         if proposal is None:
             return
         self._asked, self._asked_at = proposal, now

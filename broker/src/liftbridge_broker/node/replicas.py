@@ -192,6 +192,7 @@ class Replicas:
             session.set_leader_broker_epoch(brokers[leader].broker_epoch)
         for leading in self.leading.values():
             if len(leading.core.state.isr) < len(leading.core.state.replicas):
+                leading.on_eligible()
                 self.watch(leading)
         self._wake()
 

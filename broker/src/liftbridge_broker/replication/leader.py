@@ -456,6 +456,15 @@ class LeaderCore:
             else:
                 self._joining.remove(follower)
 
+    def on_eligible(self, eligible: Container[BrokerId], now: Instant) -> None:
+        """Learn who may come into sync; a follower that may not is waited for no longer.
+
+        Afterwards the owner asks for the high watermark.
+        """
+        self._eligible = eligible
+        for follower in tuple(self._joining):
+            self._note_joining(follower, now)
+
     # Proposals.
 
     def next_proposal(self, now: Instant, eligible: Container[BrokerId]) -> IsrProposal | None:
@@ -469,10 +478,8 @@ class LeaderCore:
             At most one is under way: after one was given, `on_proposal_result` or newer metadata
             come first.
         """
-        self._eligible = eligible
+        self.on_eligible(eligible, now)
         self._asked_at = now
-        for follower in tuple(self._joining):
-            self._note_joining(follower, now)
         pending = self._pending
         if pending is not None:  # guard L5.pending
             if pending.retry_at is None or now < pending.retry_at:
