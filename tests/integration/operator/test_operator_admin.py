@@ -225,6 +225,10 @@ async def test_leaderships_are_moved_and_given_back(group):
     assert await admin.elect_preferred(leader, [("s", 0)]) is None
     back = await until(lambda: partition(admin, leader), lambda one: one.leader == one.replicas[0])
     assert back.leader == back.replicas[0]
+    last = back.replicas[-1]
+    assert await admin.transfer_leaders(leader, back.leader, to=last) is None
+    given = await until(lambda: partition(admin, leader), lambda one: one.leader == last)
+    assert given.leader == last
 
 
 async def test_rules_and_bound_of_moves_are_changed(group):

@@ -280,9 +280,13 @@ def _streams(streams: Sequence[Json] | None, now_ms: int) -> list[str]:
                 str(told["replicas"]),
                 str(told["underReplicated"]),
                 age(created, now_ms),
+                "" if told["ready"] == "True" else told["message"],
             )
         )
-    heading = ("RESOURCE", "STREAM", "READY", "REASON", "PARTITIONS", "REPLICAS", "BEHIND", "AGE")
+    heading = (
+        *("RESOURCE", "STREAM", "READY", "REASON", "PARTITIONS", "REPLICAS", "BEHIND", "AGE"),
+        "MESSAGE",
+    )
     more = len(ordered) - len(rows)
     return [*table(heading, rows), *([f"and {counted(more, 'stream')} more"] if more else [])]
 
@@ -297,6 +301,7 @@ def _stream_document(stream: Json) -> dict[str, Any]:
         "stream": status.get("streamName") or spec.get("streamName") or name_of(stream),
         "ready": str(ready.get("status") or "Unknown") if is_known else "Unknown",
         "reason": str(ready.get("reason") or "") if is_known else "NotObserved",
+        "message": str(ready.get("message") or ""),
         "partitions": status.get("partitions") or spec.get("partitions") or 1,
         "replicas": status.get("replicas") or spec.get("replicationFactor") or 0,
         "underReplicated": (status.get("summary") or {}).get("underReplicated", 0),

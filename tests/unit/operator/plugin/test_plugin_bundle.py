@@ -57,7 +57,7 @@ def shop():
     kube = PersonKube()
     resource = cluster(plan=plan())
     resource["metadata"]["annotations"] = {
-        "kubectl.kubernetes.io/last-applied-configuration": '{"password":"hidden-applied"}'
+        "kubectl.kubernetes.io/last-applied-configuration": '{"any":"hidden-applied"}'
     }
     resource["spec"]["podTemplate"] = {"env": [{"name": "ANY", "value": "hidden-in-the-spec"}]}
     kube.put(resource)

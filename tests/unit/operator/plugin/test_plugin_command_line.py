@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import tomllib
 from contextlib import asynccontextmanager
 
 import click
@@ -63,6 +64,12 @@ def test_commands_are_the_six(run):
     ]
     assert all(name in out for name in make_group().commands)
     assert run("--version")[:2] == (0, "kubectl liftbridge, version 0.1.0\n")
+
+
+def test_command_has_the_name_that_kubectl_looks_for():
+    text = (ROOT / "operator" / "pyproject.toml").read_text(encoding="utf-8")
+    scripts = tomllib.loads(text)["project"]["scripts"]
+    assert scripts["kubectl-liftbridge"] == f"{main.__module__}:{main.__name__}"
 
 
 def test_status_of_one_and_of_all(run, kube):

@@ -137,11 +137,12 @@ def test_status_says_what_people_did_to_the_cluster():
 
 def test_streams_that_are_not_ready_come_first_and_the_rest_is_counted():
     many = [stream(f"s{one:03}") for one in range(60)]
-    bad = stream("zz", conditions=[condition("Ready", "False", "Conflict")])
+    bad = stream("zz", conditions=[condition("Ready", "False", "Conflict", "Who?")])
     kube = kept(*many, bad)
     lines = looking.status(seen(cluster()), kube.all_of(STREAMS), NOW).text.splitlines()
     first = next(at for at, line in enumerate(lines) if line.startswith("RESOURCE"))
     assert lines[first + 1].split()[:4] == ["shop/zz", "zz", "False", "Conflict"]
+    assert lines[first + 1].endswith("Who?")
     assert lines[-1] == "and 11 streams more"
 
 
