@@ -3,7 +3,7 @@
 A typed field names the setting it stands for, so that what is written for the broker, what `extra`
 may not repeat and what the reference says come from one place. What the operator itself decides is
 refused in `extra` with the name of the field that it follows from; everything else in `extra` is
-checked by the broker's own checker before a pod is touched.
+checked by a copy of the broker's own table before a pod is touched.
 """
 
 from collections.abc import Iterator
@@ -282,7 +282,8 @@ class BrokerConfig(Model):
         default={},
         description="Further settings of the broker by their names, such as "
         "`clustering.replica.max.lag.time: 1s`. Those that follow from other fields are refused; "
-        "the others are checked by the broker before any pod is touched.",
+        "names and values of the others are checked before any pod is touched. What only does not "
+        "go together shows in the first pod, which then gets the former settings back.",
     )
 
 

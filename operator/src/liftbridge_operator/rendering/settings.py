@@ -7,6 +7,7 @@ over the file. Nothing here follows from the number of brokers, so that scaling 
 import json
 from typing import Final
 
+from liftbridge_operator.catalogue.settings import load_settings
 from liftbridge_operator.model.broker_config import broker_settings
 from liftbridge_operator.model.nats import Nats
 from liftbridge_operator.model.network import ClientAuth, Listener, Tls
@@ -151,6 +152,9 @@ def refusals(cluster: Cluster) -> tuple[Refusal, ...]:
         )
     found += _service_clashes(cluster.name, spec.listeners)
     found += _hurried(cluster)
+    for key, reason in load_settings().against(spec.version, broker_settings(spec.config)):
+        place = "config.extra" if key in spec.config.extra else "config"
+        found.append(Refusal(place, f"{key}: {reason}"))
     return tuple(found)
 
 

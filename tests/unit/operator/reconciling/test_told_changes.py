@@ -104,6 +104,26 @@ async def test_partitions_that_were_moved_are_counted():
     ]
 
 
+@pytest.mark.parametrize(
+    ("extra", "detail"),
+    [
+        ({"clustering.replica.max.lag.time": "soon"}, "'soon' is no duration"),
+        ({"clustering.replica.max.lag.tiem": "1s"}, "did you mean clustering.replica.max.lag.time"),
+    ],
+)
+async def test_settings_that_brokers_refuse_reach_no_pod(extra, detail):
+    world = await ready_world()
+    world.edit(lambda spec: spec.update(config={"extra": extra}))
+    await world.until(lambda: world.condition("Stalled") == ("True", "InvalidSpec"))
+    await world.go_on(REST_PASSES)
+    assert detail in told(world, "InvalidSpec")[0]
+    assert world.kube.deletions == []
+    assert world.condition("Available") == ("True", "Serving")
+    world.edit(lambda spec: spec.pop("config"))
+    await world.until_ready()
+    assert world.kube.deletions == []
+
+
 async def test_departure_that_is_taken_back_is_told():
     world = await ready_world({"replicas": 4})
     world.create_stream("kept", "c-3", "c-0", min_isr=1)
