@@ -6,7 +6,8 @@
   into its `config_errors`, and `rendered.held` is what only a new operator would change.
 - `rendered.configs` are immutable ConfigMaps (the configuration, and the template itself, to be
   written again when a later one is bad): created before a template that names them.
-- `rendered.objects` are applied as they stand: ServiceAccount, Services, NetworkPolicy, monitors.
+- `rendered.objects` are applied as they stand: ServiceAccount, Services, NetworkPolicy, monitors,
+  and the ConfigMap of `addresses`, which follows what Kubernetes gave the Services.
 - `workload.stateful_set(cluster, inputs, record, marks, replicas=, claim_bytes=)` makes the set of
   `workload.record_of(rendered)`, or of what `workload.read_revision` reads from the ConfigMap
   `names.revision(cluster, revision)`; `workload.read_record` tells how a set that exists was made.
