@@ -77,7 +77,9 @@ class Place:
 
     def invite(self, who: str, token: str) -> None:
         """Write the kubeconfig of somebody whose context is the namespace."""
-        raw = json.loads(self.kubernetes.kubectl("config", "view", "--raw", "--minify", "-ojson"))
+        raw = json.loads(
+            self.kubernetes.kubectl("config", "view", "--flatten", "--minify", "-ojson")
+        )
         raw["users"] = [{"name": who, "user": {"token": token}}]
         context = {"cluster": raw["clusters"][0]["name"], "user": who, "namespace": NAMESPACE}
         raw["contexts"] = [{"name": who, "context": context}]
