@@ -84,7 +84,7 @@ def test_volume_that_is_gone_after_a_crash_of_its_node_is_replaced(play):
 
 @pytest.mark.story("volume-read-only", minutes=6)
 def test_volume_that_turns_read_only_under_load_stops_its_broker_alone(play):
-    storage = {"data": {"size": "512Mi", "storageClassName": "disk"}}
+    storage = {"data": {"size": "1Gi", "storageClassName": "disk"}}
     with play(spec={"storage": storage}) as s:
         node, claim = s.node_of(1), s.get("pvc", "liftbridge-data-c-1")
         with s.marked("read-only"):

@@ -60,13 +60,13 @@ def fully_replicated(s):
 
 @pytest.mark.story("growth", minutes=6)
 def test_volumes_grow_while_they_are_written_to(play):
-    storage = {"data": {"size": "256Mi", "storageClassName": "disk"}}
+    storage = {"data": {"size": "1Gi", "storageClassName": "disk"}}
     with play(spec={"storage": storage}) as s:
         with s.marked("growth"):
-            s.change(storage={"data": {"size": "384Mi"}})
+            s.change(storage={"data": {"size": "1280Mi"}})
             s.await_ready()
         sizes = {one["status"]["capacity"]["storage"] for one in s.get("pvc")}
-        assert sizes == {"384Mi"}
+        assert sizes == {"1280Mi"}
 
 
 @pytest.mark.story("leader-stopped", minutes=8)
