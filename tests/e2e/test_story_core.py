@@ -2,7 +2,7 @@
 
 import pytest
 
-from liftbridge_testkit.kube.timeline import reasons
+from liftbridge_testkit.kube.timeline import planned, reasons
 
 pytestmark = pytest.mark.e2e
 
@@ -36,8 +36,10 @@ def test_cluster_grows_by_one_broker_and_shrinks_again(play):
         assert len(s.cluster["status"]["brokers"]) == 3
         claims = {one["metadata"]["name"] for one in s.get("pvc")}
         assert "liftbridge-data-c-3" in claims
-    # Nobody was restarted for it.
+    # Nobody was restarted for it, and all of it was told before.
     assert s.result.restarts == []
+    assert planned(s.timeline, "to four brokers").steps == {("AddBroker", "c-3")}
+    assert planned(s.timeline, "to three brokers").steps == {("RemoveBroker", "c-3")}
 
 
 @pytest.mark.story("node-crash", minutes=4)

@@ -4,6 +4,8 @@ import signal
 
 import pytest
 
+from liftbridge_testkit.kube.timeline import planned
+
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 STOPPED_SECONDS = 30
@@ -23,6 +25,9 @@ def test_cluster_grows_to_five_brokers_and_shrinks_to_three(play):
             s.await_ready(900)
         assert [one["id"] for one in s.cluster["status"]["brokers"]] == ["c-0", "c-1", "c-2"]
     assert s.result.restarts == []
+    both = ("c-3", "c-4")
+    assert planned(s.timeline, "to five brokers").steps == {("AddBroker", one) for one in both}
+    assert planned(s.timeline, "to three brokers").steps == {("RemoveBroker", one) for one in both}
 
 
 @pytest.mark.story("two-one", minutes=5)
@@ -67,6 +72,8 @@ def test_volumes_grow_while_they_are_written_to(play):
             s.await_ready()
         sizes = {one["status"]["capacity"]["storage"] for one in s.get("pvc")}
         assert sizes == {"1280Mi"}
+    claims = {("GrowVolume", f"liftbridge-data-c-{number}") for number in range(3)}
+    assert planned(s.timeline, "growth").steps >= claims
 
 
 @pytest.mark.story("leader-stopped", minutes=8)

@@ -10,6 +10,7 @@ from liftbridge_testkit.kube.kstatus import is_waited_for, kstatus, stale_claims
 from liftbridge_testkit.kube.timeline import (
     Down,
     Isr,
+    Planned,
     Seen,
     Timeline,
     container_restarts,
@@ -17,6 +18,7 @@ from liftbridge_testkit.kube.timeline import (
     isr_below,
     leaderless,
     most_down,
+    planned,
     reasons,
     reduced,
     restart_spans,
@@ -210,6 +212,28 @@ def test_cluster_that_is_current_before_its_pods_are_is_told() -> None:
 def test_cluster_that_stays_current_while_a_pod_goes_is_not_told_again() -> None:
     story = timeline(*UP, told(2), pod(30, 0, ready=False), told(60))
     assert untrue_statuses(story) == []
+
+
+def test_first_plan_of_an_interval_is_told() -> None:
+    def with_plan(at: float, *pods: str, generation: int = 2) -> Seen:
+        seen = told(at, generation=2, observed=2, ready="False")
+        assert seen.body is not None
+        steps = [{"action": "Restart", "object": pod, "cause": "spec"} for pod in pods]
+        seen.body["status"]["plan"] = {"steps": steps, "generation": generation}
+        return seen
+
+    story = timeline(
+        with_plan(1, "c-9"),
+        told(3, generation=2, ready="False"),
+        with_plan(4),
+        with_plan(5, "c-8", generation=1),
+        with_plan(6, "c-0", "c-1"),
+        with_plan(7, "c-1"),
+    )
+    story.marks = [Span("roll", 2, 8), Span("calm", 20, 30)]
+    both = frozenset({("Restart", "c-0"), ("Restart", "c-1")})
+    assert planned(story, "roll") == Planned(6, both)
+    assert planned(story, "calm") == Planned(math.inf, frozenset())
 
 
 def test_long_silence_is_told() -> None:

@@ -43,6 +43,7 @@ from liftbridge_testkit.kube.timeline import (
     downs,
     isr_below,
     most_down,
+    planned,
     restart_spans,
     stale_statuses,
     unexplained_waits,
@@ -265,8 +266,9 @@ class Story(Acts):
     ) -> None:
         """Have it checked at the end that an interval was a roll as it should be.
 
-        Each of so many brokers was restarted once, never two at once, no partition lost more than
-        one replica in sync, and none went without acknowledgements for too long.
+        Each of so many brokers was restarted once, as a plan said before, never two at once, no
+        partition lost more than one replica in sync, and none went without acknowledgements for
+        too long.
         """
         self._checks.append(_RollCheck(mark, brokers, gap_seconds_max))
 
@@ -383,6 +385,12 @@ class _RollCheck:
         wanted = sorted(f"{timeline.cluster}-{number}" for number in range(self.brokers))
         if pods != wanted:
             found.append(f"{self.mark}: restarted {pods}, not {wanted}")
+        plan = planned(timeline, self.mark)
+        if plan.steps != {("Restart", pod) for pod in pods}:
+            found.append(f"{self.mark}: planned {sorted(plan.steps)}, restarted {pods}")
+        first = min((one.begin for one in downs(timeline) if one.begin >= span.begin), default=0.0)
+        if plan.at > first:
+            found.append(f"{self.mark}: no plan was published before the first restart")
         together = most_down(downs(timeline), span.begin, span.end)
         if len(together) > 1:
             found.append(f"{self.mark}: {together} were down at once")

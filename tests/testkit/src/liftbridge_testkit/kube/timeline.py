@@ -210,6 +210,30 @@ def restart_spans(found: Sequence[Down], begin: float, end: float) -> list[Span]
     return spans
 
 
+class Planned(NamedTuple):
+    """What the cluster published before it did it.
+
+    Attributes:
+        at: When it was seen first; infinite when nothing was published.
+        steps: What is done to which object.
+    """
+
+    at: float
+    steps: frozenset[tuple[str, str]]
+
+
+def planned(timeline: Timeline, mark: str) -> Planned:
+    """The first plan with steps that was published within a marked interval."""
+    (span,) = [one for one in timeline.marks if one.name == mark]
+    for one in timeline.of(CLUSTER, timeline.cluster):
+        if one.body is None or not span.begin <= one.at <= span.end:
+            continue
+        plan = one.body["status"].get("plan") or {}
+        if plan.get("steps") and plan["generation"] == one.body["metadata"]["generation"]:
+            return Planned(one.at, frozenset((s["action"], s["object"]) for s in plan["steps"]))
+    return Planned(float("inf"), frozenset())
+
+
 def isr_below(timeline: Timeline, least: int, spans: Iterable[Span]) -> list[str]:
     """Partitions that had fewer replicas in sync than this within one of the intervals."""
     found = []
