@@ -26,6 +26,7 @@ WAITS_MAX: Final = 16
 WORST_MAX: Final = 10
 DRIFT_MAX: Final = 10
 VOLUMES_MAX: Final = 20
+CAUSES_MAX: Final = 4
 
 Short = Annotated[str, StringConstraints(max_length=64)]
 Name = Annotated[str, StringConstraints(max_length=253)]
@@ -174,6 +175,15 @@ class DisruptionState(Model):
     )
 
 
+class HeldChange(Model):
+    """What the present operator would render otherwise; it restarts nobody for that alone."""
+
+    revision: Short = Field(description="Revision that pods would have.")
+    causes: Annotated[tuple[Note, ...], ListOf(CAUSES_MAX)] = Field(
+        default=(), description="What differs."
+    )
+
+
 class SetRemaking(Model):
     """The StatefulSet that is being made again around its pods, for larger claims."""
 
@@ -275,6 +285,9 @@ class ClusterStatus(Model):
     )
     partitions: PartitionSummary | None = option("All partitions, counted.")
     plan: Plan | None = option("What the present change disrupts; none when nothing is to be done.")
+    held: HeldChange | None = option(
+        "What waits for the next change of the specification, since an operator was exchanged."
+    )
     disruption: DisruptionState | None = option("The one broker that is down on purpose.")
     remaking: SetRemaking | None = option("The StatefulSet that is being made again.")
     waits: Annotated[tuple[Wait, ...], ListOf(WAITS_MAX)] = Field(

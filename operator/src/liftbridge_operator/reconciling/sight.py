@@ -165,6 +165,7 @@ def surroundings(
         return Surroundings(operator_version=itself.version, news=news)
     cluster, revision = subject.cluster, subject.rendered.revision
     pods = pods_of(reads)
+    held = subject.rendered.held
     is_rolled = bool(pods) and all(pod.revision == revision for pod in pods)
     before = (reads.resource.get("status") or {}).get("version") or ""
     return Surroundings(
@@ -177,6 +178,7 @@ def surroundings(
         volumes=_volumes(reads),
         retained=_retained(reads),
         news=news,
+        held=(held.revision, held.causes) if held is not None else ("", ()),
     )
 
 

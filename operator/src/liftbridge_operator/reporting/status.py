@@ -49,6 +49,7 @@ class Surroundings:
         volumes: By broker: name, uid, capacity and phase of each claim.
         retained: Claims no broker uses any more: name, uid, since when.
         news: What was done since the status was written last.
+        held: Revision that waits for the next change, and why it differs; empty for none.
     """
 
     selector: str = ""
@@ -60,6 +61,7 @@ class Surroundings:
     volumes: Mapping[str, tuple[model.VolumeStatus, ...]] | None = None
     retained: tuple[model.RetainedVolume, ...] = ()
     news: News = field(default_factory=News)
+    held: tuple[str, tuple[str, ...]] = ("", ())
 
 
 def status_of(
@@ -95,6 +97,7 @@ def status_of(
         brokers=_brokers(account, around, before),
         partitions=_partitions(account),
         plan=_plan(account),
+        held=_held(around),
         disruption=_disruption(account, recorded),
         remaking=_remaking(recorded),
         waits=_waits(account),
@@ -245,6 +248,14 @@ def _plan(account: Account) -> model.Plan | None:
         and plan.needs_consent,
         approved_hash=wanted.approved_hash or None,
     )
+
+
+def _held(around: Surroundings) -> model.HeldChange | None:
+    revision, causes = around.held
+    if not revision:
+        return None
+    cut = tuple(one[:NOTE_MAX] for one in causes[: model.CAUSES_MAX])
+    return model.HeldChange(revision=revision, causes=cut)
 
 
 def _disruption(account: Account, recorded: Recorded) -> model.DisruptionState | None:

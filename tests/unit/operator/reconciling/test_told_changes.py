@@ -67,6 +67,28 @@ async def test_restart_that_was_asked_for_is_told_as_such():
     assert told(world, "RollStarted")[0].endswith(": a restart was asked for.")
 
 
+async def test_operator_with_another_default_restarts_nobody_and_says_what_waits():
+    world = await ready_world()
+    before, events = world.status["revision"], len(world.events)
+    world.image_of = lambda spec: f"mirror/broker:{spec.version}"
+    world.restart()
+    await world.go_on(20)
+    assert world.is_ready
+    assert world.status["revision"] == before
+    assert world.status["held"]["causes"] == [
+        "image liftbridge-broker:0.1.0 becomes mirror/broker:0.1.0"
+    ]
+    assert (world.kube.deletions, world.events[events:]) == ([], [])
+    assert "plan" not in world.status
+    revision = world.status["held"]["revision"]
+    world.edit(lambda spec: spec.update(config={"logLevel": "debug"}))
+    await world.until(lambda: world.kube.deletions != [])
+    await world.until_ready()
+    assert "held" not in world.status
+    assert world.status["revision"] not in (before, revision)
+    assert world.status["image"] == "mirror/broker:0.1.0"
+
+
 async def test_restart_of_one_pod_is_told_as_asked_for():
     world = await ready_world()
     pods = {one["id"]: one["podUID"] for one in world.status["brokers"]}

@@ -43,7 +43,7 @@ from liftbridge_operator.observing.objects import (
 from liftbridge_operator.observing.times import exact_text
 from liftbridge_operator.planning.observation import Claim, Pod, StuckCause
 from liftbridge_operator.planning.view import ordinal_of
-from liftbridge_operator.reconciling.ports import Issue, Issued, Itself, Served
+from liftbridge_operator.reconciling.ports import ImageOf, Issue, Issued, Itself, Served
 from liftbridge_operator.reconciling.reconciler import ClusterReconciler
 from liftbridge_operator.rendering import names
 from liftbridge_operator.rendering.identity import ID_KEY
@@ -141,6 +141,7 @@ class ReconciledWorld:
         passes: Passes so far.
         events: Reason and text of each event, in order.
         issue: What looks after certificates, for operators that are started.
+        image_of: Images of versions, likewise.
     """
 
     def __init__(self, spec: Mapping[str, Any] | None = None, seed: int = 1) -> None:
@@ -152,6 +153,7 @@ class ReconciledWorld:
         self.admin = ModelAdmin(self.stage)
         self.fence = OpenFence()
         self.issue: Issue = issue_at_once
+        self.image_of: ImageOf = image_of
         self.key = Key(CLUSTERS, NAMESPACE, NAME)
         self.history: list[tuple[Object, bool]] = []
         self.passes = 0
@@ -171,7 +173,7 @@ class ReconciledWorld:
             fence=self.fence,
             connect=lambda _cluster, _tls: self.admin,
             issue=self.issue,
-            image_of=image_of,
+            image_of=self.image_of,
             clock_ms=lambda: self.now_ms,
             fresh_id=lambda: "id-1",
             itself=Itself("0.1.0", "operators", {"app": "operator"}),
