@@ -16,7 +16,6 @@ from liftbridge_testkit.kube.timeline import (
     container_restarts,
     downs,
     isr_below,
-    leaderless,
     most_down,
     planned,
     reasons,
@@ -126,7 +125,7 @@ def test_restarts_share_the_time_of_a_roll() -> None:
     assert restart_spans([Down("c-2", 5, math.inf)], 2, 30) == [Span("c-2", 2, 30)]
 
 
-def test_few_replicas_in_sync_and_missing_leaders_are_told_within_intervals() -> None:
+def test_few_replicas_in_sync_are_told_within_intervals() -> None:
     story = timeline(*UP)
     story.isr = [
         Isr(1, {"s/0": 3, "s/1": 3}, ()),
@@ -136,8 +135,6 @@ def test_few_replicas_in_sync_and_missing_leaders_are_told_within_intervals() ->
     spans = [Span("roll", 4, 8)]
     assert isr_below(story, 2, spans) == ["roll: s/1 had 1 in sync at 5.0"]
     assert isr_below(story, 3, [Span("all", 0, 2)]) == []
-    assert leaderless(story, spans) == ["roll: s/1 had no leader at 5.0"]
-    assert leaderless(story, []) == []
 
 
 def test_containers_that_were_started_again_are_counted() -> None:

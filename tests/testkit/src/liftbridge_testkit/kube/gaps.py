@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from liftbridge_testkit.failover import percentile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 
 class Span(NamedTuple):
@@ -64,18 +64,6 @@ def longest_gap(acks: Sequence[float], begin: float, end: float) -> float:
     if times[-1] < end:
         times.append(end)
     return max((later - one for one, later in pairwise(times)), default=0.0)
-
-
-def gaps_of(
-    spans: Sequence[Span], acks: Mapping[str, Sequence[float]]
-) -> dict[str, dict[str, float]]:
-    """For each interval, by its name, the longest gap of each partition, in seconds."""
-    return {
-        f"{number} {span.name}": {
-            name: round(longest_gap(times, span.begin, span.end), 4) for name, times in acks.items()
-        }
-        for number, span in enumerate(spans)
-    }
 
 
 def figures(gaps: Sequence[float]) -> GapFigures:

@@ -272,11 +272,6 @@ class Story(Acts):
         """
         self._checks.append(_RollCheck(mark, brokers, gap_seconds_max))
 
-    def check(self, is_so: bool, text: str) -> None:
-        """Note a claim that does not hold; the story goes on."""
-        if not is_so:
-            self.result.failures.append(text)
-
     def lose_data(self) -> None:
         """Say that what is stored cannot be read at the end, because the story is about that."""
         self._is_judged = False

@@ -249,17 +249,6 @@ def isr_below(timeline: Timeline, least: int, spans: Iterable[Span]) -> list[str
     return found
 
 
-def leaderless(timeline: Timeline, spans: Iterable[Span]) -> list[str]:
-    """Partitions that had no leader within one of the intervals."""
-    return [
-        f"{span.name}: {name} had no leader at {one.at:.1f}"
-        for span in spans
-        for one in timeline.isr
-        if span.begin <= one.at <= span.end
-        for name in one.leaderless
-    ]
-
-
 def stale_statuses(timeline: Timeline) -> list[str]:
     """States of clusters and streams that tools would have taken for done too early."""
     found = []
