@@ -15,6 +15,8 @@ from liftbridge_operator.plugin.tables import counted
 from liftbridge_operator.rendering import names
 
 NOTHING_DONE: Final = "nothing was done"
+DIGITS_MAX: Final = 4
+"""Of the number of a broker."""
 
 
 async def status(session: Session, name: str, *, is_everywhere: bool) -> Answer:
@@ -106,7 +108,7 @@ def _broker_of(resource: Json, text: str) -> str:
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()
+    return text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
 
 
 async def drain(
@@ -139,8 +141,10 @@ async def drain(
     )
     done: list[dict[str, object]] = []
     lines = []
-    for resource, mine in found:
-        wish = asking.drain_of(mine, is_over=is_over)
+    wishes = [(resource, asking.drain_of(mine, is_over=is_over)) for resource, mine in found]
+    for resource, wish in wishes:
+        wish(resource)  # what is refused for one cluster is asked of none
+    for resource, wish in wishes:
         await asking.write(session.access, resource, wish)
     for resource, mine in found:
         after = resource

@@ -240,6 +240,8 @@ async def test_restart_of_what_is_not_there_is_refused():
         await restart(person, "7")
     with pytest.raises(PluginError, match="orders-1 has no pod"):
         await restart(person, "1")
+    with pytest.raises(PluginError, match="has no broker 99999"):
+        await restart(person, "9" * 9_000)
     with pytest.raises(PluginError, match="no broker billing-0"):
         await restart(person, "billing-0")
 
@@ -294,6 +296,14 @@ async def test_all_brokers_are_never_drained():
     assert annotations(kube) == {}
 
 
+async def test_drain_that_one_cluster_refuses_is_asked_of_none():
+    small = cluster("small", spec={"replicas": 1}, brokers=[{"id": "small-0", "node": "node-1"}])
+    kube, person = person_of(cluster(), small)
+    with pytest.raises(PluginError, match="shop/small: all brokers would be drained"):
+        await drain(person, node="node-1")
+    assert kube.writes == []
+
+
 async def test_brokers_that_are_no_more_are_drained_no_more():
     resource = cluster()
     resource["metadata"]["annotations"] = {"liftbridge.io/drain": "orders-9"}
@@ -310,6 +320,7 @@ async def test_brokers_that_are_no_more_are_drained_no_more():
         (("orders-1",), {"is_everywhere": True}, "--all-namespaces is for --node"),
         (("orders",), {}, "'orders' is no broker"),
         (("-1",), {}, "'-1' is no broker"),
+        (("orders-" + "9" * 9_000,), {}, "is no broker such as"),
     ],
 )
 async def test_drain_of_nobody_is_wrong_usage(brokers, options, text):
