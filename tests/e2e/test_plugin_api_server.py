@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,7 +87,7 @@ class Place:
         raw["current-context"] = who
         (self.folder / who).write_text(json.dumps(raw), encoding="utf-8")
 
-    def tell(self, **status: object) -> None:
+    def tell(self, **status: Any) -> None:
         """Write a status, as the operator would."""
         made = cluster(namespace=NAMESPACE, **status)["status"]
         self.kubectl(
@@ -95,10 +96,10 @@ class Place:
         )
 
     @property
-    def metadata(self) -> dict[str, object]:
+    def metadata(self) -> dict[str, Any]:
         """Of the cluster."""
         found = self.kubectl("get", f"lbc/{NAME}", "-ojson", "--show-managed-fields")
-        metadata: dict[str, object] = json.loads(found)["metadata"]
+        metadata: dict[str, Any] = json.loads(found)["metadata"]
         return metadata
 
     @property
@@ -204,11 +205,13 @@ def test_drain_is_asked_for_seen_to_be_done_and_taken_back(place: Place) -> None
 
 
 def unpacked(path: Path) -> dict[str, str]:
+    found = {}
     with tarfile.open(path) as tar:
-        return {
-            one.name.partition("/")[2]: tar.extractfile(one).read().decode()
-            for one in tar.getmembers()
-        }
+        for one in tar.getmembers():
+            content = tar.extractfile(one)
+            assert content is not None
+            found[one.name.partition("/")[2]] = content.read().decode()
+    return found
 
 
 def test_bundle_of_a_person_notes_what_is_refused(place: Place, tmp_path: Path) -> None:
