@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from liftbridge_operator.acting.hands import Hands, Trouble
+from liftbridge_operator.acting.keeping import keep
 from liftbridge_operator.kube.errors import (
     AlreadyExistsError,
     ForbiddenError,
@@ -70,6 +71,9 @@ async def supply(hands: Hands) -> Supplied:
         await _of_kind(hands, kind, _rendered(hands, kind), done)
         if done.trouble is not None:
             return done
+    kept = await keep(hands)
+    done.writes += len(kept)
+    done.drift += [(name, one) for name, one in kept if one.manager]
     await _owners_of_claims(hands, done)
     await _classes_of_claims(hands, done)
     return done

@@ -311,6 +311,52 @@ async def test_drift_is_kept_in_the_status():
     assert world.status["drift"] == drift
 
 
+def of_broker(body):
+    containers = body["spec"]["template"]["spec"]["containers"]
+    return next(one for one in containers if one["name"] == "broker")
+
+
+DRIFTS = {
+    "image": lambda body: of_broker(body).update(image="other:1"),
+    "arguments": lambda body: of_broker(body).update(args=["--config=/tmp/other"]),
+    "sidecar": lambda body: body["spec"]["template"]["spec"]["containers"].append(
+        {"name": "spy", "image": "spy:1"}
+    ),
+    "strategy": lambda body: body["spec"].update(updateStrategy={"type": "RollingUpdate"}),
+    "volumes": lambda body: body["spec"].update(
+        persistentVolumeClaimRetentionPolicy={"whenDeleted": "Delete", "whenScaled": "Delete"}
+    ),
+}
+
+
+@pytest.mark.parametrize("what", DRIFTS)
+async def test_set_that_somebody_changed_is_changed_back_before_a_pod_is_made_of_it(what):
+    world = await ready_world()
+    before = world.kube.all_of(SETS)[0]["spec"]
+    world.kube.edit(SETS, NAMESPACE, "c", DRIFTS[what])
+    await world.go_on(2)
+    assert world.kube.all_of(SETS)[0]["spec"] == before
+    assert world.kube.deletions == []
+    found = {(one["object"], one["manager"]) for one in world.status["drift"]["last"]}
+    assert found == {("StatefulSet/c", "kubectl")}
+    writes = len(world.kube.writes)
+    await world.go_on(REST_PASSES)
+    assert world.kube.writes[writes:] == []
+
+
+async def test_budget_that_somebody_changed_is_changed_back():
+    world = await ready_world()
+    before = world.kube.all_of(BUDGETS)[0]["spec"]
+
+    def loosen(body):
+        body["spec"]["unhealthyPodEvictionPolicy"] = "AlwaysAllow"
+
+    world.kube.edit(BUDGETS, NAMESPACE, "c", loosen)
+    await world.go_on(2)
+    assert world.kube.all_of(BUDGETS)[0]["spec"] == before
+    assert [one["object"] for one in world.status["drift"]["last"]] == ["PodDisruptionBudget/c"]
+
+
 # -- monitors -----------------------------------------------------------------------------------
 
 
