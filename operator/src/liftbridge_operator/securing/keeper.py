@@ -18,7 +18,7 @@ from liftbridge_operator.catalogue.names import EventReason
 from liftbridge_operator.certificates.port import Issuer, Known, Pair
 from liftbridge_operator.certificates.rotation import Phase, Terms
 from liftbridge_operator.certificates.subject_names import internal_names, subject_names
-from liftbridge_operator.kube.errors import NotFoundError
+from liftbridge_operator.kube.errors import ForbiddenError, InvalidError, NotFoundError
 from liftbridge_operator.kube.intent import differences
 from liftbridge_operator.kube.kinds import CERTIFICATES, CONFIG_MAPS, SECRETS, Kind
 from liftbridge_operator.kube.port import Kube, Object, Preconditions
@@ -146,6 +146,9 @@ class SecretKeeper:
             return replace(issued, happened=tuple(looked.happened))
         except ForeignError as error:
             return Issued(trouble=error.trouble, is_waiting=True)
+        except ForbiddenError as error:
+            values = {"verb": "keep", "object": f"Secrets of the cluster: {error.message}"}
+            return Issued(trouble=Trouble("MissingRights", values), is_waiting=True)
         except LeavingError as error:
             return Issued(Certificates(detail=str(error)), is_waiting=True)
         except ValueError as error:
@@ -281,12 +284,26 @@ class SecretKeeper:
                 published = secrets.published_bundle(cluster, looked.inputs, trusted)
                 await self._apply(CONFIG_MAPS, published)
             return [_of_family(made)], False
+        refused = ""
         if tls.mode is TlsMode.CERT_MANAGER and looked.may_write:
             wanted = subject_names(cluster, certified_hosts(cluster, looked.inputs))
             asked = cert_manager.certificate(cluster, looked.inputs, wanted)
-            await self._apply(CERTIFICATES, asked)
+            refused = await self._ask_for(asked)
         name = tls.secret_name or names.leaf(cluster.name)
-        return await self._looked_at(name, looked)
+        found, is_waiting = await self._looked_at(name, looked)
+        if refused:
+            found = [replace(one, reason="Refused", detail=refused) for one in found]
+        return found, is_waiting
+
+    async def _ask_for(self, body: Object) -> str:
+        """Keep a Certificate of cert-manager; why that cannot be, empty when it can."""
+        try:
+            await self._apply(CERTIFICATES, body)
+        except (ForbiddenError, InvalidError) as error:
+            return error.message
+        except NotFoundError:
+            return "the API server knows no Certificate"
+        return ""
 
     async def _looked_at(self, name: str, looked: _Pass) -> tuple[list[Certificates], bool]:
         """A Secret that somebody else keeps."""

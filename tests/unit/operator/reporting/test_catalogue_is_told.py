@@ -139,6 +139,7 @@ ACCOUNTS = {
     "ending": {"certificates": Certificates("Expiring", "x", not_after_ms=NOW + 1_000)},
     "ended": {"certificates": Certificates("Expired", not_after_ms=NOW - 1_000)},
     "nonsense": {"certificates": Certificates("Untrusted", secret="shown")},
+    "not asked for": {"certificates": Certificates("Refused", "no right")},
     "pending": {"pending": ("claim",)},
     "lost": {"lost": ("claim",)},
     "to be resized": {"unresized": ("claim",)},

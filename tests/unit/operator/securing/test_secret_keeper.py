@@ -8,6 +8,7 @@ from hashlib import sha256
 import pytest
 
 from liftbridge_operator.issuing.x509 import CryptographyIssuer
+from liftbridge_operator.kube.errors import ForbiddenError, InvalidError, NotFoundError
 from liftbridge_operator.kube.kinds import CERTIFICATES, CONFIG_MAPS, SECRETS
 from liftbridge_operator.model.cluster import ClusterSpec
 from liftbridge_operator.reconciling.ports import Served
@@ -301,6 +302,38 @@ async def test_certificate_of_cert_manager_is_asked_for_and_its_secret_waited_fo
     assert asked["spec"]["issuerRef"]["name"] == "letters"
     assert issued.is_waiting
     assert "orders-tls" in issued.certificates.detail
+
+
+REFUSALS = {
+    "right": (ForbiddenError("certificates is forbidden"), "forbidden"),
+    "definition": (NotFoundError("the server could not find it"), "knows no Certificate"),
+    "form": (InvalidError("spec.issuerRef: wrong"), "issuerRef"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+async def test_certificate_that_cannot_be_asked_for_is_told_and_its_secret_used(what):
+    error, detail = REFUSALS[what]
+    world = world_of("outside")
+    for present in (False, True):
+        world.kube.fail(error, verb="apply", kind=CERTIFICATES)
+        issued = await world.look()
+        assert issued.certificates.reason == "Refused"
+        assert detail in issued.certificates.detail
+        assert issued.is_waiting is not present
+        authority = ISSUER.make_authority("a", not_before_s=START - 1, not_after_s=START + HOUR)
+        leaf = ISSUER.issue(authority, "b", (), not_before_s=START, not_after_s=START + HOUR)
+        if not present:
+            given(world, "orders-tls", {"tls.crt": leaf.cert, "tls.key": leaf.key})
+
+
+async def test_missing_right_to_secrets_is_told():
+    world = world_of("least")
+    world.kube.fail(ForbiddenError("secrets is forbidden"), verb="get", kind=SECRETS)
+    issued = await world.look()
+    assert issued.is_waiting
+    assert issued.trouble.reason == "MissingRights"
+    assert "secrets is forbidden" in issued.trouble.values["object"]
 
 
 def given(world, name, files):
