@@ -117,6 +117,15 @@ class OperatorRelease:
         for pid in Machines(self._cluster).pids(node, uid, PROGRAM):
             signal_process(pid, number)
 
+    def roles(self) -> list[dict[str, Any]]:
+        """The Roles and ClusterRoles of its release."""
+        selector = f"--selector=app.kubernetes.io/instance={RELEASE}"
+        found = self._cluster.kubectl(
+            *("get", "roles,clusterroles", "--all-namespaces", selector, "--output=json")
+        )
+        listed: list[dict[str, Any]] = json.loads(found)["items"]
+        return listed
+
     def logs(self, seconds: float) -> str:
         """What its processes wrote in the last seconds, former containers too."""
         texts = []

@@ -67,6 +67,7 @@ class Result:
         killed: The write at which the operator was killed; empty when it was not.
         notes: Further figures.
         errors: What clients were told.
+        unused_rights: Rights of the operator that nothing used up to the end of the story.
     """
 
     story: str
@@ -82,6 +83,7 @@ class Result:
     killed: str = ""
     notes: dict[str, Any] = field(default_factory=dict)
     errors: dict[str, int] = field(default_factory=dict)
+    unused_rights: list[str] = field(default_factory=list)
 
 
 def commit_key(root: Path = ROOT) -> str:
@@ -165,11 +167,22 @@ def report(commit: str, stories: Sequence[str], results: Mapping[str, Result]) -
         f"{passed} of {len(rows)} passed.",
         table(header, rows),
         *rolls(results),
+        *unused(results.values()),
     ]
     for name, one in sorted(results.items()):
         if one.failures:
             lines.append("\n".join([f"## {name} failed", "", *(f"- {t}" for t in one.failures)]))
     return "\n\n".join(lines) + "\n"
+
+
+def unused(found: Iterable[Result]) -> list[str]:
+    """Rights of the operator that no story used."""
+    each = [set(one.unused_rights) for one in found]
+    if not each:
+        return []
+    rights = sorted(set.intersection(*each))
+    told = "\n".join(f"- `{one}`" for one in rights) if rights else "None."
+    return [f"Rights of the operator that no story used:\n\n{told}"]
 
 
 def rolls(results: Mapping[str, Result]) -> list[str]:

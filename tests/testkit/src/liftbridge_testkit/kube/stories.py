@@ -21,6 +21,7 @@ import threading
 import traceback
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from hashlib import blake2b
 from random import Random
@@ -32,11 +33,14 @@ import yaml
 from liftbridge_client import TlsFiles
 from liftbridge_testkit.kube import results
 from liftbridge_testkit.kube.acts import CLUSTER, READY_SECONDS_MAX, Acts
+from liftbridge_testkit.kube.audit import read
 from liftbridge_testkit.kube.cluster import CommandError
 from liftbridge_testkit.kube.gaps import Span, longest_gap
 from liftbridge_testkit.kube.journal import wall_seconds
 from liftbridge_testkit.kube.load import Load
-from liftbridge_testkit.kube.release import Killer
+from liftbridge_testkit.kube.nodes import Machines
+from liftbridge_testkit.kube.release import USER, Killer
+from liftbridge_testkit.kube.rights import rights
 from liftbridge_testkit.kube.timeline import (
     Timeline,
     container_restarts,
@@ -170,6 +174,7 @@ class Story(Acts):
         self._objects: list[Object] = []
         self._watches: Watches | None = None
         self._killer: Killer | None = None
+        self._since = datetime.now(UTC)
         self._checks: list[_RollCheck] = []
         self._is_judged = True
         self._began = monotonic()
@@ -328,6 +333,10 @@ class Story(Acts):
         (self.folder / "operator.log").write_text(log, encoding="utf-8")
         if "Traceback (most recent call last)" in log:
             self.result.failures.append("the log of the operator has a traceback")
+        requests = read(Machines(self.kubernetes).audit_log)
+        found = rights(self.stage.operator.roles(), requests, USER, self._since)
+        self.result.failures += [f"the operator was denied: {one}" for one in sorted(found.denied)]
+        self.result.unused_rights = found.unused
 
     # Removal.
 

@@ -1,0 +1,79 @@
+"""Rights of the operator: what its roles grant, what it used of that, and what it was denied.
+
+A right is written verb first, with the group behind the kind: `get pods`, `patch leases.apps`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from liftbridge_testkit.kube.audit import Request
+
+AGGREGATED = "rbac.authorization.k8s.io/aggregate-to-"
+"""Begins labels of roles that are for people, not for the operator."""
+
+DENIED = 403
+
+
+class Rights(NamedTuple):
+    """What came of a while.
+
+    Attributes:
+        granted: All that its roles grant.
+        used: What it did with success, or was refused for another reason than its rights.
+        denied: What it asked for without the right.
+    """
+
+    granted: frozenset[str]
+    used: frozenset[str]
+    denied: frozenset[str]
+
+    @property
+    def unused(self) -> list[str]:
+        """Granted for nothing."""
+        return sorted(self.granted - self.used)
+
+
+def granted(roles: Iterable[dict[str, Any]]) -> frozenset[str]:
+    """Rights that Roles and ClusterRoles grant, but for those that are for people."""
+    return frozenset(
+        f"{verb} {_qualified(resource, group)}"
+        for role in roles
+        if not any(label.startswith(AGGREGATED) for label in role["metadata"].get("labels", {}))
+        for rule in role.get("rules") or ()
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    )
+
+
+def _qualified(resource: str, group: str) -> str:
+    """As the audit log has it: `pods`, `pods/status`, `streams.liftbridge.io/status`."""
+    kind, slash, part = resource.partition("/")
+    return ".".join(filter(None, [kind, group])) + slash + part
+
+
+def rights(
+    roles: Iterable[dict[str, Any]], requests: Iterable[Request], user: str, since: datetime
+) -> Rights:
+    """Compare what a user may with what it did.
+
+    Args:
+        roles: What it may.
+        requests: Of the audit log.
+        user: Who.
+        since: From when on denials count; what is used once, such as at a start, counts always.
+    """
+    used: set[str] = set()
+    denied: set[str] = set()
+    for one in requests:
+        if one.user == user:
+            if one.code != DENIED:
+                used.add(f"{one.verb} {one.resource}")
+            elif one.at >= since:
+                denied.add(f"{one.verb} {one.resource}")
+    return Rights(granted(roles), frozenset(used), frozenset(denied))
