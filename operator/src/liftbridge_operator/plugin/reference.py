@@ -42,11 +42,14 @@ ENDING: Final = """\
 ## What a drain is
 
 A drained broker leads no partition and not the metadata, and gets no new replicas; the replicas it
-has stay, and go on following. So little is noticed when it stops, and it is ready for `kubectl
-drain` of its node, which the PodDisruptionBudget lets through for one broker at a time. A stream
-with as many replicas as there are brokers cannot be created meanwhile. Partitions of which nobody
-else has a replica in sync stay where they are. Not all brokers of a cluster can be drained. A
-broker is drained wherever it runs next, until `--undo` names it.
+has stay, and go on following. (`liftbridge cluster drain` moves them away. That is what the
+operator does with a broker that `spec.replicas` has no place for.) So little is noticed when it
+stops, and it is ready for `kubectl drain` of its node, which the PodDisruptionBudget lets through
+for one broker at a time.
+
+A stream with as many replicas as there are brokers cannot be created meanwhile. Partitions of which
+nobody else has a replica in sync stay where they are. Not all brokers of a cluster can be drained.
+A broker is drained wherever it runs next, until `--undo` names it.
 
 Where the operator may read nodes, brokers leave cordoned nodes ahead in the same way by themselves,
 but take new replicas. The plugin is for where it may not, and for all else that is about to happen
