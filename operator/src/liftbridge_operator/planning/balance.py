@@ -10,7 +10,7 @@ from liftbridge_operator.planning.actions import (
     TransferLeaders,
     TransferMetadataLeadership,
 )
-from liftbridge_operator.planning.decision import Outcome, Plan
+from liftbridge_operator.planning.decision import Outcome, Plan, Wait
 from liftbridge_operator.planning.roll import PARTITIONS_MAX, heir_of, to_restore
 from liftbridge_operator.planning.view import View, ordinal_of
 
@@ -114,9 +114,23 @@ def restore_leaders(view: View) -> Outcome | None:
 
 def even_out(view: View) -> Outcome | None:
     """Move one replica from the fullest broker to the emptiest, when two or more apart."""
-    if not view.wanted.is_rebalanced or view.metadata is None or view.absent():
+    move = _next_move(view)
+    if move is None or view.absent() or not all(map(view.is_full, view.partitions())):
         return None
-    if not all(view.is_full(one) for one in view.partitions()):
+    return Outcome("MovingPartitions", Reassign((move,)))
+
+
+def uneven(view: View) -> list[Wait]:
+    """The wait for replicas on brokers that have just come, before the first is moved there."""
+    move = _next_move(view)
+    if move is None:
+        return []
+    return [Wait("MovingPartitions", f"{move.stream}/{move.number}", "brokers hold equally many")]
+
+
+def _next_move(view: View) -> Move | None:
+    """The move that makes the load more even."""
+    if not view.wanted.is_rebalanced or view.metadata is None:
         return None
     counts = {
         name: sum(1 for _ in view.partitions(name))
@@ -132,6 +146,5 @@ def even_out(view: View) -> Outcome | None:
     for one in view.partitions(high):
         if low not in one.replicas:
             target = tuple(low if name == high else name for name in one.replicas)
-            move = Move(one.stream, one.number, target, one.partition_epoch)
-            return Outcome("MovingPartitions", Reassign((move,)))
+            return Move(one.stream, one.number, target, one.partition_epoch)
     return None

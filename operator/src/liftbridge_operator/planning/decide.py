@@ -124,7 +124,8 @@ def _besides(view: View, *, is_acting: bool) -> list[Wait]:
     leaving = sorted({*view.pods, *view.brokers} - set(view.names))
     ends_when = "the broker has stopped and is forgotten"
     found += [Wait("PodStopping", name, ends_when) for name in leaving]
-    return found + rules.unknown_level(view) + growth.growing(view) + _of_partitions(view)
+    found += rules.unknown_level(view) + growth.growing(view)
+    return found + _of_partitions(view) + balance.uneven(view)
 
 
 def _of_partitions(view: View) -> list[Wait]:

@@ -9,12 +9,14 @@ from liftbridge_operator.planning.decide import decide
 from liftbridge_operator.planning.decision import Memory
 from liftbridge_operator.planning.observation import Claim, Recorded, Replacement
 from liftbridge_testkit.operator_sim.samples import (
+    NOW,
     healthy,
     passes,
     waits,
     with_claim,
     with_metadata,
     with_partition,
+    with_pod,
     with_set,
     with_wanted,
 )
@@ -114,6 +116,18 @@ def test_volume_that_grows_is_waited_for():
     seen = with_claim(healthy(), "c-1", requested_bytes=20)
     assert waits(passes(seen)) == {"VolumeResizing"}
     assert not decide(seen, Memory()).status.is_ready
+
+
+def test_cluster_is_not_ready_before_a_broker_that_came_has_its_share():
+    seen = healthy(4, is_rebalanced=True)
+    (one,) = seen.metadata.partitions
+    many = with_metadata(seen, partitions=tuple(replace(one, number=n) for n in range(4)))
+    fresh = with_pod(many, "c-3", changed_ms=NOW - 1_000)
+    assert waits(passes(replace(fresh, budget=0), 2)) == {"MovingPartitions"}
+    assert not decide(replace(fresh, budget=0), Memory()).status.is_ready
+    assert isinstance(action_of(many), act.Reassign)
+    even = with_wanted(many, is_rebalanced=False)
+    assert decide(even, Memory()).status.is_ready
 
 
 # -- plans --------------------------------------------------------------------------------------
