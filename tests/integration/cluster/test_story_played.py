@@ -142,6 +142,7 @@ def test_story_that_holds_leaves_a_result_and_nothing_else(place: Place) -> None
     one = result_of(place)
     assert one.passed
     assert one.counts["acked"] == one.counts["stored"] == one.counts["delivered"] >= 24
+    assert list(one.gaps) == ["calm"]
     assert 0 < one.gaps["calm"] < 5
     assert set(one.marks) == {"ready from nothing", "calm"}
     assert [path.name for path in (place.stage.folder / key()).iterdir()] == ["a.json"]
