@@ -155,6 +155,7 @@ class WaitFor(StrEnum):
     PROOF_MISSING = "ProofMissing"
     QUORUM_LOST = "QuorumLost"
     RISK_UNKNOWN = "RiskUnknown"
+    ROUTES_MISSING = "RoutesMissing"
     SCALE_DOWN_BLOCKED = "ScaleDownBlocked"
     SETTLING = "Settling"
     SET_TERMINATING = "SetTerminating"

@@ -116,6 +116,7 @@ def wanted_of(
         raft_bytes=size_bytes(spec.storage.raft.size) if spec.storage.raft is not None else 0,
         feature_level=spec.feature_level or 0,
         catch_up_rate=rate,
+        has_own_nats=spec.nats.embedded is not None,
         deletes_volumes=spec.storage.retention.when_scaled is VolumeFate.DELETE,
         automatic_factor=(*automatic, CURSORS_STREAM) if is_automatic else tuple(automatic),
     )

@@ -55,19 +55,23 @@ def _of_pods(view: View, pod: Pod) -> list[Wait]:
         found.append(Wait("VolumeFull", pod.name, "its volume has room"))
     if view.is_on_leaving_node(pod):  # gate CORDONED
         found.append(Wait("NodeCordoned", pod.name, "its node takes pods again"))
-    absent = view.absent()
-    for name in view.names:
-        if name == pod.name or _may_stay_away(view, name):
-            continue
-        said = view.reports.get(name)
-        if name in absent:  # gate OTHERS
-            found.append(Wait("AnotherDisruption", name, "the pod is ready and has settled"))
-        elif not view.is_serving(name):  # gate ALIVE
-            found.append(Wait("BrokerDown", name, "the broker is registered again"))
-        elif said is None or not said.is_nats_connected:  # gate NATS
-            found.append(Wait("NatsUnreachable", name, "the broker reaches NATS"))
-        elif said.is_disk_full:  # gate DISKS
-            found.append(Wait("VolumeFull", name, "its volume has room"))
+    others = [one for one in view.names if one != pod.name and not _may_stay_away(view, one)]
+    return found + [against for name in others for against in _of_other(view, name)]
+
+
+def _of_other(view: View, name: str) -> list[Wait]:
+    """What is wrong with another broker, which has to stay."""
+    said, found = view.reports.get(name), []
+    if name in view.absent():  # gate OTHERS
+        found.append(Wait("AnotherDisruption", name, "the pod is ready and has settled"))
+    elif not view.is_serving(name):  # gate ALIVE
+        found.append(Wait("BrokerDown", name, "the broker is registered again"))
+    elif said is None or not said.is_nats_connected:  # gate NATS
+        found.append(Wait("NatsUnreachable", name, "the broker reaches NATS"))
+    elif view.lacks_routes(name):  # gate ROUTES
+        found.append(Wait("RoutesMissing", name, "its NATS server has routes to all others"))
+    elif said.is_disk_full:  # gate DISKS
+        found.append(Wait("VolumeFull", name, "its volume has room"))
     return found
 
 

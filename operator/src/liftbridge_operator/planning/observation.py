@@ -318,6 +318,7 @@ class Wanted:
         catch_up_rate: Bytes a second that each leader spends on replicas that are moved; 0 for
             no limit.
         deletes_volumes: Whether volumes of brokers that leave are deleted.
+        has_own_nats: Whether each broker has a NATS server beside it.
     """
 
     name: str
@@ -343,6 +344,7 @@ class Wanted:
     feature_level: int = 0
     catch_up_rate: int = 0
     deletes_volumes: bool = False
+    has_own_nats: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,6 +214,14 @@ def _missing(view: View, pod: Pod, under_way: Disruption) -> tuple[str, ...]:
         return ("the metadata group has a leader",)
     if not view.is_current(pod) or not view.is_serving(pod.name):
         return ("the broker is registered again",)
+    apart = [name for name in view.names if view.lacks_routes(name)]
+    if apart:  # gate ROUTES_BACK
+        return (f"the NATS server beside {apart[0]} has routes to all others",)
+    return _unproven(view, pod, under_way)
+
+
+def _unproven(view: View, pod: Pod, under_way: Disruption) -> tuple[str, ...]:
+    """What of the recorded offsets a broker does not prove to have."""
     said = view.seen.verification
     if said is None or said.token != under_way.token:  # gate VERIFY
         return ("the broker tells what it holds",)

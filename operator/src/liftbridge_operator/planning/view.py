@@ -172,6 +172,14 @@ class View:
         known = self.brokers.get(broker)
         return known is not None and not known.is_fenced and not known.is_stopping
 
+    def lacks_routes(self, broker: str) -> bool:
+        """Whether the NATS server beside a broker does not know those of all that are ready."""
+        said = self.reports.get(broker)
+        if said is None or not said.nats_servers or not self.wanted.has_own_nats:
+            return False
+        ready = [name for name in self.names if (pod := self.pods.get(name)) and pod.is_ready]
+        return said.nats_servers < len(ready)
+
     def is_node_lost(self, pod: Pod) -> bool:
         """Whether the machine of a pod is why it does not run."""
         if pod.stuck is StuckCause.NODE_LOST:

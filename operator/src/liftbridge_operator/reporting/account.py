@@ -31,6 +31,7 @@ GATED: Final = frozenset(
         "NatsUnreachable",
         "NodeCordoned",
         "RiskUnknown",
+        "RoutesMissing",
         "Unreplicated",
         "VolumeFull",
     }

@@ -256,10 +256,8 @@ def _nats(account: Account) -> Found:
 
 def _without_routes(account: Account) -> list[str]:
     """Brokers whose own NATS server does not know all others that have settled."""
-    if account.spec is None or account.spec.nats.embedded is None or account.view.absent():
-        return []
-    count = len(account.view.names)
-    return [one.broker for one in account.seen.reports if 0 < one.nats_servers < count]
+    view = account.view
+    return [] if view.absent() else [name for name in view.names if view.lacks_routes(name)]
 
 
 def _storage(account: Account) -> Found:

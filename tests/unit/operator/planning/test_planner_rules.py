@@ -10,6 +10,7 @@ from liftbridge_operator.planning.decision import Memory
 from liftbridge_operator.planning.observation import Claim, Recorded, Replacement
 from liftbridge_testkit.operator_sim.samples import (
     NOW,
+    came_back,
     healthy,
     passes,
     waits,
@@ -17,6 +18,7 @@ from liftbridge_testkit.operator_sim.samples import (
     with_metadata,
     with_partition,
     with_pod,
+    with_report,
     with_set,
     with_wanted,
 )
@@ -128,6 +130,33 @@ def test_cluster_is_not_ready_before_a_broker_that_came_has_its_share():
     assert isinstance(action_of(many), act.Reassign)
     even = with_wanted(many, is_rebalanced=False)
     assert decide(even, Memory()).status.is_ready
+
+
+def with_routes(seen, count, *names):
+    """The same, with NATS servers beside brokers that know so many of them."""
+    seen = with_wanted(seen, has_own_nats=True)
+    for name in names:
+        seen = with_report(seen, name, nats_servers=count)
+    return seen
+
+
+@pytest.mark.parametrize(("count", "what"), [(2, "RoutesMissing"), (3, "GateReading")])
+def test_no_restart_while_servers_of_nats_are_apart(count, what):
+    rolling = with_wanted(replace(healthy(), budget=0), revision="r2")
+    seen = with_routes(rolling, count, "c-0", "c-1", "c-2")
+    assert what in waits(passes(seen, 1))
+    # Servers of somebody else are as many as they are.
+    assert "RoutesMissing" not in waits(passes(with_wanted(seen, has_own_nats=False), 1))
+    # What they do not tell is not held against them.
+    assert "RoutesMissing" not in waits(passes(with_routes(rolling, 0, "c-0"), 1))
+
+
+def test_restarted_broker_is_back_when_servers_of_nats_know_one_another():
+    back = came_back(with_wanted(healthy(), revision="r2"))
+    apart = with_routes(back, 2, "c-2")
+    assert "CatchingUp" in waits(passes(apart, 1))
+    assert action_of(apart) is None
+    assert isinstance(action_of(with_routes(back, 3, "c-2")), act.Record)
 
 
 # -- plans --------------------------------------------------------------------------------------

@@ -99,7 +99,10 @@ OBSERVED = {
     "no pod ready": (every(healthy(), with_pod, is_ready=False), Memory()),
     "one pod away": (with_pod(healthy(), "c-1", is_ready=False), Memory()),
     "all cut off": (every(healthy(), with_report, is_nats_connected=False), Memory()),
-    "without routes": (every(healthy(), with_report, nats_servers=2), Memory()),
+    "without routes": (
+        every(healthy(3, has_own_nats=True), with_report, nats_servers=2),
+        Memory(),
+    ),
     "full": (with_report(healthy(), "c-1", is_disk_full=True), Memory()),
     "damaged": (with_report(healthy(), "c-1", damage="s/0: cannot be read"), Memory()),
     "clock off": (with_report(healthy(), "c-1", clock_ms=NOW - 40_000), Memory()),
