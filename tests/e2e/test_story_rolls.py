@@ -18,6 +18,16 @@ def test_roll_for_a_configuration(play):
         s.check_roll("roll", brokers=3)
 
 
+@pytest.mark.story("operator-killed", minutes=5)
+def test_operator_is_killed_once_at_a_random_write_of_a_roll(play):
+    with play(kills_operator=True) as s:
+        with s.marked("roll"):
+            s.change(image=s.stage.next_image)
+            s.await_ready()
+        s.check_roll("roll", brokers=3)
+    assert s.result.killed != ""
+
+
 @pytest.mark.parametrize(
     "number",
     [pytest.param(n, marks=pytest.mark.story(f"rolls-{n}", minutes=12)) for n in range(1, 5)],

@@ -138,5 +138,5 @@ def test_commit_with_changes_is_another_one(tmp_path: Path) -> None:
 def test_stories_of_the_repository_are_found() -> None:
     command = [sys.executable, "-m", "liftbridge_testkit.kube.full", "--list"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    core = {"image-roll", "three-four-three", "node-crash", "bad-image", "operator-killed", "quiet"}
+    core = {"image-roll", "three-four-three", "node-crash", "bad-image", "quiet"}
     assert core <= set(done.stdout.split())
