@@ -55,5 +55,5 @@ def test_cluster_with_500_streams_costs_no_write_for_two_minutes(play):
 @pytest.mark.full
 @pytest.mark.story("quiet-long", minutes=14)
 def test_cluster_with_500_streams_costs_no_write_for_ten_minutes(play):
-    with play() as s:
+    with play(kills_operator=False) as s:
         assert rest_quietly(s, 600) == []
