@@ -15,7 +15,7 @@ PYTHONS := $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14)
 PYTEST_ARGS ?= -n 2 --dist loadfile --durations=10
 TEST_GATES := format-check lint prose imports types docs pytest
 
-.PHONY: help install demo test check operator-sim operator-gates guards stories chaos failover saturation scale bench soak \
+.PHONY: help install demo test check operator-sim operator-gates guards stories chaos failover saturation scale operator-scale bench soak \
 	fuzz docs proto crds lock format clean changelog cluster cluster-down e2e e2e-full $(TEST_GATES) meta unit
 
 help: ## List the targets
@@ -71,6 +71,9 @@ saturation: install ## Whether full load alone makes a cluster fence, elect or s
 
 scale: install ## What 1,000 replicated partitions cost at rest, at a kill and at a restart
 	@$(PY) -m liftbridge_testkit.scale
+
+operator-scale: install ## What 5,000 Streams cost the operator, on a real API server (STREAMS=5000)
+	@$(PY) -m liftbridge_testkit.kube.many --streams $(or $(STREAMS),5000)
 
 bench: install ## Measure this broker beside NATS JetStream and print the table
 	@$(PY) tests/bench/run.py
