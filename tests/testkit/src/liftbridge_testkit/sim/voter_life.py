@@ -95,9 +95,15 @@ class GroupAtlas:
         return True
 
     def may_damage(self, machine: Machine) -> bool:
-        """Whether every other machine runs, votes with its present disk, and has caught up."""
+        """Whether every other machine runs, votes with its present disk, and has caught up.
+
+        They are a majority without it then, unless it is one of two that vote.
+        """
         leader = self._leader()
-        if leader is None or len(leader.consensus.voters) < 3:
+        if leader is None:
+            return False
+        voters = leader.consensus.voters
+        if peer_of(machine.name, machine.disk_number) in voters and len(voters) < 3:
             return False
         top = leader.consensus.core.commit
         for other in self.world.machines.values():
@@ -106,7 +112,7 @@ class GroupAtlas:
             peer = peer_of(other.name, other.disk_number)
             match = leader.consensus.match(peer)
             is_well = voter_on(other) is not None and not other.is_paused
-            if not is_well or peer not in leader.consensus.voters or match is None or match < top:
+            if not is_well or peer not in voters or match is None or match < top:
                 return False
         return leader.consensus.core.is_configuration_committed
 

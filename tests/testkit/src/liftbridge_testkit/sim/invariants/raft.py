@@ -26,12 +26,14 @@ class RaftRules(Watcher):
 
     Attributes:
         entries: What is committed at each index, from 1; index 0 holds nothing.
+        committed_in: The term in which each was committed, or a later one.
         leaders: Who led each term.
         chains: Hash of the state after an index.
     """
 
     def __init__(self) -> None:
         self.entries: list[TrueEntry] = [TrueEntry(0, b"")]
+        self.committed_in: list[int] = [0]
         self.leaders: dict[int, str] = {}
         self.chains: dict[int, int] = {}
         self._checked: dict[tuple[str, int], int] = {}
@@ -64,9 +66,13 @@ class RaftRules(Watcher):
             raise BrokenInvariantError(
                 "election safety", f"{other} and {machine.name} both lead term {core.term}"
             )
+        # A member that was paused may learn of its election after later terms have committed more.
         last = len(self.entries) - 1
+        while last and self.committed_in[last] >= core.term:
+            last -= 1
         # Logs that agree in one entry agree in all before it, so the last committed one decides.
-        if last and core.term_at(last) != self.entries[last].term:
+        is_kept = last >= voter.log.first_index
+        if last and is_kept and core.term_at(last) != self.entries[last].term:
             raise BrokenInvariantError(
                 "leader completeness",
                 f"{machine.name} leads term {core.term} with term {core.term_at(last)} at index "
@@ -82,6 +88,8 @@ class RaftRules(Watcher):
                 index, found = entry.entry_index, TrueEntry(entry.term, entry.data)
                 if index == len(entries):
                     entries.append(found)
+                    # Whoever applies it first heard of it in this term at the latest.
+                    self.committed_in.append(voter.consensus.core.term)
                 elif index < len(entries) and entries[index] != found:
                     raise BrokenInvariantError(
                         "state machine safety",
