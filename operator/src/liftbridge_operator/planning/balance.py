@@ -81,7 +81,7 @@ def cordon(view: View) -> Outcome | None:
 def leave_ahead(view: View) -> Outcome | None:
     """Leaderships away from brokers that are drained, or whose node is about to be.
 
-    Only brokers that stay take them over, so that two that leave do not hand them to and fro.
+    Only brokers that stay take them over, so that two that leave do not hand them back and forth.
     """
     for name, pod in view.pods.items():
         if name not in view.leaving or pod.is_terminating:

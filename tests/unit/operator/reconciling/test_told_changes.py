@@ -130,7 +130,7 @@ async def test_partitions_that_were_moved_are_counted():
     ("extra", "detail"),
     [
         ({"clustering.replica.max.lag.time": "soon"}, "'soon' is no duration"),
-        ({"clustering.replica.max.lag.tiem": "1s"}, "did you mean clustering.replica.max.lag.time"),
+        ({"clustering.replica.max.lag.tim": "1s"}, "did you mean clustering.replica.max.lag.time"),
     ],
 )
 async def test_settings_that_brokers_refuse_reach_no_pod(extra, detail):
