@@ -53,6 +53,8 @@ REGRESSION_SEEDS = {
         2001397,
         # A leader that was cut off removed by retention what its followers kept: no fault.
         1002182,
+        # Readers got the fork of a follower where retention had left its leader nothing to compare.
+        3001437,
     ),
 }
 """Seeds that found a fault when they were first run, in the product or in the simulator."""
