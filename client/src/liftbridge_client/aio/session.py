@@ -1,6 +1,7 @@
 """Connections, metadata, routing and retries: what everything else of the client calls through."""
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -211,6 +212,9 @@ class Session:
         """
         if (stream, partition) in self._doubted:
             await self.refresh()
+        return await self._known_leader(stream, partition)
+
+    async def _known_leader(self, stream: str, partition: int) -> str:
         info = (await self.stream_info(stream)).partitions.get(partition)
         if info is None:
             raise NotFoundError(f"no such partition: {stream}/{partition}")
@@ -291,7 +295,13 @@ class Session:
             answered = await self._discover()
             if leader_of is None:
                 return answered
-        return self._any_address() if leader_of is None else await self.leader_address(*leader_of)
+        if leader_of is None:
+            return self._any_address()
+        if leader_of in self._doubted:
+            # When nobody answers, the call itself is to tell what became of it.
+            with contextlib.suppress(LiftbridgeError):
+                await self.refresh()
+        return await self._known_leader(*leader_of)
 
     async def _unary(
         self,

@@ -112,7 +112,12 @@ async def dev(
 def _data_dir(named: Path | None, *, is_ephemeral: bool) -> Path:
     if is_ephemeral:
         return Path(tempfile.mkdtemp(prefix="liftbridge-dev-"))
-    return named or profiles.user_folder(platformdirs.user_state_path) / "dev"
+    if named is not None:
+        return named
+    folder = profiles.user_folder(platformdirs.user_state_path)
+    if folder is None:
+        raise UsageError(profiles.NO_HOME)
+    return folder / "dev"
 
 
 def use_profile(addresses: str) -> None:

@@ -31,6 +31,7 @@ from liftbridge_client.model import TlsFiles
 SERVERS_DEFAULT: Final = "localhost:9292"
 ADMIN_DEFAULT: Final = f"localhost:{ADMIN_PORT}"
 NAME_LENGTH_MAX: Final = 64
+NO_HOME: Final = "this user has no home directory: set HOME to one"
 
 
 class Profile(NamedTuple):
@@ -78,34 +79,24 @@ class Profiles(NamedTuple):
     by_name: Mapping[str, Profile]
 
 
-class NoHomeError(UsageError):
-    """The user has no home directory, as most users of containers."""
-
-
-def user_folder(find: Callable[[str], Path]) -> Path:
-    """A folder of the user's.
+def user_folder(find: Callable[[str], Path]) -> Path | None:
+    """A folder of the user's; None for one without a home directory, as most in containers.
 
     Args:
         find: A function of `platformdirs`.
-
-    Raises:
-        NoHomeError: The user has no home directory.
     """
     try:
         return find("liftbridge")
-    except RuntimeError as error:
-        raise NoHomeError("this user has no home directory: set HOME to one") from error
+    except RuntimeError:
+        return None
 
 
-def config_path() -> Path:
-    """Where profiles are.
-
-    Raises:
-        NoHomeError: Nowhere.
-    """
+def config_path() -> Path | None:
+    """Where profiles are; None where they have no place."""
     if override := os.environ.get("LIFTBRIDGE_CONFIG"):
         return Path(override)
-    return user_folder(platformdirs.user_config_path) / "profiles.toml"
+    folder = user_folder(platformdirs.user_config_path)
+    return None if folder is None else folder / "profiles.toml"
 
 
 def load() -> Profiles:
@@ -114,9 +105,8 @@ def load() -> Profiles:
     Raises:
         UsageError: The file is not understood.
     """
-    try:
-        path = config_path()
-    except NoHomeError:
+    path = config_path()
+    if path is None:
         return Profiles("", {})
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -152,6 +142,8 @@ def store(profiles: Profiles) -> None:
         UsageError: It cannot be written, or there is no place for it.
     """
     path = config_path()
+    if path is None:
+        raise UsageError(NO_HOME)
     document: dict[str, object] = {
         "profiles": {
             name: {key: value for key, value in profile._asdict().items() if value}
