@@ -28,6 +28,8 @@ _OPTIONS: Final = (
     # How long an attempt to connect may take, TLS included; a refused one fails at once.
     ("grpc.min_reconnect_backoff_ms", 3_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
+    # Otherwise one client of a process waits because another one could not connect.
+    ("grpc.use_local_subchannel_pool", 1),
     ("grpc.http2.max_frame_size", 1 << 20),
     ("grpc.http2.lookahead_bytes", 16 << 20),
 )

@@ -211,10 +211,9 @@ class Session:
             RetriableError: The partition has no leader.
         """
         if (stream, partition) in self._doubted:
-            await self.refresh()
-        return await self._known_leader(stream, partition)
-
-    async def _known_leader(self, stream: str, partition: int) -> str:
+            # When nobody answers, the call itself is to tell what became of it.
+            with contextlib.suppress(LiftbridgeError):
+                await self.refresh()
         info = (await self.stream_info(stream)).partitions.get(partition)
         if info is None:
             raise NotFoundError(f"no such partition: {stream}/{partition}")
@@ -295,13 +294,7 @@ class Session:
             answered = await self._discover()
             if leader_of is None:
                 return answered
-        if leader_of is None:
-            return self._any_address()
-        if leader_of in self._doubted:
-            # When nobody answers, the call itself is to tell what became of it.
-            with contextlib.suppress(LiftbridgeError):
-                await self.refresh()
-        return await self._known_leader(*leader_of)
+        return self._any_address() if leader_of is None else await self.leader_address(*leader_of)
 
     async def _unary(
         self,

@@ -20,22 +20,22 @@ def bound_moves(view: View) -> Outcome | None:
 
 def raise_level(view: View) -> Outcome | None:
     """Put newer rules into force, once all brokers have the template that knows them."""
-    if not awaits_level(view) or candidates(view):
-        return None
-    assert view.metadata is not None
-    if view.metadata.known_level < view.wanted.feature_level:  # gate LEVEL_KNOWN
+    if _knows_level(view) is not True:  # gate LEVEL_KNOWN
         return None
     return Outcome("", SetFeatureLevel(view.wanted.feature_level))
 
 
 def unknown_level(view: View) -> list[Wait]:
     """The wait for brokers that know the rules, when no restart brings them."""
+    if _knows_level(view) is not False:
+        return []
+    what = f"all brokers know feature level {view.wanted.feature_level}"
+    return [Wait("FeatureLevelUnknown", view.wanted.name, what)]
+
+
+def _knows_level(view: View) -> bool | None:
+    """Whether all brokers know the rules that are asked for; None while a restart is due first."""
     if not awaits_level(view) or candidates(view):
-        return []
+        return None
     assert view.metadata is not None
-    level = view.wanted.feature_level
-    if view.metadata.known_level >= level:
-        return []
-    return [
-        Wait("FeatureLevelUnknown", view.wanted.name, f"all brokers know feature level {level}")
-    ]
+    return view.metadata.known_level >= view.wanted.feature_level

@@ -1,8 +1,9 @@
 """What the status says, computed from what was seen and never from what was said before."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from liftbridge_operator.planning.decision import Memory, Plan, Status, Wait
+from liftbridge_operator.planning.decision import Decision, Memory, Plan, Status, Wait
 from liftbridge_operator.planning.view import View
 
 WAITS_MAX = 20
@@ -15,6 +16,23 @@ def carried(waits: Sequence[Wait], memory: Memory, now: int) -> tuple[Wait, ...]
     return tuple(
         Wait(one.what, one.object, one.ends_when, known.get(key, now), one.is_stalled)
         for key, one in list(unique.items())[:WAITS_MAX]
+    )
+
+
+def with_wait(decision: Decision, wait: Wait, former: Memory, now: int) -> Decision:
+    """A decision that also tells of something found out after it.
+
+    Args:
+        decision: What was decided.
+        wait: What is waited for.
+        former: Memory of the pass before, which knows since when.
+        now: Time of day, in milliseconds.
+    """
+    kept = carried([*decision.status.waits, wait], former, now)
+    return replace(
+        decision,
+        status=replace(decision.status, waits=kept),
+        memory=replace(decision.memory, waits=kept),
     )
 
 

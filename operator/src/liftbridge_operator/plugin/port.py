@@ -81,32 +81,8 @@ class Reached:
 Reach = Callable[[Where], AbstractAsyncContextManager[Reached]]
 
 
-class UserAccess:
+class UserAccess(KubeClient):
     """`Access` with the credentials of a person."""
-
-    def __init__(self, client: KubeClient) -> None:
-        """Access by connections that belong to the caller."""
-        self._client = client
-
-    async def get(self, kind: Kind, namespace: str, name: str) -> Object:
-        """As the port."""
-        return await self._client.get(kind, namespace, name)
-
-    async def list_all(self, kind: Kind, namespace: str, *, selector: str = "") -> Listing:
-        """As the port."""
-        return await self._client.list_all(kind, namespace, selector=selector)
-
-    async def patch(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        changes: Mapping[str, Any],
-        *,
-        preconditions: Preconditions,
-    ) -> Object:
-        """As the port."""
-        return await self._client.patch(kind, namespace, name, changes, preconditions=preconditions)
 
     async def log(
         self, namespace: str, pod: str, container: str, *, is_former: bool, lines_max: int
@@ -119,11 +95,11 @@ class UserAccess:
             ("timestamps", "true"),
             ("previous", "true" if is_former else "false"),
         ]
-        return await self._client.read_raw(f"{path_of(PODS, namespace, pod)}/log", query)
+        return await self.read_raw(f"{path_of(PODS, namespace, pod)}/log", query)
 
     async def server_version(self) -> Object:
         """As the port."""
-        return await self._client.read_object("/version")
+        return await self.read_object("/version")
 
 
 @asynccontextmanager
@@ -142,7 +118,7 @@ async def reach(where: Where) -> AsyncIterator[Reached]:
         bounds = Bounds(
             request_s=where.request_s, attempts_max=ATTEMPTS_MAX, in_flight_max=IN_FLIGHT_MAX
         )
-        client = KubeClient(
+        access = UserAccess(
             connection.api, fence=None, rng=SystemRandom(), bounds=bounds, manager=COMMAND
         )
-        yield Reached(UserAccess(client), where.namespace or connection.namespace)
+        yield Reached(access, where.namespace or connection.namespace)

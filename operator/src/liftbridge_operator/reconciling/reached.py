@@ -17,7 +17,7 @@ from liftbridge_operator.observing.reads import Reads, broker_pods
 from liftbridge_operator.planning import actions as act
 from liftbridge_operator.planning.decision import Decision, Memory, Wait
 from liftbridge_operator.planning.observation import SelfReport
-from liftbridge_operator.planning.status import carried
+from liftbridge_operator.planning.status import with_wait
 from liftbridge_operator.rendering import addresses
 from liftbridge_operator.rendering.subject import Cluster, Inputs, Reached
 
@@ -150,9 +150,4 @@ def until_reached(
     if not pending:
         return decision
     wait = Wait("LoadBalancerPending", f"Service {pending[0]}", "it has an address")
-    kept = carried([*decision.status.waits, wait], former, now_ms)
-    return replace(
-        decision,
-        status=replace(decision.status, waits=kept),
-        memory=replace(decision.memory, waits=kept),
-    )
+    return with_wait(decision, wait, former, now_ms)

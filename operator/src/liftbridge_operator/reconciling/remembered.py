@@ -14,7 +14,7 @@ from liftbridge_operator.observing.wishes import Specification
 from liftbridge_operator.planning import actions as act
 from liftbridge_operator.planning.decision import Decision, Memory, Wait
 from liftbridge_operator.planning.observation import Observation
-from liftbridge_operator.planning.status import carried
+from liftbridge_operator.planning.status import with_wait
 from liftbridge_operator.reconciling.ports import Connection, Issued, Served
 from liftbridge_operator.reconciling.sight import Subject
 
@@ -100,13 +100,7 @@ def until_done(decision: Decision, known: Remembered, now_ms: int) -> Decision:
     name, why = known.undone
     if not name or type(decision.action).__name__ != name:
         return decision
-    wait = Wait("ActionRefused", name, why)
-    kept = carried([*decision.status.waits, wait], known.memory, now_ms)
-    return replace(
-        decision,
-        status=replace(decision.status, waits=kept),
-        memory=replace(decision.memory, waits=kept),
-    )
+    return with_wait(decision, Wait("ActionRefused", name, why), known.memory, now_ms)
 
 
 def until_issued(decision: Decision, found: Pass, former: Memory) -> Decision:
@@ -121,10 +115,4 @@ def until_issued(decision: Decision, found: Pass, former: Memory) -> Decision:
         return decision
     what = found.issued.certificates.secret or found.seen.wanted.name
     wait = Wait("CertificateIssuing", what, found.issued.certificates.detail)
-    kept = carried([*decision.status.waits, wait], former, found.seen.now_ms)
-    return replace(
-        decision,
-        action=None,
-        status=replace(decision.status, waits=kept),
-        memory=replace(decision.memory, waits=kept),
-    )
+    return with_wait(replace(decision, action=None), wait, former, found.seen.now_ms)
