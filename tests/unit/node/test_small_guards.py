@@ -57,7 +57,6 @@ class Host:
         self.store = SimpleNamespace(
             journal_state=lambda _, done, __: self.synced.append(done),
             restart=lambda *what: self.restarted.append(what),
-            raise_log_start=lambda *_: None,
         )
 
     def is_current(self, _):
@@ -115,20 +114,6 @@ def test_no_position_is_told_before_a_new_leader_epoch_is_durable(host, followin
     assert (host.positions, following.is_held) == (1, True)
     host.synced[0]()
     assert (host.positions, following.is_held) == (2, False)
-
-
-def test_readers_get_more_only_where_the_log_of_the_leader_begins(host, following):
-    """Below there this log may part from what is committed, which the leader cannot tell."""
-    log, partition = following.partition.log, following.partition
-    log.high_watermark = Offset(2)
-    readable = []
-    partition.wake_readers = lambda: readable.append((log.log_start_offset, log.high_watermark))
-    begins_at_5 = Append(b"", (1,), Offset(6), Offset(5))
-    following.on_reply(begins_at_5, b"", NOW)  # the disk is full
-    assert (readable, log.high_watermark, host.retried, host.positions) == ([], 2, 1, 0)
-    host.store.raise_log_start = lambda _, offset, __: setattr(log, "log_start_offset", offset)
-    following.on_reply(begins_at_5, b"", NOW)
-    assert (readable, host.retried, host.positions) == ([(5, 6)], 1, 1)
 
 
 def test_follower_refuses_what_its_partition_lets_through(following):

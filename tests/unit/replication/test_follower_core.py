@@ -198,6 +198,21 @@ def test_divergence_truncates_and_never_below_the_log_start():
     )
 
 
+def test_divergence_where_the_log_of_the_leader_begins_keeps_nothing_below():
+    """The logs may part further below, and the leader has nothing left there to compare."""
+    log = ReplicaLog.of((1, 4), high_watermark=1)
+    state = partition_of(leader_epoch=9, unclean_epoch=9)
+    parting = (LeaderEpoch(1), Offset(3))
+    assert answered(log, state=state, diverging=parting, log_start=2) == Truncate(
+        Offset(3), is_below_high_watermark=False
+    )
+    assert answered(log, state=state, diverging=parting, log_start=3) == RestartAt(Offset(3))
+    log.high_watermark = Offset(3)  # what is committed is the same everywhere
+    assert answered(log, state=state, diverging=parting, log_start=3) == Truncate(
+        Offset(3), is_below_high_watermark=False
+    )
+
+
 def test_divergence_below_the_high_watermark_is_damage():
     log = ReplicaLog.of((1, 4), high_watermark=3)
     found = answered(log, state=partition_of(leader_epoch=9), diverging=(LeaderEpoch(1), Offset(2)))

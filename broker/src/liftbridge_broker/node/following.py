@@ -237,18 +237,12 @@ class Following:
             self.host.note_append(partition, now)
             if log.epochs.latest != before:
                 self._hold_for_journal(now)  # guard F3.journal
-        if append.log_start > log.log_start_offset:
-            # Before readers get more: below it the log here may part from what is committed, and
-            # the leader, who holds nothing there any more, cannot tell.
-            self.host.store.raise_log_start(partition.partition_id, append.log_start, now)
-            if log.log_start_offset < append.log_start:
-                # No space for it; nothing more counts as committed here before there is.
-                self.host.retry_position(self)
-                return
         if append.high_watermark != log.high_watermark:
             log.high_watermark = Offset(min(append.high_watermark, log.log_end_offset))
             partition.wake_readers()
         log.compacted_everywhere = append.compacted_offset
+        if append.log_start > log.log_start_offset:
+            self.host.store.raise_log_start(partition.partition_id, append.log_start, now)
         self._tell()
 
     def _hold_for_journal(self, now: Instant) -> None:

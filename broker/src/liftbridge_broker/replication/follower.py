@@ -72,7 +72,7 @@ class Truncate(NamedTuple):
 class RestartAt(NamedTuple):
     """Drop the log and go on at `offset`: the leader holds nothing older.
 
-    `offset` is below the present log end only when the log holds no record.
+    No record below the high watermark goes that the leader still has.
     """
 
     offset: Offset
@@ -238,10 +238,12 @@ class FollowerCore:
         if error is FetchError.OFFSET_OUT_OF_RANGE:
             return self._on_out_of_range(head)
         if error is None and head.diverging is not None:
-            return self._on_diverging(head.diverging)
+            return self._on_diverging(head, head.diverging)
         return Wait(error, is_retry=True)
 
-    def _on_diverging(self, diverging: tuple[LeaderEpoch, Offset]) -> FollowerOutcome:
+    def _on_diverging(
+        self, head: FetchedHead, diverging: tuple[LeaderEpoch, Offset]
+    ) -> FollowerOutcome:
         """Cut what the leader does not have; the high watermark never says where (KIP-101)."""
         log = self._log
         target = truncation_target(log.epochs, log.log_end_offset, diverging)
@@ -253,7 +255,11 @@ class FollowerCore:
                 f"the leader parts at offset {target}, below the high watermark "
                 f"{log.high_watermark}, without an unclean election"
             )
-        return Truncate(max(target, log.log_start_offset), is_below)  # guard F3.log_start
+        end = max(target, log.log_start_offset)  # guard F3.log_start
+        if log.high_watermark < end == head.log_start:  # guard F3.anew
+            # The logs may part further below, where the leader has nothing left to compare.
+            return RestartAt(end)
+        return Truncate(end, is_below)
 
     def _may_lose_committed(self) -> bool:
         """Whether an unclean election came after all this log holds (1.15, "RECOVERING")."""
