@@ -14,6 +14,7 @@ from liftbridge_operator.kube.kinds import SETS
 from liftbridge_operator.kube.port import FIELD_MANAGER, Object, Preconditions
 from liftbridge_operator.observing.objects import is_owned_by, is_terminating, metadata_of
 from liftbridge_operator.rendering import guards, names, workload
+from liftbridge_operator.rendering.revision import asked_text
 
 _TEXTS: Final = ("name", "image", "command", "args")
 _LISTS: Final = ("initContainers", "containers")
@@ -40,10 +41,10 @@ async def _keep_set(hands: Hands) -> Drift:
     live, kept = hands.reads.set, hands.reads.revision
     if live is None or kept is None or not _is_mine(hands, live):
         return []
-    try:
-        template = workload.read_revision(kept).template
-    except (KeyError, ValueError):
+    record = workload.read_kept(kept)
+    if record is None:
         return []
+    template = record.template
     found = [*differences(live, _intent(live, template)), *_added(live, template)]
     if not found:
         return []
@@ -57,6 +58,36 @@ async def _keep_set(hands: Hands) -> Drift:
         SETS, hands.cluster.namespace, name, changes, preconditions=Preconditions.of(live)
     )
     return [(f"StatefulSet/{name}", one) for one in found]
+
+
+async def note_asked(hands: Hands) -> bool:
+    """Write down on the set what is asked for now, where its template stays all the same.
+
+    So an operator that renders it otherwise sees that nobody asked for anything since.
+
+    Returns:
+        Whether it was another text.
+
+    Raises:
+        KubeError: The call failed.
+    """
+    live, recorded = hands.reads.set, hands.inputs.recorded
+    asked = asked_text(hands.cluster)
+    if live is None or recorded is None or recorded.asked == asked:
+        return False
+    if recorded.revision != hands.rendered.revision:
+        return False
+    try:
+        await hands.kube.patch(
+            SETS,
+            hands.cluster.namespace,
+            str(metadata_of(live)["name"]),
+            {"metadata": {"annotations": {names.ASKED: asked}}},
+            preconditions=Preconditions.of(live),
+        )
+    except ConflictError:
+        return False  # somebody is at it: the next pass looks again
+    return True
 
 
 def _is_mine(hands: Hands, live: Object) -> bool:

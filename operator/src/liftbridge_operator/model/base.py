@@ -5,7 +5,7 @@ depends on the version of the operator. Lists and texts are bounded: the API ser
 definition whose rules could cost too much, and it estimates the cost from the bounds.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Final, TypeVar
@@ -120,6 +120,25 @@ class Model(BaseModel):
     def manifest(self) -> dict[str, Any]:
         """The value as it stands in a manifest; what is not given is left out."""
         return self.model_dump(mode="json", exclude_none=True)
+
+    def unread(self, given: Mapping[str, Any]) -> tuple[str, ...]:
+        """Paths of the manifest it was made of that it has no fields for, such as `.storage.later`.
+
+        A definition of a newer version lets them through.
+        """
+        return tuple(_unread(given, self.model_dump(mode="json"), ""))
+
+
+def _unread(given: Any, read: Any, path: str) -> Iterator[str]:
+    if isinstance(given, Mapping) and isinstance(read, Mapping):
+        for name, value in given.items():
+            if name in read:
+                yield from _unread(value, read[name], f"{path}.{name}")
+            elif value is not None:
+                yield f"{path}.{name}"
+    elif isinstance(given, list) and isinstance(read, list):
+        for number, (one, other) in enumerate(zip(given, read, strict=False)):
+            yield from _unread(one, other, f"{path}[{number}]")
 
 
 @dataclass(frozen=True, slots=True)

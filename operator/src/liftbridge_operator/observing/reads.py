@@ -42,6 +42,7 @@ class Reads:
         nodes: None when they may not be read.
         volumes: By name, those of claims whose pods wait for a node.
         revision: ConfigMap with the template that the set has.
+        refused: ConfigMap with the template that was taken back from it.
         restart: ConfigMap with the token of the restart that is recorded.
         services: Services, when clients outside the cluster are served.
         automatic: Streams whose replication factor follows the number of brokers.
@@ -56,6 +57,7 @@ class Reads:
     nodes: tuple[Object, ...] | None = None
     volumes: Mapping[str, Object] = field(default_factory=dict)
     revision: Object | None = None
+    refused: Object | None = None
     restart: Object | None = None
     services: tuple[Object, ...] = ()
     automatic: tuple[str, ...] = ()
@@ -117,7 +119,8 @@ async def read(kube: Kube, resource: Object) -> Reads:
         budget=budget,
         nodes=nodes.items if nodes is not None else None,
         volumes=volumes,
-        revision=await _revision(kube, namespace, name, brokers),
+        revision=await _revision(kube, namespace, name, brokers, names.REVISION),
+        refused=await _revision(kube, namespace, name, brokers, names.BAD_REVISION),
         restart=restart,
         services=await _services(kube, resource, selector),
         automatic=await _automatic(kube, resource, brokers),
@@ -166,11 +169,13 @@ async def _volumes(kube: Kube, pods: Sequence[Json], claims: Sequence[Json]) -> 
     return {name: volume for name, volume in zip(wanted, found, strict=True) if volume is not None}
 
 
-async def _revision(kube: Kube, namespace: str, name: str, brokers: Json | None) -> Object | None:
-    """The kept template that the set says it has."""
+async def _revision(
+    kube: Kube, namespace: str, name: str, brokers: Json | None, annotation: str
+) -> Object | None:
+    """The kept template that an annotation of the set names."""
     if brokers is None:
         return None
-    has = (metadata_of(brokers).get("annotations") or {}).get(names.REVISION)
+    has = (metadata_of(brokers).get("annotations") or {}).get(annotation)
     if not has:
         return None
     return await _one(kube, CONFIG_MAPS, namespace, names.revision(name, str(has)))

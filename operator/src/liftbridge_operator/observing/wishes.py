@@ -28,6 +28,10 @@ from liftbridge_operator.planning.observation import (
 )
 from liftbridge_operator.rendering import names
 
+NEWER: Final = "only a newer operator knows this field"
+ERRORS_MAX: Final = 5
+"""Fields of a specification that are named, when more cannot be carried out."""
+
 LISTED_MAX: Final = 100
 """Things that an annotation may list: as many as a cluster may have brokers."""
 
@@ -50,16 +54,22 @@ def specification_of(resource: Json) -> Specification:
     """The specification, filled in as the API server would.
 
     What the API server let through can still be wrong here: another version of the operator may
-    have installed the definition.
+    have installed the definition. Nothing is done with half of what is asked for: a field that
+    only a newer operator knows would be taken away from brokers that have it.
     """
+    given = resource.get("spec") or {}
     try:
-        return Specification(ClusterSpec.model_validate(resource.get("spec") or {}))
+        spec = ClusterSpec.model_validate(given)
     except ValidationError as error:
         found = tuple(
             f"spec.{'.'.join(str(part) for part in one['loc'])}: {one['msg']}"
-            for one in error.errors()[:5]
+            for one in error.errors()[:ERRORS_MAX]
         )
         return Specification(None, found)
+    unread = spec.unread(given)[:ERRORS_MAX]
+    if unread:
+        return Specification(None, tuple(f"spec{path}: {NEWER}" for path in unread))
+    return Specification(spec)
 
 
 def wanted_of(

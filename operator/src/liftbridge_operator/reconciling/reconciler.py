@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 import structlog
 
 from liftbridge_operator.acting.hands import Done, Hands, Trouble
+from liftbridge_operator.acting.keeping import note_asked
 from liftbridge_operator.acting.on_objects import keep_token
 from liftbridge_operator.acting.perform import perform, refused_by_server
 from liftbridge_operator.acting.supply import (
@@ -449,13 +450,17 @@ class ClusterReconciler:
             log.info("action_done", key=str(key), action=name, what=str(action))
 
     async def _tidy(self, hands: Hands, found: Pass) -> None:
-        """Former templates, and volumes of brokers that left, go once nothing can need them."""
+        """Former templates, and volumes of brokers that left, go once nothing can need them.
+
+        And what is asked for is written down, for the operator that comes next.
+        """
         brokers = found.seen.brokers
         if brokers is None or not found.seen.identity:
             return
         kept = {brokers.revision, brokers.good_revision, brokers.bad_revision}
         kept |= {pod.revision for pod in found.seen.pods} | {found.seen.wanted.revision}
         self._fence.check()
+        await note_asked(hands)
         await forget_revisions(hands, kept)
         await release_volumes(hands, brokers.replicas)
 

@@ -35,7 +35,7 @@ from liftbridge_operator.reconciling.reached import (
 )
 from liftbridge_operator.rendering import names
 from liftbridge_operator.rendering.subject import Cluster, Inputs, Rendered, pod_labels
-from liftbridge_operator.rendering.workload import read_record
+from liftbridge_operator.rendering.workload import read_kept, read_record
 from liftbridge_operator.reporting.status import News, Surroundings
 
 UNREADABLE: Final = "unreadable"
@@ -71,6 +71,7 @@ def inputs_of(
         cluster_id=cluster_id,
         image=image,
         recorded=read_record(reads.set) if is_mine and reads.set is not None else None,
+        refused=read_kept(reads.refused) if is_mine else None,
         operator_namespace=itself.namespace,
         operator_labels=itself.labels,
         brokers=max(has, spec.replicas),

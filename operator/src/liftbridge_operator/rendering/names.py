@@ -29,7 +29,7 @@ GOOD_REVISION: Final = f"{GROUP}/good-revision"
 BAD_REVISION: Final = f"{GROUP}/bad-revision"
 RENDERER: Final = f"{GROUP}/renderer"
 IMAGE: Final = f"{GROUP}/image"
-SPEC_HASH: Final = f"{GROUP}/spec-hash"
+ASKED: Final = f"{GROUP}/asked"
 RESTART: Final = f"{GROUP}/restart"
 RETIRED: Final = f"{GROUP}/retired"
 

@@ -2,7 +2,13 @@
 
 from liftbridge_operator.rendering import addresses, guards, monitoring, names, nats, services
 from liftbridge_operator.rendering.pod import pod_template
-from liftbridge_operator.rendering.revision import RENDERER, digest, spec_hash, with_revision
+from liftbridge_operator.rendering.revision import (
+    RENDERER,
+    asked_before,
+    asked_text,
+    digest,
+    with_revision,
+)
 from liftbridge_operator.rendering.settings import config_text, refusals
 from liftbridge_operator.rendering.subject import (
     Cluster,
@@ -24,14 +30,32 @@ def render(cluster: Cluster, inputs: Inputs) -> Rendered:
     (`guards.disruption_budget`), its identity (`identity.identity`), Secrets (`secrets`), and the
     request for a certificate (`cert_manager.certificate`).
     """
+    config, made = _made(cluster, inputs)
+    known = _still_meant(cluster, inputs, made)
+    kept = known or made
+    rendered = Rendered(
+        kept.revision,
+        kept.asked,
+        kept.renderer,
+        kept.image,
+        kept.template,
+        configs=(config,) if known is None else (),
+        objects=tuple(_objects(cluster, inputs)),
+        refusals=refusals(cluster),
+        held=_held(known, made) if known is not None else None,
+    )
+    if known is not None:
+        return rendered
+    template_map = kept_revision(cluster, inputs, record_of(rendered))
+    return _with_configs(rendered, (*rendered.configs, template_map))
+
+
+def _made(cluster: Cluster, inputs: Inputs) -> tuple[Object, Recorded]:
+    """The ConfigMap of the configuration, and the template that names it."""
     configuration = _configuration(cluster, inputs)
     name = names.config(cluster.name, digest(configuration))
     template = pod_template(cluster, inputs, name)
     revision = digest([template, configuration])
-    asked = spec_hash(cluster)
-    made = Recorded(revision, asked, RENDERER, inputs.image, with_revision(template, revision))
-    held = _held(inputs, made)
-    kept = inputs.recorded if held is not None and inputs.recorded is not None else made
     config = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -39,27 +63,14 @@ def render(cluster: Cluster, inputs: Inputs) -> Rendered:
         "immutable": True,
         "data": configuration,
     }
-    rendered = Rendered(
-        kept.revision,
-        kept.spec_hash,
-        kept.renderer,
-        kept.image,
-        kept.template,
-        configs=(config,) if held is None else (),
-        objects=tuple(_objects(cluster, inputs)),
-        refusals=refusals(cluster),
-        held=held,
-    )
-    if held is not None:
-        return rendered
-    template_map = kept_revision(cluster, inputs, record_of(rendered))
-    return _with_configs(rendered, (*rendered.configs, template_map))
+    made = with_revision(template, revision)
+    return config, Recorded(revision, asked_text(cluster), RENDERER, inputs.image, made)
 
 
 def _with_configs(rendered: Rendered, configs: tuple[Object, ...]) -> Rendered:
     return Rendered(
         rendered.revision,
-        rendered.spec_hash,
+        rendered.asked,
         rendered.renderer,
         rendered.image,
         rendered.template,
@@ -79,18 +90,39 @@ def _configuration(cluster: Cluster, inputs: Inputs) -> dict[str, str]:
     return files
 
 
-def _held(inputs: Inputs, made: Recorded) -> Held | None:
-    """The difference that a new operator makes; None when the specification changed, or nothing."""
-    recorded = inputs.recorded
-    if recorded is None or recorded.spec_hash != made.spec_hash:
+def _still_meant(cluster: Cluster, inputs: Inputs, made: Recorded) -> Recorded | None:
+    """The template that stays although it would be rendered otherwise now; None for the new one.
+
+    It is the one in force, or the one that was taken back, as long as nobody asked for another
+    since: then only the operator is another.
+    """
+    known = [one for one in (inputs.recorded, inputs.refused) if one is not None]
+    if made.revision in {one.revision for one in known}:
         return None
-    if recorded.revision == made.revision:
-        return None
+    return next((one for one in known if not _asks_for_another(cluster, inputs, made, one)), None)
+
+
+def _asks_for_another(cluster: Cluster, inputs: Inputs, made: Recorded, known: Recorded) -> bool:
+    """Whether this operator would have made another template of what was asked for before."""
+    if known.asked == made.asked:
+        return False
+    try:
+        former = asked_before(cluster, known.asked)
+    except ValueError:
+        return True
+    here, there = cluster.spec, former.spec
+    if (here.version, here.image) != (there.version, there.image):
+        return True
+    return _made(former, inputs)[1].revision != made.revision
+
+
+def _held(known: Recorded, made: Recorded) -> Held:
+    """The difference that a new operator makes."""
     causes = []
-    if recorded.renderer != made.renderer:
-        causes.append(f"renderer {recorded.renderer} becomes {made.renderer}")
-    if recorded.image != made.image:
-        causes.append(f"image {recorded.image} becomes {made.image}")
+    if known.renderer != made.renderer:
+        causes.append(f"renderer {known.renderer} becomes {made.renderer}")
+    if known.image != made.image:
+        causes.append(f"image {known.image} becomes {made.image}")
     return Held(made.revision, tuple(causes or ["the operator renders it in another way"]))
 
 

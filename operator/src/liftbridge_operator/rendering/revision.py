@@ -1,4 +1,4 @@
-"""Names made of contents: of a pod template, of a configuration, of what a specification asks for.
+"""Names made of contents, of a pod template and a configuration; and what a specification asks for.
 
 A revision is our own hash, not that of the StatefulSet controller, which changes with defaults that
 a newer Kubernetes adds.
@@ -8,6 +8,7 @@ import hashlib
 import json
 from typing import Any, Final
 
+from liftbridge_operator.model.cluster import ClusterSpec
 from liftbridge_operator.rendering import names
 from liftbridge_operator.rendering.subject import Cluster, Object
 
@@ -16,45 +17,34 @@ RENDERER: Final = 1
 
 _DIGITS: Final = 12
 
-# Sections of the specification that the pod template does not follow from.
-_APART: Final = (
-    "replicas",
-    "suspend",
-    "paused",
-    "networkPolicy",
-    "disruption",
-    "scaling",
-    "replaceBrokers",
-    "monitoring",
-    "streams",
-    "featureLevel",
-)
-
 
 def digest(value: Any) -> str:
     """Hash of a value of JSON, independent of the order of its keys."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+    return hashlib.sha256(_text(value).encode()).hexdigest()[:_DIGITS]
 
 
-def spec_hash(cluster: Cluster) -> str:
-    """Hash of what in the specification the pod template follows from.
+def asked_text(cluster: Cluster) -> str:
+    """What a cluster asks for, as a text that every operator that comes later can read.
 
-    Values that equal their defaults are left out, so that a field that a newer operator knows does
-    not change it.
+    Values that equal their defaults are left out: they never change, and fields that a newer
+    operator knows are not missing. So is the number of brokers, which no template depends on.
     """
-    given = cluster.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    asked = {key: value for key, value in given.items() if key not in _APART}
-    storage = asked.get("storage", {})
-    asked["storage"] = {
-        "ephemeral": cluster.spec.storage.ephemeral,
-        "raft": cluster.spec.storage.raft is not None,
-        # Of claims only the templates know the size, and those never change.
-        "size": storage.get("data", {}).get("size") if cluster.spec.storage.ephemeral else None,
-    }
-    # The one thing in that section that brokers are told.
-    drain = given.get("disruption", {}).get("drainTimeout")
-    return digest([asked, drain, cluster.restart])
+    spec = cluster.spec.model_dump(mode="json", exclude_defaults=True, exclude={"replicas"})
+    return _text({"spec": spec, "restart": cluster.restart})
+
+
+def asked_before(cluster: Cluster, text: str) -> Cluster:
+    """The same cluster as it was when `asked_text` gave this text.
+
+    Raises:
+        ValueError: It is not such a text, or of fields that there are no more.
+    """
+    match json.loads(text):
+        case {"spec": given, "restart": str(restart)}:
+            spec = ClusterSpec.model_validate(given)
+            return Cluster(cluster.name, cluster.namespace, cluster.uid, spec, restart)
+        case _:
+            raise ValueError(f"not what a cluster asked for: {text}")
 
 
 def with_revision(template: Object, revision: str) -> Object:
@@ -62,3 +52,7 @@ def with_revision(template: Object, revision: str) -> Object:
     metadata = template["metadata"]
     annotations = metadata["annotations"] | {names.REVISION: revision}
     return template | {"metadata": metadata | {"annotations": annotations}}
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

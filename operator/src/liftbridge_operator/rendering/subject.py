@@ -33,14 +33,14 @@ class Recorded:
 
     Attributes:
         revision: Hash of its pod template.
-        spec_hash: Of what in the specification that template follows from.
+        asked: What the specification asked for, by `revision.asked_text`.
         renderer: Version of the renderer that made it.
         image: Image of the broker that it has.
         template: The pod template itself.
     """
 
     revision: str
-    spec_hash: str
+    asked: str = field(repr=False)
     renderer: int
     image: str
     template: Object = field(repr=False)
@@ -67,6 +67,7 @@ class Inputs:
         cluster_id: Id of the cluster, from its identity.
         image: Image of the broker: `spec.image`, else what the operator has for `spec.version`.
         recorded: How the present StatefulSet was made; None when there is none.
+        refused: How the template was made that was taken back from it; None for none.
         operator_namespace: Where pods of the operator run, for the NetworkPolicy.
         operator_labels: Labels of these pods.
         brokers: Brokers that need Services of their own: those that exist or are wanted.
@@ -78,6 +79,7 @@ class Inputs:
     cluster_id: str
     image: str
     recorded: Recorded | None = None
+    refused: Recorded | None = None
     operator_namespace: str = ""
     operator_labels: dict[str, str] = field(default_factory=dict)
     brokers: int = 0
@@ -107,8 +109,8 @@ class Refusal:
 class Held:
     """A template that differs for another reason than a change of the specification.
 
-    It is put into force together with the next change, not before: a new version of the operator
-    restarts no broker.
+    It is put into force together with the next change that restarts brokers anyway, not before: a
+    new version of the operator restarts none.
 
     Attributes:
         revision: It would have.
@@ -125,7 +127,7 @@ class Rendered:
 
     Attributes:
         revision: Hash of the pod template that is wanted.
-        spec_hash: Of what in the specification the template follows from.
+        asked: What the specification asked for when the template was made.
         renderer: Version of the renderer that made the template.
         image: Image of the broker in the template.
         template: The pod template, with its revision in an annotation.
@@ -134,11 +136,11 @@ class Rendered:
         objects: Everything else that is applied as it stands, with owner references.
         refusals: Why parts of the specification cannot be carried out; with any, nothing that
             restarts a broker is done.
-        held: A difference that waits for the next change of the specification.
+        held: A difference that waits for the next change that restarts brokers.
     """
 
     revision: str
-    spec_hash: str
+    asked: str
     renderer: int
     image: str
     template: Object

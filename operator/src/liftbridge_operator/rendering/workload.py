@@ -27,7 +27,7 @@ HISTORY: Final = 2
 """Former templates that Kubernetes keeps; the operator keeps its own."""
 
 TEMPLATE_KEY: Final = "template.json"
-RECORD_KEYS: Final = (names.REVISION, names.SPEC_HASH, names.RENDERER, names.IMAGE)
+RECORD_KEYS: Final = (names.REVISION, names.ASKED, names.RENDERER, names.IMAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def record_of(rendered: Rendered) -> Recorded:
     """What the set is to say of the template that was rendered."""
     return Recorded(
         rendered.revision,
-        rendered.spec_hash,
+        rendered.asked,
         rendered.renderer,
         rendered.image,
         rendered.template,
@@ -76,7 +76,7 @@ def stateful_set(
     """
     noted = {
         names.REVISION: record.revision,
-        names.SPEC_HASH: record.spec_hash,
+        names.ASKED: record.asked,
         names.RENDERER: str(record.renderer),
         names.IMAGE: record.image,
         names.GOOD_REVISION: marks.good_revision,
@@ -117,7 +117,7 @@ def read_record(live: Object) -> Recorded | None:
         return None
     return Recorded(
         noted[names.REVISION],
-        noted[names.SPEC_HASH],
+        noted[names.ASKED],
         int(noted[names.RENDERER]),
         noted[names.IMAGE],
         live["spec"]["template"],
@@ -134,11 +134,19 @@ def kept_revision(cluster: Cluster, inputs: Inputs, record: Recorded) -> Object:
         "data": {
             TEMPLATE_KEY: json.dumps(record.template, sort_keys=True),
             "revision": record.revision,
-            "spec-hash": record.spec_hash,
+            "asked": record.asked,
             "renderer": str(record.renderer),
             "image": record.image,
         },
     }
+
+
+def read_kept(live: Object | None) -> Recorded | None:
+    """A template that may be kept; None when it is not, or not in this form."""
+    try:
+        return read_revision(live) if live is not None else None
+    except (KeyError, ValueError):
+        return None
 
 
 def read_revision(live: Object) -> Recorded:
@@ -151,7 +159,7 @@ def read_revision(live: Object) -> Recorded:
     data = live["data"]
     return Recorded(
         data["revision"],
-        data["spec-hash"],
+        data["asked"],
         int(data["renderer"]),
         data["image"],
         json.loads(data[TEMPLATE_KEY]),

@@ -85,7 +85,7 @@ def decide_stream(resource: Resource, seen: Seen) -> Decision:
     """
     spec = resource.spec
     if spec is None:
-        return Decision(_said(resource, seen, _invalid("the specification cannot be read")))
+        return Decision(_said(resource, seen, _invalid(resource.unread)))
     against = _of_cluster(resource, seen)
     if against is not None:
         return Decision(_said(resource, seen, against))

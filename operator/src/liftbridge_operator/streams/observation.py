@@ -94,6 +94,7 @@ class Resource:
         has_finalizer: Whether our finalizer is on it.
         confirmed: Value of the annotation that confirms a deletion; empty for none.
         spec: None when it cannot be read.
+        unread: Why it cannot.
         creation_id: Id of the stream that the status names; empty for none.
         told: Conditions of the status, by type.
     """
@@ -104,6 +105,7 @@ class Resource:
     generation: int
     created: str
     spec: StreamSpec | None
+    unread: str = ""
     is_deleting: bool = False
     has_finalizer: bool = False
     confirmed: str = ""

@@ -15,13 +15,15 @@ def resource_of(body: Object) -> Resource:
     """The resource that an object is."""
     metadata: dict[str, Any] = body["metadata"]
     status: dict[str, Any] = body.get("status", {})
+    spec, unread = _spec_of(body)
     return Resource(
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],
         generation=metadata.get("generation", 1),
         created=metadata.get("creationTimestamp", ""),
-        spec=_spec_of(body),
+        spec=spec,
+        unread=unread,
         is_deleting=bool(metadata.get("deletionTimestamp")),
         has_finalizer=FINALIZER in metadata.get("finalizers", ()),
         confirmed=metadata.get("annotations", {}).get(CONFIRM_DELETE, ""),
@@ -32,9 +34,12 @@ def resource_of(body: Object) -> Resource:
     )
 
 
-def _spec_of(body: Object) -> StreamSpec | None:
-    """The specification; one of another version of the definition may not be readable."""
+def _spec_of(body: Object) -> tuple[StreamSpec | None, str]:
+    """The specification, or why it is none: it may be of another version of the definition."""
+    given = body.get("spec", {})
     try:
-        return StreamSpec.model_validate(body.get("spec", {}))
+        spec = StreamSpec.model_validate(given)
     except ValidationError:
-        return None
+        return None, "it cannot be read"
+    unread = ", ".join(f"spec{path}" for path in spec.unread(given))
+    return (None, f"only a newer operator knows {unread}") if unread else (spec, "")

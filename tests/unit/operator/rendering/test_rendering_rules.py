@@ -76,7 +76,6 @@ def test_revision_does_not_depend_on_the_number_of_brokers(name, replicas):
     there = made(name, config=config, replicas=replicas)
     assert there.revision == here.revision
     assert there.template == here.template
-    assert there.spec_hash == here.spec_hash
     assert there.configs == here.configs
 
 
@@ -97,7 +96,8 @@ APART = {
 @pytest.mark.parametrize("field", sorted(APART))
 def test_what_pods_do_not_show_restarts_nobody(field):
     here, there = made("least"), made("least", **{field: APART[field]})
-    assert (here.revision, here.spec_hash) == (there.revision, there.spec_hash)
+    assert here.revision == there.revision
+    assert held_after("least", {field: APART[field]}) is not None
 
 
 SHOWN = {
@@ -114,16 +114,16 @@ SHOWN = {
 
 
 @pytest.mark.parametrize("field", sorted(SHOWN))
-def test_what_pods_show_is_in_the_revision_and_in_the_hash_of_what_was_asked(field):
+def test_what_pods_show_is_another_revision_and_takes_with_it_what_is_held(field):
     here, there = made("least"), made("least", **{field: SHOWN[field]})
     assert here.revision != there.revision
-    assert here.spec_hash != there.spec_hash
+    assert held_after("least", {field: SHOWN[field]}) is None
 
 
 def test_asked_restart_is_another_revision():
     here, there = made("least"), made("least", restart="today")
     assert here.revision != there.revision
-    assert here.spec_hash != there.spec_hash
+    assert held_after("least", restart="today") is None
     assert there.template["metadata"]["annotations"][names.RESTART] == "today"
 
 
@@ -137,6 +137,12 @@ def test_configuration_is_immutable_and_named_by_its_content():
 
 def recorded(rendered, **changes):
     return replace(record_of(rendered), **changes)
+
+
+def held_after(name, changes=None, restart=""):
+    """What is held when a specification changed and the operator is another one as well."""
+    before = recorded(made(name), renderer=0, revision="old", template={"spec": "old"})
+    return made(name, restart=restart, given={"recorded": before}, **(changes or {})).held
 
 
 def test_new_image_of_the_operator_restarts_nobody():
@@ -165,6 +171,29 @@ def test_change_of_the_specification_takes_what_was_held_with_it():
     assert there.revision == made("least", config={"logLevel": "debug"}).revision
 
 
+def test_what_was_asked_for_in_words_that_are_not_known_is_something_else():
+    before = recorded(made("least"), asked="{}", revision="old")
+    assert made("least", given={"recorded": before}).held is None
+
+
+def test_change_of_the_image_is_one_although_the_image_of_both_is_the_same_now():
+    before = recorded(made("least", image="broker:old"), revision="old")
+    given = {"image": "broker:new", "recorded": before}
+    assert made("least", image="broker:new", given=given).held is None
+
+
+def test_new_operator_does_not_try_again_what_was_taken_back():
+    good, bad = made("least"), made("least", config={"logLevel": "debug"})
+    tried = {"recorded": recorded(good), "refused": recorded(bad, revision="bad")}
+    there = made("least", config={"logLevel": "debug"}, given=tried)
+    assert (there.revision, there.held.revision) == ("bad", bad.revision)
+    other = made("least", config={"logLevel": "error"}, given=tried)
+    assert (other.revision, other.held) == (
+        made("least", config={"logLevel": "error"}).revision,
+        None,
+    )
+
+
 def test_nothing_is_held_while_nothing_differs():
     before = made("least")
     assert made("least", given={"recorded": record_of(before)}) == before
@@ -184,7 +213,7 @@ def test_set_tells_how_it_was_made(name):
 
 def test_set_of_somebody_else_tells_nothing():
     assert read_record({"metadata": {}, "spec": {"template": {}}}) is None
-    odd = dict.fromkeys((names.REVISION, names.SPEC_HASH, names.RENDERER, names.IMAGE), "x")
+    odd = dict.fromkeys((names.REVISION, names.ASKED, names.RENDERER, names.IMAGE), "x")
     live = {"metadata": {"annotations": odd}, "spec": {"template": {}}}
     assert read_record(live) is None
 
