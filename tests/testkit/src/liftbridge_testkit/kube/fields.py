@@ -1,7 +1,8 @@
 """Server-side apply in memory: who owns which fields, and what a merge makes.
 
 As the API server does it, with three simplifications: lists are maps only where `LIST_KEYS` says
-so, and atomic elsewhere; nothing is defaulted; and no schema is asked.
+so, and atomic elsewhere, as are the objects of `_WHOLE`; nothing is defaulted; and no schema is
+asked.
 """
 
 import json
@@ -19,14 +20,38 @@ LIST_KEYS: Mapping[str, tuple[str, ...]] = {
     "env": ("name",),
     "imagePullSecrets": ("name",),
     "initContainers": ("name",),
+    "listeners": ("name",),
     "ownerReferences": ("uid",),
+    "partitionDetails": ("partition",),
+    "replaceBrokers": ("broker",),
     "topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
     "volumeMounts": ("mountPath",),
     "volumes": ("name",),
 }
-"""Fields that are lists of items with keys; ports have other keys at each place."""
+"""Fields that are lists of items with keys."""
 
-_PORT_KEYS = (("containerPort", "protocol"), ("port", "protocol"))
+_KEYS_BY_ITEMS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "brokers": (("id",), ("broker",)),
+    "ports": (("containerPort", "protocol"), ("port", "protocol")),
+}
+"""Likewise, with other keys at each place: those of which every item has the first."""
+
+_WHOLE = frozenset(
+    {
+        "configMapKeyRef",
+        "fieldRef",
+        "labelSelector",
+        "namespaceSelector",
+        "nodeSelector",
+        "ownerReferences",
+        "podSelector",
+        "resourceFieldRef",
+        "secretKeyRef",
+        "selector",
+    }
+)
+"""Fields that are owned and replaced as a whole; of a list with keys, each of its items."""
+
 _UNOWNED = {
     ("f:apiVersion",),
     ("f:kind",),
@@ -58,14 +83,16 @@ def copied(value: _T) -> _T:
 
 def leaves(value: Any, at: Path = ()) -> Iterator[Path]:
     """All leaves of an object that somebody can own."""
-    if isinstance(value, dict) and value:
+    if _is_whole(at):
+        yield at
+    elif isinstance(value, dict) and value:
         for name, inner in value.items():
             if at != ("f:metadata",) or name != "managedFields":
                 yield from leaves(inner, (*at, f"f:{name}"))
-    elif (keys := _keys(at, value)) and value:
+    elif keys := _keys(at, value):  # an empty list of this kind is nobody's
         for item in value:
             here = (*at, _segment(item, keys))
-            yield from (leaf for leaf in leaves(item, here) if leaf != here)
+            yield from leaves(item, here)
     elif at not in _UNOWNED:
         yield at
 
@@ -75,9 +102,9 @@ def nested(paths: Iterable[Path]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in sorted(paths):
         here = found
-        for segment in path:
+        for number, segment in enumerate(path, 1):
             here = here.setdefault(segment, {})
-            if segment.startswith("k:"):
+            if segment.startswith("k:") and number < len(path):
                 here.setdefault(".", {})
     return found
 
@@ -107,7 +134,7 @@ def value_at(value: Any, path: Path) -> Any:
 
 def merged(live: Any, intent: Any, at: Path = ()) -> Any:
     """What is live with the intent laid over it."""
-    if isinstance(intent, dict) and isinstance(live, dict):
+    if isinstance(intent, dict) and isinstance(live, dict) and not _is_whole(at):
         found = dict(live)
         for name, inner in intent.items():
             found[name] = merged(live.get(name), inner, (*at, f"f:{name}"))
@@ -138,7 +165,7 @@ def without(value: Any, path: Path) -> None:
         if item is not None:
             if len(rest) != 1 or rest[0][2:] not in keys:  # an item keeps its keys until it goes
                 without(item, rest)
-            if set(item) <= set(keys):
+            if not rest or set(item) <= set(keys):
                 value.remove(item)
         return
     name = segment[2:]
@@ -152,15 +179,25 @@ def without(value: Any, path: Path) -> None:
         del value[name]
 
 
+def _is_whole(at: Path) -> bool:
+    """Whether what lies at a path has no parts that somebody can own."""
+    if not at:
+        return False
+    if at[-1].startswith("k:"):
+        return at[-2][2:] in _WHOLE
+    return at[-1][2:] in _WHOLE and at[-1][2:] not in LIST_KEYS
+
+
 def _keys(at: Path, value: Any) -> tuple[str, ...]:
     """Keys of a list's items; none for an atomic list and for everything else."""
     if not isinstance(value, list) or not at or not all(isinstance(one, dict) for one in value):
         return ()
+    if at[:2] == ("f:status", "f:listeners") and len(at) > 2:
+        return ()  # what is told of one is a whole
     name = at[-1][2:]
-    if name == "ports":
-        for keys in _PORT_KEYS:
-            if all(keys[0] in item for item in value):
-                return keys
+    for keys in _KEYS_BY_ITEMS.get(name, ()):
+        if all(keys[0] in item for item in value):
+            return keys
     return LIST_KEYS.get(name, ())
 
 

@@ -18,6 +18,7 @@ from liftbridge_operator.kube.errors import (
     ApplyConflictError,
     ConflictError,
     FieldConflict,
+    InvalidError,
     KubeError,
     NotFoundError,
 )
@@ -25,6 +26,7 @@ from liftbridge_operator.kube.kinds import (
     BUDGETS,
     CLAIMS,
     CLUSTERS,
+    NETWORK_POLICIES,
     PODS,
     SETS,
     STREAMS,
@@ -43,6 +45,8 @@ from liftbridge_operator.kube.port import (
     check_delete,
     patch_body,
 )
+from liftbridge_operator.observing.objects import claim_of
+from liftbridge_operator.planning.observation import Claim
 from liftbridge_testkit.kube.fields import (
     copied,
     leaves,
@@ -54,6 +58,12 @@ from liftbridge_testkit.kube.fields import (
 )
 
 _WITH_STATUS = frozenset({CLUSTERS, STREAMS, PODS, CLAIMS, SETS, BUDGETS})
+_WITH_GENERATION = frozenset({CLUSTERS, STREAMS, PODS, SETS, BUDGETS, NETWORK_POLICIES})
+_COLLECTED = {Propagation.ORPHAN: "orphan", Propagation.FOREGROUND: "foregroundDeletion"}
+"""Finalizers by which a deletion waits for the garbage collector."""
+
+CLAIM_FINALIZER = "kubernetes.io/pvc-protection"
+"""Each claim gets it; a controller takes it away when no pod has the claim."""
 CREATED = "2026-01-01T00:00:00Z"
 
 
@@ -94,13 +104,17 @@ class MemoryKube:
         deletions: Deletions that took effect, in order.
         changes: How many writes changed an object.
         on_change: Called with the event's type (`ADDED`, `MODIFIED`, `DELETED`) and the object.
+        manager: Who owns what is created and patched.
+        collects: Whether the garbage collector is there, and done with everything at once.
     """
 
-    def __init__(self, fence: Fence | None = None) -> None:
+    def __init__(self, fence: Fence | None = None, *, collects: bool = True) -> None:
         self.writes: list[Write] = []
         self.deletions: list[Deletion] = []
         self.changes = 0
         self.on_change: Callable[[str, Object], None] | None = None
+        self.manager = FIELD_MANAGER
+        self.collects = collects
         self._fence = fence
         self._objects: dict[tuple[Kind, str, str], Object] = {}
         self._version = 0
@@ -141,6 +155,10 @@ class MemoryKube:
         """All objects of a kind, by namespace and name."""
         found = sorted((key for key in self._objects if key[0] == kind), key=lambda key: key[1:])
         return [copied(self._objects[key]) for key in found]
+
+    def look(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        """An object as it is; None for none."""
+        return copied(self._objects.get((kind, namespace, name)))
 
     def names_of(self, kind: Kind) -> list[str]:
         """Names of all objects of a kind."""
@@ -184,7 +202,7 @@ class MemoryKube:
         if key[0] in _WITH_STATUS:
             value.pop("status", None)
         self._keep_identity(value, None)
-        self._own(value, FIELD_MANAGER, "Update", set(leaves(value)))
+        self._own(value, self.manager, "Update", set(leaves(value)))
         return self._store(key, value, None)
 
     async def apply(
@@ -220,21 +238,14 @@ class MemoryKube:
         self._asked("patch", kind, namespace, name)
         before = self._found(kind, namespace, name)
         _, body = patch_body(changes, preconditions)
-        _compare(before, preconditions)
-        value = copied(before)
-        if isinstance(body, dict):
-            _merge_patch(value, body)
-        else:
-            for operation in body:
-                _json_patch(value, operation)
-        if kind in _WITH_STATUS:  # each of the two writes leaves the other part as it is
-            kept = "status" if not subresource else "spec"
-            value.pop(kept, None)
-            value |= {kept: before[kept]} if kept in before else {}
+        _compare(before, preconditions, is_patch=True)
+        value = patched(before, body, subresource)
+        if kind == CLAIMS:
+            _check_size(claim_of(before), claim_of(value))
         changed = {
             leaf for leaf in leaves(value) if value_at(value, leaf) != value_at(before, leaf)
         }
-        self._own(value, FIELD_MANAGER, "Update", changed, subresource)
+        self._own(value, self.manager, "Update", changed, subresource)
         return self._store((kind, namespace, name), value, before)
 
     async def delete(
@@ -247,15 +258,21 @@ class MemoryKube:
         propagation: Propagation = Propagation.BACKGROUND,
         grace_seconds: int | None = None,
     ) -> None:
-        """As the port; pods without finalizers go at once, and owners take nothing along."""
+        """As the port; owners take nothing along."""
         self._asked("delete", kind, namespace, name)
         check_delete(kind, preconditions)
         before = self._found(kind, namespace, name)
-        _compare(before, preconditions)
+        _compare(before, preconditions, is_patch=False)
         self.deletions.append(Deletion(kind, namespace, name, propagation, grace_seconds))
-        if before["metadata"].get("finalizers"):
-            value = copied(before)
-            value["metadata"].setdefault("deletionTimestamp", CREATED)
+        value = copied(before)
+        metadata = value["metadata"]
+        if not self.collects and propagation in _COLLECTED:
+            held = metadata.setdefault("finalizers", [])
+            held += {_COLLECTED[propagation]} - set(held)
+        # What runs on a node goes when its kubelet says so.
+        runs = kind == PODS and value.get("spec", {}).get("nodeName") and grace_seconds != 0
+        if metadata.get("finalizers") or runs:
+            metadata.setdefault("deletionTimestamp", CREATED)
             self._store((kind, namespace, name), value, before)
         else:
             self.changes += 1
@@ -270,11 +287,11 @@ class MemoryKube:
         live = copied(before) if before else {}
         if before is not None:
             wanted = intent["metadata"]
-            _compare(
-                before, Preconditions(wanted.get("uid", ""), wanted.get("resourceVersion", ""))
-            )
+            meant = Preconditions(wanted.get("uid", ""), wanted.get("resourceVersion", ""))
+            _compare(before, meant, is_patch=True)
         elif intent["metadata"].get("uid"):
-            raise ConflictError("uid mismatch: there is no such object", status=409)
+            message = "uid mismatch: there is no such object"
+            raise ConflictError(message, status=409, reason="Conflict")
         own = set(leaves(intent))
         entries = _entries(live)
         former = entries.pop((manager, "Apply", part), set())
@@ -300,19 +317,16 @@ class MemoryKube:
     def _store(self, key: tuple[Kind, str, str], value: Object, before: Object | None) -> Object:
         if value == before:
             return copied(value)
-        self._version += 1
         self.changes += 1
         metadata = value["metadata"]
+        is_last = before is not None and before["metadata"].get("finalizers")
+        if is_last and metadata.get("deletionTimestamp") and not metadata.get("finalizers"):
+            self.remove(*key)
+            return copied(value)  # as it was changed last; the deletion has a version of its own
+        self._version += 1
         metadata["resourceVersion"] = str(self._version)
-        if before is None:
-            metadata["generation"] = 1
-        else:
-            is_other = value.get("spec") != before.get("spec")
-            metadata["generation"] = before["metadata"]["generation"] + is_other
-        if metadata.get("deletionTimestamp") and not metadata.get("finalizers"):
-            self._objects.pop(key, None)
-            self._tell("DELETED", value)
-            return copied(value)
+        if key[0] in _WITH_GENERATION:
+            metadata["generation"] = _generation(value, before)
         self._objects[key] = value
         self._tell("ADDED" if before is None else "MODIFIED", value)
         return copied(value)
@@ -324,9 +338,12 @@ class MemoryKube:
             metadata["uid"] = f"uid-{self._uid}"
             metadata["creationTimestamp"] = CREATED
             metadata.pop("resourceVersion", None)
+            if kind_of(value) == CLAIMS:
+                metadata.setdefault("finalizers", []).append(CLAIM_FINALIZER)
             return
         for name in ("uid", "resourceVersion", "generation", "creationTimestamp"):
-            metadata[name] = before["metadata"][name]
+            if name in before["metadata"]:
+                metadata[name] = before["metadata"][name]
 
     def _own(
         self, value: Object, manager: str, operation: str, changed: set[Any], part: str = ""
@@ -365,6 +382,29 @@ class MemoryKube:
             self.on_change(event, copied(value))
 
 
+def patched(
+    before: Object,
+    changes: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    subresource: str = "",
+) -> Object:
+    """What a patch makes of an object.
+
+    Raises:
+        InvalidError: An operation of a JSON patch cannot be done.
+    """
+    value = copied(before)
+    if isinstance(changes, Mapping):
+        _merge_patch(value, changes)
+    else:
+        for operation in changes:
+            _json_patch(value, operation)
+    if kind_of(before) in _WITH_STATUS:  # each of the two writes leaves the other part as it is
+        kept = "status" if not subresource else "spec"
+        value.pop(kept, None)
+        value |= {kept: before[kept]} if kept in before else {}
+    return value
+
+
 def selects(selector: str, labels: Mapping[str, str]) -> bool:
     """Whether labels are what a selector of `a=b`, `a!=b`, `a` and `!a` asks for."""
     for part in filter(None, selector.split(",")):
@@ -389,15 +429,38 @@ def _key(body: Mapping[str, Any]) -> tuple[Kind, str, str]:
     return kind, namespace, metadata["name"]
 
 
-def _compare(before: Object, preconditions: Preconditions) -> None:
+def _compare(before: Object, meant: Preconditions, *, is_patch: bool) -> None:
+    """Refuse what means another state; a patch would change the uid, which is invalid."""
     metadata = before["metadata"]
-    for name, wanted, there in (
-        ("UID", preconditions.uid, metadata["uid"]),
-        ("resource version", preconditions.resource_version, metadata["resourceVersion"]),
-    ):
-        if wanted and wanted != there:
-            message = f"{name} in precondition: {wanted}, in object: {there}"
-            raise ConflictError(message, status=409, reason="Conflict")
+    if meant.uid and meant.uid != metadata["uid"]:
+        message = f"uid: {meant.uid} is meant, there is {metadata['uid']}"
+        status, reason = (422, "Invalid") if is_patch else (409, "Conflict")
+        raise ConflictError(message, status=status, reason=reason)
+    if meant.resource_version and meant.resource_version != metadata["resourceVersion"]:
+        message = f"{meant.resource_version} is meant, there is {metadata['resourceVersion']}"
+        raise ConflictError(message, status=409, reason="Conflict")
+
+
+def _check_size(before: Claim, after: Claim) -> None:
+    """Refuse a claim that gets smaller, unless it stays larger than the volume is yet.
+
+    Raises:
+        InvalidError: It does not.
+    """
+    is_less = after.requested_bytes < before.requested_bytes
+    if is_less and after.requested_bytes <= before.capacity_bytes:
+        message = f"{before.name} cannot be less than its volume"
+        raise InvalidError(message, status=422, reason="Invalid")
+
+
+def _generation(value: Object, before: Object | None) -> int:
+    """One more with each change of what is wanted; that it shall go is one as well."""
+    if before is None:
+        return 1
+    is_other = value.get("spec") != before.get("spec")
+    goes = [one["metadata"].get("deletionTimestamp") for one in (value, before)]
+    former: int = before["metadata"]["generation"]
+    return former + (is_other or goes[0] != goes[1])
 
 
 def _entries(value: Object) -> dict[tuple[str, str, str], set[Any]]:
@@ -441,22 +504,39 @@ def _merge_patch(value: Any, patch: Mapping[str, Any]) -> None:
 
 
 def _json_patch(value: Any, operation: Mapping[str, Any]) -> None:
-    *parents, last = _pointer(operation["path"])
-    for part in parents:
-        value = value[int(part) if isinstance(value, list) else part]
+    """Carry one operation out.
+
+    Raises:
+        InvalidError: There is no such place, or another value at it than a test says.
+    """
+    *parents, last = pointer(operation["path"])
+    try:
+        for part in parents:
+            value = value[int(part) if isinstance(value, list) else part]
+        is_done = _done(value, last, operation)
+    except (LookupError, TypeError, ValueError):
+        is_done = False
+    if not is_done:
+        message = f"{operation['op']} of {operation['path']} cannot be done"
+        raise InvalidError(message, status=422, reason="Invalid")
+
+
+def _done(value: Any, last: str, operation: Mapping[str, Any]) -> bool:
     if isinstance(value, list) and operation["op"] == "add":
         value.insert(len(value) if last == "-" else int(last), copied(operation["value"]))
-        return
+        return True
     place: Any = int(last) if isinstance(value, list) else last
     match operation["op"]:
-        case "add" | "replace":
+        case "add" | "replace":  # a replacement of nothing is an addition
             value[place] = copied(operation["value"])
         case "remove":
             del value[place]
-        case "test" if value[place] != operation["value"]:
-            raise ConflictError(f"test of {operation['path']} failed", status=409)
+        case _:
+            return bool(value[place] == operation["value"])
+    return True
 
 
-def _pointer(path: str) -> Iterator[str]:
+def pointer(path: str) -> Iterator[str]:
+    """Names of fields on the way to a place, as a JSON patch says it."""
     for part in path.split("/")[1:]:
         yield part.replace("~1", "/").replace("~0", "~")

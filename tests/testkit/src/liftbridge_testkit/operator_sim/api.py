@@ -5,8 +5,9 @@ dictionaries. A read may be answered from a snapshot of a former tick.
 """
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from liftbridge_operator.planning.observation import (
     BrokerSet,
@@ -34,6 +35,9 @@ class Resource:
     shape: SetShape | None = None
     risks: tuple[str, ...] = ()
     plan_hash: str = ""
+
+
+_Kept = TypeVar("_Kept", Resource, Identity, BrokerSet, Pod, Claim)
 
 
 @dataclass(slots=True)
@@ -103,7 +107,7 @@ class Api:
             return self.snapshot()
         return self._former[max(len(self._former) - 1 - back, 0)]
 
-    # -- writes -------------------------------------------------------------------------------
+    # -- what others do -------------------------------------------------------------------------
 
     def put_pod(self, pod: Pod, **changes: Any) -> Pod:
         """Write a pod under a new version."""
@@ -117,20 +121,74 @@ class Api:
         self.claims[made.name] = made
         return made
 
-    def put_set(self, uid: str, version: int, **changes: Any) -> None:
-        """Change the set if it is the one that was seen."""
-        now = self.brokers
-        if now is None:
-            raise ApiError(404, "no set")
-        if (now.uid, now.resource_version) != (uid, version):
-            raise ApiError(409, "the set has changed")
-        self.brokers = replace(now, resource_version=self.next_version(), **changes)
-
     def put_resource(self, **changes: Any) -> None:
         """Change the resource, whatever it is."""
         if self.resource is None:
             raise ApiError(404, "no resource")
         self.resource = replace(self.resource, resource_version=self.next_version(), **changes)
+
+    def remove_pod(self, name: str) -> None:
+        """A pod is gone."""
+        self.pods.pop(name, None)
+        self.next_version()
+
+    # -- what operators ask for -----------------------------------------------------------------
+    #
+    # A write that changes nothing is done, and makes no version.
+
+    def create_identity(self, cluster_id: str, *, is_started: bool) -> None:
+        """Write the identity, if there is none."""
+        if self.identity is not None:
+            raise ApiError(409, "the identity is there")
+        self.identity = Identity(self.next_version(), cluster_id, (), is_started)
+
+    def patch_identity(self, version: int, **changes: Any) -> None:
+        """Change the identity as it was seen."""
+        self.identity = self._changed(_meant("identity", self.identity, version), changes)
+
+    def create_set(self, **values: Any) -> None:
+        """Make the set, if there is none."""
+        if self.brokers is not None:
+            raise ApiError(409, "the set is there")
+        self.brokers = BrokerSet(self.next_uid("set"), self.next_version(), **values)
+
+    def patch_set(self, uid: str, version: int, **changes: Any) -> None:
+        """Change the set as it was seen."""
+        self.brokers = self._changed(_meant("set", self.brokers, version, uid), changes)
+
+    def delete_set(self, uid: str, version: int) -> None:
+        """Have the set go without its pods; it is there until the collector has let go of them."""
+        self.patch_set(uid, version, is_terminating=True)
+
+    def patch_pod(self, name: str, uid: str, version: int, **changes: Any) -> None:
+        """Change a pod as it was seen."""
+        self.pods[name] = self._changed(self.pod(name, uid, version), changes)
+
+    def delete_pod(self, name: str, uid: str, version: int, *, is_forced: bool) -> None:
+        """Have a pod go: at once when no kubelet has to end it, or it is not to be asked."""
+        pod = self.pod(name, uid, version)
+        if is_forced or not pod.node:
+            self.remove_pod(name)
+        else:
+            self.pods[name] = self._changed(pod, {"is_terminating": True})
+
+    def patch_claim(self, name: str, uid: str, version: int, **changes: Any) -> None:
+        """Change a claim as it was seen; it gets no smaller than its volume."""
+        claim = self.claim(name, uid, version)
+        size = changes.get("requested_bytes", claim.requested_bytes)
+        if size < claim.requested_bytes and size <= claim.capacity_bytes:
+            raise ApiError(422, "a volume cannot shrink")
+        self.claims[name] = self._changed(claim, changes)
+
+    def put_budget(self, max_unavailable: int | None) -> None:
+        """Write the budget, or take it away."""
+        if self.budget != max_unavailable:
+            self.next_version()
+            self.budget = max_unavailable
+
+    def patch_resource(self, version: int, **changes: Any) -> None:
+        """Write the status of the resource as it was seen."""
+        self.resource = self._changed(_meant("resource", self.resource, version), changes)
 
     def pod(self, name: str, uid: str, version: int) -> Pod:
         """The pod that is meant.
@@ -138,12 +196,7 @@ class Api:
         Raises:
             ApiError: There is none, or it has changed since it was seen.
         """
-        found = self.pods.get(name)
-        if found is None:
-            raise ApiError(404, f"no pod {name}")
-        if (found.uid, found.resource_version) != (uid, version):
-            raise ApiError(409, f"pod {name} has changed")
-        return found
+        return _meant(f"pod {name}", self.pods.get(name), version, uid)
 
     def claim(self, name: str, uid: str, version: int) -> Claim:
         """The claim that is meant.
@@ -151,9 +204,17 @@ class Api:
         Raises:
             ApiError: There is none, or it has changed since it was seen.
         """
-        found = self.claims.get(name)
-        if found is None:
-            raise ApiError(404, f"no claim {name}")
-        if (found.uid, found.resource_version) != (uid, version):
-            raise ApiError(409, f"claim {name} has changed")
-        return found
+        return _meant(f"claim {name}", self.claims.get(name), version, uid)
+
+    def _changed(self, found: _Kept, changes: Mapping[str, Any]) -> _Kept:
+        made = replace(found, **changes)
+        return found if made == found else replace(made, resource_version=self.next_version())
+
+
+def _meant(what: str, found: _Kept | None, version: int, uid: str | None = None) -> _Kept:
+    if found is None:
+        raise ApiError(404, f"no {what}")
+    is_other = uid is not None and getattr(found, "uid", uid) != uid
+    if is_other or found.resource_version != version:
+        raise ApiError(409, f"the {what} has changed")
+    return found

@@ -5,7 +5,6 @@ from typing import Any
 
 from liftbridge_operator.planning import actions as act
 from liftbridge_operator.planning.decision import TokenAnswer
-from liftbridge_operator.planning.observation import BrokerSet, Identity
 from liftbridge_testkit.operator_sim import judge
 from liftbridge_testkit.operator_sim.errors import ApiError
 from liftbridge_testkit.operator_sim.stage import Seen, Stage
@@ -32,22 +31,18 @@ def apply(
 
 
 def _delete_pod(world: Stage, action: act.DeletePod, seen: Seen) -> Generator[None]:
-    api = world.api
+    api, meant = world.api, (action.name, action.uid, action.resource_version)
     if action.template is not None:
         _template(world, action.template, seen)
         yield
-    pod = api.pod(action.name, action.uid, action.resource_version)
-    judge.deletion(world, action, pod, seen)
-    if action.is_forced:
-        world.kube.force_delete(pod)
-    elif not pod.is_terminating:
-        api.put_pod(pod, is_terminating=True)
+    judge.deletion(world, action, api.pod(*meant), seen)
+    api.delete_pod(*meant, is_forced=action.is_forced)
 
 
 def _keep_pod(world: Stage, action: act.KeepPod, seen: Seen) -> None:
     del seen
-    pod = world.api.pod(action.name, action.uid, action.resource_version)
-    world.api.put_pod(pod, kept=action.token)
+    meant = (action.name, action.uid, action.resource_version)
+    world.api.patch_pod(*meant, kept=action.token)
 
 
 def _check(world: Stage, action: act.CheckRestart) -> TokenAnswer:
@@ -59,22 +54,15 @@ def _check(world: Stage, action: act.CheckRestart) -> TokenAnswer:
 
 def _create_identity(world: Stage, action: act.CreateIdentity, seen: Seen) -> None:
     del seen
-    if world.api.identity is not None:
-        raise ApiError(409, "the identity is there")
-    world.api.identity = Identity(
-        world.api.next_version(), action.cluster_id, (), action.is_started
-    )
+    world.api.create_identity(action.cluster_id, is_started=action.is_started)
 
 
 def _write_founders(world: Stage, action: act.WriteFounders, seen: Seen) -> None:
     del seen
     now = world.api.identity
-    if now is None or now.resource_version != action.resource_version:
-        raise ApiError(409, "the identity has changed")
-    judge.founders(world, now, action.founders)
-    world.api.identity = Identity(
-        world.api.next_version(), now.cluster_id, action.founders, is_started=True
-    )
+    if now is not None and now.resource_version == action.resource_version:
+        judge.founders(world, now, action.founders)
+    world.api.patch_identity(action.resource_version, founders=action.founders, is_started=True)
 
 
 def _bootstrap(world: Stage, action: act.Bootstrap, seen: Seen) -> None:
@@ -84,24 +72,20 @@ def _bootstrap(world: Stage, action: act.Bootstrap, seen: Seen) -> None:
 
 
 def _create_set(world: Stage, action: act.CreateSet, seen: Seen) -> None:
-    api = world.api
-    if api.brokers is not None:
-        raise ApiError(409, "the set is there")
-    judge.set_size(world, action, seen)
-    api.brokers = BrokerSet(
-        api.next_uid("set"),
-        api.next_version(),
-        action.replicas,
-        action.revision,
-        action.good_revision,
-        action.bad_revision,
-        action.claim_bytes,
+    if world.api.brokers is None:
+        judge.set_size(world, action, seen)
+    world.api.create_set(
+        replicas=action.replicas,
+        revision=action.revision,
+        good_revision=action.good_revision,
+        bad_revision=action.bad_revision,
+        claim_bytes=action.claim_bytes,
     )
 
 
 def _template(world: Stage, action: act.SetTemplate, seen: Seen) -> None:
     del seen
-    world.api.put_set(
+    world.api.patch_set(
         action.uid,
         action.resource_version,
         revision=action.revision,
@@ -114,49 +98,48 @@ def _replicas(world: Stage, action: act.SetReplicas, seen: Seen) -> None:
     now = world.api.brokers
     if now is not None and now.resource_version == action.resource_version:
         judge.replicas(world, action, seen)
-    world.api.put_set(action.uid, action.resource_version, replicas=action.replicas)
+    world.api.patch_set(action.uid, action.resource_version, replicas=action.replicas)
 
 
 def _orphan(world: Stage, action: act.OrphanSet, seen: Seen) -> None:
     del seen
-    world.api.put_set(action.uid, action.resource_version)
-    judge.orphan(world)
-    world.api.brokers = None
+    now = world.api.brokers
+    if now is not None and now.resource_version == action.resource_version:
+        judge.orphan(world)
+    world.api.delete_set(action.uid, action.resource_version)
 
 
 def _grow(world: Stage, action: act.GrowClaim, seen: Seen) -> None:
     del seen
-    claim = world.api.claim(action.name, action.uid, action.resource_version)
-    if action.size_bytes < claim.requested_bytes:
-        raise ApiError(409, "a volume cannot shrink")
-    world.api.put_claim(claim, requested_bytes=action.size_bytes)
+    meant = (action.name, action.uid, action.resource_version)
+    world.api.patch_claim(*meant, requested_bytes=action.size_bytes)
 
 
 def _mark(world: Stage, action: act.MarkClaim, seen: Seen) -> None:
     del seen
-    claim = world.api.claim(action.name, action.uid, action.resource_version)
-    world.api.put_claim(claim, is_retired=action.is_retired)
+    meant = (action.name, action.uid, action.resource_version)
+    world.api.patch_claim(*meant, is_retired=action.is_retired)
 
 
 def _delete_claim(world: Stage, action: act.DeleteClaim, seen: Seen) -> None:
-    claim = world.api.claim(action.name, action.uid, action.resource_version)
-    judge.claim_deletion(world, claim, seen)
-    world.api.put_claim(claim, is_terminating=True)
+    meant = (action.name, action.uid, action.resource_version)
+    judge.claim_deletion(world, world.api.claim(*meant), seen)
+    world.api.patch_claim(*meant, is_terminating=True)
 
 
 def _budget(world: Stage, action: act.SetBudget, seen: Seen) -> None:
     del seen
-    world.api.next_version()
-    world.api.budget = action.max_unavailable
+    world.api.put_budget(action.max_unavailable)
 
 
 def _record(world: Stage, action: act.Record, seen: Seen) -> None:
     now = world.api.resource
-    if now is None or now.resource_version != action.resource_version:
-        raise ApiError(409, "the resource has changed")
-    judge.record(world, now, action, seen)
+    if now is not None and now.resource_version == action.resource_version:
+        judge.record(world, now, action, seen)
     recorded = action.recorded
-    world.api.put_resource(disruption=recorded.disruption, shape=recorded.shape)
+    world.api.patch_resource(
+        action.resource_version, disruption=recorded.disruption, shape=recorded.shape
+    )
 
 
 def _leading(world: Stage) -> None:

@@ -5,7 +5,7 @@ class ApiError(Exception):
     """The API server or a broker refuses, or does not answer.
 
     Attributes:
-        code: 404, 409, 410, 429 or 504.
+        code: 404, 409, 410, 422, 429 or 504.
     """
 
     def __init__(self, code: int, text: str) -> None:

@@ -64,6 +64,9 @@ class Kube:
         brokers = self.api.brokers
         if brokers is None or self.api.identity is None:
             return
+        if brokers.is_terminating:
+            self._collect_set()
+            return
         name_of = self._cluster_name()
         for ordinal in range(brokers.replicas):
             name = f"{name_of}-{ordinal}"
@@ -91,6 +94,11 @@ class Kube:
         for pod in list(self.api.pods.values()):
             if pod.ordinal >= brokers.replicas and not pod.is_terminating:
                 self.api.put_pod(pod, is_terminating=True)
+
+    def _collect_set(self) -> None:
+        """The collector lets go of the pods of a set that was deleted without them."""
+        self.api.brokers = None
+        self.api.next_version()
 
     def _cluster_name(self) -> str:
         return "c" if self.api.resource is None else self.api.resource.wanted.name
@@ -183,8 +191,7 @@ class Kube:
             self._remove(pod)
 
     def _remove(self, pod: Pod) -> None:
-        self.api.pods.pop(pod.name, None)
-        self.api.next_version()
+        self.api.remove_pod(pod.name)
         self.containers.pop(pod.uid, None)
 
     def force_delete(self, pod: Pod) -> None:

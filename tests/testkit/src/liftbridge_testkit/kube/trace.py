@@ -1,0 +1,271 @@
+"""What was asked of an API server through the operator's port, and what it answered, line by line.
+
+    recorder = Recorder()
+    kube = recorder.of(KubeClient(api, fence=None, rng=Random(1)))
+    ...                                     # use it as any other
+    path.write_text(text_of(recorder.lines()))
+
+Requests go one after the other, so that the order of the lines is the order in which they took
+effect. Uids are numbered in the order in which they came up and resource versions in their own, so
+that two recordings of the same acts are alike; moments given by the server are one moment. Of
+Secrets only keyed hashes are written, whose key is forgotten.
+"""
+
+import asyncio
+import hmac
+import inspect
+import json
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from liftbridge_operator.kube.errors import (
+    ApplyConflictError,
+    FencedError,
+    KubeError,
+    UnavailableError,
+)
+from liftbridge_operator.kube.kinds import ALL_KINDS, Kind
+from liftbridge_operator.kube.port import FIELD_MANAGER, Kube, Listing, Preconditions
+
+LINES_MAX: Final = 20_000
+MOMENT: Final = "2026-01-01T00:00:00Z"
+UID: Final = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+VERSIONS: Final = frozenset({"resourceVersion", "resource_version"})
+
+_MOMENTS: Final = frozenset({"creationTimestamp", "deletionTimestamp", "time"})
+_KINDS: Final = {f"{kind.api_version} {kind.kind}": kind for kind in ALL_KINDS}
+_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+class Line(NamedTuple):
+    """One request with its answer, as JSON.
+
+    Attributes:
+        who: Owner of the fields that it creates and patches.
+        verb: Method of the port.
+        asked: Arguments of the method by name.
+        answer: `object`, `items` with their `resource_version`, or `error`; empty for a deletion.
+    """
+
+    who: str
+    verb: str
+    asked: dict[str, Any]
+    answer: dict[str, Any]
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """How it was refused; empty when it was not."""
+        found: dict[str, Any] = self.answer.get("error", {})
+        return found
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Kind, namespace and name of the object; no name for lists."""
+        body = self.asked.get("body")
+        if body is None:
+            return self.asked["kind"], self.asked["namespace"], self.asked.get("name", "")
+        metadata = body["metadata"]
+        kind = f"{body['apiVersion']} {body['kind']}"
+        return kind, metadata.get("namespace", ""), metadata["name"]
+
+
+class Recorder:
+    """Keeps what goes through the ports that it gives out.
+
+    Nothing more is kept after `LINES_MAX` lines, nor after a write of which nobody knows whether it
+    was done: what was kept until then remains true.
+    """
+
+    def __init__(self) -> None:
+        self._lines: list[Line] = []
+        self._is_over = False
+        self._turn = asyncio.Lock()
+        self._key = secrets.token_bytes(32)
+
+    def of(self, kube: Kube, who: str = FIELD_MANAGER) -> Kube:
+        """The port, with everything that goes through it kept.
+
+        Args:
+            kube: What carries it out.
+            who: Manager of the client.
+        """
+        return _RecordedKube(kube, who, self)  # type: ignore[return-value]  # by __getattr__
+
+    def lines(self) -> list[Line]:
+        """What was kept, without what differs from one run to the next."""
+        return list(_numbered(self._lines))
+
+    async def ask(
+        self, who: str, verb: str, asked: Mapping[str, Any], call: Callable[[], Awaitable[Any]]
+    ) -> Any:
+        """Carry one request out and keep it."""
+        async with self._turn:
+            try:
+                found = await call()
+            except FencedError:
+                raise  # it was never sent
+            except KubeError as error:
+                self._keep(who, verb, asked, {"error": error_of(error)}, error)
+                raise
+            self._keep(who, verb, asked, answer_of(found))
+            return found
+
+    def _keep(
+        self,
+        who: str,
+        verb: str,
+        asked: Mapping[str, Any],
+        answer: dict[str, Any],
+        error: KubeError | None = None,
+    ) -> None:
+        is_read = verb in {"get", "list_all"}
+        if isinstance(error, UnavailableError):
+            self._is_over |= not is_read
+            return
+        if not self._is_over and len(self._lines) < LINES_MAX:
+            # Through text, so that nothing is kept that the caller changes afterwards.
+            kept = json.loads(json.dumps([asked, answer], default=_plain))
+            self._lines.append(Line(who, verb, *(_hidden(one, self._key) for one in kept)))
+
+
+class _RecordedKube:
+    def __init__(self, kube: Kube, who: str, recorder: Recorder) -> None:
+        self._kube, self._who, self._recorder = kube, who, recorder
+
+    def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
+        signature = inspect.signature(getattr(Kube, verb))
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            bound = signature.bind(self, *args, **kwargs).arguments
+            asked = {name: _plain(value) for name, value in bound.items() if name != "self"}
+            run = getattr(self._kube, verb)
+            return await self._recorder.ask(self._who, verb, asked, lambda: run(*args, **kwargs))
+
+        return call
+
+
+# -- as JSON and back ---------------------------------------------------------------------------
+
+
+def answer_of(found: Any) -> dict[str, Any]:
+    """An answer of success."""
+    if isinstance(found, Listing):
+        return {"items": list(found.items), "resource_version": found.resource_version}
+    return {} if found is None else {"object": found}
+
+
+def error_of(error: KubeError) -> dict[str, Any]:
+    """A refusal; its text is not kept, since nothing depends on it."""
+    made: dict[str, Any] = {
+        "class": type(error).__name__,
+        "status": error.status,
+        "reason": error.reason,
+    }
+    if isinstance(error, ApplyConflictError):
+        made["fields"] = sorted([one.manager, one.field] for one in error.fields)
+    return made
+
+
+def arguments_of(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments for a method of the port."""
+    found = dict(asked)
+    if "kind" in found:
+        found["kind"] = kind_named(found["kind"])
+    if "preconditions" in found:
+        found["preconditions"] = Preconditions(**found["preconditions"])
+    return found
+
+
+def kind_named(name: str) -> Kind:
+    """A kind by its name in traces, such as `apps/v1 StatefulSet`."""
+    return _KINDS[name]
+
+
+def text_of(lines: Iterable[Line]) -> str:
+    """A trace as JSON, a line for each request."""
+    return "".join(json.dumps(line._asdict(), sort_keys=True) + "\n" for line in lines)
+
+
+def lines_of(text: str) -> list[Line]:
+    """What `text_of` wrote."""
+    return [Line(**json.loads(line)) for line in text.splitlines()]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Kind):
+        return f"{value.api_version} {value.kind}"
+    return value._asdict() if isinstance(value, Preconditions) else value
+
+
+# -- what is not kept as it was -----------------------------------------------------------------
+
+
+def _hidden(value: Any, key: bytes) -> Any:
+    """Arguments or an answer, with hashes in the place of what is secret."""
+    items = [value.get("body"), value.get("object"), *(value.get("items") or ())]
+    for one in items:
+        if one and one.get("kind") == "Secret":
+            _hide(one, key)
+    if value.get("kind") == "v1 Secret" and "changes" in value:
+        changes = value["changes"]
+        if isinstance(changes, dict):
+            _hide(changes, key)
+        else:
+            value["changes"] = [
+                one | {"value": _hashed(json.dumps(one["value"]), key)} if "value" in one else one
+                for one in changes
+            ]
+    return value
+
+
+def _hide(secret: dict[str, Any], key: bytes) -> None:
+    for part in ("data", "stringData"):
+        for name, text in (secret.get(part) or {}).items():
+            secret[part][name] = None if text is None else _hashed(text, key)
+    (secret.get("metadata", {}).get("annotations") or {}).pop(_APPLIED, None)
+
+
+def _hashed(text: str, key: bytes) -> str:
+    return hmac.digest(key, text.encode(), "sha256").hex()[:32]
+
+
+def _numbered(lines: list[Line]) -> Iterator[Line]:
+    """Uids and versions by their order, and one moment for all."""
+    text = text_of(lines)
+    uids = {uid: number for number, uid in enumerate(dict.fromkeys(UID.findall(text)), 1)}
+    text = UID.sub(lambda met: f"00000000-0000-0000-0000-{uids[met[0]]:012}", text)
+    values = [json.loads(line) for line in text.splitlines()]
+    found = sorted({int(one) for one in _versions_in(values)})
+    ranks = {str(version): str(rank) for rank, version in enumerate(found, 1)}
+    for value in values:
+        yield Line(**_steady(value, ranks))
+
+
+def _versions_in(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if name in VERSIONS and inner:
+                yield inner
+            else:
+                yield from _versions_in(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _versions_in(inner)
+
+
+def _steady(value: Any, ranks: Mapping[str, str]) -> Any:
+    if isinstance(value, list):
+        return [_steady(inner, ranks) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    made = {}
+    for name, inner in value.items():
+        if name in VERSIONS:
+            made[name] = ranks.get(inner, inner)
+        elif name in _MOMENTS and isinstance(inner, str):
+            made[name] = MOMENT
+        else:
+            made[name] = _steady(inner, ranks)
+    return made
