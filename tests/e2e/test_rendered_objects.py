@@ -198,13 +198,15 @@ def test_pods_of_the_operator_are_let_in(name, shop):
     assert tried(shop, [pod]) == ["pod/operator serverside-applied (server dry run)"]
 
 
-def test_definitions_stay_when_they_are_to_be_kept(shop):
-    definitions = [
-        one for one in rendered(shop, "operator") if one["kind"] == "CustomResourceDefinition"
+def test_definitions_stay_with_their_guard_when_they_are_to_be_kept(shop):
+    kept = [
+        one["kind"]
+        for one in rendered(shop, "operator")
+        if one["metadata"].get("annotations", {}).get("helm.sh/resource-policy") == "keep"
     ]
-    assert len(definitions) == 2
-    for one in definitions:
-        assert one["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    policy = "ValidatingAdmissionPolicy"
+    definition = "CustomResourceDefinition"
+    assert sorted(kept) == [definition, definition, policy, f"{policy}Binding"]
 
 
 def test_namespaced_mode_gives_no_right_beyond_its_namespaces(shop):

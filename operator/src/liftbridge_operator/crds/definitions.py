@@ -1,9 +1,14 @@
-"""The definitions themselves: names, columns, sub-resources, rules about whole objects."""
+"""The definitions themselves: names, columns, sub-resources, rules about whole objects.
+
+A field that is added later has no default in the schema: with one each resource would have the
+field, and a former operator, which does not know it, could look after none.
+"""
 
 from typing import Any, Final, NamedTuple
 
 import yaml
 
+from liftbridge_operator.crds import guard
 from liftbridge_operator.crds.structural import Schema, structural
 from liftbridge_operator.model.base import GROUP, VERSION, Model, Rule
 from liftbridge_operator.model.cluster import CLUSTER_KIND, CLUSTER_RULES, ClusterSpec
@@ -145,10 +150,12 @@ def definition(resource: Resource) -> dict[str, Any]:
             "statusReplicasPath": ".status.replicas",
             "labelSelectorPath": ".status.selector",
         }
+    schema = object_schema(resource)
+    fields = " ".join(guard.fields(schema["properties"]["spec"]))
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": resource.name},
+        "metadata": {"name": resource.name, "annotations": {guard.FIELDS: fields}},
         "spec": {
             "group": GROUP,
             "names": {
@@ -165,7 +172,7 @@ def definition(resource: Resource) -> dict[str, Any]:
                     "name": VERSION,
                     "served": True,
                     "storage": True,
-                    "schema": {"openAPIV3Schema": object_schema(resource)},
+                    "schema": {"openAPIV3Schema": schema},
                     "subresources": subresources,
                     "additionalPrinterColumns": [_column(column) for column in resource.columns],
                 }
@@ -213,14 +220,17 @@ def _column(column: Column) -> dict[str, Any]:
 
 def files() -> dict[str, str]:
     """Contents of the generated files by their names."""
-    return {f"{resource.name}.yaml": text_of(resource) for resource in RESOURCES}
+    made = {f"{resource.name}.yaml": text_of(definition(resource)) for resource in RESOURCES}
+    guards = {
+        f"{guard.NAME}.yaml": guard.policy([resource.name for resource in RESOURCES]),
+        f"{guard.NAME}-binding.yaml": guard.binding(),
+    }
+    return made | {name: text_of(body) for name, body in guards.items()}
 
 
-def text_of(resource: Resource) -> str:
-    """The file of one definition."""
-    return _HEADER + yaml.dump(
-        definition(resource), Dumper=_Plain, sort_keys=False, width=100, allow_unicode=True
-    )
+def text_of(body: dict[str, Any]) -> str:
+    """The file of one object."""
+    return _HEADER + yaml.dump(body, Dumper=_Plain, sort_keys=False, width=100, allow_unicode=True)
 
 
 class _Plain(yaml.SafeDumper):

@@ -286,7 +286,7 @@ class ClusterStatus(Model):
     partitions: PartitionSummary | None = option("All partitions, counted.")
     plan: Plan | None = option("What the present change disrupts; none when nothing is to be done.")
     held: HeldChange | None = option(
-        "What waits for the next change of the specification, since an operator was exchanged."
+        "What waits for the next change that restarts brokers, since an operator was exchanged."
     )
     disruption: DisruptionState | None = option("The one broker that is down on purpose.")
     remaking: SetRemaking | None = option("The StatefulSet that is being made again.")

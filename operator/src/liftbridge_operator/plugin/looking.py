@@ -255,7 +255,19 @@ def _under_way(resource: Json, now_ms: int) -> list[str]:
             f"Plan {made.get('hash')}: {steps}, {_approval(made)}. "
             f"See `{KUBECTL} plan {name_of(resource)}`."
         )
-    return found
+    return found + _held(resource)
+
+
+def _held(resource: Json) -> list[str]:
+    """What another operator would render otherwise, and how to have it."""
+    held = status_of(resource).get("held") or {}
+    if not held:
+        return []
+    causes, take = "; ".join(held.get("causes") or ()), f"{KUBECTL} restart {name_of(resource)}"
+    return [
+        f"Held since the operator was exchanged, until something else restarts brokers: {causes}.",
+        f"Revision {held.get('revision')}; `{take}` takes it at once.",
+    ]
 
 
 def _streams(streams: Sequence[Json] | None, now_ms: int) -> list[str]:
@@ -334,9 +346,11 @@ def plan(resource: Json) -> Answer:
     """What the present specification, and what was asked for besides, will disrupt."""
     made, stale = plan_of(resource), finding.staleness(resource)
     lines = [f"! {stale[0].upper()}{stale[1:]}."] if stale else []
-    document = {**finding.summary_of(resource), "plan": dict(made) or None}
+    held = dict(status_of(resource).get("held") or {}) or None
+    document = {**finding.summary_of(resource), "plan": dict(made) or None, "held": held}
     if not made:
         lines.append(f"{place_of(resource)}: nothing is to be done.")
+        lines += _held(resource)
         return Answer("\n".join(lines), document)
     lines += [
         f"{place_of(resource)}: plan {made.get('hash')}, {_approval(made)}.",

@@ -185,6 +185,17 @@ def test_plan_shows_steps_risks_and_how_to_approve_it():
     assert made.document["plan"]["stepCount"] == 25
 
 
+def test_what_is_held_is_shown_with_how_to_take_it():
+    held = {"revision": "3f9c21b0a7de", "causes": ["renderer 1 becomes 2", "image a becomes b"]}
+    resource = cluster(held=held)
+    planned = looking.plan(seen(resource))
+    for lines in (status_lines(resource), planned.text.splitlines()):
+        assert line_with(lines, "Held since").endswith(": renderer 1 becomes 2; image a becomes b.")
+        assert "`kubectl liftbridge restart orders`" in line_with(lines, "3f9c21b0a7de")
+    assert planned.document["held"] == held
+    assert not [line for line in status_lines(cluster()) if "Held" in line]
+
+
 def test_plan_that_is_approved_or_needs_nobody_says_so():
     approved = looking.plan(seen(cluster(plan=plan(approvedHash="abc123")))).text
     assert "plan abc123, approved." in approved
