@@ -74,11 +74,12 @@ class Line(NamedTuple):
 class Recorder:
     """Keeps what goes through the ports that it gives out.
 
-    Nothing more is kept after `LINES_MAX` lines, nor after a write of which nobody knows whether it
+    Nothing more is kept after so many lines, nor after a write of which nobody knows whether it
     was done: what was kept until then remains true.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lines_max: int = LINES_MAX) -> None:
+        self._lines_max = lines_max
         self._lines: list[Line] = []
         self._is_over = False
         self._turn = asyncio.Lock()
@@ -124,7 +125,7 @@ class Recorder:
         if isinstance(error, UnavailableError):
             self._is_over |= not is_read
             return
-        if not self._is_over and len(self._lines) < LINES_MAX:
+        if not self._is_over and len(self._lines) < self._lines_max:
             # Through text, so that nothing is kept that the caller changes afterwards.
             kept = json.loads(json.dumps([asked, answer], default=_plain))
             self._lines.append(Line(who, verb, *(_hidden(one, self._key) for one in kept)))
@@ -204,31 +205,29 @@ def _plain(value: Any) -> Any:
 
 def _hidden(value: Any, key: bytes) -> Any:
     """Arguments or an answer, with hashes in the place of what is secret."""
-    items = [value.get("body"), value.get("object"), *(value.get("items") or ())]
-    for one in items:
+    for one in (value.get("body"), value.get("object"), *(value.get("items") or ())):
         if one and one.get("kind") == "Secret":
             _hide(one, key)
-    if value.get("kind") == "v1 Secret" and "changes" in value:
-        changes = value["changes"]
-        if isinstance(changes, dict):
-            _hide(changes, key)
-        else:
-            value["changes"] = [
-                one | {"value": _hashed(json.dumps(one["value"]), key)} if "value" in one else one
-                for one in changes
-            ]
+    if value.get("kind") == "v1 Secret":
+        changes = value.get("changes", ())
+        for one in (changes,) if isinstance(changes, dict) else changes:
+            _hide(one, key)
+            if one.get("path", "").startswith(("/data", "/stringData")) and "value" in one:
+                one["value"] = _hashed(one["value"], key)
     return value
 
 
 def _hide(secret: dict[str, Any], key: bytes) -> None:
     for part in ("data", "stringData"):
-        for name, text in (secret.get(part) or {}).items():
-            secret[part][name] = None if text is None else _hashed(text, key)
+        if part in secret:
+            secret[part] = _hashed(secret[part], key)
     (secret.get("metadata", {}).get("annotations") or {}).pop(_APPLIED, None)
 
 
-def _hashed(text: str, key: bytes) -> str:
-    return hmac.digest(key, text.encode(), "sha256").hex()[:32]
+def _hashed(value: Any, key: bytes) -> Any:
+    if isinstance(value, dict):
+        return {name: _hashed(inner, key) for name, inner in value.items()}
+    return value and hmac.digest(key, value.encode(), "sha256").hex()[:32]
 
 
 def _numbered(lines: list[Line]) -> Iterator[Line]:

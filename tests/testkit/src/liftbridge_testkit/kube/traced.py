@@ -1,28 +1,34 @@
 """What is played on an API server so that its answers are recorded: stories without controllers.
 
 Each takes the ports of those who act and may be played on a real server, on the model, and on
-either behind a `trace.Recorder`. Refusals are part of them.
+either behind a `trace.Recorder`. Refusals are part of them. None leaves a cluster or stream behind.
 """
 
 from collections.abc import Awaitable
 from contextlib import suppress
+from itertools import count
+from random import Random
 from typing import Any, Final, NamedTuple
 
 from liftbridge_operator.acting import on_objects
 from liftbridge_operator.acting.hands import Hands
+from liftbridge_operator.catalogue.names import EventReason
 from liftbridge_operator.kube.errors import KubeError
+from liftbridge_operator.kube.events import Events
 from liftbridge_operator.kube.kinds import (
     BUDGETS,
     CLAIMS,
     CLUSTERS,
     CONFIG_MAPS,
+    EVENTS,
     PODS,
     SECRETS,
     SERVICES,
     SETS,
+    STREAMS,
     kind_of,
 )
-from liftbridge_operator.kube.port import Kube, Object, Preconditions, Propagation
+from liftbridge_operator.kube.port import FIELD_MANAGER, Kube, Object, Preconditions, Propagation
 from liftbridge_operator.model.cluster import API_VERSION, CLUSTER_KIND, ClusterSpec
 from liftbridge_operator.observing.objects import identity_of, set_of
 from liftbridge_operator.observing.reads import read
@@ -33,6 +39,8 @@ from liftbridge_operator.reconciling.reconciler import ClusterReconciler
 from liftbridge_operator.rendering import names
 from liftbridge_operator.rendering.render import render
 from liftbridge_operator.rendering.subject import Cluster, Inputs, labels
+from liftbridge_operator.runtime.clock import SystemClock
+from liftbridge_operator.runtime.lease import Lease
 from liftbridge_operator.runtime.reconciler import Key
 from liftbridge_testkit.operator_sim.admin import ModelAdmin
 from liftbridge_testkit.operator_sim.reconciled import (
@@ -45,7 +53,9 @@ from liftbridge_testkit.operator_sim.reconciled import (
 from liftbridge_testkit.operator_sim.stage import Stage
 
 NAMESPACE: Final = "traced"
-NAME: Final = "c"
+MANAGERS: Final = (FIELD_MANAGER, "kubectl-edit", "kube-controller-manager")
+"""Who owns what each of a cast creates and patches."""
+
 PASSES: Final = 6
 PAGES_ITEMS: Final = 501
 """One object more than a page of a list holds."""
@@ -200,6 +210,38 @@ def _place(name: str) -> Object:
     return {"name": name, "namespace": NAMESPACE, "uid": _OTHER, "resourceVersion": ""}
 
 
+async def owners(cast: Cast) -> None:
+    """Lists with keys in a status, a Lease that changes hands, and an event that is counted."""
+    kube, name = cast.operator, "owners"
+    stream = {
+        "apiVersion": STREAMS.api_version,
+        "kind": STREAMS.kind,
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"clusterRef": {"name": name}, "subject": "s", "replicationFactor": 3},
+    }
+    live = await cast.person.create(stream)
+    for details in ((0, 1), (1,), (), (1, 0)):
+        listed = [{"partition": one, "leader": "b", "replicas": ["b"]} for one in details]
+        live = await kube.apply_status(told(live, observedGeneration=1, partitionDetails=listed))
+    rng = Random(1)
+    leases = [
+        Lease(kube, namespace=NAMESPACE, name=name, identity=each, clock=SystemClock(), rng=rng)
+        for each in "ab"
+    ]
+    for lease in leases:
+        await lease.acquire()
+        await lease.release()
+    moments = count(0, 100)
+    wall = SystemClock().wall
+    events = Events(kube, instance=name, now=lambda: next(moments), wall=wall, rng=rng)
+    owner = await cast.person.create(cluster(name))
+    for _ in range(2):
+        await events.tell(owner, EventReason.BROKER_ADDED, {"broker": name})
+    await kube.list_all(EVENTS, NAMESPACE)
+    for one in (live, owner):
+        await _let_go(cast, one)
+
+
 async def adoption(cast: Cast) -> None:
     """Owners come and go, and a list shows what a selector asks for."""
     kube, person = cast.operator, cast.person
@@ -222,6 +264,7 @@ async def adoption(cast: Cast) -> None:
     for selector in ("app=adopted", "app!=adopted,n", "app,n=2", "!app,n", "app=none"):
         await kube.list_all(CONFIG_MAPS, NAMESPACE, selector=selector)
     await kube.list_all(CLUSTERS, NAMESPACE)
+    await _let_go(cast, owner)
 
 
 async def pages(cast: Cast) -> None:
@@ -239,7 +282,8 @@ async def pages(cast: Cast) -> None:
 
 async def passes(cast: Cast) -> None:
     """The reconciler brings up what it can without pods, follows a person, and lets go."""
-    key = Key(CLUSTERS, NAMESPACE, NAME)
+    name = "passes"
+    key = Key(CLUSTERS, NAMESPACE, name)
     moments = iter(range(EPOCH_MS, EPOCH_MS + 10_000_000, 100_000))
     now = [EPOCH_MS]
     reconciler = ClusterReconciler(
@@ -258,23 +302,25 @@ async def passes(cast: Cast) -> None:
             now[0] = next(moments)
             await reconciler.reconcile(key)
 
-    await cast.person.create(cluster(NAME))
+    await cast.person.create(cluster(name))
     await some()
-    live = await cast.person.get(CLUSTERS, NAMESPACE, NAME)
+    live = await cast.person.get(CLUSTERS, NAMESPACE, name)
     uid = Preconditions(live["metadata"]["uid"])
     changes = {"spec": {"replicas": 5, "image": "liftbridge-broker:other"}}
-    await cast.person.patch(CLUSTERS, NAMESPACE, NAME, changes, preconditions=uid)
-    for kind, name, change in (
-        (SERVICES, names.brokers(NAME), {"spec": {"publishNotReadyAddresses": False}}),
-        (BUDGETS, names.brokers(NAME), {"spec": {"maxUnavailable": 2}}),
-        (SETS, names.brokers(NAME), {"spec": {"updateStrategy": {"type": "RollingUpdate"}}}),
+    await cast.person.patch(CLUSTERS, NAMESPACE, name, changes, preconditions=uid)
+    for kind, change in (
+        (SERVICES, {"spec": {"publishNotReadyAddresses": False}}),
+        (BUDGETS, {"spec": {"maxUnavailable": 2}}),
+        (SETS, {"spec": {"updateStrategy": {"type": "RollingUpdate"}}}),
     ):
-        seen = await tried(cast.person.get(kind, NAMESPACE, name))
+        seen = await tried(cast.person.get(kind, NAMESPACE, names.brokers(name)))
         if seen is not None:
             meant = Preconditions.of(seen)
-            await cast.person.patch(kind, NAMESPACE, name, change, preconditions=meant)
+            await cast.person.patch(
+                kind, NAMESPACE, names.brokers(name), change, preconditions=meant
+            )
     await some()
-    await cast.person.delete(CLUSTERS, NAMESPACE, NAME, preconditions=uid)
+    await cast.person.delete(CLUSTERS, NAMESPACE, name, preconditions=uid)
     await some()
 
 
@@ -427,16 +473,18 @@ async def _orphan(cast: Cast, first: Hands, again: Any) -> None:
     first = await again()
     await cast.controllers.patch(*place, {"metadata": {"finalizers": None}}, preconditions=uid)
     await tried(cast.operator.get(*place))
-    made = await again()
-    kind = kind_of(made.reads.resource)
-    await cast.person.delete(
-        kind,
-        NAMESPACE,
-        first.cluster.name,
-        preconditions=Preconditions(first.cluster.uid),
-        propagation=Propagation.FOREGROUND,
-    )
-    await tried(cast.operator.get(kind, NAMESPACE, first.cluster.name))
+    await _let_go(cast, first.reads.resource)
+
+
+async def _let_go(cast: Cast, resource: Object) -> None:
+    """A person deletes a resource, and the collector has nothing to do for it."""
+    place = (kind_of(resource), NAMESPACE, resource["metadata"]["name"])
+    uid = Preconditions(resource["metadata"]["uid"])
+    await cast.person.delete(*place, preconditions=uid, propagation=Propagation.FOREGROUND)
+    await cast.operator.get(*place)
+    nothing = {"metadata": {"finalizers": None}}
+    await cast.controllers.patch(*place, nothing, preconditions=uid)
+    await tried(cast.operator.get(*place))
 
 
 STORAGE_CLASS: Final[Object] = {
@@ -448,5 +496,7 @@ STORAGE_CLASS: Final[Object] = {
 }
 
 STORIES: Final = {
-    story.__name__: story for story in (writes, applies, deletions, adoption, passes, deeds, pages)
+    story.__name__: story
+    for story in (writes, applies, deletions, owners, adoption, passes, deeds, pages)
 }
+"""Each has a cluster of its name, if it has one."""
