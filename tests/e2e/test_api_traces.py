@@ -18,8 +18,8 @@ from liftbridge_testkit.kube.control_plane import ADMIN, PROGRAMS, ControlPlane
 from liftbridge_testkit.kube.many import install
 from liftbridge_testkit.kube.replay import replay
 from liftbridge_testkit.kube.trace import Recorder, text_of
-from liftbridge_testkit.kube.traced import MANAGERS, NAMESPACE, STORIES, Cast
 from liftbridge_testkit.operator_sim.replayed import replay_values
+from liftbridge_testkit.operator_sim.traced import MANAGERS, NAMESPACE, STORIES, Cast
 from liftbridge_testkit.repository import ROOT
 
 pytestmark = pytest.mark.e2e

@@ -16,9 +16,9 @@ from liftbridge_operator.kube.port import Listing, Preconditions
 from liftbridge_testkit.kube.memory import MemoryKube
 from liftbridge_testkit.kube.replay import replay
 from liftbridge_testkit.kube.trace import Line, Recorder, error_of, lines_of, text_of
-from liftbridge_testkit.kube.traced import NAMESPACE, config
 from liftbridge_testkit.operator_sim.api import Api
 from liftbridge_testkit.operator_sim.replayed import replay_values
+from liftbridge_testkit.operator_sim.traced import NAMESPACE, config
 
 TRACES = Path(__file__).parent / "traces"
 NAMES = ("adoption", "applies", "deeds", "deletions", "owners", "writes")
