@@ -5,9 +5,6 @@ what is asked for is that the template of pods stays, and that no field is lost.
 """
 
 import json
-import shutil
-import threading
-import time
 from collections.abc import Iterator
 from copy import deepcopy
 from functools import partial
@@ -15,9 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
-import yaml
 
-from liftbridge_operator.crds import guard
 from liftbridge_operator.crds.definitions import RESOURCES, definition
 from liftbridge_operator.kube.client import KubeClient, connect
 from liftbridge_operator.kube.kinds import CLUSTERS, SETS
@@ -28,17 +23,21 @@ from liftbridge_operator.runtime.clock import SystemClock
 from liftbridge_operator.runtime.reconciler import Key
 from liftbridge_operator.streams.feed import wall_ms
 from liftbridge_testkit.kube.cluster import CommandError, Kubernetes, run
+from liftbridge_testkit.kube.definitions import (
+    CHART,
+    newer,
+    next_chart,
+    older,
+    refusal,
+    restore,
+    until,
+)
 from liftbridge_testkit.operator_sim.reconciled import OpenFence, issue_at_once
-from liftbridge_testkit.repository import ROOT
 
 pytestmark = pytest.mark.e2e
 
 NAMESPACE = "operator-upgrade"
 RELEASE = "upgrade"
-DEPLOYED = ROOT / "deploy" / "crds"
-CHART = ROOT / "helm" / "liftbridge-operator"
-SECONDS_MAX = 60.0
-REST = threading.Event().wait
 PASSES = 8
 CLUSTER, STREAM = RESOURCES
 PLACES = {CLUSTER.plural: "podTemplate.priorityClassName", STREAM.plural: "config.autoPauseTime"}
@@ -69,60 +68,6 @@ def installed(kubernetes: Kubernetes) -> Iterator[Kubernetes]:
     kubernetes.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
-def restore(kubernetes):
-    """Our definitions, over whatever there is."""
-    kubernetes.kubectl(
-        "delete", "validatingadmissionpolicybinding", guard.NAME, "--ignore-not-found"
-    )
-    # The API server takes some time to put a policy into force, and to take it out of it.
-    for resource in RESOURCES:
-        until(partial(is_taken, kubernetes, definition(resource)), "ours is taken again")
-    kubernetes.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(DEPLOYED))
-    crds = [f"crd/{resource.name}" for resource in RESOURCES]
-    kubernetes.kubectl("wait", "--for=condition=Established", "--timeout=60s", *crds)
-    until(lambda: refusal(kubernetes, older(CLUSTER), "--dry-run=server"), "the policy is in force")
-
-
-def until(condition, what):
-    deadline = time.monotonic() + SECONDS_MAX
-    while True:
-        try:
-            found = condition()
-        except CommandError:
-            found = None
-        if found:
-            return found
-        assert time.monotonic() < deadline, what
-        REST(0.2)
-
-
-def older(resource):
-    """The definition of a release that did not have one of the fields yet."""
-    body = definition(resource)
-    schema = body["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    *parents, last = PLACES[resource.plural].split(".")
-    node = schema
-    for name in parents:
-        node = node["properties"][name]
-    del node["properties"][last]
-    body["metadata"]["annotations"] = {guard.FIELDS: " ".join(guard.fields(schema))}
-    return body
-
-
-def refusal(kubernetes, body, *options):
-    """Why a definition is not taken; empty when it is."""
-    apply = ("apply", "--server-side", "--force-conflicts", *options, "-f", "-")
-    try:
-        kubernetes.kubectl(*apply, text=json.dumps(body))
-    except CommandError as error:
-        return str(error)
-    return ""
-
-
-def is_taken(kubernetes, body):
-    return not refusal(kubernetes, body)
-
-
 def create(kubernetes, resource, name, **spec):
     body = {
         "apiVersion": CLUSTERS.api_version,
@@ -145,7 +90,7 @@ def spec_of(kubernetes, resource, name):
 def test_older_definition_is_refused_with_what_would_be_lost(installed, resource):
     create(installed, resource, "kept")
     before = spec_of(installed, resource, "kept")
-    told = refusal(installed, older(resource))
+    told = refusal(installed, older(resource, PLACES[resource.plural]))
     assert "objects may have fields that this older definition does not have" in told
     assert PLACES[resource.plural] in told
     # Any write would drop what the definition does not know.
@@ -160,23 +105,9 @@ def test_same_and_newer_definitions_are_taken(installed, resource):
     assert refusal(installed, newer(resource), "--dry-run=server") == ""
 
 
-def newer(resource):
-    """The definition of a release with one more field."""
-    body = definition(resource)
-    schema = body["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    schema["properties"]["later"] = {"type": "object", "properties": {"a": {"type": "string"}}}
-    body["metadata"]["annotations"] = {guard.FIELDS: " ".join(guard.fields(schema))}
-    return body
-
-
 @pytest.fixture
-def next_chart(tmp_path):
-    """The chart of the next release: its definition of a cluster has a field more."""
-    folder = tmp_path / CHART.name
-    shutil.copytree(CHART, folder)
-    path = folder / "files" / "crds" / f"{CLUSTER.name}.yaml"
-    path.write_text(yaml.safe_dump(newer(CLUSTER)), encoding="utf-8")
-    return folder
+def later_chart(tmp_path):
+    return next_chart(tmp_path)
 
 
 def helm(kubernetes, *words):
@@ -188,10 +119,12 @@ def image_of_operator(kubernetes):
     return kubernetes.kubectl("-n", NAMESPACE, "get", "deployment", "-o", path, RELEASE)
 
 
-def test_rollback_of_the_release_loses_no_field(installed, next_chart):
+@pytest.mark.timeout(600)  # Helm is started six times
+def test_rollback_of_the_release_loses_no_field(installed, later_chart):
+    """The definitions stay as they are, and so does what they let in."""
     options = ("--take-ownership", "--force-conflicts", "--set", "replicas=1")
     helm(installed, "upgrade", "--install", RELEASE, str(CHART), *options)
-    helm(installed, "upgrade", RELEASE, str(next_chart), *options, "--set", "image.tag=next")
+    helm(installed, "upgrade", RELEASE, str(later_chart), *options, "--set", "image.tag=next")
     try:
         later = {"a": "b"}
         until(lambda: create(installed, CLUSTER, "later", later=later) is None, "served")

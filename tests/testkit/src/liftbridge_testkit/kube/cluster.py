@@ -64,17 +64,22 @@ class Kubernetes:
         """
         return run(("kubectl", *arguments), self.environ, text=text)
 
-    def image(self, part: str) -> str:
-        """Build the image of a part (`Dockerfile.<part>`) and bring it to every node; its name.
+    def image(self, part: str, dockerfile: str = "") -> str:
+        """Build the image of a part and bring it to every node; its name.
+
+        Args:
+            part: What it is of.
+            dockerfile: Its file in the repository; `Dockerfile.<part>` without it.
 
         Raises:
             CommandError: The build failed, or the given cluster's image is not named.
         """
-        name, dockerfile = f"liftbridge.test/{part}:{TAG}", f"Dockerfile.{part}"
+        name = f"liftbridge.test/{part}:{TAG}"
+        dockerfile = dockerfile or f"Dockerfile.{part}"
         with timed(f"image of the {part} built and on every node"):
             match self.kind:
                 case Cluster.GIVEN:
-                    variable = f"LIFTBRIDGE_{part.upper()}_IMAGE"
+                    variable = f"LIFTBRIDGE_{part.upper().replace('-', '_')}_IMAGE"
                     if not (name := self.environ.get(variable, "")):
                         raise CommandError(f"{variable} must name an image that KUBECONFIG has")
                 case Cluster.KIND:

@@ -18,6 +18,7 @@ from liftbridge_testkit.load import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
     from random import Random
 
     from liftbridge_testkit.kube.cluster import Kubernetes
@@ -41,13 +42,16 @@ class OperatorRelease:
     def __init__(self, cluster: Kubernetes) -> None:
         self._cluster = cluster
 
-    def install(self, image: str, broker_image: str, *values: str) -> None:
+    def install(
+        self, image: str, broker_image: str, *values: str, chart: Path | str = CHART
+    ) -> None:
         """Install it, or bring it to these values, and wait until it is ready.
 
         Args:
             image: Of the operator, with its tag.
             broker_image: Of brokers.
             values: Further `NAME=VALUE` for `--set`.
+            chart: Folder of its chart.
         """
         repository, _, tag = image.rpartition(":")
         texts = {
@@ -56,7 +60,7 @@ class OperatorRelease:
             "brokerImage": broker_image.rpartition(":")[0],
         }
         command = [
-            *("helm", "upgrade", RELEASE, CHART, "--install", "--create-namespace"),
+            *("helm", "upgrade", RELEASE, str(chart), "--install", "--create-namespace"),
             *("--namespace", NAMESPACE, "--take-ownership", "--force-conflicts"),
             *("--wait", f"--timeout={INSTALL_SECONDS_MAX}s"),
         ]
@@ -72,6 +76,14 @@ class OperatorRelease:
         ]
         command += [part for value in values for part in ("--set", value)]
         run(command, self._cluster.environ)
+
+    def roll_back(self) -> None:
+        """Go back to the release before.
+
+        Raises:
+            CommandError: Some of it was refused.
+        """
+        run(("helm", "rollback", RELEASE, "--namespace", NAMESPACE), self._cluster.environ)
 
     def uninstall(self) -> None:
         """Remove it; definitions and resources stay."""

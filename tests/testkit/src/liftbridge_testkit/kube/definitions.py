@@ -1,0 +1,129 @@
+"""Definitions of other releases: with a field more than ours, and with a field less.
+
+refused = refusal(kubernetes, older(RESOURCES[0], "podTemplate.priorityClassName"))
+chart = next_chart(tmp_path)        # of the operator, whose clusters have a field `later`
+restore(kubernetes)                 # ours again, whatever was tried
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from liftbridge_operator.crds import guard
+from liftbridge_operator.crds.definitions import RESOURCES, Resource, definition
+from liftbridge_testkit.kube.cluster import CommandError
+from liftbridge_testkit.repository import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from liftbridge_testkit.kube.cluster import Kubernetes
+
+DEPLOYED: Final = ROOT / "deploy" / "crds"
+CHART: Final = ROOT / "helm" / "liftbridge-operator"
+LATER: Final = {"type": "object", "properties": {"a": {"type": "string"}}}
+IN_FORCE_SECONDS_MAX: Final = 120.0
+"""The API server takes some time to put a policy into force, and to take it out of it."""
+POLL_SECONDS: Final = 0.2
+
+Object = dict[str, Any]
+
+
+def older(resource: Resource, place: str) -> Object:
+    """The definition of a release that did not have a field yet.
+
+    Args:
+        resource: Ours.
+        place: Path of the field below `spec`; no rule is about it.
+    """
+    body = definition(resource)
+    schema = _specification(body)
+    *parents, last = place.split(".")
+    node = schema
+    for name in parents:
+        node = node["properties"][name]
+    del node["properties"][last]
+    return _listed(body, schema)
+
+
+def newer(resource: Resource) -> Object:
+    """The definition of a release with a field `later` that has a field `a`."""
+    body = definition(resource)
+    schema = _specification(body)
+    schema["properties"]["later"] = LATER
+    return _listed(body, schema)
+
+
+def _specification(body: Object) -> Object:
+    version = body["spec"]["versions"][0]
+    found: Object = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    return found
+
+
+def _listed(body: Object, schema: Object) -> Object:
+    body["metadata"]["annotations"] = {guard.FIELDS: " ".join(guard.fields(schema))}
+    return body
+
+
+def next_chart(folder: Path) -> Path:
+    """The chart of the next release, in a folder: a cluster may have a field `later`."""
+    made = folder / CHART.name
+    shutil.copytree(CHART, made)
+    clusters = RESOURCES[0]
+    text = yaml.safe_dump(newer(clusters))
+    (made / "files" / "crds" / f"{clusters.name}.yaml").write_text(text, encoding="utf-8")
+    return made
+
+
+def refusal(kubernetes: Kubernetes, body: Object, *options: str) -> str:
+    """Why a definition is not taken; empty when it is."""
+    apply = ("apply", "--server-side", "--force-conflicts", *options, "-f", "-")
+    try:
+        kubernetes.kubectl(*apply, text=json.dumps(body))
+    except CommandError as error:
+        return str(error)
+    return ""
+
+
+def _is_taken(kubernetes: Kubernetes, body: Object) -> bool:
+    return not refusal(kubernetes, body)
+
+
+def restore(kubernetes: Kubernetes) -> None:
+    """Our definitions, over whatever there is, and their guard in force.
+
+    Raises:
+        AssertionError: They are not, in time.
+    """
+    kubernetes.kubectl(
+        "delete", "validatingadmissionpolicybinding", guard.NAME, "--ignore-not-found"
+    )
+    for resource in RESOURCES:
+        until(partial(_is_taken, kubernetes, definition(resource)), f"{resource.name} is taken")
+    kubernetes.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(DEPLOYED))
+    crds = [f"crd/{resource.name}" for resource in RESOURCES]
+    kubernetes.kubectl("wait", "--for=condition=Established", "--timeout=60s", *crds)
+    tried = older(RESOURCES[0], "podTemplate.priorityClassName")
+    until(lambda: refusal(kubernetes, tried, "--dry-run=server"), "the policy is in force")
+
+
+def until(condition: Callable[[], Any], what: str) -> None:
+    """Wait until something holds; a command that fails does not."""
+    pause = threading.Event().wait
+    deadline = monotonic() + IN_FORCE_SECONDS_MAX
+    while True:
+        try:
+            if condition():
+                return
+        except CommandError:
+            pass
+        assert monotonic() < deadline, f"not {what}"
+        pause(POLL_SECONDS)
