@@ -5,6 +5,7 @@ in other words than they were sent in, and a set that is written again and again
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 from liftbridge_operator.acting.hands import Hands
@@ -60,13 +61,10 @@ async def _keep_set(hands: Hands) -> Drift:
     return [(f"StatefulSet/{name}", one) for one in found]
 
 
-async def note_asked(hands: Hands) -> bool:
+async def note_asked(hands: Hands) -> None:
     """Write down on the set what is asked for now, where its template stays all the same.
 
     So an operator that renders it otherwise sees that nobody asked for anything since.
-
-    Returns:
-        Whether it was another text.
 
     Raises:
         KubeError: The call failed.
@@ -74,10 +72,11 @@ async def note_asked(hands: Hands) -> bool:
     live, recorded = hands.reads.set, hands.inputs.recorded
     asked = asked_text(hands.cluster)
     if live is None or recorded is None or recorded.asked == asked:
-        return False
+        return
     if recorded.revision != hands.rendered.revision:
-        return False
-    try:
+        return
+    # Where somebody else is at it, the next pass looks again.
+    with suppress(ConflictError):
         await hands.kube.patch(
             SETS,
             hands.cluster.namespace,
@@ -85,9 +84,6 @@ async def note_asked(hands: Hands) -> bool:
             {"metadata": {"annotations": {names.ASKED: asked}}},
             preconditions=Preconditions.of(live),
         )
-    except ConflictError:
-        return False  # somebody is at it: the next pass looks again
-    return True
 
 
 def _is_mine(hands: Hands, live: Object) -> bool:
