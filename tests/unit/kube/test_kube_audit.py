@@ -39,6 +39,12 @@ def test_only_ended_requests_about_objects_count():
     assert [request.verb for request in parse([*other, line(verb="watch")])] == ["watch"]
 
 
+def test_only_what_authorization_refused_is_forbidden():
+    refusals = [line(code=403), line(annotations={"authorization.k8s.io/decision": "allow"})]
+    refusals += [line(annotations={"authorization.k8s.io/decision": "forbid"})]
+    assert [request.is_forbidden for request in parse(refusals)] == [False, False, True]
+
+
 def test_writes_of_a_user_from_a_moment_on():
     lease = {"resource": "leases", "apiGroup": "coordination.k8s.io"}
     requests = list(

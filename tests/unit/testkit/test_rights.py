@@ -20,8 +20,8 @@ def role(*rules: tuple[str, str, str], **labels: str) -> dict[str, Any]:
 
 
 def request(verb: str, resource: str, code: int = 200, *, user: str = "op", at: int = 0) -> Request:
-    """A request some seconds after noon."""
-    return Request(NOON + timedelta(seconds=at), user, verb, resource, "n", "x", code)
+    """A request some seconds after noon; 403 is for want of the right."""
+    return Request(NOON + timedelta(seconds=at), user, verb, resource, "n", "x", code, code == 403)
 
 
 OPERATOR = role(
@@ -51,6 +51,19 @@ def test_what_was_used_and_what_was_denied():
     assert found.used == {"get pods"}
     assert found.denied == {"list nodes"}
     assert found.unused == ["patch statefulsets.apps", "patch streams.liftbridge.io/status"]
+
+
+def test_refused_in_a_namespace_that_goes_is_not_denied():
+    refused = request("get", "pods", 403)._replace(is_forbidden=False)
+    found = rights([OPERATOR], [refused], "op", NOON)
+    assert found.used == {"get pods"}
+    assert found.denied == frozenset()
+
+
+def test_what_an_api_server_denies_before_it_is_ready_is_not_told():
+    requests = [request("list", "nodes", 403, at=5), request("list", "secrets", 403, at=7)]
+    start = (NOON + timedelta(seconds=4), NOON + timedelta(seconds=6))
+    assert rights([OPERATOR], requests, "op", NOON, [start]).denied == {"list secrets"}
 
 
 def test_report_tells_what_no_story_used():

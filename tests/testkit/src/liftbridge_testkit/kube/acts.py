@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +34,7 @@ class Acts:
     Attributes:
         kubernetes: Where it runs.
         namespace: Where the story plays.
+        api_server_starts: From when until when an API server was not ready.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Acts:
         self.kubernetes = kubernetes
         self.namespace = namespace
         self.rest = rest
+        self.api_server_starts: list[tuple[datetime, datetime]] = []
 
     @property
     def machines(self) -> Machines:
@@ -215,9 +218,11 @@ class Acts:
 
     def restart_api_server(self) -> None:
         """Kill the API server, and wait until it answers again."""
+        began = datetime.now(UTC)
         self.machines.kill_daemon("kube-apiserver")
         self.until(
             lambda: self.kubernetes.kubectl("get", "--raw", "/readyz") == "ok",
             "an API server",
             60,
         )
+        self.api_server_starts.append((began, datetime.now(UTC)))

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 LEASES = "leases.coordination.k8s.io"
+DECISION = "authorization.k8s.io/decision"
 
 
 class Request(NamedTuple):
@@ -30,6 +31,8 @@ class Request(NamedTuple):
         namespace: Of the object; empty for those without.
         name: Of the object; empty for lists and where the server gave it.
         code: HTTP status of the answer.
+        is_forbidden: Whether the user has no right to it; a 403 may have other causes, such as a
+            namespace that is being deleted.
     """
 
     at: datetime
@@ -39,6 +42,7 @@ class Request(NamedTuple):
     namespace: str
     name: str
     code: int
+    is_forbidden: bool = False
 
     @property
     def is_write(self) -> bool:
@@ -63,6 +67,7 @@ def parse(lines: Iterable[str]) -> Iterator[Request]:
             namespace=found.get("namespace", ""),
             name=found.get("name", ""),
             code=event.get("responseStatus", {}).get("code", 0),
+            is_forbidden=event.get("annotations", {}).get(DECISION) == "forbid",
         )
 
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from liftbridge_testkit.kube.audit import Request
 
 AGGREGATED = "rbac.authorization.k8s.io/aggregate-to-"
 """Begins labels of roles that are for people, not for the operator."""
-
-DENIED = 403
 
 
 class Rights(NamedTuple):
@@ -58,7 +56,11 @@ def _qualified(resource: str, group: str) -> str:
 
 
 def rights(
-    roles: Iterable[dict[str, Any]], requests: Iterable[Request], user: str, since: datetime
+    roles: Iterable[dict[str, Any]],
+    requests: Iterable[Request],
+    user: str,
+    since: datetime,
+    starts: Sequence[tuple[datetime, datetime]] = (),
 ) -> Rights:
     """Compare what a user may with what it did.
 
@@ -67,13 +69,15 @@ def rights(
         requests: Of the audit log.
         user: Who.
         since: From when on denials count; what is used once, such as at a start, counts always.
+        starts: When API servers started. One that is not ready yet knows no roles and denies
+            everything; only what it denies later is told.
     """
     used: set[str] = set()
     denied: set[str] = set()
     for one in requests:
         if one.user == user:
-            if one.code != DENIED:
+            if not one.is_forbidden:
                 used.add(f"{one.verb} {one.resource}")
-            elif one.at >= since:
+            elif one.at >= since and not any(begin <= one.at <= end for begin, end in starts):
                 denied.add(f"{one.verb} {one.resource}")
     return Rights(granted(roles), frozenset(used), frozenset(denied))

@@ -344,7 +344,8 @@ class Story(Acts):
     def _check_rights(self) -> None:
         """Ask the audit log, which only the project's own cluster lets be read."""
         requests = read(Machines(self.kubernetes).audit_log)
-        found = rights(self.stage.operator.roles(), requests, USER, self._since)
+        roles = self.stage.operator.roles()
+        found = rights(roles, requests, USER, self._since, self.api_server_starts)
         self.result.failures += [f"the operator was denied: {one}" for one in sorted(found.denied)]
         self.result.unused_rights = found.unused
 
