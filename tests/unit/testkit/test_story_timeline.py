@@ -40,6 +40,7 @@ def pod(
         "status": {
             "conditions": [{"type": "Ready", "status": str(ready)}],
             "containerStatuses": [{"name": "broker", "restartCount": number}],
+            "initContainerStatuses": [{"name": "nats", "restartCount": 2 * number}],
         },
     }
     return Seen(at, "Pod", f"c-{number}", reduced(body))
@@ -138,7 +139,7 @@ def test_few_replicas_in_sync_are_told_within_intervals() -> None:
 
 
 def test_containers_that_were_started_again_are_counted() -> None:
-    assert container_restarts(timeline(*UP)) == {"c-1/broker": 1}
+    assert container_restarts(timeline(*UP)) == {"c-1/broker": 1, "c-1/nats": 2}
 
 
 def test_reasons_are_told_in_order() -> None:

@@ -126,7 +126,8 @@ _STATUS: Final = (
 
 def _pod(spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
     ready = [one for one in status.get("conditions", ()) if one["type"] == "Ready"]
-    containers = status.get("containerStatuses", ())
+    sidecars = status.get("initContainerStatuses", ())
+    containers = (*status.get("containerStatuses", ()), *sidecars)
     return {
         "node": spec.get("nodeName", ""),
         "ip": status.get("podIP", ""),
