@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from liftbridge_operator.acting.hands import Hands, Trouble
+from liftbridge_operator.acting.in_force import configs_in_force
 from liftbridge_operator.acting.keeping import keep
 from liftbridge_operator.kube.errors import (
     AlreadyExistsError,
@@ -33,6 +34,7 @@ from liftbridge_operator.model.storage import VolumeFate
 from liftbridge_operator.observing.objects import claim_of, is_owned_by, metadata_of
 from liftbridge_operator.observing.reads import data_claims
 from liftbridge_operator.rendering import names, workload
+from liftbridge_operator.rendering.volumes import named_configs
 
 PRUNED: Final = (SERVICES, NETWORK_POLICIES)
 """Kinds of which some are rendered only for some specifications."""
@@ -63,7 +65,8 @@ async def supply(hands: Hands) -> Supplied:
         KubeError: A call failed.
     """
     done = Supplied()
-    await _configs(hands, done)
+    configs = (*await configs_in_force(hands), *hands.rendered.configs)
+    await _configs(hands, {metadata_of(one)["name"]: one for one in configs}.values(), done)
     kinds = dict.fromkeys((*PRUNED, *(kind_of(one) for one in hands.rendered.objects)))
     for kind in kinds:
         if kind in MONITORS:
@@ -135,9 +138,20 @@ def _rendered(hands: Hands, kind: Kind) -> list[Object]:
     return [one for one in hands.rendered.objects if kind_of(one) == kind]
 
 
-async def _configs(hands: Hands, done: Supplied) -> None:
+async def supply_configs(hands: Hands) -> Supplied:
+    """Put again what the present pods are made of, while what is asked for is refused.
+
+    Raises:
+        KubeError: A call failed.
+    """
+    done = Supplied()
+    await _configs(hands, await configs_in_force(hands), done)
+    return done
+
+
+async def _configs(hands: Hands, wanted: Iterable[Object], done: Supplied) -> None:
     """Immutable ConfigMaps that a pod may need any moment."""
-    for body in hands.rendered.configs:
+    for body in wanted:
         name = str(metadata_of(body)["name"])
         try:
             live = await hands.kube.get(CONFIG_MAPS, hands.cluster.namespace, name)
@@ -361,9 +375,7 @@ async def forget_revisions(hands: Hands, kept: Iterable[str]) -> int:
     if hands.reads.set is not None:
         templates.append(hands.reads.set["spec"]["template"]["spec"])
     wanted |= {metadata_of(one)["name"] for one in hands.rendered.configs}
-    for template in templates:
-        for volume in template.get("volumes") or ():
-            wanted.add(str((volume.get("configMap") or {}).get("name") or ""))
+    wanted = wanted.union(*(named_configs(template) for template in templates))
     stems = (names.revision(cluster.name, ""), names.config(cluster.name, ""))
     gone = [
         one

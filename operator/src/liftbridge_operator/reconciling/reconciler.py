@@ -6,7 +6,7 @@ that of two processes that believe to lead only one gets through. What a process
 passes costs time when it is lost, and nothing else.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
@@ -17,9 +17,11 @@ from liftbridge_operator.acting.keeping import note_asked
 from liftbridge_operator.acting.on_objects import keep_token
 from liftbridge_operator.acting.perform import perform, refused_by_server
 from liftbridge_operator.acting.supply import (
+    Supplied,
     forget_revisions,
     release_volumes,
     supply,
+    supply_configs,
     supply_monitors,
 )
 from liftbridge_operator.catalogue.names import EventReason
@@ -32,8 +34,7 @@ from liftbridge_operator.kube.errors import (
 from liftbridge_operator.kube.intent import Difference
 from liftbridge_operator.kube.kinds import CLUSTERS
 from liftbridge_operator.kube.port import Fence, Kube, Object
-from liftbridge_operator.model.base import camel
-from liftbridge_operator.model.cluster_status import ClusterStatus, DriftEntry, RestartStatus
+from liftbridge_operator.model.cluster_status import DriftEntry, RestartStatus
 from liftbridge_operator.model.storage import VolumeFate
 from liftbridge_operator.observing.answers import Answers, ask
 from liftbridge_operator.observing.assembly import askable, observation_of, pods_of
@@ -85,7 +86,7 @@ from liftbridge_operator.reconciling.sight import (
 from liftbridge_operator.rendering.render import render
 from liftbridge_operator.reporting.account import Account
 from liftbridge_operator.reporting.events import Happened, of_action
-from liftbridge_operator.reporting.status import News, status_of
+from liftbridge_operator.reporting.status import News, says_the_same, status_of
 from liftbridge_operator.reporting.transitions import behind, of_status
 from liftbridge_operator.runtime.reconciler import Key, RequeueAfter
 
@@ -97,8 +98,6 @@ QUIET: Final = RequeueAfter(10.0)
 NOTE_MAX: Final = 256
 MAY_EXIST: Final = frozenset({"Conflict", "Kept", "MissingRights", "NotInstalled", "Refused"})
 """Reasons of `MonitoringReady` after which there may be objects that are not wanted any more."""
-
-STATUS_FIELDS: Final = frozenset(camel(name) for name in ClusterStatus.model_fields)
 
 log = structlog.get_logger("liftbridge.operator")
 
@@ -302,8 +301,8 @@ class ClusterReconciler:
         )
 
     @staticmethod
-    def _may_supply(found: Pass, decision: Decision) -> bool:
-        """Whether objects around the set may be written."""
+    def _may_keep(found: Pass, decision: Decision) -> bool:
+        """Whether what the present pods need may be written."""
         wanted = found.seen.wanted
         is_left_alone = wanted.is_paused or wanted.is_deleting
         has_set = found.seen.brokers is None or not found.seen.brokers.is_terminating
@@ -312,14 +311,24 @@ class ClusterReconciler:
             and found.seen.identity is not None
             and has_set
             and found.trouble is None
-            and not wanted.config_errors
             and decision.status.stalled != "Conflict"
         )
 
-    async def _supply(self, key: Key, known: Remembered, hands: Hands) -> Trouble | None:
+    @classmethod
+    def _may_supply(cls, found: Pass, decision: Decision) -> bool:
+        """Whether all objects around the set may be brought to what is asked for."""
+        return cls._may_keep(found, decision) and not found.seen.wanted.config_errors
+
+    async def _supply(
+        self,
+        key: Key,
+        known: Remembered,
+        hands: Hands,
+        bring: Callable[[Hands], Awaitable[Supplied]],
+    ) -> Trouble | None:
         self._fence.check()
         try:
-            done = await supply(hands)
+            done = await bring(hands)
         except (ForbiddenError, InvalidError) as error:
             return refused_by_server(error, "an object of the cluster")
         await self._note_drift(key, known, hands, done.drift)
@@ -397,8 +406,9 @@ class ClusterReconciler:
         await self._tell(resource, *of_status(account, before, made, moved))
         if hands is None or isinstance(action, act.Record):
             return _next(decision, action)
-        if self._may_supply(found, decision):
-            known.refused = await self._supply(key, known, hands)
+        if self._may_keep(found, decision):
+            bring = supply if self._may_supply(found, decision) else supply_configs
+            known.refused = await self._supply(key, known, hands, bring)
             if known.refused is not None:
                 return QUIET
         if action is not None:
@@ -516,7 +526,7 @@ class ClusterReconciler:
         made = status_of(account, recorded, around, before)
         if self._board is not None:
             self._board.tell(key, made["conditions"])
-        if made == {name: value for name, value in before.items() if name in STATUS_FIELDS}:
+        if says_the_same(made, before):
             return made
         metadata = metadata_of(resource)
         self._fence.check()

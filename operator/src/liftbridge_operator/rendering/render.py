@@ -1,5 +1,7 @@
 """A cluster as objects of Kubernetes."""
 
+from dataclasses import replace
+
 from liftbridge_operator.rendering import addresses, guards, monitoring, names, nats, services
 from liftbridge_operator.rendering.pod import pod_template
 from liftbridge_operator.rendering.revision import (
@@ -19,6 +21,7 @@ from liftbridge_operator.rendering.subject import (
     Rendered,
     metadata,
 )
+from liftbridge_operator.rendering.volumes import named_configs
 from liftbridge_operator.rendering.workload import kept_revision, record_of
 
 
@@ -48,6 +51,23 @@ def render(cluster: Cluster, inputs: Inputs) -> Rendered:
         return rendered
     template_map = kept_revision(cluster, inputs, record_of(rendered))
     return _with_configs(rendered, (*rendered.configs, template_map))
+
+
+def configs_of(cluster: Cluster, inputs: Inputs, known: Recorded) -> tuple[Object, ...]:
+    """Immutable ConfigMaps of a template that was rendered before, to be put again.
+
+    What was asked for then is rendered once more. What this operator makes otherwise than the one
+    that made the template is not known any more, and left out: names tell contents.
+    """
+    try:
+        former = asked_before(cluster, known.asked)
+    except ValueError:
+        return ()
+    config, made = _made(former, replace(inputs, image=known.image))
+    found = [config] if config["metadata"]["name"] in named_configs(known.template["spec"]) else []
+    if made.revision == known.revision:
+        found.append(kept_revision(cluster, inputs, made))
+    return tuple(found)
 
 
 def _made(cluster: Cluster, inputs: Inputs) -> tuple[Object, Recorded]:

@@ -67,6 +67,13 @@ def pod_volumes(cluster: Cluster, config_name: str) -> list[Object]:
     return own + [_extra(one) for one in cluster.spec.pod_template.volumes]
 
 
+def named_configs(spec: Object) -> frozenset[str]:
+    """ConfigMaps that volumes of a pod, or of a template, are made of."""
+    volumes = spec.get("volumes") or ()
+    named = (str((one.get("configMap") or {}).get("name") or "") for one in volumes)
+    return frozenset(name for name in named if name)
+
+
 def claim_templates(cluster: Cluster, inputs: Inputs, claim_bytes: int) -> list[Object]:
     """Templates of the claims of each broker; none for ephemeral storage.
 

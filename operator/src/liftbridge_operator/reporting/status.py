@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from liftbridge_operator.catalogue.load import load_catalogue
 from liftbridge_operator.model import cluster_status as model
-from liftbridge_operator.model.base import Model
+from liftbridge_operator.model.base import Model, camel
 from liftbridge_operator.model.operations import DisruptionMode, Gate
 from liftbridge_operator.observing.times import exact_text, moment_text
 from liftbridge_operator.planning.observation import Partition, Recorded
@@ -23,6 +23,9 @@ WAIT_SHOWN_MS: Final = 30_000
 """Age from which a wait is told; shorter ones are part of every change."""
 NOTE_MAX: Final = 256
 BROKERS_MAX: Final = 100
+_FIELDS: Final = frozenset(camel(name) for name in model.ClusterStatus.model_fields)
+_KEYS: Final = {"brokers": "id", "conditions": "type", "listeners": "name"}
+"""Lists of the status whose items have keys, and which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,22 @@ def status_of(
         operator_version=around.operator_version or None,
     )
     return made.manifest() | {"conditions": conditions(account, before)}
+
+
+def says_the_same(made: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    """Whether a status tells nothing beside what the resource has.
+
+    Items with keys stand there in the order in which they came to it, which means nothing.
+    """
+    known = {name: value for name, value in before.items() if name in _FIELDS}
+    return made.keys() == known.keys() and all(
+        _in_order(name, made[name]) == _in_order(name, known[name]) for name in made
+    )
+
+
+def _in_order(name: str, value: Any) -> Any:
+    key = _KEYS.get(name)
+    return value if key is None else sorted(value, key=lambda one: str(one.get(key)))
 
 
 def _current_revision(

@@ -73,6 +73,15 @@ async def test_cluster_at_rest_costs_no_write():
     assert world.kube.writes[before:] == []
 
 
+async def test_cluster_that_waits_for_somebody_costs_no_write():
+    world = await ready_world({"disruption": {"mode": "Approval"}})
+    world.edit(lambda spec: spec.update(image="liftbridge-broker:new"))
+    await world.until(lambda: world.status.get("waits", []) != [])
+    before = len(world.kube.writes)
+    await world.go_on(60)
+    assert world.kube.writes[before:] == []
+
+
 async def test_new_template_reaches_every_pod_one_by_one():
     world = await ready_world()
     former = revisions(world)

@@ -11,7 +11,7 @@ from liftbridge_broker.config.load import load
 from liftbridge_operator.model.network import ListenerType
 from liftbridge_operator.rendering import addresses, names
 from liftbridge_operator.rendering.identity import identity, read_identity
-from liftbridge_operator.rendering.render import render
+from liftbridge_operator.rendering.render import configs_of, render
 from liftbridge_operator.rendering.subject import Reached
 from liftbridge_operator.rendering.workload import (
     Marks,
@@ -26,6 +26,7 @@ from liftbridge_testkit.resources.clusters import PATHS, cluster_of, inputs_for,
 
 BY_NAME = {path.stem: path for path in PATHS}
 EVERY = pytest.mark.parametrize("name", sorted(BY_NAME))
+TELLS_NOTHING = {"spec": {"volumes": [{"name": "c", "configMap": {"name": "of-another-one"}}]}}
 
 
 def made(name, *, restart="", given=None, **changes):
@@ -192,6 +193,22 @@ def test_new_operator_does_not_try_again_what_was_taken_back():
         made("least", config={"logLevel": "error"}).revision,
         None,
     )
+
+
+def test_former_template_and_configuration_are_made_again_of_what_was_asked_for():
+    before = made("least")
+    spec = load_spec(BY_NAME["least"], config={"logLevel": "debug"})
+    inputs = inputs_for(spec, image="broker:new")
+    assert configs_of(cluster_of(spec), inputs, record_of(before)) == before.configs
+
+
+@pytest.mark.parametrize(
+    "changes", [{"asked": "{}"}, {"revision": "old", "template": TELLS_NOTHING}]
+)
+def test_what_this_operator_makes_otherwise_is_put_under_no_name(changes):
+    spec = load_spec(BY_NAME["least"])
+    before = recorded(made("least"), **changes)
+    assert configs_of(cluster_of(spec), inputs_for(spec), before) == ()
 
 
 def test_nothing_is_held_while_nothing_differs():

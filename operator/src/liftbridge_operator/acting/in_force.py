@@ -1,0 +1,52 @@
+"""What present pods are made of: ConfigMaps that must be there whenever one of them starts again.
+
+Pods of a set start of its template, containers of a pod of the one that it was made of, and a
+template that is bad gives way to the last good one. Somebody may have deleted what they name; a
+pod whose ConfigMap is missing hangs. So it is rendered again, of what was asked for then.
+"""
+
+from liftbridge_operator.acting.hands import Hands
+from liftbridge_operator.kube.errors import NotFoundError
+from liftbridge_operator.kube.kinds import CONFIG_MAPS
+from liftbridge_operator.kube.port import Object
+from liftbridge_operator.observing.objects import annotation_of, metadata_of
+from liftbridge_operator.rendering import names, workload
+from liftbridge_operator.rendering.render import configs_of
+
+
+async def configs_in_force(hands: Hands) -> list[Object]:
+    """ConfigMaps that the set, its pods and the last good template need, as far as they are known.
+
+    Those among `hands.rendered.configs` may be left out while what is asked for is in force.
+
+    Raises:
+        KubeError: A call failed.
+    """
+    recorded, rendered = hands.inputs.recorded, hands.rendered
+    if recorded is None:
+        return []  # no set of ours, and no pod
+    found: dict[str, Object] = {}
+    known = [recorded]
+    for revision in _others(hands, recorded.revision):
+        name = names.revision(hands.cluster.name, revision)
+        try:
+            kept = workload.read_kept(
+                await hands.kube.get(CONFIG_MAPS, hands.cluster.namespace, name)
+            )
+        except NotFoundError:
+            continue  # with it goes what was asked for
+        if kept is not None:
+            known.append(kept)
+    for one in known:
+        is_rendered = one.revision == rendered.revision and rendered.configs
+        bodies = rendered.configs if is_rendered else configs_of(hands.cluster, hands.inputs, one)
+        found |= {str(metadata_of(body)["name"]): body for body in bodies}
+    return list(found.values())
+
+
+def _others(hands: Hands, in_force: str) -> list[str]:
+    """Revisions of pods, and the one that the set may go back to, beside the one in force."""
+    assert hands.reads.set is not None, "what is recorded was read from a set"
+    wanted = {annotation_of(hands.reads.set, names.GOOD_REVISION)}
+    wanted |= {annotation_of(pod, names.REVISION) for pod in hands.reads.pods}
+    return sorted(wanted - {"", in_force})
