@@ -53,6 +53,12 @@ def test_what_was_used_and_what_was_denied():
     assert found.unused == ["patch statefulsets.apps", "patch streams.liftbridge.io/status"]
 
 
+def test_apply_of_what_was_not_there_uses_the_right_to_create():
+    role_ = role(("", "services", "create"), ("", "services", "patch"), ("", "pods", "create"))
+    requests = [request("patch", "services", 201), request("patch", "pods", 200)]
+    assert rights([role_], requests, "op", NOON).unused == ["create pods"]
+
+
 def test_refused_in_a_namespace_that_goes_is_not_denied():
     refused = request("get", "pods", 403)._replace(is_forbidden=False)
     found = rights([OPERATOR], [refused], "op", NOON)

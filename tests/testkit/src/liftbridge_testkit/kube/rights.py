@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 AGGREGATED = "rbac.authorization.k8s.io/aggregate-to-"
 """Begins labels of roles that are for people, not for the operator."""
 
+CREATED = 201
+
 
 class Rights(NamedTuple):
     """What came of a while.
@@ -78,6 +80,10 @@ def rights(
         if one.user == user:
             if not one.is_forbidden:
                 used.add(f"{one.verb} {one.resource}")
+                if one.verb == "patch" and one.code == CREATED:
+                    used.add(
+                        f"create {one.resource}"
+                    )  # an apply of what was not there asks for both
             elif one.at >= since and not any(begin <= one.at <= end for begin, end in starts):
                 denied.add(f"{one.verb} {one.resource}")
     return Rights(granted(roles), frozenset(used), frozenset(denied))

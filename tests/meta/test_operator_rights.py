@@ -1,0 +1,183 @@
+"""Rights of the operator in its chart are exactly those that its code can use.
+
+What it does at the API server goes through one port, or through kopf, which lists and watches. So
+all of it is found in the source: each call of the port with the kinds that it may be about.
+"""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+
+from liftbridge_operator.kube import kinds
+from liftbridge_operator.kube.kinds import (
+    BUDGETS,
+    CERTIFICATES,
+    CLUSTERS,
+    CONFIG_MAPS,
+    EVENTS,
+    LEASES,
+    NETWORK_POLICIES,
+    PROMETHEUS_RULES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICE_MONITORS,
+    SERVICES,
+    SETS,
+    STREAMS,
+    Kind,
+    kind_of,
+)
+from liftbridge_operator.rendering.render import render
+from liftbridge_operator.runtime.watches import OWNED, RESOURCES
+from liftbridge_testkit.kube.rights import granted
+from liftbridge_testkit.repository import ROOT
+from liftbridge_testkit.resources.clusters import PATHS, cluster_of, inputs_for, load_spec
+
+SOURCE = ROOT / "operator" / "src" / "liftbridge_operator"
+OTHERS = frozenset({"plugin"})
+"""Folders whose calls are made with the rights of a person."""
+
+TEMPLATES = ROOT / "helm" / "liftbridge-operator" / "templates"
+VERBS = {
+    "get": ("get",),
+    "list_all": ("list",),
+    "create": ("create",),
+    # The API server asks for the right to create of whoever applies what is not there.
+    "apply": ("patch", "create"),
+    "apply_status": ("patch",),
+    "patch": ("patch",),
+    "delete": ("delete",),
+}
+"""Rights that a call of the port asks for."""
+
+RENDERED = frozenset({SERVICES, SERVICE_ACCOUNTS, NETWORK_POLICIES, CONFIG_MAPS})
+MONITORS = frozenset({SERVICE_MONITORS, PROMETHEUS_RULES})
+SITES: dict[tuple[str, str, str], frozenset[Kind]] = {
+    ("acting/keeping.py", "_keep_budget", "apply"): frozenset({BUDGETS}),
+    ("acting/on_objects.py", "create_identity", "create"): frozenset({CONFIG_MAPS}),
+    ("acting/on_objects.py", "create_set", "create"): frozenset({SETS}),
+    ("acting/on_objects.py", "keep_revision", "create"): frozenset({CONFIG_MAPS}),
+    ("acting/on_objects.py", "keep_token", "apply"): frozenset({CONFIG_MAPS}),
+    ("acting/on_objects.py", "set_budget", "apply"): frozenset({BUDGETS}),
+    ("acting/supply.py", "_bring", "apply"): RENDERED | MONITORS,
+    ("acting/supply.py", "_bring", "patch"): frozenset({SERVICES}),
+    ("acting/supply.py", "_configs", "create"): frozenset({CONFIG_MAPS}),
+    ("acting/supply.py", "_of_kind", "list_all"): RENDERED | MONITORS,
+    ("acting/supply.py", "_prune", "delete"): frozenset({SERVICES, NETWORK_POLICIES}) | MONITORS,
+    ("acting/supply.py", "_unlabelled", "get"): RENDERED | MONITORS,
+    ("kube/events.py", "_write", "create"): frozenset({EVENTS}),
+    ("observing/reads.py", "_one", "get"): frozenset({BUDGETS, CONFIG_MAPS, SETS}),
+    ("reconciling/reconciler.py", "_write_status", "apply_status"): frozenset({CLUSTERS}),
+    ("runtime/lease.py", "_create", "create"): frozenset({LEASES}),
+    ("runtime/resync.py", "_keys", "list_all"): frozenset(RESOURCES),
+    ("securing/keeper.py", "_apply", "apply"): frozenset({CERTIFICATES, CONFIG_MAPS}),
+    ("securing/keeper.py", "_get", "get"): frozenset({CERTIFICATES, CONFIG_MAPS, SECRETS}),
+    ("securing/keeper.py", "_write", "create"): frozenset({SECRETS}),
+    ("streams/reconciler.py", "_say", "apply_status"): frozenset({STREAMS}),
+}
+"""Calls whose kind does not stand in them: file, function, method, and kinds it may be about."""
+
+Site = tuple[str, str, str]
+
+
+def is_port(node: ast.expr) -> bool:
+    """Whether this is the port to the API server, by its name."""
+    name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    return name.lstrip("_") == "kube"
+
+
+def calls(path: Path, source: Path = SOURCE) -> list[tuple[Site, str]]:
+    """Calls of the port in a file, with the constant that names the kind; empty for none."""
+    file = path.relative_to(source).as_posix()
+    found = []
+    for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        for node in ast.walk(function):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+                continue
+            if node.func.attr not in VERBS or not is_port(node.func.value):
+                continue
+            first = node.args[0]
+            constant = first.id if isinstance(first, ast.Name) and first.id.isupper() else ""
+            found.append(((file, function.name, node.func.attr), constant))
+    return found
+
+
+@cache
+def all_calls() -> list[tuple[Site, str]]:
+    files = sorted(SOURCE.rglob("*.py"))
+    return [
+        one
+        for path in files
+        if path.relative_to(SOURCE).parts[0] not in OTHERS
+        for one in calls(path)
+    ]
+
+
+def needed() -> frozenset[str]:
+    """All rights that the code can use."""
+    found = {
+        f"{verb} {kind.qualified}" for kind in (*RESOURCES, *OWNED) for verb in ("list", "watch")
+    }
+    for site, constant in all_calls():
+        part = "/status" if site[2] == "apply_status" else ""
+        about = {getattr(kinds, constant)} if constant else SITES[site]
+        found |= {f"{verb} {kind.qualified}{part}" for verb in VERBS[site[2]] for kind in about}
+    return frozenset(found)
+
+
+def roles() -> list[dict[str, object]]:
+    """Everything that the chart may render with rules, whatever its switches say."""
+    rbac = (TEMPLATES / "rbac.yaml").read_text(encoding="utf-8")
+    found = []
+    for document in rbac.split("\n---\n"):
+        body = yaml.safe_load(plain(document))
+        if isinstance(body, dict) and isinstance(body.get("rules"), list):
+            found.append(body)
+    helpers = (TEMPLATES / "_helpers.tpl").read_text(encoding="utf-8")
+    block = helpers.split('define "operator.rules" -}}')[1].split("{{- end -}}")[0]
+    return [*found, {"metadata": {}, "rules": yaml.safe_load(plain(block))}]
+
+
+def plain(template: str) -> str:
+    """A template without its switches and includes; values of its own stand for all others."""
+    lines = [line for line in template.splitlines() if not line.lstrip().startswith("{{")]
+    return re.sub(r"\{\{.*?\}\}", "x", "\n".join(lines))
+
+
+def test_every_call_names_its_kinds():
+    unknown = {site for site, constant in all_calls() if not constant}
+    assert unknown == SITES.keys()
+
+
+def test_kinds_that_are_rendered_are_those_of_all_clusters():
+    found = set()
+    for path in PATHS:
+        spec = load_spec(path)
+        found |= {kind_of(one) for one in render(cluster_of(spec), inputs_for(spec)).objects}
+    assert found == RENDERED | MONITORS
+
+
+def test_rights_are_exactly_those_that_are_used():
+    assert granted(roles()) - needed() == set(), "granted for nothing"
+    assert needed() - granted(roles()) == set(), "not granted"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("async def f(kube): await kube.get(PODS, n, m)", [("get", "PODS")]),
+        ("async def f(self): await self._kube.create(body)", [("create", "")]),
+        ("async def f(hands): await hands.kube.list_all(kind, n)", [("list_all", "")]),
+        ("async def f(known): known.get(PODS, n, m)", []),
+    ],
+)
+def test_calls_are_found(text, found, tmp_path):
+    path = tmp_path / "file.py"
+    path.write_text(text, encoding="utf-8")
+    assert [(site[2], constant) for site, constant in calls(path, tmp_path)] == found
