@@ -368,7 +368,14 @@ class Story(Acts):
             (self.folder / "operator.log").write_text(text, encoding="utf-8")
 
     def remove(self) -> None:
-        """Remove all that a story of this name made, volumes too."""
+        """Remove all that a story of this name made, volumes too.
+
+        Brokers go first: a namespace that is deleted with pods in it stays for as long as those
+        were granted, however soon they are gone.
+        """
+        self.kubectl("delete", "lbc,sts,deploy", "--all", "--wait=false")
+        pods = ("delete", "pods", "--all", "--grace-period=1")
+        self.kubectl(*pods, f"--timeout={GONE_SECONDS_MAX}s")
         self.kubernetes.kubectl(
             *("delete", "namespace", self.namespace, "--ignore-not-found"),
             f"--timeout={GONE_SECONDS_MAX}s",
