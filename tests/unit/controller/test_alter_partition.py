@@ -8,6 +8,7 @@ from liftbridge_broker.controller.commands import (
     MEMBER_ALREADY,
     AlterPartition,
     IsrMember,
+    RecoverUnclean,
     ShutDownBroker,
     StartReassignment,
 )
@@ -136,13 +137,20 @@ def recovering(world: ControllerWorld, number: PartitionId) -> None:
 
 
 def lone_world() -> tuple[ControllerWorld, PartitionId]:
-    """A partition of two that its only complete replica leads again after a crash."""
+    """A partition of two that its last leader leads again after a crash."""
     world = ControllerWorld()
     world.start("ab")
     number = world.create(2, min_isr=1)
     world.fence("b")
     world.restart("a", is_clean=False)
     world.unfence("b")
+    world.ok(
+        RecoverUnclean(
+            partition_id=number,
+            chosen=A,
+            partition_epoch=world.get(number).partition_epoch,
+        )
+    )
     assert world.get(number).is_recovering
     return world, number
 

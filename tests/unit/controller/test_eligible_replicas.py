@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from liftbridge_broker.controller.commands import (
     DeclareUnclean,
     ReplicaAnswer,
@@ -184,20 +186,21 @@ def test_a_partition_without_a_leader_gets_no_new_epoch_by_staying_so() -> None:
     assert elect(before, brokers(fenced="abc"), INDEX, 2) is before
 
 
-def test_the_only_replica_that_was_complete_leads_again_and_the_loss_is_told() -> None:
-    found = elect(partition("", known="a"), brokers(alive="a", fenced="bc"), INDEX, 1)
+def test_the_only_replica_leads_again_and_the_loss_is_told() -> None:
+    found = elect(partition("", known="a", replicas="a"), brokers(alive="a"), INDEX, 1)
     assert (found.leader, found.isr, found.last_known_elr) == ("a", ("a",), ())
     assert (found.unclean_epoch, found.is_recovering) == (50, True)
 
 
-def test_one_of_several_last_known_replicas_does_not_lead_by_itself() -> None:
-    before = partition("", known="ab")
+@pytest.mark.parametrize("known", ["a", "ab"])
+def test_a_last_known_replica_does_not_lead_unasked_while_others_may_hold_more(known: str) -> None:
+    before = partition("", known=known)
     assert elect(before, brokers(alive="abc"), INDEX, 2) is before
 
 
-def test_a_last_known_replica_does_not_lead_before_it_is_back() -> None:
-    before = partition("", known="a")
-    assert elect(before, brokers(alive="bc", fenced="a"), INDEX, 1) is before
+def test_the_only_replica_does_not_lead_before_it_is_back() -> None:
+    before = partition("", known="a", replicas="a")
+    assert elect(before, brokers(fenced="a"), INDEX, 1) is before
 
 
 def test_a_last_known_replica_does_not_lead_while_a_complete_one_may_come_back() -> None:

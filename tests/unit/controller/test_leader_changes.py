@@ -274,13 +274,42 @@ def test_the_best_answer_is_the_latest_epoch_then_the_longest_log_then_the_first
 def test_a_balanced_inquiry_asks_all_last_known_and_waits_for_them() -> None:
     world, number = powerless()
     (inquiry,) = inquiries(world.state)
-    assert inquiry.asked == (B, C)
+    assert (inquiry.required, inquiry.asked) == ((B, C), (B, C))
     answers = [told(world, "b", 7, 12), told(world, "c", 7, 10), told(world, "a", 9, 99)]
 
     assert conclude(inquiry, answers[:1], is_over=True) is None
     found = conclude(inquiry, answers, is_over=False)
 
     assert found == recovery(world, number, "b", *answers[:2])
+
+
+def test_s51_a_balanced_inquiry_asks_every_replica_that_is_alive() -> None:
+    world, number = powerless()
+    world.restart("a", is_clean=True)
+    world.unfence("a")
+    (inquiry,) = inquiries(world.state)
+    assert (inquiry.required, inquiry.asked) == ((B, C), (A, B, C))
+    answers = [told(world, "b", 0, 0), told(world, "c", 0, 0), told(world, "a", 7, 10)]
+
+    found = conclude(inquiry, answers, is_over=False)
+
+    assert found == recovery(world, number, "a", *answers)
+    world.ok(found)
+    assert world.get(number).leader == "a"
+
+
+def test_a_balanced_inquiry_waits_for_others_for_its_time_only() -> None:
+    world, number = powerless()
+    world.restart("a", is_clean=True)
+    world.unfence("a")
+    (inquiry,) = inquiries(world.state)
+    answers = [told(world, "b", 7, 12), told(world, "c", 7, 10)]
+
+    assert conclude(inquiry, answers, is_over=False) is None
+    assert conclude(inquiry, answers[:1], is_over=True) is None
+    found = conclude(inquiry, answers, is_over=True)
+
+    assert found == recovery(world, number, "b", *answers)
 
 
 def test_a_proactive_inquiry_ends_with_its_time() -> None:
@@ -417,11 +446,22 @@ def test_a_damaged_leader_is_replaced(world: ControllerWorld, number: PartitionI
     assert world.pools(number) == ("b", "", "a", "b")
 
 
-def test_a_damaged_leader_alone_leads_on_and_the_loss_is_told() -> None:
+def test_a_damaged_leader_alone_is_asked_like_the_others() -> None:
     world = ControllerWorld()
     world.start("ab")
     number = world.create(2, min_isr=1)
     world.fence("b")
+    world.ok(declaration(world, number, "a"))
+
+    assert world.pools(number) == ("", "", "a", "")
+    (inquiry,) = inquiries(world.state)
+    assert (inquiry.required, inquiry.asked) == ((A,), (A,))
+
+
+def test_a_damaged_replica_that_is_the_only_one_leads_on_and_the_loss_is_told() -> None:
+    world = ControllerWorld()
+    world.start("a")
+    number = world.create(1)
     world.ok(declaration(world, number, "a"))
 
     found = world.get(number)

@@ -105,7 +105,7 @@ def _elect_eligible(
     index: MetadataIndex,
     min_isr: int,
 ) -> PartitionState:
-    """Nobody is in sync: a complete replica may lead, or the only one that ever was complete."""
+    """Nobody is in sync: a complete replica may lead, or the only replica there is."""
     eligible = [one for one in partition.elr if not brokers[one].fenced]  # guard C4.elr_fenced
     if eligible:
         isr = eligible[:1]
@@ -114,15 +114,12 @@ def _elect_eligible(
             partition, isr=tuple(isr), elr=pools.elr, last_known_elr=pools.last_known_elr
         )
         return led(partition, isr[0], index)
-    last = partition.last_known_elr
-    # A single one is the last leader: below two needed replicas whoever led alone was all there
-    # was, and with two or more needed there are as many last known ones (I12).
+    only = partition.replicas[0]
     if (
-        not partition.elr  # guard C4.3a_elr
-        and len(last) == 1  # guard C4.3a_only
-        and not brokers[last[0]].fenced  # guard C4.3a_fenced
+        len(partition.replicas) == 1  # guard C4.3a_only
+        and not brokers[only].fenced  # guard C4.3a_fenced
     ):
-        return led_uncleanly(partition, last[0], index, min_isr)
+        return led_uncleanly(partition, only, index, min_isr)
     return led(partition, None, index)
 
 

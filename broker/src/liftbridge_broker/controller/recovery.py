@@ -19,14 +19,18 @@ class Inquiry(NamedTuple):
     Attributes:
         partition_id: The partition.
         partition_epoch: Epoch at which it needs recovery.
-        mode: `balanced` waits for all of `asked`, however long; `proactive` for some time only.
-        asked: Brokers to ask for the end of their logs; they may be fenced.
+        mode: `balanced` or `proactive`.
+        required: Brokers that are waited for, however long: all that were complete last
+            (`balanced`), or none. They may be fenced.
+        asked: Brokers to ask for the end of their logs: those required, and every replica that
+            is alive, which is waited for during some time only.
         replicas: All replicas, whose order decides among equal logs.
     """
 
     partition_id: PartitionId
     partition_epoch: MetadataIndex
     mode: UncleanMode
+    required: tuple[BrokerId, ...]
     asked: tuple[BrokerId, ...]
     replicas: tuple[BrokerId, ...]
 
@@ -37,16 +41,25 @@ def inquiries(state: ClusterState) -> Iterator[Inquiry]:
         mode = stream.unclean_mode
         if partition.leader is not None or mode is UncleanMode.MANUAL:
             continue
-        asked = partition.last_known_elr
-        if mode is UncleanMode.BALANCED and (partition.isr or partition.elr or not asked):
-            continue
-        if mode is UncleanMode.PROACTIVE:
-            asked = tuple(one for one in partition.replicas if not state.brokers[one].fenced)
-            if not asked:
+        required: tuple[BrokerId, ...] = ()
+        if mode is UncleanMode.BALANCED:
+            required = partition.last_known_elr
+            if partition.isr or partition.elr or not required:
                 continue
-        yield Inquiry(
-            partition.partition_id, partition.partition_epoch, mode, asked, partition.replicas
+        asked = tuple(
+            one
+            for one in partition.replicas
+            if one in required or not state.brokers[one].fenced  # guard C10.others
         )
+        if asked:
+            yield Inquiry(
+                partition.partition_id,
+                partition.partition_epoch,
+                mode,
+                required,
+                asked,
+                partition.replicas,
+            )
 
 
 def conclude(
@@ -57,11 +70,11 @@ def conclude(
     Args:
         inquiry: What was asked.
         answers: What brokers told, one each.
-        is_over: Whether a proactive inquiry has waited long enough for the others.
+        is_over: Whether those that are not required have been waited for long enough.
     """
     heard = tuple(one for one in answers if one.broker in inquiry.asked)
-    is_complete = len(heard) == len(inquiry.asked)
-    if not is_complete and not (is_over and inquiry.mode is UncleanMode.PROACTIVE):
+    silent = set(inquiry.asked).difference(one.broker for one in heard)
+    if silent and not (is_over and silent.isdisjoint(inquiry.required)):
         return None
     chosen = best_answer(heard, inquiry.replicas)
     if chosen is None:

@@ -1,7 +1,8 @@
 """The metadata leader asks replicas for the ends of their logs, to recover a partition (C10).
 
 Soft state: a new metadata leader asks again. Questions are repeated until they are answered or the
-partition needs no recovery any more; nobody is chosen under mode `balanced` before all are heard.
+partition needs no recovery any more; nobody is chosen under mode `balanced` before all that were
+complete last are heard.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +18,9 @@ from liftbridge_broker.replication.views import LogView
 from liftbridge_broker.wire.peer_bodies import LogInfo
 
 ASK_NS: Final = 500 * MILLISECOND_NS
-PROACTIVE_NS: Final = 3_000 * MILLISECOND_NS
+OTHERS_NS: Final = 3_000 * MILLISECOND_NS
+"""Time for the answers of those that are asked but not required."""
+
 ASK_PARTITIONS_MAX: Final = 10_000
 """Partitions in one question; the others are asked for when these are done."""
 
@@ -110,5 +113,5 @@ class Inquiries:
 
     @staticmethod
     def _conclude(one: _Open, now: Instant) -> RecoverUnclean | None:
-        is_over = now - one.since >= PROACTIVE_NS
+        is_over = now - one.since >= OTHERS_NS
         return conclude(one.inquiry, tuple(one.answers.values()), is_over=is_over)

@@ -187,11 +187,11 @@ def _broken_leader(
     broken: list[str] = []
     is_guess = (
         after.unclean_epoch > before.unclean_epoch
-        and not isinstance(command, RecoverUnclean | CancelReassignment)
-        and {*before.isr, *before.elr, *before.last_known_elr} != {after.leader}
+        and not isinstance(command, RecoverUnclean)
+        and after.replicas != (after.leader,)
     )
     if is_guess:
-        broken.append("without a complete replica only the one that is known is elected")
+        broken.append("without a complete replica only the one there is leads unasked")
     leader = before.leader
     if leader is None or before.leader_epoch == after.leader_epoch:
         return broken
