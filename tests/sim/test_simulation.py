@@ -55,6 +55,11 @@ REGRESSION_SEEDS = {
         1002182,
         # Readers got the fork of a follower where retention had left its leader nothing to compare.
         3001437,
+        # Those that were complete last had lost all, and the one that had it all was not asked.
+        3024244,
+        3027290,
+        # A change of the metadata was looked at late: no fault.
+        3024700,
     ),
 }
 """Seeds that found a fault when they were first run, in the product or in the simulator."""

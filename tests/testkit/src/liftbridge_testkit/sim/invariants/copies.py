@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from liftbridge_broker.controller.state import ClusterState
-from liftbridge_broker.model.ids import BrokerId, PartitionId
+from liftbridge_broker.model.ids import BrokerId, MetadataIndex, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.partition import Partition
@@ -40,7 +40,7 @@ class CopyRules(Watcher):
         """Look at what `rules` finds changed."""
         self._world = world
         self._rules = rules
-        self._seen: ClusterState | None = None
+        self._seen_index = MetadataIndex(0)
         self._states: dict[PartitionId, PartitionState] = {}
         self._versions: dict[tuple[BrokerId, int, PartitionId], int] = {}
         self._fetched: set[tuple[BrokerId, int, PartitionId, int]] = set()
@@ -68,9 +68,10 @@ class CopyRules(Watcher):
         """Look at partitions whose newest metadata are others than before."""
         del machine
         newest = self._rules.newest
-        if newest is None or newest is self._seen:
+        # A broker changes its state in place.
+        if newest is None or newest.applied_index == self._seen_index:
             return
-        self._seen = newest
+        self._seen_index = newest.applied_index
         for _, state in newest.partitions():
             before = self._states.get(state.partition_id)
             if state != before:
@@ -116,9 +117,10 @@ class CopyRules(Watcher):
 
     @staticmethod
     def _check_complete(copy: _Copy, true: TrueLog, state: PartitionState) -> None:
-        """I2; an unclean election that a replica has not heard of is not held against it."""
+        """I2, but for an unclean election whose leader has not taken up its work."""
         end = copy.partition.log.log_end_offset
-        if end < true.high_watermark and state.unclean_epoch <= true.unclean_epoch:
+        is_unsettled = true.is_unsettled or state.unclean_epoch > true.unclean_epoch
+        if end < true.high_watermark and not is_unsettled:
             raise BrokenInvariantError(
                 "I2",
                 f"{copy.machine.name} is electable with {end} records, "

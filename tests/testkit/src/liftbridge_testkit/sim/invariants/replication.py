@@ -44,12 +44,14 @@ class TrueLog:
         runs: (first offset, leader epoch) of each run of equal epochs, rising.
         leaders: Who led each epoch.
         unclean_epoch: Last unclean election that was seen.
+        is_unsettled: Whether nobody has led since that election.
     """
 
     high_watermark: int = 0
     runs: list[tuple[int, int]] = field(default_factory=list)
     leaders: dict[int, BrokerId] = field(default_factory=dict)
     unclean_epoch: int = 0
+    is_unsettled: bool = False
 
     def epoch_at(self, offset: int) -> int:
         """Leader epoch of a committed record."""
@@ -164,6 +166,7 @@ class ReplicationRules(Watcher):
     def _on_unclean(self, true: TrueLog, newest: PartitionState) -> None:
         """A recorded unclean election: what is committed may go back to what its leader holds."""
         true.unclean_epoch = newest.unclean_epoch
+        true.is_unsettled = True
         self._world.coverage.rare("unclean election of a partition in use")
 
     def _check_leader(
@@ -184,7 +187,9 @@ class ReplicationRules(Watcher):
         is_new = before is None or before.role is not Role.LEADER
         is_new = is_new or (before is not None and before.leader_epoch != look.leader_epoch)
         is_latest = look.leader_epoch == max(true.leaders)
-        if is_new and look.leader_epoch == true.unclean_epoch:
+        # It may have been elected again, in another epoch, before it took up its work.
+        if is_new and true.is_unsettled and look.leader_epoch >= true.unclean_epoch:
+            true.is_unsettled = False
             log = partition.log
             start = log.log_start_offset
             true.give_up(start, look.log_end, lambda at: log.epochs.epoch_at(Offset(at)) or 0)
