@@ -33,7 +33,10 @@ from liftbridge_operator.kube.kinds import (
 )
 from liftbridge_operator.rendering.render import render
 from liftbridge_operator.runtime.watches import OWNED, RESOURCES
+from liftbridge_testkit.kube.memory import MemoryKube
 from liftbridge_testkit.kube.rights import granted
+from liftbridge_testkit.operator_sim.toured import NAMESPACE, SYSTEM, tour
+from liftbridge_testkit.operator_sim.traced import Cast
 from liftbridge_testkit.repository import ROOT
 from liftbridge_testkit.resources.clusters import PATHS, cluster_of, inputs_for, load_spec
 
@@ -166,6 +169,39 @@ def test_kinds_that_are_rendered_are_those_of_all_clusters():
 def test_rights_are_exactly_those_that_are_used():
     assert granted(roles()) - needed() == set(), "granted for nothing"
     assert needed() - granted(roles()) == set(), "not granted"
+
+
+class Used:
+    """The API server in memory, which writes down what rights would be asked for."""
+
+    def __init__(self, kube: MemoryKube) -> None:
+        self._kube = kube
+        self.rights: set[str] = set()
+
+    def __getattr__(self, name):
+        call = getattr(self._kube, name)
+
+        async def noted(first, *rest, **named):
+            kind = kind_of(first) if isinstance(first, dict) else first
+            part = "/status" if name == "apply_status" else ""
+            self.rights |= {f"{verb} {kind.qualified}{part}" for verb in VERBS[name]}
+            return await call(first, *rest, **named)
+
+        return noted
+
+
+async def test_tour_of_the_end_to_end_tests_uses_every_right():
+    """All but what kopf alone does: it lists and watches."""
+    kube = MemoryKube()
+    for name in (NAMESPACE, SYSTEM):
+        kube.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    operator = Used(kube)
+    await tour(Cast(operator, kube, kube))
+    watched = {
+        f"{verb} {kind.qualified}" for kind in (*RESOURCES, *OWNED) for verb in ("list", "watch")
+    }
+    assert operator.rights <= needed()
+    assert needed() - watched <= operator.rights
 
 
 @pytest.mark.parametrize(

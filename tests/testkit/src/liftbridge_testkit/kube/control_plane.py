@@ -151,8 +151,8 @@ class ControlPlane:
         """End both at once."""
         self._running.close()
 
-    def kubeconfig(self, user: str) -> Path:
-        """The file by which one of `USERS` gets in."""
+    def kubeconfig(self, user: str, token: str = "") -> Path:
+        """The file by which one of `USERS` gets in, or an account that the token is of."""
         path = self._folder / f"{user}.kubeconfig"
         place = {
             "server": self._server.url,
@@ -162,7 +162,7 @@ class ControlPlane:
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "only", "cluster": place}],
-            "users": [{"name": user, "user": {"token": user}}],
+            "users": [{"name": user, "user": {"token": token or user}}],
             "contexts": [{"name": "only", "context": {"cluster": "only", "user": user}}],
             "current-context": "only",
         }

@@ -1,0 +1,155 @@
+"""The operator's rights on a real API server: each of them is used, and none is missing.
+
+The tour is made under the account that the chart creates, with nothing but what the chart grants;
+what was used is read from the audit log. An API server with its etcd is enough.
+"""
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from random import Random
+from time import monotonic
+
+import pytest
+
+from liftbridge_operator.kube.client import KubeClient, connect
+from liftbridge_operator.kube.kinds import CERTIFICATES, PROMETHEUS_RULES, SERVICE_MONITORS
+from liftbridge_operator.runtime.metrics import Metrics
+from liftbridge_operator.runtime.watches import OWNED, RESOURCES, Watches, watch_settings
+from liftbridge_testkit.kube.audit import read
+from liftbridge_testkit.kube.cluster import SCRIPTS, run
+from liftbridge_testkit.kube.control_plane import ADMIN, PROGRAMS, ControlPlane
+from liftbridge_testkit.kube.many import install
+from liftbridge_testkit.kube.release import CHART, RELEASE, USER, OperatorRelease
+from liftbridge_testkit.kube.release import NAMESPACE as SYSTEM
+from liftbridge_testkit.kube.rights import rights
+from liftbridge_testkit.operator_sim.toured import NAMESPACE, tour
+from liftbridge_testkit.operator_sim.traced import Cast
+
+pytestmark = pytest.mark.e2e
+
+SECONDS_MAX = 30.0
+POLL_SECONDS = 0.1
+OTHERS = (CERTIFICATES, SERVICE_MONITORS, PROMETHEUS_RULES)
+"""Kinds that others define; their schemas do not matter here."""
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory) -> Iterator[ControlPlane]:
+    if not (PROGRAMS / "kube-apiserver").exists():  # another cluster is used, which needs none
+        subprocess.run([str(SCRIPTS / "build.sh")], check=True)
+    with ControlPlane(tmp_path_factory.mktemp("plane")) as plane:
+        install(plane)
+        kubectl = plane.kubernetes.kubectl
+        for name in (NAMESPACE, SYSTEM):
+            kubectl("create", "namespace", name)
+        for kind in OTHERS:
+            kubectl("apply", "-f", "-", text=json.dumps(definition(kind)))
+        found = [f"crd/{kind.qualified}" for kind in OTHERS]
+        kubectl("wait", "--for=condition=Established", "--timeout=60s", *found)
+        yield plane
+
+
+def definition(kind):
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": kind.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": kind.qualified},
+        "spec": {
+            "group": kind.group,
+            "scope": "Namespaced",
+            "names": {"kind": kind.kind, "plural": kind.plural, "singular": kind.kind.lower()},
+            "versions": [version],
+        },
+    }
+
+
+def grant(plane, *values):
+    """Bring the account of the operator, with its roles; nothing of the chart runs."""
+    command = ["helm", "template", RELEASE, CHART, "--namespace", SYSTEM]
+    command += ["--show-only", "templates/rbac.yaml"]
+    for value in values:
+        command += ["--set", value]
+    text = run(command, plane.kubernetes.environ)
+    plane.kubernetes.kubectl("apply", "--server-side", "-f", "-", text=text)
+
+
+def watched(plane):
+    """Kinds of which a watch of the operator has begun."""
+    found = set()
+    for line in plane.audit_log.read_text(encoding="utf-8").splitlines():
+        event = json.loads(line)
+        about = event.get("objectRef") or {}
+        if event["user"]["username"] == USER and event["verb"] == "watch":
+            found.add((about.get("apiGroup", ""), about["resource"]))
+    return found
+
+
+async def until(holds):
+    end = monotonic() + SECONDS_MAX
+    while not holds():
+        assert monotonic() < end
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def watch(plane):
+    """Watch everything that the operator watches, for as long as it takes to begin."""
+    watches = Watches(
+        namespaces=(), notice=lambda _key: None, metrics=Metrics(), settings=watch_settings()
+    )
+    wanted = {(kind.group, kind.plural) for kind in (*RESOURCES, *OWNED)}
+    running = asyncio.get_running_loop().create_task(watches.run(lambda: None))
+    await until(lambda: running.done() or watched(plane) >= wanted)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_each_right_is_used_and_none_is_missing(plane, monkeypatch):
+    since = datetime.now(UTC)
+    grant(plane, "rbac.monitoring=true", "rbac.certManager=true")
+    token = plane.kubernetes.kubectl("--namespace", SYSTEM, "create", "token", RELEASE).strip()
+    monkeypatch.setenv("KUBECONFIG", str(plane.kubeconfig(ADMIN)))
+    async with connect(in_flight_max=8) as everybody:
+        monkeypatch.setenv("KUBECONFIG", str(plane.kubeconfig(RELEASE, token)))
+        async with connect(in_flight_max=8) as account:
+            operator = KubeClient(account, fence=None, rng=Random(1))
+            others = [
+                KubeClient(everybody, fence=None, rng=Random(1), manager=name)
+                for name in ("kubectl-edit", "kube-controller-manager")
+            ]
+            await tour(Cast(operator, *others))
+    await watch(plane)
+    roles = OperatorRelease(plane.kubernetes).roles()
+
+    def found():
+        return rights(roles, read(plane.audit_log), USER, since)
+
+    await until(lambda: not found().unused)
+    assert found().denied == set()
+
+
+@pytest.fixture(scope="module")
+def narrow(plane):
+    """The account of an operator that looks after one namespace."""
+    grant(plane, f"watchNamespaces={{{NAMESPACE}}}", "nameOverride=narrow")
+    return f"system:serviceaccount:{SYSTEM}:narrow"
+
+
+@pytest.mark.parametrize(
+    ("namespace", "resource", "may"),
+    [(NAMESPACE, "pods", "yes"), (NAMESPACE, "secrets", "no"), ("default", "pods", "no")],
+)
+def test_operator_of_some_namespaces_reads_no_other(plane, narrow, namespace, resource, may):
+    words = ("--namespace", namespace, "auth", "can-i", "list", resource, f"--as={narrow}")
+    script = 'kubectl "$@" || true'  # it fails when it says no
+    answer = run(("sh", "-c", script, "sh", *words), plane.kubernetes.environ)
+    assert answer.strip() == may

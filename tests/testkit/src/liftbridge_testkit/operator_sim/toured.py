@@ -1,0 +1,281 @@
+"""A tour of everything that the operator may do at an API server, by the operator's own code.
+
+It is played where rights count, on a real server under the operator's account, and on the model,
+where the calls are compared with what the source shows. Only watches are not part of it.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+from liftbridge_operator.acting import on_objects
+from liftbridge_operator.acting.hands import Hands
+from liftbridge_operator.acting.supply import forget_revisions
+from liftbridge_operator.app import make_password
+from liftbridge_operator.catalogue.names import EventReason
+from liftbridge_operator.issuing.x509 import CryptographyIssuer
+from liftbridge_operator.kube.events import Events
+from liftbridge_operator.kube.kinds import CLAIMS, CLUSTERS, PODS, SECRETS, SETS, STREAMS, kind_of
+from liftbridge_operator.kube.port import Object, Preconditions
+from liftbridge_operator.model.cluster import API_VERSION, CLUSTER_KIND, ClusterSpec
+from liftbridge_operator.observing.objects import metadata_of, set_of
+from liftbridge_operator.observing.reads import read
+from liftbridge_operator.planning import actions as act
+from liftbridge_operator.reconciling.ports import Itself
+from liftbridge_operator.reconciling.reconciler import ClusterReconciler
+from liftbridge_operator.rendering import names, nats
+from liftbridge_operator.rendering.render import render
+from liftbridge_operator.rendering.subject import Cluster, Inputs, labels
+from liftbridge_operator.runtime.clock import SystemClock
+from liftbridge_operator.runtime.lease import Lease
+from liftbridge_operator.runtime.reconciler import Key
+from liftbridge_operator.securing.keeper import SecretKeeper
+from liftbridge_operator.streams.feed import StreamFeed
+from liftbridge_operator.streams.reconciler import StreamReconciler
+from liftbridge_testkit.operator_sim.admin import ModelAdmin
+from liftbridge_testkit.operator_sim.reconciled import SPEC, OpenFence, image_of
+from liftbridge_testkit.operator_sim.stage import Stage
+from liftbridge_testkit.operator_sim.traced import Cast
+from liftbridge_testkit.streams_memory import (
+    AskedPasses,
+    HeardEvents,
+    ManualClock,
+    MemoryStreams,
+    SeenBoard,
+)
+
+NAMESPACE: Final = "toured"
+SYSTEM: Final = "liftbridge-system"
+"""Where the operator is installed, under the name of its Lease."""
+
+LEASE: Final = "liftbridge"
+NAME: Final = "full"
+PASSES: Final = 6
+FULL: Final[dict[str, Any]] = {
+    **SPEC,
+    "tls": {"mode": "Generated"},
+    "listeners": [
+        {"name": "internal", "tls": True},
+        {"name": "second", "port": 9293},
+    ],
+    "monitoring": {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}},
+}
+LESS: Final[dict[str, Any]] = {
+    "listeners": [{"name": "internal", "tls": True}],
+    "monitoring": None,
+    "networkPolicy": {"enabled": False},
+}
+"""What is asked for later: objects of the former wish go."""
+
+ASKING: Final[dict[str, Any]] = {
+    **SPEC,
+    "tls": {"mode": "CertManager", "issuerRef": {"name": "letters"}},
+    "listeners": [{"name": "internal", "tls": True}],
+}
+
+
+async def tour(cast: Cast) -> None:
+    """Everything, once.
+
+    Args:
+        cast: The operator with its rights, and others with theirs. Namespaces `NAMESPACE` and
+            `SYSTEM` are there, and all definitions that the operator knows.
+    """
+    await _lease(cast)
+    await _clusters(cast)
+    await _around_pods(cast)
+    await _streams(cast)
+    await _events(cast)
+
+
+async def _lease(cast: Cast) -> None:
+    """One process leads after the other."""
+    for identity in "ab":
+        lease = Lease(
+            cast.operator,
+            namespace=SYSTEM,
+            name=LEASE,
+            identity=identity,
+            clock=SystemClock(),
+            rng=Random(1),
+        )
+        await lease.acquire()
+        await lease.release()
+
+
+async def _clusters(cast: Cast) -> None:
+    """Two clusters are brought up as far as it goes without pods; one then asks for less."""
+    await _create(cast, NAME, FULL)
+    await _create(cast, "asking", ASKING)
+    looking = _looking(cast)
+    await looking(NAME)
+    await looking("asking")
+    live = await cast.person.get(CLUSTERS, NAMESPACE, NAME)
+    await cast.person.patch(
+        CLUSTERS, NAMESPACE, NAME, {"spec": LESS}, preconditions=Preconditions(_uid(live))
+    )
+    for kind, name, change in (
+        (SECRETS, names.nats_credentials(NAME), {"data": {nats.PASSWORDS[0]: None}}),
+        (SETS, names.brokers(NAME), {"spec": {"updateStrategy": {"type": "RollingUpdate"}}}),
+    ):
+        seen = await cast.person.get(kind, NAMESPACE, name)
+        await cast.person.patch(
+            kind, NAMESPACE, name, change, preconditions=Preconditions(_uid(seen))
+        )
+    await looking(NAME)
+
+
+def _looking(cast: Cast) -> Callable[[str], Any]:
+    """Some passes over a cluster, with everything that a process has but brokers."""
+    wall = SystemClock().wall
+    keeper = SecretKeeper(
+        cast.operator,
+        CryptographyIssuer(),
+        now_s=lambda: int(wall().timestamp()),
+        password=make_password,
+    )
+    reconciler = ClusterReconciler(
+        cast.operator,
+        fence=OpenFence(),
+        connect=lambda _cluster, _tls: ModelAdmin(Stage(1)),
+        issue=keeper,
+        image_of=image_of,
+        clock_ms=lambda: int(wall().timestamp() * 1_000),
+        fresh_id=lambda: "id-1",
+        itself=Itself("0.1.0", SYSTEM, {"app": "operator"}),
+    )
+
+    async def look(name: str) -> None:
+        for _ in range(PASSES):
+            await reconciler.reconcile(Key(CLUSTERS, NAMESPACE, name))
+
+    return look
+
+
+async def _around_pods(cast: Cast) -> None:
+    """A pod that waits for a node, its claim, and the last of the set."""
+    resource = await cast.person.get(CLUSTERS, NAMESPACE, NAME)
+    spec = ClusterSpec.model_validate(resource["spec"])
+    subject = Cluster(NAME, NAMESPACE, _uid(resource), spec)
+    inputs = Inputs("id-1", image_of(spec))
+    rendered = render(subject, inputs)
+    claim = await cast.controllers.create(_claim(subject, inputs))
+    pod = await cast.controllers.create(_pod(rendered.template))
+    reads = await read(cast.operator, resource)
+    hands = Hands(cast.operator, ModelAdmin(Stage(1)), "", subject, inputs, rendered, reads, 1_000)
+    pod_name = metadata_of(pod)["name"]
+    await on_objects.keep_pod(hands, act.KeepPod(pod_name, _uid(pod), _version(pod), "t"))
+    seen = await cast.person.get(PODS, NAMESPACE, pod_name)
+    await on_objects.delete_pod(hands, act.DeletePod(pod_name, _uid(seen), _version(seen)))
+    claim_name = metadata_of(claim)["name"]
+    marked = act.MarkClaim(claim_name, _uid(claim), _version(claim), is_retired=True)
+    await on_objects.mark_claim(hands, marked)
+    seen = await cast.person.get(CLAIMS, NAMESPACE, claim_name)
+    await on_objects.delete_claim(hands, act.DeleteClaim(claim_name, _uid(seen), _version(seen)))
+    for allowed in (1, None):
+        reads = await read(cast.operator, resource)
+        hands = Hands(
+            cast.operator, ModelAdmin(Stage(1)), "", subject, inputs, rendered, reads, 1_000
+        )
+        await on_objects.set_budget(hands, act.SetBudget(allowed))
+    await forget_revisions(hands, ())
+    assert reads.set is not None, "the passes have made it"
+    live = set_of(reads.set)
+    await on_objects.orphan_set(hands, act.OrphanSet(live.uid, live.resource_version))
+
+
+async def _streams(cast: Cast) -> None:
+    """A stream is made, and goes with its resource."""
+    brokers, clock = MemoryStreams(), ManualClock()
+
+    async def connect(_body: Object) -> MemoryStreams:
+        return brokers
+
+    feed = StreamFeed(cast.operator, connect, AskedPasses(), clock)
+    reconciler = StreamReconciler(
+        cast.operator,
+        feed,
+        HeardEvents(),
+        clock,
+        fence=OpenFence(),
+        board=SeenBoard(),
+        is_namespaced=False,
+    )
+    body = {
+        "apiVersion": STREAMS.api_version,
+        "kind": STREAMS.kind,
+        "metadata": {"name": NAME, "namespace": NAMESPACE},
+        "spec": {
+            "clusterRef": {"name": NAME},
+            "subject": "s",
+            "replicationFactor": 1,
+            "deletionPolicy": "Delete",
+        },
+    }
+    made = await cast.person.create(body)
+    key = Key(STREAMS, NAMESPACE, NAME)
+    for _ in range(PASSES):
+        await reconciler.reconcile(key)
+    await cast.person.delete(*_place(made), preconditions=Preconditions(_uid(made)))
+    await reconciler.reconcile(key)
+    await feed.close()
+
+
+async def _events(cast: Cast) -> None:
+    """An event, and that it happened again."""
+    moments = iter((0.0, 100.0, 200.0, 300.0))
+    events = Events(
+        cast.operator,
+        instance="tour",
+        now=lambda: next(moments),
+        wall=SystemClock().wall,
+        rng=Random(1),
+    )
+    owner = await cast.person.get(CLUSTERS, NAMESPACE, NAME)
+    for _ in range(2):
+        await events.tell(owner, EventReason.BROKER_ADDED, {"broker": NAME})
+
+
+async def _create(cast: Cast, name: str, spec: dict[str, Any]) -> None:
+    metadata = {"name": name, "namespace": NAMESPACE}
+    named = {"apiVersion": API_VERSION, "kind": CLUSTER_KIND, "metadata": metadata}
+    await cast.person.create({**named, "spec": spec})
+
+
+def _claim(subject: Cluster, inputs: Inputs) -> Object:
+    metadata = {
+        "name": names.claim(subject.name, 0),
+        "namespace": NAMESPACE,
+        "labels": labels(subject, inputs),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": metadata,
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "toured",
+            "volumeName": "toured",
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+
+
+def _pod(template: Object) -> Object:
+    """A pod as the controller would make it, on no node."""
+    metadata = {**template["metadata"], "name": names.broker(NAME, 0), "namespace": NAMESPACE}
+    data = {"name": names.DATA_VOLUME, "emptyDir": {}}
+    spec = {**template["spec"], "volumes": [*template["spec"]["volumes"], data]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _uid(body: Object) -> str:
+    return str(metadata_of(body)["uid"])
+
+
+def _version(body: Object) -> int:
+    return int(metadata_of(body)["resourceVersion"])
+
+
+def _place(body: Object) -> tuple[Any, str, str]:
+    return kind_of(body), NAMESPACE, str(metadata_of(body)["name"])
