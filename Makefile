@@ -13,7 +13,7 @@ PYTHONS := $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14)
 # Two workers, for the smallest machine this is meant for. A file stays in one worker, so that the
 # tests of one file share its servers and do not compete with one another for the processor.
 PYTEST_ARGS ?= -n 2 --dist loadfile --durations=10
-TEST_GATES := format-check lint prose imports types docs pytest
+TEST_GATES := format-check lint prose dockerfiles imports types docs pytest
 
 .PHONY: help install demo test check operator-sim operator-gates guards stories chaos failover saturation scale operator-scale bench soak \
 	fuzz docs proto crds lock format clean changelog cluster cluster-down e2e e2e-full $(TEST_GATES) meta unit
@@ -43,7 +43,7 @@ test: install ## All gates and all tests, fast ones first; fails if any of them 
 	@$(MAKE) -k $(TEST_GATES)
 
 check: install ## Quick gates for every change: format, lint, imports, types, meta and unit tests
-	@$(MAKE) -k format-check lint prose imports types meta unit
+	@$(MAKE) -k format-check lint prose dockerfiles imports types meta unit
 
 sim: install ## Simulate clusters, seeds from SEEDS=a:b (0:200), of all worlds or WORLD=name
 	@$(PY) -m liftbridge_testkit.sim --seeds $(or $(SEEDS),0:200) $(if $(WORLD),--world $(WORLD))
@@ -110,6 +110,9 @@ lint: install
 
 prose: install
 	@$(VENV)/bin/codespell
+
+dockerfiles: install
+	@$(VENV)/bin/hadolint Dockerfile.* tests/e2e/manifests/Dockerfile.*
 
 imports: install
 	@$(VENV)/bin/lint-imports --no-logo
