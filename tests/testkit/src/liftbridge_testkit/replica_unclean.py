@@ -188,12 +188,17 @@ class UncleanCluster(WatchedCluster):
                 return
             self.counts[f"recovered {self.mode.value}"] += 1
             require("operators only", holds=self.mode is not UncleanMode.MANUAL)
+            answered = {one.broker for one in command.answers}
             if self.mode is UncleanMode.PROACTIVE:
-                asked = {one.broker for one in command.answers}
+                asked = answered
             else:
                 is_due = not before.isr and not before.elr
                 require("a complete replica is waited for", holds=is_due)
-        best = max(self.common(self.brokers[one].log) for one in asked)
+                require("all that were complete are waited for", holds=asked <= answered)
+                asked = answered
+        # An empty log that began where its leader's begins tells no epoch: it holds nothing.
+        logs = [self.brokers[one].log for one in asked]
+        best = max((self.common(log) for log in logs if log.epochs.latest is not None), default=0)
         require("another one has more", holds=kept >= best)
 
     def advance(self, one: Broker) -> None:
