@@ -8,9 +8,9 @@ import asyncio
 import json
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from random import Random
-from time import monotonic
 
 import pytest
 
@@ -21,17 +21,17 @@ from liftbridge_operator.runtime.watches import OWNED, RESOURCES, Watches, watch
 from liftbridge_testkit.kube.audit import read
 from liftbridge_testkit.kube.cluster import SCRIPTS, run
 from liftbridge_testkit.kube.control_plane import ADMIN, PROGRAMS, ControlPlane
-from liftbridge_testkit.kube.many import install
+from liftbridge_testkit.kube.many import install, until
 from liftbridge_testkit.kube.release import CHART, RELEASE, USER, OperatorRelease
 from liftbridge_testkit.kube.release import NAMESPACE as SYSTEM
 from liftbridge_testkit.kube.rights import rights
 from liftbridge_testkit.operator_sim.toured import NAMESPACE, tour
 from liftbridge_testkit.operator_sim.traced import Cast
+from liftbridge_testkit.processes import ProcessError
 
 pytestmark = pytest.mark.e2e
 
 SECONDS_MAX = 30.0
-POLL_SECONDS = 0.1
 OTHERS = (CERTIFICATES, SERVICE_MONITORS, PROMETHEUS_RULES)
 """Kinds that others define; their schemas do not matter here."""
 
@@ -94,13 +94,6 @@ def watched(plane):
     return found
 
 
-async def until(holds):
-    end = monotonic() + SECONDS_MAX
-    while not holds():
-        assert monotonic() < end
-        await asyncio.sleep(POLL_SECONDS)
-
-
 async def watch(plane):
     """Watch everything that the operator watches, for as long as it takes to begin."""
     watches = Watches(
@@ -108,7 +101,11 @@ async def watch(plane):
     )
     wanted = {(kind.group, kind.plural) for kind in (*RESOURCES, *OWNED)}
     running = asyncio.get_running_loop().create_task(watches.run(lambda: None))
-    await until(lambda: running.done() or watched(plane) >= wanted)
+
+    async def has_begun():
+        return running.done() or watched(plane) >= wanted
+
+    await until(has_begun, "all watches")
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
@@ -133,7 +130,12 @@ async def test_each_right_is_used_and_none_is_missing(plane, monkeypatch):
     def found():
         return rights(roles, read(plane.audit_log), USER, since)
 
-    await until(lambda: not found().unused)
+    async def is_told():  # what ends is told a moment later
+        return not found().unused
+
+    with suppress(ProcessError):
+        await until(is_told, "every right used", seconds_max=SECONDS_MAX)
+    assert found().unused == []
     assert found().denied == set()
 
 
