@@ -8,6 +8,8 @@ MAKEFLAGS += --no-print-directory
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+# What checkov needs agrees with nothing else, and is far larger.
+SCANNER := .scanner
 # The first of these that is new enough sets up .venv; `make PYTHON=...` names another one.
 PYTHONS := $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14)
 # Two workers, for the smallest machine this is meant for. A file stays in one worker, so that the
@@ -16,7 +18,7 @@ PYTEST_ARGS ?= -n 2 --dist loadfile --durations=10
 TEST_GATES := format-check lint prose dockerfiles imports types docs pytest
 
 .PHONY: help install demo test check operator-sim operator-gates guards stories chaos failover saturation scale operator-scale bench soak \
-	fuzz docs proto crds lock format clean changelog cluster cluster-down e2e e2e-full $(TEST_GATES) meta unit
+	fuzz docs proto crds scan lock format clean changelog cluster cluster-down e2e e2e-full $(TEST_GATES) meta unit
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -139,6 +141,13 @@ proto: install ## Generate proto/src/liftbridge_proto from the .proto files
 crds: install ## Generate deploy/crds from the models of the operator
 	@$(PY) -m liftbridge_operator.crds
 
+scan: install $(SCANNER)/.installed ## Have checkov read what the charts and the operator make, and the Dockerfiles
+	@$(PY) deploy/scan.py --checkov $(SCANNER)/bin/checkov
+
+$(SCANNER)/.installed: requirements/checkov.txt
+	@$(PY) requirements/bootstrap.py --only checkov $(SCANNER)
+	@touch $@
+
 lock: install ## Pin all dependencies anew from requirements/*.in (UPGRADE=1 takes newer versions)
 	@$(PY) requirements/bootstrap.py --lock $(if $(UPGRADE),--upgrade)
 
@@ -147,6 +156,6 @@ changelog: install ## Show what the fragments in changes.d/ will add to CHANGELO
 
 clean: ## Remove everything that is not in the repository: .venv, caches, built documentation
 	@if [ -d .cluster/state ]; then tests/e2e/cluster/down.sh; fi
-	@rm -rf $(VENV) docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	@rm -rf $(VENV) $(SCANNER) docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 		.import_linter_cache .coverage .bench .cluster
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -19,6 +19,8 @@ REQUIREMENTS = ROOT / "requirements"
 DISTRIBUTIONS = ("proto", "broker", "client", "operator", "tests/testkit")
 # Each file is pinned under the ones before it, so that all of them agree on versions.
 PINNED = ("uv", "broker", "client", "operator", "build", "image", "dev")
+# What only one tool needs, in an environment of its own, and may disagree with all others.
+ALONE = ("checkov",)
 PYTHON_MIN = (3, 11)
 # Option of pip -> variable of uv with the same meaning, and what stands between several values.
 HANDED_ON = {
@@ -39,18 +41,24 @@ def main() -> None:
     parser.add_argument("venv", nargs="?", default=ROOT / ".venv", type=Path)
     parser.add_argument("--lock", action="store_true", help="pin requirements/*.in anew")
     parser.add_argument("--upgrade", action="store_true", help="with --lock: take newer versions")
+    parser.add_argument("--only", choices=ALONE, help="install what this one tool needs, no more")
     options = parser.parse_args()
     try:
         if options.lock:
             lock(options.venv.resolve(), upgrade=options.upgrade)
         else:
-            install(options.venv.resolve())
+            install(options.venv.resolve(), options.only)
     except subprocess.CalledProcessError as error:
         sys.exit(f"failed (status {error.returncode}): {' '.join(map(str, error.cmd))}")
 
 
-def install(venv: Path) -> None:
-    """Make `venv` hold exactly the pinned packages and this repository's own."""
+def install(venv: Path, only: str | None = None) -> None:
+    """Make `venv` hold exactly the pinned packages and this repository's own.
+
+    Args:
+        venv: Where.
+        only: One of `ALONE`, to have its packages there and none of this repository.
+    """
     check_prerequisites()
     started = time.monotonic()
     python = venv / "bin" / "python"
@@ -66,13 +74,19 @@ def install(venv: Path) -> None:
     target = ("--python", python)
     run(
         *(uv, "pip", "sync", "--quiet", "--require-hashes", *target),
-        REQUIREMENTS / "dev.txt",
+        REQUIREMENTS / f"{only or 'dev'}.txt",
         environment=environment,
     )
+    if only is None:
+        install_editable(uv, target, environment)
+    say(f"ready after {time.monotonic() - started:.0f} s")
+
+
+def install_editable(uv: Path, target: tuple[str | Path, ...], environment: dict[str, str]) -> None:
+    """Have the environment use the distributions of this repository as they lie here."""
     editable = [part for name in DISTRIBUTIONS for part in ("--editable", ROOT / name)]
     flags = ("--quiet", "--no-deps", "--no-build-isolation")
     run(uv, "pip", "install", *flags, *target, *editable, environment=environment)
-    say(f"ready after {time.monotonic() - started:.0f} s")
 
 
 def lock(venv: Path, *, upgrade: bool) -> None:
@@ -82,8 +96,9 @@ def lock(venv: Path, *, upgrade: bool) -> None:
         flags.append("--upgrade")
     environment = uv_environment(venv / "bin" / "python")
     earlier: list[str] = []
-    for name in PINNED:
+    for name in (*PINNED, *ALONE):
         say(f"pinning requirements/{name}.txt")
+        earlier = [] if name in ALONE else earlier
         files = ["--output-file", f"requirements/{name}.txt", f"requirements/{name}.in"]
         compile_pins = [str(venv / "bin" / "uv"), "pip", "compile", *flags, *earlier, *files]
         run(*compile_pins, environment=environment)

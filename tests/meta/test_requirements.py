@@ -14,6 +14,9 @@ from liftbridge_testkit.repository import ROOT, relative
 
 REQUIREMENTS = ROOT / "requirements"
 NAMES = ("uv", "broker", "client", "operator", "build", "image", "dev")
+ALONE = ("checkov",)
+"""In an environment of its own, with versions of its own."""
+
 OWN = {
     "liftbridge-proto",
     "liftbridge-broker",
@@ -87,13 +90,13 @@ def imported_roots(folder: Path) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *ALONE])
 def test_every_entry_is_pinned(name):
     pinned = {pin.partition("==")[0] for pin in pins(name)}
     assert set(entries(REQUIREMENTS / f"{name}.in")) - pinned == set()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *ALONE])
 def test_every_pin_has_hashes_and_nothing_but_hashes(name):
     text = (REQUIREMENTS / f"{name}.txt").read_text(encoding="utf-8")
     assert [pin for pin, hashes in pins(name).items() if not hashes] == []
