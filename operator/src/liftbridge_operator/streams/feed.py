@@ -62,11 +62,20 @@ class Told(NamedTuple):
 
 @dataclass(slots=True)
 class _Watch:
-    """A resource of the cluster."""
+    """A resource of the cluster.
+
+    Attributes:
+        stream: Name of its stream.
+        age: See `observation.Resource.age`.
+        manages: Whether it changes the stream.
+        since_s: When it was first seen with that stream.
+        told: What its last pass went by.
+    """
 
     stream: str
     age: tuple[str, str]
     manages: bool
+    since_s: float
     told: Told | None = None
 
 
@@ -134,12 +143,26 @@ class Cluster:
         first = min(others, default=None)
         return first[1] if first is not None and first[0] < mine.age else ""
 
-    def watch(self, key: Key, stream: str, age: tuple[str, str], *, manages: bool) -> None:
+    def is_looked_at_for(self, key: Key) -> bool:
+        """Whether the last look began after a resource was first seen.
+
+        Before that nobody can say whether a stream was there before the resource.
+        """
+        watch = self.watches.get(key)
+        snapshot = self.snapshot
+        return watch is not None and snapshot is not None and snapshot.now_s >= watch.since_s
+
+    def watch(
+        self, key: Key, stream: str, age: tuple[str, str], now_s: float, *, manages: bool
+    ) -> None:
         """Count a resource to this cluster."""
         before = self.watches.get(key)
+        since_s = now_s
         if before is not None and before.stream != stream:
             self.leave(key)
-        self.watches[key] = _Watch(stream, age, manages, before.told if before else None)
+        elif before is not None:
+            since_s = before.since_s
+        self.watches[key] = _Watch(stream, age, manages, since_s, before.told if before else None)
         self.by_stream.setdefault(stream, set()).add(key)
 
     def leave(self, key: Key) -> set[Key]:
@@ -222,7 +245,7 @@ class StreamFeed:
         found = self._clusters.get(cluster)
         if found is None:
             found = self._clusters[cluster] = Cluster(cluster)
-        found.watch(key, stream, age, manages=manages)
+        found.watch(key, stream, age, self._clock.now(), manages=manages)
         if found.looked_s < 0:
             async with found.looking:
                 if found.looked_s < 0:

@@ -109,6 +109,10 @@ class StreamReconciler:
         cluster = await self._enter(key, resource)
         seen = self._seen(key, resource, cluster)
         decision = await self._decide(resource, seen, cluster)
+        if isinstance(decision.action, Create) and not cluster.is_looked_at_for(key):
+            # A stream that somebody else has created since the last look would pass for our own.
+            self._feed.hasten(cluster)
+            return RequeueAfter(CHANGED_SECONDS)
         body = await self._say(key, body, resource, decision, seen.stream)
         if decision.event is not None and _is_new(resource, decision):
             await self._events.tell(body, *decision.event)

@@ -44,6 +44,7 @@ class World:
         self.kube, self.brokers, self.clock = MemoryKube(), MemoryStreams(), ManualClock()
         self.events, self.asked = HeardEvents(), AskedPasses()
         self.fence, self.board = OpenFence(), SeenBoard()
+        self.due = {}
         self.connected = 0
 
         async def connect(body):
@@ -97,14 +98,19 @@ class World:
         for _ in range(max(round(seconds), 1)):
             if seconds:
                 await self.clock.pass_time(1)
+            for key in [one for one, due in self.due.items() if due <= self.clock.now()]:
+                self.asked.request(key)
             for _ in range(PASSES_MAX):
                 keys, self.asked.keys = self.asked.keys, set()
                 if not keys:
                     break
                 for key in sorted(keys, key=str):
                     again = await self.reconciler.reconcile(key)
+                    self.due.pop(key, None)
                     if again is not None and again.seconds == 0:
                         self.asked.request(key)
+                    elif again is not None:
+                        self.due[key] = self.clock.now() + again.seconds
             else:
                 raise AssertionError("passes follow passes without an end")
 
@@ -239,6 +245,25 @@ async def test_existing_stream_is_adopted_when_it_is_the_same():
         assert "creationId" not in (await world.body("other"))["status"]
 
 
+@pytest.mark.parametrize("policy", ["IfEqual", "Never"])
+async def test_stream_that_was_there_before_its_resource_is_not_taken_for_an_own_one(policy):
+    """The last look is from before the stream was created, and shows none."""
+    async with running() as world:
+        world.cluster()
+        world.stream("another")
+        await world.settle(INTERVAL_SECONDS / 2)
+        world.brokers.put("orders")
+        world.stream(adoptionPolicy=policy)
+        await world.settle(15)
+        if policy == "Never":
+            assert await world.reason() == "Conflict"
+            assert world.brokers.held["orders"].owner == ""
+        else:
+            assert await world.reason() == "Reconciled"
+            assert (await world.body())["status"]["adopted"]
+            assert ("orders", EventReason.STREAM_ADOPTED) in world.events.told
+
+
 async def test_older_of_two_resources_has_the_stream():
     async with running() as world:
         world.cluster()
@@ -333,8 +358,11 @@ async def test_silence_of_the_brokers_is_told_as_unknown_and_ends():
         await world.settle(HEARD_SECONDS + 15)
         for kind in ("Ready", "Synced", "Healthy"):
             assert await world.reason(kind=kind) == "ClusterUnreachable"
+        await world.settle(30)
+        (wait,) = (await world.body())["status"]["waits"]
+        assert wait["what"] == "ClusterNotReady"
         writes = len(world.kube.writes)
-        await world.settle(25)
+        await world.settle(60)
         assert len(world.kube.writes) == writes
         world.brokers.is_silent = False
         await world.settle(15)
