@@ -99,11 +99,20 @@ class Reloaded(NamedTuple):
     restart_needed: Sequence[str]
 
 
+class Listener(NamedTuple):
+    """Where clients reach a broker by one of its further listeners."""
+
+    name: str
+    host: str
+    port: int
+
+
 class BrokerDescription(NamedTuple):
     """A broker: its place in the metadata group, its session, its load.
 
     `applied_index` is the metadata index it told last, `None` where that is not known; `restarts`
-    are its last starts, the present one last.
+    are its last starts, the present one last; `listeners` are those beside the first, whose address
+    is `host` and `port`.
     """
 
     broker: str
@@ -125,6 +134,7 @@ class BrokerDescription(NamedTuple):
     out_of_sync: int
     applied_index: int | None
     restarts: Sequence[Restart]
+    listeners: Sequence[Listener] = ()
 
 
 class BrokerStatus(NamedTuple):
@@ -310,6 +320,7 @@ def broker_of(one: admin_pb2.BrokerDescription) -> BrokerDescription:
             Restart(start.start_id, _time(start.time), start.is_clean, start.version)
             for start in one.restarts
         ),
+        tuple(Listener(each.name, each.host, each.port) for each in one.listeners),
     )
 
 

@@ -6,9 +6,10 @@ import ssl
 
 import pytest
 
-from liftbridge_broker.controller.commands import DeleteStream
+from liftbridge_broker.controller.commands import AdvertiseListeners, DeleteStream
 from liftbridge_broker.errors import ConfigError, GrpcStatus
 from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.model.listeners import ListenerAddress
 from liftbridge_broker.node.bootstrap import Beginning, Discovery, Role
 from liftbridge_broker.raft.types import Configuration, Peer
 from liftbridge_broker.server.admin import ADMIN, check_admin_tls, is_loopback, make_admin
@@ -60,6 +61,20 @@ def test_identity_names_broker_directory_process_and_leader(world):
     assert found.has_metadata
     assert not found.is_retired
     assert found.metadata_leader == f"b{leader_of_metadata(world)}"
+
+
+def test_further_listeners_of_brokers_are_told_by_each(world):
+    outside = ListenerAddress("outside", "2001:db8::2", 30_392)
+    epoch = world[1].node.state.brokers[BrokerId("b2")].broker_epoch
+    world.propose(
+        AdvertiseListeners(broker=BrokerId("b2"), broker_epoch=epoch, listeners=(outside,))
+    )
+    found = admin_of(world, 3).call("ListBrokers", is_confirmed=True)
+    told = {
+        one.broker: [(each.name, each.host, each.port) for each in one.listeners]
+        for one in found.brokers
+    }
+    assert told == {"b1": [], "b2": [tuple(outside)], "b3": []}
 
 
 def test_brokers_are_told_with_role_session_and_load(world):

@@ -7,11 +7,13 @@ import pytest
 import typer
 
 from liftbridge_client import Message, Start, Stop, errors
-from liftbridge_client.cli import demo, exits, formats, profiles, values
+from liftbridge_client.admin_model import broker_of
+from liftbridge_client.cli import cluster, demo, exits, formats, profiles, values
 from liftbridge_client.cli.dev import Seen, table
 from liftbridge_client.cli.examples import EXAMPLES
 from liftbridge_client.cli.output import schema
 from liftbridge_client.cli.subscribe import MessageRow, line, row
+from liftbridge_proto.ext.v1 import admin_pb2
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 MESSAGE = Message(
@@ -219,6 +221,15 @@ def test_live_view_shows_rates_between_two_looks():
     shown = table({"s": Seen(1, 300, 300, 2**20)}, {"s": Seen(1, 100, 100, 0)}, 2.0)
     cells = [list(column.cells)[-1] for column in shown.renderables[1].columns[1:]]
     assert cells == ["1", "300", "100", "1.0"]
+
+
+def test_broker_is_shown_with_all_its_addresses_as_they_are_connected_to():
+    told = admin_pb2.BrokerDescription(broker="b", host="2001:db8::1", port=9292)
+    told.listeners.add(name="outside", host="2001:db8::2", port=30_392)
+    told.listeners.add(name="secure", host="b.example", port=443)
+    row_ = cluster.row_of(broker_of(told))
+    assert row_.address == "[2001:db8::1]:9292"
+    assert row_.listeners == ["outside=[2001:db8::2]:30392", "secure=b.example:443"]
 
 
 def test_examples_are_command_lines_of_known_topics():

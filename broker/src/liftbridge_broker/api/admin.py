@@ -321,6 +321,8 @@ def _describe_broker(broker: BrokerState, target: admin_pb2.BrokerDescription) -
             is_clean=restart.is_clean,
             version=restart.version,
         )
+    for name, host, port in broker.listeners:
+        target.listeners.add(name=name, host=host, port=port)
 
 
 def _wanted(

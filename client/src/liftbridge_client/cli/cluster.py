@@ -19,6 +19,7 @@ from liftbridge_client.admin_model import (
 from liftbridge_client.cli import cluster_changes, exits
 from liftbridge_client.cli.command import Run, command
 from liftbridge_client.cli.output import Shape, say
+from liftbridge_client.core.addresses import written
 from liftbridge_client.errors import NotFoundError, RetriableError, UsageError
 
 GROUP = "cluster"
@@ -49,7 +50,10 @@ class MemberRow(NamedTuple):
 
 
 class BrokerRow(NamedTuple):
-    """A broker; `state` is alive, fenced, stopping, draining or cordoned."""
+    """A broker; `state` is alive, fenced, stopping, draining or cordoned.
+
+    `listeners` are its further ones with what clients are told: `outside=broker.example:9293`.
+    """
 
     broker: str
     role: str
@@ -64,6 +68,7 @@ class BrokerRow(NamedTuple):
     leaders: int
     out_of_sync: int
     applied_index: int | None
+    listeners: Sequence[str]
 
 
 class PartitionRow(NamedTuple):
@@ -162,23 +167,27 @@ async def brokers(run: Run[BrokerRow]) -> None:
     async with run.admin() as admin:
         found = await admin.brokers()
     for one in found:
-        run.emit(
-            BrokerRow(
-                one.broker,
-                one.role,
-                _state(one),
-                f"{one.host}:{one.port}",
-                one.zone,
-                one.version,
-                one.feature_level,
-                one.broker_epoch,
-                one.start_id,
-                one.replicas,
-                one.leaders,
-                one.out_of_sync,
-                one.applied_index,
-            )
-        )
+        run.emit(row_of(one))
+
+
+def row_of(one: BrokerDescription) -> BrokerRow:
+    """A broker as its line shows it."""
+    return BrokerRow(
+        one.broker,
+        one.role,
+        _state(one),
+        written(one.host, one.port),
+        one.zone,
+        one.version,
+        one.feature_level,
+        one.broker_epoch,
+        one.start_id,
+        one.replicas,
+        one.leaders,
+        one.out_of_sync,
+        one.applied_index,
+        [f"{each.name}={written(each.host, each.port)}" for each in one.listeners],
+    )
 
 
 async def broker(run: Run[BrokerStatus], name: Broker) -> None:
