@@ -83,27 +83,36 @@ def grant(plane, *values):
     plane.kubernetes.kubectl("apply", "--server-side", "-f", "-", text=text)
 
 
-def watched(plane):
-    """Kinds of which a watch of the operator has begun."""
+def log_in(plane, account):
+    """The kubeconfig of an account in the operator's namespace."""
+    token = plane.kubernetes.kubectl("--namespace", SYSTEM, "create", "token", account).strip()
+    return str(plane.kubeconfig(account, token))
+
+
+def watched(plane, user):
+    """Kinds of which a watch of a user has begun."""
     found = set()
     for line in plane.audit_log.read_text(encoding="utf-8").splitlines():
         event = json.loads(line)
         about = event.get("objectRef") or {}
-        if event["user"]["username"] == USER and event["verb"] == "watch":
+        if event["user"]["username"] == user and event["verb"] == "watch":
             found.add((about.get("apiGroup", ""), about["resource"]))
     return found
 
 
-async def watch(plane):
+async def watch(plane, user, *namespaces):
     """Watch everything that the operator watches, for as long as it takes to begin."""
     watches = Watches(
-        namespaces=(), notice=lambda _key: None, metrics=Metrics(), settings=watch_settings()
+        namespaces=namespaces,
+        notice=lambda _key: None,
+        metrics=Metrics(),
+        settings=watch_settings(),
     )
     wanted = {(kind.group, kind.plural) for kind in (*RESOURCES, *OWNED)}
     running = asyncio.get_running_loop().create_task(watches.run(lambda: None))
 
     async def has_begun():
-        return running.done() or watched(plane) >= wanted
+        return running.done() or watched(plane, user) >= wanted
 
     await until(has_begun, "all watches")
     running.cancel()
@@ -113,10 +122,10 @@ async def watch(plane):
 async def test_each_right_is_used_and_none_is_missing(plane, monkeypatch):
     since = datetime.now(UTC)
     grant(plane, "rbac.monitoring=true", "rbac.certManager=true")
-    token = plane.kubernetes.kubectl("--namespace", SYSTEM, "create", "token", RELEASE).strip()
+    config = log_in(plane, RELEASE)
     monkeypatch.setenv("KUBECONFIG", str(plane.kubeconfig(ADMIN)))
     async with connect(in_flight_max=8) as everybody:
-        monkeypatch.setenv("KUBECONFIG", str(plane.kubeconfig(RELEASE, token)))
+        monkeypatch.setenv("KUBECONFIG", config)
         async with connect(in_flight_max=8) as account:
             operator = KubeClient(account, fence=None, rng=Random(1))
             others = [
@@ -124,7 +133,7 @@ async def test_each_right_is_used_and_none_is_missing(plane, monkeypatch):
                 for name in ("kubectl-edit", "kube-controller-manager")
             ]
             await tour(Cast(operator, *others))
-    await watch(plane)
+    await watch(plane, USER)
     roles = OperatorRelease(plane.kubernetes).roles()
 
     def found():
@@ -144,6 +153,17 @@ def narrow(plane):
     """The account of an operator that looks after one namespace."""
     grant(plane, f"watchNamespaces={{{NAMESPACE}}}", "nameOverride=narrow")
     return f"system:serviceaccount:{SYSTEM}:narrow"
+
+
+async def test_operator_of_some_namespaces_watches_without_asking_for_more(
+    plane, narrow, monkeypatch
+):
+    since = datetime.now(UTC)
+    monkeypatch.setenv("KUBECONFIG", log_in(plane, "narrow"))
+    await watch(plane, narrow, NAMESPACE)
+    asked = [one for one in read(plane.audit_log) if one.user == narrow]
+    assert {one.namespace for one in asked} == {NAMESPACE}
+    assert rights([], asked, narrow, since).denied == set()
 
 
 @pytest.mark.parametrize(
