@@ -2,7 +2,8 @@
 
 Pods of a set start of its template, containers of a pod of the one that it was made of, and a
 template that is bad gives way to the last good one. Somebody may have deleted what they name; a
-pod whose ConfigMap is missing hangs. So it is rendered again, of what was asked for then.
+pod whose ConfigMap is missing hangs. So it is rendered again, of what was asked for then; what this
+operator makes otherwise is kept beside the template.
 """
 
 from liftbridge_operator.acting.hands import Hands
@@ -26,20 +27,20 @@ async def configs_in_force(hands: Hands) -> list[Object]:
     if recorded is None:
         return []  # no set of ours, and no pod
     found: dict[str, Object] = {}
-    known = [recorded]
+    known = [(recorded, workload.kept_configuration(hands.reads.revision))]
     for revision in _others(hands, recorded.revision):
         name = names.revision(hands.cluster.name, revision)
         try:
-            kept = workload.read_kept(
-                await hands.kube.get(CONFIG_MAPS, hands.cluster.namespace, name)
-            )
+            live = await hands.kube.get(CONFIG_MAPS, hands.cluster.namespace, name)
         except NotFoundError:
             continue  # with it goes what was asked for
+        kept = workload.read_kept(live)
         if kept is not None:
-            known.append(kept)
-    for one in known:
-        is_rendered = one.revision == rendered.revision and rendered.configs
-        bodies = rendered.configs if is_rendered else configs_of(hands.cluster, hands.inputs, one)
+            known.append((kept, workload.kept_configuration(live)))
+    for one, files in known:
+        bodies = rendered.configs
+        if one.revision != rendered.revision or not bodies:
+            bodies = configs_of(hands.cluster, hands.inputs, one, files)
         found |= {str(metadata_of(body)["name"]): body for body in bodies}
     return list(found.values())
 

@@ -49,42 +49,60 @@ def render(cluster: Cluster, inputs: Inputs) -> Rendered:
     )
     if known is not None:
         return rendered
-    template_map = kept_revision(cluster, inputs, record_of(rendered))
+    template_map = kept_revision(cluster, inputs, record_of(rendered), config["data"])
     return _with_configs(rendered, (*rendered.configs, template_map))
 
 
-def configs_of(cluster: Cluster, inputs: Inputs, known: Recorded) -> tuple[Object, ...]:
+def configs_of(
+    cluster: Cluster, inputs: Inputs, known: Recorded, kept: dict[str, str] | None = None
+) -> tuple[Object, ...]:
     """Immutable ConfigMaps of a template that was rendered before, to be put again.
 
     What was asked for then is rendered once more. What this operator makes otherwise than the one
-    that made the template is not known any more, and left out: names tell contents.
+    that made the template is taken as it was kept, or left out: names tell contents.
+
+    Args:
+        cluster: Whose.
+        inputs: What rendering takes.
+        known: The template.
+        kept: Files of its configuration as they are kept beside it; None for none.
     """
+    found = []
+    named = named_configs(known.template["spec"])
+    if kept is not None:
+        found.append(_config_map(cluster, inputs, kept))
     try:
-        former = asked_before(cluster, known.asked)
+        config, made = _made(asked_before(cluster, known.asked), replace(inputs, image=known.image))
     except ValueError:
-        return ()
-    config, made = _made(former, replace(inputs, image=known.image))
-    found = [config] if config["metadata"]["name"] in named_configs(known.template["spec"]) else []
-    if made.revision == known.revision:
-        found.append(kept_revision(cluster, inputs, made))
-    return tuple(found)
+        pass
+    else:
+        found.append(config)
+        if made.revision == known.revision:
+            named |= {names.revision(cluster.name, known.revision)}
+            found.append(kept_revision(cluster, inputs, made, config["data"]))
+    by_name = {one["metadata"]["name"]: one for one in found}
+    return tuple(one for name, one in by_name.items() if name in named)
 
 
 def _made(cluster: Cluster, inputs: Inputs) -> tuple[Object, Recorded]:
     """The ConfigMap of the configuration, and the template that names it."""
     configuration = _configuration(cluster, inputs)
-    name = names.config(cluster.name, digest(configuration))
-    template = pod_template(cluster, inputs, name)
+    config = _config_map(cluster, inputs, configuration)
+    template = pod_template(cluster, inputs, config["metadata"]["name"])
     revision = digest([template, configuration])
-    config = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": metadata(cluster, inputs, name),
-        "immutable": True,
-        "data": configuration,
-    }
     made = with_revision(template, revision)
     return config, Recorded(revision, asked_text(cluster), RENDERER, inputs.image, made)
+
+
+def _config_map(cluster: Cluster, inputs: Inputs, files: dict[str, str]) -> Object:
+    """The ConfigMap of a configuration."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(cluster, inputs, names.config(cluster.name, digest(files))),
+        "immutable": True,
+        "data": files,
+    }
 
 
 def _with_configs(rendered: Rendered, configs: tuple[Object, ...]) -> Rendered:

@@ -27,6 +27,7 @@ HISTORY: Final = 2
 """Former templates that Kubernetes keeps; the operator keeps its own."""
 
 TEMPLATE_KEY: Final = "template.json"
+CONFIGURATION_KEY: Final = "configuration.json"
 RECORD_KEYS: Final = (names.REVISION, names.ASKED, names.RENDERER, names.IMAGE)
 
 
@@ -124,8 +125,19 @@ def read_record(live: Object) -> Recorded | None:
     )
 
 
-def kept_revision(cluster: Cluster, inputs: Inputs, record: Recorded) -> Object:
-    """The immutable ConfigMap by which a template can be written again later."""
+def kept_revision(
+    cluster: Cluster, inputs: Inputs, record: Recorded, configuration: dict[str, str] | None = None
+) -> Object:
+    """The immutable ConfigMap by which a template can be written again later.
+
+    Args:
+        cluster: Whose.
+        inputs: What rendering takes.
+        record: The template.
+        configuration: Files of the ConfigMap that the template names, so that an operator which
+            would make others can write it again as well; None where they are not known.
+    """
+    text = json.dumps(configuration, sort_keys=True) if configuration is not None else ""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -137,8 +149,19 @@ def kept_revision(cluster: Cluster, inputs: Inputs, record: Recorded) -> Object:
             "asked": record.asked,
             "renderer": str(record.renderer),
             "image": record.image,
+            **({CONFIGURATION_KEY: text} if text else {}),
         },
     }
+
+
+def kept_configuration(live: Object | None) -> dict[str, str] | None:
+    """Files that are kept beside a template; None for none, or not in this form."""
+    text = ((live or {}).get("data") or {}).get(CONFIGURATION_KEY) or "null"
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def read_kept(live: Object | None) -> Recorded | None:

@@ -15,6 +15,7 @@ from liftbridge_operator.rendering.render import configs_of, render
 from liftbridge_operator.rendering.subject import Reached
 from liftbridge_operator.rendering.workload import (
     Marks,
+    kept_configuration,
     kept_revision,
     read_record,
     read_revision,
@@ -209,6 +210,23 @@ def test_what_this_operator_makes_otherwise_is_put_under_no_name(changes):
     spec = load_spec(BY_NAME["least"])
     before = recorded(made("least"), **changes)
     assert configs_of(cluster_of(spec), inputs_for(spec), before) == ()
+
+
+def test_configuration_that_this_operator_makes_otherwise_is_put_again_as_it_was_kept():
+    spec = load_spec(BY_NAME["least"])
+    before = made("least")
+    config, template = before.configs
+    lost = recorded(before, asked="{}")
+    kept = kept_configuration(template)
+    assert configs_of(cluster_of(spec), inputs_for(spec), lost, kept) == (config,)
+    changed = {names.CONFIG_KEY: "data.dir: /elsewhere"}
+    assert configs_of(cluster_of(spec), inputs_for(spec), lost, changed) == ()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", None])
+def test_configuration_may_not_be_kept_beside_a_template(text):
+    body = {"data": {"configuration.json": text} if text is not None else {}}
+    assert kept_configuration(body) is None
 
 
 def test_nothing_is_held_while_nothing_differs():
