@@ -72,6 +72,20 @@ def test_what_an_api_server_denies_before_it_is_ready_is_not_told():
     assert rights([OPERATOR], requests, "op", NOON, [start]).denied == {"list secrets"}
 
 
+def test_what_is_denied_in_a_namespace_that_was_deleted_is_not_told():
+    deleted = Request(NOON + timedelta(seconds=2), "admin", "delete", "namespaces", "", "n", 200)
+    requests = [
+        request("list", "nodes", 403, at=1),
+        deleted,
+        request("list", "secrets", 403, at=3),
+        request("list", "pods", 403, at=3)._replace(namespace="other"),
+    ]
+    assert rights([OPERATOR], requests, "op", NOON).denied == {"list nodes", "list pods"}
+    refused = deleted._replace(code=404)
+    found = rights([OPERATOR], [refused, *requests[2:]], "op", NOON)
+    assert found.denied == {"list secrets", "list pods"}
+
+
 def test_report_tells_what_no_story_used():
     found = {
         "a": Result("a", "c", unused_rights=["get pods", "list nodes"]),

@@ -69,10 +69,18 @@ class OperatorRelease:
         run(command, self._cluster.environ)
 
     def upgrade(self, *values: str) -> None:
-        """Change values of the release, keep the others, and wait until it is ready."""
+        """Change values of the release, keep the others, and wait until it is ready.
+
+        With `NAME=null` a value is again what the chart has for it.
+        """
         command = [
-            *("helm", "upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--reuse-values"),
-            *("--force-conflicts", "--wait", f"--timeout={INSTALL_SECONDS_MAX}s"),
+            *("helm", "upgrade", RELEASE, CHART, "--namespace", NAMESPACE),
+            *(
+                "--reset-then-reuse-values",
+                "--force-conflicts",
+                "--wait",
+                f"--timeout={INSTALL_SECONDS_MAX}s",
+            ),
         ]
         command += [part for value in values for part in ("--set", value)]
         run(command, self._cluster.environ)

@@ -18,6 +18,8 @@ AGGREGATED = "rbac.authorization.k8s.io/aggregate-to-"
 
 CREATED = 201
 
+NAMESPACES = "namespaces"
+
 
 class Rights(NamedTuple):
     """What came of a while.
@@ -76,14 +78,19 @@ def rights(
     """
     used: set[str] = set()
     denied: set[str] = set()
+    ended: set[str] = set()
     for one in requests:
+        is_end = (one.verb, one.resource) == ("delete", NAMESPACES) and one.code < 400
+        if is_end and one.at >= since:
+            ended.add(one.name)
         if one.user == user:
             if not one.is_forbidden:
                 used.add(f"{one.verb} {one.resource}")
                 if one.verb == "patch" and one.code == CREATED:
-                    used.add(
-                        f"create {one.resource}"
-                    )  # an apply of what was not there asks for both
+                    # An apply of what was not there asks for both.
+                    used.add(f"create {one.resource}")
+            elif one.namespace in ended:
+                continue  # its Roles go with it
             elif one.at >= since and not any(begin <= one.at <= end for begin, end in starts):
                 denied.add(f"{one.verb} {one.resource}")
     return Rights(granted(roles), frozenset(used), frozenset(denied))
