@@ -50,10 +50,11 @@ def decide(seen: Observation, memory: Memory) -> Decision:
         memory = outcome.memory or memory
         action = outcome.action
         break
-    waits += _besides(view, is_acting=action is not None)
-    kept = status.carried(waits, memory, view.now)
-    # What goes on beside changes, such as the budget for others, leaves a cluster ready.
+    # What goes on beside changes, such as the budget for others, leaves a cluster ready, or what
+    # else keeps it from that.
     is_changing = action is not None and progressing != ""
+    waits += _besides(view, is_acting=is_changing)
+    kept = status.carried(waits, memory, view.now)
     said = status.make(view, made, waits=kept, progressing=progressing, is_acting=is_changing)
     return Decision(action, view.now + ACTION_MS, said, replace(memory, waits=kept))
 

@@ -62,6 +62,16 @@ def test_level_that_a_broker_does_not_know_is_waited_for():
     assert action_of(seen) is None
     assert waits(passes(seen)) == {"FeatureLevelUnknown"}
     assert not decide(seen, Memory()).status.is_ready
+
+
+@pytest.mark.parametrize("besides", [{"budget": 0}, {"brokers": {"good_revision": ""}}])
+def test_what_is_done_besides_hides_nothing_that_is_waited_for(besides):
+    seen = with_claim(healthy(), "c-1", requested_bytes=20)
+    seen = with_set(replace(seen, budget=besides.get("budget", 1)), **besides.get("brokers", {}))
+    found = decide(seen, Memory())
+    assert isinstance(found.action, act.SetBudget | act.SetTemplate)
+    assert {one.what for one in found.status.waits} == {"VolumeResizing"}
+    assert not found.status.is_ready
     # Nothing goes away by it, so that others may drain nodes meanwhile.
     assert decide(seen, Memory()).status.plan.steps == ()
 
