@@ -10,6 +10,11 @@ pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 LEADERS_SECONDS_MAX = 30
 GONE_SECONDS_MAX = 60
+BRIEF = {
+    "disruption": {"drainTimeout": "10s"},
+    "podTemplate": {"terminationGracePeriodSeconds": 30},
+}
+"""A namespace that is deleted waits for half of what its pods are granted, however soon they go."""
 
 
 @pytest.mark.story("resource-deleted", minutes=5)
@@ -36,7 +41,7 @@ def all_run(s):
 
 @pytest.mark.story("namespace-deleted", minutes=3)
 def test_namespace_is_deleted_with_everything_in_it(play):
-    with play() as s:
+    with play(spec=BRIEF) as s:
         s.load.stop()
         with s.marked("deleted"):
             s.kubernetes.kubectl(
@@ -55,7 +60,7 @@ def test_namespace_of_an_operator_of_one_namespace_is_deleted(play, stage):
         stage.operator.upgrade(f"watchNamespaces={{{namespace}}}", "rbac.nodes=false")
 
     try:
-        with play(kills_operator=False, prepare=look_after_it_alone) as s:
+        with play(spec=BRIEF, kills_operator=False, prepare=look_after_it_alone) as s:
             s.load.stop()
             finalizers = {tuple(one["metadata"].get("finalizers", ())) for one in s.get("lbs")}
             with s.marked("deleted"):

@@ -10,7 +10,9 @@
 #   volume.sh path NODE PV            where the machine sees its content (a directory), or where
 #                                     its image lies (a disk)
 # A directory is what most tests want: it costs nothing. A disk is an ext4 file system in a file:
-# it has the size that was asked for, grows, fills up, and breaks.
+# those who are not root have the size that was asked for; it grows, fills up, and breaks. It is made
+# twice as large, and what is more is kept from them: a file system that is mounted grows by giving
+# them more of that, because to enlarge it takes CAP_SYS_RESOURCE, which many machines lack.
 source "$(dirname "$0")/lib.sh"
 [ $# -ge 3 ] || die "volume.sh create|grow|delete|lose|readonly|path NODE PV [...]"
 cmd=$1 node=$2 pv=$3; shift 3
@@ -22,20 +24,27 @@ create() {
   chmod 777 "$dir"
   [ "$2" = disk ] || return 0
   if [ ! -e "$image" ]; then
-    truncate -s "$1" "$image.tmp"
+    truncate -s $((2 * $1)) "$image.tmp"
     mkfs.ext4 -q -m 0 -E "nodiscard,root_owner=0:0" "$image.tmp"
     mv "$image.tmp" "$image"
   fi
   in_node "$node" mountpoint -q "$mounted" || in_node "$node" mount -o loop "$image" "$mounted"
   in_node "$node" chmod 777 "$mounted"
+  give "$1"
+}
+
+# give BYTES: how much of the disk others than root have.
+give() {
+  local device blocks size
+  read -r blocks size <<<"$(in_node "$node" stat -f -c '%b %S' "$mounted")"
+  [ $((blocks * size)) -ge "$1" ] || die "$pv: a disk grows to less than twice its size"
+  device=$(in_node "$node" findmnt -n -o SOURCE "$mounted")
+  in_node "$node" tune2fs -r $((blocks - $1 / size)) "$device" >/dev/null
 }
 
 grow() {
   [ -e "$image" ] || die "$pv is no disk: it has no size to grow"
-  truncate -s "$1" "$image"
-  local device; device=$(in_node "$node" findmnt -n -o SOURCE "$mounted")
-  in_node "$node" losetup -c "$device"
-  in_node "$node" resize2fs "$device" 2>/dev/null
+  give "$1"
 }
 
 delete() {

@@ -36,7 +36,7 @@ PROGRAMS = {
     "nft": "nftables",
     "nsenter": "util-linux",
     "openssl": "openssl",
-    "resize2fs": "e2fsprogs",
+    "tune2fs": "e2fsprogs",
     "sysctl": "procps",
     "unshare": "util-linux",
 }
