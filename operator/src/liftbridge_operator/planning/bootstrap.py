@@ -16,6 +16,7 @@ from liftbridge_operator.planning.observation import Member, SelfReport
 from liftbridge_operator.planning.view import FOUNDERS_MAX, View
 
 BOOTSTRAPPING = "Bootstrapping"
+EXPANDING = "ExpandingVolumes"
 
 
 def kept_count(view: View) -> int:
@@ -69,7 +70,11 @@ def create(view: View) -> Outcome | None:
         return None
     if view.wanted.config_errors and not view.seen.recorded.shape:
         return Outcome("", waits=(invalid(view),))
-    return Outcome(BOOTSTRAPPING, _set(view, identity.cluster_id))
+    if view.seen.recorded.shape is not None:
+        progressing = EXPANDING
+    else:
+        progressing = "Reconciling" if identity.is_started else BOOTSTRAPPING
+    return Outcome(progressing, _set(view, identity.cluster_id))
 
 
 def invalid(view: View) -> Wait:

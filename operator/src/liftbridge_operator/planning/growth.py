@@ -3,12 +3,11 @@
 from dataclasses import replace
 
 from liftbridge_operator.planning.actions import GrowClaim, OrphanSet, Record
+from liftbridge_operator.planning.bootstrap import EXPANDING
 from liftbridge_operator.planning.decision import Outcome, Wait
 from liftbridge_operator.planning.observation import SetShape
 from liftbridge_operator.planning.plan import too_small
 from liftbridge_operator.planning.view import View
-
-EXPANDING = "ExpandingVolumes"
 
 
 def grow_claims(view: View) -> Outcome | None:

@@ -115,8 +115,11 @@ class View:
 
     @property
     def size(self) -> int:
-        """Pods that the set is to have now."""
-        return self.seen.brokers.replicas if self.seen.brokers else 0
+        """Pods that the set is to have now; its pods stay while it is made again."""
+        if self.seen.brokers is not None:
+            return self.seen.brokers.replicas
+        shape = self.seen.recorded.shape
+        return max(shape.replicas, 0) if shape is not None else 0
 
     def partitions(self, broker: str = "") -> Iterable[Partition]:
         """Partitions, all or those with a replica on a broker."""

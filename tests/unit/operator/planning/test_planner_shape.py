@@ -348,8 +348,19 @@ def test_set_is_recorded_before_it_is_made_again():
     assert action_of(noted) == act.OrphanSet("set", 5)
     gone = replace(noted, brokers=None)
     assert action_of(gone) == act.CreateSet("id", 3, "r1", "r1", "", 20)
+    # Its pods run and serve meanwhile, and nothing is founded.
+    said = decide(gone, Memory()).status
+    assert (said.replicas, said.ready_replicas, said.is_available) == (3, 3, True)
+    assert said.progressing == "ExpandingVolumes"
+    assert said.plan == decide(noted, Memory()).status.plan
     made = with_set(noted, claim_bytes=20)
     assert action_of(made).recorded.shape is None
+
+
+def test_set_that_somebody_deleted_is_made_again_and_nothing_is_founded():
+    found = decide(replace(healthy(), brokers=None), Memory())
+    assert isinstance(found.action, act.CreateSet)
+    assert found.status.progressing == "Reconciling"
 
 
 def test_suspension_stops_all_and_resumes_all():
