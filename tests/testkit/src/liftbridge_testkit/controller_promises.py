@@ -187,7 +187,7 @@ def _broken_leader(
     broken: list[str] = []
     is_guess = (
         after.unclean_epoch > before.unclean_epoch
-        and not isinstance(command, RecoverUnclean)
+        and not isinstance(command, RecoverUnclean | CancelReassignment)
         and after.replicas != (after.leader,)
     )
     if is_guess:
