@@ -15,7 +15,7 @@ from kubernetes.config import new_client_from_config
 from liftbridge_operator.crds.definitions import NOT_SEEN, RESOURCES, definition
 from liftbridge_operator.model.base import GROUP, VERSION
 from liftbridge_testkit.kube.cluster import Kubernetes
-from liftbridge_testkit.repository import ROOT
+from liftbridge_testkit.kube.definitions import in_place
 from liftbridge_testkit.resources.examples import FOLDER, Example, load_examples
 from liftbridge_testkit.resources.rules import refusals
 from liftbridge_testkit.resources.schema import defaulted
@@ -36,13 +36,10 @@ EXAMPLES = [
 @pytest.fixture(scope="module")
 def installed(kubernetes: Kubernetes) -> Iterator[Kubernetes]:
     """The definitions are there, and a namespace to try them in."""
-    apply = ("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "deploy" / "crds"))
-    kubernetes.kubectl(*apply)
-    names = [f"crd/{resource.name}" for resource in RESOURCES]
-    kubernetes.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
-    kubernetes.kubectl("create", "namespace", NAMESPACE)
-    yield kubernetes
-    kubernetes.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+    with in_place(kubernetes):
+        kubernetes.kubectl("create", "namespace", NAMESPACE)
+        yield kubernetes
+        kubernetes.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
 @pytest.fixture(scope="module")

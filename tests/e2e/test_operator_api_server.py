@@ -42,8 +42,8 @@ from liftbridge_operator.runtime.reconciler import Key
 from liftbridge_operator.runtime.settings import Settings
 from liftbridge_operator.runtime.watches import RESOURCES
 from liftbridge_testkit.kube.cluster import Kubernetes
+from liftbridge_testkit.kube.definitions import in_place
 from liftbridge_testkit.kube.memory import MemoryKube
-from liftbridge_testkit.repository import ROOT
 
 pytestmark = pytest.mark.e2e
 
@@ -54,13 +54,10 @@ SECONDS_MAX = 30.0
 @pytest.fixture(scope="module")
 def installed(kubernetes: Kubernetes) -> Iterator[Kubernetes]:
     """The definitions are there, and a namespace to try them in."""
-    apply = ("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "deploy" / "crds"))
-    kubernetes.kubectl(*apply)
-    names = [f"crd/{kind.qualified}" for kind in RESOURCES]
-    kubernetes.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
-    kubernetes.kubectl("create", "namespace", NAMESPACE)
-    yield kubernetes
-    kubernetes.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+    with in_place(kubernetes):
+        kubernetes.kubectl("create", "namespace", NAMESPACE)
+        yield kubernetes
+        kubernetes.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
 @pytest.fixture

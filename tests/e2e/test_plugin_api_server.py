@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 
-from liftbridge_operator.runtime.watches import RESOURCES
 from liftbridge_testkit.kube.cluster import Kubernetes
+from liftbridge_testkit.kube.definitions import in_place
 from liftbridge_testkit.kube.person import NAME, broker, cluster, plan, stream
-from liftbridge_testkit.repository import ROOT
 
 pytestmark = pytest.mark.e2e
 
@@ -115,21 +114,18 @@ def installed(kubernetes: Kubernetes, tmp_path_factory) -> Iterator[Place]:
     shim = folder / "kubectl-liftbridge"
     shim.write_text(SHIM.format(python=sys.executable), encoding="utf-8")
     shim.chmod(0o755)
-    apply = ("apply", "--server-side", "--force-conflicts", "-f")
-    kubernetes.kubectl(*apply, str(ROOT / "deploy" / "crds"))
-    names = [f"crd/{kind.qualified}" for kind in RESOURCES]
-    kubernetes.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
-    kubernetes.kubectl("create", "namespace", NAMESPACE)
-    place = Place(kubernetes, folder)
-    place.kubectl("create", "-f", "-", body=ROLE)
-    for who in ("person", "stranger"):
-        place.kubectl("create", "serviceaccount", who)
-        place.invite(who, place.kubectl("create", "token", who).strip())
-    account = f"--serviceaccount={NAMESPACE}:person"
-    place.kubectl("create", "rolebinding", "person", "--role=person", account)
-    place.invite("unknown", "nobody-knows-this-token")
-    yield place
-    kubernetes.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+    with in_place(kubernetes):
+        kubernetes.kubectl("create", "namespace", NAMESPACE)
+        place = Place(kubernetes, folder)
+        place.kubectl("create", "-f", "-", body=ROLE)
+        for who in ("person", "stranger"):
+            place.kubectl("create", "serviceaccount", who)
+            place.invite(who, place.kubectl("create", "token", who).strip())
+        account = f"--serviceaccount={NAMESPACE}:person"
+        place.kubectl("create", "rolebinding", "person", "--role=person", account)
+        place.invite("unknown", "nobody-knows-this-token")
+        yield place
+        kubernetes.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from liftbridge_testkit.kube.cluster import CommandError, Kubernetes, run
-from liftbridge_testkit.repository import ROOT
+from liftbridge_testkit.kube.definitions import in_place
 from liftbridge_testkit.resources.clusters import (
     PATHS,
     cluster_of,
@@ -58,14 +58,11 @@ handler: runc
 
 @pytest.fixture(scope="module")
 def shop(kubernetes: Kubernetes) -> Iterator[Kubernetes]:
-    definitions = str(ROOT / "deploy" / "crds")
-    kubernetes.kubectl("apply", "--server-side", "--force-conflicts", "-f", definitions)
-    names = ("crd/liftbridgeclusters.liftbridge.io", "crd/streams.liftbridge.io")
-    kubernetes.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
-    kubernetes.kubectl("apply", "-f", "-", text=PREPARED)
-    yield kubernetes
-    kubernetes.kubectl("delete", "priorityclass/high", "runtimeclass/plain")
-    kubernetes.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+    with in_place(kubernetes):
+        kubernetes.kubectl("apply", "-f", "-", text=PREPARED)
+        yield kubernetes
+        kubernetes.kubectl("delete", "priorityclass/high", "runtimeclass/plain")
+        kubernetes.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
 def tried(cluster: Kubernetes, objects: list[dict[str, Any]]) -> list[str]:

@@ -1,5 +1,6 @@
-"""Definitions of other releases: with a field more than ours, and with a field less.
+"""Our definitions on a cluster, and those of other releases: with a field more, or with one less.
 
+with in_place(kubernetes): ...      # there, and gone again where they had not been
 refused = refusal(kubernetes, older(RESOURCES[0], "podTemplate.priorityClassName"))
 chart = next_chart(tmp_path)        # of the operator, whose clusters have a field `later`
 restore(kubernetes)                 # ours again, whatever was tried
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+from contextlib import contextmanager
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +24,7 @@ from liftbridge_testkit.kube.cluster import CommandError
 from liftbridge_testkit.repository import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from liftbridge_testkit.kube.cluster import Kubernetes
@@ -35,6 +37,25 @@ IN_FORCE_SECONDS_MAX: Final = 120.0
 POLL_SECONDS: Final = 0.2
 
 Object = dict[str, Any]
+
+
+@contextmanager
+def in_place(kubernetes: Kubernetes) -> Iterator[None]:
+    """Our definitions are on a cluster; one that did not have them loses them again.
+
+    Raises:
+        CommandError: The API server refused.
+    """
+    files = ("-f", str(DEPLOYED))
+    present = kubernetes.kubectl("get", "--ignore-not-found", "-o", "name", *files)
+    kubernetes.kubectl("apply", "--server-side", "--force-conflicts", *files)
+    names = [f"crd/{resource.name}" for resource in RESOURCES]
+    kubernetes.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+    try:
+        yield
+    finally:
+        if not present:
+            kubernetes.kubectl("delete", "--ignore-not-found", "--timeout=60s", *files)
 
 
 def older(resource: Resource, place: str) -> Object:
