@@ -1,6 +1,7 @@
 """One cluster, one image of the broker and one operator for all end-to-end tests of a run."""
 
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
@@ -8,7 +9,9 @@ from functools import partial
 import pytest
 
 from liftbridge_testkit.kube.choose import Cluster, choose
-from liftbridge_testkit.kube.cluster import Kubernetes, running, timed
+from liftbridge_testkit.kube.cluster import SCRIPTS, Kubernetes, running, timed
+from liftbridge_testkit.kube.control_plane import PROGRAMS, ControlPlane
+from liftbridge_testkit.kube.definitions import define
 from liftbridge_testkit.kube.nodes import Machines
 from liftbridge_testkit.kube.release import OperatorRelease
 from liftbridge_testkit.kube.stories import Stage, Story, story
@@ -31,6 +34,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def kubernetes() -> Iterator[Kubernetes]:
     with running(choose(os.environ)) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """An API server of our own with our definitions, whatever cluster other tests are on."""
+    if not (PROGRAMS / "kube-apiserver").exists():
+        subprocess.run([str(SCRIPTS / "build.sh")], check=True)
+    with ControlPlane(tmp_path_factory.mktemp("plane")) as plane:
+        define(plane.kubernetes)
+        yield plane
 
 
 @pytest.fixture(scope="session")

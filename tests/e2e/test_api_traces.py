@@ -6,16 +6,12 @@ server are written anew.
 """
 
 import gzip
-import subprocess
-from collections.abc import Iterator
 from random import Random
 
 import pytest
 
 from liftbridge_operator.kube.client import KubeClient, connect
-from liftbridge_testkit.kube.cluster import SCRIPTS
-from liftbridge_testkit.kube.control_plane import ADMIN, PROGRAMS, ControlPlane
-from liftbridge_testkit.kube.many import install
+from liftbridge_testkit.kube.control_plane import ADMIN
 from liftbridge_testkit.kube.replay import replay
 from liftbridge_testkit.kube.trace import Recorder, text_of
 from liftbridge_testkit.operator_sim.replayed import replay_values
@@ -28,13 +24,9 @@ KEPT = ROOT / "tests" / "unit" / "testkit" / "traces"
 
 
 @pytest.fixture(scope="module")
-def plane(tmp_path_factory) -> Iterator[ControlPlane]:
-    if not (PROGRAMS / "kube-apiserver").exists():  # another cluster is used, which needs none
-        subprocess.run([str(SCRIPTS / "build.sh")], check=True)
-    with ControlPlane(tmp_path_factory.mktemp("plane")) as plane:
-        install(plane)
-        plane.kubernetes.kubectl("create", "namespace", NAMESPACE)
-        yield plane
+def plane(control_plane):
+    control_plane.kubernetes.kubectl("create", "namespace", NAMESPACE)
+    return control_plane
 
 
 async def record(story):

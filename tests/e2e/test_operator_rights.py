@@ -6,8 +6,6 @@ what was used is read from the audit log. An API server with its etcd is enough.
 
 import asyncio
 import json
-import subprocess
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from random import Random
@@ -19,9 +17,9 @@ from liftbridge_operator.kube.kinds import CERTIFICATES, PROMETHEUS_RULES, SERVI
 from liftbridge_operator.runtime.metrics import Metrics
 from liftbridge_operator.runtime.watches import OWNED, RESOURCES, Watches, watch_settings
 from liftbridge_testkit.kube.audit import read
-from liftbridge_testkit.kube.cluster import SCRIPTS, run
-from liftbridge_testkit.kube.control_plane import ADMIN, PROGRAMS, ControlPlane
-from liftbridge_testkit.kube.many import install, until
+from liftbridge_testkit.kube.cluster import run
+from liftbridge_testkit.kube.control_plane import ADMIN
+from liftbridge_testkit.kube.many import until
 from liftbridge_testkit.kube.release import CHART, RELEASE, USER, OperatorRelease
 from liftbridge_testkit.kube.release import NAMESPACE as SYSTEM
 from liftbridge_testkit.kube.rights import rights
@@ -37,19 +35,15 @@ OTHERS = (CERTIFICATES, SERVICE_MONITORS, PROMETHEUS_RULES)
 
 
 @pytest.fixture(scope="module")
-def plane(tmp_path_factory) -> Iterator[ControlPlane]:
-    if not (PROGRAMS / "kube-apiserver").exists():  # another cluster is used, which needs none
-        subprocess.run([str(SCRIPTS / "build.sh")], check=True)
-    with ControlPlane(tmp_path_factory.mktemp("plane")) as plane:
-        install(plane)
-        kubectl = plane.kubernetes.kubectl
-        for name in (NAMESPACE, SYSTEM):
-            kubectl("create", "namespace", name)
-        for kind in OTHERS:
-            kubectl("apply", "-f", "-", text=json.dumps(definition(kind)))
-        found = [f"crd/{kind.qualified}" for kind in OTHERS]
-        kubectl("wait", "--for=condition=Established", "--timeout=60s", *found)
-        yield plane
+def plane(control_plane):
+    kubectl = control_plane.kubernetes.kubectl
+    for name in (NAMESPACE, SYSTEM):
+        kubectl("create", "namespace", name)
+    for kind in OTHERS:
+        kubectl("apply", "-f", "-", text=json.dumps(definition(kind)))
+    found = [f"crd/{kind.qualified}" for kind in OTHERS]
+    kubectl("wait", "--for=condition=Established", "--timeout=60s", *found)
+    return control_plane
 
 
 def definition(kind):

@@ -1,5 +1,6 @@
 """Our definitions on a cluster, and those of other releases: with a field more, or with one less.
 
+define(kubernetes)                  # there
 with in_place(kubernetes): ...      # there, and gone again where they had not been
 refused = refusal(kubernetes, older(RESOURCES[0], "podTemplate.priorityClassName"))
 chart = next_chart(tmp_path)        # of the operator, whose clusters have a field `later`
@@ -39,6 +40,17 @@ POLL_SECONDS: Final = 0.2
 Object = dict[str, Any]
 
 
+def define(kubernetes: Kubernetes) -> None:
+    """Our definitions, in use.
+
+    Raises:
+        CommandError: The API server refused.
+    """
+    kubernetes.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(DEPLOYED))
+    names = [f"crd/{resource.name}" for resource in RESOURCES]
+    kubernetes.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+
+
 @contextmanager
 def in_place(kubernetes: Kubernetes) -> Iterator[None]:
     """Our definitions are on a cluster; one that did not have them loses them again.
@@ -48,9 +60,7 @@ def in_place(kubernetes: Kubernetes) -> Iterator[None]:
     """
     files = ("-f", str(DEPLOYED))
     present = kubernetes.kubectl("get", "--ignore-not-found", "-o", "name", *files)
-    kubernetes.kubectl("apply", "--server-side", "--force-conflicts", *files)
-    names = [f"crd/{resource.name}" for resource in RESOURCES]
-    kubernetes.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+    define(kubernetes)
     try:
         yield
     finally:
@@ -129,9 +139,7 @@ def restore(kubernetes: Kubernetes) -> None:
     )
     for resource in RESOURCES:
         until(partial(_is_taken, kubernetes, definition(resource)), f"{resource.name} is taken")
-    kubernetes.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(DEPLOYED))
-    crds = [f"crd/{resource.name}" for resource in RESOURCES]
-    kubernetes.kubectl("wait", "--for=condition=Established", "--timeout=60s", *crds)
+    define(kubernetes)
     tried = older(RESOURCES[0], "podTemplate.priorityClassName")
     until(lambda: refusal(kubernetes, tried, "--dry-run=server"), "the policy is in force")
 

@@ -35,15 +35,14 @@ from liftbridge_operator.kube.errors import NotFoundError
 from liftbridge_operator.kube.kinds import SECRETS, STREAMS
 from liftbridge_operator.rendering import names
 from liftbridge_operator.runtime.metrics import PREFIX, label_of
-from liftbridge_operator.runtime.watches import RESOURCES
 from liftbridge_testkit.bench.report import machine, table
 from liftbridge_testkit.kube.audit import read, writes
 from liftbridge_testkit.kube.control_plane import ADMIN, ControlPlane
+from liftbridge_testkit.kube.definitions import define
 from liftbridge_testkit.kube.model_brokers import ModelBrokers, ServerFiles, relaying, serving
 from liftbridge_testkit.kube.person import cluster
 from liftbridge_testkit.processes import ProcessError, ServerProcess, free_port, program
 from liftbridge_testkit.progress import say
-from liftbridge_testkit.repository import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -353,14 +352,6 @@ async def measure(options: argparse.Namespace, plane: ControlPlane, folder: Path
         return run.figures
 
 
-def install(plane: ControlPlane) -> None:
-    """Bring the definitions of the resources."""
-    crds = str(ROOT / "deploy" / "crds")
-    plane.kubernetes.kubectl("apply", "--server-side", "-f", crds)
-    found = [f"crd/{kind.qualified}" for kind in RESOURCES]
-    plane.kubernetes.kubectl("wait", "--for=condition=Established", "--timeout=60s", *found)
-
-
 def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="many", description=__doc__.partition("\n")[0])
@@ -383,7 +374,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with ControlPlane(folder) as plane:
             # By this variable the client finds the API server.
             os.environ["KUBECONFIG"] = str(plane.kubeconfig(ADMIN))
-            install(plane)
+            define(plane.kubernetes)
             found = asyncio.run(measure(options, plane, folder))
     options.output.parent.mkdir(parents=True, exist_ok=True)
     document = {
