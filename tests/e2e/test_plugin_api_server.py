@@ -5,7 +5,6 @@ No operator runs: what it would tell is written by hand, and what it would read 
 
 import json
 import subprocess
-import sys
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,15 +16,11 @@ import pytest
 from liftbridge_testkit.kube.cluster import Kubernetes
 from liftbridge_testkit.kube.definitions import in_place
 from liftbridge_testkit.kube.person import NAME, broker, cluster, plan, stream
+from liftbridge_testkit.kube.plugin import plugin, with_plugin
 
 pytestmark = pytest.mark.e2e
 
 NAMESPACE = "plugin-api-server"
-SECONDS_MAX = 120
-SHIM = """\
-#!/bin/sh
-exec {python} -c 'from liftbridge_operator.plugin.cli import main; raise SystemExit(main())' "$@"
-"""
 ROLE = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "Role",
@@ -61,19 +56,9 @@ class Place:
     def plugin(self, *words: str, who: str = "person") -> subprocess.CompletedProcess[str]:
         """`kubectl liftbridge` as somebody; `admin` is the administrator."""
         environ = dict(self.kubernetes.environ)
-        environ["PATH"] = f"{self.folder}:{environ['PATH']}"
         if who != "admin":
             environ["KUBECONFIG"] = str(self.folder / who)
-        return subprocess.run(
-            ["kubectl", "liftbridge", *words],
-            check=False,
-            capture_output=True,
-            env=environ,
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            timeout=SECONDS_MAX,
-        )
+        return plugin(environ, self.folder, *words)
 
     def invite(self, who: str, token: str) -> None:
         """Write the kubeconfig of somebody whose context is the namespace."""
@@ -111,9 +96,7 @@ class Place:
 @pytest.fixture(scope="module")
 def installed(kubernetes: Kubernetes, tmp_path_factory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("people")
-    shim = folder / "kubectl-liftbridge"
-    shim.write_text(SHIM.format(python=sys.executable), encoding="utf-8")
-    shim.chmod(0o755)
+    with_plugin(folder)
     with in_place(kubernetes):
         kubernetes.kubectl("create", "namespace", NAMESPACE)
         place = Place(kubernetes, folder)

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from liftbridge_testkit.kube.cluster import CommandError
-from liftbridge_testkit.kube.timeline import downs, most_down
+from liftbridge_testkit.kube.timeline import downs, most_down, planned
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -114,6 +114,7 @@ def test_broker_is_replaced_on_another_node_after_its_node_and_volume_are_lost(p
             assert s.get("pvc", "liftbridge-data-c-2")["metadata"]["uid"] != claim
             # It lost nothing, for it has everything from the others.
             assert set(s.timeline.isr[-1].sizes.values()) == {3}
+            assert planned(s.timeline, "replaced").steps == {("ReplaceVolume", "c-2")}
         finally:
             s.machines.node("start", node)
             s.until(lambda: len(s.get("nodes")) == 3, "the node is back", 120)

@@ -48,8 +48,8 @@ def test_cluster_is_suspended_and_resumed(play):
             s.await_acks()
     told = [reason for status, reason in reasons(s.timeline, "Ready") if status == "False"]
     assert {"Suspended", "Resuming"} <= set(told)
-    stops = {("Stop", f"c-{number}") for number in range(3)}
-    assert planned(s.timeline, "suspended").steps == stops
+    for mark, what in (("suspended", "Stop"), ("resumed", "Start")):
+        assert planned(s.timeline, mark).steps == {(what, f"c-{number}") for number in range(3)}
 
 
 STREAM = {

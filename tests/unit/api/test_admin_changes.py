@@ -1,5 +1,7 @@
 """Changes that operators ask for, over nodes in memory: done, or refused with a reason."""
 
+from dataclasses import replace
+
 import pytest
 
 from liftbridge_broker.errors import GrpcStatus
@@ -338,6 +340,18 @@ def test_learner_is_added_once_and_living_members_stay(world):
     alive = admin_pb2.Member(broker="b1", data_dir_id="disk-1")
     status, text = calls.refusal("RemoveMember", member=alive)
     assert (status, "drain it first" in text) == (GrpcStatus.FAILED_PRECONDITION, True)
+
+
+def test_living_voter_is_removed_where_it_comes_back_without_a_vote(world):
+    leader = leader_of_metadata(world)
+    calls = admin_of(world, leader)
+    number = next(n for n in (1, 2, 3) if n != leader)
+    member = admin_pb2.Member(broker=f"b{number}", data_dir_id=f"disk-{number}")
+    calls.context.facts = replace(calls.context.facts, voters_max=3)
+    assert calls.refusal("RemoveMember", member=member)[0] is GrpcStatus.FAILED_PRECONDITION
+    calls.context.facts = replace(calls.context.facts, voters_max=2)
+    calls.call("RemoveMember", member=member)
+    world.until(lambda: len(calls.context.consensus.voters) == 2)
 
 
 def test_member_is_not_removed_when_the_rest_has_no_majority(world):

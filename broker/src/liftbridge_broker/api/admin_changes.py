@@ -366,7 +366,10 @@ class AdminChanges:
         context = self._context
         state, voters = context.state, context.consensus.voters
         known = state.brokers.get(peer.broker)
-        if is_alive(state, peer) and known is not None and not known.draining:
+        # With more voters than get a vote by themselves it comes back without one.
+        is_demoted = peer in voters and len(voters) > context.facts.voters_max
+        is_staying = is_alive(state, peer) and known is not None and not known.draining
+        if is_staying and not is_demoted:
             raise FailedPreconditionError(
                 f"broker {peer.broker} is alive and would be let in again, drain it first"
             )

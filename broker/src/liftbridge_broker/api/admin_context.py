@@ -110,6 +110,7 @@ class ProcessFacts:
     Attributes:
         version: Of the software.
         start_id: Names this start.
+        voters_max: Brokers that get a vote on metadata by themselves; further ones are given it.
         configuration_hash: Of the configuration it was started with.
         restart_needed: Settings that were changed since and need a restart.
         settings: All settings in force.
@@ -124,6 +125,7 @@ class ProcessFacts:
 
     version: str
     start_id: str
+    voters_max: int
     configuration_hash: str = ""
     restart_needed: Callable[[], Sequence[str]] = _nothing
     settings: Callable[[], Sequence[Setting]] = _nothing

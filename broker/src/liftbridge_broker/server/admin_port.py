@@ -72,6 +72,7 @@ class AdminPort:
         facts = ProcessFacts(
             version=packages.version(PACKAGE),
             start_id=core.incarnation_id,
+            voters_max=options.clustering.voters_max,
             configuration_hash=options.fingerprint(),
             restart_needed=restart_needed,
             settings=settings,

@@ -7,15 +7,18 @@ holds for the whole way. While the metadata does not answer the kinds last publi
 from hashlib import sha256
 from typing import Final
 
+from liftbridge_operator.planning.bootstrap import kept_count
 from liftbridge_operator.planning.decision import Plan, Step
-from liftbridge_operator.planning.observation import Claim, Pod
-from liftbridge_operator.planning.view import NAMES_MAX, View, voters_for
+from liftbridge_operator.planning.observation import Claim, Pod, Replacement
+from liftbridge_operator.planning.view import NAMES_MAX, View, ordinal_of, voters_for
 
 STEPS_MAX: Final = 20
 UNREPLICATED: Final = "PartitionsWithOneReplica"
 METADATA: Final = "MetadataUnavailableDuringRestart"
 ASKED: Final = "annotation liftbridge.io/restart-pods"
 """Cause of a restart that no change of the specification asks for."""
+HELD: Final = "replicas or a vote that it has"
+"""Cause of the return of a broker that the specification has no place for."""
 WEAK_GATE: Final = "MinISRGate"
 LOWERED: Final = "ReplicationFactorLowered"
 DELETED: Final = "VolumeDeleted"
@@ -101,12 +104,22 @@ def awaits_level(view: View) -> bool:
     return known is not None and known.feature_level < view.wanted.feature_level  # gate LEVEL_UP
 
 
+def to_replace(view: View) -> list[Replacement]:
+    """Replacements of volumes that are not done: the old claim is there, or its pod is without one.
+
+    Where neither is there the set makes both again.
+    """
+    found = []
+    for one in view.wanted.replace:
+        claim = view.claims.get(one.broker)
+        is_left = one.broker in view.pods if claim is None else claim.uid == one.volume_uid
+        if is_left:
+            found.append(one)
+    return found
+
+
 def _replacements(view: View) -> list[Step]:
-    return [
-        Step("ReplaceVolume", one.broker, "spec.replaceBrokers")
-        for one in view.wanted.replace
-        if (claim := view.claims.get(one.broker)) is not None and claim.uid == one.volume_uid
-    ]
+    return [Step("ReplaceVolume", one.broker, "spec.replaceBrokers") for one in to_replace(view)]
 
 
 def _of_size(view: View) -> list[Step]:
@@ -116,13 +129,29 @@ def _of_size(view: View) -> list[Step]:
         return [Step("Stop", name, "spec.suspend") for name in view.names]
     if not view.size:
         is_stopped = brokers is not None and not brokers.is_terminating
-        kept = sorted(one.ordinal for one in view.claims.values() if not one.is_retired)
-        stopped = kept or list(range(min(wanted, NAMES_MAX)))
+        stopped = range(kept_count(view) or min(wanted, NAMES_MAX))
         return [Step("Start", view.name(one), "spec.suspend") for one in stopped if is_stopped]
-    leaving = range(len(view.names) - 1, max(wanted, 1) - 1, -1)
-    steps = [Step("RemoveBroker", view.name(one), "spec.replicas") for one in leaving]
-    coming = range(view.size, min(wanted, NAMES_MAX))
-    return steps + [Step("AddBroker", view.name(one), "spec.replicas") for one in coming]
+    back = to_bring_back(view)
+    said = view.reports.get(view.name(len(view.names) - 1))
+    # Past the mark of its directory a broker goes, also when it is wanted again: as a new one.
+    is_going = not back and said is not None and said.is_retired
+    reached = len(view.names) + len(back)
+    staying = max(min(wanted, reached - is_going), 1)
+    leaving, coming = range(reached - 1, staying - 1, -1), range(staying, min(wanted, NAMES_MAX))
+    return [
+        *(Step("AddBroker", view.name(one), HELD) for one in back),
+        *(Step("RemoveBroker", view.name(one), "spec.replicas") for one in leaving),
+        *(Step("AddBroker", view.name(one), "spec.replicas") for one in coming),
+    ]
+
+
+def to_bring_back(view: View) -> range:
+    """Brokers beyond the set of which one has a vote or replicas: forgotten, and not removed."""
+    if not view.names or view.metadata is None:
+        return range(0)
+    held = [name for one in view.metadata.partitions for name in one.replicas]
+    held += [one.member.broker for one in view.voters()]
+    return range(len(view.names), min(max(map(ordinal_of, held), default=-1) + 1, NAMES_MAX))
 
 
 def risks_of(view: View) -> tuple[str, ...]:

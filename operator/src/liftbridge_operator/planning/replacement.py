@@ -4,6 +4,7 @@ Gate, proof that its process is gone, vote away, claim deleted, pod deleted; the
 again, and the broker joins as a learner that copies everything. Done when the claim is another.
 """
 
+from liftbridge_operator.planning import plan
 from liftbridge_operator.planning.actions import Action, DeleteClaim, DeletePod, RemoveMember
 from liftbridge_operator.planning.decision import Outcome, Wait
 from liftbridge_operator.planning.membership import can_remove
@@ -15,14 +16,8 @@ REPLACING = "ReplacingBroker"
 
 def replace_volume(view: View) -> Outcome | None:
     """The next step for the first broker that is to get another volume."""
-    for one in view.wanted.replace:
-        claim = view.claims.get(one.broker)
-        if claim is not None and claim.uid != one.volume_uid:
-            continue
-        if claim is None and one.broker not in view.pods:
-            continue  # the set makes both again
-        return _step(view, one)
-    return None
+    waiting = plan.to_replace(view)
+    return _step(view, waiting[0]) if waiting else None
 
 
 def _step(view: View, wish: Replacement) -> Outcome:

@@ -1,9 +1,10 @@
 """One broker more: its pod first, then a learner, then perhaps a vote; the rest is membership."""
 
+from liftbridge_operator.planning import plan
 from liftbridge_operator.planning.actions import MarkClaim, SetReplicas
 from liftbridge_operator.planning.decision import Outcome, Wait
 from liftbridge_operator.planning.observation import BrokerSet
-from liftbridge_operator.planning.view import View, ordinal_of
+from liftbridge_operator.planning.view import View
 
 SCALING_UP = "ScalingUp"
 
@@ -27,11 +28,7 @@ def grow(view: View) -> Outcome | None:
 def bring_back(view: View) -> Outcome | None:
     """Start a broker beyond the set that has a vote or replicas: it was forgotten, not removed."""
     brokers = view.seen.brokers
-    if brokers is None or not brokers.replicas or view.metadata is None:
-        return None
-    held = [name for one in view.metadata.partitions for name in one.replicas]
-    held += [one.member.broker for one in view.voters()]
-    if max(map(ordinal_of, held), default=-1) < brokers.replicas:  # gate FORGOTTEN
+    if brokers is None or not plan.to_bring_back(view):  # gate FORGOTTEN
         return None
     return _one_more(view, brokers)
 

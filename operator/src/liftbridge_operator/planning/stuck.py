@@ -94,16 +94,18 @@ def replace_first(view: View, plan: Plan) -> Outcome | None:
         if pod.is_terminating or view.now - pod.created_ms < SETTLE_MS:  # gate ONE_STUCK
             wait = Wait("AnotherDisruption", name, "the pod has gone, or has settled")
             return Outcome(ROLLING, waits=(wait,))
+    against: Wait | None = None
     for pod in sorted(old, key=lambda one: (one.is_running, -one.ordinal)):
         if pod.is_running and _has_heirs(view, pod):
             return Outcome(ROLLING, TransferLeaders(pod.name))
-        if not pod.is_running or not _is_needed(view, pod):
+        needed = _needed(view, pod, plan) if pod.is_running else None
+        if needed is None:
             return Outcome(
                 ROLLING,
                 DeletePod(pod.name, pod.uid, pod.resource_version, template=template_for(view)),
             )
-    wait = Wait("IsrNotFull", old[0].name, "the other replicas of its partitions are in sync")
-    return Outcome(ROLLING, waits=(wait,))
+        against = against or needed
+    return Outcome(ROLLING, waits=(against,) if against is not None else ())
 
 
 def _is_unready(view: View, pod: Pod) -> bool:
@@ -115,12 +117,19 @@ def _has_heirs(view: View, pod: Pod) -> bool:
     return any(set(one.isr) - {pod.name} for one in view.leads(pod.name))  # gate UNREADY_LEADERS
 
 
-def _is_needed(view: View, pod: Pod) -> bool:
-    """Whether a pod that runs, though it is not ready, holds something up with others away."""
+def _needed(view: View, pod: Pod, plan: Plan) -> Wait | None:
+    """What a pod that runs, though it is not ready, holds up alone or with others away."""
     if _is_needed_voter(view, pod):  # gate NEEDED_VOTER
-        return True
-    held = [one for one in view.partitions(pod.name) if pod.name in one.isr]
-    return any(set(one.replicas) - {pod.name} - set(one.isr) for one in held)  # gate NEEDED
+        ends_when = "the other voters are a majority"
+        return Wait("MetadataQuorumAtRisk", pod.name, ends_when)
+    for one in view.partitions(pod.name):
+        others = set(one.replicas) - {pod.name}
+        if pod.name in one.isr and others - set(one.isr):  # gate NEEDED
+            return Wait("IsrNotFull", one.name, f"its replicas besides {pod.name} are in sync")
+        is_alone = one.leader == pod.name and not others
+        if is_alone and not gate.accepts_unavailable(view, plan):  # gate NEEDED_ALONE
+            return Wait("Unreplicated", one.name, "its unavailability is accepted")
+    return None
 
 
 def _is_needed_voter(view: View, pod: Pod) -> bool:

@@ -101,7 +101,9 @@ class AdminCalls:
             settle: Lets the world work until something holds.
             running: Its node and group, once it has a cluster.
         """
-        facts = ProcessFacts(version="1.2.3", start_id=start_id, configuration_hash="abc")
+        facts = ProcessFacts(
+            version="1.2.3", start_id=start_id, voters_max=5, configuration_hash="abc"
+        )
         self.context = AdminContext(me=me, clock=_Clock(now, wall_ns), facts=facts, running=running)
         self._settle = settle
         self._server = GrpcServer()

@@ -359,8 +359,17 @@ def test_pod_that_runs_unready_hands_over_what_it_leads_first():
     seen = with_pod(rolling(), "c-0", is_ready=False, changed_ms=1)
     assert decide(seen, Memory()).action == act.TransferLeaders("c-0")
     assert isinstance(decide(led_by(seen, "c-1"), Memory()).action, act.DeletePod)
+
+
+def test_pod_that_runs_unready_stays_while_it_leads_the_only_replica_that_there_is():
+    seen = with_pod(rolling(), "c-0", is_ready=False, changed_ms=1)
     alone = with_partition(seen, replicas=("c-0",), isr=("c-0",))
-    assert isinstance(decide(alone, Memory()).action, act.DeletePod)
+    decision = decide(alone, Memory())
+    assert decision.action is None
+    assert decision.status.waits[0].what == "Unreplicated"
+    accepted = with_wanted(alone, allows_unavailable=True)
+    assert isinstance(decide(accepted, Memory()).action, act.DeletePod)
+    assert isinstance(decide(led_by(alone, ""), Memory()).action, act.DeletePod)
 
 
 def test_pod_that_runs_unready_stays_while_the_metadata_group_needs_it():

@@ -184,10 +184,23 @@ STOPPED = replace(with_set(healthy(), replicas=0), pods=(), reports=(), metadata
         (with_wanted(healthy(), is_suspended=True), [("Stop", f"c-{at}") for at in range(3)]),
         (STOPPED, [("Start", f"c-{at}") for at in range(3)]),
         (replace(STOPPED, claims=()), [("Start", f"c-{at}") for at in range(3)]),
+        (replace(STOPPED, claims=STOPPED.claims[2:]), [("Start", f"c-{at}") for at in range(3)]),
         (at_level(1, 2, 2), [("RaiseFeatureLevel", "c")]),
         (
             with_wanted(healthy(), replace=(Replacement("c-1", "claim-c-1"),)),
             [("ReplaceVolume", "c-1")],
+        ),
+        (
+            replace(with_wanted(healthy(), replace=(Replacement("c-0", "lost"),)), claims=()),
+            [("ReplaceVolume", "c-0")],
+        ),
+        (
+            with_report(healthy(), "c-2", is_retired=True),
+            [("RemoveBroker", "c-2"), ("AddBroker", "c-2")],
+        ),
+        (
+            with_partition(healthy(), replicas=("c-0", "c-3")),
+            [("AddBroker", "c-3"), ("RemoveBroker", "c-3")],
         ),
     ],
 )

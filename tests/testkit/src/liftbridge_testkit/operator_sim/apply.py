@@ -5,6 +5,7 @@ from typing import Any
 
 from liftbridge_operator.planning import actions as act
 from liftbridge_operator.planning.decision import TokenAnswer
+from liftbridge_operator.rendering.settings import VOTERS
 from liftbridge_testkit.operator_sim import judge
 from liftbridge_testkit.operator_sim.errors import ApiError
 from liftbridge_testkit.operator_sim.stage import Seen, Stage
@@ -207,8 +208,13 @@ def _promote(world: Stage, action: act.PromoteLearner, seen: Seen) -> None:
 def _remove_member(world: Stage, action: act.RemoveMember, seen: Seen) -> None:
     _leading(world)
     brokers = world.brokers
-    if action.member not in brokers.members:
+    votes = brokers.members.get(action.member)
+    if votes is None:
         return
+    known = brokers.registered.get(action.member.broker)
+    is_staying = brokers.is_alive(action.member) and known is not None and not known.is_draining
+    if is_staying and not (votes and brokers.voter_count > VOTERS):
+        raise ApiError(409, "it is alive and would be let in again")
     judge.removal(world, action.member, seen)
     del brokers.members[action.member]
     if not brokers.has_quorum:

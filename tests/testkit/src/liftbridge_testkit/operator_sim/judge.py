@@ -5,6 +5,7 @@ is no fault of it. Everything before is.
 """
 
 from liftbridge_operator.planning import actions as act
+from liftbridge_operator.planning.decision import Plan
 from liftbridge_operator.planning.observation import Claim, Identity, Member, Pod
 from liftbridge_operator.planning.view import ordinal_of
 from liftbridge_testkit.operator_sim.api import Resource
@@ -32,6 +33,40 @@ def any_action(world: Stage, action: act.Action, seen: Seen) -> None:
             not wanted.config_errors or action.revision != wanted.revision,
             "writes a template with a refused configuration",
         )
+
+
+def planned(plan: Plan, action: act.Action, seen: Seen) -> None:
+    """What brokers notice is a step of the plan, which is published before it is done."""
+    if plan.step_count > len(plan.steps):
+        return
+    steps = {(one.what, one.object) for one in plan.steps}
+    for alternatives in _steps_of(action, seen):
+        _claim(
+            not steps.isdisjoint(alternatives),
+            f"{action} is none of the steps that were planned: {sorted(steps)}",
+        )
+
+
+def _steps_of(action: act.Action, seen: Seen) -> list[set[tuple[str, str]]]:
+    """What has to be planned for an action; one of each set will do."""
+    name = seen.observation.wanted.name
+    if isinstance(action, act.DeletePod):
+        return [{(what, action.name) for what in ("Restart", "ReplaceVolume")}]
+    if isinstance(action, act.DeleteClaim):
+        return [{("ReplaceVolume", action.name)}]
+    if isinstance(action, act.GrowClaim):
+        return [{("GrowVolume", action.name)}]
+    if isinstance(action, act.SetFeatureLevel):
+        return [{("RaiseFeatureLevel", name)}]
+    now = seen.observation.brokers
+    if not isinstance(action, act.SetReplicas) or now is None:
+        return []
+    if action.replicas < now.replicas:
+        what, numbers = "RemoveBroker", range(action.replicas, now.replicas)
+    else:
+        what, numbers = "AddBroker", range(now.replicas, action.replicas)
+    what = "Stop" if not action.replicas else "Start" if not now.replicas else what
+    return [{(what, f"{name}-{number}")} for number in numbers]
 
 
 def founders(world: Stage, now: Identity, list_: tuple[Member, ...]) -> None:

@@ -15,6 +15,7 @@ from liftbridge_operator.planning.observation import (
     Verification,
 )
 from liftbridge_operator.planning.roll import remember
+from liftbridge_testkit.operator_sim import judge
 from liftbridge_testkit.operator_sim.apply import apply
 from liftbridge_testkit.operator_sim.errors import ApiError
 from liftbridge_testkit.operator_sim.stage import Seen, Stage
@@ -141,6 +142,7 @@ class Operator:
         assert decision.action is not None
         world.count("action", type(decision.action).__name__)
         world.trace(f"{self.name} {decision.action}")
+        judge.planned(decision.status.plan, decision.action, seen)
         if world.fails():
             raise ApiError(429, "later")
         answer = yield from apply(world, decision.action, seen)

@@ -250,6 +250,8 @@ def _lose_volume(world: Stage, names: list[str]) -> None:
     others = [one for one in brokers.alive_voters() if one.broker != name]
     holds = [one for one in brokers.partitions.values() if name in one.replicas]
     is_safe = all(len(one.replicas) > 1 and set(one.replicas) <= set(one.isr) for one in holds)
+    # A move may leave it with the only replica before anybody knows that it is gone.
+    is_safe = is_safe and not any(name in one.target for one in brokers.partitions.values())
     is_safe = is_safe and all(
         brokers.is_up(other) for one in holds for other in one.replicas if other != name
     )

@@ -1,0 +1,50 @@
+"""`kubectl liftbridge`, called as people do: kubectl finds the plugin on its PATH.
+
+with_plugin(folder)
+done = plugin(kubernetes.environ, folder, "status", "c")
+"""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+SECONDS_MAX: Final = 120
+"""For what a command takes; those that wait have a bound of their own."""
+SHIM: Final = """\
+#!/bin/sh
+exec {python} -c 'from liftbridge_operator.plugin.cli import main; raise SystemExit(main())' "$@"
+"""
+
+
+def with_plugin(folder: Path) -> None:
+    """Put the plugin into a folder, as its wheel puts it on the PATH."""
+    shim = folder / "kubectl-liftbridge"
+    shim.write_text(SHIM.format(python=sys.executable), encoding="utf-8")
+    shim.chmod(0o755)
+
+
+def plugin(
+    environ: Mapping[str, str], folder: Path, *words: str
+) -> subprocess.CompletedProcess[str]:
+    """A command of the plugin, with nobody at the keyboard.
+
+    Args:
+        environ: Names the cluster and who asks.
+        folder: Where the plugin is; the command works there.
+        words: Command and arguments.
+
+    Raises:
+        TimeoutExpired: It took more than two minutes.
+    """
+    return subprocess.run(
+        ["kubectl", "liftbridge", *words],
+        check=False,
+        capture_output=True,
+        env={**environ, "PATH": f"{folder}:{environ['PATH']}"},
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        timeout=SECONDS_MAX,
+    )
