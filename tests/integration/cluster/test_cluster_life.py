@@ -141,6 +141,14 @@ def test_broker_that_is_cut_off_is_fenced_and_comes_back(cluster: ClusterKit) ->
     assert cluster["b3"].is_alive()
 
 
+def test_broker_without_a_quorum_stays_ready(cluster: ClusterKit) -> None:
+    await_all(cluster)
+    cluster["b1"].kill()
+    cluster["b2"].kill()
+    cluster.until(lambda: cluster.metric("broker_fenced", "b3") == 1, "b3 to fence itself")
+    assert cluster.metric("broker_ready", "b3") == 1
+
+
 def test_two_brokers_that_cannot_reach_each_other_keep_one_leader(cluster: ClusterKit) -> None:
     leader = next(name for name in cluster.brokers if cluster.metric("raft_leader", name))
     one, other = (name for name in cluster.brokers if name != leader)

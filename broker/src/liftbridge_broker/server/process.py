@@ -180,7 +180,6 @@ class Broker:
             self._core,
             is_nats_connected=are_linked[0],
             is_transport_connected=are_linked[1],
-            now=self._clock.now(),
         )
 
     # -- start --------------------------------------------------------------------------------

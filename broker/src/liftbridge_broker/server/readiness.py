@@ -1,6 +1,5 @@
 """Why a broker takes no requests, as `/readyz` tells from its first moment on."""
 
-from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.server.core import Core
 
 
@@ -20,18 +19,19 @@ def awaited(core: Core, *, is_connected: bool) -> str:
     return "cluster: catching up"
 
 
-def hindrances(
-    core: Core, *, is_nats_connected: bool, is_transport_connected: bool, now: Instant
-) -> list[str]:
-    """What keeps a broker that has started from its work; empty for nothing."""
+def hindrances(core: Core, *, is_nats_connected: bool, is_transport_connected: bool) -> list[str]:
+    """What keeps a broker that has started from its work; empty for nothing.
+
+    Not that it hears of no metadata leader: without a quorum no broker does, and what the replicas
+    in sync acknowledge goes on.
+    """
     found: list[str] = []
     if not is_nats_connected:
         found.append("nats: disconnected")
     if not is_transport_connected:
         found.append("nats: disconnected from other brokers")
     cluster = core.node.cluster
-    # The metadata leader, or this broker itself, keeps it from leading.
-    if cluster is not None and (cluster.session.is_fenced or cluster.session.is_self_fenced(now)):
+    if cluster is not None and cluster.session.is_fenced:
         found.append("cluster: fenced")
     if core.store.failure:
         found.append(f"storage: {core.store.failure}")
