@@ -14,6 +14,8 @@ _OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
+    # A pod that was made again has another address, and gRPC would ask for it after 30 s.
+    ("grpc.dns_min_time_between_resolutions_ms", 1_000),
 )
 
 
