@@ -7,7 +7,6 @@ tried: each of these tests runs on both.
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
 from contextlib import asynccontextmanager
 from random import Random
 
@@ -41,8 +40,7 @@ from liftbridge_operator.runtime.process import ExitCode, run
 from liftbridge_operator.runtime.reconciler import Key
 from liftbridge_operator.runtime.settings import Settings
 from liftbridge_operator.runtime.watches import RESOURCES
-from liftbridge_testkit.kube.cluster import Kubernetes
-from liftbridge_testkit.kube.definitions import in_place
+from liftbridge_testkit.kube.control_plane import ADMIN, ControlPlane
 from liftbridge_testkit.kube.memory import MemoryKube
 
 pytestmark = pytest.mark.e2e
@@ -52,17 +50,15 @@ SECONDS_MAX = 30.0
 
 
 @pytest.fixture(scope="module")
-def installed(kubernetes: Kubernetes) -> Iterator[Kubernetes]:
-    """The definitions are there, and a namespace to try them in."""
-    with in_place(kubernetes):
-        kubernetes.kubectl("create", "namespace", NAMESPACE)
-        yield kubernetes
-        kubernetes.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+def plane(control_plane: ControlPlane) -> ControlPlane:
+    """An API server without controllers, which would change what the tests made."""
+    control_plane.kubernetes.kubectl("create", "namespace", NAMESPACE)
+    return control_plane
 
 
 @pytest.fixture
-async def real(installed, monkeypatch):
-    monkeypatch.setenv("KUBECONFIG", installed.environ["KUBECONFIG"])
+async def real(plane, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(plane.kubeconfig(ADMIN)))
     async with connect(in_flight_max=8) as api:
         yield KubeClient(api, fence=None, rng=Random(1))
 

@@ -5,7 +5,6 @@ what is asked for is that the template of pods stays, and that no field is lost.
 """
 
 import json
-from collections.abc import Iterator
 from copy import deepcopy
 from functools import partial
 from random import Random
@@ -23,6 +22,7 @@ from liftbridge_operator.runtime.clock import SystemClock
 from liftbridge_operator.runtime.reconciler import Key
 from liftbridge_operator.streams.feed import wall_ms
 from liftbridge_testkit.kube.cluster import CommandError, Kubernetes, run
+from liftbridge_testkit.kube.control_plane import ControlPlane
 from liftbridge_testkit.kube.definitions import (
     CHART,
     newer,
@@ -60,12 +60,12 @@ OBJECTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def installed(kubernetes: Kubernetes) -> Iterator[Kubernetes]:
+def installed(control_plane: ControlPlane) -> Kubernetes:
     """The definitions are there and guarded, and a namespace to try them in."""
+    kubernetes = control_plane.kubernetes
     restore(kubernetes)
     kubernetes.kubectl("create", "namespace", NAMESPACE)
-    yield kubernetes
-    kubernetes.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+    return kubernetes
 
 
 def create(kubernetes, resource, name, **spec):
