@@ -1,15 +1,21 @@
 """Simulated schedules of the operator: nothing breaks, everything ends ready, a seed is a trace."""
 
+from dataclasses import replace
+
 import pytest
 
+from liftbridge_operator.planning import actions as act
+from liftbridge_operator.planning.decision import Plan, Step
 from liftbridge_operator.planning.observation import Member
+from liftbridge_testkit.operator_sim import judge
 from liftbridge_testkit.operator_sim.api import Api
 from liftbridge_testkit.operator_sim.brokers import Brokers
 from liftbridge_testkit.operator_sim.cli import main
 from liftbridge_testkit.operator_sim.errors import ApiError, InvariantError
 from liftbridge_testkit.operator_sim.operator import LEASE_MS
-from liftbridge_testkit.operator_sim.samples import pod
+from liftbridge_testkit.operator_sim.samples import healthy, pod
 from liftbridge_testkit.operator_sim.seeds import run_seed, run_some
+from liftbridge_testkit.operator_sim.stage import Seen
 from liftbridge_testkit.operator_sim.world import World
 
 CHUNKS = 30
@@ -65,6 +71,29 @@ def test_command_runs_a_range_and_one_seed_again(capsys):
     assert "2 schedules" in capsys.readouterr().out
     assert main(["--replay", "3", "--verbose"]) == 0
     assert "nothing broke" in capsys.readouterr().out
+
+
+# -- the judge --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("action", "step"),
+    [
+        (act.DeletePod("c-1", "u", 1), Step("Restart", "c-1", "")),
+        (act.DeletePod("c-1", "u", 1), Step("ReplaceVolume", "c-1", "")),
+        (act.DeleteClaim("c-1", "u", 1), Step("ReplaceVolume", "c-1", "")),
+        (act.GrowClaim("c-1", "u", 1, 20), Step("GrowVolume", "c-1", "")),
+        (act.SetFeatureLevel(2), Step("RaiseFeatureLevel", "c", "")),
+        (act.SetReplicas("u", 1, 4), Step("AddBroker", "c-3", "")),
+        (act.SetReplicas("u", 1, 2), Step("RemoveBroker", "c-2", "")),
+    ],
+)
+def test_action_that_is_no_step_of_the_plan_is_noticed(action, step):
+    seen = Seen(healthy(), 0)
+    judge.planned(Plan(steps=(step,), step_count=1), action, seen)
+    other = replace(step, object="c-9")
+    with pytest.raises(InvariantError, match="none of the steps that were planned"):
+        judge.planned(Plan(steps=(other,), step_count=1), action, seen)
 
 
 # -- the models themselves --------------------------------------------------------------------

@@ -79,7 +79,7 @@ class Step:
     """One thing that the plan says will be done to one object, and why.
 
     Attributes:
-        cause: Path of the field that asks for it.
+        cause: Path of the field that asks for it, or what else does.
     """
 
     what: str

@@ -94,7 +94,7 @@ def replace_first(view: View, plan: Plan) -> Outcome | None:
         if pod.is_terminating or view.now - pod.created_ms < SETTLE_MS:  # gate ONE_STUCK
             wait = Wait("AnotherDisruption", name, "the pod has gone, or has settled")
             return Outcome(ROLLING, waits=(wait,))
-    against: Wait | None = None
+    against = []
     for pod in sorted(old, key=lambda one: (one.is_running, -one.ordinal)):
         if pod.is_running and _has_heirs(view, pod):
             return Outcome(ROLLING, TransferLeaders(pod.name))
@@ -104,8 +104,8 @@ def replace_first(view: View, plan: Plan) -> Outcome | None:
                 ROLLING,
                 DeletePod(pod.name, pod.uid, pod.resource_version, template=template_for(view)),
             )
-        against = against or needed
-    return Outcome(ROLLING, waits=(against,) if against is not None else ())
+        against.append(needed)
+    return Outcome(ROLLING, waits=tuple(against[: gate.WAITS_MAX]))
 
 
 def _is_unready(view: View, pod: Pod) -> bool:
@@ -120,8 +120,7 @@ def _has_heirs(view: View, pod: Pod) -> bool:
 def _needed(view: View, pod: Pod, plan: Plan) -> Wait | None:
     """What a pod that runs, though it is not ready, holds up alone or with others away."""
     if _is_needed_voter(view, pod):  # gate NEEDED_VOTER
-        ends_when = "the other voters are a majority"
-        return Wait("MetadataQuorumAtRisk", pod.name, ends_when)
+        return Wait("MetadataQuorumAtRisk", pod.name, "the other voters are a majority")
     for one in view.partitions(pod.name):
         others = set(one.replicas) - {pod.name}
         if pod.name in one.isr and others - set(one.isr):  # gate NEEDED
