@@ -273,7 +273,7 @@ class Session:
 
     def _attempts(self, path: str, *, asks_leader: bool) -> AsyncRetrying:
         return AsyncRetrying(
-            retry=retry_if_exception(lambda error: _may_help(error, asks_leader=asks_leader)),
+            retry=retry_if_exception(lambda error: may_help(error, asks_leader=asks_leader)),
             stop=stop_after_delay(self.retry_seconds),
             wait=wait_exponential_jitter(
                 multiplier=WAIT_FIRST_SECONDS, max=WAIT_MAX_SECONDS, jitter=WAIT_FIRST_SECONDS
@@ -316,7 +316,7 @@ class Session:
             self.hub.emit(SlowCall(method.path, address, loop.time() - began))
 
 
-def _may_help(error: BaseException, *, asks_leader: bool) -> bool:
+def may_help(error: BaseException, *, asks_leader: bool) -> bool:
     """Whether another attempt, perhaps at another broker, may succeed."""
     if isinstance(error, LiftbridgeError) and error.retriable:
         return True

@@ -19,7 +19,7 @@ from liftbridge_client.core.codec import (
     partition_of,
 )
 from liftbridge_client.core.partitioners import Partitioner, by_key, choose
-from liftbridge_client.errors import UnimplementedError
+from liftbridge_client.errors import LiftbridgeError, UnimplementedError
 from liftbridge_client.model import (
     Ack,
     AckPolicy,
@@ -381,6 +381,9 @@ class Stream:
                 for batch in from_batches(response.data):
                     self._client.stats.received += batch.num_rows
                     yield batch
+        except LiftbridgeError:
+            self._client.doubt_leader(self.name, partition)
+            raise
         finally:
             reading.cancel()
 
