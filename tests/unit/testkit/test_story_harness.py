@@ -2,14 +2,17 @@
 
 import io
 import json
+import signal
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 
 from liftbridge_testkit.kube.choose import Cluster
 from liftbridge_testkit.kube.cluster import CommandError, Kubernetes
 from liftbridge_testkit.kube.nodes import Machines
-from liftbridge_testkit.kube.release import appended
+from liftbridge_testkit.kube.release import USER, Killer, OperatorRelease, appended
 from liftbridge_testkit.kube.stories import merged, objects
 from liftbridge_testkit.kube.timeline import POD, SET, Timeline
 from liftbridge_testkit.kube.watching import ObjectWatch, Recorder
@@ -58,6 +61,40 @@ def test_lines_are_told_when_they_are_whole() -> None:
     found = appended(file, lambda: len(waits) > 1, wait)
     assert [next(found), next(found)] == ["one\n", "two and more\n"]
     assert len(waits) == 1
+
+
+class BusyRelease(OperatorRelease):
+    """An operator whose API server does not answer when first asked who leads."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def signal_leader(self, number: signal.Signals) -> dict[str, Any] | None:
+        self.asked += 1
+        if self.asked < 3:
+            raise CommandError("connection refused")
+        assert number is signal.SIGKILL
+        return {}
+
+
+def test_operator_is_killed_although_the_api_server_is_away(tmp_path: Path) -> None:
+    write = {
+        "stage": "ResponseComplete",
+        "objectRef": {"resource": "pods", "name": "c-0"},
+        "requestReceivedTimestamp": "2026-01-01T00:00:00Z",
+        "user": {"username": USER},
+        "verb": "delete",
+    }
+    log = tmp_path / "audit.log"
+    log.touch()
+    kubernetes = Kubernetes(Cluster.OWN, {"KUBECONFIG": str(tmp_path / "config")})
+    operator = BusyRelease()
+    killer = Killer(kubernetes, operator, Random(1))
+    log.write_text((json.dumps(write) + "\n") * killer.write)
+    killer.start()
+    killer.wait_for(1, SECONDS_MAX)
+    killer.stop()
+    assert (operator.asked, killer.killed) == (3, "delete pods c-0")
 
 
 def replicas(name: str, count: int) -> dict[str, object]:

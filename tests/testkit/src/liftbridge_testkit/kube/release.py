@@ -180,6 +180,7 @@ class Killer(Worker):
         super().__init__("operator-killer")
         self._operator = operator
         self._log = Machines(cluster).audit_log
+        self._begin = self._log.stat().st_size
         self.write = rng.randint(1, WRITES_MAX)
         self.killed = ""
 
@@ -187,17 +188,28 @@ class Killer(Worker):
         """Read what is appended to the log until the write comes, or until stopped."""
         seen = 0
         with self._log.open(encoding="utf-8") as file:
-            file.seek(0, 2)
+            file.seek(self._begin)
             for line in appended(file, self._stopping.is_set, self._stopping.wait):
                 for request in parse([line]):
                     if request.user != USER or not request.is_write or request.resource == LEASES:
                         continue
                     seen += 1
                     if seen == self.write:
-                        self._operator.signal_leader(signal.SIGKILL)
+                        self._kill()
                         self.killed = f"{request.verb} {request.resource} {request.name}"
                         self._succeeded()
                         return
+
+    def _kill(self) -> None:
+        """Kill who leads as soon as the API server tells: a story may have stopped it."""
+        while True:
+            try:
+                self._operator.signal_leader(signal.SIGKILL)
+            except CommandError:
+                if self._stopping.wait(POLL_SECONDS):
+                    raise
+            else:
+                return
 
 
 def appended(

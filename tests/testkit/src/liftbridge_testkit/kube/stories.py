@@ -386,11 +386,10 @@ class Story(Acts):
 
     def abandon(self) -> None:
         """End threads that still run after a failure."""
-        if self.load is not None:
-            with suppress(Exception):  # what went wrong is told already
-                self.load.stop()
-        if self._killer is not None:
-            self._killer.stop()
+        for one in (self.load, self._killer):
+            if one is not None:
+                with suppress(Exception):  # what went wrong is told already
+                    one.stop()
         self._stop_watches()
 
 
