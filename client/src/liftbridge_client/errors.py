@@ -186,20 +186,30 @@ _BY_STATUS: Final[dict[StatusCode, type[LiftbridgeError]]] = {
     StatusCode.UNAVAILABLE: RetriableError,
 }
 
+_NOT_LEADER: Final = (
+    "Server not partition leader",
+    "The request should be sent to partition leader",
+    "Server not leader for cursors partition",
+)
+"""What a broker says that was asked in the place of the leader; it did nothing."""
+
 _BY_TEXT: Final[tuple[tuple[str, type[LiftbridgeError]], ...]] = (
     ("incorrect expected offset", IncorrectOffsetError),
     ("message exceeds max replication size", TooLargeError),
     ("outcome unknown", OutcomeUnknownError),
     ("not appended", RetriableError),
     ("no known metadata leader", RetriableError),
+    *((text, RetriableError) for text in _NOT_LEADER),
 )
-"""Texts the original distinguishes by nothing else (its status is UNKNOWN or INTERNAL)."""
+"""Texts the original distinguishes by nothing else: its status is UNKNOWN or INTERNAL, and that of
+a broker that does not lead FAILED_PRECONDITION, as that of a partition that is paused."""
 
 
 _NOT_SENT: Final = (
     "failed to connect to all addresses",
     "not appended",
     "no known metadata leader",
+    *_NOT_LEADER,
 )
 
 

@@ -97,6 +97,18 @@ def test_every_status_has_an_error_that_keeps_the_servers_text(status):
         (StatusCode.UNKNOWN, "incorrect expected offset", errors.IncorrectOffsetError),
         (StatusCode.INTERNAL, "not appended: storage full", errors.RetriableError),
         (StatusCode.DATA_LOSS, "", errors.ServerError),
+        (StatusCode.FAILED_PRECONDITION, "partition is paused", errors.FailedPreconditionError),
+        (StatusCode.FAILED_PRECONDITION, "Server not partition leader", errors.RetriableError),
+        (
+            StatusCode.FAILED_PRECONDITION,
+            "The request should be sent to partition leader",
+            errors.RetriableError,
+        ),
+        (
+            StatusCode.FAILED_PRECONDITION,
+            "Server not leader for cursors partition 3",
+            errors.RetriableError,
+        ),
     ],
 )
 def test_status_becomes_the_right_error(status, text, kind):
@@ -120,6 +132,7 @@ def _subclasses(kind):
         (errors.RetriableError("Socket closed"), errors.OutcomeUnknownError),
         (errors.RetriableError("failed to connect to all addresses"), errors.RetriableError),
         (errors.RetriableError("not appended: storage full"), errors.RetriableError),
+        (errors.RetriableError("Server not partition leader"), errors.RetriableError),
         (errors.NotFoundError("x"), errors.NotFoundError),
     ],
 )

@@ -3,10 +3,12 @@
 from types import SimpleNamespace
 
 import pytest
+from grpc import StatusCode
 
-from liftbridge_client import FailedPreconditionError, Start, Stop
+from liftbridge_client import FailedPreconditionError, RetriableError, Start, Stop
 from liftbridge_client.aio.stream import Stream
 from liftbridge_client.aio.subscription import Subscription
+from liftbridge_client.errors import error_of
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2
 
@@ -25,7 +27,7 @@ class Answers:
     async def read(self):
         if self._responses:
             return self._responses.pop(0)
-        raise FailedPreconditionError(self._text, server_text=self._text)
+        raise error_of(StatusCode.FAILED_PRECONDITION, self._text)
 
     def cancel(self):
         pass
@@ -83,14 +85,18 @@ async def test_subscription_asks_who_leads_when_a_broker_says_it_does_not(refres
 
 async def test_subscription_asks_who_leads_for_the_retry_time_only():
     cluster = Cluster(refreshes_needed=10**6, retry_seconds=0.2)
-    with pytest.raises(FailedPreconditionError, match=NOT_LEADER):
+    with pytest.raises(RetriableError, match=NOT_LEADER):
         await anext(subscription(cluster).batches())
     assert cluster.refreshed > 1
 
 
-@pytest.mark.parametrize("refreshes_needed", [0, 1], ids=["paused", "not the leader"])
-async def test_bounded_read_that_fails_leaves_the_leader_in_doubt(refreshes_needed):
+@pytest.mark.parametrize(
+    ("refreshes_needed", "kind"),
+    [(0, FailedPreconditionError), (1, RetriableError)],
+    ids=["paused", "not the leader"],
+)
+async def test_bounded_read_that_fails_leaves_the_leader_in_doubt(refreshes_needed, kind):
     cluster = Cluster(refreshes_needed=refreshes_needed)
-    with pytest.raises(FailedPreconditionError):
+    with pytest.raises(kind):
         await anext(Stream(cluster, "s").fetch_arrow(partition=3))
     assert cluster.doubted == [("s", 3)]

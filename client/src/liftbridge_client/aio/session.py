@@ -13,7 +13,7 @@ from google.protobuf.message import Message as ProtoMessage
 from tenacity import (
     AsyncRetrying,
     RetryCallState,
-    retry_if_exception,
+    retry_if_exception_type,
     stop_after_delay,
     wait_exponential_jitter,
 )
@@ -26,7 +26,6 @@ from liftbridge_client.core.changes import changes
 from liftbridge_client.core.codec import metadata_of
 from liftbridge_client.errors import (
     ClosedError,
-    FailedPreconditionError,
     LiftbridgeError,
     NotFoundError,
     RetriableError,
@@ -144,7 +143,7 @@ class Session:
 
     async def refresh(self) -> Metadata:
         """Ask for metadata and remember it."""
-        async for attempt in self._attempts(methods.FETCH_METADATA.path, asks_leader=False):
+        async for attempt in self._attempts(methods.FETCH_METADATA.path):
             with attempt:
                 await self._discover()
         return self._metadata
@@ -259,7 +258,7 @@ class Session:
         """
         limit = self.timeout_seconds if timeout is None else timeout
         is_first = True
-        async for attempt in self._attempts(method.path, asks_leader=leader_of is not None):
+        async for attempt in self._attempts(method.path):
             with attempt:
                 was_first, is_first = is_first, False
                 address = await self._address(leader_of, is_first=was_first)
@@ -271,9 +270,9 @@ class Session:
                     raise publish_error(error) from error
         raise AssertionError("the loop above returns or raises")
 
-    def _attempts(self, path: str, *, asks_leader: bool) -> AsyncRetrying:
+    def _attempts(self, path: str) -> AsyncRetrying:
         return AsyncRetrying(
-            retry=retry_if_exception(lambda error: may_help(error, asks_leader=asks_leader)),
+            retry=retry_if_exception_type(RetriableError),
             stop=stop_after_delay(self.retry_seconds),
             wait=wait_exponential_jitter(
                 multiplier=WAIT_FIRST_SECONDS, max=WAIT_MAX_SECONDS, jitter=WAIT_FIRST_SECONDS
@@ -314,11 +313,3 @@ class Session:
             return await transport.unary(address, method, request, limit)
         finally:
             self.hub.emit(SlowCall(method.path, address, loop.time() - began))
-
-
-def may_help(error: BaseException, *, asks_leader: bool) -> bool:
-    """Whether another attempt, perhaps at another broker, may succeed."""
-    if isinstance(error, LiftbridgeError) and error.retriable:
-        return True
-    is_elsewhere = isinstance(error, FailedPreconditionError) and "leader" in error.server_text
-    return asks_leader and is_elsewhere

@@ -14,7 +14,6 @@ from google.protobuf.message import Message as ProtoMessage
 
 from liftbridge_client import methods
 from liftbridge_client.aio.cursors import fetch_cursor
-from liftbridge_client.aio.session import may_help
 from liftbridge_client.codecs import Codec
 from liftbridge_client.core.batches import decode_messages, to_message
 from liftbridge_client.core.codec import subscribe_request
@@ -89,8 +88,7 @@ class Subscription(Generic[Value]):
 
         Raises:
             NotFoundError: The stream or partition does not exist, or was deleted meanwhile.
-            FailedPreconditionError: The partition is, or was, paused, or every broker that was said
-                to lead it said for the retry time that it does not.
+            FailedPreconditionError: The partition is, or was, paused.
             RetriableError: The broker stayed away for longer than the retry time.
         """
         self._client.transport  # noqa: B018 - says at once that the client is not open
@@ -109,12 +107,12 @@ class Subscription(Generic[Value]):
                         yield batch
             except EndOfStreamError:
                 return
-            except LiftbridgeError as error:
-                if not self._survives(error):
-                    raise
+            except RetriableError as error:
                 cause = error
                 if self._progress_at > before:
                     wait = WAIT_FIRST_SECONDS
+                if loop.time() - self._progress_at > self._client.retry_seconds:
+                    raise
             else:
                 return
             self._client.stats.retries += 1
@@ -127,11 +125,6 @@ class Subscription(Generic[Value]):
                 await self._client.refresh()
             except LiftbridgeError:
                 continue
-
-    def _survives(self, error: LiftbridgeError) -> bool:
-        """Whether to read on after a call that ended so, at the broker that leads then."""
-        elapsed = asyncio.get_running_loop().time() - self._progress_at
-        return may_help(error, asks_leader=True) and elapsed <= self._client.retry_seconds
 
     async def _behind_cursor(self) -> Start:
         name = self._start.cursor_id
