@@ -68,6 +68,7 @@ SITES: dict[tuple[str, str, str], frozenset[Kind]] = {
     ("acting/on_objects.py", "set_budget", "apply"): frozenset({BUDGETS}),
     ("acting/supply.py", "_bring", "apply"): RENDERED | MONITORS,
     ("acting/supply.py", "_bring", "patch"): frozenset({SERVICES}),
+    ("acting/supply.py", "_begin_with_ports", "create"): frozenset({SERVICES}),
     ("acting/supply.py", "_configs", "create"): frozenset({CONFIG_MAPS}),
     ("acting/supply.py", "_of_kind", "list_all"): RENDERED | MONITORS,
     ("acting/supply.py", "_prune", "delete"): frozenset({SERVICES, NETWORK_POLICIES}) | MONITORS,

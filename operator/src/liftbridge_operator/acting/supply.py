@@ -187,7 +187,8 @@ async def _bring(
     if live is None:
         live = await _unlabelled(hands, kind, name)
     if live is None:
-        await hands.kube.apply(body)
+        is_begun = kind == SERVICES and await _begin_with_ports(hands, body)
+        await hands.kube.apply(body, force=is_begun)
         done.writes += 1
         return
     if not is_owned_by(live, hands.cluster.uid):
@@ -206,6 +207,26 @@ async def _bring(
         await hands.kube.apply(body, force=True)
         done.writes += 1
         done.drift += [(f"{kind.kind}/{name}", one) for one in found if one.manager]
+
+
+async def _begin_with_ports(hands: Hands, service: Object) -> bool:
+    """Create a Service that is given ports on nodes with no more than these; whether it is one.
+
+    Of an apply that creates, and is cut off because this process is killed, the API server may keep
+    the ports without the Service, and refuses them to everybody for about ten minutes. A create
+    gives them back. What is created here is named by every later apply, which can change it.
+    """
+    spec, meta = service["spec"], metadata_of(service)
+    if not any("nodePort" in port for port in spec["ports"]):
+        return False
+    kept = ("name", "namespace", "ownerReferences")
+    begun = service | {
+        "metadata": {name: meta[name] for name in kept},
+        # A load balancer is asked for by the apply, with all that restricts it.
+        "spec": {"type": "NodePort", "selector": spec["selector"], "ports": spec["ports"]},
+    }
+    await hands.kube.create(begun)
+    return True
 
 
 def _ports(service: Object) -> set[tuple[int, str]]:

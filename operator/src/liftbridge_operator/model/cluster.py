@@ -78,6 +78,17 @@ class ClusterSpec(Model):
             field=".listeners",
         ),
         Rule(
+            "listener-node-ports-differ",
+            "self.listeners.all(one, !has(one.brokers) || "
+            "one.brokers.filter(entry, has(entry.nodePort)).all(entry, "
+            "one.brokers.exists_one(same, has(same.nodePort) && "
+            "same.nodePort == entry.nodePort) && "
+            "self.listeners.exists_one(other, has(other.brokers) && other.brokers.exists(same, "
+            "has(same.nodePort) && same.nodePort == entry.nodePort))))",
+            "a port on nodes is given more than once",
+            field=".listeners",
+        ),
+        Rule(
             "listener-tls",
             "self.tls.mode != 'Disabled' || !self.listeners.exists(listener, listener.tls)",
             "a listener with tls needs spec.tls.mode",

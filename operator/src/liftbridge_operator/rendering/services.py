@@ -6,13 +6,21 @@ from liftbridge_operator.rendering.subject import Cluster, Inputs, Object, metad
 
 
 def services(cluster: Cluster, inputs: Inputs) -> list[Object]:
-    """All Services, the headless one first."""
+    """All Services, those whose ports on nodes are given first.
+
+    Kubernetes might choose such a port for another of them, were that one made before.
+    """
     found = [headless(cluster, inputs)]
     for one in cluster.spec.listeners:
         found.append(entrance(cluster, inputs, one))
         if one.type is not ListenerType.INTERNAL:
             found += [of_broker(cluster, inputs, one, ordinal) for ordinal in range(inputs.brokers)]
-    return found
+    return sorted(found, key=_is_port_chosen)
+
+
+def _is_port_chosen(service: Object) -> bool:
+    """Whether Kubernetes chooses the ports of a Service on nodes, if it has any."""
+    return not any("nodePort" in port for port in service["spec"]["ports"])
 
 
 def headless(cluster: Cluster, inputs: Inputs) -> Object:

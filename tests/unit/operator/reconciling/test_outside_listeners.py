@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from liftbridge_operator.kube.errors import UnavailableError
 from liftbridge_operator.kube.kinds import CONFIG_MAPS, PODS, SERVICES, SETS
 from liftbridge_operator.observing.reads import Reads
 from liftbridge_operator.planning.observation import SelfReport
@@ -124,6 +125,48 @@ async def test_a_cluster_with_addresses_is_written_to_no_more(world):
     before = world.kube.version
     await world.go_on(10)
     assert world.kube.version == before
+
+
+async def test_given_ports_are_not_lost_where_the_operator_is_killed():
+    """An apply that is cut off while it creates keeps them taken; a create does not."""
+    given = [{"broker": 0, "nodePort": 30_040}]
+    listeners = [
+        {"name": "nodes", "type": "NodePort", "port": 9300, "brokers": given},
+        {"name": "balanced", "type": "LoadBalancer", "port": 9301}
+        | {"loadBalancerSourceRanges": ["192.0.2.0/24"], "annotations": {"a.example/b": "c"}}
+        | {"brokers": [{"broker": 1, "nodePort": 30_041}]},
+    ]
+    world = ReconciledWorld({"listeners": listeners})
+    await world.until(lambda: f"{NAME}-balanced-2" in world.kube.names_of(SERVICES))
+    verbs = {}
+    for one in world.kube.writes:
+        if one.kind == SERVICES:
+            verbs.setdefault(one.name, []).append(one.verb)
+    begun = {f"{NAME}-nodes-0", f"{NAME}-balanced-1"}
+    assert verbs == {
+        name: ["create", "apply"] if name in begun else ["apply"]
+        for name in world.kube.names_of(SERVICES)
+    }
+    made = services_of(world)
+
+    # Killed in between, it goes on with what it began.
+    world = ReconciledWorld({"listeners": listeners})
+    await world.until(lambda: f"{NAME}-identity" in world.kube.names_of(CONFIG_MAPS))
+    world.kube.fail(UnavailableError("cut off"), "apply", SERVICES)
+    with pytest.raises(UnavailableError):
+        await world.until(lambda: begun & set(world.kube.names_of(SERVICES)))
+    (first,) = world.kube.all_of(SERVICES)
+    assert first["spec"]["type"] == "NodePort"
+    assert "annotations" not in first["metadata"]
+    await world.until(lambda: f"{NAME}-balanced-2" in world.kube.names_of(SERVICES))
+    assert services_of(world) == made
+
+
+def services_of(world):
+    return {
+        one["metadata"]["name"]: (one["spec"], one["metadata"].get("annotations"))
+        for one in world.kube.all_of(SERVICES)
+    }
 
 
 def test_what_services_were_given_is_read_as_it_stands():

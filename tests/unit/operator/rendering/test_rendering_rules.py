@@ -570,3 +570,22 @@ def test_longest_names_fit_into_a_label_of_dns():
     ]
     assert max(map(len, longest)) <= 63
     assert len(names.listener_port(listener)) <= 15
+
+
+def test_kubernetes_chooses_ports_on_nodes_after_those_that_are_given():
+    """Chosen before, one of them could be a port that another Service here is to have."""
+    given = {"type": "NodePort", "brokers": [{"broker": 1, "nodePort": 30_041}]}
+    rendered = made(
+        "outside",
+        listeners=[
+            {"name": "chosen", "type": "LoadBalancer", "port": 9300},
+            {"name": "given", "port": 9301, **given},
+        ],
+    )
+    services = [one for one in rendered.objects if one["kind"] == "Service"]
+    assert [one["metadata"]["name"] for one in services] == [
+        "orders-given-1",
+        "orders-brokers",
+        *("orders-chosen", "orders-chosen-0", "orders-chosen-1"),
+        *("orders-given", "orders-given-0"),
+    ]
