@@ -13,6 +13,7 @@ from liftbridge_testkit.kube.cluster import SCRIPTS, Kubernetes, running, timed
 from liftbridge_testkit.kube.control_plane import PROGRAMS, ControlPlane
 from liftbridge_testkit.kube.definitions import define
 from liftbridge_testkit.kube.nodes import Machines
+from liftbridge_testkit.kube.outcomes import Outcomes
 from liftbridge_testkit.kube.release import OperatorRelease
 from liftbridge_testkit.kube.stories import Stage, Story, story
 
@@ -22,6 +23,7 @@ Play = Callable[..., AbstractContextManager[Story]]
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "story(name, minutes): a story that `make e2e-full` plays")
     config.addinivalue_line("markers", "full: only `make e2e-full` plays it")
+    config.pluginmanager.register(Outcomes())
 
 
 @pytest.hookimpl(trylast=True)

@@ -13,6 +13,8 @@ from liftbridge_testkit.kube import results
 from liftbridge_testkit.kube.full import Registered, chosen, main, numbers
 from liftbridge_testkit.kube.results import Restart, Result, commit_key, pending, shard
 
+pytest_plugins = "pytester"
+
 MINUTES = {"a": 9.0, "b": 5.0, "c": 4.0, "d": 2.0, "e": 1.0}
 
 
@@ -140,3 +142,58 @@ def test_stories_of_the_repository_are_found() -> None:
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     core = {"image-roll", "three-four-three", "node-crash", "bad-image", "quiet"}
     assert core <= set(done.stdout.split())
+
+
+CONFTEST = """
+from pathlib import Path
+from liftbridge_testkit.kube.outcomes import Outcomes
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "story(name): a story")
+    config.pluginmanager.register(Outcomes(Path("results")))
+"""
+TESTS = """
+from pathlib import Path
+import pytest
+from liftbridge_testkit.kube.results import Result, write
+
+def play(name, *failures):
+    Path("results/abc", name).mkdir(parents=True)
+    write(Result(name, "abc", not failures, list(failures), seconds=61.0), Path("results"))
+
+@pytest.mark.story("good")
+def test_good():
+    play("good")
+
+@pytest.mark.story("other")
+def test_other():
+    play("other")
+    assert 16 == 17, "readers"
+
+@pytest.mark.story("bad")
+def test_bad():
+    play("bad", "c-0 and c-1 were down at once")
+    assert False, "all of it"
+
+@pytest.mark.story("none")
+def test_none():
+    assert False
+"""
+
+
+def test_story_has_not_passed_whose_test_fails_afterwards(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(test_stories=TESTS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LIFTBRIDGE_STORIES_KEY", "abc")
+        done = pytester.runpytest_subprocess("-p", "no:randomly", timeout=60)
+    done.assert_outcomes(passed=1, failed=3)
+    found = results.read_all("abc", pytester.path / "results")
+    assert {name: (one.passed, one.failures) for name, one in found.items()} == {
+        "good": (True, []),
+        "other": (False, ["AssertionError: readers\nassert 16 == 17"]),
+        "bad": (False, ["c-0 and c-1 were down at once"]),
+    }
+    assert found["other"].seconds == 61.0
+    kept = {path.name for path in (pytester.path / "results/abc").iterdir() if path.is_dir()}
+    assert kept == {"other", "bad"}

@@ -484,8 +484,6 @@ def story(
         result.seconds = round(monotonic() - began, 1)
         result.passed = not result.failures
         results.write(result, stage.folder)
-        if result.passed:
-            shutil.rmtree(played.folder)
     assert result.passed, f"{name} (seed {seed}):\n" + "\n".join(result.failures)
 
 
