@@ -137,7 +137,7 @@ def lose(s: Story) -> None:
         journal.writelines(json.dumps(line) + "\n" for line in lines)
 
 
-def test_story_that_holds_leaves_a_result_and_nothing_else(place: Place) -> None:
+def test_story_that_holds_leaves_a_result_and_what_its_test_may_still_need(place: Place) -> None:
     played(place, rest)
     one = result_of(place)
     assert one.passed
@@ -145,7 +145,9 @@ def test_story_that_holds_leaves_a_result_and_nothing_else(place: Place) -> None
     assert list(one.gaps) == ["calm"]
     assert 0 < one.gaps["calm"] < 5
     assert set(one.marks) == {"ready from nothing", "calm"}
-    assert [path.name for path in (place.stage.folder / key()).iterdir()] == ["a.json"]
+    left = place.stage.folder / key()
+    assert {path.name for path in left.iterdir()} == {"a.json", "a"}
+    assert (left / "a" / "orders-1.jsonl").exists()
     assert "namespace: story-a" in (place.folder / "applied").read_text()
     calls = (place.folder / "calls").read_text().splitlines()
     assert calls[-1].startswith("delete namespace story-a")

@@ -8,7 +8,7 @@
 
 At the end, whatever the story is about: nothing acknowledged is lost or changed, readers got all of
 it in order, statuses never claimed more than was so, long waits were explained, and the operator
-met no bug. What a story found goes to `results`; everything it made is removed.
+met no bug. What a story found goes to `results`; everything it made is removed from the cluster.
 """
 
 from __future__ import annotations
