@@ -19,6 +19,7 @@ from liftbridge_operator.runtime.watches import OWNED, RESOURCES, Watches, watch
 from liftbridge_testkit.kube.audit import read
 from liftbridge_testkit.kube.cluster import run
 from liftbridge_testkit.kube.control_plane import ADMIN
+from liftbridge_testkit.kube.definitions import await_use
 from liftbridge_testkit.kube.many import until
 from liftbridge_testkit.kube.release import CHART, RELEASE, USER, OperatorRelease
 from liftbridge_testkit.kube.release import NAMESPACE as SYSTEM
@@ -41,8 +42,7 @@ def plane(control_plane):
         kubectl("create", "namespace", name)
     for kind in OTHERS:
         kubectl("apply", "-f", "-", text=json.dumps(definition(kind)))
-    found = [f"crd/{kind.qualified}" for kind in OTHERS]
-    kubectl("wait", "--for=condition=Established", "--timeout=60s", *found)
+    await_use(control_plane.kubernetes, *(kind.qualified for kind in OTHERS))
     return control_plane
 
 

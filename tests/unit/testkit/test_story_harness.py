@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from liftbridge_operator.crds.definitions import RESOURCES
 from liftbridge_testkit.kube.choose import Cluster
 from liftbridge_testkit.kube.cluster import CommandError, Kubernetes
+from liftbridge_testkit.kube.definitions import in_place
 from liftbridge_testkit.kube.nodes import Machines
 from liftbridge_testkit.kube.release import USER, Killer, OperatorRelease, appended
 from liftbridge_testkit.kube.stories import merged, objects
@@ -153,3 +155,32 @@ def test_replicas_in_sync_are_kept_when_they_change(tmp_path: Path) -> None:
         ({"s/0": 3}, ()),
         ({"s/0": 2}, ("s/1",)),
     ]
+
+
+NEW_DEFINITION = """#!/bin/sh
+cd '{folder}'
+case "$*" in
+  *apply*) ;;
+  *delete*) echo "$*" > deleted ;;
+  *"get crd "*)
+    echo >> asked
+    case "$(wc -l < asked)" in
+      1) echo '{{"status": {{"conditions": null}}}}' ;;
+      2) echo '{{"status": {{"conditions": [{{"type": "Established", "status": "False"}}]}}}}' ;;
+      3) echo "the server is away" >&2; exit 1 ;;
+      *) echo '{{"status": {{"conditions": [{{"type": "Established", "status": "True"}}]}}}}' ;;
+    esac ;;
+esac
+"""
+
+
+def test_definition_without_conditions_is_waited_for(tmp_path: Path) -> None:
+    """`kubectl wait` fails on one that was created a moment ago."""
+    program = tmp_path / "kubectl"
+    program.write_text(NEW_DEFINITION.format(folder=tmp_path))
+    program.chmod(0o755)
+    kubernetes = Kubernetes(Cluster.GIVEN, {"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    with in_place(kubernetes):
+        assert len((tmp_path / "asked").read_text()) == 3 + len(RESOURCES)
+        assert not (tmp_path / "deleted").exists()
+    assert (tmp_path / "deleted").exists()

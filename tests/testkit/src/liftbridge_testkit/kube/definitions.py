@@ -45,10 +45,26 @@ def define(kubernetes: Kubernetes) -> None:
 
     Raises:
         CommandError: The API server refused.
+        AssertionError: They are not in use in time.
     """
     kubernetes.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(DEPLOYED))
-    names = [f"crd/{resource.name}" for resource in RESOURCES]
-    kubernetes.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+    await_use(kubernetes, *(resource.name for resource in RESOURCES))
+
+
+def await_use(kubernetes: Kubernetes, *names: str) -> None:
+    """Wait until definitions are in use; `kubectl wait` fails on one that has no conditions yet.
+
+    Raises:
+        AssertionError: They are not in time.
+    """
+    for name in names:
+        until(partial(_is_in_use, kubernetes, name), f"{name} is in use")
+
+
+def _is_in_use(kubernetes: Kubernetes, name: str) -> bool:
+    body = json.loads(kubernetes.kubectl("get", "crd", name, "--output=json"))
+    conditions = (body.get("status") or {}).get("conditions") or ()
+    return ("Established", "True") in {(one["type"], one["status"]) for one in conditions}
 
 
 @contextmanager
@@ -57,11 +73,12 @@ def in_place(kubernetes: Kubernetes) -> Iterator[None]:
 
     Raises:
         CommandError: The API server refused.
+        AssertionError: They are not in use in time.
     """
     files = ("-f", str(DEPLOYED))
     present = kubernetes.kubectl("get", "--ignore-not-found", "-o", "name", *files)
-    define(kubernetes)
     try:
+        define(kubernetes)
         yield
     finally:
         if not present:
