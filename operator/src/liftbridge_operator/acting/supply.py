@@ -213,8 +213,8 @@ async def _begin_with_ports(hands: Hands, service: Object) -> bool:
     """Create a Service that is given ports on nodes with no more than these; whether it is one.
 
     Of an apply that creates, and is cut off because this process is killed, the API server may keep
-    the ports without the Service, and refuses them to everybody for about ten minutes. A create
-    gives them back. What is created here is named by every later apply, which can change it.
+    the ports without the Service, and refuses them to everybody until it notices, minutes later.
+    A create gives them back. Every later apply names what is created here, and can change it.
     """
     spec, meta = service["spec"], metadata_of(service)
     if not any("nodePort" in port for port in spec["ports"]):
