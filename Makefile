@@ -17,7 +17,7 @@ PYTHONS := $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14)
 PYTEST_ARGS ?= -n 2 --dist loadfile --durations=10
 TEST_GATES := format-check lint prose dockerfiles imports types docs pytest
 
-.PHONY: help install demo test check operator-sim operator-gates guards stories chaos failover saturation scale operator-scale bench soak \
+.PHONY: help install demo test check operator-sim operator-gates guards stories chaos failover saturation forgery scale operator-scale bench soak \
 	fuzz docs proto crds scan lock format clean changelog cluster cluster-down e2e e2e-full $(TEST_GATES) meta unit
 
 help: ## List the targets
@@ -70,6 +70,9 @@ failover: install ## How long a real cluster takes no writes when a broker goes 
 
 saturation: install ## Whether full load alone makes a cluster fence, elect or shrink (MINUTES=10)
 	@$(PY) -m liftbridge_testkit.saturation --minutes $(or $(MINUTES),10)
+
+forgery: install ## Forged frames against a cluster under load: none may be believed (FRAMES=1000000)
+	@$(PY) -m liftbridge_testkit.forgery --frames $(or $(FRAMES),1000000)
 
 scale: install ## What 1,000 replicated partitions cost at rest, at a kill and at a restart
 	@$(PY) -m liftbridge_testkit.scale

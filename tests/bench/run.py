@@ -99,8 +99,9 @@ def systems(
         if options.cluster
         else [JetStream(load, work_dir, sizes), Liftbridge(load, work_dir, sizes)]
     )
-    if options.peer and not options.cluster:
-        found.append(Liftbridge(load, work_dir, sizes, binary=options.peer))
+    if options.peer:
+        kind = ClusterLiftbridge if options.cluster else Liftbridge
+        found.append(kind(load, work_dir, sizes, binary=options.peer))
     if options.systems:
         found = [system for system in found if system.name in options.systems]
     turn = first % max(len(found), 1)

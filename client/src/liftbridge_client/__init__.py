@@ -39,6 +39,7 @@ from liftbridge_client.errors import (
     SequenceError,
     ServerError,
     TooLargeError,
+    TruncatedError,
     UnimplementedError,
     UsageError,
 )
@@ -124,6 +125,7 @@ __all__ = [
     "TextCodec",
     "TlsFiles",
     "TooLargeError",
+    "TruncatedError",
     "UnimplementedError",
     "UsageError",
     "admin_model",

@@ -142,7 +142,8 @@ class BrokerStatus(NamedTuple):
 
     `offline` are partitions it does not serve, with the reason; `certificates` are SHA-256 of the
     files by the settings that name them; `nats_cluster` are the servers that the one in use has
-    routes to, itself included, none when it stands alone.
+    routes to, itself included, none when it stands alone; `peer_keys` are ids of the keys by which
+    it recognises other brokers, the first of which signs, and `open` where none is needed.
     """
 
     broker: str
@@ -161,6 +162,7 @@ class BrokerStatus(NamedTuple):
     certificates: dict[str, str]
     nats_server: str
     nats_cluster: Sequence[str]
+    peer_keys: Sequence[str]
 
 
 class ReplicaStatus(NamedTuple):
@@ -351,6 +353,7 @@ def status_of(found: admin_pb2.BrokerStatusResponse) -> BrokerStatus:
         {one.setting: one.fingerprint for one in found.certificates},
         found.nats_server,
         tuple(found.nats_cluster),
+        tuple(found.peer_keys),
     )
 
 

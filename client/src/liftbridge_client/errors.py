@@ -120,6 +120,23 @@ class TooLargeError(RefusedError):
     advice = "Split the message, or raise clustering.replication.max.bytes."
 
 
+class TruncatedError(LiftbridgeError):
+    """Records that a reader was given are gone: an unclean election cut the log off below them.
+
+    Attributes:
+        offset: First offset that holds another record now, or none yet.
+        next_offset: Where the reader would have gone on.
+    """
+
+    code = "TRUNCATED"
+    advice = "Undo what came of the records from that offset on, and subscribe again from there."
+
+    def __init__(self, message: str, *, offset: int, next_offset: int) -> None:
+        super().__init__(message)
+        self.offset = offset
+        self.next_offset = next_offset
+
+
 class SequenceError(RefusedError):
     """The sequence of an idempotent publisher has a gap, or a newer publisher has its name."""
 

@@ -118,6 +118,22 @@ class SubscriptionReconnects(NamedTuple):
     cause: LiftbridgeError
 
 
+class SubscriptionTruncated(NamedTuple):
+    """A subscription that was told to go on lost records that it had given out.
+
+    Attributes:
+        stream: Name of the stream.
+        partition: Number of the partition.
+        offset: Where it goes on: the first offset that holds another record now, or none yet.
+        next_offset: Where it would have gone on.
+    """
+
+    stream: str
+    partition: int
+    offset: int
+    next_offset: int
+
+
 class SlowCall(NamedTuple):
     """A call took longer than the listener's `slow_after`.
 
@@ -164,6 +180,7 @@ Event = (
     | CallRetried
     | PublisherReconnects
     | SubscriptionReconnects
+    | SubscriptionTruncated
     | SlowCall
     | SlowAcks
     | EventsLost
@@ -180,12 +197,11 @@ def describe(event: Event) -> str:
             return _metadata(event)
         case CallRetried() | PublisherReconnects() | SubscriptionReconnects():
             return _retry(event)
-        case SlowCall(method, address, seconds):
-            where = f"{method} at {address}"
-            return f"slow: {where} took {seconds:.3f} s. Look at the load of the broker."
-        case SlowAcks(stream, partition, waiting, seconds):
-            what = f"no ack from {stream}/{partition} for {seconds:.1f} s"
-            return f"slow: {what}, {waiting} messages wait. Look at the broker's disk and load."
+        case SubscriptionTruncated(stream, partition, offset, _):
+            where = f"{stream}/{partition} was cut off at offset {offset} by an unclean election"
+            return f"{where}. The subscription goes on from there, with other records."
+        case SlowCall() | SlowAcks():
+            return _slow(event)
         case EventsLost(count):
             return f"{count} events were dropped. Read the events faster."
     assert_never(event)
@@ -225,6 +241,17 @@ def _retry(event: CallRetried | PublisherReconnects | SubscriptionReconnects) ->
         case _:
             assert_never(event)
     return f"{what}: {event.cause}. {event.cause.advice}"
+
+
+def _slow(event: SlowCall | SlowAcks) -> str:
+    match event:
+        case SlowCall(method, address, seconds):
+            where = f"{method} at {address}"
+            return f"slow: {where} took {seconds:.3f} s. Look at the load of the broker."
+        case SlowAcks(stream, partition, waiting, seconds):
+            what = f"no ack from {stream}/{partition} for {seconds:.1f} s"
+            return f"slow: {what}, {waiting} messages wait. Look at the broker's disk and load."
+    assert_never(event)
 
 
 def _names(names: tuple[str, ...]) -> str:

@@ -183,13 +183,14 @@ class StreamSettings:
 
 
 class BrokerInfo(NamedTuple):
-    """A broker as metadata tells of it."""
+    """A broker as metadata tells of it; `zone` is empty when it is not known."""
 
     id: str
     host: str
     port: int
     partition_count: int
     leader_count: int
+    zone: str = ""
 
 
 class EventTimes(NamedTuple):
@@ -273,6 +274,7 @@ class PartitionBounds(NamedTuple):
         timestamp_offset: Offset for the time asked for, `None` when none was.
         first_timestamp: Timestamp of the first message, 0 when empty.
         last_timestamp: Timestamp of the last message, 0 when empty.
+        stream_id: Unique id of the stream, 0 when the server did not tell.
     """
 
     partition: int
@@ -285,6 +287,7 @@ class PartitionBounds(NamedTuple):
     timestamp_offset: int | None
     first_timestamp: int
     last_timestamp: int
+    stream_id: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

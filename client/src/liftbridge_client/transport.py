@@ -1,7 +1,7 @@
 """Channels to brokers: grpcio, one channel an address, raw methods by path."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import grpc
@@ -239,6 +239,17 @@ class Reading(Generic[_Response]):
             return None
         answer: _Response = response
         return answer
+
+    async def metadata(self) -> Mapping[str, str | bytes]:
+        """What the server sent before the first response.
+
+        Raises:
+            LiftbridgeError: The call failed.
+        """
+        try:
+            return dict(await self._call.initial_metadata() or ())
+        except grpc.aio.AioRpcError as error:
+            raise translated(error) from error
 
     async def __aiter__(self) -> AsyncIterator[_Response]:
         while (response := await self.read()) is not None:

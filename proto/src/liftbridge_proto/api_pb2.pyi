@@ -433,18 +433,20 @@ class ReportConsumerGroupCoordinatorResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class Broker(_message.Message):
-    __slots__ = ("id", "host", "port", "partitionCount", "leaderCount")
+    __slots__ = ("id", "host", "port", "partitionCount", "leaderCount", "zone")
     ID_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
     PARTITIONCOUNT_FIELD_NUMBER: _ClassVar[int]
     LEADERCOUNT_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
     id: str
     host: str
     port: int
     partitionCount: int
     leaderCount: int
-    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., partitionCount: _Optional[int] = ..., leaderCount: _Optional[int] = ...) -> None: ...
+    zone: str
+    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., partitionCount: _Optional[int] = ..., leaderCount: _Optional[int] = ..., zone: _Optional[str] = ...) -> None: ...
 
 class StreamMetadata(_message.Message):
     __slots__ = ("name", "subject", "error", "partitions", "creationTimestamp")

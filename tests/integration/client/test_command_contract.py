@@ -41,6 +41,7 @@ CALLS = {
     "profile list": [],
     "profile remove": ["extra-{form}"],
     "cluster status": [],
+    "cluster check": [],
     "cluster members": [],
     "cluster brokers": [],
     "cluster broker": ["broker"],

@@ -77,7 +77,12 @@ def test_dev_keeps_data_for_the_next_time(liftbridge, tmp_path):
                 dev.stdout.readline()
                 create = liftbridge("create", "s")
                 assert create.returncode == number, create.stderr  # the second time it exists
-                second = LocalBroker(tmp_path / "data", **ports(), held_seconds=0.1)
+                second = LocalBroker(
+                    tmp_path / "data",
+                    **ports(),
+                    secret_file=tmp_path / "data" / "cluster.keys",
+                    held_seconds=0.1,
+                )
                 with pytest.raises(ServerError, match="in use by process") as told:
                     asyncio.run(second.start())
                 assert "\n" not in str(told.value)
@@ -182,4 +187,7 @@ def test_dev_of_several_brokers_replicates_and_keeps_data_for_the_next_time(lift
         "broker-1",
         "broker-2",
         "broker-3",
+        "cluster.keys",
     ]
+    keys = tmp_path / "data" / "cluster.keys"
+    assert (len(keys.read_text()), keys.stat().st_mode & 0o777) == (64, 0o600)

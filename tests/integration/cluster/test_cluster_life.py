@@ -153,7 +153,7 @@ def test_two_brokers_that_cannot_reach_each_other_keep_one_leader(cluster: Clust
     leader = next(name for name in cluster.brokers if cluster.metric("raft_leader", name))
     one, other = (name for name in cluster.brokers if name != leader)
     term = cluster.metric("raft_term", leader)
-    namespace = "liftbridge-default"
+    namespace = "_LIFTBRIDGE.liftbridge-default"
     cluster.proxies[one].lose_to(f"{namespace}.b.{other}.")
     cluster.proxies[other].lose_to(f"{namespace}.b.{one}.")
     heard = cluster.metric("raft_commit_index", leader)

@@ -31,7 +31,7 @@ ISSUER = CryptographyIssuer()
 ETC = "/etc/liftbridge"
 SPEC = load_spec(next(path for path in PATHS if path.stem == "embedded"))
 CLUSTER, INPUTS = cluster_of(SPEC), inputs_for(SPEC)
-OWN = "liftbridge-4f2c7a9e"
+OWN = "_LIFTBRIDGE.liftbridge-4f2c7a9e"
 
 
 class Sidecar(NatsServer):

@@ -38,6 +38,8 @@ class Port:
     def room(self, _stream_id: int) -> int:
         return 1 << 20
 
+    def begin(self, _stream_id: int, _fields: object) -> None: ...
+
     def queue(self, _stream_id: int, frames: object) -> bool:
         assert isinstance(frames, list)
         self.messages.append(bytes(frames[1]))

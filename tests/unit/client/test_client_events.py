@@ -139,6 +139,7 @@ async def test_each_listener_says_what_is_slow():
         (events.PublisherReconnects("s", 3, 9, CAUSE), ["s/3", "9 messages", "Socket closed"]),
         (events.SubscriptionReconnects("s", 3, 17, CAUSE), ["s/3", "17", "Socket closed"]),
         (events.SubscriptionReconnects("s", 3, None, CAUSE), ["s/3", "its start"]),
+        (events.SubscriptionTruncated("s", 3, 17, 20), ["s/3", "17", "unclean election"]),
         (events.SlowCall("/x", "a:1", 1.5), ["/x", "a:1", "1.500 s"]),
         (events.SlowAcks("s", 3, 9, 1.5), ["s/3", "9 messages", "1.5 s"]),
         (events.EventsLost(4), ["4 events"]),

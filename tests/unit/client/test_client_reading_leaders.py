@@ -29,6 +29,9 @@ class Answers:
             return self._responses.pop(0)
         raise error_of(StatusCode.FAILED_PRECONDITION, self._text)
 
+    async def metadata(self):
+        return {}
+
     def cancel(self):
         pass
 
@@ -90,13 +93,16 @@ async def test_subscription_asks_who_leads_for_the_retry_time_only():
     assert cluster.refreshed > 1
 
 
-@pytest.mark.parametrize(
-    ("refreshes_needed", "kind"),
-    [(0, FailedPreconditionError), (1, RetriableError)],
-    ids=["paused", "not the leader"],
-)
-async def test_bounded_read_that_fails_leaves_the_leader_in_doubt(refreshes_needed, kind):
-    cluster = Cluster(refreshes_needed=refreshes_needed)
-    with pytest.raises(kind):
+async def test_bounded_read_that_is_refused_leaves_the_leader_in_doubt():
+    cluster = Cluster(refreshes_needed=0)
+    with pytest.raises(FailedPreconditionError):
         await anext(Stream(cluster, "s").fetch_arrow(partition=3))
     assert cluster.doubted == [("s", 3)]
+
+
+async def test_bounded_read_goes_on_at_the_leader_for_the_retry_time():
+    cluster = Cluster(refreshes_needed=10**6, retry_seconds=0.2)
+    with pytest.raises(RetriableError, match=NOT_LEADER):
+        await anext(Stream(cluster, "s").fetch_arrow(partition=3))
+    assert len(cluster.doubted) > 1
+    assert set(cluster.doubted) == {("s", 3)}

@@ -40,6 +40,8 @@ class Cluster:
     async def leader_address(self, *_partition):
         return "127.0.0.1:1"
 
+    replica_address = leader_address
+
     async def refresh(self):
         self.refreshed += 1
 

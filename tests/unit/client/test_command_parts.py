@@ -2,17 +2,21 @@
 
 import os
 from datetime import UTC, datetime, timedelta
+from io import StringIO
+from types import SimpleNamespace
 
 import pytest
 import typer
+from rich.console import Console
 
 from liftbridge_client import Message, Start, Stop, errors
 from liftbridge_client.admin_model import broker_of
 from liftbridge_client.cli import cluster, demo, exits, formats, profiles, values
-from liftbridge_client.cli.dev import Seen, table
+from liftbridge_client.cli.dev import Seen, View, table
 from liftbridge_client.cli.examples import EXAMPLES
 from liftbridge_client.cli.output import schema
 from liftbridge_client.cli.subscribe import MessageRow, line, row
+from liftbridge_client.model import PartitionBounds
 from liftbridge_proto.ext.v1 import admin_pb2
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -221,6 +225,44 @@ def test_live_view_shows_rates_between_two_looks():
     shown = table({"s": Seen(1, 300, 300, 2**20)}, {"s": Seen(1, 100, 100, 0)}, 2.0)
     cells = [list(column.cells)[-1] for column in shown.renderables[1].columns[1:]]
     assert cells == ["1", "300", "100", "1.0"]
+
+
+class Pictures:
+    """A live view that keeps what it was given, as text."""
+
+    def __init__(self):
+        self.shown = []
+
+    def update(self, shown, *, refresh):
+        assert refresh
+        out = Console(width=200, file=StringIO())
+        out.print(shown)
+        self.shown.append(out.file.getvalue())
+
+
+async def test_live_view_says_why_its_figures_are_old():
+    async def describe():
+        yield SimpleNamespace(name="orders")
+
+    async def bounds():
+        if pictures.shown:
+            raise errors.RetriableError("partition orders/2 has no leader")
+        return [PartitionBounds(0, 0, 7, 7, 1, 1, (), None, 0, 0)]
+
+    async def metadata():
+        return SimpleNamespace(brokers={})
+
+    pictures = Pictures()
+    streams = SimpleNamespace(describe=describe, get=lambda _name: SimpleNamespace(bounds=bounds))
+    client = SimpleNamespace(streams=streams, metadata=metadata)
+    view = View(client, pictures, SimpleNamespace(brokers=[None]))
+    await view.refresh()
+    await view.refresh()
+    first, second = pictures.shown
+    assert "orders" in first
+    assert "old" not in first
+    assert "orders" in second
+    assert "figures are 0 s old: partition orders/2 has no leader." in second
 
 
 def test_broker_is_shown_with_all_its_addresses_as_they_are_connected_to():

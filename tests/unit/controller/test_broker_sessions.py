@@ -7,6 +7,7 @@ import pytest
 from liftbridge_broker.controller.balance import may_stop
 from liftbridge_broker.controller.brokers import BROKERS_MAX
 from liftbridge_broker.controller.commands import (
+    AlterStream,
     Bootstrap,
     Command,
     CordonBroker,
@@ -20,7 +21,8 @@ from liftbridge_broker.controller.commands import (
 )
 from liftbridge_broker.controller.records import BrokerChanged, Done
 from liftbridge_broker.controller.state import RESTARTS_MAX, ClusterState, Restart
-from liftbridge_broker.model.ids import BrokerId, MetadataIndex
+from liftbridge_broker.model.ids import BrokerId, MetadataIndex, StreamName
+from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides
 from liftbridge_testkit.controller_world import ControllerWorld, brokers_of
 
 A, B, C = brokers_of("abc")
@@ -145,12 +147,44 @@ def test_s57_a_marker_of_an_older_session_is_no_clean_stop(world: ControllerWorl
 
 
 def test_partitions_found_whole_are_clean_after_a_crash(world: ControllerWorld) -> None:
-    number = world.create(3)
+    number = world.create(3, fsync_policy=FsyncPolicy.COMMIT)
     world.alter(number, "ab")
     world.fence("b")
     world.register("b", clean_partitions=(number,))
 
     assert world.pools(number) == ("a", "b", "", "a")
+
+
+@pytest.mark.parametrize("policy", [None, *FsyncPolicy])
+def test_partitions_are_found_whole_under_the_policy_that_counts_alone(
+    world: ControllerWorld, policy: FsyncPolicy | None
+) -> None:
+    """What a broker believes of its log is no evidence when records counted before its disk."""
+    number = world.create(3, fsync_policy=policy)
+    world.alter(number, "ab")
+    world.fence("b")
+    world.register("b", clean_partitions=(number,))
+
+    is_whole = policy is FsyncPolicy.COMMIT
+    assert world.pools(number) == (("a", "b", "", "a") if is_whole else ("a", "", "b", "a"))
+
+
+@pytest.mark.parametrize("knows_change", [False, True])
+def test_a_claim_older_than_the_last_change_of_the_policy_counts_for_nothing(
+    world: ControllerWorld, *, knows_change: bool
+) -> None:
+    number = world.create(3, fsync_policy=FsyncPolicy.COMMIT)
+    known = 0
+    for policy in (FsyncPolicy.INTERVAL, FsyncPolicy.COMMIT):
+        known = world.index
+        overrides = StreamOverrides(fsync_policy=policy)
+        world.ok(AlterStream(name=StreamName("foo"), overrides=overrides))
+    world.alter(number, "ab")
+    world.fence("b")
+    index = world.index if knows_change else known
+    world.register("b", clean_partitions=(number,), known_index=index)
+
+    assert world.pools(number) == (("a", "b", "", "a") if knows_change else ("a", "", "b", "a"))
 
 
 def test_damaged_partitions_are_unclean_after_a_clean_stop(world: ControllerWorld) -> None:

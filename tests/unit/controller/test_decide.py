@@ -478,10 +478,11 @@ def test_a_marker_of_an_older_session_is_not_clean(state: ClusterState) -> None:
     assert all(election.is_unclean for election in found)
 
 
-def test_partitions_found_whole_are_clean_after_a_crash(state: ClusterState) -> None:
+def test_partitions_found_whole_are_clean_after_a_crash() -> None:
+    overrides = StreamOverrides(fsync_policy=FsyncPolicy.COMMIT)
+    state = state_after(registration(), creation("foo", partitions=3, overrides=overrides))
     whole = partition_id(StreamId(2), PartitionNumber(1))
     found = elections(state, registration("a", "two", clean_partitions=(whole,)))
-
     assert [one.state.partition_id for one in found if not one.is_unclean] == [whole]
 
 

@@ -19,9 +19,10 @@ from liftbridge_broker.errors import (
     UnavailableError,
 )
 from liftbridge_broker.model.ids import StreamName
-from liftbridge_broker.model.streams import FsyncPolicy
+from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions, StreamOverrides
 from liftbridge_broker.node.roles import Role
 from liftbridge_broker.node.runs import POLICY_LEADER
+from liftbridge_broker.ports.transport import Channel
 from liftbridge_testkit.cluster_world import ClusterWorld
 
 
@@ -144,18 +145,36 @@ def test_the_in_sync_set_shrinks_without_a_follower_and_grows_with_it(world):
     assert logs_agree(world, partition)()
 
 
-def test_too_few_replicas_in_sync_refuse_acks_of_all_before_anything_is_stored(world):
-    world.create()
+@pytest.mark.parametrize("is_of_the_cluster", [False, True], ids=["stream", "cluster"])
+def test_too_few_replicas_in_sync_refuse_acks_of_all_before_anything_is_stored(
+    world, is_of_the_cluster
+):
+    command = CreateStream(
+        name=StreamName("s"),
+        subject="s",
+        partitions=1,
+        replication_factor=3,
+        overrides=StreamOverrides() if is_of_the_cluster else StreamOverrides(min_isr=3),
+    )
+    defaults = StreamOptions(min_isr=3) if is_of_the_cluster else StreamOptions()
+    assert not isinstance(world.propose(command.with_defaults(defaults)), LiftbridgeError)
+    world.until(lambda: world.leader() is not None)
     world.commit(b"a")
     leader = world.leader()
-    others = [member for member in world.alive if member is not leader]
-    # The metadata leader must live: with two of three gone nothing is decided any more.
-    world.cut(others[0])
+    behind = next(member for member in world.alive if member is not leader)
+    # Whoever leads the metadata must be heard: the partition's leader stays the same.
+    world.deaf |= {(leader.broker, behind.broker, Channel.DATA)}
+    answers = world.publish(b"nobody waits for it", policy=POLICY_LEADER)
     world.until(is_in_sync(world, 2))
-    end = leader.node.find_partition("s", 0).log.log_end_offset
-    assert world.commit(b"b") == end
+    log = world.leader().node.find_partition("s", 0).log
+    end = log.log_end_offset
+    refused = world.publish(b"b")
+    assert isinstance(refused.error, NotEnoughReplicasError)
+    assert refused.error.text == "not appended: 2 replicas in sync, 3 needed"
+    assert (log.log_end_offset, answers.is_answered) == (end, True)
     world.heal()
     world.until(is_in_sync(world, 3))
+    assert world.commit(b"c") == end
 
 
 def test_min_isr_is_enforced(world):

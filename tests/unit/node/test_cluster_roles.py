@@ -1,15 +1,23 @@
 """Several nodes: readers, damage, snapshots of the metadata, and messages nobody should act on."""
 
+from dataclasses import replace
+
 import pytest
 
 from liftbridge_broker.adapters.memory.files import Fault
-from liftbridge_broker.controller.commands import DeleteStream, InitPublisher, SetReadonly
+from liftbridge_broker.controller.commands import (
+    AlterStream,
+    DeleteStream,
+    InitPublisher,
+    SetReadonly,
+)
 from liftbridge_broker.errors import (
     EndOfStreamError,
     FilesError,
     OffsetNotAvailableError,
     UnavailableError,
 )
+from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides
 from liftbridge_broker.node.bulk import BulkRange, BulkRead
 from liftbridge_broker.node.roles import Role
 from liftbridge_broker.node.runs import POLICY_LEADER
@@ -23,6 +31,7 @@ from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_broker.wire.peer import PeerHeader, encode
 from liftbridge_broker.wire.peer_bodies import Heartbeat
+from liftbridge_broker.wire.peer_frame import open_frame
 from liftbridge_testkit.cluster_world import ClusterWorld
 from liftbridge_testkit.node_world import EARLIEST, NEVER
 
@@ -104,6 +113,21 @@ def test_a_reader_that_comes_to_a_replica_which_is_behind_waits_there(world):
     assert b"two" not in reader.data
 
 
+def test_readers_of_a_replica_whose_log_is_cut_below_them_have_to_ask_again(world):
+    """What comes in the place of what they had is not what they had (KIP-320)."""
+    partition = world.create()
+    world.commit(b"one", b"two")
+    world.run(50)
+    follower = followers(world)[0]
+    beyond = Reader(follower, reads_replica=True)
+    fresh = Reader(follower, reads_replica=True, start=Position(StartPosition.OFFSET, 1, 0))
+    assert beyond.data
+    assert fresh.data
+    following = follower.node.cluster.replicas.following[partition]
+    following.restart_at(following.partition.log.log_start_offset, world.now)
+    assert [one.end.text for one in (beyond, fresh)] == ["leader changed"] * 2
+
+
 def test_the_latest_offset_is_told_when_it_is_known(world):
     world.create()
     world.commit(b"a")
@@ -115,13 +139,18 @@ def test_the_latest_offset_is_told_when_it_is_known(world):
     world.until(lambda: world.leader() is not None)
     partition = world.leader().node.find_partition("s", 0)
     assert (partition.log.high_watermark, partition.log.log_end_offset) == (0, 1)
-    for kind in (StartPosition.NEW_ONLY, StartPosition.LATEST):
+    leader = world.leader()
+
+    def at(kind, offset=0):
+        return Reader(leader, reads_replica=False, start=Position(kind, offset, 0))
+
+    for kind in (StartPosition.NEW_ONLY, StartPosition.LATEST, StartPosition.TIMESTAMP):
         with pytest.raises(OffsetNotAvailableError):
-            start_offset(partition, Position(kind, 0, 0))
+            at(kind)
     with pytest.raises(OffsetNotAvailableError):
-        start_offset(partition, Position(StartPosition.OFFSET, 1, 0))
-    assert start_offset(partition, Position(StartPosition.OFFSET, 0, 0)) == 0
-    assert start_offset(partition, EARLIEST) == 0
+        at(StartPosition.OFFSET, 1)
+    assert at(StartPosition.OFFSET).subscription.next_offset == 0
+    assert at(StartPosition.EARLIEST).subscription.next_offset == 0
     world.heal()
     world.until(lambda: partition.log.high_watermark == 1)
     assert start_offset(partition, Position(StartPosition.NEW_ONLY, 0, 0)) == 1
@@ -220,15 +249,42 @@ def test_messages_of_another_cluster_and_garbage_are_counted_and_nothing_else(wo
     header = PeerHeader(
         "another", "b2", "run", 1, 1, Heartbeat(1, b"", want_fence=False, want_shutdown=False)
     )
-    peers = member.node.cluster.peers
-    member.node.on_peer(Channel.METADATA, encode(header), world.now, world.wall_ns)
+    peers, link = member.node.cluster.peers, member.node.cluster.link
+    member.node.on_peer(Channel.METADATA, open_frame(encode(header)), world.now, world.wall_ns)
     assert peers.foreign_count == 1
     member.node.on_peer(Channel.DATA, b"garbage", world.now, world.wall_ns)
-    damaged = bytearray(encode(header._replace(cluster_id="cluster")))
+    damaged = bytearray(open_frame(encode(header._replace(cluster_id="cluster"))))
     damaged[-1] ^= 1
     member.node.on_peer(Channel.DATA, bytes(damaged), world.now, world.wall_ns)
-    assert peers.malformed_count == 2
-    assert peers.held_bytes == 0
+    assert link.malformed_count == 2
+    assert link.held_bytes == 0
+
+
+def test_a_session_is_spoken_for_only_by_the_start_that_registered_it(world):
+    """A heartbeat that asks to stop, in the name of a broker, takes nothing from it."""
+    leader = next(member for member in world.members.values() if member.consensus.is_leader)
+    other = next(member for member in world.members.values() if member is not leader)
+    state = leader.node.state.brokers[other.broker]
+    asks = Heartbeat(1, b"", want_fence=False, want_shutdown=True)
+    said = PeerHeader("cluster", other.broker, "another", state.broker_epoch, 1, asks)
+    leader.node.on_peer(Channel.METADATA, open_frame(encode(said)), world.now, world.wall_ns)
+    world.run(100)
+    assert leader.node.cluster.impostor_count == 1
+    assert not leader.node.state.brokers[other.broker].in_controlled_shutdown
+
+
+def test_a_default_of_a_broker_does_not_say_when_records_count(world):
+    """The stream has the policy of the broker that made it, at all brokers, for good."""
+    world.create()
+    member = world[1]
+    for policy in FsyncPolicy:
+        member.node.set_defaults(replace(world.defaults, fsync_policy=policy), world.now)
+        partition = next(iter(member.node.partitions.values()))
+        assert partition.options.fsync_policy is FsyncPolicy.INTERVAL
+    world.propose(AlterStream(name="s", overrides=StreamOverrides(fsync_policy=FsyncPolicy.COMMIT)))
+    world.run(100)
+    partitions = [one for each in world.members.values() for one in each.node.partitions.values()]
+    assert {one.options.fsync_policy for one in partitions} == {FsyncPolicy.COMMIT}
 
 
 def test_an_idle_cluster_says_little(world):

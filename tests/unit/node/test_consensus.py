@@ -35,6 +35,7 @@ from liftbridge_broker.raft.environment import RaftOptions
 from liftbridge_broker.raft.types import Peer, VoteReply
 from liftbridge_broker.wire.peer import PeerHeader, encode
 from liftbridge_broker.wire.peer_bodies import RaftBody
+from liftbridge_broker.wire.peer_frame import open_frame
 from liftbridge_broker.wire.raft import encode_message
 from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.metadata_group import MS, Group
@@ -393,7 +394,7 @@ def forged(group: Group, *, cluster: str, sender: str, said_by: str) -> bytes:
     term = group.leader.running.term + 1
     news = VoteReply(peer, group.leader.peer, term, is_granted=False)
     header = PeerHeader(cluster, BrokerId(sender), "run-1", 0, 0, RaftBody())
-    return encode(header, encode_message(news))
+    return open_frame(encode(header, encode_message(news)))
 
 
 def test_messages_of_another_cluster_or_in_the_name_of_another_are_ignored() -> None:
@@ -418,9 +419,9 @@ def test_messages_that_cannot_be_read_are_counted() -> None:
     header = PeerHeader("cluster", BrokerId("n1"), "run-1", 0, 0, RaftBody())
 
     leader.peers.on_payload(Channel.METADATA, b"rubbish", group.now)
-    leader.peers.on_payload(Channel.METADATA, encode(header, b"rubbish"), group.now)
+    leader.peers.on_payload(Channel.METADATA, open_frame(encode(header, b"rubbish")), group.now)
 
-    assert (leader.peers.malformed_count, leader.running.malformed_count) == (1, 1)
+    assert (leader.link.malformed_count, leader.running.malformed_count) == (1, 1)
 
 
 # Full and broken disks.

@@ -387,19 +387,19 @@ def test_caller_that_gave_up_is_not_called(world: NodeWorld) -> None:
 
 
 def test_inbox_is_bounded_and_a_forgotten_wait_makes_room() -> None:
-    inbox = AckInbox("i")
-    tokens = [inbox.wait(SILENT, Instant(0)) for _ in range(WAITING_COUNT_MAX)]
+    inbox = AckInbox("i", b"secret")
+    tokens = [inbox.wait(SILENT, "s", Instant(0)) for _ in range(WAITING_COUNT_MAX)]
     with pytest.raises(LiftbridgeError, match="65536 acks are waited for"):
-        inbox.wait(SILENT, Instant(0))
+        inbox.wait(SILENT, "s", Instant(0))
     inbox.forget(tokens[0])
-    assert inbox.wait(SILENT, Instant(0)) not in tokens
+    assert inbox.wait(SILENT, "s", Instant(0)) not in tokens
 
 
 def test_inbox_expires_the_oldest_first() -> None:
-    inbox = AckInbox("i")
+    inbox = AckInbox("i", b"secret")
     expired: list[str] = []
     for name, now in (("a", 0), ("b", 5)):
-        inbox.wait(Waiter(_drop, partial(expired.append, name)), Instant(now))
+        inbox.wait(Waiter(_drop, partial(expired.append, name)), "s", Instant(now))
     assert inbox.next_deadline() == ACK_WAIT_NS
     inbox.expire(Instant(ACK_WAIT_NS + 4))
     assert expired == ["a"]
@@ -411,12 +411,35 @@ def test_inbox_expires_the_oldest_first() -> None:
     "payload", [b"", b"plain", encode(EnvelopeType.ACK, b"\xff"), envelope(b"a")]
 )
 def test_inbox_drops_what_is_no_ack_of_its_own(payload: bytes) -> None:
-    inbox = AckInbox("i")
+    inbox = AckInbox("i", b"secret")
     acks: list[api_pb2.Ack] = []
-    inbox.wait(Waiter(acks.append), Instant(0))
+    inbox.wait(Waiter(acks.append), "s", Instant(0))
     inbox.on_message(payload)
     inbox.on_message(encode(EnvelopeType.ACK, api_pb2.Ack(correlationId="?").SerializeToString()))
     assert acks == []
+
+
+def test_only_the_ack_of_the_very_message_settles_a_wait() -> None:
+    """Whatever of it somebody else can know or choose, the token and the subject must be right."""
+    good = api_pb2.Ack(stream="s", msgSubject="s", ackInbox="i", offset=7)
+    wrong = {"msgSubject": "t", "ackInbox": "j", "correlationId": "1"}
+    inbox, other = AckInbox("i", b"secret"), AckInbox("i", b"another")
+    acks: list[api_pb2.Ack] = []
+    token = inbox.wait(Waiter(acks.append), "s", Instant(0))
+    assert len(bytes.fromhex(token)) == 16
+    assert token != other.wait(SILENT, "s", Instant(0))
+    for name, value in wrong.items():
+        ack = api_pb2.Ack(correlationId=token)
+        ack.MergeFrom(good)
+        setattr(ack, name, value)
+        inbox.on_message(encode(EnvelopeType.ACK, ack.SerializeToString()))
+        assert acks == []
+
+    ack = api_pb2.Ack(correlationId=token)
+    ack.MergeFrom(good)
+    inbox.on_message(encode(EnvelopeType.ACK, ack.SerializeToString()))
+    inbox.on_message(encode(EnvelopeType.ACK, ack.SerializeToString()))
+    assert acks == [ack]
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,11 @@
 
 from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.node.joining import ASK_NS, CALL_NS, UNHEARD_NS, Joining
-from liftbridge_broker.node.peer_link import PeerLink
+from liftbridge_broker.node.peer_link import PeerLink, unsigned_sessions
 from liftbridge_broker.ports.transport import EVERYONE, Channel
 from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.wire.peer import PeerHeader, decode
+from liftbridge_broker.wire.peer_frame import read_open
 from liftbridge_broker.wire.peer_membership import Discover, DiscoverReply, Join
 
 ME, A, B = (Peer(BrokerId(name), f"dir-{name}") for name in ("me", "a", "b"))
@@ -31,7 +32,7 @@ class Wire:
 
     def send(self, broker, channel, payload):
         assert channel is Channel.METADATA
-        self.sent.append((broker, decode(payload)[0]))
+        self.sent.append((broker, decode(read_open(payload))[0]))
 
     def take(self):
         sent, self.sent = self.sent, []
@@ -40,7 +41,7 @@ class Wire:
 
 def begin(group, cluster_id="", **given):
     wire = Wire()
-    link = PeerLink(wire, "me", "start", cluster_id)
+    link = PeerLink(wire, unsigned_sessions("me", "start"), cluster_id)
     return Joining(ME, group, link, Instant(0), **given), wire, link
 
 
@@ -54,7 +55,7 @@ def reply(leader, cluster_id="id"):
 
 def test_member_that_hears_a_leader_asks_nobody():
     for group in (Group(A, voters=(A, ME)), Group(A, voters=(A,), learners=(ME,))):
-        joining, wire, _ = begin(group)
+        joining, wire, _ = begin(group, "id")
         joining.on_timer(Instant(0))
         assert (joining.next_deadline(), wire.take()) == (UNHEARD_NS, [])
         joining.on_timer(Instant(UNHEARD_NS))
@@ -142,16 +143,13 @@ def test_another_cluster_is_told_of_and_answered_though_its_broker_has_the_own_n
 
 
 def test_who_may_have_founded_alone_asks_for_other_clusters_now_and_then():
-    joining, wire, link = begin(Group(A, (A, ME)), is_founder=True)
+    joining, wire, _ = begin(Group(A, (A, ME)), "id", is_founder=True)
     joining.on_timer(Instant(0))
-    assert wire.take() == []  # without a cluster id nobody could tell it from another
-    link.cluster_id = "id"
-    assert joining.next_deadline() == UNHEARD_NS
-    joining.on_timer(Instant(CALL_NS))
     question = Discover("dir-me", is_empty=False, cluster_id="id")
     assert wire.take() == [(EVERYONE, question)]
-    assert joining.awaits_answers(Instant(CALL_NS + 1))
-    assert not joining.awaits_answers(Instant(2 * CALL_NS - 1))
+    assert joining.next_deadline() == UNHEARD_NS
+    joining.on_timer(Instant(CALL_NS))
+    assert wire.take() == [(EVERYONE, question)]
     joining.on_timer(Instant(2 * CALL_NS - 1))
     assert wire.take() == []
 
@@ -159,4 +157,17 @@ def test_who_may_have_founded_alone_asks_for_other_clusters_now_and_then():
 def test_who_joined_does_not_ask_for_other_clusters():
     joining, wire, _ = begin(Group(A, (A, ME)), "id")
     joining.on_timer(Instant(CALL_NS))
-    assert (wire.take(), joining.awaits_answers(Instant(CALL_NS))) == ([], False)
+    assert wire.take() == []
+
+
+def test_who_does_not_know_the_id_of_its_cluster_asks_for_it():
+    """Its members believe nobody who does not name it, and it believes none of them."""
+    joining, wire, link = begin(Group(None, (A, ME)))
+    joining.on_timer(Instant(0))
+    assert [broker for broker, _ in wire.take()] == [EVERYONE]
+    stranger = DiscoverReply("d", is_empty=False, cluster_id="x", leader=None, voters=(A, B))
+    joining.on_peer(said("b", stranger, "x"), Instant(1))
+    assert link.cluster_id == ""
+    member = stranger._replace(voters=(A, ME), cluster_id="id")
+    joining.on_peer(said("a", member, "id"), Instant(1))
+    assert (link.cluster_id, joining.asks) == ("id", False)

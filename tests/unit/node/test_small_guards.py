@@ -97,6 +97,7 @@ def following(host):
         number=0,
         note_replicated=lambda *_: None,
         wake_readers=lambda: None,
+        subscribers=[],
     )
     state = SimpleNamespace(partition_id=1, replica_epoch=lambda _: MetadataIndex(1))
     core = SimpleNamespace(state=state, on_reply=lambda head, *_: head)

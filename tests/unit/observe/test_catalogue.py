@@ -14,7 +14,7 @@ from liftbridge_broker.config.table import SETTINGS
 from liftbridge_broker.model.histogram import LATENCY_BOUNDS_NS
 
 CATALOGUE = load_catalogue()
-SERIES_MAX = 2_000
+SERIES_MAX = 2_100
 PROCESS_SERIES_MAX = 10
 # A histogram is its buckets, the one without end, a sum and a count.
 HISTOGRAM_SERIES = len(LATENCY_BOUNDS_NS) + 3

@@ -113,7 +113,10 @@ MESSAGE_FIELDS = {
 }
 ENUM_VALUES = {name: text.split() for name, text in rows(ENUMS)}
 # Fields that the original does not have; their numbers keep clear of those it may still give out.
-OWN_FIELDS = {"Ack": [("leaderEpoch", 1_000, "uint64"), ("refusal", 1_001, "string")]}
+OWN_FIELDS = {
+    "Ack": [("leaderEpoch", 1_000, "uint64"), ("refusal", 1_001, "string")],
+    "Broker": [("zone", 1_000, "string")],
+}
 
 
 def described(field: FieldDescriptor) -> str:

@@ -34,9 +34,6 @@ class Ear:
     def on_peer(self, channel, payload):
         self.heard.append((channel, payload))
 
-    def on_call(self, payload):
-        self.heard.append(("call", payload))
-
     def on_link(self, *, connected):
         self.links.append(connected)
 
@@ -67,9 +64,6 @@ class Noting:
         self.told += payloads
 
     def on_peer(self, _channel, payload, *_):
-        self.told.append(payload)
-
-    def on_call(self, payload, *_):
         self.told.append(payload)
 
     def on_link(self, *, connected, **_):

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from liftbridge_broker.errors import InvalidRequestError
 from liftbridge_broker.model.subjects import matches
 from liftbridge_broker.wire.subjects import (
     INBOX_CACHE_COUNT_MAX,
@@ -44,7 +45,9 @@ def test_own_inbox_prefix_is_reserved():
     [
         ("acks.1", True),
         ("_INBOX.abc.def", True),
-        ("liftbridge-default.ack.xyz", True),
+        ("liftbridge-default.ack.xyz", False),
+        ("_LIFTBRIDGE.liftbridge-default.ack.xyz", False),
+        ("_LIFTBRIDGE.other.ack.xyz", False),
         ("liftbridge-default.raft.metadata.join", False),
         ("liftbridge-default.notify.a", False),
         ("liftbridge-default.ack.*", False),
@@ -64,11 +67,17 @@ def test_acks_go_only_where_a_client_may_point(inbox, is_allowed):
 
 
 def test_clients_cannot_speak_on_internal_subjects():
-    assert RESERVED.allows_publish("foo.*")
-    assert not RESERVED.allows_publish("liftbridge-default.ack.x")
-    assert not RESERVED.allows_publish("liftbridge-default.raft")
-    assert not RESERVED.allows_publish("$SYS.x")
-    assert not RESERVED.allows_publish("a b")
+    RESERVED.check_publish("foo.*")
+    for subject in (
+        "liftbridge-default.ack.x",
+        "liftbridge-default.raft",
+        "_LIFTBRIDGE.other.b.a.meta",
+        "_INBOX.x",
+        "$SYS.x",
+        "a b",
+    ):
+        with pytest.raises(InvalidRequestError):
+            RESERVED.check_publish(subject)
 
 
 def test_inbox_cache_is_bounded():

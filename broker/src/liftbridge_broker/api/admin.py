@@ -214,6 +214,7 @@ class AdminService:
             restart_needed=facts.restart_needed(),
             nats_server=facts.nats().server,
             nats_cluster=facts.nats().cluster,
+            peer_keys=facts.peer_keys(),
             is_nats_connected=node.messaging.is_connected,
             are_peers_connected=facts.are_peers_connected(),
             is_disk_full=node.is_full(),

@@ -121,6 +121,7 @@ class ProcessFacts:
         certificates: Certificates in use.
         are_peers_connected: Whether the links to other brokers are up.
         nats: What is known of the NATS servers.
+        peer_keys: Ids of the keys by which brokers recognise one another; `open` for none.
     """
 
     version: str
@@ -135,6 +136,7 @@ class ProcessFacts:
     certificates: Callable[[], Sequence[Certificate]] = _nothing
     are_peers_connected: Callable[[], bool] = _is_up
     nats: Callable[[], NatsFacts] = _no_server
+    peer_keys: Callable[[], Sequence[str]] = _nothing
 
 
 @dataclass(slots=True, eq=False)

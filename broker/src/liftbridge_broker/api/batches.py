@@ -237,6 +237,7 @@ class FetchBatchesCall:
         self._context = context
         self._call = call
         self._read: BulkRead | None = None
+        self._has_request = False
         self._format = 0
         self._is_pumping = False
         call.on_messages = self._on_messages
@@ -244,28 +245,52 @@ class FetchBatchesCall:
         call.on_cancel = self._close
 
     def _on_messages(self, messages: list[bytes]) -> None:
-        if self._read is not None or len(messages) != 1:
+        if self._has_request or len(messages) != 1:
             self._close()
             raise InvalidRequestError("FetchBatches takes one request")
+        self._has_request = True
         try:
             request = data_pb2.FetchBatchesRequest.FromString(messages[0])
         except DecodeError:
             self._call.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
             return
-        node = self._context.node
-        partition = node.find_led(request.stream, request.partition)
         wanted = BulkRange(
             Offset(request.start_offset),
             Offset(request.end_offset),
             request.max_bytes,
             request.follow,
+            request.read_replica,
         )
+        node = self._context.node
+        find = node.find_replica if request.read_replica else node.find_led
+        partition = find(request.stream, request.partition)
         wanted.check()
         if request.format not in _FORMATS:
             raise InvalidRequestError(f"format: unknown value {request.format}")
         self._format = request.format
+
+        def answered(error: LiftbridgeError | None) -> None:
+            if not self._call.is_open:
+                return
+            if error is not None:
+                refuse(self._call, error)
+                return
+            try:
+                self._open(partition, wanted)
+            except LiftbridgeError as refusal:
+                refuse(self._call, refusal)
+
+        self._context.ask(
+            partition, wanted.question(partition), answered, as_replica=request.read_replica
+        )
+
+    def _open(self, partition: Partition, wanted: BulkRange) -> None:
         self._context.take_subscription()
-        self._read = BulkRead(partition, node, self._pump, wanted)
+        try:
+            self._read = BulkRead(partition, self._context.node, self._pump, wanted)
+        except LiftbridgeError:
+            self._context.subscription_count -= 1
+            raise
         self._pump()
 
     def _pump(self) -> None:

@@ -24,6 +24,10 @@ class CallPort(Protocol):
         """Bytes a stream may queue before it has to wait."""
         ...
 
+    def begin(self, stream_id: int, fields: Sequence[tuple[bytes, bytes]]) -> None:
+        """Send the response headers with further fields, before anything is queued."""
+        ...
+
     def queue(self, stream_id: int, frames: bytes | Sequence[Buffer]) -> bool:
         """Queue framed bytes, the response headers before the first; whether to go on writing."""
         ...
@@ -144,6 +148,11 @@ class Call:
         bounds the memory of many slow readers.
         """
         return self._port.room(self._stream_id) if self.writable else 0
+
+    def begin(self, fields: Sequence[tuple[bytes, bytes]]) -> None:
+        """Send response metadata of our own; before the first message, which must follow."""
+        if self.is_open:
+            self._port.begin(self._stream_id, fields)
 
     def send(self, frames: bytes | Sequence[Buffer]) -> None:
         """Queue bytes that are gRPC-framed already: any number of prefixed messages, in any cuts.

@@ -6,9 +6,12 @@ from liftbridge_broker.api.call import Call
 from liftbridge_broker.errors import LiftbridgeError, LimitError
 from liftbridge_broker.model.histogram import Histogram
 from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.node.answers import Done, Question, ask
 from liftbridge_broker.node.node import Node
+from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER
 from liftbridge_broker.ports.clock import Clock
+from liftbridge_broker.wire.subjects import ReservedSubjects
 
 
 @dataclass(slots=True, eq=False)
@@ -28,6 +31,7 @@ class Context:
         leader_ack_times: Nanoseconds from the receipt of a run to its acks, policy LEADER.
         all_ack_times: The same for policy ALL.
         refused_counts: Messages refused before they reached a partition, by code of the error.
+        reserved: Subjects that clients cannot name.
     """
 
     node: Node
@@ -40,6 +44,11 @@ class Context:
     leader_ack_times: Histogram = field(default_factory=Histogram)
     all_ack_times: Histogram = field(default_factory=Histogram)
     refused_counts: dict[str, int] = field(default_factory=dict)
+    reserved: ReservedSubjects = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Know the reserved subjects of the cluster."""
+        self.reserved = ReservedSubjects(self.node.options.namespace)
 
     def take_subscription(self) -> None:
         """Count a subscription that is about to open; `subscription_count` falls when it ends.
@@ -53,6 +62,12 @@ class Context:
                 f"{self.subscriptions_max} (subscriptions.max)"
             )
         self.subscription_count += 1
+
+    def ask(
+        self, partition: Partition, question: Question, done: Done, *, as_replica: bool = False
+    ) -> None:
+        """See `answers.ask`: every answer about offsets begins with it."""
+        ask(self.node, partition, question, done, self.clock.now(), as_replica=as_replica)
 
     def note_acked(self, policy: int, received: Instant, count: int) -> None:
         """Note that `count` messages of one run get their acks now."""

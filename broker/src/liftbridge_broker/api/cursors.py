@@ -11,6 +11,7 @@ from liftbridge_broker.api.streams import decode
 from liftbridge_broker.errors import InternalError, LiftbridgeError, NotLeaderError
 from liftbridge_broker.groups.cursors import Cursor, check_cursor, cursor_key, cursors_partition
 from liftbridge_broker.model.subjects import CURSORS_STREAM
+from liftbridge_broker.node.answers import Question
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import POLICY_ALL, PublishRun, Stored, Ticket
 from liftbridge_broker.wire.cursors import encode_cursor
@@ -46,8 +47,12 @@ class _Answer:
 
     def refused(self, error: LiftbridgeError) -> None:
         """It did not."""
+        self.refused_as(InternalError(error.text))
+
+    def refused_as(self, error: LiftbridgeError) -> None:
+        """It was not tried, and another broker, or this one a moment later, can do it."""
         self._stop()
-        refuse(self._call, InternalError(error.text))
+        refuse(self._call, error)
 
     def _stop(self) -> None:
         if self._timer is not None:
@@ -101,7 +106,15 @@ class CursorService:
             else:
                 answer.reply(api_pb2.FetchCursorResponse(offset=outcome))
 
-        self._context.node.look_up_cursor(partition, key, found)
+        def may_look(error: LiftbridgeError | None) -> None:
+            if isinstance(error, NotLeaderError):
+                answer.refused_as(_not_leader(partition.number))
+            elif error is not None:
+                answer.refused_as(error)
+            else:
+                self._context.node.look_up_cursor(partition, key, found)
+
+        self._context.ask(partition, Question.END, may_look)
 
     def _partition_of(self, key: bytes) -> Partition:
         node = self._context.node
@@ -111,5 +124,9 @@ class CursorService:
         number = cursors_partition(key, len(stream.partitions))
         partition = node.partitions.get(stream.partitions[number].partition_id)
         if partition is None or not partition.is_led:
-            raise NotLeaderError(f"Server not leader for cursors partition {number}")
+            raise _not_leader(number)
         return partition
+
+
+def _not_leader(number: int) -> NotLeaderError:
+    return NotLeaderError(f"Server not leader for cursors partition {number}")

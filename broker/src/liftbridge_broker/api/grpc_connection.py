@@ -192,6 +192,10 @@ class GrpcConnection(asyncio.Protocol):
         """Bytes a stream may queue before it has to wait."""
         return self._core.room(stream_id)
 
+    def begin(self, stream_id: int, fields: Sequence[tuple[bytes, bytes]]) -> None:
+        """Send the response headers with further fields."""
+        self._core.begin(stream_id, fields)
+
     def queue(self, stream_id: int, frames: bytes | Sequence[Buffer]) -> bool:
         """Queue framed bytes; whether to go on writing."""
         is_writable = self._core.send(stream_id, frames)

@@ -1,17 +1,27 @@
 """`FetchMetadata` and `FetchPartitionMetadata` (spec 1.10). Offsets become inclusive here."""
 
 from collections import Counter
+from typing import Final
 
 from liftbridge_broker.api.call import MAIN_LISTENER, Call
-from liftbridge_broker.api.context import Context
+from liftbridge_broker.api.context import Context, refuse
 from liftbridge_broker.api.streams import decode
 from liftbridge_broker.controller.state import StreamState
-from liftbridge_broker.errors import FailedPreconditionError, NotFoundError
+from liftbridge_broker.errors import (
+    FailedPreconditionError,
+    LiftbridgeError,
+    NotFoundError,
+    NotLeaderError,
+)
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.node.answers import Question, refusal
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import EventTimes
 from liftbridge_proto import api_pb2
+
+NOT_LED: Final = "The request should be sent to partition leader"
+"""Text of the original."""
 
 
 class MetadataService:
@@ -64,6 +74,7 @@ class MetadataService:
                 port=own[1],
                 partitionCount=node.partition_count,
                 leaderCount=node.leader_count,
+                zone=self._zone(node.broker),
             )
         if not addresses:
             return
@@ -80,7 +91,12 @@ class MetadataService:
                 port=port,
                 partitionCount=held[broker],
                 leaderCount=led[broker],
+                zone=self._zone(broker),
             )
+
+    def _zone(self, broker: BrokerId) -> str:
+        known = self._context.node.state.brokers.get(broker)
+        return "" if known is None else known.zone
 
     def _addresses(self, listener: str) -> dict[BrokerId, tuple[str, int]]:
         """Where clients that came by a listener reach brokers; those without it are left out."""
@@ -107,6 +123,11 @@ class MetadataService:
         target.creationTimestamp = stream.creation_timestamp
         for state in stream.partitions:
             self._fill(state, target.partitions[state.number])
+            partition = self._context.node.partitions.get(state.partition_id)
+            is_alone = partition is not None and partition.replication is None
+            if partition is not None and is_alone and refusal(partition, Question.END) is None:
+                # Of others somebody else may know more: their leader tells when it is asked.
+                _fill_ends(partition, target.partitions[state.number])
 
     def _fill(self, state: PartitionState, target: api_pb2.PartitionMetadata) -> None:
         partition = self._context.node.partitions.get(state.partition_id)
@@ -119,7 +140,7 @@ class MetadataService:
         target.highWatermark = -1
         target.newestOffset = -1
         if partition is not None:
-            _fill_offsets(partition, target)
+            _fill_events(partition, target)
 
     def fetch_partition(self, call: Call, raw: bytes) -> None:
         """Serve `FetchPartitionMetadata`, which only the leader of the partition answers."""
@@ -133,15 +154,30 @@ class MetadataService:
             raise NotFoundError("partition not found")
         partition = node.partitions.get(state.partition_id)
         if partition is None or not partition.is_led or partition.is_paused:
-            raise FailedPreconditionError("The request should be sent to partition leader")
-        response = api_pb2.FetchPartitionMetadataResponse()
-        self._fill(state, response.metadata)
-        call.reply(response.SerializeToString())
+            raise FailedPreconditionError(NOT_LED)
+        led = partition
+
+        def answered(error: LiftbridgeError | None) -> None:
+            if isinstance(error, NotLeaderError):
+                error = FailedPreconditionError(NOT_LED)
+            present = node.state.partition(led.partition_id)
+            if error is not None or present is None:
+                refuse(call, error or NotFoundError("partition not found"))
+                return
+            response = api_pb2.FetchPartitionMetadataResponse()
+            self._fill(present, response.metadata)
+            _fill_ends(led, response.metadata)
+            call.reply(response.SerializeToString())
+
+        self._context.ask(led, Question.END, answered)
 
 
-def _fill_offsets(partition: Partition, target: api_pb2.PartitionMetadata) -> None:
+def _fill_ends(partition: Partition, target: api_pb2.PartitionMetadata) -> None:
     target.highWatermark = partition.log.high_watermark - 1
     target.newestOffset = partition.log.log_end_offset - 1
+
+
+def _fill_events(partition: Partition, target: api_pb2.PartitionMetadata) -> None:
     _fill_times(partition.messages_received, target.messagesReceivedTimestamps)
     _fill_times(partition.pause_changed, target.pauseTimestamps)
     _fill_times(partition.readonly_changed, target.readonlyTimestamps)

@@ -17,7 +17,6 @@ from liftbridge_broker.node.remote import RemotePartition
 from liftbridge_broker.node.runs import POLICY_NONE, PublishRun, Stored, Ticket
 from liftbridge_broker.node.subjects import SubjectPublish, Waiter
 from liftbridge_broker.wire.acks import inbox_frame
-from liftbridge_broker.wire.subjects import ReservedSubjects
 from liftbridge_proto import api_pb2
 
 NO_ACK = api_pb2.PublishResponse().SerializeToString()
@@ -75,7 +74,6 @@ class PublishService:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._reserved = ReservedSubjects(context.node.options.namespace)
 
     def _check_inbox(self, inbox: str) -> None:
         """Refuse an inbox that acks must not go to, before anything is published.
@@ -83,8 +81,8 @@ class PublishService:
         Raises:
             InvalidRequestError: It is no subject, has wildcards or is reserved.
         """
-        if inbox and not self._reserved.allows_ack_inbox(inbox):
-            raise InvalidRequestError(f"ackInbox is invalid or reserved: {inbox!r}")
+        if inbox:
+            self._context.reserved.check_ack_inbox(inbox)
 
     def publish(self, call: Call, raw: bytes) -> None:
         """Serve `Publish`; the checks stand in the order of the original."""
@@ -144,8 +142,7 @@ class PublishService:
             return
         waits = request.ackPolicy != POLICY_NONE and call.deadline is not None
 
-        if not self._reserved.allows_publish(request.subject):
-            raise InvalidRequestError(f"Subject is invalid or reserved: {request.subject!r}")
+        self._context.reserved.check_publish(request.subject)
         self._check_inbox(request.ackInbox)
         node = self._context.node
 

@@ -68,6 +68,7 @@ class StreamService:
         request = decode(call, api_pb2.CreateStreamRequest, raw)
         if request is None:
             return
+        self._context.reserved.check_stream(request.subject, request.partitions)
         command = CreateStream(
             name=StreamName(request.name),
             subject=request.subject,

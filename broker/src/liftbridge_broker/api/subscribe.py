@@ -18,7 +18,7 @@ from liftbridge_broker.errors import (
     UnimplementedError,
 )
 from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.subscription import Position, Subscription
+from liftbridge_broker.node.subscription import Position, Subscription, question_of
 from liftbridge_proto import api_pb2
 
 PULL_BYTES: Final = 256 * 1024
@@ -29,6 +29,10 @@ HANDSHAKE: Final = b"\0\0\0\0\0"
 """The empty first message every client waits for."""
 
 
+EPOCH_HEADER: Final = b"liftbridge-leader-epoch"
+"""Response header: the latest leader epoch of the log that is read, 0 for none."""
+
+
 class SubscribeCall:
     """One subscription and the call it answers."""
 
@@ -36,6 +40,7 @@ class SubscribeCall:
         self._context = context
         self._call = call
         self._subscription: Subscription | None = None
+        self._has_request = False
         self._is_pumping = False
         call.on_messages = self._on_messages
         call.on_half_close = _ignore
@@ -43,9 +48,10 @@ class SubscribeCall:
         call.on_writable = self._pump
 
     def _on_messages(self, messages: list[bytes]) -> None:
-        if self._subscription is not None or len(messages) != 1:
+        if self._has_request or len(messages) != 1:
             self._end(InvalidRequestError("Subscribe takes one request"))
             return
+        self._has_request = True
         try:
             request = api_pb2.SubscribeRequest.FromString(messages[0])
         except DecodeError:
@@ -81,27 +87,60 @@ class SubscribeCall:
             self._open(request)
 
     def _open(self, request: api_pb2.SubscribeRequest) -> None:
-        node = self._context.node
+        """Subscribe once this broker may tell what the positions ask for."""
         try:
             partition = self._find(request)
-            self._context.take_subscription()
         except LiftbridgeError as error:
             self._end(error)
             return
+        start = Position(request.startPosition, request.startOffset, request.startTimestamp)
+        stop = Position(request.stopPosition, request.stopOffset, request.stopTimestamp)
+        question = question_of(
+            partition,
+            start,
+            stop,
+            is_reverse=request.reverse,
+            reads_replica=request.readISRReplica,
+        )
+
+        def answered(error: LiftbridgeError | None) -> None:
+            if not self._call.is_open:
+                return
+            if error is not None:
+                self._end(error)
+                return
+            try:
+                self._subscribe(partition, request, start, stop)
+            except LiftbridgeError as refusal:
+                self._end(refusal)
+
+        self._context.ask(partition, question, answered, as_replica=request.readISRReplica)
+
+    def _subscribe(
+        self,
+        partition: Partition,
+        request: api_pb2.SubscribeRequest,
+        start: Position,
+        stop: Position,
+    ) -> None:
+        self._context.take_subscription()
         try:
             self._subscription = Subscription.open(
                 partition,
-                node,
+                self._context.node,
                 self._pump,
-                start=Position(request.startPosition, request.startOffset, request.startTimestamp),
-                stop=Position(request.stopPosition, request.stopOffset, request.stopTimestamp),
+                start=start,
+                stop=stop,
                 is_reverse=request.reverse,
                 reads_replica=request.readISRReplica,
             )
-        except LiftbridgeError as error:
+        except LiftbridgeError:
             self._context.subscription_count -= 1
-            self._end(error)
-            return
+            raise
+        # The last epoch in the log, not of the leadership: a replica may not know the latter yet,
+        # and the former is that of the last record it can give (KIP-320).
+        epoch = partition.log.epochs.latest or 0
+        self._call.begin(((EPOCH_HEADER, b"%d" % epoch),))
         self._call.send(HANDSHAKE)
         self._pump()
 

@@ -108,6 +108,7 @@ def clustering_options(values: ClusterValues) -> ClusteringOptions:
         start_id=values.text("clustering.start.id"),
         namespace=values.text("clustering.namespace"),
         zone=values.text("clustering.zone"),
+        secret_file=values.text("clustering.secret.file"),
         snapshot_retain=values.number(_RAFT + "snapshot.retain"),
         snapshot_threshold=values.number(_RAFT + "snapshot.threshold"),
         record_bytes_max=values.number("clustering.replication.max.bytes"),

@@ -44,6 +44,15 @@ CLUSTERING: Final = (
         is_original=False,
     ),
     Setting(
+        "clustering.secret.file",
+        Kind.TEXT,
+        "",
+        "File with the keys by which the brokers of a cluster recognise one another, one a line: "
+        "the first signs, all verify. It is read again when it changes. Without it, whoever may "
+        "publish on NATS may speak as a broker.",
+        is_original=False,
+    ),
+    Setting(
         "clustering.raft.snapshot.retain",
         Kind.INTEGER,
         "2",

@@ -276,6 +276,7 @@ class ClusteringOptions:
         start_id: What the name of this start begins with; empty for random text alone.
         namespace: Prefix of all internal NATS subjects.
         zone: Zone or rack it stands in, empty when unknown.
+        secret_file: File with the keys of the cluster; empty for none.
         snapshot_retain: Metadata snapshots kept.
         snapshot_threshold: Metadata entries between two snapshots; 0 = the built-in 8192.
         record_bytes_max: Largest stored record, and largest answer to a replica.
@@ -293,6 +294,7 @@ class ClusteringOptions:
     start_id: str = ""
     namespace: str = NAMESPACE_DEFAULT
     zone: str = ""
+    secret_file: str = ""
     snapshot_retain: int = 2
     snapshot_threshold: int = 8192
     record_bytes_max: int = MIB

@@ -115,7 +115,8 @@ STREAMS: Final = (
         Kind.CHOICE,
         "interval",
         "When appended messages reach the disk: left to the system, within an interval, before "
-        "the acknowledgement, or before it only while no other replica could lose them.",
+        "the acknowledgement, or before it only while no other replica could lose them. A stream "
+        "keeps the policy of the broker that created it; AlterStream changes it.",
         choices=("never", "interval", "commit", "auto"),
         is_original=False,
         is_reloadable=True,

@@ -48,6 +48,7 @@ from liftbridge_broker.errors import (
 from liftbridge_broker.model.ids import BrokerId, MetadataIndex
 from liftbridge_broker.model.listeners import fault_of
 from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.model.streams import FsyncPolicy
 from liftbridge_broker.model.subjects import check_group
 
 CATCH_UP_RATE_MIN: Final = 1_024
@@ -171,12 +172,28 @@ def _renew_replicas(draft: Draft, command: RegisterBroker, known: BrokerState | 
     for before in draft.replicas_of(broker):
         number = before.partition_id
         partition = before
-        is_whole = is_clean or number in verified
+        is_whole = is_clean or (
+            number in verified and _may_be_verified(draft, before, command.known_index)
+        )
         if not is_whole or number in damaged:  # guard C1.unclean
             isr = [one for one in partition.isr if one != broker]
             partition = _moved(draft, partition, isr, unclean=broker)
         partition = with_session(partition, broker, draft.index)  # guard C1.session
         draft.put(partition, Cause.REGISTERED)
+
+
+def _may_be_verified(draft: Draft, partition: PartitionState, known_index: int) -> bool:
+    """Whether a replica that was not stopped in order can hold all that was acknowledged.
+
+    Only under fsync policy `commit` did nothing count before it was on disk, or with an only
+    replica under `auto`; and only if the broker knew the policy that counted all the time.
+    """
+    policy = draft.policy(partition.partition_id)
+    is_commit = policy.fsync_policy is FsyncPolicy.COMMIT
+    is_alone = policy.fsync_policy is FsyncPolicy.AUTO and len(partition.replicas) == 1
+    return (is_commit or is_alone) and (  # guard C1.policy
+        policy.fsync_index <= known_index  # guard C1.policy_index
+    )
 
 
 def _moved(

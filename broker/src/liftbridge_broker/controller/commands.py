@@ -87,6 +87,8 @@ class RegisterBroker:
         previous_broker_epoch: Broker epoch in the clean-shutdown marker; 0 when there was none.
         clean_partitions: Partitions of which every acknowledged record was found on disk, though
             the shutdown was not clean (fsync policy `commit`).
+        known_index: Metadata that the broker had applied when it found that; what was changed
+            since may have let records count that it never had on disk.
         quarantined_partitions: Partitions with damaged files; unclean however it stopped.
         zone: Zone or rack it stands in; empty when unknown.
         version: Version of its software, for people.
@@ -107,6 +109,7 @@ class RegisterBroker:
     version: str = ""
     feature_level: int = 0
     started: int = 0
+    known_index: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -197,13 +197,18 @@ def resolve_min_isr(overrides: StreamOverrides, default: int, replication_factor
 
 
 def with_factor(
-    policy: StreamPolicy, overrides: StreamOverrides, replication_factor: int
+    policy: StreamPolicy,
+    overrides: StreamOverrides,
+    replication_factor: int,
+    index: MetadataIndex,
 ) -> StreamPolicy:
-    """Policy of a stream that gets another number of replicas, or other overrides."""
+    """Policy of a stream that gets another number of replicas, or other overrides, at `index`."""
+    fsync_policy = overrides.fsync_policy or policy.fsync_policy
     return policy._replace(
         replication_factor=replication_factor,
         min_isr=resolve_min_isr(overrides, policy.min_isr_default, replication_factor),
-        fsync_policy=overrides.fsync_policy or policy.fsync_policy,
+        fsync_policy=fsync_policy,
+        fsync_index=policy.fsync_index if fsync_policy is policy.fsync_policy else index,
         unclean_mode=overrides.unclean_mode or policy.unclean_mode,
     )
 
@@ -217,7 +222,7 @@ def grow(draft: Draft, stream: StreamState) -> None:
     partitions = [draft.partition(one.partition_id) for one in stream.partitions]
     if wanted <= policy.replication_factor or any(one.is_reassigning for one in partitions):
         return
-    policy = with_factor(policy, stream.overrides, wanted)
+    policy = with_factor(policy, stream.overrides, wanted, draft.index)
     draft.policies[stream.stream_id] = policy
     draft.records.append(StreamAltered(stream.stream_id, stream.name, stream.overrides, policy))
     resize(draft, partitions, wanted, ())

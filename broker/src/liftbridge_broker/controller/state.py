@@ -126,6 +126,8 @@ class StreamPolicy(NamedTuple):
         fsync_policy: When appended data reaches the disk.
         unclean_mode: Who may elect a replica that might lack acknowledged records.
         is_growing: Whether the replication factor grows with the number of brokers.
+        fsync_index: Metadata index of the last change of `fsync_policy`; 0 for none since the
+            stream was created.
     """
 
     replication_factor: int = 1
@@ -134,6 +136,7 @@ class StreamPolicy(NamedTuple):
     fsync_policy: FsyncPolicy = FsyncPolicy.INTERVAL
     unclean_mode: UncleanMode = UncleanMode.BALANCED
     is_growing: bool = False
+    fsync_index: int = 0
 
 
 @dataclass(slots=True, kw_only=True)

@@ -179,7 +179,7 @@ def alter_stream(state: ClusterState, index: MetadataIndex, command: AlterStream
     given = {name: value for name, value in values.items() if value is not None}
     overrides = _normalised(replace(stream.overrides, **given))
     check_min_isr(overrides, factor)  # guard C16.min_isr
-    policy = with_factor(stream.policy, overrides, factor)
+    policy = with_factor(stream.policy, overrides, factor, index)
     if command.replication_factor:
         policy = policy._replace(is_growing=False)
     draft.policies[stream.stream_id] = policy

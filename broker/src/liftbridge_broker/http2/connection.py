@@ -171,6 +171,14 @@ class Connection:
         self._sender.low_mark = min(self._limits.low_mark_bytes, mark // 4)
         return mark
 
+    def begin(self, stream_id: int, fields: Sequence[tuple[bytes, bytes]]) -> None:
+        """Send the response headers, with further fields, before the first message."""
+        stream = self._table.streams.get(stream_id)
+        if stream is not None and not (stream.has_headers or stream.final or self._has_ended):
+            stream.has_headers = True
+            block = b"".join(grpc.literal(name, value) for name, value in fields)
+            self._sender.headers(stream_id, grpc.RESPONSE_BLOCK + block)
+
     def send(self, stream_id: int, chunks: bytes | Sequence[Buffer]) -> bool:
         """Queue framed messages on a stream, the response headers before the first.
 

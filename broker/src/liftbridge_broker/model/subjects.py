@@ -17,6 +17,9 @@ NAME_BYTES_MAX: Final = 255
 SUBJECT_BYTES_MAX: Final = 1_024
 """Longest subject of a stream, in bytes of UTF-8: well below a NATS control line of 4,096."""
 
+INTERNAL_ROOT: Final = "_LIFTBRIDGE"
+"""First token of the subjects between brokers, of every cluster (ADR 0015)."""
+
 CURSORS_STREAM: Final = "__cursors"
 ACTIVITY_STREAM: Final = "__activity"
 RESERVED_STREAMS: Final = (ACTIVITY_STREAM, CURSORS_STREAM)
@@ -101,6 +104,11 @@ def _text_fault(text: str, bytes_max: int) -> str:
     if len(text.encode()) > bytes_max:
         return f"it is longer than {bytes_max} bytes"
     return ""
+
+
+def internal_subject(namespace: str, *tokens: str) -> str:
+    """Subject of the brokers of one cluster, below the root that all clusters share."""
+    return ".".join((INTERNAL_ROOT, namespace, *tokens))
 
 
 def partition_subject(subject: str, number: PartitionNumber) -> str:

@@ -62,7 +62,8 @@ class Beginning(NamedTuple):
     Attributes:
         configuration: First configuration of the group; empty for a broker that was let in
             elsewhere and waits for its leader.
-        cluster_id: Id of the cluster that is founded; empty when one is joined.
+        cluster_id: Id of the cluster that is founded; empty when one is joined whose members do
+            not count on this directory yet.
     """
 
     configuration: Configuration
@@ -179,7 +180,7 @@ class Discovery:
         one still asked, the broker begins as the member it is.
         """
         if self._me in reply.voters:
-            self.beginning = Beginning(Configuration(tuple(sorted(reply.voters))), "")
+            self.beginning = Beginning(Configuration(tuple(sorted(reply.voters))), reply.cluster_id)
         elif reply.leader is not None:
             self.beginning = Beginning(EMPTY, "")
 

@@ -92,7 +92,8 @@ class BrokerSessions:
             return []
         session = self._session(broker, now)
         session.heard_at = now
-        self.applied[broker_id] = heartbeat.applied_index
+        # Nobody can have applied more than there is; what is said beyond it counts for nothing.
+        self.applied[broker_id] = min(heartbeat.applied_index, state.applied_index)
         wanted: Command | None = None
         if heartbeat.want_shutdown and not broker.in_controlled_shutdown:
             wanted = ShutDownBroker(broker=broker_id, broker_epoch=broker.broker_epoch)

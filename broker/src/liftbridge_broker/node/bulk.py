@@ -13,8 +13,9 @@ from liftbridge_broker.errors import (
     LiftbridgeError,
 )
 from liftbridge_broker.model.ids import Instant, Offset
+from liftbridge_broker.node.answers import Question, check
 from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.subscription import ReadHost, check_led
+from liftbridge_broker.node.subscription import ReadHost
 
 
 class Chunk(NamedTuple):
@@ -37,12 +38,14 @@ class BulkRange:
         end: First offset not wanted; 0 means the high watermark at the time of the call.
         bytes_max: Bytes after which the read is done, at least one batch; 0 means no limit.
         follows: Whether the read goes on behind the high watermark.
+        reads_replica: Whether any replica may serve it.
     """
 
     start: Offset
     end: Offset
     bytes_max: int
     follows: bool
+    reads_replica: bool = False
 
     def check(self) -> None:
         """Refuse what makes no sense.
@@ -57,6 +60,11 @@ class BulkRange:
         if self.follows and (self.end or self.bytes_max):
             raise InvalidRequestError("follow goes with neither end_offset nor max_bytes")
 
+    def question(self, partition: Partition) -> Question:
+        """What has to be known before it begins: its end, unless that is known to be committed."""
+        is_known = 0 < self.end <= partition.log.high_watermark
+        return Question.RECORDS if self.follows or is_known else Question.END  # guard A.bounded
+
 
 class BulkRead:
     """One bulk read; pulled like a `Subscription`.
@@ -65,21 +73,22 @@ class BulkRead:
         partition: What is read.
         host: Where reads that must wait are submitted.
         wake: Called when `pull` may give more after it gave `None`.
-        wanted: What is asked for, checked.
+        wanted: What is asked for, checked; what its `question` asks was answered in this turn.
 
     Raises:
-        UnavailableError: This broker fenced itself, so that another may lead.
+        LiftbridgeError: This broker may not tell; retriable.
     """
 
     def __init__(
         self, partition: Partition, host: ReadHost, wake: Callable[[], None], wanted: BulkRange
     ) -> None:
-        check_led(partition)
+        check(partition, wanted.question(partition), as_replica=wanted.reads_replica)
         log = partition.log
         committed = log.high_watermark
         self.partition = partition
         self._host = host
         self._wake = wake
+        self._reads_replica = wanted.reads_replica
         self._follows = wanted.follows
         self._end = Offset(min(wanted.end, committed)) if wanted.end else committed
         self._bytes_left = wanted.bytes_max or None
@@ -92,7 +101,7 @@ class BulkRead:
     @property
     def reads_replica(self) -> bool:
         """Whether it goes on when this broker does not lead any more."""
-        return False
+        return self._reads_replica
 
     @property
     def next_offset(self) -> Offset:

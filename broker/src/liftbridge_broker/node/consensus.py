@@ -327,7 +327,7 @@ class RaftConsensus:
     def on_peer(self, header: PeerHeader, tail: bytes, now: Instant) -> None:
         """Take a message of another broker; what is not for the group is ignored."""
         self._now = now
-        if self.failure is not None or not self._link.is_ours(header):
+        if self.failure is not None:
             return
         match header.body:
             case RaftBody():

@@ -6,6 +6,7 @@ from typing import Protocol
 from liftbridge_broker.controller.state import ClusterState, StreamState
 from liftbridge_broker.errors import NotFoundError, NotLeaderError
 from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.node.answers import not_leader
 from liftbridge_broker.node.partition import NOT_LEADER_TEXT, Partition
 from liftbridge_broker.node.remote import RemotePartition
 
@@ -86,5 +87,8 @@ class PartitionNames:
         """
         partition = self.for_publish(stream, number)
         if isinstance(partition, RemotePartition):
-            raise NotLeaderError(NOT_LEADER_TEXT)
+            found = self._host.state.stream(stream)
+            state = None if found is None else found.partition(number)
+            leader = "" if state is None else state.leader or ""
+            raise not_leader(f"{stream}/{number}", leader)
         return partition

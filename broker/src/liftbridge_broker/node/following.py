@@ -15,7 +15,7 @@ from liftbridge_broker.errors import (
     NotLeaderError,
 )
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, Offset, PartitionId
-from liftbridge_broker.node.partition import NOT_LEADER_TEXT, Partition
+from liftbridge_broker.node.partition import LEADER_CHANGED, NOT_LEADER_TEXT, Partition
 from liftbridge_broker.replication.fetching import FetchedHead
 from liftbridge_broker.replication.follower import (
     Append,
@@ -269,6 +269,7 @@ class Following:
         self.host.store.truncate([(self.partition.partition_id, truncate.end)], now)
         self.truncated_count += removed > 0
         self.host.note_cut(self.partition)
+        self._end_readers()
         self._tell()
 
     def restart_at(self, offset: Offset, now: Instant) -> None:
@@ -279,7 +280,15 @@ class Following:
         """
         self.host.store.restart(self.partition.partition_id, offset, now)
         self.host.note_cut(self.partition)
+        self._end_readers()
         self._tell()
+
+    def _end_readers(self) -> None:
+        """Whoever was given what is gone has to ask what came in its place."""
+        partition = self.partition
+        for reader in list(partition.subscribers):
+            if reader.next_offset > partition.log.log_end_offset:  # guard A.cut
+                reader.on_closed(LEADER_CHANGED)
 
     # -- damage -------------------------------------------------------------------------------
 

@@ -146,7 +146,8 @@ class Intake:
         partition_id: Drops messages this broker appended itself (`Liftbridge-Appended`).
         record_bytes_max: Payloads above are refused with `TOO_LARGE`.
         takes_singles: Optimistic concurrency: every message is a run of its own.
-        reserved: Subjects kept out of the stream; `None` for a stream of the broker itself.
+        reserved: Subjects that are no clients'.
+        takes_reserved: Whether the stream is the broker's own, whose subject is reserved itself.
         ack_times: Gets nanoseconds from the append of a run to its acks, by ack policy.
 
     Attributes:
@@ -162,7 +163,8 @@ class Intake:
         partition_id: PartitionId,
         record_bytes_max: int,
         takes_singles: bool,
-        reserved: ReservedSubjects | None,
+        reserved: ReservedSubjects,
+        takes_reserved: bool = False,
         ack_times: Mapping[int, Histogram],
     ) -> None:
         self._encoder = encoder
@@ -171,6 +173,7 @@ class Intake:
         self._record_bytes_max = record_bytes_max
         self.takes_singles = takes_singles
         self._reserved = reserved
+        self._takes_reserved = takes_reserved
         self._ack_times = ack_times
         self.reserved_count = 0
 
@@ -232,11 +235,12 @@ class Intake:
         draft.finish(runs)
 
     def _is_reserved(self, subject: str) -> bool:
-        return self._reserved is not None and self._reserved.is_reserved(subject)
+        return self._reserved.is_reserved(subject) and not self._takes_reserved
 
     def allows_inbox(self, inbox: str) -> bool:
         """Whether acks may be sent to an inbox that a client named."""
-        return self._reserved is None or self._reserved.allows_ack_inbox(inbox)
+        reserved = self._reserved
+        return reserved.allows_ack_inbox(inbox) or reserved.is_broker_inbox(inbox)
 
     def _refuse_too_large(self, arrival: Arrival, message: api_pb2.Message | None) -> None:
         if message is None or not message.ackInbox or not self.allows_inbox(message.ackInbox):

@@ -30,9 +30,6 @@ UNHEARD_NS: Final = 3_000 * MILLISECOND_NS
 CALL_NS: Final = 10_000 * MILLISECOND_NS
 """Time between two questions for other clusters, as in the original, and between two tellings."""
 
-ANSWER_NS: Final = 1_000 * MILLISECOND_NS
-"""Time in which such a question is answered."""
-
 
 class Group(Protocol):
     """The metadata group as this broker knows it (`ports.metadata.MetadataConsensus`)."""
@@ -98,13 +95,12 @@ class Joining:
 
     @property
     def asks(self) -> bool:
-        """Whether it is no member, or may be none any more."""
-        return not self.is_member or self._ask_at > self._heard_at + UNHEARD_NS
-
-    def awaits_answers(self, now: Instant) -> bool:
-        """Whether somebody may answer a question of this broker now."""
-        is_called = self._is_founder and now < self._call_at - CALL_NS + ANSWER_NS
-        return is_called or self.asks
+        """Whether it is no member, may be none any more, or does not know its cluster's id."""
+        return (
+            not self.is_member
+            or not self._link.cluster_id
+            or self._ask_at > self._heard_at + UNHEARD_NS
+        )
 
     def next_deadline(self) -> Instant:
         """When to ask again, or to look whether a leader is heard; cheap, asked for every turn."""
@@ -119,7 +115,8 @@ class Joining:
         is_member = self.is_member
         if is_member and self._group.leader is not None:
             self._heard_at = now
-        earliest = self._heard_at + UNHEARD_NS if is_member else 0
+        is_settled = is_member and self._link.cluster_id
+        earliest = self._heard_at + UNHEARD_NS if is_settled else 0
         self._due = Instant(max(self._ask_at, earliest))
         if now < self._due:
             return
@@ -139,12 +136,13 @@ class Joining:
             return
         if isinstance(body, Discover):
             self._link.send(header.sender, Channel.METADATA, self._answer())
-        elif isinstance(body, DiscoverReply) and self.asks and body.leader is not None:
-            if self.leader != body.leader:
+        elif isinstance(body, DiscoverReply) and self.asks:
+            if body.leader is not None and self.leader != body.leader:
                 self.leader = body.leader
                 self._ask_at = self._due = now
-            # What is sent from now on is told apart from another cluster's.
-            self._link.cluster_id = self._link.cluster_id or body.cluster_id
+            if body.leader is not None or self._me in body.voters:
+                # From now on it is told apart from other clusters, and may speak to its members.
+                self._link.cluster_id = self._link.cluster_id or body.cluster_id
 
     def _ask(self) -> None:
         question = Discover(self._me.data_dir_id, is_empty=False, cluster_id=self._link.cluster_id)

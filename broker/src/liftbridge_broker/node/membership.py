@@ -21,6 +21,7 @@ from liftbridge_broker.model.ids import (
     earliest,
 )
 from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.node.answers import Answers
 from liftbridge_broker.node.applied import PartitionOwner, finish_deletions, take_state
 from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.node.control import ControlOptions, ControlPlane
@@ -81,18 +82,21 @@ class Membership:
     """See the module.
 
     Attributes:
+        link: How it speaks to the others.
         control: The control plane.
         replicas: The data plane.
         hearing: Those who wait for leaders of new partitions to listen.
         sequences: Publishers that wait to be told where they stand.
+        answers: Questions about offsets that wait until they may be answered.
         peers: The way in.
         is_active: Whether the own registration was applied, so that roles are taken.
+        impostor_count: Messages in the name of a session by another start than its own.
     """
 
     def __init__(self, host: MembershipHost, parts: ClusterParts) -> None:
         """Begin unregistered."""
         self._host = host
-        self._link = parts.link
+        self.link = parts.link
         self._consensus = parts.consensus
         self._joining = parts.joining
         self.control = ControlPlane(self, parts.consensus, parts.link, parts.control)
@@ -101,8 +105,10 @@ class Membership:
         )
         self.hearing = Hearing(host, parts.link)
         self.sequences = PublisherSequences(host, parts.link)
-        self.peers = Peers(parts.link, self._to_metadata, self._to_others)
+        self.answers = Answers(host)
+        self.peers = Peers(parts.link, self._to_metadata, self._to_search, self._to_others)
         self.is_active = False
+        self.impostor_count = 0
         self._was_self_fenced = False
         self._knows_cluster()
 
@@ -154,7 +160,20 @@ class Membership:
         self._consensus.on_peer(header, tail, now)
         self._host.metadata.catch_up()
 
+    def _to_search(self, header: PeerHeader, tail: bytes, now: Instant) -> None:
+        del tail
+        self._joining.on_peer(header, now)
+
     def _to_others(self, header: PeerHeader, tail: bytes, now: Instant) -> None:
+        known = self.state.brokers.get(header.sender)
+        if (
+            known is not None
+            and known.broker_epoch == header.broker_epoch
+            and known.incarnation_id != header.incarnation_id  # guard Peer.incarnation
+        ):
+            # What is said in the name of a session counts only from the start that registered it.
+            self.impostor_count += 1
+            return
         if not (self.replicas.on_peer(header, tail, now) or self.control.on_peer(header, now)):
             _ = self.hearing.on_peer(header) or self.sequences.on_peer(header)
 
@@ -196,12 +215,12 @@ class Membership:
     def _registration(self) -> BrokerState | None:
         """The session of this start, `None` before it was applied and after another one has it."""
         own = self.state.brokers.get(self.broker)
-        is_ours = own is not None and own.incarnation_id == self._link.incarnation_id
+        is_ours = own is not None and own.incarnation_id == self.link.incarnation_id
         return own if is_ours else None
 
     def _begin(self, broker_epoch: MetadataIndex, now: Instant) -> None:
         """The own registration was applied: take up roles, and ask to be let in."""
-        self._link.broker_epoch = broker_epoch
+        self.link.broker_epoch = broker_epoch
         self.replicas.broker_epoch = broker_epoch
         self.session.begin(broker_epoch, now)
         self.session.want_fence = False
@@ -228,7 +247,7 @@ class Membership:
 
     def _knows_cluster(self) -> None:
         if self.state.cluster_id:
-            self._link.cluster_id = self.state.cluster_id
+            self.link.cluster_id = self.state.cluster_id
 
     def takes(
         self, partition: Partition, stream: StreamState, state: PartitionState, now: Instant
@@ -252,6 +271,7 @@ class Membership:
         """The broker stops: whoever waits for others is answered."""
         self.hearing.end()
         self.sequences.end()
+        self.answers.end()
 
     # -- time ---------------------------------------------------------------------------------
 
@@ -261,6 +281,7 @@ class Membership:
         self.control.on_timer(now)
         self.hearing.on_timer(now)
         self.sequences.on_timer(now)
+        self.answers.on_timer(now)
         is_fenced = self.is_active and self.is_self_fenced(now)
         if is_fenced != self._was_self_fenced:
             self._was_self_fenced = is_fenced
@@ -283,4 +304,5 @@ class Membership:
             self.replicas.next_deadline(),
             self.hearing.next_deadline(),
             self.sequences.next_deadline(),
+            self.answers.next_deadline(),
         )

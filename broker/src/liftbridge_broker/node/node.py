@@ -17,6 +17,7 @@ from liftbridge_broker.model.histogram import Histogram
 from liftbridge_broker.model.ids import (
     BrokerId,
     Instant,
+    MetadataIndex,
     PartitionId,
     PublisherId,
     StreamName,
@@ -75,6 +76,7 @@ class Node:
         refused_counts: Messages refused by partitions, by code of the error.
         ack_times: Nanoseconds from the append of runs to their acks over NATS, by ack policy.
         has_stopped: Whether `stop` was called.
+        known_index: Metadata that were applied when this process began.
     """
 
     options: NodeOptions
@@ -89,6 +91,7 @@ class Node:
     parts: ClusterParts | None = None
     partitions: dict[PartitionId, Partition] = field(default_factory=dict)
     cluster: Membership | None = None
+    known_index: MetadataIndex = field(init=False)
     _to_subjects: SubjectPublisher = field(init=False)
     _listening: Listening = field(init=False)
     _names: PartitionNames = field(init=False)
@@ -111,7 +114,9 @@ class Node:
     )
 
     def __post_init__(self) -> None:
-        self._to_subjects = SubjectPublisher(self.messaging, self.options.inbox)
+        self.known_index = self.state.applied_index
+        inbox, secret = self.options.inbox, self.options.ack_secret
+        self._to_subjects = SubjectPublisher(self.messaging, inbox, secret)
         self._listening = Listening(self.messaging)
         self._names = PartitionNames(self, self._remote)
         if self.parts is not None:
@@ -485,8 +490,12 @@ class Node:
         self.watch_idle(partition, now)
 
     def options_of(self, stream: StreamState) -> StreamOptions:
-        """Settings in force of a stream."""
-        return self.options.defaults.overridden(stream.overrides)
+        """Settings in force of a stream.
+
+        When its records count as stored the metadata alone decide, not the default of a broker.
+        """
+        options = self.options.defaults.overridden(stream.overrides)
+        return replace(options, fsync_policy=stream.policy.fsync_policy)  # guard C1.default
 
     def watch_idle(self, partition: Partition, now: Instant) -> None:
         """Look again when the partition may have been idle for its auto-pause time."""
@@ -535,14 +544,6 @@ class Node:
     def stop_intake(self, partition: Partition) -> None:
         """Take its messages no longer."""
         self._listening.stop(partition)
-
-    def verified_partitions(self) -> tuple[PartitionId, ...]:
-        """Partitions that hold every acknowledged record also after an unclean stop (1.15)."""
-        return tuple(p.partition_id for p in self.partitions.values() if p.is_verified)
-
-    def quarantined_partitions(self) -> tuple[PartitionId, ...]:
-        """Partitions whose files are damaged, so that they may lack anything."""
-        return tuple(p.partition_id for p in self.partitions.values() if p.offline_reason)
 
     def replace_log(self, partition_id: PartitionId) -> None:
         """Set a damaged log aside, after its replica was declared unclean."""

@@ -63,7 +63,6 @@ def open_partition(
     partition_id = state.partition_id
     log, reason = host.store.open(partition_id, stream.name, options, now)
     acks = AckEncoder(stream.name, stream.subject)
-    is_internal = stream.name in RESERVED_STREAMS
     partition = Partition(
         host=host,
         log=log,
@@ -84,7 +83,8 @@ def open_partition(
             partition_id=partition_id,
             record_bytes_max=host.options.record_bytes_max,
             takes_singles=options.optimistic_concurrency,
-            reserved=None if is_internal else ReservedSubjects(host.options.namespace),
+            reserved=ReservedSubjects(host.options.namespace),
+            takes_reserved=stream.name in RESERVED_STREAMS,
             ack_times=host.ack_times,
         ),
         is_paused=state.paused,

@@ -18,6 +18,7 @@ class NodeOptions:
         broker: Id of this broker.
         namespace: Prefix of internal subjects.
         inbox: Subject of this process's ack inbox, unique.
+        ack_secret: Random bytes of this process, at most 64, that tokens of acks are made of.
         defaults: Settings of streams that do not override them.
         record_bytes_max: Largest record.
         publishers_max: Idempotent publishers remembered for each partition.
@@ -29,6 +30,7 @@ class NodeOptions:
     broker: BrokerId
     namespace: str
     inbox: str
+    ack_secret: bytes
     defaults: StreamOptions
     record_bytes_max: int
     publishers_max: int = PUBLISHERS_MAX_DEFAULT

@@ -200,17 +200,6 @@ class Partition:
         """Whether this broker leads it, perhaps in a moment only."""
         return self.role is Role.LEADER or self.role is Role.RISING
 
-    @property
-    def is_verified(self) -> bool:
-        """Whether it holds all that was acknowledged, also after an unclean stop (1.15).
-
-        Under fsync policy `commit` nothing was acknowledged before it was on disk, and recovery
-        read what lies behind the last checkpoint. `auto` is that only for an only replica.
-        """
-        is_commit = self.options.fsync_policy is FsyncPolicy.COMMIT
-        is_alone = self.options.fsync_policy is FsyncPolicy.AUTO and not self.is_replicated
-        return (is_commit or is_alone) and not self.offline_reason
-
     def acks_for(self, subject: str) -> InboxAcks:
         """A new sink for acks of messages on `subject`."""
         return self.intake.acks_for(subject)

@@ -1,10 +1,34 @@
-"""How this broker speaks to the others: one head for everything it says, cut to what NATS takes."""
+"""How this broker speaks to the others: headers, frames and signatures, both ways.
+
+With a secret every frame is signed for the start of the broker that it is meant for, which has to
+be known first (`node.peer_sessions`): until it has answered, a few messages wait. Without one,
+frames are sent and believed as they are.
+"""
+
+from typing import Final
 
 from liftbridge_broker.errors import WireError
-from liftbridge_broker.model.ids import BrokerId
-from liftbridge_broker.ports.transport import Channel, Transport
-from liftbridge_broker.wire.peer import PeerHeader, pack
+from liftbridge_broker.model.ids import BrokerId, Instant
+from liftbridge_broker.node.peer_sessions import PeerSessions, Refusal, Standing
+from liftbridge_broker.ports.transport import EVERYONE, Channel, Transport
+from liftbridge_broker.wire.peer import PeerHeader, Reassembler, encode, pack
 from liftbridge_broker.wire.peer_bodies import Body
+from liftbridge_broker.wire.peer_frame import (
+    MESSAGE,
+    NO_START,
+    Piece,
+    SignedFrame,
+    is_signed,
+    open_frame,
+    read_open,
+    read_signed,
+    signed_frame,
+)
+from liftbridge_broker.wire.peer_keys import OPEN_KEYRING, Key
+from liftbridge_broker.wire.peer_membership import Discover, DiscoverReply, Hello, Join
+
+_WITHOUT_CLUSTER: Final = (Discover, DiscoverReply, Join)
+"""What a broker may say and hear that has no cluster yet."""
 
 
 class NoPeers:
@@ -17,37 +41,65 @@ class NoPeers:
         """Say it to nobody."""
 
 
+class _NoChance:
+    """Chance of a broker without a secret, which challenges nobody."""
+
+    def randrange(self, stop: int, /) -> int:
+        """Never called."""
+        raise AssertionError(stop)
+
+
+def unsigned_sessions(broker: BrokerId, incarnation_id: str) -> PeerSessions:
+    """Sessions of a broker without a secret."""
+    return PeerSessions(broker, incarnation_id, OPEN_KEYRING, _NoChance(), lambda: Instant(0))
+
+
 class PeerLink:
-    """Sends messages in the name of this broker.
+    """Sends and receives messages in the name of this broker.
+
+    Args:
+        transport: Carries frames.
+        sessions: Who is known; belongs to this start.
+        cluster_id: Cluster it belongs to; empty before it has one.
 
     Attributes:
-        cluster_id: Cluster it belongs to; empty before it has one.
+        sessions: See above.
+        cluster_id: See above.
+        founders_id: What its members take for the id of a cluster that has none yet
+            (`node.bootstrap.founded_by`); empty where nobody is a member.
         broker: Its name.
         incarnation_id: This start of it.
         broker_epoch: Its registration; 0 before it has one.
         lost_count: Messages that were too long to be sent.
+        malformed_count: Frames that could not be read.
     """
 
-    def __init__(
-        self,
-        transport: Transport,
-        broker: BrokerId,
-        incarnation_id: str,
-        cluster_id: str = "",
-    ) -> None:
+    def __init__(self, transport: Transport, sessions: PeerSessions, cluster_id: str = "") -> None:
         """Begin unregistered."""
         self._transport = transport
+        self.sessions = sessions
         self._message_id = 0
+        # Chunks come in order on one connection, and each channel has its own.
+        self._chunks = {channel: Reassembler() for channel in Channel}
         self.cluster_id = cluster_id
-        self.broker = broker
-        self.incarnation_id = incarnation_id
+        self.founders_id = ""
+        self.broker = sessions.broker
+        self.incarnation_id = sessions.incarnation_id
         self.broker_epoch = 0
         self.lost_count = 0
+        self.malformed_count = 0
 
     @property
     def is_connected(self) -> bool:
         """Whether messages can leave at present."""
         return self._transport.is_connected
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of messages of which only a part arrived."""
+        return sum(chunks.held_bytes for chunks in self._chunks.values())
+
+    # -- sending ------------------------------------------------------------------------------
 
     def send(
         self,
@@ -59,18 +111,10 @@ class PeerLink:
         correlation_id: int = 0,
     ) -> None:
         """Send at most once; what is too long is lost as any message may be."""
-        header = PeerHeader(
-            self.cluster_id,
-            self.broker,
-            self.incarnation_id,
-            self.broker_epoch,
-            correlation_id,
-            body,
-        )
         self._message_id += 1
         try:
-            payloads = pack(
-                header,
+            pieces = pack(
+                self._header(body, correlation_id),
                 tail,
                 payload_bytes_max=self._transport.payload_bytes_max,
                 message_id=self._message_id,
@@ -78,9 +122,169 @@ class PeerLink:
         except WireError:
             self.lost_count += 1
             return
-        for payload in payloads:
-            self._transport.send(broker, channel, payload)
+        key = self.sessions.keys.signer
+        if key is None:
+            for piece in pieces:
+                self._transport.send(broker, channel, open_frame(piece))
+            return
+        start = NO_START if broker == EVERYONE else self.sessions.present_start(broker)
+        if broker == EVERYONE or start != NO_START:
+            for piece in pieces:
+                self._send_signed(key, broker, start, channel, piece)
+            return
+        for piece in pieces:
+            self._park(broker, channel, piece)
+        self._greet(broker)
+
+    def _header(self, body: Body, correlation_id: int = 0) -> PeerHeader:
+        is_search = isinstance(body, _WITHOUT_CLUSTER)
+        return PeerHeader(
+            self.cluster_id if is_search else self.cluster_id or self.founders_id,
+            self.broker,
+            self.incarnation_id,
+            self.broker_epoch,
+            correlation_id,
+            body,
+        )
+
+    def _send_signed(
+        self, key: Key, broker: BrokerId, start: bytes, channel: Channel, piece: Piece
+    ) -> None:
+        sessions = self.sessions
+        frame = signed_frame(
+            sessions.outgoing_key(broker, start, key),
+            piece,
+            channel=channel,
+            sequence=sessions.next_sequence(),
+            sender=self.broker,
+            sender_start=sessions.start,
+            target_start=start,
+        )
+        self._transport.send(broker, channel, frame)
+
+    def _park(self, broker: BrokerId, channel: Channel, piece: Piece) -> None:
+        """Keep a piece until the broker it is for has answered a challenge."""
+
+        def send() -> None:
+            key, start = self.sessions.keys.signer, self.sessions.present_start(broker)
+            if key is not None and start != NO_START:
+                self._send_signed(key, broker, start, channel, piece)
+
+        self.sessions.park(broker, len(piece.head) + len(piece.tail), send)
+
+    def _greet(self, broker: BrokerId) -> None:
+        """Challenge a broker, unless it was challenged a moment ago."""
+        if self.sessions.may_greet(broker):
+            self._say(broker, NO_START, Hello(self.sessions.challenge_for(broker), 0))
+
+    def _say(self, broker: BrokerId, start: bytes, hello: Hello) -> None:
+        """Send a part of the exchange of challenges; with the first key while nothing is signed."""
+        key = self.sessions.keys.first_key
+        if key is not None:
+            piece = encode(self._header(hello))
+            self._send_signed(key, broker, start, Channel.METADATA, piece)
+
+    # -- receiving ----------------------------------------------------------------------------
+
+    def receive(self, channel: Channel, payload: bytes) -> tuple[PeerHeader, bytes] | None:
+        """Take a frame; returns the message that it is or completes, if that is to be believed."""
+        try:
+            if is_signed(payload):
+                return self._receive_signed(channel, read_signed(payload))
+            if not self.sessions.keys.accepts_unsigned:  # guard Auth.unsigned
+                self.sessions.refuse(Refusal.UNSIGNED)
+                return None
+            message = self._chunks[channel].take(read_open(payload))
+        except WireError:
+            self.malformed_count += 1
+            return None
+        if message is not None and isinstance(message[0].body, Hello):
+            self.sessions.refuse(Refusal.KIND)
+            return None
+        return message
+
+    def _receive_signed(
+        self, channel: Channel, frame: SignedFrame
+    ) -> tuple[PeerHeader, bytes] | None:
+        match self.sessions.judge(channel, frame):
+            case Standing.KNOWN:
+                return self._receive_known(channel, frame)
+            case Standing.GREETING:
+                return self._receive_greeting(frame)
+            case Standing.UNKNOWN:
+                self._receive_unknown(frame)
+            case Standing.FORMER:
+                self._greet(frame.sender)
+            case Standing.REFUSED:
+                pass
+        return None
+
+    def _receive_known(
+        self, channel: Channel, frame: SignedFrame
+    ) -> tuple[PeerHeader, bytes] | None:
+        message = self._chunks[channel].take(frame.piece, frame.sender)
+        if message is None:
+            return None
+        if not self.sessions.names_itself(frame, message[0]):
+            raise WireError("peer message: a header of another start than its signature")
+        if isinstance(message[0].body, Hello):
+            self._on_hello(frame, message[0].body)
+            return None
+        return message
+
+    def _read(self, frame: SignedFrame) -> tuple[PeerHeader, bytes]:
+        """Message of a frame that is no chunk, of the start that signed it.
+
+        Raises:
+            WireError: It is a chunk, cannot be read, or names another sender or start.
+        """
+        if frame.piece.kind != MESSAGE:
+            raise WireError("peer message: a chunk of an unknown start")
+        message = Reassembler().take(frame.piece, frame.sender)
+        if message is None or not self.sessions.names_itself(frame, message[0]):
+            raise WireError("peer message: a header of another start than its signature")
+        return message
+
+    def _receive_greeting(self, frame: SignedFrame) -> tuple[PeerHeader, bytes] | None:
+        """Take a frame that may be a repetition: it can ask, and change nothing."""
+        header, tail = self._read(frame)
+        match header.body:
+            case Discover():  # guard Auth.greeting
+                return header, tail
+            case Hello(challenge, 0) if challenge and frame.sender != self.broker:
+                self._answer(frame, challenge)
+            case _:
+                self.sessions.refuse(Refusal.KIND)
+        return None
+
+    def _receive_unknown(self, frame: SignedFrame) -> None:
+        """Take a frame of a start that has not answered yet: only an answer counts."""
+        header, _ = self._read(frame)
+        if isinstance(header.body, Hello):
+            self._on_hello(frame, header.body)
+            return
+        self.sessions.refuse(Refusal.START)
+        self._greet(frame.sender)
+
+    def _on_hello(self, frame: SignedFrame, hello: Hello) -> None:
+        is_answer = self.sessions.on_answer(frame, hello.answer)
+        if hello.challenge:
+            # Before anything else: what comes behind it is believed only then.
+            self._answer(frame, hello.challenge)
+        if is_answer:
+            for send in self.sessions.take_parked(frame.sender):
+                send()
+
+    def _answer(self, frame: SignedFrame, challenge: int) -> None:
+        """Answer a challenge, with one in return while the other start is unknown."""
+        hello = Hello(self.sessions.challenge_in_return(frame), challenge)
+        self._say(frame.sender, frame.sender_start, hello)
 
     def is_ours(self, header: PeerHeader) -> bool:
-        """Whether a message is of this cluster, or of a broker that has none yet."""
-        return not (header.cluster_id and self.cluster_id and header.cluster_id != self.cluster_id)
+        """Whether a message is of this cluster, or of the search for one."""
+        if isinstance(header.body, _WITHOUT_CLUSTER):
+            return not (
+                header.cluster_id and self.cluster_id and header.cluster_id != self.cluster_id
+            )
+        own = self.cluster_id or self.founders_id
+        return own != "" and header.cluster_id == own  # guard Peer.cluster

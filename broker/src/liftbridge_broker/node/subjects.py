@@ -7,6 +7,7 @@ the first ack with the token answers the caller (spec 1.8).
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Final, NamedTuple, Protocol
 
 from google.protobuf.message import DecodeError
@@ -23,6 +24,9 @@ from liftbridge_proto import api_pb2
 
 WAITING_COUNT_MAX: Final = 65_536
 """Acks waited for at a time; a caller that gives up makes room."""
+
+TOKEN_BYTES: Final = 16
+"""Length of a token."""
 
 ACK_WAIT_NS: Final = 60_000_000_000
 """Time after which an ack is not waited for any more; NATS may have lost it."""
@@ -133,26 +137,37 @@ class Waiter(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    """One caller; `deadline` rises from each to the next."""
+    """One caller, and the subject of its message; `deadline` rises from each to the next."""
 
     waiter: Waiter
+    subject: str
     deadline: Instant
 
 
 class AckInbox:
     """Acks this broker waits for on its own inbox.
 
+    Anybody may publish there, and have a leader ack there, who names it in a message. So each wait
+    has a token of 128 bits that nobody can guess, and takes only an ack of its own message.
+
     Args:
         inbox: Subject of the inbox, subscribed to by the owner.
+        secret: Random bytes of this process that tokens are made of.
     """
 
-    def __init__(self, inbox: str) -> None:
+    def __init__(self, inbox: str, secret: bytes) -> None:
         self.inbox = inbox
+        self._secret = secret
         self._next = 0
         self._waiting: dict[str, _Waiting] = {}
 
-    def wait(self, waiter: Waiter, now: Instant) -> str:
+    def wait(self, waiter: Waiter, subject: str, now: Instant) -> str:
         """Register a caller; the token goes into the envelope as correlation id.
+
+        Args:
+            waiter: Who waits.
+            subject: Subject of the message.
+            now: Time now.
 
         Raises:
             LimitError: Too many acks are waited for.
@@ -160,8 +175,9 @@ class AckInbox:
         if len(self._waiting) >= WAITING_COUNT_MAX:
             raise LimitError(f"more than {WAITING_COUNT_MAX} acks are waited for")
         self._next += 1
-        token = str(self._next)
-        self._waiting[token] = _Waiting(waiter, Instant(now + ACK_WAIT_NS))
+        number = self._next.to_bytes(8, "big")
+        token = blake2b(number, key=self._secret, digest_size=TOKEN_BYTES).hexdigest()
+        self._waiting[token] = _Waiting(waiter, subject, Instant(now + ACK_WAIT_NS))
         return token
 
     def forget(self, token: str) -> None:
@@ -186,7 +202,10 @@ class AckInbox:
         if ack is None:
             return
         waiting = self._waiting.get(ack.correlationId)
-        if waiting is not None and waiting.waiter.takes(ack):
+        if waiting is None or ack.ackInbox != self.inbox:
+            return
+        is_meant = ack.msgSubject == waiting.subject  # guard Ack.subject
+        if is_meant and waiting.waiter.takes(ack):
             del self._waiting[ack.correlationId]
             waiting.waiter.acked(ack)
 
@@ -216,9 +235,9 @@ class SubjectPublisher:
         inbox: Acks that are waited for; its subject is subscribed to by the owner.
     """
 
-    def __init__(self, messaging: Messaging, inbox: str) -> None:
+    def __init__(self, messaging: Messaging, inbox: str, secret: bytes) -> None:
         self._messaging = messaging
-        self.inbox = AckInbox(inbox)
+        self.inbox = AckInbox(inbox, secret)
 
     def publish(
         self, publish: SubjectPublish, now: Instant, waiter: Waiter | None
@@ -243,7 +262,7 @@ class SubjectPublisher:
             )
             self._messaging.publish_echo(frames)
             return nothing
-        token = self.inbox.wait(waiter, now)
+        token = self.inbox.wait(waiter, publish.subject, now)
         frames = subject_frames(publish, inbox=self.inbox.inbox, correlation_id=token)
         try:
             self._messaging.publish_echo(frames)

@@ -17,11 +17,11 @@ from liftbridge_broker.errors import (
     InternalError,
     InvalidRequestError,
     LiftbridgeError,
-    OffsetNotAvailableError,
     ReverseEndError,
 )
 from liftbridge_broker.model.ids import Instant, Offset
-from liftbridge_broker.node.partition import LEADER_CHANGED, Partition
+from liftbridge_broker.node.answers import Question, check
+from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.roles import Role
 from liftbridge_broker.storage.reader import LogReader
 from liftbridge_broker.storage.reverse import ReverseReader
@@ -79,26 +79,36 @@ class ReadHost(Protocol):
         ...
 
 
-def check_latest(partition: Partition) -> None:
-    """Refuse to tell the latest offset before a new leader knows what is committed.
+def question_of(
+    partition: Partition,
+    start: Position,
+    stop: Position,
+    *,
+    is_reverse: bool,
+    reads_replica: bool = False,
+) -> Question:
+    """What has to be known before positions can be resolved.
 
-    Raises:
-        OffsetNotAvailableError: It is not known yet; a moment later it will be.
+    A place that is committed here needs nothing else. Beyond it a leader has to know what is
+    committed: a reader that goes on there must not be sent back to what it has had. A replica lets
+    who reads forwards wait at that place, and backwards nobody may miss what lies before it.
     """
-    replication = partition.replication
-    if replication is not None and not replication.is_latest_known:
-        raise OffsetNotAvailableError("the new leader does not know yet what is committed")
-
-
-def check_led(partition: Partition) -> None:
-    """Refuse to read as the leader while another may lead.
-
-    Raises:
-        UnavailableError: This broker fenced itself; clients look for the leader and try again.
-    """
-    replication = partition.replication
-    if replication is not None and replication.is_cut_off:
-        raise LEADER_CHANGED
+    log = partition.log
+    is_last = start.kind in (
+        StartPosition.NEW_ONLY,
+        StartPosition.LATEST,
+        StartPosition.TIMESTAMP,
+    )
+    if is_last or stop.kind in (StopPosition.LATEST, StopPosition.TIMESTAMP):
+        return Question.END
+    if stop.kind == StopPosition.ON_CANCEL and partition.is_readonly:
+        return Question.END  # a read-only partition ends where its log does
+    if start.kind == StartPosition.OFFSET:
+        if is_reverse and start.offset >= log.high_watermark:  # guard A.reverse
+            return Question.END
+        if start.offset > log.high_watermark and not reads_replica:  # guard A.beyond
+            return Question.END
+    return Question.RECORDS
 
 
 def start_offset(partition: Partition, start: Position) -> int:
@@ -106,13 +116,8 @@ def start_offset(partition: Partition, start: Position) -> int:
 
     Raises:
         InvalidRequestError: The kind of position is unknown.
-        OffsetNotAvailableError: See `check_latest`.
     """
     log = partition.log
-    is_beyond = start.kind == StartPosition.OFFSET and start.offset > log.high_watermark
-    if is_beyond or start.kind in (StartPosition.NEW_ONLY, StartPosition.LATEST):
-        # A reader that goes on at a new leader must not be sent back to what it has had.
-        check_latest(partition)
     match start.kind:
         case StartPosition.NEW_ONLY:
             offset = int(log.log_end_offset)
@@ -160,7 +165,6 @@ def stop_end(partition: Partition, stop: Position) -> int | None:
         case StopPosition.OFFSET:
             return None if stop.offset == -1 else stop.offset + 1
         case StopPosition.LATEST:
-            check_latest(partition)
             if log.log_end_offset == log.log_start_offset:
                 raise EndOfStreamError("Stream is empty")
             return int(log.log_end_offset)
@@ -222,11 +226,16 @@ class Subscription:
     ) -> "Subscription":
         """Resolve the positions and attach to the partition.
 
+        What `question_of` asks must have been answered in this turn (`answers.ask`).
+
         Raises:
-            LiftbridgeError: As `start_offset` and `stop_end`, or the stop lies before the start.
+            LiftbridgeError: As `start_offset` and `stop_end`, or the stop lies before the start, or
+                this broker may not tell.
         """
-        if not reads_replica:
-            check_led(partition)
+        question = question_of(
+            partition, start, stop, is_reverse=is_reverse, reads_replica=reads_replica
+        )
+        check(partition, question, as_replica=reads_replica)
         first = start_offset(partition, start)
         end = stop_end(partition, stop)
         log = partition.log

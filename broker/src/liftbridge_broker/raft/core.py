@@ -21,6 +21,7 @@ from liftbridge_broker.raft.reads import LocalReads
 from liftbridge_broker.raft.status import PeerStatus, peer_statuses
 from liftbridge_broker.raft.timers import Timers
 from liftbridge_broker.raft.types import (
+    TERM_LEAP_MAX,
     TERM_MAX,
     Append,
     AppendReply,
@@ -254,6 +255,8 @@ class RaftCore:
             drop: Drop | None = Drop.WRONG_TARGET
         elif not 0 < message.term <= TERM_MAX:
             drop = Drop.BAD_TERM
+        elif message.term > self.term + TERM_LEAP_MAX:  # guard R.leap
+            drop = Drop.TERM_LEAP
         else:
             drop = self._HANDLERS[type(message)](self, message)
         if drop is not None:

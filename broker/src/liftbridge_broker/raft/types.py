@@ -13,6 +13,16 @@ from liftbridge_broker.model.ids import BrokerId
 TERM_MAX: Final = 2**62
 """A message of a higher term is refused: terms rise by one, so nobody honest gets there."""
 
+TERM_LEAP_MAX: Final = 2**24
+"""A message of a term so far beyond the own one is refused.
+
+Otherwise one forged or broken message could use up all terms, and with the last one nobody can be
+elected any more. It costs no liveness: a term begins only when a majority has granted a pre-vote,
+at most once in an election timeout, so a peer would have to be away for 97 days of nothing but
+elections (0.5 s each) to be left behind; a group with a leader begins no term at all. The highest
+term is 2**38 such leaps away, each of which has to be made durable.
+"""
+
 
 class Peer(NamedTuple):
     """Identity of a voter or learner: a broker with one data directory.
@@ -342,6 +352,8 @@ class Drop(IntEnum):
     """Speaks of entries that do not exist."""
     BAD_SNAPSHOT = 12
     """The bytes do not have the digest, or no snapshot looks so."""
+    TERM_LEAP = 13
+    """Of a term that no honest peer can have reached since this one was heard of."""
 
 
 class ReadState(NamedTuple):

@@ -82,6 +82,7 @@ class AdminPort:
             certificates=lambda: certificates(options, client_tls(), self._tls),
             are_peers_connected=are_peers_connected,
             nats=nats,
+            peer_keys=lambda: core.sessions.keys.key_ids,
         )
         self.context = AdminContext(me=core.me, clock=clock, facts=facts)
         self._server = make_admin(self.context, observer)

@@ -23,6 +23,10 @@ def cluster_samples(core: Core, transport: NatsTransport, now: Instant) -> Mappi
         "metadata_proposals_pending": core.node.metadata.pending_count,
         "partition_elections_total": core.elections,
         "peers_connected": int(transport.is_connected),
+        "peers_authenticated": int(not core.sessions.keys.accepts_unsigned),
+        "peer_frames_refused_total": {
+            reason.value: count for reason, count in core.sessions.refused.items()
+        },
         **_broker_samples(core, now),
         **_replica_samples(core),
         **_dropped(core, transport),
@@ -64,6 +68,7 @@ def _dropped(core: Core, transport: NatsTransport) -> Mapping[str, Sample]:
     cluster = core.node.cluster
     reasons = {"link": transport.dropped_count}
     if cluster is not None:
-        reasons["malformed"] = cluster.peers.malformed_count + core.consensus.malformed_count
+        reasons["malformed"] = cluster.link.malformed_count + core.consensus.malformed_count
         reasons["foreign"] = cluster.peers.foreign_count
+        reasons["impostor"] = cluster.impostor_count
     return {"peer_dropped_messages_total": reasons}

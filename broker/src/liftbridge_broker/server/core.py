@@ -19,7 +19,6 @@ from liftbridge_broker.errors import (
     FailedPreconditionError,
     FilesError,
     LiftbridgeError,
-    WireError,
 )
 from liftbridge_broker.model.ids import BrokerId, MetadataIndex
 from liftbridge_broker.model.streams import MILLISECOND_NS
@@ -30,6 +29,7 @@ from liftbridge_broker.node.membership import ClusterParts
 from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.peer_link import NoPeers, PeerLink
+from liftbridge_broker.node.peer_sessions import PeerSessions
 from liftbridge_broker.node.scrubbing import Scrubber
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.ports.files import Files, Token
@@ -56,8 +56,8 @@ from liftbridge_broker.storage.raft_log import RaftLog
 from liftbridge_broker.storage.raft_recovery import holds_metadata
 from liftbridge_broker.storage.retirement import is_retired, renew_retired, retire
 from liftbridge_broker.storage.store import LogStore, open_store
-from liftbridge_broker.wire.peer import decode
 from liftbridge_broker.wire.peer_bodies import ORIGIN_SIZE
+from liftbridge_broker.wire.peer_keys import OPEN_KEYRING, Keyring
 
 METADATA_TOKEN: Final = Token(1)
 DISPLACED_TEXT: Final = "a registration of a former start took the session of this one"
@@ -83,6 +83,8 @@ class Core:
         options: What the broker was told; settings are reloaded by the owner.
         on_failed: Told when the data directory cannot be written any more: the broker must end.
         runner: Compacts logs elsewhere; `None` has it done here, in steps.
+        keys: By which brokers recognise one another.
+        sessions: Which starts of other brokers are known, after `open_store`.
         store: The logs, after `open_store`.
         node: The broker without I/O, after `open`.
         consensus: Its member of the metadata group, after `open`.
@@ -104,6 +106,8 @@ class Core:
     observer: Observer
     on_failed: Callable[[LiftbridgeError], None]
     runner: CompactionRunner | None = None
+    keys: Keyring = OPEN_KEYRING
+    sessions: PeerSessions = field(init=False)
     store: LogStore = field(init=False)
     node: Node = field(init=False)
     consensus: RaftConsensus = field(init=False)
@@ -145,7 +149,11 @@ class Core:
             runner=self.runner,
         )
         self.store.on_failed = lambda reason: self.on_failed(FilesError(reason))
-        self._compare_id(self.store.identity.broker_id)
+        broker = self.store.identity.broker_id
+        self.sessions = PeerSessions(
+            broker, self.incarnation_id, self.keys, SystemRandom(), self.clock.now
+        )
+        self._compare_id(broker)
 
     @property
     def has_metadata(self) -> bool:
@@ -189,10 +197,12 @@ class Core:
         clustering = self.options.clustering
         broker = BrokerId(me.broker)
         cluster_id = self._cluster_id = "" if beginning is None else beginning.cluster_id
-        link = PeerLink(transport or NoPeers(), broker, self.incarnation_id, cluster_id)
+        link = PeerLink(transport or NoPeers(), self.sessions, cluster_id)
         rng = SystemRandom()
         self._link = link
         driver = self._open_metadata(link, rng, beginning)
+        if self.consensus.voters:
+            link.founders_id = founded_by(self.consensus.voters).cluster_id
         role = role_of(clustering.bootstrap)
         self.joining = Joining(
             me,
@@ -350,19 +360,8 @@ class Core:
     # -- messages of other brokers ------------------------------------------------------------
 
     def on_peer(self, channel: Channel, payload: bytes) -> None:
-        """Another broker sent something to this one."""
-        now = self.clock.now()
-        if channel is Channel.METADATA and self.joining.awaits_answers(now):
-            self.on_call(payload)  # answers to its questions come this way
-        self.node.on_peer(channel, payload, now, self.clock.wall_ns())
-
-    def on_call(self, payload: bytes) -> None:
-        """Somebody said something to everyone."""
-        try:
-            header, _ = decode(payload)
-        except WireError:
-            return  # counted where all messages are read; one to everyone may be of any version
-        self.joining.on_peer(header, self.clock.now())
+        """Another broker sent something to this one, or to everyone."""
+        self.node.on_peer(channel, payload, self.clock.now(), self.clock.wall_ns())
 
     @property
     def epoch(self) -> int | None:

@@ -47,6 +47,7 @@ from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.server.admin_port import AdminPort
 from liftbridge_broker.server.client_ports import ClientPorts
 from liftbridge_broker.server.core import Core
+from liftbridge_broker.server.keys import read_keyring, renew_keys, tell_keys
 from liftbridge_broker.server.limits import raise_open_files, require_open_files
 from liftbridge_broker.server.metrics import BrokerMetrics, StartingMetrics
 from liftbridge_broker.server.readiness import awaited, hindrances
@@ -142,18 +143,11 @@ class Broker:
         self.node.on_messages(subscription, arrivals, payloads, clock.now(), clock.wall_ns())
 
     def _on_peer(self, channel: Channel, payload: bytes) -> None:
-        """Another broker sent something to this one."""
+        """Another broker sent something to this one, or to everyone."""
         if self._search is not None:
-            self._search.on_payload(payload)
+            self._search.on_payload(channel, payload)
         elif self._core.is_open:
             self._core.on_peer(channel, payload)
-
-    def _on_call(self, payload: bytes) -> None:
-        """Somebody said something to all brokers."""
-        if self._search is not None:
-            self._search.on_payload(payload)
-        elif self._core.is_open:
-            self._core.on_call(payload)
 
     def on_link(self, *, connected: bool, reason: str) -> None:
         """Implement `ports.messaging.MessageSink`; the observer was told by the link."""
@@ -265,15 +259,15 @@ class Broker:
             self.observer,
             self._on_failed,
             self._compactor,
+            read_keyring(self.options.clustering.secret_file),
         )
+        tell_keys(self._core.keys, self.observer)
         self._ports = ClientPorts(self.options, self._core, self.observer)
         self._core.open_store()
         require_open_files(len(self._core.store.unopened()))
         links = nats_options(self.options, BrokerId(self._core.me.broker))
         self._nats = NatsMessaging(links, self, self.observer)
-        self._transport = NatsTransport(
-            links, self._on_peer, self._on_call, _ignore_change, self.observer
-        )
+        self._transport = NatsTransport(links, self._on_peer, _ignore_change, self.observer)
         if self._core.has_metadata:
             self._core.open(self._nats, self._transport, None)
 
@@ -298,7 +292,7 @@ class Broker:
     async def _find_cluster(self, admin: AdminPort) -> Beginning:
         """Find a cluster for an empty directory, or found one."""
         core, bootstrap = self._core, self.options.clustering.bootstrap
-        link = PeerLink(self._transport, BrokerId(core.me.broker), core.incarnation_id)
+        link = PeerLink(self._transport, core.sessions)
         # A directory that left a cluster is let in by others, and founds none.
         role = Role.WAITER if core.was_retired else role_of(bootstrap)
         self._search = Search(core.me, role, bootstrap.peers, link, self._clock, self.observer)
@@ -406,6 +400,8 @@ class Broker:
         tls, admin = self.options.tls, self.options.admin.tls
         files = (one for part in (tls, admin) for one in (part.cert, part.key, part.client_ca))
         watch = FileWatch(files)
+        secret_file = self.options.clustering.secret_file
+        keys_watch = FileWatch((secret_file,))
         try:
             while not stopping.done() and not self._failed.done():
                 reloading = asyncio.get_running_loop().create_task(reload.wait())
@@ -420,6 +416,8 @@ class Broker:
                         self._reload()
                 elif watch.has_changed():
                     self._reload_certificate()
+                if keys_watch.has_changed():
+                    renew_keys(secret_file, self._core.sessions, self.observer)
                 self._ports.look()
         finally:
             stopping.cancel()
@@ -438,6 +436,7 @@ class Broker:
             self.observer.transition("configuration_reload_refused", {"reason": error.text})
             raise
         self._reload_certificate()
+        renew_keys(self.options.clustering.secret_file, self._core.sessions, self.observer)
         diff = reloadable_diff(self.options, fresh)
         self.options = reloaded(self.options, fresh)
         self._apply_options()

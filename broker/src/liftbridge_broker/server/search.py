@@ -5,15 +5,14 @@ import contextlib
 from collections.abc import Sequence
 from typing import Final
 
-from liftbridge_broker.errors import WireError
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.node.bootstrap import Beginning, Discovery, Role
 from liftbridge_broker.node.peer_link import PeerLink
 from liftbridge_broker.ports.clock import Clock
 from liftbridge_broker.ports.observe import Observer
+from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.server.progress import Progress
-from liftbridge_broker.wire.peer import decode
 from liftbridge_broker.wire.peer_membership import Claim
 
 SECOND_NS: Final = 1_000_000_000
@@ -42,6 +41,7 @@ class Search:
     ) -> None:
         """Begin now."""
         self._me = me
+        self._link = link
         self._role = role
         self._others = tuple(BrokerId(one) for one in peers if one != me.broker)
         self._clock = clock
@@ -49,14 +49,12 @@ class Search:
         self._progress = Progress(clock, observer)
         self._discovery = Discovery(me, role, self._others, link.send, clock.now())
 
-    def on_payload(self, payload: bytes) -> None:
+    def on_payload(self, channel: Channel, payload: bytes) -> None:
         """Take what another broker sent; anything but questions and answers is nothing yet."""
-        try:
-            header, _ = decode(payload)
-        except WireError:
-            return
-        self._discovery.on_peer(header)
-        self._arrived.set()
+        message = self._link.receive(channel, payload)
+        if message is not None:
+            self._discovery.on_peer(message[0])
+            self._arrived.set()
 
     def found(self, members: Sequence[Peer], cluster_id: str) -> bool:
         """Begin as an operator says; see `Discovery.found`."""

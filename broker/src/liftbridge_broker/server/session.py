@@ -29,7 +29,8 @@ from liftbridge_broker.errors import (
 from liftbridge_broker.model.ids import BrokerId, Instant, StreamName
 from liftbridge_broker.model.listeners import ListenerAddress
 from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOverrides
-from liftbridge_broker.model.subjects import CURSORS_STREAM
+from liftbridge_broker.model.subjects import CURSORS_STREAM, internal_subject
+from liftbridge_broker.node.claims import quarantined_partitions, verified_partitions
 from liftbridge_broker.node.leader_wait import leader_wait_ns
 from liftbridge_broker.server.core import Core
 from liftbridge_broker.server.progress import Progress
@@ -130,8 +131,9 @@ async def _begin(core: Core, port: int) -> BrokerState:
         host=options.listen.advertised_host,
         port=options.listen.advertised_port or port,
         previous_broker_epoch=core.store.clean_broker_epoch or 0,
-        clean_partitions=core.node.verified_partitions(),
-        quarantined_partitions=core.node.quarantined_partitions(),
+        clean_partitions=verified_partitions(core.node),
+        known_index=core.node.known_index,
+        quarantined_partitions=quarantined_partitions(core.node),
         zone=options.clustering.zone,
         version=packages.version("liftbridge-broker"),
         feature_level=FEATURE_LEVEL,
@@ -217,7 +219,7 @@ async def _create_cursors(core: Core) -> None:
     cursors = core.options.cursors
     command = CreateStream(
         name=StreamName(CURSORS_STREAM),
-        subject=f"{core.options.clustering.namespace}.cursors",
+        subject=internal_subject(core.options.clustering.namespace, "cursors"),
         partitions=cursors.partitions,
         replication_factor=cursors.replication_factor,
         overrides=StreamOverrides(

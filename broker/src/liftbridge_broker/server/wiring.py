@@ -19,6 +19,7 @@ from liftbridge_broker.config.options import (
 from liftbridge_broker.errors import ConfigError
 from liftbridge_broker.http2.limits import Limits
 from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.model.subjects import internal_subject
 from liftbridge_broker.node.bootstrap import Role
 from liftbridge_broker.node.control import ControlOptions
 from liftbridge_broker.node.options import NodeOptions
@@ -76,7 +77,8 @@ def node_options(options: BrokerOptions, broker: BrokerId) -> NodeOptions:
     return NodeOptions(
         broker=broker,
         namespace=options.clustering.namespace,
-        inbox=f"{options.clustering.namespace}.ack.{secrets.token_hex(11)}",
+        inbox=internal_subject(options.clustering.namespace, "ack", secrets.token_hex(16)),
+        ack_secret=secrets.token_bytes(32),
         defaults=options.streams,
         record_bytes_max=options.clustering.record_bytes_max,
         publishers_max=options.limits.publishers_max,

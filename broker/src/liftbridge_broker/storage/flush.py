@@ -76,6 +76,8 @@ class StoredLog:
         policy: Effective policy; never `AUTO`.
         is_strict: Whether all above the recovery point was written under `commit`.
         strict_from: Recovery point from which that is so, once the policy is `commit`.
+        was_strict: Whether it was so when the log was opened, by the journal.
+        is_fresh: Whether the journal on disk may not know the log yet.
         is_leader: Whether this broker moves the log start (replication 1.15, "Retention").
         on_trimmed: Told when the log start was moved, by who has to pass it on.
         is_waiting: Whether it stands in a queue of the driver.
@@ -97,6 +99,8 @@ class StoredLog:
     policy: FsyncPolicy
     is_strict: bool = False
     strict_from: Offset = _NOTHING
+    was_strict: bool = False
+    is_fresh: bool = False
     is_leader: bool = True
     on_trimmed: Callable[[], None] | None = None
     is_waiting: bool = False
@@ -220,8 +224,8 @@ class FlushDriver:
     def set_policy(self, stored: StoredLog, policy: FsyncPolicy, now: Instant) -> None:
         """Put another policy into force; what waits under the old one waits under the new one.
 
-        Blocks for a sync of the journal when the log was strict: what comes now must not be judged
-        by that.
+        Blocks for a sync of the journal when the log was strict, or is new to the journal: what
+        comes now must not be judged by that, nor by the policy the log was made under.
 
         Raises:
             FilesError: The disk failed, or is full and the old policy stays.
@@ -229,11 +233,11 @@ class FlushDriver:
         assert policy is not FsyncPolicy.AUTO
         if policy is stored.policy:
             return
-        if stored.is_strict:
+        if stored.is_strict or stored.is_fresh:
             self._journal.put(stored.partition_id, stored.log.state, is_strict=False)
             if self._journal.has_pending:
                 self._journal.flush()
-            stored.is_strict = False
+            stored.is_strict = stored.is_fresh = False
         stored.policy = policy
         stored.log.commit = policy is FsyncPolicy.COMMIT
         stored.strict_from = stored.log.log_end_offset

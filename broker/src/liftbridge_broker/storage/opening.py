@@ -24,10 +24,16 @@ def open_stored(
     *,
     was_clean: bool,
     is_strict: bool,
+    is_new: bool,
+    is_unknown: bool,
 ) -> tuple[StoredLog, RecoveryReport]:
-    """Open the log of a partition as its flushing needs it; see `_open_log` for the arguments.
+    """Open the log of a partition as its flushing needs it.
 
     Fsync policy `auto` counts as `commit`, as it is right for a single replica.
+
+    `is_new` says that the log is made now; `is_unknown` that it was made so shortly before the stop
+    that the journal, which is whole, does not know it: then it had one policy only, its present
+    one. See `_open_log` for the other arguments.
     """
     log, report = _open_log(
         files,
@@ -48,6 +54,8 @@ def open_stored(
         policy,
         is_strict=log.commit and is_strict,
         strict_from=log.log_end_offset,
+        was_strict=is_strict or (is_unknown and log.commit),
+        is_fresh=is_new,
         counted_bytes=log.size_bytes,
     )
     return stored, report

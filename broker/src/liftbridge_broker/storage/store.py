@@ -87,8 +87,7 @@ class LogStore:
     """All logs of one data directory; owned by the node, made by `open_store`.
 
     Attributes:
-        identity: Who the directory says it is.
-        is_identity_new: Whether that was made by this start.
+        identity, is_identity_new: Who the directory says it is, and whether this start made that.
         was_clean: Whether the last broker here stopped in order and nothing was touched since.
         clean_broker_epoch: Epoch that broker had; `None` when the stop was not clean.
         sync_times: Nanoseconds that groups of syncs took.
@@ -175,12 +174,8 @@ class LogStore:
     ) -> OpenedLog:
         """Open the log of a partition, or make it when it has none; recovers it when needed.
 
-        Args:
-            partition: Which one; not open yet.
-            name: Name of its stream.
-            options: Settings in force; fsync policy `auto` counts as `commit`, as it is right for a
-                single replica (see `set_policy`).
-            now: Time now.
+        It must not be open yet. Fsync policy `auto` counts as `commit`, as it is right for a single
+        replica (see `set_policy`).
 
         Raises:
             FilesError: The files cannot be read or made; nothing was lost.
@@ -188,9 +183,9 @@ class LogStore:
         assert partition not in self._logs
         state = self._states.pop(partition, None)
         is_new = self._directory.log_path(partition) is None
-        if is_new or (state is None and self._is_journal_whole):
-            # A whole journal that does not know a log says that nothing of it was synced.
-            state = EMPTY_STATE
+        is_unknown = not is_new and state is None and self._is_journal_whole
+        # A whole journal that does not know a log says that nothing of it was synced.
+        state = EMPTY_STATE if is_new or is_unknown else state
         path = self._directory.make_log(partition, name)
         stored, report = open_stored(
             self._files,
@@ -201,9 +196,10 @@ class LogStore:
             state,
             was_clean=self.was_clean,
             is_strict=partition in self._strict,
+            is_new=is_new,
+            is_unknown=is_unknown,
         )
-        log = stored.log
-        self._logs[partition] = stored
+        self._logs[partition], log = stored, stored.log
         self._scanned_bytes += report.scanned_bytes
         self._teller.tell_recovery(stored, report)
         if log.is_offline:
@@ -289,6 +285,10 @@ class LogStore:
         stored.options = options
         stored.log.limits = limits_of_log(options)
         self.set_policy(partition, effective_policy(options.fsync_policy), now)
+
+    def was_strict(self, partition: PartitionId) -> bool:
+        """Whether an open log was written under policy `commit` alone when it was opened."""
+        return self._logs[partition].was_strict
 
     def set_policy(self, partition: PartitionId, policy: FsyncPolicy, now: Instant) -> None:
         """Put an fsync policy into force; `auto` is resolved by whoever knows the ISR."""

@@ -1,55 +1,38 @@
-"""Frames between brokers: header, checksum and tail, cut in chunks where they are too long.
+"""Messages between brokers: header and tail, cut in chunks where they are too long for one frame.
 
-Layout, big-endian:
-
-```
- 0  4 CRC-32C of everything behind it
- 4  1 version of the frame, 1
- 5  1 kind: 0 a message, 1 a chunk of one
- 6  2 reserved, 0
- 8  4 length of the header
-12    header: `Peer` or `PeerChunk` of `internal/v1/peer.proto`
-      tail: bytes that the body names
-```
-
-A message longer than one payload leaves as chunks, one right after the other on one connection; the
-chunks together are its frame. A chunk that is lost or overtaken loses its message, as any other
-message may be lost, and nothing waits for it.
+A message longer than one payload leaves as chunks, one right after the other on one connection;
+the chunks together are its frame without a signature (`wire.peer_frame`), and each chunk is signed
+by itself. A chunk that is lost or overtaken loses its message, as any other message may be lost,
+and nothing waits for it.
 """
 
 from collections.abc import Sequence
-from struct import Struct
 from typing import Final, NamedTuple
 
-import google_crc32c
 from google.protobuf.message import DecodeError
 
 from liftbridge_broker.errors import WireError
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.wire.peer_bodies import Body, fill_body, read_body
 from liftbridge_broker.wire.peer_fields import name
+from liftbridge_broker.wire.peer_frame import (
+    CHUNK,
+    FRAME_OVERHEAD_MAX,
+    MESSAGE,
+    MESSAGE_BYTES_MAX,
+    Piece,
+    open_frame,
+    read_open,
+)
 from liftbridge_proto.internal.v1 import peer_pb2 as pb
 
 PROTOCOL_VERSION: Final = 1
 
-MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Longest message, chunked or not."""
-
-HEADER_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Longest header; a fetch of 100,000 partitions needs 5 MB."""
-
 OPEN_MESSAGES_MAX: Final = 64
 """Messages whose chunks are awaited at the same time: one of each sender."""
 
-CHUNK_OVERHEAD_MAX: Final = 1_024
-"""Room that a payload needs for the head of a chunk."""
-
-_HEAD: Final = Struct(">IBBHI")
-_CRC: Final = Struct(">I")
-_CRC_SIZE: Final = _CRC.size
-_FRAME_VERSION: Final = 1
-_MESSAGE: Final = 0
-_CHUNK: Final = 1
+CHUNK_OVERHEAD_MAX: Final = FRAME_OVERHEAD_MAX + 1_024
+"""Room that a payload needs for the frame and the head of a chunk."""
 
 
 class PeerHeader(NamedTuple):
@@ -72,8 +55,8 @@ class PeerHeader(NamedTuple):
     body: Body
 
 
-def encode(header: PeerHeader, tail: bytes = b"") -> bytes:
-    """Frame of a message."""
+def encode(header: PeerHeader, tail: bytes = b"") -> Piece:
+    """Write a message."""
     message = pb.Peer(
         cluster_id=header.cluster_id,
         protocol_version=PROTOCOL_VERSION,
@@ -83,25 +66,24 @@ def encode(header: PeerHeader, tail: bytes = b"") -> bytes:
         correlation_id=header.correlation_id,
     )
     fill_body(message, header.body)
-    return _frame(_MESSAGE, message.SerializeToString(), tail)
+    return Piece(MESSAGE, message.SerializeToString(), tail)
 
 
-def decode(data: bytes) -> tuple[PeerHeader, bytes]:
-    """Header and tail of a frame.
+def decode(piece: Piece) -> tuple[PeerHeader, bytes]:
+    """Read header and tail of a message.
 
     Raises:
-        WireError: It is damaged, too long, a chunk, or says what this version does not know.
+        WireError: It is a chunk, breaks a bound, or says what this version does not know.
     """
-    kind, head, tail = _open(data)
-    if kind != _MESSAGE:
-        raise WireError(f"peer message: a frame of kind {kind}")
-    return _header(head), tail
+    if piece.kind != MESSAGE:
+        raise WireError(f"peer message: a frame of kind {piece.kind}")
+    return _header(piece.head), piece.tail
 
 
 def pack(
     header: PeerHeader, tail: bytes, *, payload_bytes_max: int, message_id: int
-) -> Sequence[bytes]:
-    """Payloads of a message, in the order in which they must be sent.
+) -> Sequence[Piece]:
+    """Cut a message for frames, in the order in which they must be sent.
 
     Args:
         header: Its head.
@@ -112,9 +94,10 @@ def pack(
     Raises:
         WireError: The message is longer than `MESSAGE_BYTES_MAX`.
     """
-    frame = encode(header, tail)
-    if len(frame) <= payload_bytes_max:
-        return (frame,)
+    message = encode(header, tail)
+    if len(message.head) + len(tail) + FRAME_OVERHEAD_MAX <= payload_bytes_max:
+        return (message,)
+    frame = open_frame(message)
     if len(frame) > MESSAGE_BYTES_MAX:
         raise WireError(f"peer message: {len(frame)} bytes")
     assert payload_bytes_max > 2 * CHUNK_OVERHEAD_MAX
@@ -127,12 +110,12 @@ def pack(
         count=count,
         total_bytes=len(frame),
     )
-    payloads: list[bytes] = []
+    pieces: list[Piece] = []
     for number in range(count):
         chunk.number = number
-        piece = frame[number * size : (number + 1) * size]
-        payloads.append(_frame(_CHUNK, chunk.SerializeToString(), piece))
-    return payloads
+        data = frame[number * size : (number + 1) * size]
+        pieces.append(Piece(CHUNK, chunk.SerializeToString(), data))
+    return pieces
 
 
 class _Begun:
@@ -164,19 +147,27 @@ class Reassembler:
         self.held_bytes = 0
         self.lost_count = 0
 
-    def take(self, data: bytes) -> tuple[PeerHeader, bytes] | None:
-        """A payload arrived; returns the message it is or completes.
+    def take(self, piece: Piece, sender: str = "") -> tuple[PeerHeader, bytes] | None:
+        """Take what a frame carried; returns the message it is or completes.
+
+        Args:
+            piece: What it carried.
+            sender: Broker that signed it, empty for a frame without a signature.
 
         Raises:
-            WireError: See `decode`; whatever was begun goes on.
+            WireError: See `decode`, or another sender is named inside; whatever was begun goes on.
         """
-        kind, head, tail = _open(data)
-        if kind == _MESSAGE:
-            return _header(head), tail
-        if kind != _CHUNK:
-            raise WireError(f"peer message: a frame of kind {kind}")
-        frame = self._add(_chunk(head), tail)
-        return None if frame is None else decode(frame)
+        if piece.kind == MESSAGE:
+            message: tuple[PeerHeader, bytes] | None = decode(piece)
+        else:
+            chunk = _chunk(piece.head)
+            if sender and chunk.sender != sender:
+                raise WireError(f"peer message: a chunk of {chunk.sender} signed by {sender}")
+            frame = self._add(chunk, piece.tail)
+            message = None if frame is None else decode(read_open(frame))
+        if message is not None and sender and message[0].sender != sender:
+            raise WireError(f"peer message: one of {message[0].sender} signed by {sender}")
+        return message
 
     def _add(self, chunk: pb.PeerChunk, piece: bytes) -> bytes | None:
         """Put a piece to its message; the frame when it was the last one."""
@@ -211,27 +202,6 @@ class Reassembler:
         if found is not None:
             self.held_bytes -= found.held_bytes
             self.lost_count += 1
-
-
-def _frame(kind: int, head: bytes, tail: bytes) -> bytes:
-    front = _HEAD.pack(0, _FRAME_VERSION, kind, 0, len(head))[_CRC_SIZE:] + head
-    crc: int = google_crc32c.extend(google_crc32c.value(front), tail)
-    return b"".join((_CRC.pack(crc), front, tail))
-
-
-def _open(data: bytes) -> tuple[int, bytes, bytes]:
-    """Kind, header and tail of a frame whose checksum holds."""
-    if not _HEAD.size <= len(data) <= MESSAGE_BYTES_MAX:
-        raise WireError(f"peer message: {len(data)} bytes")
-    crc, version, kind, reserved, length = _HEAD.unpack_from(data)
-    if crc != google_crc32c.value(data[_CRC_SIZE:]):
-        raise WireError("peer message: the checksum does not hold")
-    if version != _FRAME_VERSION or reserved:
-        raise WireError(f"peer message: a frame of version {version}")
-    end = _HEAD.size + length
-    if end > len(data) or length > HEADER_BYTES_MAX:
-        raise WireError(f"peer message: a header of {length} bytes")
-    return kind, data[_HEAD.size : end], data[end:]
 
 
 def _header(head: bytes) -> PeerHeader:

@@ -29,9 +29,11 @@ from liftbridge_broker.wire.peer_fields import bounded, name
 from liftbridge_broker.wire.peer_membership import (
     Discover,
     DiscoverReply,
+    Hello,
     Join,
     decode_discover,
     decode_discover_reply,
+    decode_hello,
     decode_join,
     fill_membership,
 )
@@ -223,6 +225,7 @@ Body = (
     | SequencesReply
     | FetchBody
     | FetchReplyBody
+    | Hello
 )
 
 
@@ -244,7 +247,7 @@ def fill_body(target: pb.Peer, body: Body) -> None:
             _fill_heartbeat(target, body)
         case LeaderReport() | LogInfoRequest() | LogInfoReply():
             _fill_partitions(target, body)
-        case Discover() | DiscoverReply() | Join():
+        case Discover() | DiscoverReply() | Join() | Hello():
             fill_membership(target, body)
         case ListeningRequest() | ListeningReply():
             _fill_listening(target, body)
@@ -485,4 +488,5 @@ _READERS: Final[dict[str, Callable[[pb.Peer], Body]]] = {
     "sequences_reply": _sequences_reply,
     "fetch": lambda message: decode_fetch(message.fetch),
     "fetch_reply": lambda message: decode_fetch_reply(message.fetch_reply),
+    "hello": decode_hello,
 }

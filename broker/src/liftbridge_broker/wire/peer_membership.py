@@ -76,9 +76,25 @@ class Join(NamedTuple):
     as_voter: bool
 
 
-def fill_membership(target: pb.Peer, body: Discover | DiscoverReply | Join) -> None:
+class Hello(NamedTuple):
+    """One of three messages by which two processes prove to each other that both are there now.
+
+    Attributes:
+        challenge: Random number that the receiver repeats; 0 when nothing is asked.
+        answer: Challenge that is answered; 0 when none is.
+    """
+
+    challenge: int
+    answer: int
+
+
+def fill_membership(target: pb.Peer, body: Discover | DiscoverReply | Join | Hello) -> None:
     """Put a body into its message."""
     match body:
+        case Hello(challenge, answer):
+            target.hello.SetInParent()
+            target.hello.challenge = challenge
+            target.hello.answer = answer
         case Discover(data_dir_id, is_empty, cluster_id, claim):
             target.discover.SetInParent()
             target.discover.data_dir_id = data_dir_id
@@ -156,3 +172,8 @@ def decode_join(message: pb.Peer) -> Join:
         WireError: A field breaks its bounds.
     """
     return Join(name(message.join.data_dir_id, "data directory"), message.join.as_voter)
+
+
+def decode_hello(message: pb.Peer) -> Hello:
+    """Read a challenge or its answer."""
+    return Hello(message.hello.challenge, message.hello.answer)

@@ -114,6 +114,7 @@ def _fill_stream(target: pb.Stream, stream: StreamState, places: dict[BrokerId, 
     target.fsync_policy = fsync_policy_value(policy.fsync_policy)
     target.unclean_mode = unclean_mode_value(policy.unclean_mode)
     target.is_growing = policy.is_growing
+    target.fsync_index = policy.fsync_index
     target.owner = stream.owner
 
 
@@ -272,6 +273,7 @@ def _policy(message: pb.Stream) -> StreamPolicy:
         fsync_policy_of(message.fsync_policy) or FsyncPolicy.INTERVAL,
         unclean_mode_of(message.unclean_mode) or UncleanMode.BALANCED,
         message.is_growing,
+        message.fsync_index,
     )
 
 

@@ -9,7 +9,12 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from liftbridge_broker.errors import InvalidRequestError
-from liftbridge_broker.model.subjects import check_subject, has_wildcard
+from liftbridge_broker.model.subjects import (
+    INTERNAL_ROOT,
+    check_subject,
+    has_wildcard,
+    internal_subject,
+)
 
 LOOKUP_CACHE_COUNT_MAX: Final = 8192
 INBOX_CACHE_COUNT_MAX: Final = 8192
@@ -36,49 +41,109 @@ def is_publishable(subject: str) -> bool:
 
 
 class ReservedSubjects:
-    """Subjects that belong to the cluster or to NATS and never to a user's stream.
+    """Subjects that belong to brokers or to NATS and never to a client.
+
+    They are what lies below the root of all clusters, below the own namespace (where brokers of a
+    former version spoke), below the prefix of inboxes, and what begins with `$`. The only place
+    that knows: a stream takes no messages of them, no stream is created on them alone, and clients
+    cannot have the broker publish to them (ADR 0015).
 
     Args:
-        namespace: `clustering.namespace`; everything below it is internal.
+        namespace: `clustering.namespace`.
         inbox_prefix: First tokens of the inboxes of requests, without the last dot.
-
-    Attributes:
-        ack_prefix: Below it lie the inboxes that brokers make to receive acks.
     """
 
     def __init__(self, namespace: str, inbox_prefix: str = INBOX_PREFIX) -> None:
         assert namespace
         assert inbox_prefix
-        self.ack_prefix = f"{namespace}.ack."
-        self._internal_prefix = f"{namespace}."
-        self._prefixes = (self._internal_prefix, f"{inbox_prefix}.", SYSTEM_PREFIX)
+        self._internal_prefixes = (f"{INTERNAL_ROOT}.", f"{namespace}.", SYSTEM_PREFIX)
+        self._prefixes = (*self._internal_prefixes, f"{inbox_prefix}.")
+        self._own_acks = internal_subject(namespace, "ack", "")
         self._inboxes: dict[str, bool] = {}
 
     def is_reserved(self, subject: str) -> bool:
         """Whether a message on this concrete subject is kept out of user streams."""
         return subject.startswith(self._prefixes)
 
-    def allows_publish(self, subject: str) -> bool:
-        """Whether a client may have the broker publish to this subject in its stead."""
-        return is_publishable(subject) and not subject.startswith(self._internal_prefix)
+    def check_stream(self, subject: str, partition_count: int = 1) -> None:
+        """Refuse a stream whose messages could come on reserved subjects alone.
+
+        A wider pattern (`>`, `*.orders`) is allowed: the stream takes what is not reserved.
+
+        Args:
+            subject: Subject of the stream; its grammar is checked elsewhere.
+            partition_count: Partitions asked for: those above 0 have subjects of their own.
+
+        Raises:
+            InvalidRequestError: `Subject is invalid: <why>`, as for a breach of the grammar.
+        """
+        reserved = self._prefix_of(subject)
+        if reserved is None and partition_count > 1:
+            reserved = self._prefix_of(f"{subject}.1")
+        if reserved is not None:
+            raise InvalidRequestError(_refusal(subject, reserved))
+
+    def check_publish(self, subject: str) -> None:
+        """Refuse a subject that a client may not have the broker publish messages to.
+
+        Raises:
+            InvalidRequestError: It breaks the grammar, or is reserved.
+        """
+        check_subject(subject)
+        reserved = self._prefix_of(subject)
+        if reserved is not None:
+            raise InvalidRequestError(_refusal(subject, reserved))
+
+    def check_ack_inbox(self, inbox: str) -> None:
+        """Refuse an inbox that acks must not go to.
+
+        Raises:
+            InvalidRequestError: It is no subject, has wildcards, or is reserved and no inbox.
+        """
+        if not self.allows_ack_inbox(inbox):
+            raise InvalidRequestError(
+                f"ackInbox is invalid or reserved: {inbox!r}; name a subject without wildcards"
+                f" that begins with none of {', '.join(self._internal_prefixes)}"
+            )
 
     def allows_ack_inbox(self, inbox: str) -> bool:
-        """Whether an ack may be sent to an inbox named by a client.
+        """Whether an ack may be sent to an inbox named by a client; see `check_ack_inbox`.
 
-        Internal subjects are closed to it, or a client could make the broker speak on them; inboxes
-        below `ack_prefix`, which brokers hand out themselves, are open. Answers are kept, because
-        this is asked for each message with an inbox.
+        Internal subjects are closed to it, or a client could make the broker speak on them. Answers
+        are kept, because this is asked for each message with an inbox.
         """
         allowed = self._inboxes.get(inbox)
         if allowed is None:
-            allowed = self.allows_publish(inbox) or (
-                inbox.startswith(self.ack_prefix) and is_publishable(inbox)
-            )
+            allowed = is_publishable(inbox) and not inbox.startswith(self._internal_prefixes)
             allowed = allowed and not has_wildcard(inbox)
             if len(self._inboxes) >= INBOX_CACHE_COUNT_MAX:
                 self._inboxes.clear()
             self._inboxes[inbox] = allowed
         return allowed
+
+    def is_broker_inbox(self, inbox: str) -> bool:
+        """Whether brokers of this cluster wait for acks there: no client names such an inbox."""
+        return (
+            inbox.startswith(self._own_acks) and is_publishable(inbox) and not has_wildcard(inbox)
+        )
+
+    def _prefix_of(self, pattern: str) -> str | None:
+        """The reserved prefix that everything a pattern matches begins with, `None` for none."""
+        literal: list[str] = []
+        for token in pattern.split("."):
+            if token in (_ONE, _REST):
+                literal.append("")
+                break
+            literal.append(token)
+        begins = ".".join(literal)
+        return next((prefix for prefix in self._prefixes if begins.startswith(prefix)), None)
+
+
+def _refusal(subject: str, prefix: str) -> str:
+    return (
+        f"Subject is invalid: {subject!r} is reserved, as all that begins with {prefix!r};"
+        " choose a subject outside of it"
+    )
 
 
 @dataclass(slots=True)

@@ -21,6 +21,7 @@ def connect(
     tls: TlsFiles | None = None,
     timeout: timedelta = timedelta(seconds=5),
     retry_time: timedelta = timedelta(seconds=10),
+    zone: str = "",
 ) -> "Client":
     """A client, to be entered with `async with`; nothing happens before.
 
@@ -29,12 +30,14 @@ def connect(
         tls: TLS of the connections; `None` is plaintext.
         timeout: How long a single call may take, waiting for an ack included.
         retry_time: How long a call that met an absent or wrong broker is made again.
+        zone: Zone of this client; reads at replicas prefer brokers of it (`clustering.zone`).
 
     Raises:
         UsageError: An address is malformed.
     """
     addresses = parse_addresses(servers)
-    return Client(Session(addresses, tls=tls, timeout=timeout, retry_time=retry_time))
+    session = Session(addresses, tls=tls, timeout=timeout, retry_time=retry_time, zone=zone)
+    return Client(session)
 
 
 class Client:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -86,9 +86,11 @@ class Session:
         tls: TlsFiles | None,
         timeout: timedelta,
         retry_time: timedelta,
+        zone: str = "",
     ) -> None:
         self._seeds = tuple(addresses)
         self._tls = tls
+        self._zone = zone
         self._transport: Transport | None = None
         self._metadata = Metadata({}, {})
         self._doubted: set[tuple[str, int]] = set()
@@ -143,7 +145,7 @@ class Session:
 
     async def refresh(self) -> Metadata:
         """Ask for metadata and remember it."""
-        async for attempt in self._attempts(methods.FETCH_METADATA.path):
+        async for attempt in self.attempts(methods.FETCH_METADATA.path):
             with attempt:
                 await self._discover()
         return self._metadata
@@ -221,6 +223,24 @@ class Session:
             raise RetriableError(f"partition {stream}/{partition} has no leader")
         return written(broker.host, broker.port)
 
+    async def replica_address(
+        self, stream: str, partition: int, avoided: Collection[str] = ()
+    ) -> str:
+        """Address of a replica in sync that does not lead, in this client's zone if one is there.
+
+        Without one that is not to be avoided it is the leader's, as `leader_address` finds it.
+        """
+        leader = await self.leader_address(stream, partition)
+        info = (await self.stream_info(stream)).partitions[partition]
+        brokers = self._metadata.brokers
+        others = [brokers[one] for one in info.isr if one in brokers and one != info.leader]
+        left = [one for one in others if written(one.host, one.port) not in avoided]
+        near = [one for one in left if self._zone and one.zone == self._zone]
+        if not left:
+            return leader
+        chosen = random.choice(near or left)  # noqa: S311 - spreads load, keeps no secret
+        return written(chosen.host, chosen.port)
+
     def _any_address(self) -> str:
         known = [written(b.host, b.port) for b in self._metadata.brokers.values()]
         return random.choice(known)  # noqa: S311 - spreads load, keeps no secret
@@ -240,6 +260,7 @@ class Session:
         request: _Request,
         *,
         leader_of: tuple[str, int] | None = None,
+        read_replica: bool = False,
         timeout: float | None = None,  # noqa: ASYNC109 - travels to the server as the deadline
         is_repeatable: bool = True,
     ) -> _Response:
@@ -249,6 +270,7 @@ class Session:
             method: What to call.
             request: The request.
             leader_of: Stream and partition whose leader is asked; `None` asks any broker.
+            read_replica: Whether a replica is asked first in place of the leader.
             timeout: Seconds for each attempt; `None` takes the client's.
             is_repeatable: Whether a call whose answer was lost may be made again; one that
                 publishes must not, since the message may be stored.
@@ -258,10 +280,12 @@ class Session:
         """
         limit = self.timeout_seconds if timeout is None else timeout
         is_first = True
-        async for attempt in self._attempts(method.path):
+        async for attempt in self.attempts(method.path):
             with attempt:
                 was_first, is_first = is_first, False
                 address = await self._address(leader_of, is_first=was_first)
+                if read_replica and was_first and leader_of is not None:
+                    address = await self.replica_address(*leader_of)
                 try:
                     return await self._unary(address, method, request, limit)
                 except LiftbridgeError as error:
@@ -270,7 +294,8 @@ class Session:
                     raise publish_error(error) from error
         raise AssertionError("the loop above returns or raises")
 
-    def _attempts(self, path: str) -> AsyncRetrying:
+    def attempts(self, path: str) -> AsyncRetrying:
+        """Attempts at a call, one after the other while it is worth it."""
         return AsyncRetrying(
             retry=retry_if_exception_type(RetriableError),
             stop=stop_after_delay(self.retry_seconds),
@@ -294,6 +319,16 @@ class Session:
             if leader_of is None:
                 return answered
         return self._any_address() if leader_of is None else await self.leader_address(*leader_of)
+
+    async def ask(
+        self, address: str, method: Method[_Request, _Response], request: _Request
+    ) -> _Response:
+        """Call one broker, once.
+
+        Raises:
+            LiftbridgeError: It failed.
+        """
+        return await self._unary(address, method, request, self.timeout_seconds)
 
     async def _unary(
         self,

@@ -1,13 +1,16 @@
 """Streams: making and finding them, and everything done with one."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, overload
 
 from liftbridge_client import methods
+from liftbridge_client.aio.bounds import fetch_bounds
+from liftbridge_client.aio.bulk import read_bulk
 from liftbridge_client.aio.cursors import cursor_partition, fetch_cursor
 from liftbridge_client.aio.publisher import IN_FLIGHT_DEFAULT, Publisher
-from liftbridge_client.aio.subscription import Subscription
+from liftbridge_client.aio.subscription import OnTruncation, Subscription
 from liftbridge_client.codecs import Codec
 from liftbridge_client.core.codec import (
     POLICIES,
@@ -19,7 +22,7 @@ from liftbridge_client.core.codec import (
     partition_of,
 )
 from liftbridge_client.core.partitioners import Partitioner, by_key, choose
-from liftbridge_client.errors import LiftbridgeError, UnimplementedError
+from liftbridge_client.errors import UnimplementedError
 from liftbridge_client.model import (
     Ack,
     AckPolicy,
@@ -299,6 +302,7 @@ class Stream:
         resume: bool = False,
         reverse: bool = False,
         read_replica: bool = False,
+        on_truncation: OnTruncation = "raise",
     ) -> Subscription[bytes]: ...
 
     @overload
@@ -312,6 +316,7 @@ class Stream:
         resume: bool = False,
         reverse: bool = False,
         read_replica: bool = False,
+        on_truncation: OnTruncation = "raise",
     ) -> Subscription[Value]: ...
 
     def subscribe(
@@ -324,6 +329,7 @@ class Stream:
         resume: bool = False,
         reverse: bool = False,
         read_replica: bool = False,
+        on_truncation: OnTruncation = "raise",
     ) -> Subscription[Value]:
         """Messages of one partition, to be iterated with `async for`.
 
@@ -334,7 +340,10 @@ class Stream:
             stop: Where to end; `None` is never.
             resume: Whether a paused partition is resumed.
             reverse: Whether messages come newest first, up to the oldest.
-            read_replica: Whether a replica that is not the leader may serve.
+            read_replica: Whether a replica in sync is read in place of the leader; one in the
+                client's zone, where zones are known.
+            on_truncation: What happens when an unclean election took back records that were given
+                out: `TruncatedError`, or the subscription goes on where the log was cut off.
         """
         return Subscription(
             self._client,
@@ -346,6 +355,7 @@ class Stream:
             reverse=reverse,
             read_replica=read_replica,
             codec=codec,
+            on_truncation=on_truncation,
         )
 
     async def fetch_arrow(
@@ -360,32 +370,18 @@ class Stream:
             max_bytes: Bytes after which the read ends; 0 means no limit.
 
         Raises:
+            RetriableError: Nobody could serve the rest for the retry time.
+            TruncatedError: An unclean election took back records that were given out.
             UnimplementedError: The server is not of this project.
         """
         from liftbridge_client.columns import from_batches  # noqa: PLC0415 - pyarrow is heavy
 
-        address = await self._client.leader_address(self.name, partition)
-        reading = self._client.transport.server_stream(
-            address,
-            methods.FETCH_BATCHES,
-            data_pb2.FetchBatchesRequest(
-                stream=self.name,
-                partition=partition,
-                start_offset=start,
-                end_offset=end,
-                max_bytes=max_bytes,
-            ),
-        )
-        try:
-            while (response := await reading.read()) is not None:
-                for batch in from_batches(response.data):
+        bulk = read_bulk(self._client, self.name, partition, start, end, max_bytes)
+        async with aclosing(bulk) as pieces:
+            async for data in pieces:
+                for batch in from_batches(data):
                     self._client.stats.received += batch.num_rows
                     yield batch
-        except LiftbridgeError:
-            self._client.doubt_leader(self.name, partition)
-            raise
-        finally:
-            reading.cancel()
 
     # -- state --------------------------------------------------------------------------------
 
@@ -404,22 +400,23 @@ class Stream:
         return partition_of(response.metadata)
 
     async def bounds(
-        self, *partitions: int, time: datetime | None = None
+        self, *partitions: int, time: datetime | None = None, read_replica: bool = False
     ) -> Sequence[PartitionBounds]:
-        """Offsets and sizes of partitions, all of them when none is named.
+        """Offsets and sizes of partitions, all of them when none is named; every leader is asked.
 
         Args:
             partitions: Numbers of partitions.
             time: When given, the first offset stored at or after it is looked up as well.
+            read_replica: Whether replicas in sync are asked in place of leaders.
+
+        Raises:
+            RetriableError: A partition had nobody who could tell for the retry time.
         """
-        request = data_pb2.PartitionBoundsRequest(
-            stream=self.name,
-            partitions=partitions,
-            timestamp=to_ns(time) if time is not None else None,
+        timestamp = to_ns(time) if time is not None else None
+        found = await fetch_bounds(
+            self._client, self.name, partitions, timestamp=timestamp, read_replica=read_replica
         )
-        target = (self.name, partitions[0] if partitions else 0)
-        response = await self._client.call(methods.PARTITION_BOUNDS, request, leader_of=target)
-        return [bounds_of(bounds) for bounds in response.partitions]
+        return [bounds_of(bounds) for bounds in found]
 
     async def pause(self, *partitions: int, resume_all: bool = False) -> None:
         """Stop intake and subscriptions of partitions, all of them when none is named.

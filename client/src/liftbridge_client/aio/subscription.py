@@ -1,30 +1,33 @@
 """Reading a partition: messages one by one or in batches, across lost connections.
 
 Servers of this project hand out whole stored batches (`FetchBatches`), decoded here hundreds at a
-time; from the original, and for resume, reverse and replica reads, messages come one by one
-(`Subscribe`). Either way a lost connection is made again where it broke.
+time; from the original, and for resume and reverse reads, messages come one by one (`Subscribe`).
+Either way a lost connection is made again where it broke. Both tell the leader epochs of what they
+give, by which a reader notices that an unclean election took back what it had (KIP-320).
 """
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
 
 from google.protobuf.message import Message as ProtoMessage
 
 from liftbridge_client import methods
 from liftbridge_client.aio.cursors import fetch_cursor
 from liftbridge_client.codecs import Codec
-from liftbridge_client.core.batches import decode_messages, to_message
+from liftbridge_client.core.batches import decode, to_message
 from liftbridge_client.core.codec import subscribe_request
+from liftbridge_client.core.history import cut_at
 from liftbridge_client.errors import (
     CallTimeoutError,
     EndOfStreamError,
     LiftbridgeError,
     RetriableError,
+    TruncatedError,
     UsageError,
 )
-from liftbridge_client.events import SubscriptionReconnects
+from liftbridge_client.events import SubscriptionReconnects, SubscriptionTruncated
 from liftbridge_client.message_batch import MessageBatch
 from liftbridge_client.model import Message, Start, Stop, Value
 from liftbridge_client.transport import Reading
@@ -37,6 +40,11 @@ _Response = TypeVar("_Response", bound=ProtoMessage)
 
 WAIT_FIRST_SECONDS: Final = 0.05
 WAIT_MAX_SECONDS: Final = 1.0
+
+EPOCH_HEADER: Final = "liftbridge-leader-epoch"
+"""Response header of `Subscribe`: the latest leader epoch of the log that is read."""
+
+OnTruncation = Literal["raise", "continue"]
 
 
 class Subscription(Generic[Value]):
@@ -61,6 +69,7 @@ class Subscription(Generic[Value]):
         reverse: bool,
         read_replica: bool,
         codec: Codec[Value] | None,
+        on_truncation: OnTruncation = "raise",
     ) -> None:
         if reverse and start.kind == "cursor":
             raise UsageError("a cursor tells where to go on, not where to go back from")
@@ -73,6 +82,11 @@ class Subscription(Generic[Value]):
         self._reverse = reverse
         self._read_replica = read_replica
         self._codec = codec
+        self._on_truncation = on_truncation
+        self._epoch: int | None = None
+        self._not_before = 0
+        self._address = ""
+        self._avoided: set[str] = set()
         self._end: int | None = None
         self._progress_at = 0.0
         self.next_offset = None
@@ -88,6 +102,7 @@ class Subscription(Generic[Value]):
 
         Raises:
             NotFoundError: The stream or partition does not exist, or was deleted meanwhile.
+            TruncatedError: Records that were given out are gone, unless told to continue.
             FailedPreconditionError: The partition is, or was, paused.
             RetriableError: The broker stayed away for longer than the retry time.
         """
@@ -98,8 +113,6 @@ class Subscription(Generic[Value]):
         while True:
             before = self._progress_at
             try:
-                if self._start.kind == "cursor":
-                    self._start = await self._behind_cursor()
                 async with aclosing(self._session()) as session:
                     async for batch in session:
                         self._progress_at = loop.time()
@@ -107,60 +120,120 @@ class Subscription(Generic[Value]):
                         yield batch
             except EndOfStreamError:
                 return
+            except TruncatedError as error:
+                self._go_back(error)
             except RetriableError as error:
-                cause = error
                 if self._progress_at > before:
                     wait = WAIT_FIRST_SECONDS
                 if loop.time() - self._progress_at > self._client.retry_seconds:
                     raise
+                await self._wait(wait, error)
+                wait = min(2 * wait, WAIT_MAX_SECONDS)
             else:
                 return
-            self._client.stats.retries += 1
-            self._client.hub.emit(
-                SubscriptionReconnects(self._stream, self._partition, self.next_offset, cause)
-            )
-            await asyncio.sleep(wait)
-            wait = min(2 * wait, WAIT_MAX_SECONDS)
-            try:
-                await self._client.refresh()
-            except LiftbridgeError:
-                continue
 
-    async def _behind_cursor(self) -> Start:
-        name = self._start.cursor_id
-        found = await fetch_cursor(self._client, self._stream, self._partition, name)
-        return Start.earliest() if found is None else Start.at(found + 1)
+    async def _wait(self, seconds: float, cause: RetriableError) -> None:
+        """Wait, and see who serves now."""
+        self._avoided.add(self._address)
+        self._client.stats.retries += 1
+        self._client.hub.emit(
+            SubscriptionReconnects(self._stream, self._partition, self.next_offset, cause)
+        )
+        await asyncio.sleep(seconds)
+        with suppress(LiftbridgeError):
+            await self._client.refresh()
+
+    def _go_back(self, error: TruncatedError) -> None:
+        """Go on where the log was cut off, with the records that are there now, or raise."""
+        if self._on_truncation == "raise":
+            raise error
+        where = self._stream, self._partition, error.offset, error.next_offset
+        self._client.hub.emit(SubscriptionTruncated(*where))
+        self.next_offset = error.offset - (1 if self._reverse else 0)
+        self._epoch = None
+
+    async def _look_up_cursor(self) -> None:
+        """Begin behind a cursor, looked up once."""
+        if self._start.kind == "cursor":
+            name = self._start.cursor_id
+            found = await fetch_cursor(self._client, self._stream, self._partition, name)
+            self._start = Start.earliest() if found is None else Start.at(found + 1)
 
     def _session(self) -> AsyncGenerator[MessageBatch[Value], None]:
-        is_plain = self._resume or self._reverse or self._read_replica
+        is_plain = self._resume or self._reverse
         if self._client.has_data and not is_plain:
             return self._read_batches()
         return self._read_messages()
 
+    async def _find(self) -> str:
+        """Whom to read from: the leader, or a replica that did not fail before."""
+        if self._read_replica:
+            where = self._stream, self._partition
+            self._address = await self._client.replica_address(*where, self._avoided)
+            if self._address in self._avoided:
+                self._avoided.clear()  # all were tried
+        else:
+            self._address = await self._client.leader_address(self._stream, self._partition)
+        return self._address
+
+    # -- history ------------------------------------------------------------------------------
+
+    async def _check_history(self) -> None:
+        """See whether all that was given out is still there.
+
+        Raises:
+            TruncatedError: It is not.
+        """
+        position, epoch = self.next_offset, self._epoch
+        if position is None or epoch is None:
+            return
+        if self._reverse:
+            position += 1  # the offset that was given out last, and all below it is to come
+        bounds = await self._bounds(None)
+        epochs = ((one.leader_epoch, one.start_offset) for one in bounds.epochs)
+        cut = cut_at(epochs, epoch, position)
+        if cut is not None:
+            raise TruncatedError(
+                f"an unclean election cut {self._stream}/{self._partition} off at offset {cut}: "
+                f"the {position - cut} offsets from there on that were read are given out anew",
+                offset=cut,
+                next_offset=position,
+            )
+
+    async def _note_epoch(self, first: int, last: int) -> None:
+        """Records of these leader epochs follow what was given out, if it still stands."""
+        if self._epoch is not None and first > self._epoch:
+            await self._check_history()
+        self._epoch = last or self._epoch
+
     # -- whole batches ------------------------------------------------------------------------
 
     async def _read_batches(self) -> AsyncGenerator[MessageBatch[Value], None]:
+        await self._look_up_cursor()
         if self.next_offset is None:
             await self._resolve()
         start = self.next_offset
         assert start is not None
         if self._end is not None and start >= self._end:
             return
-        address = await self._client.leader_address(self._stream, self._partition)
+        await self._check_history()
         reading = self._client.transport.server_stream(
-            address,
+            await self._find(),
             methods.FETCH_BATCHES,
             data_pb2.FetchBatchesRequest(
-                stream=self._stream, partition=self._partition, start_offset=start, follow=True
+                stream=self._stream,
+                partition=self._partition,
+                start_offset=start,
+                follow=True,
+                read_replica=self._read_replica,
             ),
         )
         try:
             while (response := await self._next(reading)) is not None:
-                messages = decode_messages(response.data, start)
-                start = response.next_offset
-                if self._end is not None and start >= self._end:
-                    messages = [m for m in messages if m.offset < self._end]
-                self.next_offset = start
+                decoded = decode(response.data, start)
+                await self._note_epoch(decoded.first_epoch, decoded.last_epoch)
+                messages = self._wanted(decoded.messages)
+                self.next_offset = start = response.next_offset
                 if messages:
                     yield MessageBatch(self._stream, self._partition, start, messages, self._codec)
                 if self._end is not None and start >= self._end:
@@ -168,6 +241,16 @@ class Subscription(Generic[Value]):
             raise RetriableError("the broker ended the call")
         finally:
             reading.cancel()
+
+    def _wanted(self, messages: list[Message]) -> list[Message]:
+        """Messages before the stop position, and not older than the time to start from."""
+        if self._end is not None and messages and messages[-1].offset >= self._end:
+            messages = [m for m in messages if m.offset < self._end]
+        if self._not_before:
+            messages = [m for m in messages if m.timestamp >= self._not_before]
+            if messages:
+                self._not_before = 0
+        return messages
 
     async def _next(self, reading: Reading[_Response]) -> _Response | None:
         """What comes next; `None` at the end of the call.
@@ -195,14 +278,17 @@ class Subscription(Generic[Value]):
         first = bounds.log_start
         match self._start.kind:
             case "new":
-                first = bounds.log_end
+                # What is not committed may yet give its place to what comes.
+                first = bounds.high_watermark
             case "offset":
-                first = min(max(self._start.offset, 0), bounds.high_watermark)
+                # What exists and is not committed yet is waited for; nothing before is given.
+                first = min(max(self._start.offset, 0), bounds.log_end)
             case "earliest" | "cursor":  # a cursor was looked up before
                 pass
             case "latest":
                 first = max(bounds.log_start, bounds.high_watermark - 1)
             case "time":
+                self._not_before = self._start.timestamp
                 first = (await self._bounds(self._start.timestamp)).timestamp_offset
         match self._stop.kind:
             case "never":
@@ -219,9 +305,13 @@ class Subscription(Generic[Value]):
         response = await self._client.call(
             methods.PARTITION_BOUNDS,
             data_pb2.PartitionBoundsRequest(
-                stream=self._stream, partitions=[self._partition], timestamp=timestamp
+                stream=self._stream,
+                partitions=[self._partition],
+                timestamp=timestamp,
+                read_replica=self._read_replica,
             ),
             leader_of=(self._stream, self._partition),
+            read_replica=self._read_replica,
         )
         return response.partitions[0]
 
@@ -230,10 +320,10 @@ class Subscription(Generic[Value]):
     async def _read_messages(self) -> AsyncGenerator[MessageBatch[Value], None]:
         if self._reverse and self.next_offset is not None and self.next_offset < 0:
             return  # the oldest message was given out before the connection broke
+        await self._look_up_cursor()
         start = self._start if self.next_offset is None else Start.at(self.next_offset)
-        address = await self._client.leader_address(self._stream, self._partition)
         reading = self._client.transport.server_stream(
-            address,
+            await self._find(),
             methods.SUBSCRIBE,
             subscribe_request(
                 self._stream,
@@ -248,6 +338,8 @@ class Subscription(Generic[Value]):
         step = -1 if self._reverse else 1
         try:
             await self._next(reading)  # the empty message that tells that the subscription stands
+            epoch = int((await reading.metadata()).get(EPOCH_HEADER, 0))
+            await self._note_epoch(epoch, epoch)
             while (raw := await self._next(reading)) is not None:
                 message = to_message(raw)
                 self.next_offset = message.offset + step

@@ -16,7 +16,7 @@ from liftbridge_client.admin_model import (
     Reassignment,
     Setting,
 )
-from liftbridge_client.cli import cluster_changes, exits
+from liftbridge_client.cli import cluster_changes, cluster_check, exits
 from liftbridge_client.cli.command import Run, command
 from liftbridge_client.cli.output import Shape, say
 from liftbridge_client.core.addresses import written
@@ -350,6 +350,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Look at a cluster and change its shape.", no_args_is_help=True)
     for name, shape, body in (
         ("status", Shape(ClusterRow), status),
+        ("check", cluster_check.SHAPE, cluster_check.check),
         ("members", Shape(MemberRow, is_many=True), members),
         ("brokers", Shape(BrokerRow, is_many=True), brokers),
         ("broker", Shape(BrokerStatus), broker),

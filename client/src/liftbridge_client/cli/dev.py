@@ -23,7 +23,7 @@ from liftbridge_client.cli.command import Run, command
 from liftbridge_client.cli.local import LocalBroker, free_port
 from liftbridge_client.cli.local_cluster import LocalCluster, Ports
 from liftbridge_client.cli.output import Form, Shape, say, stdout_console
-from liftbridge_client.errors import LiftbridgeError, ServerError, UsageError
+from liftbridge_client.errors import CallTimeoutError, LiftbridgeError, ServerError, UsageError
 from liftbridge_client.model import BrokerInfo, PartitionBounds
 
 PROFILE: Final = "dev"
@@ -31,6 +31,9 @@ PORT: Final = 9292
 NATS_PORT: Final = 4222
 METRICS_PORT: Final = 9293
 REFRESH_SECONDS: Final = 1.0
+ASK_SECONDS: Final = 3.0
+"""How long the brokers may take for a view; the client by itself tries for longer."""
+
 STREAMS_MAX: Final = 30
 BROKERS_MAX: Final = 9
 
@@ -199,22 +202,27 @@ class View:
         self._cluster = cluster
         self._live = live
         self._seen: Mapping[str, Seen] = {}
-        self._seen_at = 0.0
+        self._seen_at = asyncio.get_running_loop().time()
+        self._shown: RenderableType = Text()
 
     async def refresh(self) -> None:
-        """Ask and show; a broker that is away for a moment shows the last figures."""
-        try:
-            seen = await self._ask()
-            brokers = (await self._client.metadata()).brokers
-        except LiftbridgeError:
-            return
+        """Ask and show; when that fails, the last figures and why they are old."""
         now = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                seen = await self._ask()
+                brokers = (await self._client.metadata()).brokers
+        except (LiftbridgeError, TimeoutError) as failure:
+            silent = CallTimeoutError(f"no answer for {ASK_SECONDS:g} s")
+            error = failure if isinstance(failure, LiftbridgeError) else silent
+            self._live.update(Group(self._shown, stale(error, now - self._seen_at)), refresh=True)
+            return
         elapsed = now - self._seen_at if self._seen else 0.0
         shown = table(seen, self._seen, elapsed)
         if len(self._cluster.brokers) > 1:
             shown = Group(broker_table(self._cluster, brokers), shown)
         self._live.update(shown, refresh=True)
-        self._seen, self._seen_at = seen, now
+        self._seen, self._seen_at, self._shown = seen, now, shown
 
     async def _ask(self) -> Mapping[str, Seen]:
         found: dict[str, Seen] = {}
@@ -250,6 +258,12 @@ def table(seen: Mapping[str, Seen], before: Mapping[str, Seen], elapsed: float) 
     if seen:
         return Group(Text(), shown)
     return Group(Text(), Text("No streams yet: liftbridge create orders", style="dim"))
+
+
+def stale(error: LiftbridgeError, seconds: float) -> RenderableType:
+    """Why the figures above are not of now."""
+    age = f"These figures are {seconds:.0f} s old: "
+    return Group(Text(), Text(f"{age}{error}. {error.advice}", style="yellow"))
 
 
 def broker_table(cluster: LocalCluster, known: Mapping[str, BrokerInfo]) -> RenderableType:

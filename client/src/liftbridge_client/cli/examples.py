@@ -64,6 +64,7 @@ EXAMPLES: Final = tuple(
             "liftbridge profile add prod --servers a:9292,b:9292 --use",
         ),
         ("cluster", "Brokers, their role and load", "liftbridge cluster brokers"),
+        ("cluster", "What needs attention", "liftbridge cluster check"),
         ("cluster", "What is not fully replicated", "liftbridge cluster partitions --degraded"),
         ("cluster", "May this broker be restarted?", "liftbridge cluster check-restart a"),
         ("cluster", "Move all replicas off a broker", "liftbridge cluster drain a"),

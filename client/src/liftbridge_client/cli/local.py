@@ -112,6 +112,7 @@ class LocalBroker:
         port: int,
         nats_port: int,
         metrics_port: int,
+        secret_file: Path,
         held_seconds: float = HELD_SECONDS_MAX,
         name: str = "",
         peers: Sequence[str] = (),
@@ -124,12 +125,14 @@ class LocalBroker:
             port: For gRPC.
             nats_port: Of its NATS server, or of that of another broker.
             metrics_port: For metrics.
+            secret_file: Where the key of its cluster is.
             held_seconds: How long a start waits for data that an ending broker holds.
             name: Its id, when there are several.
             peers: Ids of the brokers that are one cluster, itself included.
             has_nats: Whether the NATS server is its own.
         """
         self._has_nats = has_nats
+        self._secret_file = secret_file
         self._peers = tuple(peers)
         self.name = name
         self._held_seconds = held_seconds
@@ -172,6 +175,7 @@ class LocalBroker:
             *("--data-dir", str(self.data_dir), "--host", HOST, "--port", str(self.port)),
             *("--metrics-listen", f"{HOST}:{self.metrics_port}"),
             *("--set", "cursors.stream.partitions=1"),
+            *("--set", f"clustering.secret.file={self._secret_file}"),
         ]
 
     def _cluster_flags(self) -> tuple[str, ...]:

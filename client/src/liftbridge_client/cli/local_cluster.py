@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, Self
@@ -15,6 +17,7 @@ from liftbridge_client.model import Metadata
 NATS_SECONDS_MAX: Final = 20.0
 IN_SYNC_SECONDS_MAX: Final = 15.0
 POLL_SECONDS: Final = 0.02
+KEY_BYTES: Final = 32
 PORT_STEP: Final = 10
 """Between the ports of one broker and of the next."""
 
@@ -39,10 +42,15 @@ class LocalCluster:
         """Describe it; nothing runs."""
         assert count >= 1
         self.data_dir = data_dir
+        self._secret_file = data_dir / "cluster.keys"
         self.brokers: tuple[LocalBroker, ...]
         if count == 1:
             alone = LocalBroker(
-                data_dir, port=ports.grpc, nats_port=ports.nats, metrics_port=ports.metrics
+                data_dir,
+                port=ports.grpc,
+                nats_port=ports.nats,
+                metrics_port=ports.metrics,
+                secret_file=self._secret_file,
             )
             self.brokers = (alone,)
             return
@@ -54,6 +62,7 @@ class LocalCluster:
                 port=_next_port(ports.grpc + place * PORT_STEP, taken),
                 nats_port=ports.nats,
                 metrics_port=_next_port(ports.metrics + place * PORT_STEP, taken),
+                secret_file=self._secret_file,
                 name=name,
                 peers=names,
                 has_nats=place == 0,
@@ -90,6 +99,7 @@ class LocalCluster:
         """
         first, *others = self.brokers
         is_ready = False
+        self._make_secret()
         try:
             async with asyncio.TaskGroup() as tasks:
                 leading = tasks.create_task(first.start())
@@ -106,6 +116,14 @@ class LocalCluster:
         finally:
             if not is_ready:
                 self.kill()
+
+    def _make_secret(self) -> None:
+        """Make the key by which the brokers recognise one another, once."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            with os.fdopen(os.open(self._secret_file, flags, 0o600), "w") as file:
+                file.write(secrets.token_hex(KEY_BYTES))
 
     async def _until_nats_listens(self, first: asyncio.Task[None]) -> None:
         """Wait for the NATS server of the first broker, or for the end of its start."""

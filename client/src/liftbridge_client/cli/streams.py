@@ -74,6 +74,7 @@ class BrokerRow(NamedTuple):
     port: int
     partitions: int
     leaders: int
+    zone: str
 
 
 class SettingsRow(NamedTuple):
@@ -369,6 +370,9 @@ async def bounds(
         str | None,
         typer.Option("--time", metavar="TIME", help="Look up the offset of a time: -10m or ISO."),
     ] = None,
+    read_replica: Annotated[
+        bool, typer.Option("--read-replica", help="Ask replicas in sync in place of leaders.")
+    ] = False,
 ) -> None:
     """Show offsets, times and bytes of partitions."""
     moment = None
@@ -377,7 +381,8 @@ async def bounds(
         if moment is None:
             raise UsageError(f"--time {time!r}: must be -10m or an ISO time")
     async with run.client() as lb:
-        for found in await lb.streams.get(name).bounds(*(partition or ()), time=moment):
+        stream, numbers = lb.streams.get(name), partition or ()
+        for found in await stream.bounds(*numbers, time=moment, read_replica=read_replica):
             run.emit(_bounds_row(name, found))
 
 

@@ -30,6 +30,7 @@ class Batch(NamedTuple):
     Attributes:
         start: Position of its first frame.
         end: Position behind its last frame.
+        leader_epoch: Epoch of the leader that stored it.
         base_offset: First offset of its range.
         last_offset: Last offset of its range.
         record_count: Frames in it; fewer than the range after compaction.
@@ -37,6 +38,7 @@ class Batch(NamedTuple):
 
     start: int
     end: int
+    leader_epoch: int
     base_offset: int
     last_offset: int
     record_count: int
@@ -59,7 +61,7 @@ def walk(data: bytes) -> Iterator[Batch]:
             raise ServerError("a batch has a header that this client does not know")
         if google_crc32c.value(bytes(view[position + COVERED_FROM : end])) != fields[4]:
             raise ServerError(f"the batch at offset {fields[9]} fails its checksum")
-        yield Batch(position + HEADER_SIZE, end, fields[9], fields[10], fields[11])
+        yield Batch(position + HEADER_SIZE, end, fields[8], fields[9], fields[10], fields[11])
         position = end
 
 
@@ -87,10 +89,34 @@ def to_message(message: api_pb2.Message) -> Message:
     )
 
 
+class Decoded(NamedTuple):
+    """What a buffer of batches holds.
+
+    Attributes:
+        messages: Messages from the offset asked for on.
+        first_epoch: Leader epoch of the first batch, 0 for none.
+        last_epoch: That of the last one.
+    """
+
+    messages: list[Message]
+    first_epoch: int
+    last_epoch: int
+
+
 def decode_messages(data: bytes, start: int) -> list[Message]:
     """Messages of a buffer of batches from an offset on."""
+    return decode(data, start).messages
+
+
+def decode(data: bytes, start: int) -> Decoded:
+    """As `decode_messages`, with the leader epochs of the batches."""
     parse = api_pb2.Message.FromString
-    found = [to_message(parse(frame)) for batch in walk(data) for frame in frames(data, batch)]
+    found: list[Message] = []
+    first = last = 0
+    for batch in walk(data):
+        last = batch.leader_epoch
+        first = first or last
+        found += [to_message(parse(frame)) for frame in frames(data, batch)]
     if found and found[0].offset < start:
-        return [message for message in found if message.offset >= start]
-    return found
+        found = [message for message in found if message.offset >= start]
+    return Decoded(found, first, last)

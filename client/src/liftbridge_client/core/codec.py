@@ -130,7 +130,7 @@ def description_of(stream: data_pb2.StreamDescription) -> StreamDescription:
 def metadata_of(response: api_pb2.FetchMetadataResponse) -> Metadata:
     """Brokers and streams; streams that the server does not know are left out."""
     brokers = {
-        b.id: BrokerInfo(b.id, b.host, b.port, b.partitionCount, b.leaderCount)
+        b.id: BrokerInfo(b.id, b.host, b.port, b.partitionCount, b.leaderCount, b.zone)
         for b in response.brokers
     }
     streams = {
@@ -180,6 +180,7 @@ def bounds_of(bounds: data_pb2.PartitionBounds) -> PartitionBounds:
         bounds.timestamp_offset if bounds.HasField("timestamp_offset") else None,
         bounds.first_timestamp,
         bounds.last_timestamp,
+        bounds.stream_id,
     )
 
 

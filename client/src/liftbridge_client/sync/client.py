@@ -19,9 +19,10 @@ def connect_sync(
     tls: TlsFiles | None = None,
     timeout: timedelta = timedelta(seconds=5),
     retry_time: timedelta = timedelta(seconds=10),
+    zone: str = "",
 ) -> "SyncClient":
     """As `connect`, to be entered with `with`."""
-    return SyncClient(connect(servers, tls=tls, timeout=timeout, retry_time=retry_time))
+    return SyncClient(connect(servers, tls=tls, timeout=timeout, retry_time=retry_time, zone=zone))
 
 
 class SyncClient:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, cast, overload
 
 from liftbridge_client.aio.publisher import IN_FLIGHT_DEFAULT
 from liftbridge_client.aio.stream import Stream, Streams
+from liftbridge_client.aio.subscription import OnTruncation
 from liftbridge_client.codecs import Codec
 from liftbridge_client.core.partitioners import Partitioner, by_key
 from liftbridge_client.model import (
@@ -208,6 +209,7 @@ class SyncStream:
         resume: bool = False,
         reverse: bool = False,
         read_replica: bool = False,
+        on_truncation: OnTruncation = "raise",
     ) -> SyncSubscription[bytes]: ...
 
     @overload
@@ -221,6 +223,7 @@ class SyncStream:
         resume: bool = False,
         reverse: bool = False,
         read_replica: bool = False,
+        on_truncation: OnTruncation = "raise",
     ) -> SyncSubscription[Value]: ...
 
     def subscribe(
@@ -233,6 +236,7 @@ class SyncStream:
         resume: bool = False,
         reverse: bool = False,
         read_replica: bool = False,
+        on_truncation: OnTruncation = "raise",
     ) -> SyncSubscription[Value]:
         """As `Stream.subscribe`, to be iterated with `for`."""
         made = self._stream.subscribe(
@@ -243,6 +247,7 @@ class SyncStream:
             resume=resume,
             reverse=reverse,
             read_replica=read_replica,
+            on_truncation=on_truncation,
         )
         return SyncSubscription(self._portal, cast("Subscription[Value]", made))
 
@@ -264,9 +269,13 @@ class SyncStream:
         """As `Stream.partition_info`."""
         return self._portal.run(self._stream.partition_info(partition))
 
-    def bounds(self, *partitions: int, time: datetime | None = None) -> Sequence[PartitionBounds]:
+    def bounds(
+        self, *partitions: int, time: datetime | None = None, read_replica: bool = False
+    ) -> Sequence[PartitionBounds]:
         """As `Stream.bounds`."""
-        return self._portal.run(self._stream.bounds(*partitions, time=time))
+        return self._portal.run(
+            self._stream.bounds(*partitions, time=time, read_replica=read_replica)
+        )
 
     def pause(self, *partitions: int, resume_all: bool = False) -> None:
         """As `Stream.pause`."""

@@ -16,6 +16,9 @@ from liftbridge_operator.rendering import names
 from liftbridge_operator.rendering.settings import SEEDS, namespace_of
 from liftbridge_operator.rendering.subject import Cluster, Inputs, Object
 
+INTERNAL_ROOT: Final = "_LIFTBRIDGE"
+"""First token of the subjects between brokers, of every cluster."""
+
 BROKER_USER: Final = "broker"
 CLIENT_USER: Final = "client"
 ROUTE_USER: Final = "route"
@@ -66,7 +69,7 @@ def auth_text(cluster: Cluster, inputs: Inputs, passwords: dict[str, str]) -> st
         passwords: By the keys in `PASSWORDS`.
     """
     internal = names.INTERNAL_DIRECTORY
-    own = json.dumps([f"{namespace_of(cluster, inputs)}.>"])
+    own = json.dumps([f"{INTERNAL_ROOT}.>", f"{namespace_of(cluster, inputs)}.>"])
     credentials = f"{ROUTE_USER}:{passwords['route-password']}"
     routes = [
         f'    "nats-route://{credentials}@{host}:{names.ROUTES_PORT}"' for host in seeds(cluster)

@@ -46,6 +46,9 @@ class _Port:
         """Any."""
         return 1 << 20
 
+    def begin(self, _stream_id: int, _fields: object) -> None:
+        """Nothing here has headers of its own."""
+
     def queue(self, _stream_id: int, frames: object) -> bool:
         """Keep a message; its prefix comes as a piece of its own."""
         assert isinstance(frames, list)

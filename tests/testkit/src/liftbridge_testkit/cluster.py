@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Self
 import grpc
 
 from liftbridge_proto import api_pb2
+from liftbridge_proto.ext.v1 import data_pb2, data_pb2_grpc
 from liftbridge_testkit.load import api
 from liftbridge_testkit.nats_proxy import NatsProxy
 from liftbridge_testkit.processes import READY_SECONDS_MAX, Broker, NatsServer, ProcessError
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 CALL_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.02
 
+SECRET: Final = "0123456789abcdef0123456789abcdef"
+"""Key of every cluster that names no other."""
+
 BASE_CONFIG: Final[Mapping[str, object]] = {"data.reserve.bytes": 0, "data.free.min.bytes": 0}
 
 
@@ -43,6 +47,7 @@ class ClusterKit:
         nats: The NATS server.
         brokers: Brokers by name, `b1` first.
         proxies: Their ways to NATS, by name.
+        secret_file: Where their keys are.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class ClusterKit:
         config: Mapping[str, object] | None = None,
         has_seed: bool = False,
         has_proxies: bool = True,
+        keys: Sequence[str] = (SECRET,),
     ) -> None:
         """Start NATS and describe the brokers.
 
@@ -64,9 +70,14 @@ class ClusterKit:
                 founding it together.
             has_proxies: Whether brokers reach NATS through proxies, which can be cut; they take a
                 part of the processor that a cluster under full load would have for itself.
+            keys: Lines of the file with the cluster's secret; none for a cluster without one.
         """
         self._work_dir = work_dir
         self._config = {**BASE_CONFIG, **(config or {})}
+        self.secret_file = work_dir / "cluster.keys"
+        if keys:
+            self.write_keys(*keys)
+            self._config["clustering.secret.file"] = str(self.secret_file)
         self.nats = NatsServer(work_dir)
         self.nats.start()
         self.brokers: dict[str, Broker] = {}
@@ -78,8 +89,20 @@ class ClusterKit:
             joins = () if name != names[0] else ("--raft-bootstrap-seed",)
             self.add(name, bootstrap=joins if has_seed else listed)
 
-    def add(self, name: str, *, bootstrap: Sequence[str] = ()) -> Broker:
-        """Describe one more broker; without flags it joins."""
+    def write_keys(self, *lines: str) -> None:
+        """Replace the secret of all brokers, as a mounted Secret is replaced."""
+        fresh = self.secret_file.with_suffix(".new")
+        fresh.write_text("\n".join(lines))
+        fresh.rename(self.secret_file)
+
+    def add(
+        self,
+        name: str,
+        *,
+        bootstrap: Sequence[str] = (),
+        config: Mapping[str, object] | None = None,
+    ) -> Broker:
+        """Describe one more broker; without flags it joins, `config` is its own."""
         url = self.nats.url
         if self._has_proxies:
             proxy = self.proxies[name] = NatsProxy(self.nats.port)
@@ -88,7 +111,7 @@ class ClusterKit:
             self._work_dir,
             nats_url=url,
             name=name,
-            config=self._config,
+            config={**self._config, **(config or {})},
             bootstrap=bootstrap or ("--set", "clustering.raft.bootstrap.wait=true"),
         )
         return broker
@@ -179,6 +202,14 @@ class ClusterKit:
 
         self.until(is_led, f"a leader of {stream}/{number} that is not {other_than!r}")
         return self.leader_of(stream, number)
+
+    def high_watermark(self, stream: str, at: str, number: int = 0) -> int:
+        """First offset of a partition that is not committed, asked at its leader."""
+        with self.brokers[at].channel() as channel:
+            request = data_pb2.PartitionBoundsRequest(stream=stream, partitions=[number])
+            stub = data_pb2_grpc.DataStub(channel)  # type: ignore[no-untyped-call] # generated
+            answer = stub.PartitionBounds(request, timeout=CALL_SECONDS)
+        return int(answer.partitions[0].high_watermark)
 
     def metric(self, name: str, at: str) -> float:
         """Sum of the samples of a metric of one broker."""

@@ -35,6 +35,8 @@ from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId, StreamName
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions, StreamOverrides
+from liftbridge_broker.model.subjects import internal_subject
+from liftbridge_broker.node.claims import quarantined_partitions, verified_partitions
 from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.node.joining import Joining
 from liftbridge_broker.node.membership import ClusterParts
@@ -42,7 +44,7 @@ from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.peer_link import PeerLink
+from liftbridge_broker.node.peer_link import PeerLink, unsigned_sessions
 from liftbridge_broker.node.runs import POLICY_ALL, PublishRun, Ticket
 from liftbridge_broker.ports.files import Token
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
@@ -160,7 +162,8 @@ class Member:
         self.store.on_failed = self.failures.append
         log = RaftLog.open(self.files, bootstrap=bootstrap)
         rng = Random(f"{self.broker} {self.life} {world.seed}")
-        self.link = PeerLink(self.port, self.broker, f"run-{self.broker}-{self.life}", "cluster")
+        sessions = unsigned_sessions(self.broker, f"run-{self.broker}-{self.life}")
+        self.link = PeerLink(self.port, sessions, "cluster")
         self.consensus, recovered = RaftConsensus.open(
             log,
             self.peer,
@@ -183,7 +186,8 @@ class Member:
             NodeOptions(
                 broker=self.broker,
                 namespace=NAMESPACE,
-                inbox=f"{NAMESPACE}.ack.{self.broker}.{self.life}",
+                inbox=internal_subject(NAMESPACE, "ack", f"{self.broker}.{self.life}"),
+                ack_secret=f"{self.broker} {self.life}".encode(),
                 defaults=world.defaults,
                 record_bytes_max=1 << 20,
             ),
@@ -236,8 +240,9 @@ class Member:
                 host="localhost",
                 port=9292,
                 previous_broker_epoch=self.store.clean_broker_epoch or 0,
-                clean_partitions=self.node.verified_partitions(),
-                quarantined_partitions=self.node.quarantined_partitions(),
+                clean_partitions=verified_partitions(self.node),
+                known_index=self.node.known_index,
+                quarantined_partitions=quarantined_partitions(self.node),
                 feature_level=FEATURE_LEVEL,
             ),
             self.world.now,

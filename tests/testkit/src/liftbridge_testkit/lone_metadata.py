@@ -7,7 +7,7 @@ from random import Random
 from liftbridge_broker.adapters.memory.files import MemoryFiles
 from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.node.consensus import RaftConsensus
-from liftbridge_broker.node.peer_link import NoPeers, PeerLink
+from liftbridge_broker.node.peer_link import NoPeers, PeerLink, unsigned_sessions
 from liftbridge_broker.ports.files import Token
 from liftbridge_broker.ports.metadata import (
     Committed,
@@ -44,7 +44,7 @@ def open_lone(
     return RaftConsensus.open(
         log,
         PEER,
-        PeerLink(NoPeers(), PEER.broker, f"run-{life}"),
+        PeerLink(NoPeers(), unsigned_sessions(PEER.broker, f"run-{life}")),
         origin=life.to_bytes(16, "big"),
         sync_token=sync_token,
         rng=Random(life),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from liftbridge_broker.adapters.memory.files import MemoryFiles
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex
 from liftbridge_broker.node.consensus import RaftConsensus
-from liftbridge_broker.node.peer_link import PeerLink
+from liftbridge_broker.node.peer_link import PeerLink, unsigned_sessions
 from liftbridge_broker.node.peers import Peers
 from liftbridge_broker.ports.files import Token
 from liftbridge_broker.ports.metadata import (
@@ -96,9 +96,11 @@ class Member:
         outcomes: Events that ended a proposal of this life.
         events: All events of this life.
         peers: The way in for messages, while it lives.
+        link: How it speaks to the others.
     """
 
     peers: Peers
+    link: PeerLink
 
     def __init__(self, group: "Group", peer: Peer) -> None:
         """Begin without a life."""
@@ -128,7 +130,8 @@ class Member:
         self.token = 0
         self.events, self.outcomes, self.reads = [], [], []
         log = RaftLog.open(self.files, bootstrap=bootstrap)
-        link = PeerLink(self.port, self.peer.broker, f"run-{self.life}", "cluster")
+        sessions = unsigned_sessions(self.peer.broker, f"run-{self.life}")
+        link = PeerLink(self.port, sessions, "cluster")
         origin = f"{self.peer.broker}-{self.life}".encode().ljust(16, b".")
         self.consensus, self.recovered = RaftConsensus.open(
             log,
@@ -139,7 +142,8 @@ class Member:
             rng=Random(f"{self.peer} {self.life}"),
             now=self.group.now,
         )
-        self.peers = Peers(link, self.consensus.on_peer, _ignore)
+        self.link = link
+        self.peers = Peers(link, self.consensus.on_peer, _ignore, _ignore)
         held = self.recovered.snapshot.split(SEPARATOR) if self.recovered.snapshot else []
         self.told = held
         self.applied_index = self.recovered.snapshot_index

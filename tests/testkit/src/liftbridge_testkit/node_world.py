@@ -24,6 +24,8 @@ from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.logformat.frames import Frame, decode_frame, iter_frames
 from liftbridge_broker.model.ids import BrokerId, Instant, StreamName
 from liftbridge_broker.model.streams import StreamOptions, StreamOverrides
+from liftbridge_broker.model.subjects import internal_subject
+from liftbridge_broker.node.claims import verified_partitions
 from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.options import NodeOptions
@@ -246,7 +248,8 @@ class NodeWorld:
         options = NodeOptions(
             broker=BrokerId("broker-1"),
             namespace=NAMESPACE,
-            inbox=f"{NAMESPACE}.ack.{self._starts}",
+            inbox=internal_subject(NAMESPACE, "ack", f"{self._starts}"),
+            ack_secret=b"node",
             defaults=self.defaults,
             record_bytes_max=self.record_bytes_max,
             publishers_max=self.publishers_max,
@@ -276,7 +279,8 @@ class NodeWorld:
                 host="localhost",
                 port=9292,
                 previous_broker_epoch=self.store.clean_broker_epoch or 0,
-                clean_partitions=self.node.verified_partitions(),
+                clean_partitions=verified_partitions(self.node),
+                known_index=self.node.known_index,
                 feature_level=FEATURE_LEVEL,
             )
         )

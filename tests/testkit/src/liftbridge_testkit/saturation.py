@@ -73,6 +73,11 @@ class Load(NamedTuple):
     process: subprocess.Popen[str]
 
 
+def value(number: int) -> bytes:
+    """Value of a message of a publisher, by its place; the only one to its stream."""
+    return number.to_bytes(8, "big").ljust(SIZE, b"v")
+
+
 def publish(address: str, stream: str) -> int:
     """Publish until the input ends; write the count of acks. 1 when something was refused."""
     window = threading.Semaphore(WINDOW)
@@ -85,12 +90,13 @@ def publish(address: str, stream: str) -> int:
     threading.Thread(target=wait_for_end, daemon=True).start()
 
     def requests() -> Iterator[api_pb2.PublishRequest]:
-        request = api_pb2.PublishRequest(
-            stream=stream, value=b"v" * SIZE, ackPolicy=api_pb2.ALL, expectedOffset=-1
-        )
+        number = 0
         while not is_over.is_set():
             if window.acquire(timeout=0.1):
-                yield request
+                yield api_pb2.PublishRequest(
+                    stream=stream, value=value(number), ackPolicy=api_pb2.ALL, expectedOffset=-1
+                )
+                number += 1
 
     acked = 0
     refused = ""
@@ -99,6 +105,9 @@ def publish(address: str, stream: str) -> int:
             for answer in api(channel).PublishAsync(requests()):
                 if answer.HasField("asyncError"):
                     refused = answer.asyncError.message
+                    break
+                if answer.ack.offset != acked:
+                    refused = f"message {acked} was acknowledged at offset {answer.ack.offset}"
                     break
                 acked += 1
                 window.release()
@@ -155,9 +164,9 @@ def look(cluster: ClusterKit) -> Counter[str]:
     return found
 
 
-def measure(cluster: ClusterKit, seconds: float) -> dict[str, float]:
-    """Load for some seconds; what happened, how often."""
-    loads = [
+def begin(cluster: ClusterKit) -> list[Load]:
+    """Start a publisher at every broker."""
+    return [
         Load(
             stream,
             leader,
@@ -170,6 +179,11 @@ def measure(cluster: ClusterKit, seconds: float) -> dict[str, float]:
         )
         for leader, stream in place(cluster).items()
     ]
+
+
+def measure(cluster: ClusterKit, seconds: float) -> dict[str, float]:
+    """Load for some seconds; what happened, how often."""
+    loads = begin(cluster)
     try:
         sleep(SETTLE_SECONDS)
         before = alarms(cluster)
@@ -199,15 +213,15 @@ def measure(cluster: ClusterKit, seconds: float) -> dict[str, float]:
 
 def _watch(cluster: ClusterKit, loads: Sequence[Load], seconds: float) -> Counter[str]:
     """Look at the brokers until time is over or a publisher ends; tell now and then."""
-    begin = told = monotonic()
+    began = told = monotonic()
     seen: Counter[str] = Counter()
-    while (now := monotonic()) - begin < seconds:
+    while (now := monotonic()) - began < seconds:
         if any(load.process.poll() is not None for load in loads):
             break
         seen += look(cluster)
         if now - told > TELL_SECONDS:
             told = now
-            say(f"{now - begin:.0f} of {seconds:.0f} s, {dict(seen + alarms(cluster))}")
+            say(f"{now - began:.0f} of {seconds:.0f} s, {dict(seen + alarms(cluster))}")
         sleep(1.0)
     return seen
 

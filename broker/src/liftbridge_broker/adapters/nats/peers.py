@@ -1,7 +1,8 @@
 """The port `Transport` on two links of its own: metadata on one, bulk on the other.
 
-A broker listens on `<namespace>.b.<broker>.meta` and `.data`, and on the subject of everyone. Both
-links echo: a message to everyone reaches its sender too, so that a broker alone finds itself.
+A broker listens on `_LIFTBRIDGE.<namespace>.b.<broker>.meta` and `.data`, and on the subject of
+everyone. Both links echo: a message to everyone reaches its sender too, so that a broker alone
+finds itself.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from liftbridge_broker.adapters.nats.link import Link
 from liftbridge_broker.adapters.nats.options import NatsOptions
 from liftbridge_broker.errors import UnavailableError
 from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.model.subjects import internal_subject
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.ports.transport import EVERYONE, Channel
@@ -21,8 +23,11 @@ _OWN: Final = SubscriptionId(1)
 _ALL: Final = SubscriptionId(2)
 
 TakePeerMessage = Callable[[Channel, bytes], None]
-TakeCall = Callable[[bytes], None]
-"""Takes what somebody said to everyone."""
+
+
+def peer_subject(namespace: str, broker: BrokerId, channel: Channel) -> str:
+    """Subject on which a broker, or everyone, hears others on a channel."""
+    return internal_subject(namespace, "b", broker, channel.value)
 
 
 class NatsTransport:
@@ -32,8 +37,7 @@ class NatsTransport:
 
     Args:
         options: Checked by the owner.
-        take: Gets each payload that was sent to this broker, with its channel.
-        take_call: Gets each payload that was sent to everyone.
+        take: Gets each payload that was sent to this broker or to everyone, with its channel.
         on_change: Called with a reason when the link for metadata went down, and with an empty
             text when it came back.
         observer: Told of transitions of each link.
@@ -46,11 +50,10 @@ class NatsTransport:
         self,
         options: NatsOptions,
         take: TakePeerMessage,
-        take_call: TakeCall,
         on_change: Callable[[str], None],
         observer: Observer,
     ) -> None:
-        self._prefix = f"{options.namespace}.b."
+        self._namespace = options.namespace
         self._own = BrokerId(options.server_id)
         self.dropped_count = 0
         self._links = {
@@ -58,7 +61,7 @@ class NatsTransport:
                 options,
                 channel.value,
                 no_echo=False,
-                deliver=_delivery(channel, take, take_call),
+                deliver=_delivery(channel, take),
                 on_change=on_change if channel is Channel.METADATA else _ignore_change,
                 observer=observer,
             )
@@ -116,20 +119,17 @@ class NatsTransport:
             self.dropped_count += 1
 
     def _subject(self, broker: BrokerId, channel: Channel) -> str:
-        return f"{self._prefix}{broker}.{channel.value}"
+        return peer_subject(self._namespace, broker, channel)
 
 
 def _delivery(
-    channel: Channel, take: TakePeerMessage, take_call: TakeCall
+    channel: Channel, take: TakePeerMessage
 ) -> Callable[[SubscriptionId, list[Arrival], list[bytes]], None]:
     def deliver(
-        subscription: SubscriptionId, _arrivals: list[Arrival], payloads: list[bytes]
+        _subscription: SubscriptionId, _arrivals: list[Arrival], payloads: list[bytes]
     ) -> None:
         for payload in payloads:
-            if subscription == _ALL:
-                take_call(payload)
-            else:
-                take(channel, payload)
+            take(channel, payload)
 
     return deliver
 

@@ -204,7 +204,7 @@ class BrokerStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class BrokerStatusResponse(_message.Message):
-    __slots__ = ("broker", "version", "time", "configuration_hash", "restart_needed", "is_nats_connected", "are_peers_connected", "is_disk_full", "free_bytes", "log_bytes", "replicas", "leaders", "offline", "certificates", "nats_server", "nats_cluster")
+    __slots__ = ("broker", "version", "time", "configuration_hash", "restart_needed", "is_nats_connected", "are_peers_connected", "is_disk_full", "free_bytes", "log_bytes", "replicas", "leaders", "offline", "certificates", "nats_server", "nats_cluster", "peer_keys")
     BROKER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
@@ -221,6 +221,7 @@ class BrokerStatusResponse(_message.Message):
     CERTIFICATES_FIELD_NUMBER: _ClassVar[int]
     NATS_SERVER_FIELD_NUMBER: _ClassVar[int]
     NATS_CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    PEER_KEYS_FIELD_NUMBER: _ClassVar[int]
     broker: str
     version: str
     time: int
@@ -237,7 +238,8 @@ class BrokerStatusResponse(_message.Message):
     certificates: _containers.RepeatedCompositeFieldContainer[Certificate]
     nats_server: str
     nats_cluster: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, broker: _Optional[str] = ..., version: _Optional[str] = ..., time: _Optional[int] = ..., configuration_hash: _Optional[str] = ..., restart_needed: _Optional[_Iterable[str]] = ..., is_nats_connected: _Optional[bool] = ..., are_peers_connected: _Optional[bool] = ..., is_disk_full: _Optional[bool] = ..., free_bytes: _Optional[int] = ..., log_bytes: _Optional[int] = ..., replicas: _Optional[int] = ..., leaders: _Optional[int] = ..., offline: _Optional[_Iterable[_Union[OfflinePartition, _Mapping]]] = ..., certificates: _Optional[_Iterable[_Union[Certificate, _Mapping]]] = ..., nats_server: _Optional[str] = ..., nats_cluster: _Optional[_Iterable[str]] = ...) -> None: ...
+    peer_keys: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, broker: _Optional[str] = ..., version: _Optional[str] = ..., time: _Optional[int] = ..., configuration_hash: _Optional[str] = ..., restart_needed: _Optional[_Iterable[str]] = ..., is_nats_connected: _Optional[bool] = ..., are_peers_connected: _Optional[bool] = ..., is_disk_full: _Optional[bool] = ..., free_bytes: _Optional[int] = ..., log_bytes: _Optional[int] = ..., replicas: _Optional[int] = ..., leaders: _Optional[int] = ..., offline: _Optional[_Iterable[_Union[OfflinePartition, _Mapping]]] = ..., certificates: _Optional[_Iterable[_Union[Certificate, _Mapping]]] = ..., nats_server: _Optional[str] = ..., nats_cluster: _Optional[_Iterable[str]] = ..., peer_keys: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class OfflinePartition(_message.Message):
     __slots__ = ("partition", "reason")

@@ -138,14 +138,16 @@ class StreamDescription(_message.Message):
     def __init__(self, stream_id: _Optional[int] = ..., creation_timestamp: _Optional[int] = ..., partitions: _Optional[int] = ..., settings: _Optional[_Union[_api_pb2.CreateStreamRequest, _Mapping]] = ..., options: _Optional[_Union[StreamOptions, _Mapping]] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class PartitionBoundsRequest(_message.Message):
-    __slots__ = ("stream", "partitions", "timestamp")
+    __slots__ = ("stream", "partitions", "timestamp", "read_replica")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    READ_REPLICA_FIELD_NUMBER: _ClassVar[int]
     stream: str
     partitions: _containers.RepeatedScalarFieldContainer[int]
     timestamp: int
-    def __init__(self, stream: _Optional[str] = ..., partitions: _Optional[_Iterable[int]] = ..., timestamp: _Optional[int] = ...) -> None: ...
+    read_replica: bool
+    def __init__(self, stream: _Optional[str] = ..., partitions: _Optional[_Iterable[int]] = ..., timestamp: _Optional[int] = ..., read_replica: _Optional[bool] = ...) -> None: ...
 
 class PartitionBoundsResponse(_message.Message):
     __slots__ = ("partitions",)
@@ -154,7 +156,7 @@ class PartitionBoundsResponse(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[PartitionBounds, _Mapping]]] = ...) -> None: ...
 
 class PartitionBounds(_message.Message):
-    __slots__ = ("partition", "log_start", "high_watermark", "log_end", "bytes", "segments", "epochs", "timestamp_offset", "first_timestamp", "last_timestamp")
+    __slots__ = ("partition", "log_start", "high_watermark", "log_end", "bytes", "segments", "epochs", "timestamp_offset", "first_timestamp", "last_timestamp", "stream_id")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
@@ -165,6 +167,7 @@ class PartitionBounds(_message.Message):
     TIMESTAMP_OFFSET_FIELD_NUMBER: _ClassVar[int]
     FIRST_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     LAST_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    STREAM_ID_FIELD_NUMBER: _ClassVar[int]
     partition: int
     log_start: int
     high_watermark: int
@@ -175,7 +178,8 @@ class PartitionBounds(_message.Message):
     timestamp_offset: int
     first_timestamp: int
     last_timestamp: int
-    def __init__(self, partition: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_end: _Optional[int] = ..., bytes: _Optional[int] = ..., segments: _Optional[int] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ..., timestamp_offset: _Optional[int] = ..., first_timestamp: _Optional[int] = ..., last_timestamp: _Optional[int] = ...) -> None: ...
+    stream_id: int
+    def __init__(self, partition: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_end: _Optional[int] = ..., bytes: _Optional[int] = ..., segments: _Optional[int] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ..., timestamp_offset: _Optional[int] = ..., first_timestamp: _Optional[int] = ..., last_timestamp: _Optional[int] = ..., stream_id: _Optional[int] = ...) -> None: ...
 
 class EpochStart(_message.Message):
     __slots__ = ("leader_epoch", "start_offset")
@@ -186,7 +190,7 @@ class EpochStart(_message.Message):
     def __init__(self, leader_epoch: _Optional[int] = ..., start_offset: _Optional[int] = ...) -> None: ...
 
 class FetchBatchesRequest(_message.Message):
-    __slots__ = ("stream", "partition", "start_offset", "end_offset", "max_bytes", "format", "follow")
+    __slots__ = ("stream", "partition", "start_offset", "end_offset", "max_bytes", "format", "follow", "read_replica")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     START_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -194,6 +198,7 @@ class FetchBatchesRequest(_message.Message):
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    READ_REPLICA_FIELD_NUMBER: _ClassVar[int]
     stream: str
     partition: int
     start_offset: int
@@ -201,7 +206,8 @@ class FetchBatchesRequest(_message.Message):
     max_bytes: int
     format: BatchFormat
     follow: bool
-    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., max_bytes: _Optional[int] = ..., format: _Optional[_Union[BatchFormat, str]] = ..., follow: _Optional[bool] = ...) -> None: ...
+    read_replica: bool
+    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., max_bytes: _Optional[int] = ..., format: _Optional[_Union[BatchFormat, str]] = ..., follow: _Optional[bool] = ..., read_replica: _Optional[bool] = ...) -> None: ...
 
 class FetchBatchesResponse(_message.Message):
     __slots__ = ("data", "next_offset", "high_watermark", "log_start", "count")

@@ -69,7 +69,7 @@ class StreamOverrides(_message.Message):
     def __init__(self, retention_bytes_max: _Optional[int] = ..., retention_messages_max: _Optional[int] = ..., retention_age_ms_max: _Optional[int] = ..., cleaner_interval_ms: _Optional[int] = ..., segment_bytes_max: _Optional[int] = ..., segment_age_ms_max: _Optional[int] = ..., compact_goroutines_max: _Optional[int] = ..., compact_enabled: _Optional[bool] = ..., auto_pause_ms: _Optional[int] = ..., auto_pause_disable_if_subscribers: _Optional[bool] = ..., min_isr: _Optional[int] = ..., optimistic_concurrency: _Optional[bool] = ..., encryption: _Optional[bool] = ..., fsync_policy: _Optional[_Union[FsyncPolicy, str]] = ..., tombstone_retention_ms: _Optional[int] = ..., unclean_mode: _Optional[_Union[UncleanMode, str]] = ...) -> None: ...
 
 class RegisterBroker(_message.Message):
-    __slots__ = ("broker", "incarnation_id", "data_dir_id", "host", "port", "previous_broker_epoch", "clean_partitions", "quarantined_partitions", "zone", "version", "feature_level", "started")
+    __slots__ = ("broker", "incarnation_id", "data_dir_id", "host", "port", "previous_broker_epoch", "clean_partitions", "quarantined_partitions", "zone", "version", "feature_level", "started", "known_index")
     BROKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
     DATA_DIR_ID_FIELD_NUMBER: _ClassVar[int]
@@ -82,6 +82,7 @@ class RegisterBroker(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     FEATURE_LEVEL_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_INDEX_FIELD_NUMBER: _ClassVar[int]
     broker: str
     incarnation_id: str
     data_dir_id: str
@@ -94,7 +95,8 @@ class RegisterBroker(_message.Message):
     version: str
     feature_level: int
     started: int
-    def __init__(self, broker: _Optional[str] = ..., incarnation_id: _Optional[str] = ..., data_dir_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., previous_broker_epoch: _Optional[int] = ..., clean_partitions: _Optional[_Iterable[int]] = ..., quarantined_partitions: _Optional[_Iterable[int]] = ..., zone: _Optional[str] = ..., version: _Optional[str] = ..., feature_level: _Optional[int] = ..., started: _Optional[int] = ...) -> None: ...
+    known_index: int
+    def __init__(self, broker: _Optional[str] = ..., incarnation_id: _Optional[str] = ..., data_dir_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., previous_broker_epoch: _Optional[int] = ..., clean_partitions: _Optional[_Iterable[int]] = ..., quarantined_partitions: _Optional[_Iterable[int]] = ..., zone: _Optional[str] = ..., version: _Optional[str] = ..., feature_level: _Optional[int] = ..., started: _Optional[int] = ..., known_index: _Optional[int] = ...) -> None: ...
 
 class CreateStream(_message.Message):
     __slots__ = ("name", "subject", "group", "replication_factor", "partitions", "overrides", "creation_timestamp", "is_internal", "partitions_max", "streams_max", "min_isr_default", "fsync_policy_default", "unclean_mode_default", "load")
@@ -583,7 +585,7 @@ class Publisher(_message.Message):
     def __init__(self, publisher: _Optional[str] = ..., publisher_id: _Optional[int] = ..., publisher_epoch: _Optional[int] = ...) -> None: ...
 
 class Stream(_message.Message):
-    __slots__ = ("stream_id", "name", "subject", "group", "creation_timestamp", "overrides", "resume_all", "partitions", "publishers", "replication_factor", "min_isr", "min_isr_default", "fsync_policy", "unclean_mode", "is_growing", "owner")
+    __slots__ = ("stream_id", "name", "subject", "group", "creation_timestamp", "overrides", "resume_all", "partitions", "publishers", "replication_factor", "min_isr", "min_isr_default", "fsync_policy", "unclean_mode", "is_growing", "owner", "fsync_index")
     STREAM_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SUBJECT_FIELD_NUMBER: _ClassVar[int]
@@ -600,6 +602,7 @@ class Stream(_message.Message):
     UNCLEAN_MODE_FIELD_NUMBER: _ClassVar[int]
     IS_GROWING_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
+    FSYNC_INDEX_FIELD_NUMBER: _ClassVar[int]
     stream_id: int
     name: str
     subject: str
@@ -616,7 +619,8 @@ class Stream(_message.Message):
     unclean_mode: UncleanMode
     is_growing: bool
     owner: str
-    def __init__(self, stream_id: _Optional[int] = ..., name: _Optional[str] = ..., subject: _Optional[str] = ..., group: _Optional[str] = ..., creation_timestamp: _Optional[int] = ..., overrides: _Optional[_Union[StreamOverrides, _Mapping]] = ..., resume_all: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., publishers: _Optional[_Iterable[_Union[Publisher, _Mapping]]] = ..., replication_factor: _Optional[int] = ..., min_isr: _Optional[int] = ..., min_isr_default: _Optional[int] = ..., fsync_policy: _Optional[_Union[FsyncPolicy, str]] = ..., unclean_mode: _Optional[_Union[UncleanMode, str]] = ..., is_growing: _Optional[bool] = ..., owner: _Optional[str] = ...) -> None: ...
+    fsync_index: int
+    def __init__(self, stream_id: _Optional[int] = ..., name: _Optional[str] = ..., subject: _Optional[str] = ..., group: _Optional[str] = ..., creation_timestamp: _Optional[int] = ..., overrides: _Optional[_Union[StreamOverrides, _Mapping]] = ..., resume_all: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., publishers: _Optional[_Iterable[_Union[Publisher, _Mapping]]] = ..., replication_factor: _Optional[int] = ..., min_isr: _Optional[int] = ..., min_isr_default: _Optional[int] = ..., fsync_policy: _Optional[_Union[FsyncPolicy, str]] = ..., unclean_mode: _Optional[_Union[UncleanMode, str]] = ..., is_growing: _Optional[bool] = ..., owner: _Optional[str] = ..., fsync_index: _Optional[int] = ...) -> None: ...
 
 class DeletedStream(_message.Message):
     __slots__ = ("stream_id", "deleted_index")

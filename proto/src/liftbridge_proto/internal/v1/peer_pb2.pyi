@@ -32,7 +32,7 @@ FETCH_ERROR_CORRUPT: FetchError
 FETCH_ERROR_RECOVERING: FetchError
 
 class Peer(_message.Message):
-    __slots__ = ("cluster_id", "protocol_version", "sender", "incarnation_id", "broker_epoch", "correlation_id", "raft", "propose", "propose_refused", "heartbeat", "heartbeat_reply", "leader_report", "log_info_request", "log_info_reply", "discover", "discover_reply", "join", "fetch", "fetch_reply", "listening_request", "listening_reply", "sequences_request", "sequences_reply")
+    __slots__ = ("cluster_id", "protocol_version", "sender", "incarnation_id", "broker_epoch", "correlation_id", "raft", "propose", "propose_refused", "heartbeat", "heartbeat_reply", "leader_report", "log_info_request", "log_info_reply", "discover", "discover_reply", "join", "fetch", "fetch_reply", "listening_request", "listening_reply", "sequences_request", "sequences_reply", "hello")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
@@ -56,6 +56,7 @@ class Peer(_message.Message):
     LISTENING_REPLY_FIELD_NUMBER: _ClassVar[int]
     SEQUENCES_REQUEST_FIELD_NUMBER: _ClassVar[int]
     SEQUENCES_REPLY_FIELD_NUMBER: _ClassVar[int]
+    HELLO_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     protocol_version: int
     sender: str
@@ -79,7 +80,8 @@ class Peer(_message.Message):
     listening_reply: ListeningReply
     sequences_request: SequencesRequest
     sequences_reply: SequencesReply
-    def __init__(self, cluster_id: _Optional[str] = ..., protocol_version: _Optional[int] = ..., sender: _Optional[str] = ..., incarnation_id: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., correlation_id: _Optional[int] = ..., raft: _Optional[_Union[RaftBody, _Mapping]] = ..., propose: _Optional[_Union[Propose, _Mapping]] = ..., propose_refused: _Optional[_Union[ProposeRefused, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., heartbeat_reply: _Optional[_Union[HeartbeatReply, _Mapping]] = ..., leader_report: _Optional[_Union[LeaderReport, _Mapping]] = ..., log_info_request: _Optional[_Union[LogInfoRequest, _Mapping]] = ..., log_info_reply: _Optional[_Union[LogInfoReply, _Mapping]] = ..., discover: _Optional[_Union[Discover, _Mapping]] = ..., discover_reply: _Optional[_Union[DiscoverReply, _Mapping]] = ..., join: _Optional[_Union[Join, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., fetch_reply: _Optional[_Union[FetchReply, _Mapping]] = ..., listening_request: _Optional[_Union[ListeningRequest, _Mapping]] = ..., listening_reply: _Optional[_Union[ListeningReply, _Mapping]] = ..., sequences_request: _Optional[_Union[SequencesRequest, _Mapping]] = ..., sequences_reply: _Optional[_Union[SequencesReply, _Mapping]] = ...) -> None: ...
+    hello: Hello
+    def __init__(self, cluster_id: _Optional[str] = ..., protocol_version: _Optional[int] = ..., sender: _Optional[str] = ..., incarnation_id: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., correlation_id: _Optional[int] = ..., raft: _Optional[_Union[RaftBody, _Mapping]] = ..., propose: _Optional[_Union[Propose, _Mapping]] = ..., propose_refused: _Optional[_Union[ProposeRefused, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., heartbeat_reply: _Optional[_Union[HeartbeatReply, _Mapping]] = ..., leader_report: _Optional[_Union[LeaderReport, _Mapping]] = ..., log_info_request: _Optional[_Union[LogInfoRequest, _Mapping]] = ..., log_info_reply: _Optional[_Union[LogInfoReply, _Mapping]] = ..., discover: _Optional[_Union[Discover, _Mapping]] = ..., discover_reply: _Optional[_Union[DiscoverReply, _Mapping]] = ..., join: _Optional[_Union[Join, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., fetch_reply: _Optional[_Union[FetchReply, _Mapping]] = ..., listening_request: _Optional[_Union[ListeningRequest, _Mapping]] = ..., listening_reply: _Optional[_Union[ListeningReply, _Mapping]] = ..., sequences_request: _Optional[_Union[SequencesRequest, _Mapping]] = ..., sequences_reply: _Optional[_Union[SequencesReply, _Mapping]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ...) -> None: ...
 
 class PeerChunk(_message.Message):
     __slots__ = ("sender", "incarnation_id", "message_id", "number", "count", "total_bytes")
@@ -352,3 +354,11 @@ class FetchReply(_message.Message):
     is_session_lost: bool
     partitions: _containers.RepeatedCompositeFieldContainer[FetchReply.Partition]
     def __init__(self, session_id: _Optional[int] = ..., session_epoch: _Optional[int] = ..., is_session_lost: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[FetchReply.Partition, _Mapping]]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("challenge", "answer")
+    CHALLENGE_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    challenge: int
+    answer: int
+    def __init__(self, challenge: _Optional[int] = ..., answer: _Optional[int] = ...) -> None: ...

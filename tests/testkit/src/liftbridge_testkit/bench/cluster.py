@@ -16,6 +16,7 @@ import grpc
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.bench.loadgen import LoadError, python_generator
 from liftbridge_testkit.bench.systems import Sample, measured
+from liftbridge_testkit.cluster import SECRET
 from liftbridge_testkit.load import api
 from liftbridge_testkit.processes import Broker, NatsServer, ProcessError, free_port
 
@@ -122,14 +123,18 @@ class ClusterJetStream:
 
 
 class ClusterLiftbridge:
-    """Three brokers around one nats-server, streams with three replicas, acks of all."""
+    """Three brokers around one nats-server, streams with three replicas, acks of all.
 
-    name = "liftbridge"
+    Our own have a secret, as every cluster should.
+    """
 
-    def __init__(self, load: LoadGenerator, work_dir: Path, sizes: Sizes) -> None:
-        """Describe the servers; entering starts them."""
+    def __init__(
+        self, load: LoadGenerator, work_dir: Path, sizes: Sizes, *, binary: Path | None = None
+    ) -> None:
+        """Describe the servers, of another program if it is given; entering starts them."""
+        self.name = "peer" if binary else "liftbridge"
         self._load = load
-        self._dir = work_dir / "cluster-liftbridge"
+        self._dir = work_dir / f"cluster-{self.name}"
         self._sizes = sizes
         self._nats = NatsServer(self._dir)
         names = [f"b{number}" for number in range(1, SIZE + 1)]
@@ -138,12 +143,22 @@ class ClusterLiftbridge:
                 self._dir,
                 nats_url=self._nats.url,
                 name=name,
+                binary=binary,
+                config=self._config(is_ours=binary is None),
                 bootstrap=("--raft-bootstrap-peers", ",".join(names)),
             )
             for name in names
         }
 
+    def _config(self, *, is_ours: bool) -> dict[str, object]:
+        if is_ours:
+            return {"clustering.secret.file": str(self._dir / "cluster.keys")}
+        # The ports of their own that other programs take by themselves are one for all brokers.
+        return {one: f"127.0.0.1:{free_port()}" for one in ("metrics.listen", "admin.listen")}
+
     def __enter__(self) -> Self:
+        self._dir.mkdir(parents=True, exist_ok=True)
+        (self._dir / "cluster.keys").write_text(SECRET)
         self._nats.start()
         try:
             for broker in self._brokers.values():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import grpc
 
 from liftbridge_broker.logformat.batch import COVERED_START, HEADER_SIZE
+from liftbridge_broker.model.subjects import internal_subject
 from liftbridge_broker.storage.place import QUICK
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.chaos.logs import Diary
@@ -162,8 +163,8 @@ def cut(storm: Storm) -> str:
 def separate(storm: Storm) -> str:
     """Two brokers do not reach each other, while both reach the rest (not transitive)."""
     one, other = storm.pair()
-    storm.cluster.proxies[one].lose_to(f"{NAMESPACE}.b.{other}.")
-    storm.cluster.proxies[other].lose_to(f"{NAMESPACE}.b.{one}.")
+    storm.cluster.proxies[one].lose_to(internal_subject(NAMESPACE, "b", other, ""))
+    storm.cluster.proxies[other].lose_to(internal_subject(NAMESPACE, "b", one, ""))
     storm.last(0.5, 6.0)
     storm.cluster.proxies[one].heal()
     storm.cluster.proxies[other].heal()
@@ -173,7 +174,7 @@ def separate(storm: Storm) -> str:
 def separate_one_way(storm: Storm) -> str:
     """What one broker sends to another is lost, in one direction."""
     one, other = storm.pair()
-    storm.cluster.proxies[one].lose_to(f"{NAMESPACE}.b.{other}.")
+    storm.cluster.proxies[one].lose_to(internal_subject(NAMESPACE, "b", other, ""))
     storm.last(0.5, 6.0)
     storm.cluster.proxies[one].heal()
     return f"{one} > {other}"

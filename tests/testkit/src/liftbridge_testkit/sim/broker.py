@@ -15,9 +15,11 @@ from liftbridge_broker.controller.commands import (
 )
 from liftbridge_broker.controller.records import Record
 from liftbridge_broker.controller.state import BrokerState
-from liftbridge_broker.errors import LiftbridgeError, WireError
+from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant
+from liftbridge_broker.model.subjects import internal_subject
 from liftbridge_broker.node.bootstrap import Beginning, Discovery, Role, founded_by
+from liftbridge_broker.node.claims import quarantined_partitions, verified_partitions
 from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.node.control import ControlOptions
 from liftbridge_broker.node.joining import Joining
@@ -27,6 +29,7 @@ from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.peer_link import PeerLink
+from liftbridge_broker.node.peer_sessions import PeerSessions
 from liftbridge_broker.node.replica_host import ReplicationLimits
 from liftbridge_broker.ports.files import FileEvent, Token
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
@@ -38,7 +41,7 @@ from liftbridge_broker.storage.directory import Identity
 from liftbridge_broker.storage.raft_log import RaftLog
 from liftbridge_broker.storage.raft_recovery import holds_metadata
 from liftbridge_broker.storage.store import LogStore, StoreOptions, open_store
-from liftbridge_broker.wire.peer import decode
+from liftbridge_broker.wire.peer_keys import OPEN_KEYRING, Keyring
 from liftbridge_testkit.sim.lone import METADATA_TOKEN, NAMESPACE, BrokerSettings
 from liftbridge_testkit.sim.program import Ports
 from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
@@ -61,6 +64,7 @@ class ClusterSettings:
         raft: Times and bounds of the metadata group.
         control: Those of the control plane.
         replication: Those of the data plane.
+        keys: By which brokers recognise one another.
     """
 
     peers: tuple[BrokerId, ...]
@@ -68,6 +72,7 @@ class ClusterSettings:
     raft: RaftOptions = field(default_factory=RaftOptions)
     control: ControlOptions = field(default_factory=ControlOptions)
     replication: ReplicationLimits = field(default_factory=ReplicationLimits)
+    keys: Keyring = OPEN_KEYRING
 
 
 class ClusterBroker:
@@ -85,6 +90,7 @@ class ClusterBroker:
     consensus: RaftConsensus
     metadata_log: RaftLog
     _joining: Joining
+    _search_link: PeerLink
 
     def __init__(self, ports: Ports, settings: ClusterSettings) -> None:
         self.ports = ports
@@ -92,6 +98,9 @@ class ClusterBroker:
         self.is_open = False
         self.is_ready = False
         self._incarnation_id = ports.new_id()
+        self._sessions = PeerSessions(
+            ports.broker, self._incarnation_id, settings.keys, ports.random, ports.process.now
+        )
         self._token = METADATA_TOKEN
         self._store: LogStore | None = None
         self._search: Discovery | None = None
@@ -169,15 +178,17 @@ class ClusterBroker:
     def _begin_search(self) -> None:
         peers, broker = self.settings.peers, self.ports.broker
         role = Role.PEER if broker in peers else Role.WAITER
-        link = PeerLink(self.ports.transport, broker, self._incarnation_id)
+        link = self._search_link = PeerLink(self.ports.transport, self._sessions)
         self._search = Discovery(self.me, role, peers, link.send, self.ports.process.now())
 
     def _open(self, beginning: Beginning | None) -> None:
         """Recover the metadata and open every partition."""
         ports, process, me = self.ports, self.ports.process, self.me
         cluster_id = "" if beginning is None else beginning.cluster_id
-        link = PeerLink(ports.transport, ports.broker, self._incarnation_id, cluster_id)
+        link = PeerLink(ports.transport, self._sessions, cluster_id)
         driver = self._open_metadata(link, beginning)
+        if self.consensus.voters:
+            link.founders_id = founded_by(self.consensus.voters).cluster_id
         now = process.now()
         self._joining = Joining(me, self.consensus, link, now)
         parts = ClusterParts(
@@ -191,7 +202,8 @@ class ClusterBroker:
         options = NodeOptions(
             broker=ports.broker,
             namespace=NAMESPACE,
-            inbox=f"{NAMESPACE}.ack.{ports.broker}.{ports.start_number}",
+            inbox=internal_subject(NAMESPACE, "ack", f"{ports.broker}.{ports.start_number}"),
+            ack_secret=f"{ports.broker} {ports.start_number}".encode(),
             defaults=self.settings.broker.defaults,
             record_bytes_max=self.settings.broker.record_bytes_max,
         )
@@ -323,8 +335,9 @@ class ClusterBroker:
             host="localhost",
             port=9292,
             previous_broker_epoch=self.store.clean_broker_epoch or 0,
-            clean_partitions=self.node.verified_partitions(),
-            quarantined_partitions=self.node.quarantined_partitions(),
+            clean_partitions=verified_partitions(self.node),
+            known_index=self.node.known_index,
+            quarantined_partitions=quarantined_partitions(self.node),
             feature_level=FEATURE_LEVEL,
         )
 
@@ -422,23 +435,13 @@ class ClusterBroker:
             self.node.on_messages(subscription, arrivals, payloads, now, wall_ns)
 
     def on_peer(self, channel: Channel, payload: bytes, now: Instant, wall_ns: int) -> None:
-        """Another broker sent something; answers to questions of this one come so, too."""
-        if not self.is_open or (channel is Channel.METADATA and self._joining.asks):
-            self.on_call(payload, now, wall_ns)
-        if self.is_open:
-            self.node.on_peer(channel, payload, now, wall_ns)
-
-    def on_call(self, payload: bytes, now: Instant, wall_ns: int) -> None:
-        """Somebody said something to everyone."""
-        del wall_ns
-        try:
-            header, _ = decode(payload)
-        except WireError:
-            return
+        """Another broker sent something to this one, or to everyone."""
         if self._search is not None:
-            self._search.on_peer(header)
+            message = self._search_link.receive(channel, payload)
+            if message is not None:
+                self._search.on_peer(message[0])
         elif self.is_open:
-            self._joining.on_peer(header, now)
+            self.node.on_peer(channel, payload, now, wall_ns)
 
     def on_link(self, *, connected: bool, now: Instant, wall_ns: int) -> None:
         """The node asks its ports whether they are connected."""

@@ -14,9 +14,12 @@ from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER, POLICY_NONE
 from liftbridge_broker.node.subscription import StartPosition
 from liftbridge_broker.storage.flush import FlushLimits
 from liftbridge_broker.wire.acks import AckPolicy
+from liftbridge_broker.wire.peer_keys import OPEN_KEYRING
 from liftbridge_testkit.sim.breaking.parts import FaultPlan
 from liftbridge_testkit.sim.broker import ClusterBroker, ClusterSettings
+from liftbridge_testkit.sim.checkers.answers import AnswersAreTrue
 from liftbridge_testkit.sim.clients.admin import OPERATIONS, Admin, AdminPlan
+from liftbridge_testkit.sim.clients.askers import Asker, AskerPlan
 from liftbridge_testkit.sim.clients.nats_publishers import NatsPublisher, NatsPublisherPlan
 from liftbridge_testkit.sim.clients.publishers import Publisher, PublisherPlan
 from liftbridge_testkit.sim.clients.readers import Reader, ReaderPlan
@@ -33,6 +36,7 @@ from liftbridge_testkit.sim.cluster_atlas import (
 )
 from liftbridge_testkit.sim.epilogue import LogRot
 from liftbridge_testkit.sim.faults import Faults
+from liftbridge_testkit.sim.forging import CLUSTER_KEYS, Forger
 from liftbridge_testkit.sim.invariants.controller import ControllerRules
 from liftbridge_testkit.sim.invariants.copies import CopyRules
 from liftbridge_testkit.sim.invariants.durable import DurableEpochs
@@ -49,6 +53,7 @@ from liftbridge_testkit.sim.world import World
 FAULTS = (
     *GROUP_FAULTS,
     "EIO on read",
+    "forged frames",
     "late metadata",
     "metadata rot",
     "misdirected write",
@@ -56,6 +61,9 @@ FAULTS = (
 )
 NAMES = ("a", "b", "c", "d", "e")
 STREAMS = ("s", "t")
+ASKED_EVERY = 8
+"""One life in so many has askers, each of whose questions costs a round of the metadata."""
+
 KEYS = (b"k1", b"k2", b"k3", b"k4")
 
 
@@ -70,7 +78,8 @@ def _settings(random: Random, peers: tuple[str, ...]) -> ClusterSettings:
         ),
         snapshot_entries=random.choice((4, 20, 200)),
     )
-    return ClusterSettings(peers=tuple(BrokerId(peer) for peer in peers), broker=broker)
+    keys = random.choice((OPEN_KEYRING, CLUSTER_KEYS))
+    return ClusterSettings(peers=tuple(BrokerId(peer) for peer in peers), broker=broker, keys=keys)
 
 
 def make_cluster_life(seed: int, trace: Trace) -> Life:
@@ -85,6 +94,8 @@ def make_cluster_life(seed: int, trace: Trace) -> Life:
         machine.files.cold_ppm = random.choice((0, 0, 10_000))
         machine.files.lost_sector_chance = 0.0
     draw_conditions(world, random)
+    if not settings.keys.accepts_unsigned:
+        world.network.forger = Forger(world.new_random())
     life = Life(world, events_max=random.choice((3_000, 6_000)), time_max_ns=120 * SECOND_NS)
     plan = FaultPlan(
         kinds=tuple(kind for kind in FAULTS if random.random() < 0.4),
@@ -113,9 +124,23 @@ def make_cluster_life(seed: int, trace: Trace) -> Life:
     life.rearrangers.append(Rearranger(world, life.calls, life.directory, rearranging))
     for name in STREAMS:
         _add_stream(life, name, random)
+    if seed % ASKED_EVERY == 0:
+        _add_askers(life)
     rot = LogRot(life, seed)
     life.epilogue = rot if rot.is_wanted else None
     return life
+
+
+def _add_askers(life: Life) -> None:
+    """Who asks about logs draws from a chance of its own: what else happens stays as it was."""
+    random = life.world.new_random()
+    checker = AnswersAreTrue()
+    life.history.checkers.append(checker)
+    for name in STREAMS:
+        for _ in range(random.randrange(3)):
+            plan = AskerPlan(name, random.choice((100, 400, 2_000)) * MILLISECOND_NS)
+            parts = life.world, life.calls, life.directory, life.history, checker
+            life.askers.append(Asker(*parts, plan, len(life.askers)))
 
 
 def _add_stream(life: Life, name: str, random: Random) -> None:

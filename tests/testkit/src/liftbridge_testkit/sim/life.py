@@ -109,6 +109,7 @@ class Life:
         readers: All readers.
         admins: All administrators of streams, at least one.
         rearrangers: Those of the cluster.
+        askers: Who asks how far logs go.
         creates: Streams that are there before anything else happens.
         probes: Who must be able to write when everything is mended.
         faults: What breaks things, `None` for nothing.
@@ -126,6 +127,7 @@ class Life:
     readers: list[Reader] = field(default_factory=list)
     admins: list[Admin] = field(default_factory=list)
     rearrangers: list[Rearranger] = field(default_factory=list)
+    askers: list[Starting] = field(default_factory=list)
     creates: list[CreateStream] = field(default_factory=list)
     probes: list[PublisherPlan] = field(default_factory=list)
     faults: Faults | None = None
@@ -183,6 +185,7 @@ class Life:
             *self.readers,
             *self.admins,
             *self.rearrangers,
+            *self.askers,
         ]
         for user in users:
             user.start()
@@ -210,8 +213,8 @@ class Life:
         )
         self.expect("everything committed", self.is_all_committed)
         self.expect("readers at the end", self._are_readers_done)
-        for reader in self.readers:
-            reader.stop()
+        for user in (*self.readers, *self.askers):
+            user.stop()
         if self.epilogue is not None:
             self.epilogue()
 

@@ -6,11 +6,13 @@ from liftbridge_broker.controller.commands import RegisterBroker
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import Instant
 from liftbridge_broker.model.streams import StreamOptions
+from liftbridge_broker.model.subjects import internal_subject
+from liftbridge_broker.node.claims import verified_partitions
 from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.options import NodeOptions
-from liftbridge_broker.node.peer_link import NoPeers, PeerLink
+from liftbridge_broker.node.peer_link import NoPeers, PeerLink, unsigned_sessions
 from liftbridge_broker.ports.files import FileEvent, Token
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.transport import Channel
@@ -102,7 +104,7 @@ class LoneBroker:
         self._metadata, recovered = RaftConsensus.open(
             log,
             me,
-            PeerLink(NoPeers(), me.broker, ports.new_id()),
+            PeerLink(NoPeers(), unsigned_sessions(me.broker, ports.new_id())),
             origin=bytes.fromhex(ports.new_id()),
             sync_token=METADATA_TOKEN,
             rng=ports.random,
@@ -118,7 +120,8 @@ class LoneBroker:
         options = NodeOptions(
             broker=ports.broker,
             namespace=NAMESPACE,
-            inbox=f"{NAMESPACE}.ack.{ports.broker}.{ports.start_number}",
+            inbox=internal_subject(NAMESPACE, "ack", f"{ports.broker}.{ports.start_number}"),
+            ack_secret=f"{ports.broker} {ports.start_number}".encode(),
             defaults=settings.defaults,
             record_bytes_max=settings.record_bytes_max,
         )
@@ -146,7 +149,8 @@ class LoneBroker:
             host="localhost",
             port=9292,
             previous_broker_epoch=self._store.clean_broker_epoch or 0,
-            clean_partitions=self.node.verified_partitions(),
+            clean_partitions=verified_partitions(self.node),
+            known_index=self.node.known_index,
         )
         self.node.propose(command, ports.process.now(), self._registered)
 
@@ -180,9 +184,6 @@ class LoneBroker:
 
     def on_peer(self, channel: Channel, payload: bytes, now: Instant, wall_ns: int) -> None:
         """It has no peers."""
-
-    def on_call(self, payload: bytes, now: Instant, wall_ns: int) -> None:
-        """It looks for nobody."""
 
     def on_link(self, *, connected: bool, now: Instant, wall_ns: int) -> None:
         """The node asks its port whether it is connected."""

@@ -151,14 +151,6 @@ class Machine:
         assert self.program is not None
         self.program.on_peer(channel, payload, self.now(), self.wall_ns())
 
-    def on_call(self, payload: bytes) -> None:
-        """A message to everyone."""
-        self.turn(self.incarnation, self._on_call, payload)
-
-    def _on_call(self, payload: bytes) -> None:
-        assert self.program is not None
-        self.program.on_call(payload, self.now(), self.wall_ns())
-
     def on_link(self, *, connected: bool) -> None:
         """The link to NATS fell or is back."""
         self.turn(self.incarnation, self._on_link, connected)

@@ -17,6 +17,7 @@ from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.transport import EVERYONE, Channel
 from liftbridge_broker.wire.subjects import SubjectTable
 from liftbridge_testkit.sim.coverage import Coverage
+from liftbridge_testkit.sim.forging import Forger
 from liftbridge_testkit.sim.scheduler import MICROSECOND_NS, MILLISECOND_NS, Scheduler
 from liftbridge_testkit.sim.trace import Trace
 
@@ -39,11 +40,7 @@ class Receiver(Protocol):
         ...
 
     def on_peer(self, channel: Channel, payload: bytes) -> None:
-        """A message of another broker."""
-        ...
-
-    def on_call(self, payload: bytes) -> None:
-        """A message that some broker, perhaps this one, sent to everyone."""
+        """A message of another broker, or one that some broker sent to everyone."""
         ...
 
     def on_link(self, *, connected: bool) -> None:
@@ -125,6 +122,7 @@ class Network:
     Attributes:
         conditions: What they are like at present.
         filter: Asked for each message between brokers by scripts; `None` lets all pass.
+        forger: Somebody who hears all that brokers say, in a cluster with a secret.
         held: What the filter held back, in order.
     """
 
@@ -134,6 +132,7 @@ class Network:
     coverage: Coverage
     conditions: Conditions = field(default_factory=Conditions)
     filter: Filter | None = None
+    forger: Forger | None = None
     held: list[Held] = field(default_factory=list)
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
     _cuts: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -323,13 +322,29 @@ class Network:
         """Carry a message from one broker to another one, or to all of them."""
         if not source.is_up:
             return
+        if self.forger is not None:
+            self.forger.overhear(broker, channel, payload)
         if broker == EVERYONE:
             for target in [one for one in self.endpoints.values() if one.takes_peers]:
-                self._post(source, target, "call", target.receiver.on_call, payload)
+                deliver = target.receiver.on_peer
+                self._post(source, target, "call", deliver, Channel.METADATA, payload)
             return
         one = self.endpoints.get(broker)
         if one is not None and one.takes_peers:
             self._pass_filter(source, one, channel, payload)
+
+    def forge(self) -> None:
+        """Let a forged frame reach a broker now, if there is a forger who has heard any."""
+        brokers = [one.name for one in self.endpoints.values() if one.takes_peers and one.is_up]
+        if self.forger is None or not brokers:
+            return
+        forged = self.forger.forge(brokers)
+        if forged is None:
+            return
+        name, channel, payload = forged
+        self.coverage.count("fault", "frame forged")
+        self.trace.note(self.scheduler.now, name, "forged", len(payload), crc32(payload))
+        self.endpoints[name].receiver.on_peer(channel, payload)
 
     def _pass_filter(
         self, source: Endpoint, target: Endpoint, channel: Channel, payload: bytes

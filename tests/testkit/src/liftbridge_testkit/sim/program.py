@@ -103,11 +103,7 @@ class Program(Protocol):
         ...
 
     def on_peer(self, channel: Channel, payload: bytes, now: Instant, wall_ns: int) -> None:
-        """A message of another broker."""
-        ...
-
-    def on_call(self, payload: bytes, now: Instant, wall_ns: int) -> None:
-        """A message that some broker, perhaps this one, sent to everyone."""
+        """A message of another broker, or one that some broker sent to everyone."""
         ...
 
     def on_link(self, *, connected: bool, now: Instant, wall_ns: int) -> None:

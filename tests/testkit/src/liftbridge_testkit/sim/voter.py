@@ -8,7 +8,7 @@ from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.node.metadata import MetadataDriver
-from liftbridge_broker.node.peer_link import PeerLink
+from liftbridge_broker.node.peer_link import PeerLink, unsigned_sessions
 from liftbridge_broker.node.peers import Peers
 from liftbridge_broker.ports.files import FileEvent, Token
 from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
@@ -25,6 +25,7 @@ from liftbridge_testkit.sim.scheduler import MILLISECOND_NS
 
 METADATA_TOKEN = Token(1)
 RETRY_NS = 500 * MILLISECOND_NS
+CLUSTER_ID = "group"
 
 
 def _ignore(_header: PeerHeader, _tail: bytes, _now: Instant) -> None:
@@ -101,7 +102,8 @@ class Voter:
         self.log = RaftLog.open(
             ports.files, bootstrap=EMPTY if ports.disk_number else self.settings.bootstrap
         )
-        link = PeerLink(ports.transport, self.me.broker, self._incarnation_id)
+        sessions = unsigned_sessions(self.me.broker, self._incarnation_id)
+        link = PeerLink(ports.transport, sessions, CLUSTER_ID)
         self.consensus, recovered = RaftConsensus.open(
             self.log,
             self.me,
@@ -112,7 +114,7 @@ class Voter:
             now=shell.now(),
             options=self.settings.options,
         )
-        self._peers = Peers(link, self.consensus.on_peer, _ignore)
+        self._peers = Peers(link, self.consensus.on_peer, _ignore, _ignore)
         self.driver = MetadataDriver(
             self.consensus,
             recovered,
@@ -211,9 +213,6 @@ class Voter:
             self._peers.on_payload(channel, payload, now)
             self.driver.catch_up()
             self._arm()
-
-    def on_call(self, payload: bytes, now: Instant, wall_ns: int) -> None:
-        """It looks for nobody."""
 
     def on_link(self, *, connected: bool, now: Instant, wall_ns: int) -> None:
         """The consensus asks its port whether it is connected."""

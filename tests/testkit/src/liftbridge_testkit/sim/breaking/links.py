@@ -145,6 +145,26 @@ def _nats_outage(faults: Breaking) -> Undo | None:
     return faults.world.network.end_outage
 
 
+def _forged_frames(faults: Breaking) -> Undo | None:
+    """Let somebody without the cluster's secret send frames in the names of brokers."""
+    world, random = faults.world, faults.random
+    if world.network.forger is None:
+        return None
+    is_over = [False]
+
+    def forge() -> None:
+        if is_over[0]:
+            return
+        world.network.forge()
+        world.scheduler.after(random.randrange(1, 40 * MILLISECOND_NS), forge)
+
+    def end() -> None:
+        is_over[0] = True
+
+    forge()
+    return end
+
+
 LINKS: Mapping[str, Callable[[Breaking], Undo | None]] = {
     "cut between two": _cut_pair,
     "cut one way": _cut_one_way,
@@ -157,4 +177,5 @@ LINKS: Mapping[str, Callable[[Breaking], Undo | None]] = {
     "NATS link": _nats_link,
     "flapping link": _flapping_link,
     "NATS outage": _nats_outage,
+    "forged frames": _forged_frames,
 }

@@ -150,8 +150,5 @@ class NatsPublisher:
     def on_peer(self, channel: Channel, payload: bytes) -> None:
         """It is no broker."""
 
-    def on_call(self, payload: bytes) -> None:
-        """It is no broker."""
-
     def on_link(self, *, connected: bool) -> None:
         """It publishes again when the link is back."""

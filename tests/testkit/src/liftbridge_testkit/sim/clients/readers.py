@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 from liftbridge_broker.errors import LiftbridgeError, NotFoundError
 from liftbridge_broker.model.ids import Instant, PartitionId
+from liftbridge_broker.node.answers import Done, ask
 from liftbridge_broker.node.subscription import (
     Position,
     StartPosition,
     StopPosition,
     Subscription,
+    question_of,
 )
 from liftbridge_testkit.sim.clients.calls import Answer, Calls, Serving
 from liftbridge_testkit.sim.clients.directory import Directory
@@ -111,17 +113,38 @@ class Reader:
         if self.plan.reads_replica and place.replicas:
             machine = self._random.choice(place.replicas)
 
-        def serve(serving: Serving, _now: Instant, _wall_ns: int, answer: Answer) -> None:
-            # A call that was given up may be served late: the reader is elsewhere by then.
-            if attempt == self._attempt and self._subscription is None:
-                self._open(serving, machine)
-            answer(OPENED)
+        def serve(serving: Serving, now: Instant, _wall_ns: int, answer: Answer) -> None:
+            def may_open(error: LiftbridgeError | None) -> None:
+                answer(error or self._opened(attempt, serving, machine))
+
+            self._ask(serving, now, may_open)
 
         def opened(outcome: object) -> None:
             if outcome is not OPENED and attempt == self._attempt and self._subscription is None:
                 self._again()
 
         self._calls.call(self.name, machine, serve, opened)
+
+    def _opened(self, attempt: int, serving: Serving, machine: Machine) -> object:
+        """Subscribe, unless the call was given up and is served late: the reader is elsewhere."""
+        try:
+            if attempt == self._attempt and self._subscription is None:
+                self._open(serving, machine)
+        except LiftbridgeError as refusal:
+            return refusal
+        return OPENED
+
+    def _ask(self, serving: Serving, now: Instant, done: Done) -> None:
+        """Ask whether the broker may tell what the position asks for, as the API does."""
+        assert self.partition is not None
+        partition = serving.node.partitions.get(self.partition)
+        if partition is None:
+            raise NotFoundError(f"no such partition: {self.partition}")
+        is_replica = self.plan.reads_replica
+        question = question_of(
+            partition, self._position(), NEVER, is_reverse=False, reads_replica=is_replica
+        )
+        ask(serving.node, partition, question, done, now, as_replica=is_replica)
 
     def _position(self) -> Position:
         if self.next_offset >= 0:

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from liftbridge_broker.controller.state import ClusterState
-from liftbridge_broker.model.ids import BrokerId, MetadataIndex, PartitionId
+from liftbridge_broker.model.ids import BrokerId, MetadataIndex, PartitionId, stream_of
 from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.model.streams import FsyncPolicy
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.roles import Role
@@ -103,8 +104,10 @@ class CopyRules(Watcher):
             is_ours = own is not None and own == copy.broker.registration
             if own is None or not is_ours:
                 continue
-            # What is synced before it counts is whole after any end of a process.
-            is_unclean = self._is_unclean.get(name, False) and not copy.partition.is_verified
+            # What is synced before it counts is whole after any end of a process; whether that was
+            # so all the time is not asked of the broker: I2 compares what it has.
+            policy = newest.streams[stream_of(state.partition_id)].policy.fsync_policy
+            is_unclean = self._is_unclean.get(name, False) and policy is not FsyncPolicy.COMMIT
             if is_unclean and state.partition_epoch <= own.broker_epoch:
                 raise BrokenInvariantError(
                     "I4", f"{name} restarted uncleanly and is electable since before: {state}"

@@ -7,6 +7,7 @@ from liftbridge_broker.raft.types import Append
 from liftbridge_broker.wire.metadata import decode_command
 from liftbridge_broker.wire.peer import decode
 from liftbridge_broker.wire.peer_bodies import Propose, RaftBody
+from liftbridge_broker.wire.peer_frame import is_signed, read_open, read_signed
 from liftbridge_broker.wire.raft import decode_message
 
 CHUNK = "chunk"
@@ -26,7 +27,8 @@ def kinds_of(payload: bytes) -> tuple[str, ...]:
     brings something is `entries`, too.
     """
     try:
-        header, tail = decode(payload)
+        piece = read_signed(payload).piece if is_signed(payload) else read_open(payload)
+        header, tail = decode(piece)
     except WireError:
         return (CHUNK,)
     body: object = header.body

@@ -29,6 +29,7 @@ from liftbridge_broker.storage.log import PartitionLog
 from liftbridge_broker.storage.smallfile import remove_small_file
 from liftbridge_broker.storage.store import LogStore, StoreOptions, open_store
 from liftbridge_broker.wire.peer import decode
+from liftbridge_broker.wire.peer_frame import read_open
 from liftbridge_testkit.sim.clock import WALL_START_NS
 from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.scripts.publishing import propose, told
@@ -242,7 +243,7 @@ def _answers(stage: Stage, words: Sequence[str]) -> list[str]:
 
 def _body(payload: bytes) -> object:
     try:
-        return decode(payload)[0].body
+        return decode(read_open(payload))[0].body
     except WireError:
         return None
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import pairwise
@@ -24,7 +25,7 @@ from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.groups.cursors import Cursor
 from liftbridge_broker.logformat.frames import decode_frame, iter_frames
 from liftbridge_broker.model.ids import BrokerId, Instant, StreamName
-from liftbridge_broker.model.streams import StreamOverrides, UncleanMode
+from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
 from liftbridge_broker.model.subjects import CURSORS_STREAM
 from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.node.runs import POLICY_ALL, PublishRun, Stored, Ticket
@@ -160,7 +161,7 @@ def _weather(stage: Stage, words: Sequence[str]) -> list[str]:
 def _tune(stage: Stage, words: Sequence[str]) -> list[str]:
     """`tune s [retention=3] [cleaner=200ms] [compact=on] [expect=on] [segment=200] [rf=3] ...`.
 
-    Also `[min-isr=2] [unclean=manual]`.
+    Also `[min-isr=2] [unclean=manual] [fsync=commit]`.
     """
     (name,), options = split_options(words)
     overrides = StreamOverrides(
@@ -173,6 +174,7 @@ def _tune(stage: Stage, words: Sequence[str]) -> list[str]:
         segment_bytes_max=int(options["segment"]) if "segment" in options else None,
         min_isr=int(options["min-isr"]) if "min-isr" in options else None,
         unclean_mode=UncleanMode(options["unclean"]) if "unclean" in options else None,
+        fsync_policy=FsyncPolicy(options["fsync"]) if "fsync" in options else None,
     )
     command = AlterStream(
         name=StreamName(name),
@@ -346,7 +348,13 @@ def _read(stage: Stage, words: Sequence[str]) -> list[str]:
     def serve(broker: Serving, now: Instant, _wall_ns: int, answer: Answer) -> None:
         partition = broker.node.partitions[partition_id]
         subscription = Subscription.open(
-            partition, broker.node, lambda: None, start=position, stop=NEVER, is_reverse=False
+            partition,
+            broker.node,
+            lambda: None,
+            start=position,
+            stop=NEVER,
+            is_reverse=False,
+            reads_replica=not partition.is_led,
         )
         records: list[tuple[Record, int]] = []
         while slices := subscription.pull(PULL_BYTES).slices:
@@ -513,6 +521,19 @@ def _holds(stage: Stage, words: Sequence[str]) -> str:
     return "yes" if any(path.startswith(folder) for path in files.paths()) else "no"
 
 
+def _defaults(stage: Stage, words: Sequence[str]) -> list[str]:
+    """`defaults A,B fsync=commit`: write it into their configuration and have them reload it."""
+    (names,), options = split_options(words)
+    for name in names.split(","):
+        broker = stage.broker(name)
+        fresh = replace(
+            stage.settings_of(name).broker.defaults, fsync_policy=FsyncPolicy(options["fsync"])
+        )
+        stage.defaults[name] = fresh
+        broker.node.set_defaults(fresh, stage.machine(name).now())
+    return []
+
+
 VERBS: dict[str, Callable[[Stage, Sequence[str]], list[str]]] = {
     "term": _term,
     "drain": _drain,
@@ -524,6 +545,7 @@ VERBS: dict[str, Callable[[Stage, Sequence[str]], list[str]]] = {
     "misdirect": _misdirect,
     "weather": _weather,
     "tune": _tune,
+    "defaults": _defaults,
     "pause-stream": _pause_stream,
     "resume-stream": _resume_stream,
     "trail": _trail,

@@ -67,9 +67,6 @@ class _Message:
     def on_peer(self, channel: Channel, payload: bytes) -> None:
         """It is no broker."""
 
-    def on_call(self, payload: bytes) -> None:
-        """It is no broker."""
-
     def on_link(self, *, connected: bool) -> None:
         """It has no use for it."""
 

@@ -6,11 +6,12 @@ the simulator are on.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from liftbridge_broker.controller.state import ClusterState, PublisherState
 from liftbridge_broker.model.ids import BrokerId, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_testkit.sim.breaking.parts import FaultPlan
@@ -187,6 +188,7 @@ class Stage:
     fetching: list[tuple[str, str, bytes]] = field(default_factory=list)
     fetching_seen: dict[tuple[str, PartitionId], int] = field(default_factory=dict)
     settings: ClusterSettings = field(init=False)
+    defaults: dict[str, StreamOptions] = field(default_factory=dict)
     rules: list[Rule] = field(default_factory=list)
     told: dict[tuple[str, str], int] = field(default_factory=dict)
 
@@ -271,7 +273,7 @@ class Stage:
         later = options.get("later", "").split(",") if "later" in options else []
         for name in (*names, *later):
             machine = self.world.add_machine(
-                name, lambda ports: ClusterBroker(ports, self.settings)
+                name, lambda ports: ClusterBroker(ports, self.settings_of(ports.broker))
             )
             machine.clock.drift_ppm = machine.clock.wall_skew_ns = 0
             speed = machine.files.speed
@@ -280,6 +282,11 @@ class Stage:
             self.machine(name).start()
         for name in names:
             self.ready(name)
+
+    def settings_of(self, name: str) -> ClusterSettings:
+        """What a broker is told: what all are told, with stream defaults of its own if it has."""
+        defaults = self.defaults.get(name, self.settings.broker.defaults)
+        return replace(self.settings, broker=replace(self.settings.broker, defaults=defaults))
 
     def ready(self, name: str) -> None:
         """Wait until a broker serves."""

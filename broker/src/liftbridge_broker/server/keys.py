@@ -1,0 +1,54 @@
+"""The cluster's secret as a file: read at the start, and again when the file changes."""
+
+from pathlib import Path
+from typing import Final
+
+from liftbridge_broker.errors import ConfigError, LiftbridgeError
+from liftbridge_broker.node.peer_sessions import PeerSessions
+from liftbridge_broker.ports.observe import Observer
+from liftbridge_broker.wire.peer_keys import OPEN_KEYRING, Keyring, parse_keys
+
+FILE_BYTES_MAX: Final = 64 * 1024
+_SETTING: Final = "clustering.secret.file"
+
+
+def read_keyring(path: str) -> Keyring:
+    """Keys of a file; those of a broker without a secret when `path` is empty.
+
+    Raises:
+        ConfigError: The file cannot be read, or is none; the text holds no key.
+    """
+    if not path:
+        return OPEN_KEYRING
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"{_SETTING}: cannot read {path}: {error.strerror}") from error
+    if len(data) > FILE_BYTES_MAX:
+        raise ConfigError(f"{_SETTING}: {path} is longer than {FILE_BYTES_MAX} bytes")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{_SETTING}: {path} is no text") from error
+    return parse_keys(text, path)
+
+
+def tell_keys(keys: Keyring, observer: Observer) -> None:
+    """Tell which keys are in force, and warn while frames without a signature are believed."""
+    if keys.first_key is not None:
+        observer.transition("cluster_keys_read", {"keys": list(keys.key_ids)})
+    if keys.accepts_unsigned:
+        observer.transition("peer_frames_unauthenticated", {"keys": list(keys.key_ids)})
+
+
+def renew_keys(path: str, sessions: PeerSessions, observer: Observer) -> None:
+    """Read the file again; a wrong one leaves the keys in force."""
+    try:
+        keys = read_keyring(path)
+    except LiftbridgeError as error:
+        observer.transition("configuration_reload_refused", {"reason": error.text})
+        return
+    if keys != sessions.keys:
+        sessions.set_keys(keys)
+        tell_keys(keys, observer)

@@ -1,0 +1,111 @@
+"""`liftbridge cluster check`: what is not as it should be, and what to do about it."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from liftbridge_client.admin_model import BrokerDescription, BrokerStatus, PartitionStatus
+from liftbridge_client.aio.admin import AdminClient
+from liftbridge_client.cli import exits
+from liftbridge_client.cli.command import Run
+from liftbridge_client.cli.output import Shape, say
+from liftbridge_client.errors import LiftbridgeError
+
+OPEN_KEY: Final = "open"
+_KEYS_REMEDY: Final = "set clustering.secret.file on every broker"
+
+
+WARNING: Final = "warning"
+ERROR: Final = "error"
+
+
+class FindingRow(NamedTuple):
+    """Something that is not as it should be, a warning or an error, and what to do."""
+
+    level: str
+    subject: str
+    finding: str
+    remedy: str
+
+
+def _of_status(one: BrokerStatus) -> Iterator[FindingRow]:
+    """Findings of what a broker knows of itself."""
+    name = f"broker {one.broker}"
+    if not one.is_nats_connected:
+        yield FindingRow(ERROR, name, "has no connection to NATS", "look at its log")
+    if not one.are_peers_connected:
+        yield FindingRow(ERROR, name, "cannot reach other brokers", "look at its log")
+    if one.is_disk_full:
+        yield FindingRow(ERROR, name, "its disk is full", "free space or grow the volume")
+    for partition, reason in one.offline.items():
+        yield FindingRow(ERROR, name, f"does not serve {partition}: {reason}", "replace it")
+    if one.restart_needed:
+        waiting = ", ".join(one.restart_needed)
+        yield FindingRow(WARNING, name, f"changed settings wait: {waiting}", "restart it")
+    if OPEN_KEY in one.peer_keys:
+        text = "believes messages between brokers without a signature"
+        remedy = _KEYS_REMEDY if len(one.peer_keys) == 1 else "remove the line open from the file"
+        yield FindingRow(WARNING, name, text, remedy)
+
+
+def _of_keys(statuses: Sequence[BrokerStatus]) -> Iterator[FindingRow]:
+    """Keys with which a broker signs and which another one does not have."""
+    for one in statuses:
+        signer = one.peer_keys[0] if one.peer_keys else OPEN_KEY
+        for other in statuses:
+            if signer not in (other.peer_keys or (OPEN_KEY,)):
+                text = f"signs with key {signer}, which broker {other.broker} does not have"
+                yield FindingRow(
+                    ERROR, f"broker {one.broker}", text, "give all brokers the same keys"
+                )
+
+
+def _of_broker(one: BrokerDescription) -> Iterator[FindingRow]:
+    if one.is_fenced:
+        text = "is fenced: it neither leads nor is in sync"
+        yield FindingRow(ERROR, f"broker {one.broker}", text, "see whether it runs")
+
+
+def _of_partition(one: PartitionStatus) -> Iterator[FindingRow]:
+    name = f"partition {one.stream}/{one.partition}"
+    if not one.leader:
+        yield FindingRow(ERROR, name, "has no leader", "bring back its replicas")
+    elif len(one.isr) < one.min_isr:
+        text = f"commits nothing: {len(one.isr)} of at least {one.min_isr} replicas are in sync"
+        yield FindingRow(ERROR, name, text, "bring back its replicas")
+    elif len(one.isr) < len(one.replicas):
+        text = f"{len(one.isr)} of {len(one.replicas)} replicas are in sync"
+        yield FindingRow(WARNING, name, text, "wait, or bring back the others")
+
+
+async def _findings(admin: AdminClient) -> list[FindingRow]:
+    found: list[FindingRow] = []
+    statuses: list[BrokerStatus] = []
+    for broker in await admin.brokers():
+        found += _of_broker(broker)
+        try:
+            statuses.append(await admin.broker_status(broker.broker))
+        except LiftbridgeError as error:
+            text = f"does not answer operators: {error}"
+            subject = f"broker {broker.broker}"
+            found.append(FindingRow(ERROR, subject, text, "see whether it runs"))
+    for status in statuses:
+        found += _of_status(status)
+    found += _of_keys(statuses)
+    async for partition in admin.partitions(only_degraded=True):
+        found += _of_partition(partition)
+    return found
+
+
+async def check(run: Run[FindingRow]) -> None:
+    """List what needs attention; exit code 1 when any of it is an error."""
+    async with run.admin() as admin:
+        found = await _findings(admin)
+    for row in found:
+        run.emit(row)
+    if any(row.level == ERROR for row in found):
+        run.exit_code = exits.REFUSED
+    elif not found:
+        say("liftbridge: nothing needs attention")
+
+
+SHAPE: Final = Shape(FindingRow, is_many=True)

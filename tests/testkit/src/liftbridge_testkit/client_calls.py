@@ -1,0 +1,157 @@
+"""Calls of clients to members of a `ClusterWorld`: the shipped services without a network."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from google.protobuf.message import Message
+
+from liftbridge_broker.api.batches import FetchBatchesCall
+from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.context import Context, refuse
+from liftbridge_broker.api.data import DataService
+from liftbridge_broker.api.metadata import MetadataService
+from liftbridge_broker.api.subscribe import SubscribeCall
+from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.model.ids import Instant
+from liftbridge_proto import api_pb2
+from liftbridge_proto.ext.v1 import data_pb2
+from liftbridge_testkit.cluster_world import ClusterWorld, Member
+
+ROOM: Final = 1 << 20
+FRAME_PREFIX: Final = 5
+API: Final = "/proto.API/"
+DATA: Final = "/liftbridge.ext.v1.Data/"
+
+RESPONSES: Final[Mapping[str, type[Message]]] = {
+    API + "FetchMetadata": api_pb2.FetchMetadataResponse,
+    API + "FetchPartitionMetadata": api_pb2.FetchPartitionMetadataResponse,
+    API + "Subscribe": api_pb2.Message,
+    DATA + "PartitionBounds": data_pb2.PartitionBoundsResponse,
+    DATA + "FetchBatches": data_pb2.FetchBatchesResponse,
+}
+"""Methods that tell offsets of logs, with what they answer."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a call.
+
+    Attributes:
+        messages: Responses so far, the empty handshake of `Subscribe` among them.
+        code: gRPC status, `None` while the call goes on.
+        text: Its message.
+        headers: Response headers beyond those of gRPC.
+    """
+
+    kind: type[Message]
+    data: bytearray = field(default_factory=bytearray)
+    code: int | None = None
+    text: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """Responses so far."""
+        found, position = [], 0
+        while position < len(self.data):
+            size = int.from_bytes(self.data[position + 1 : position + FRAME_PREFIX])
+            start = position + FRAME_PREFIX
+            found.append(self.kind.FromString(bytes(self.data[start : start + size])))
+            position = start + size
+        return found
+
+
+class _Port:
+    """The connection of one call."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+
+    def room(self, stream_id: int) -> int:
+        """There is always room."""
+        del stream_id
+        return ROOM
+
+    def begin(self, stream_id: int, fields: Sequence[tuple[bytes, bytes]]) -> None:
+        """Keep the headers."""
+        del stream_id
+        self._outcome.headers.update((name.decode(), value.decode()) for name, value in fields)
+
+    def queue(self, stream_id: int, frames: bytes | Sequence[bytes | memoryview]) -> bool:
+        """Keep what was sent."""
+        del stream_id
+        self._outcome.data += frames if isinstance(frames, bytes) else b"".join(frames)
+        return True
+
+    def finish(self, call: Call, code: int, text: str) -> None:
+        """Keep how it ended."""
+        del call
+        self._outcome.code, self._outcome.text = code, text
+
+    def expect_request(self, stream_id: int) -> None:
+        """Nothing is late here."""
+
+    def set_reading(self, stream_id: int, *, is_reading: bool) -> None:
+        """Nothing more is read."""
+
+    def peer_certificate(self) -> None:
+        """There is no TLS."""
+
+
+class _Clock:
+    """The clock of a world."""
+
+    def __init__(self, world: ClusterWorld) -> None:
+        self._world = world
+
+    def now(self) -> Instant:
+        """Monotonic nanoseconds."""
+        return self._world.now
+
+    def wall_ns(self) -> int:
+        """Unix nanoseconds."""
+        return self._world.wall_ns
+
+
+class ClientCalls:
+    """Clients of one member in its present life."""
+
+    def __init__(self, member: Member) -> None:
+        self._world = member.world
+        self.context = Context(member.node, _Clock(member.world), 1 << 20, 100, 100)
+        metadata, data = MetadataService(self.context, host="localhost"), DataService(self.context)
+        self._unary: Mapping[str, Callable[[Call, bytes], None]] = {
+            API + "FetchMetadata": metadata.fetch,
+            API + "FetchPartitionMetadata": metadata.fetch_partition,
+            DATA + "PartitionBounds": data.bounds,
+        }
+        self._streaming: Mapping[str, Callable[[Context, Call], object]] = {
+            API + "Subscribe": SubscribeCall,
+            DATA + "FetchBatches": FetchBatchesCall,
+        }
+
+    def begin(self, method: str, request: Message) -> Outcome:
+        """Make a call; what comes of it later is added to the outcome."""
+        outcome = Outcome(RESPONSES[method])
+        call = Call(
+            _Port(outcome), 1, method=method, metadata=(), user_agent="", peer="", deadline=None
+        )
+        raw = request.SerializeToString()
+        try:
+            unary = self._unary.get(method)
+            if unary is not None:
+                unary(call, raw)
+            else:
+                self._streaming[method](self.context, call)
+                call.on_messages([raw])
+        except LiftbridgeError as error:
+            refuse(call, error)
+        self._world.settle()
+        return outcome
+
+    def call(self, method: str, request: Message, *, milliseconds: int = 5_000) -> Outcome:
+        """Make a call and wait for its end."""
+        outcome = self.begin(method, request)
+        self._world.until(lambda: outcome.code is not None, milliseconds=milliseconds)
+        return outcome

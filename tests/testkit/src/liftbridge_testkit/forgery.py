@@ -1,0 +1,226 @@
+"""Forged frames against a running cluster under load: nothing of them may be believed.
+
+`python -m liftbridge_testkit.forgery --frames 1000000` starts three brokers with a secret and a
+publisher at each, measures what they get acknowledged, and again while a process without the secret
+hears what brokers say to each other and sends frames in their names: repeated, to others too;
+changed; made up without a signature or with another key (`sim.forging`). Then it compares: every
+frame was counted as refused, nobody was elected or fenced, every acknowledged message is there at
+its offset, unchanged, and throughput fell by less than a fifth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from random import Random
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Final
+
+from nats.errors import Error as NatsError
+
+from liftbridge_broker.adapters.nats.peers import peer_subject
+from liftbridge_broker.errors import WireError
+from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.ports.transport import Channel
+from liftbridge_broker.wire.peer_frame import NO_START, read_signed
+from liftbridge_client import Start, Stop, connect_sync
+from liftbridge_testkit.bench.report import machine, table
+from liftbridge_testkit.cluster import ClusterKit
+from liftbridge_testkit.nats_client import nats_client
+from liftbridge_testkit.progress import say
+from liftbridge_testkit.saturation import SETTLE_SECONDS, alarms, begin, value
+from liftbridge_testkit.sim.forging import Forger
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nats.aio.msg import Msg
+
+    from liftbridge_testkit.saturation import Load
+
+NAMESPACE: Final = "liftbridge-default"
+RATIO_MIN: Final = 0.8
+LISTEN_SECONDS: Final = 0.3
+"""How long frames are heard at a time: all of them would cost as much as the cluster itself."""
+
+ROUND_FRAMES: Final = 20_000
+"""Frames that are sent between two times of listening."""
+
+SLICE_SECONDS: Final = 0.01
+FLUSH_SECONDS_MAX: Final = 60
+SETTLED_SECONDS_MAX: Final = 30.0
+END_SECONDS_MAX: Final = 30.0
+_COUNTED: Final = ("peer_frames_refused_total", "peer_dropped_messages_total")
+_ATTACK: Final = (sys.executable, "-m", "liftbridge_testkit.forgery", "--attack")
+
+
+def _is_greeting(payload: bytes) -> bool:
+    """Whether a frame only asks, so that repeating it asks again and is not refused."""
+    try:
+        return read_signed(payload).target_start == NO_START
+    except WireError:
+        return False
+
+
+async def attack(url: str, brokers: Sequence[str], frames: int, rate: int, seed: int) -> int:
+    """Send frames; returns how many."""
+    forger, sent = Forger(Random(seed)), 0
+    ways = {
+        peer_subject(NAMESPACE, BrokerId(name), channel): (name, channel)
+        for name in brokers
+        for channel in Channel
+    }
+
+    async def hear(message: Msg) -> None:
+        if not _is_greeting(message.data):
+            forger.overhear(*ways[message.subject], message.data)
+
+    async with nats_client(url) as client:
+        while sent < frames:
+            # On a connection of its own: a server drops a reader that is too slow.
+            with contextlib.suppress(NatsError, OSError):
+                async with nats_client(url, allow_reconnect=False) as ear:
+                    for subject in ways:
+                        await ear.subscribe(subject, cb=hear)
+                    await asyncio.sleep(LISTEN_SECONDS)
+            began, before = monotonic(), sent
+            while sent < min(frames, before + ROUND_FRAMES):
+                due = min(frames, before + int((monotonic() - began) * rate))
+                for _ in range(due - sent):
+                    forged = forger.forge(list(brokers))
+                    assert forged is not None
+                    name, channel, payload = forged
+                    await client.publish(peer_subject(NAMESPACE, BrokerId(name), channel), payload)
+                    sent += 1
+                await client.flush(timeout=FLUSH_SECONDS_MAX)
+                await asyncio.sleep(SLICE_SECONDS)
+    return sent
+
+
+def refused(cluster: ClusterKit) -> float:
+    """Frames that brokers did not believe so far."""
+    return sum(cluster.metric(name, at) for name in _COUNTED for at in cluster.brokers)
+
+
+def stored_count(cluster: ClusterKit, load: Load) -> int:
+    """Committed messages of a stream."""
+    return cluster.high_watermark(load.stream, load.leader)
+
+
+def rate_of(cluster: ClusterKit, loads: Sequence[Load], seconds: float) -> float:
+    """Messages a second that are committed for some time."""
+    before, began = sum(stored_count(cluster, load) for load in loads), monotonic()
+    sleep(seconds)
+    after = sum(stored_count(cluster, load) for load in loads)
+    return (after - before) / (monotonic() - began)
+
+
+def check_stored(cluster: ClusterKit, load: Load, acked: int) -> int:
+    """How many messages of a stream are not what was acknowledged, or missing."""
+    wrong = count = 0
+    with connect_sync(cluster[load.leader].address) as lb:
+        reader = lb.streams.get(load.stream).subscribe(start=Start.earliest(), stop=Stop.latest())
+        for message in reader:
+            wrong += message.offset != count or message.value != value(count)
+            count += 1
+    return wrong + max(0, acked - count)
+
+
+def measure(
+    cluster: ClusterKit,
+    frames: int,
+    rate: int,
+    seconds: float,
+    settle_seconds: float = SETTLE_SECONDS,
+) -> dict[str, float]:
+    """Load, attack, and what came of it."""
+    loads = begin(cluster)
+    try:
+        sleep(settle_seconds)
+        quiet = rate_of(cluster, loads, seconds)
+        say(f"undisturbed: {quiet:,.0f} messages/s")
+        before, refused_before = alarms(cluster), refused(cluster)
+        attacker = subprocess.Popen(
+            [*_ATTACK, cluster.nats.url, str(frames), str(rate), *cluster.brokers],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        rates = [rate_of(cluster, loads, seconds)]
+        while attacker.poll() is None:
+            rates.append(rate_of(cluster, loads, seconds))
+            say(f"attacked: {rates[-1]:,.0f} messages/s, {refused(cluster):,.0f} frames refused")
+        sent = json.loads(attacker.communicate()[0])["sent"]
+        deadline = monotonic() + SETTLED_SECONDS_MAX
+        while refused(cluster) - refused_before < sent and monotonic() < deadline:
+            sleep(0.1)
+        found = Counter(alarms(cluster)) - Counter(before)
+        count = refused(cluster) - refused_before
+        said = [
+            json.loads(load.process.communicate("", timeout=END_SECONDS_MAX)[0]) for load in loads
+        ]
+    finally:
+        for load in loads:
+            load.process.kill()
+    wrong = [
+        check_stored(cluster, load, one["acked"]) for load, one in zip(loads, said, strict=True)
+    ]
+    attacked = sum(rates) / len(rates)
+    return {
+        "frames forged": sent,
+        "frames not refused": sent - count,
+        "acknowledged": sum(one["acked"] for one in said),
+        "acknowledged and wrong or missing": sum(wrong),
+        "publisher refused": sum(bool(one["refused"]) for one in said),
+        **{kind: times for kind, times in found.items() if kind != "in-sync set changed"},
+        "messages/s undisturbed": quiet,
+        "messages/s attacked": attacked,
+        "ratio": attacked / quiet,
+    }
+
+
+_TOLD: Final = (
+    "frames forged", "acknowledged", "messages/s undisturbed", "messages/s attacked", "ratio",
+)  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and tell; 1 when anything was believed, lost or slowed down too much."""
+    parser = argparse.ArgumentParser(prog="forgery", description=__doc__.partition("\n")[0])
+    parser.add_argument("--frames", type=int, default=1_000_000, help="forged frames (1,000,000)")
+    parser.add_argument("--rate", type=int, default=2_500, help="frames a second (2,500)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of one measurement (20)")
+    parser.add_argument("--attack", nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("-o", "--output", type=Path, default=Path(".bench/forgery.json"))
+    options = parser.parse_args(arguments)
+    if options.attack:
+        url, frames, rate, *brokers = options.attack
+        sent = asyncio.run(attack(url, brokers, int(frames), int(rate), seed=1))
+        sys.stdout.write(json.dumps({"sent": sent}) + "\n")
+        return 0
+    about = machine(0.0)
+    config = {"logging.format": "json"}
+    with (
+        tempfile.TemporaryDirectory(prefix="forgery-") as name,
+        ClusterKit(Path(name), config=config, has_proxies=False) as cluster,
+    ):
+        found = measure(cluster, options.frames, options.rate, options.seconds)
+    is_good = found["ratio"] >= RATIO_MIN and not any(
+        times for what, times in found.items() if what not in _TOLD
+    )
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    document = {"machine": about, "counts": found}
+    options.output.write_text(json.dumps(document, indent=1) + "\n")
+    rows = [[what, f"{count:,.2f}", "" if what in _TOLD else "0"] for what, count in found.items()]
+    say(f"\n{table(['what', 'times', 'target'], rows)}\n\nwritten: {options.output}")
+    return 0 if is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""Somebody on NATS who has no key: reads what brokers say, and says things in their names.
+
+Frames are repeated as they were, to the same broker or another one, at once or minutes later;
+changed in single bytes; or made from nothing, without a signature or with one of another key. A
+cluster with a secret must go on as if nothing had come.
+"""
+
+from collections import deque
+from random import Random
+
+from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.ports.transport import Channel
+from liftbridge_broker.raft.types import Heartbeat, Peer
+from liftbridge_broker.wire.peer import PeerHeader, decode, encode
+from liftbridge_broker.wire.peer_bodies import RaftBody
+from liftbridge_broker.wire.peer_frame import (
+    Piece,
+    SigningKey,
+    is_signed,
+    open_frame,
+    read_signed,
+    signed_frame,
+)
+from liftbridge_broker.wire.peer_keys import parse_keys
+from liftbridge_broker.wire.raft import encode_message
+from liftbridge_testkit.peer_messages import body_of, kinds
+
+RECENT_MAX = 512
+OLD_MAX = 64
+CLUSTER_KEYS = parse_keys("k" * 32, "keys of the simulated cluster")
+"""What brokers of a cluster with a secret have."""
+
+_OTHER_KEY = parse_keys("x" * 32, "keys of somebody else").signer
+
+
+class Forger:
+    """See the module; belongs to one network.
+
+    Attributes:
+        old: Frames of long ago, kept to be repeated much later.
+    """
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._recent: deque[tuple[str, Channel, bytes]] = deque(maxlen=RECENT_MAX)
+        self._count = 0
+        self.old: deque[tuple[str, Channel, bytes]] = deque(maxlen=OLD_MAX)
+
+    def overhear(self, target: str, channel: Channel, payload: bytes) -> None:
+        """A broker sent something to another one, or to everyone."""
+        self._count += 1
+        self._recent.append((target, channel, payload))
+        if self._count % 97 == 0:
+            self.old.append((target, channel, payload))
+
+    def forge(self, brokers: list[str]) -> tuple[str, Channel, bytes] | None:
+        """A frame, and which of `brokers` gets it on which channel; `None` before any was heard."""
+        if not self._recent:
+            return None
+        random = self._random
+        target, channel, payload = random.choice(
+            self.old if self.old and random.random() < 0.3 else self._recent
+        )
+        if target not in brokers or random.random() < 0.3:
+            target = random.choice(brokers)
+        match random.randrange(5):
+            case 0:
+                pass
+            case 1:
+                channel = random.choice(tuple(Channel))
+            case 2:
+                payload = self._changed(payload)
+            case _:
+                payload = self._made_up(payload, target, channel)
+        return target, channel, payload
+
+    def _changed(self, payload: bytes) -> bytes:
+        data = bytearray(payload)
+        for _ in range(self._random.randint(1, 4)):
+            data[self._random.randrange(len(data))] = self._random.randrange(256)
+        return bytes(data)
+
+    def _made_up(self, payload: bytes, target: str, channel: Channel) -> bytes:
+        """Any message in the name of whoever sent `payload`, as well informed as can be."""
+        if not is_signed(payload):
+            return self._changed(payload)
+        frame = read_signed(payload)
+        piece = self._message(frame.piece, target)
+        if self._random.random() < 0.5:
+            return open_frame(piece)
+        assert _OTHER_KEY is not None
+        key = SigningKey(_OTHER_KEY, frame.sender, frame.sender_start, target, frame.target_start)
+        forged = signed_frame(
+            key,
+            piece,
+            channel=channel,
+            sequence=frame.sequence + self._random.randrange(1, 1 << 20),
+            sender=frame.sender,
+            sender_start=frame.sender_start,
+            target_start=frame.target_start,
+        )
+        return frame.key_id + forged[len(frame.key_id) :]
+
+    def _message(self, piece: Piece, target: str) -> Piece:
+        if piece.kind:
+            return piece
+        header, tail = decode(piece)
+        if isinstance(header.body, RaftBody):
+            peers = [Peer(BrokerId(name), f"{name}.0") for name in (header.sender, target)]
+            term = self._random.choice((1, 5, 1 << 20, 1 << 62))
+            tail = encode_message(
+                Heartbeat(peers[0], peers[1], term, commit=1 << 40, read_context=0)
+            )
+            return encode(header, tail)
+        body = body_of(self._random.choice(kinds()))
+        return encode(PeerHeader(*header[:-1], body), tail)
