@@ -47,6 +47,8 @@ REGRESSION_SEEDS = {
         1001490,
         # A late answer made a follower forget that it could not declare its damage yet.
         1001750,
+        # The last acknowledged record rotted, and was cut as if a crash had torn it.
+        1001099,
         # A process that ended before it opened its clean directory: no fault.
         1001855,
         # A late registration of a former process kept the present one out for ever.

@@ -72,14 +72,53 @@ def test_torn_tail_above_the_recovery_point_is_cut_with_a_copy(commit: bool, los
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_damaged_last_batch_is_a_torn_tail_in_every_mode(kind: str) -> None:
-    for commit in (False, True):
-        bench, batches = three_batches(synced=2)
-        bad = damage_of(kind, batches[2])
-        bench.files.put(log_path(0), b"".join(batches[:2]) + bad)
-        report = bench.open(commit=commit)
-        assert (report.cut_offset, report.cut_bytes, report.quarantined) == (4, len(bad), ())
-        assert bench.files.content(report.cut_copies[0]) == bad
+def test_damaged_last_batch_is_cut(kind: str) -> None:
+    bench, batches = three_batches(synced=2)
+    bad = damage_of(kind, batches[2])
+    bench.files.put(log_path(0), b"".join(batches[:2]) + bad)
+    report = bench.open()
+    assert (report.cut_offset, report.cut_bytes, report.quarantined) == (4, len(bad), ())
+    assert bench.files.content(report.cut_copies[0]) == bad
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "zeros"])
+def test_damaged_last_batch_may_have_counted_in_commit_mode(kind: str) -> None:
+    """A crash shortens a write or leaves zeros in it, and rot does neither."""
+    bench, batches = three_batches(synced=2)
+    bench.files.put(log_path(0), b"".join(batches[:2]) + damage_of(kind, batches[2]))
+    before = snapshot(bench.files)
+    assert bench.open(commit=True).quarantined == (log_path(0),)
+    assert snapshot(bench.files) == before
+
+
+@pytest.mark.parametrize("shape", ["sector of zeros", "torn", "file is missing"])
+def test_what_is_cut_in_commit_mode_and_may_have_counted_is_told_before(shape: str) -> None:
+    bench, batches = three_batches(synced=2)
+    last = bench.made.make(4, [b"v" * 3_000])
+    match shape:
+        case "sector of zeros":
+            last = last[:1_000] + bytes(1_000) + last[2_000:]
+        case "torn":
+            last = last[:-1]
+        case _:
+            last = b""
+            bench.files.put(log_path(6), b"")
+    before = b"".join(batches[:2]) + last
+    bench.files.put(log_path(0), before)
+    told: list[bytes] = []
+    report = bench.open(commit=True, on_doubt=lambda: told.append(bench.files.content(log_path(0))))
+    assert (bench.log.log_end_offset, report.quarantined) == (4, ())
+    assert told == ([] if shape == "torn" else [before])
+
+
+def test_no_flipped_bit_of_the_last_batch_makes_it_a_torn_write() -> None:
+    bench, batches = three_batches(synced=2)
+    for bit in range(8 * len(batches[2])):
+        bad = bytearray(batches[2])
+        bad[bit // 8] ^= 1 << bit % 8
+        bench.files.put(log_path(0), b"".join(batches[:2]) + bytes(bad))
+        assert bench.open(commit=True).quarantined == (log_path(0),), bit
+        bench.log.abandon()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -134,8 +173,8 @@ def test_batch_within_a_torn_batch_is_a_publishers_value_not_a_valid_batch_behin
     outer = bench.append(b"v" * 50 + inner)
     bench.files.kill()
     data = bench.files.content(log_path(0))
-    start = len(data) - len(outer)
-    bench.files.put(log_path(0), damaged(data, start + 120))
+    assert data.endswith(outer)
+    bench.files.put(log_path(0), data[:-1])
     assert bench.open(commit=True).cut_offset == 1
 
 

@@ -1,14 +1,17 @@
 """When the store calls records durable, and that it never does so too early or after a failure."""
 
+import contextlib
+import itertools
+
 import pytest
 
 from liftbridge_broker.errors import FilesError
-from liftbridge_broker.model.ids import Instant, LeaderEpoch, Offset, PartitionId
+from liftbridge_broker.model.ids import Instant, LeaderEpoch, Offset, PartitionId, StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.storage.flush import UNHURRIED_COUNT_MAX, Flushed, FlushLimits
 from liftbridge_broker.storage.journal import parse_journal
 from liftbridge_broker.storage.store import StoreOptions
-from liftbridge_testkit.memory_files import Fault
+from liftbridge_testkit.memory_files import Fault, PowerCutError
 from liftbridge_testkit.stores import NO_LIMITS, StoreBed, key_of
 
 A, B, C = key_of(1), key_of(2), key_of(3)
@@ -110,6 +113,7 @@ def test_many_interval_logs_do_not_keep_a_commit_waiting(bed: StoreBed) -> None:
 def test_nothing_is_due_while_a_sync_is_under_way(bed: StoreBed) -> None:
     """Else the shell would turn in circles until the device answers."""
     bed.start({A: COMMIT, B: INTERVAL})
+    bed.advance(1_000)
     cleaner = bed.store.next_deadline()
     bed.append(B, [b"1"])
     bed.append(A, [b"1"])
@@ -317,3 +321,84 @@ def test_whole_new_log_under_commit_is_strict(bed: StoreBed) -> None:
     bed.pump()
     bed.advance(1_000)
     assert parse_journal(bed.files.durable_content("journal")).strict == {A}
+
+
+def restarted(bed: StoreBed, options: StreamOptions) -> bool:
+    """Kill the process and open the log again, without a session; whether it was found strict."""
+    bed.files.kill()
+    bed.open()
+    bed.store.open(A, StreamName("stream"), options, bed.now)
+    bed.store.begin(bed.now)
+    return bed.store.was_strict(A)
+
+
+def strict_log(bed: StoreBed) -> str:
+    """A log under commit with two synced records, strict by the journal; the path of its file."""
+    bed.start({A: COMMIT})
+    for value in (b"1", b"2"):
+        bed.append(A, [value * 2_000])
+        bed.pump()
+    bed.advance(1_000)
+    (path,) = [path for path in bed.files.paths() if path.endswith(".log")]
+    return path
+
+
+def test_log_that_lost_what_may_have_counted_is_not_whole_at_a_later_start_either(
+    bed: StoreBed,
+) -> None:
+    path = strict_log(bed)
+    assert restarted(bed, COMMIT)
+    data = bed.files.content(path)
+    bed.files.put(path, data[:-1_500] + bytes(1_500))
+    assert not restarted(bed, COMMIT)
+    assert bed.log(A).log_end_offset == 1
+    bed.pump()
+    bed.advance(1_000)
+    assert not restarted(bed, COMMIT)
+    bed.pump()
+    bed.store.begin_session(bed.now)
+    bed.advance(1_000)
+    assert restarted(bed, COMMIT)
+
+
+def test_doubt_is_durable_before_anything_is_cut(bed: StoreBed) -> None:
+    path = strict_log(bed)
+    bad = bed.files.content(path)[:-1_500] + bytes(1_500)
+    bed.files.kill()
+    bed.files.put(path, bad)
+    for count in itertools.count(1):
+        bed.files.cut_power_at(bed.files.points + count)
+        with contextlib.suppress(PowerCutError):
+            bed.open()
+            bed.store.open(A, StreamName("stream"), COMMIT, bed.now)
+        bed.files.crash(None)
+        if bed.files.content(path) != bad:
+            break
+    assert not restarted(bed, COMMIT)
+
+
+def test_log_whose_policy_becomes_commit_is_not_whole_before_its_loss_was_told(
+    bed: StoreBed,
+) -> None:
+    bed.start({A: INTERVAL})
+    bed.append(A, [b"1"])
+    assert not restarted(bed, INTERVAL)
+    bed.store.set_options(A, COMMIT, bed.now)
+    bed.pump()
+    bed.advance(1_000)
+    assert not restarted(bed, COMMIT)
+
+
+def test_damaged_journal_proves_nothing_of_policies(bed: StoreBed) -> None:
+    bed.start(dict.fromkeys((A, B, C), COMMIT))
+    bed.append(A, [b"1"])
+    bed.pump()
+    bed.advance(1_000)
+    bed.files.kill()
+    journal = bytearray(bed.files.content("journal"))
+    journal[-80] ^= 1
+    bed.files.put("journal", bytes(journal))
+    loaded = parse_journal(bytes(journal))
+    assert (loaded.damaged_count, A in loaded.strict) == (1, True)
+    assert not restarted(bed, COMMIT)
+    assert not restarted(bed, COMMIT)

@@ -114,6 +114,7 @@ async def register(core: Core, port: int, listeners: tuple[ListenerAddress, ...]
         LiftbridgeError: The metadata refused.
     """
     own = await _begin(core, port)
+    core.store.begin_session(core.clock.now())
     await advertise(core, listeners)
     core.node.listen()
     await _be_unfenced(core, own)

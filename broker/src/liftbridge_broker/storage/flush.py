@@ -76,7 +76,9 @@ class StoredLog:
         policy: Effective policy; never `AUTO`.
         is_strict: Whether all above the recovery point was written under `commit`.
         strict_from: Recovery point from which that is so, once the policy is `commit`.
-        was_strict: Whether it was so when the log was opened, by the journal.
+        was_strict: Whether it was so when the log was opened, and nothing that counted was cut.
+        in_session: Whether the metadata group knows what this process found; before, a log that
+            may lack something must not become strict, or the next start would call it whole.
         is_fresh: Whether the journal on disk may not know the log yet.
         is_leader: Whether this broker moves the log start (replication 1.15, "Retention").
         on_trimmed: Told when the log start was moved, by who has to pass it on.
@@ -100,6 +102,7 @@ class StoredLog:
     is_strict: bool = False
     strict_from: Offset = _NOTHING
     was_strict: bool = False
+    in_session: bool = False
     is_fresh: bool = False
     is_leader: bool = True
     on_trimmed: Callable[[], None] | None = None
@@ -116,7 +119,11 @@ class StoredLog:
 
     def tell(self, journal: Journal) -> None:
         """Give the journal what the log knows now."""
-        if self.policy is FsyncPolicy.COMMIT and self.log.recovery_point >= self.strict_from:
+        if (
+            self.policy is FsyncPolicy.COMMIT
+            and self.in_session  # guard Log.session
+            and self.log.recovery_point >= self.strict_from
+        ):
             self.is_strict = True
         journal.put(self.partition_id, self.log.state, is_strict=self.is_strict)
 

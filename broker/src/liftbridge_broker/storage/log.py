@@ -6,7 +6,7 @@ own. Rules: what is stored is what is sent (architecture 7), storage policies 3 
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Self
 
 from liftbridge_broker.logformat.batch import COVERED_START, BatchHeader
@@ -131,28 +131,28 @@ class PartitionLog:
         *,
         clean: bool,
         commit: bool,
+        on_doubt: Callable[[], object] = lambda: None,
     ) -> tuple[Self, RecoveryReport]:
-        """Open a log, recovering it as storage policy 4 says.
+        """Open a log, recovering it as storage policy 4 says, and tell what was found.
+
+        With anything quarantined the log is offline and its files are unchanged.
 
         Args:
             files: Port to the data directory.
             directory: Folder of the log's files; made when it is not there.
             partition_id: Partition that the batches must be of.
             limits: When to roll.
-            state: What the journal knows; `None` when it lost it: then all is scanned, and damage
-                before a valid batch is never cut.
+            state: What the journal knows; `None` when it lost it: all is scanned as for `commit`.
             clean: Whether the broker stopped in order after the last append.
-            commit: Whether the fsync policy in force was `commit`: damage above the recovery point
-                is rot too, if valid batches stand behind it.
-
-        Returns:
-            The log, and what was found. With anything quarantined `is_offline` is set, no file was
-            changed, and the owner takes the partition offline.
+            commit: Whether the fsync policy was `commit`, so that only the last write may be cut.
+            on_doubt: Called before something is cut under `commit` that may have counted.
 
         Raises:
             FilesError: The file system failed; nothing was lost.
         """
-        found = recover(files, directory, partition_id, state, clean=clean, commit=commit)
+        found = recover(
+            files, directory, partition_id, state, clean=clean, commit=commit, on_doubt=on_doubt
+        )
         log = cls(files, directory, partition_id, limits, found.segments, found.state)
         log.commit = commit
         log.is_offline = bool(found.report.quarantined)

@@ -5,60 +5,101 @@ on the strength of them, here or in recovery, must not outlive them: a power cut
 show a directory that no order of writes explains.
 """
 
+from collections.abc import Callable, Container
+
 from liftbridge_broker.model.ids import PartitionId, StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.ports.files import Files
+from liftbridge_broker.storage.directory import DataDirectory
 from liftbridge_broker.storage.flush import StoredLog, effective_policy, limits_of_log
+from liftbridge_broker.storage.journal import Journal, LoadedJournal
 from liftbridge_broker.storage.log import PartitionLog
 from liftbridge_broker.storage.state import LogState
-from liftbridge_broker.storage.types import LogLimits, RecoveryReport
+from liftbridge_broker.storage.types import EMPTY_STATE, LogLimits, RecoveryReport
 
 
-def open_stored(
-    files: Files,
-    path: str,
-    partition: PartitionId,
-    name: StreamName,
-    options: StreamOptions,
-    state: LogState | None,
-    *,
-    was_clean: bool,
-    is_strict: bool,
-    is_new: bool,
-    is_unknown: bool,
-) -> tuple[StoredLog, RecoveryReport]:
-    """Open the log of a partition as its flushing needs it.
+class Opener:
+    """Opens the logs of a data directory by what its journal knew at the start.
 
-    Fsync policy `auto` counts as `commit`, as it is right for a single replica.
-
-    `is_new` says that the log is made now; `is_unknown` that it was made so shortly before the stop
-    that the journal, which is whole, does not know it: then it had one policy only, its present
-    one. See `_open_log` for the other arguments.
+    Attributes:
+        was_clean: Whether the last broker stopped in order.
+        in_session: Whether the metadata group knows what this process found.
+        is_journal_whole: Whether the journal was there and undamaged.
     """
-    log, report = _open_log(
-        files,
-        path,
-        partition,
-        limits_of_log(options),
-        state,
-        was_clean=was_clean,
-        is_strict=is_strict,
-    )
-    policy = effective_policy(options.fsync_policy)
-    log.commit = policy is FsyncPolicy.COMMIT
-    stored = StoredLog(
-        partition,
-        name,
-        log,
-        options,
-        policy,
-        is_strict=log.commit and is_strict,
-        strict_from=log.log_end_offset,
-        was_strict=is_strict or (is_unknown and log.commit),
-        is_fresh=is_new,
-        counted_bytes=log.size_bytes,
-    )
-    return stored, report
+
+    def __init__(
+        self, files: Files, directory: DataDirectory, journal: Journal, loaded: LoadedJournal
+    ) -> None:
+        self.was_clean = False
+        self.in_session = False
+        self.is_journal_whole = loaded.stamp is not None and not loaded.damaged_count
+        self._files = files
+        self._directory = directory
+        self._journal = journal
+        self._states = loaded.states
+        self._strict = loaded.strict
+
+    def open(
+        self, partition: PartitionId, name: StreamName, options: StreamOptions
+    ) -> tuple[StoredLog, RecoveryReport]:
+        """Open the log of a partition as its flushing needs it, or make it when it has none.
+
+        Fsync policy `auto` counts as `commit`, as it is right for a single replica.
+
+        Raises:
+            FilesError: The files cannot be read or made; nothing was lost.
+        """
+        state = self._states.pop(partition, None)
+        is_strict = partition in self._strict
+        is_new = self._directory.log_path(partition) is None
+        # A whole journal that does not know a log says that nothing of it was synced, and that it
+        # was made so shortly before the stop that it had one policy only, its present one.
+        is_unknown = not is_new and state is None and self.is_journal_whole
+        has_doubt = False
+
+        def doubt() -> None:
+            nonlocal has_doubt
+            has_doubt = True
+            if state is not None:
+                # Else a start after this one would find a log that lacks nothing.
+                self._journal.put(partition, state, is_strict=False)
+                self._journal.flush()
+
+        log, report = _open_log(
+            self._files,
+            self._directory.make_log(partition, name),
+            partition,
+            limits_of_log(options),
+            EMPTY_STATE if is_new or is_unknown else state,
+            was_clean=self.was_clean,
+            is_strict=is_strict,
+            on_doubt=doubt,
+        )
+        policy = effective_policy(options.fsync_policy)
+        log.commit = policy is FsyncPolicy.COMMIT
+        is_proven = self.is_journal_whole and not has_doubt  # guard Log.doubt
+        is_whole = is_strict and is_proven
+        stored = StoredLog(
+            partition,
+            name,
+            log,
+            options,
+            policy,
+            is_strict=log.commit and is_whole,
+            strict_from=log.log_end_offset,
+            was_strict=is_whole or (is_unknown and log.commit),
+            in_session=self.in_session,
+            is_fresh=is_new,
+            counted_bytes=log.size_bytes,
+        )
+        return stored, report
+
+    def forget_others(self, kept: Container[PartitionId]) -> None:
+        """Take what was not opened out of the journal, but for the logs that are kept."""
+        for partition in list(self._states):
+            if partition not in kept:
+                del self._states[partition]
+                self._journal.forget(partition)
 
 
 def _open_log(
@@ -70,6 +111,7 @@ def _open_log(
     *,
     was_clean: bool,
     is_strict: bool,
+    on_doubt: Callable[[], object],
 ) -> tuple[PartitionLog, RecoveryReport]:
     """Open the log of a partition and recover it when the stop was not clean.
 
@@ -81,6 +123,7 @@ def _open_log(
         state: What the journal says, durably; `None` when the journal lost it.
         was_clean: Whether the last broker stopped in order.
         is_strict: Whether all above the recovery point was written under policy `commit`.
+        on_doubt: Remembers durably that what is cut now may have counted.
 
     Raises:
         FilesError: The files cannot be read or made; nothing was lost.
@@ -95,6 +138,7 @@ def _open_log(
         state,
         clean=was_clean,
         commit=state is None or is_strict,
+        on_doubt=on_doubt,
     )
     if was_clean:
         return log, report

@@ -5,12 +5,15 @@ where an index is missing. The first thing that is not a whole batch which adjoi
 is *damage*, and what it means depends on where it is:
 
 - below the recovery point it is rot: those records were durable. Nothing is changed.
-- above it, with no valid batch behind, it is the torn or lost tail of a crash: cut, with a copy.
-- above it, with a valid batch behind: in commit mode rot, because each write waited for the one
-  before; otherwise the system wrote pages out of order, and it is cut, with a copy. When the
-  journal was lost the recovery point is unknown, so it is taken for rot too.
+- above it, in any mode but commit, the system lost pages, in any order: cut, with a copy.
+- above it, in commit mode, each write waited for the one before, so only the last one can be what
+  a crash left, and it is judged by its shape (`CrashShape`): a torn write counted for nobody and is
+  cut with a copy; so is one of which a part is lost, but it may have counted, so the owner is told
+  of the doubt before. Anything else is rot. The same holds when the journal was lost, since then the
+  recovery point is unknown.
 """
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import CorruptionError, FilesError
@@ -23,7 +26,9 @@ from liftbridge_broker.storage.index import LoadedIndex, Resume, keep_below, loa
 from liftbridge_broker.storage.rewrite import complete_truncation, is_summary_of, shrink
 from liftbridge_broker.storage.scan import (
     NO_EPOCH,
+    CrashShape,
     LogFile,
+    crash_shape,
     find_batch_behind,
     reaches_beyond,
     scan_batches,
@@ -87,18 +92,19 @@ def recover(
     *,
     clean: bool,
     commit: bool,
+    on_doubt: Callable[[], object],
 ) -> Recovered:
     """Open what lies in a directory; see `PartitionLog.open` for arguments and errors."""
     files.make_directory(directory)
     run = _Recovery(files, directory, partition_id, state, clean=clean, commit=commit)
     try:
-        return _judge(run)
+        return _judge(run, on_doubt)
     except FilesError:
         run.abandon()
         raise
 
 
-def _judge(run: "_Recovery") -> Recovered:
+def _judge(run: "_Recovery", on_doubt: Callable[[], object]) -> Recovered:
     """Look at everything, then decide and act."""
     run.settle_leftovers()
     damage = run.look_at_segments()
@@ -106,6 +112,8 @@ def _judge(run: "_Recovery") -> Recovered:
     if damage is not None and run.is_rot(damage):
         quarantined = (run.path(damage.offset if damage.position < 0 else run.base(damage)),)
     elif damage is not None:
+        if run.is_doubtful(damage):
+            on_doubt()
         run.cut(damage)
     reason = damage.message if damage is not None else ""
     end = max(run.log_end_offset, run.log_start)
@@ -350,7 +358,26 @@ class _Recovery:
         """Whether damage concerns records that were durable, so that nothing may be cut."""
         if damage.offset < self.recovery_point:
             return True
-        return self._is_strict and self._has_batch_behind(damage)
+        return self._is_strict and (
+            self._shape(damage) is CrashShape.NONE  # guard Log.rot
+            or self._has_batch_behind(damage)
+        )
+
+    def is_doubtful(self, damage: _Damage) -> bool:
+        """Whether what is cut may have counted."""
+        return self._is_strict and self._shape(damage) is not CrashShape.TORN
+
+    def _shape(self, damage: _Damage) -> CrashShape:
+        if damage.position < 0:
+            return CrashShape.LOST
+        path = self.path(self.base(damage))
+        handle = self._files.open(path)
+        try:
+            size = self._files.size(handle)
+            file = LogFile(self._files, handle, path, self._partition_id, size)
+            return crash_shape(file, damage.position, damage.offset)
+        finally:
+            self._files.close(handle)
 
     def _has_batch_behind(self, damage: _Damage) -> bool:
         """Whether a valid batch stands behind damage, in its file or in a later one."""

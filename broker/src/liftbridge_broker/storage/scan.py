@@ -1,6 +1,7 @@
 """Walking the batches of a log file in blocks, with or without verifying checksums."""
 
 from collections.abc import Iterator
+from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from liftbridge_broker.errors import CorruptionError
@@ -13,6 +14,7 @@ from liftbridge_broker.logformat.batch import (
     read_header,
     verify,
 )
+from liftbridge_broker.logformat.frames import frame_end
 from liftbridge_broker.model.ids import LeaderEpoch, Offset, PartitionId
 from liftbridge_broker.ports.files import FileHandle, Files
 from liftbridge_broker.storage.types import READ_BLOCK_BYTES
@@ -23,6 +25,20 @@ _PROLOGUE_BYTES: Final = PROLOGUE.to_bytes(4, "big")
 _SEARCH_BLOCK_BYTES: Final = 1 << 20
 _HEADER_BLOCK_BYTES: Final = 4096
 _LARGE_BATCH_BYTES: Final = 32 * 1024
+_SECTOR_BYTES: Final = 512
+
+
+class CrashShape(Enum):
+    """What damage at the end of a log tells of its cause.
+
+    `TORN` is the beginning of a write, which no sync had returned for. `LOST` lacks a
+    sector, as a crash leaves it when the length was written and the data was not, or a disk that
+    lost what it had confirmed. `NONE` is no trace of a crash.
+    """
+
+    TORN = auto()
+    LOST = auto()
+    NONE = auto()
 
 
 class LogFile(NamedTuple):
@@ -130,8 +146,8 @@ def find_batch_behind(
     start = position + 1
     try:
         head = file.read(position, HEADER_SIZE) if position >= 0 else b""
-        header = _read_header(file, head, 0, position)
-        if header.base_offset == offset:
+        header = read_header(head, 0)
+        if header.partition_id == file.partition_id and header.base_offset == offset:
             # The header survived: what lies within the batch may be a publisher's bytes.
             start = position + header.size
     except CorruptionError:
@@ -146,6 +162,43 @@ def find_batch_behind(
         if len(block) < HEADER_SIZE:
             return False
         start += len(block) - len(_PROLOGUE_BYTES) + 1
+    return False
+
+
+def crash_shape(file: LogFile, position: int, offset: Offset) -> CrashShape:
+    """What a crash may have made of a write, by what is left of it.
+
+    A crash shortens the last write, and rot shortens nothing: a batch whose frames are all there is
+    not torn, even where its length says that there were to be more bytes.
+
+    Args:
+        file: File with damage at `position`.
+        position: Where the damaged batch begins.
+        offset: Offset it was to begin at.
+    """
+    data = file.read(position, BATCH_BYTES_MAX)
+    if len(data) < HEADER_SIZE:
+        return CrashShape.TORN
+    if _is_torn_batch(data, file.partition_id, offset) and _lacks_frames(data):
+        return CrashShape.TORN
+    at = position
+    while at < position + len(data):
+        behind = at - at % _SECTOR_BYTES + _SECTOR_BYTES
+        if not any(data[at - position : behind - position]):
+            return CrashShape.LOST
+        at = behind
+    return CrashShape.NONE
+
+
+def _lacks_frames(data: bytes) -> bool:
+    """Whether fewer whole frames are there than the header in front of them says."""
+    header = read_header(data, 0)
+    end = HEADER_SIZE
+    try:
+        for _ in range(header.count):
+            end = frame_end(data, end, len(data))
+    except CorruptionError:
+        return header.size > len(data)
     return False
 
 

@@ -47,12 +47,11 @@ from liftbridge_broker.storage.flush import (
 )
 from liftbridge_broker.storage.journal import Journal, LoadedJournal, open_journal
 from liftbridge_broker.storage.log import PartitionLog
-from liftbridge_broker.storage.opening import open_stored
+from liftbridge_broker.storage.opening import Opener
 from liftbridge_broker.storage.publishers import read_publishers, save_publishers
 from liftbridge_broker.storage.reserve import SpaceGuard, SpaceLimits
 from liftbridge_broker.storage.telling import Teller
 from liftbridge_broker.storage.trash import TrashBin
-from liftbridge_broker.storage.types import EMPTY_STATE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +87,6 @@ class LogStore:
 
     Attributes:
         identity, is_identity_new: Who the directory says it is, and whether this start made that.
-        was_clean: Whether the last broker here stopped in order and nothing was touched since.
         clean_broker_epoch: Epoch that broker had; `None` when the stop was not clean.
         sync_times: Nanoseconds that groups of syncs took.
         slowness: What they tell of the disk.
@@ -114,8 +112,7 @@ class LogStore:
         self._files = files
         self._directory = directory
         self._journal = journal
-        self._states = loaded.states
-        self._strict = loaded.strict
+        self._opener = Opener(files, directory, journal, loaded)
         self._options = options
         self._teller = Teller(observer)
         self._opened_at = now
@@ -139,13 +136,12 @@ class LogStore:
             tell=self._teller.tell_of,
         )
         self._logs: dict[PartitionId, StoredLog] = {}
-        self._is_journal_whole = loaded.stamp is not None and not loaded.damaged_count
-        self._stamp = loaded.stamp if self._is_journal_whole and not loaded.torn_bytes else None
+        is_whole = self._opener.is_journal_whole and not loaded.torn_bytes
+        self._stamp = loaded.stamp if is_whole else None
         self._scanned_bytes = 0
         self._has_begun = False
         self.identity = directory.identity
         self.is_identity_new = directory.is_identity_new
-        self.was_clean = False
         self.clean_broker_epoch: int | None = None
         self.unknown_count = 0
         self.failure = ""
@@ -163,7 +159,7 @@ class LogStore:
         marker = self._directory.read_clean_marker()
         # A marker beside another journal was brought back by something that is not us.
         if marker is not None and marker.journal == self._stamp:
-            self.was_clean = True
+            self._opener.was_clean = True
             self.clean_broker_epoch = marker.broker_epoch
         self._space.open(self._opened_at)
         for trashed in self._directory.trash():
@@ -181,24 +177,7 @@ class LogStore:
             FilesError: The files cannot be read or made; nothing was lost.
         """
         assert partition not in self._logs
-        state = self._states.pop(partition, None)
-        is_new = self._directory.log_path(partition) is None
-        is_unknown = not is_new and state is None and self._is_journal_whole
-        # A whole journal that does not know a log says that nothing of it was synced.
-        state = EMPTY_STATE if is_new or is_unknown else state
-        path = self._directory.make_log(partition, name)
-        stored, report = open_stored(
-            self._files,
-            path,
-            partition,
-            name,
-            options,
-            state,
-            was_clean=self.was_clean,
-            is_strict=partition in self._strict,
-            is_new=is_new,
-            is_unknown=is_unknown,
-        )
+        stored, report = self._opener.open(partition, name, options)
         self._logs[partition], log = stored, stored.log
         self._scanned_bytes += report.scanned_bytes
         self._teller.tell_recovery(stored, report)
@@ -224,10 +203,7 @@ class LogStore:
         assert not self._has_begun
         self._has_begun = True
         kept = self._directory.logs()
-        for partition in list(self._states):
-            if partition not in kept:
-                del self._states[partition]
-                self._journal.forget(partition)
+        self._opener.forget_others(kept)
         unopened = [kept[partition] for partition in self.unopened()]
         unknown = (*self._directory.unknown, *unopened)
         self.unknown_count = len(unknown)
@@ -248,6 +224,21 @@ class LogStore:
             scanned_bytes=self._scanned_bytes,
             duration_ms=(now - self._opened_at) // MILLISECOND_NS,
         )
+
+    def begin_session(self, now: Instant) -> None:
+        """The metadata group knows which logs this process found whole, and which it did not."""
+        self._opener.in_session = True
+        for stored in self._logs.values():
+            stored.in_session = True
+            if not stored.log.is_offline:
+                stored.tell(self._journal)
+        if self._journal.has_pending:
+            self._flush.note_journal(now)
+
+    @property
+    def was_clean(self) -> bool:
+        """Whether the last broker here stopped in order and nothing was touched since."""
+        return self._opener.was_clean
 
     @property
     def proven_index(self) -> int:

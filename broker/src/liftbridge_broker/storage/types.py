@@ -60,8 +60,8 @@ class RecoveryReport(NamedTuple):
     Attributes:
         scanned_bytes: Bytes whose checksums were verified.
         cut_bytes: Bytes removed from the end of the log (storage policy 4).
-        cut_offset: Log end offset after the cut, `None` when nothing was cut. A log that was cut
-            may lack records, so the replica counts as unclean.
+        cut_offset: Log end offset after the cut, `None` when nothing was cut. What was cut may
+            have counted, unless it was a torn write under policy `commit`.
         cut_copies: Files that hold what was removed.
         quarantined: Files with damage that must not be cut, or that are missing; when there is
             any, the log was opened without changing a file and the partition must stay offline.

@@ -227,6 +227,7 @@ class Member:
             if life != self.life:
                 return
             if isinstance(outcome, BrokerEpochAnswer):
+                self.store.begin_session(self.world.now)
                 self.is_registered = True
                 self.node.listen()
             else:

@@ -1,6 +1,6 @@
 """A partition log in memory with its owner's part played: journal, syncs, restarts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from liftbridge_broker.logformat.frames import Frame
 from liftbridge_broker.model.ids import Offset
@@ -44,7 +44,13 @@ class LogBench:
             self.files.sync_directory(folder)
         self.open()
 
-    def open(self, *, clean: bool = False, commit: bool = False) -> RecoveryReport:
+    def open(
+        self,
+        *,
+        clean: bool = False,
+        commit: bool = False,
+        on_doubt: Callable[[], object] = lambda: None,
+    ) -> RecoveryReport:
         """Open the log from what the journal holds."""
         self.log, self.report = PartitionLog.open(
             self.files,
@@ -54,6 +60,7 @@ class LogBench:
             self.journal,
             clean=clean,
             commit=commit,
+            on_doubt=on_doubt,
         )
         return self.report
 

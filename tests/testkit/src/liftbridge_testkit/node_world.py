@@ -268,6 +268,7 @@ class NodeWorld:
         self.node.open_partitions(self.now)
         self.store.begin(self.now)
         self._register()
+        self.store.begin_session(self.now)
         self.node.listen()
 
     def _register(self) -> None:

@@ -121,11 +121,12 @@ class StoreBed:
         return self.store
 
     def start(self, logs: Mapping[PartitionId, StreamOptions]) -> LogStore:
-        """Open a store and the logs of partitions, ready for appends."""
+        """Open a store and the logs of partitions, in a session and ready for appends."""
         store = self.open()
         for partition, options in logs.items():
             store.open(partition, StreamName("stream"), options, self.now)
         store.begin(self.now)
+        store.begin_session(self.now)
         return store
 
     def log(self, partition: PartitionId) -> PartitionLog:

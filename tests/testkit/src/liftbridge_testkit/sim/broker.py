@@ -323,6 +323,7 @@ class ClusterBroker:
             return
         if not self._listens:
             self._listens = True
+            self.store.begin_session(now)
             self.node.listen()
         if not own.fenced:
             self.is_ready = True

@@ -158,6 +158,8 @@ class LoneBroker:
         if isinstance(outcome, LiftbridgeError):
             self.ports.failed(outcome.text)
             return
+        assert self._store is not None
+        self._store.begin_session(self.ports.process.now())
         self.node.listen()
         self.is_ready = True
 
