@@ -4,6 +4,7 @@ import secrets
 import string
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib import metadata
 from typing import Final
 from uuid import uuid4
@@ -24,6 +25,8 @@ from liftbridge_operator.streams.assembly import stream_reconciler
 PASSWORD_CHARACTERS: Final = 40
 """Of 62 kinds: more than 200 bits."""
 
+KEY_BYTES: Final = 32
+
 _ALPHABET: Final = string.ascii_letters + string.digits
 
 
@@ -39,6 +42,7 @@ async def make_reconcilers(context: Context) -> AsyncIterator[Mapping[Kind, Reco
         CryptographyIssuer(),
         now_s=lambda: int(context.clock.wall().timestamp()),
         password=make_password,
+        key=partial(secrets.token_hex, KEY_BYTES),
     )
     clusters = ClusterReconciler(
         context.kube,

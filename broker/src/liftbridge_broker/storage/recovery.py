@@ -7,9 +7,9 @@ is *damage*, and what it means depends on where it is:
 - below the recovery point it is rot: those records were durable. Nothing is changed.
 - above it, in any mode but commit, the system lost pages, in any order: cut, with a copy.
 - above it, in commit mode, each write waited for the one before, so only the last one can be what
-  a crash left, and it is judged by its shape (`CrashShape`): a torn write counted for nobody and is
-  cut with a copy; so is one of which a part is lost, but it may have counted, so the owner is told
-  of the doubt before. Anything else is rot. The same holds when the journal was lost, since then the
+  a crash left, and its shape decides (`CrashShape`). A torn write counted for nobody: cut, with a
+  copy. So is one of which a part is lost; but it may have counted, so the owner is told of the
+  doubt before. Anything else is rot. The same holds when the journal was lost, since then the
   recovery point is unknown.
 """
 

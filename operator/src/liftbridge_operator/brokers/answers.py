@@ -50,6 +50,7 @@ def _details(status: admin_pb2.BrokerStatusResponse) -> dict[str, Any]:
         "damage": damage[0] if damage else "",
         "clock_ms": status.time // _MILLISECOND_NS,
         "certificates": tuple((one.setting, one.fingerprint) for one in status.certificates),
+        "peer_keys": tuple(status.peer_keys),
     }
 
 

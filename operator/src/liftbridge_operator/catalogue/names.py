@@ -218,6 +218,7 @@ class EventReason(StrEnum):
     NODE_LOST = "NodeLost"
     NOT_ALLOWED = "NotAllowed"
     PARTITIONS_MOVED = "PartitionsMoved"
+    PEER_KEY_ROTATED = "PeerKeyRotated"
     PLAN_APPROVED = "PlanApproved"
     PLAN_PUBLISHED = "PlanPublished"
     QUORUM_LOST = "QuorumLost"

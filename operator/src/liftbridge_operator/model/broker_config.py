@@ -70,6 +70,7 @@ OWNED: Final = (
             "data.dir",
             "clustering.server.id",
             "clustering.start.id",
+            "clustering.secret.file",
             "metrics.listen",
             "logging.format",
         ),

@@ -237,12 +237,15 @@ class ListenerStatus(Model):
 
 
 class CertificateStatus(Model):
-    """Certificates and their rotation."""
+    """Certificates and keys, and their rotation."""
 
     phase: Short = Field(description="Step of a rotation, or `Steady`.")
     authority: Short | None = option("SHA-256 of the authority that signs.")
     not_after: Timestamp | None = option("End of the certificate that ends first.")
     since: Timestamp | None = option("When the phase began.")
+    peer_keys: Short | None = option(
+        "Step of an exchange of the keys by which brokers recognise one another, or `Steady`."
+    )
 
 
 class RetainedVolume(Model):

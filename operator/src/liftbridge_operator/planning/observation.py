@@ -144,6 +144,7 @@ class SelfReport:
         damage: A partition that it does not serve because of its files, and why; empty for none.
         clock_ms: The time of day by its clock when it answered; 0 for unknown.
         certificates: Files of certificates that it loaded: setting, and SHA-256 of the file.
+        peer_keys: Ids of the keys by which it recognises other brokers, the one that signs first.
     """
 
     broker: str
@@ -158,6 +159,7 @@ class SelfReport:
     damage: str = ""
     clock_ms: int = 0
     certificates: tuple[tuple[str, str], ...] = ()
+    peer_keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

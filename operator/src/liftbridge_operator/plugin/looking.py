@@ -115,6 +115,8 @@ def _head(resource: Json, now_ms: int) -> list[str]:
     if certificates:
         end = certificates.get("notAfter") or "unknown"
         found.append(f"  Certificates   {certificates.get('phase')}, good until {end}")
+    if certificates.get("peerKeys"):
+        found.append(f"  Peer keys      {certificates['peerKeys']}")
     found.append(f"  Age            {age(resource['metadata'].get('creationTimestamp'), now_ms)}")
     return found
 

@@ -31,7 +31,7 @@ class Connect(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """Where the certificates of a cluster stand.
+    """Where the certificates and keys of a cluster stand.
 
     Attributes:
         certificates: For the status.
@@ -50,15 +50,19 @@ class Issued:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What brokers have said of the certificates that they loaded.
+    """What brokers have said of the files that they loaded.
 
     Attributes:
         brokers: Those that have to say it: whose pods are ready.
-        loaded: By broker: SHA-256 of files, by the settings that name them.
+        loaded: By broker: SHA-256 of files of certificates, by the settings that name them.
+        keys: By broker: ids of the keys by which it recognises others.
+        are_all: Whether these are all brokers that there are to be.
     """
 
     brokers: tuple[str, ...] = ()
     loaded: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    are_all: bool = False
 
 
 class Issue(Protocol):

@@ -58,6 +58,7 @@ def cluster_of(reads: Reads, spec: ClusterSpec) -> Cluster:
         uid=uid_of(reads.resource),
         spec=spec,
         restart=annotation_of(reads.resource, names.RESTART),
+        key_request=annotation_of(reads.resource, names.ROTATE_KEYS),
     )
 
 
@@ -115,10 +116,13 @@ def wanted_as_is(reads: Reads, errors: tuple[str, ...]) -> Wanted:
 
 
 def served_of(reads: Reads, answers: Answers) -> Served:
-    """What brokers say of the certificates that they loaded, and who has to say it."""
-    ready = tuple(pod.name for pod in pods_of(reads) if pod.is_ready and not pod.is_terminating)
+    """What brokers say of the files that they loaded, and who has to say it."""
+    pods = pods_of(reads)
+    ready = tuple(pod.name for pod in pods if pod.is_ready and not pod.is_terminating)
     loaded = {one.broker: dict(one.certificates) for one in answers.reports}
-    return Served(ready, loaded)
+    keys = {one.broker: one.peer_keys for one in answers.reports}
+    wanted = set_of(reads.set).replicas if reads.set is not None else 0
+    return Served(ready, loaded, keys, are_all=len(ready) == len(pods) == wanted)
 
 
 # -- for the status -----------------------------------------------------------------------------

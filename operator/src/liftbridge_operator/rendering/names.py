@@ -31,6 +31,7 @@ RENDERER: Final = f"{GROUP}/renderer"
 IMAGE: Final = f"{GROUP}/image"
 ASKED: Final = f"{GROUP}/asked"
 RESTART: Final = f"{GROUP}/restart"
+ROTATE_KEYS: Final = f"{GROUP}/rotate-keys"
 RETIRED: Final = f"{GROUP}/retired"
 
 # Containers and volumes of pods.
@@ -44,6 +45,7 @@ TLS_VOLUME: Final = "liftbridge-tls"
 INTERNAL_VOLUME: Final = "liftbridge-internal"
 CLIENT_CA_VOLUME: Final = "liftbridge-client-ca"
 LISTENERS_VOLUME: Final = "liftbridge-listeners"
+PEER_KEYS_VOLUME: Final = "liftbridge-peer-keys"
 NATS_VOLUME: Final = "liftbridge-nats"
 NATS_AUTH_VOLUME: Final = "liftbridge-nats-auth"
 NATS_CA_VOLUME: Final = "liftbridge-nats-ca"
@@ -56,6 +58,7 @@ TLS_DIRECTORY: Final = "/etc/liftbridge/tls"
 INTERNAL_DIRECTORY: Final = "/etc/liftbridge/internal"
 CLIENT_CA_DIRECTORY: Final = "/etc/liftbridge/client-ca"
 LISTENERS_DIRECTORY: Final = "/etc/liftbridge/listeners"
+PEER_KEYS_DIRECTORY: Final = "/etc/liftbridge/peer-keys"
 NATS_DIRECTORY: Final = "/etc/liftbridge/nats"
 NATS_AUTH_DIRECTORY: Final = "/etc/liftbridge/nats-auth"
 NATS_CA_DIRECTORY: Final = "/etc/liftbridge/nats-ca"
@@ -67,6 +70,7 @@ NATS_AUTH_KEY: Final = "auth.conf"
 CERT_KEY: Final = "tls.crt"
 KEY_KEY: Final = "tls.key"
 CA_KEY: Final = "ca.crt"
+PEER_KEYS_KEY: Final = "cluster.keys"
 
 
 def brokers(cluster: str) -> str:
@@ -137,6 +141,11 @@ def internal_authority(cluster: str) -> str:
 def internal_leaf(cluster: str) -> str:
     """The Secret with the certificate that brokers show operators and one another's NATS."""
     return f"{cluster}-internal"
+
+
+def peer_keys(cluster: str) -> str:
+    """The Secret with the keys by which brokers recognise one another, as brokers read them."""
+    return f"{cluster}-peer-keys"
 
 
 def operator_leaf(cluster: str) -> str:

@@ -12,7 +12,7 @@ from liftbridge_operator.model.cluster import ClusterSpec
 from liftbridge_operator.rendering import names
 from liftbridge_operator.rendering.subject import Cluster, Object
 
-RENDERER: Final = 1
+RENDERER: Final = 2
 """Raised with every change by which the same specification gives another template."""
 
 _DIGITS: Final = 12

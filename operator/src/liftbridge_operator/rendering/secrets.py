@@ -31,6 +31,13 @@ def leaf(cluster: Cluster, inputs: Inputs, name: str, files: Mapping[str, bytes]
     return _secret(metadata(cluster, inputs, name), "kubernetes.io/tls", files)
 
 
+def peer_keys(cluster: Cluster, inputs: Inputs, text: str) -> Object:
+    """The Secret with the file of keys that brokers read."""
+    name = names.peer_keys(cluster.name)
+    files = {names.PEER_KEYS_KEY: text.encode()}
+    return _secret(metadata(cluster, inputs, name), "Opaque", files)
+
+
 def nats_credentials(cluster: Cluster, inputs: Inputs, passwords: Mapping[str, str]) -> Object:
     """The Secret with the credentials of embedded NATS, kept; it holds the servers' own file too.
 

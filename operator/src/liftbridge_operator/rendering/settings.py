@@ -51,6 +51,7 @@ def _owned(cluster: Cluster, inputs: Inputs) -> dict[str, str]:
         "clustering.namespace": namespace_of(cluster, inputs),
         "clustering.raft.bootstrap.wait": "true",
         "clustering.raft.max.quorum.size": str(VOTERS),
+        "clustering.secret.file": f"{names.PEER_KEYS_DIRECTORY}/{names.PEER_KEYS_KEY}",
         "metrics.listen": f"0.0.0.0:{names.PORTS['metrics']}",
         "admin.listen": f"0.0.0.0:{names.PORTS['admin']}",
         "admin.tls.cert": f"{names.INTERNAL_DIRECTORY}/{names.CERT_KEY}",

@@ -18,6 +18,7 @@ class Cluster:
     Attributes:
         uid: `metadata.uid`, for owner references.
         restart: Value of the annotation `liftbridge.io/restart`; empty for none.
+        key_request: Value of the annotation `liftbridge.io/rotate-keys`; empty for none.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Cluster:
     uid: str
     spec: ClusterSpec
     restart: str = ""
+    key_request: str = ""
 
 
 @dataclass(frozen=True, slots=True)

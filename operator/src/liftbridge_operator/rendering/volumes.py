@@ -39,6 +39,7 @@ def mounted(cluster: Cluster, config_name: str) -> list[Mounted]:
         Mounted({"emptyDir": {}}, names.TEMPORARY_VOLUME, "/tmp", is_writable=True),  # noqa: S108 - inside the container
         _config_map(names.CONFIG_VOLUME, config_name, names.CONFIG_DIRECTORY),
         _secret(names.INTERNAL_VOLUME, names.internal_leaf(cluster.name), names.INTERNAL_DIRECTORY),
+        _secret(names.PEER_KEYS_VOLUME, names.peer_keys(cluster.name), names.PEER_KEYS_DIRECTORY),
     ]
     if addresses.further(cluster):
         listeners = names.listeners(cluster.name)

@@ -50,6 +50,7 @@ class Certificates:
         authority: SHA-256 of the authority that signs.
         not_after_ms: End of the one that ends first; 0 for unknown.
         secret: Which is meant when something is wrong.
+        peer_keys: Step of an exchange of the keys of brokers; empty for unknown.
     """
 
     reason: str = "Issuing"
@@ -58,6 +59,7 @@ class Certificates:
     authority: str = ""
     not_after_ms: int = 0
     secret: str = ""
+    peer_keys: str = ""
 
 
 @dataclass(frozen=True)

@@ -342,4 +342,5 @@ def _certificates(account: Account, before: Mapping[str, Any]) -> model.Certific
         authority=known.authority or None,
         not_after=moment_text(known.not_after_ms),
         since=before["since"] if is_same else moment_text(account.seen.now_ms),
+        peer_keys=known.peer_keys or None,
     )

@@ -20,7 +20,7 @@ from liftbridge_operator.certificates.rotation import Phase, Terms
 from liftbridge_operator.certificates.subject_names import internal_names, subject_names
 from liftbridge_operator.kube.errors import ForbiddenError, InvalidError, NotFoundError
 from liftbridge_operator.kube.intent import differences
-from liftbridge_operator.kube.kinds import CERTIFICATES, CONFIG_MAPS, SECRETS, Kind
+from liftbridge_operator.kube.kinds import CERTIFICATES, CONFIG_MAPS, SECRETS, SETS, Kind
 from liftbridge_operator.kube.port import Kube, Object, Preconditions
 from liftbridge_operator.model.network import ClientAuth, Tls, TlsMode
 from liftbridge_operator.model.values import duration_ns
@@ -39,12 +39,26 @@ from liftbridge_operator.securing.family import (
     Family,
     Files,
 )
+from liftbridge_operator.securing.peer_keys import (
+    KEPT,
+    PeerKeys,
+    are_reported,
+    first_keys,
+    kept_keys,
+    mounted_keys,
+)
+from liftbridge_operator.securing.peer_keys import Phase as PeerPhase
 
 AUTHORITY_LEAVES: Final = 20
 """An authority lasts as long as so many leaves: five years by default."""
 
+KEY_LEAVES: Final = 4
+"""A key by which brokers recognise one another is exchanged after so many: a year by default."""
+
 PUBLISHED: Final = "liftbridge.io/published"
 ISSUED: Final = "liftbridge.io/issued"
+KEYS_SINCE: Final = "liftbridge.io/peer-keys-since"
+KEYS_ASKED: Final = "liftbridge.io/peer-keys-asked"
 _SECOND_NS: Final = 1_000_000_000
 
 
@@ -116,6 +130,15 @@ class _Pass:
             for broker in self.served.brokers
         )
 
+    def knows(self, keys: PeerKeys) -> bool:
+        """Whether every broker there is to be said that it has these keys."""
+        served = self.served
+        return (
+            served is not None
+            and served.are_all
+            and are_reported(keys, [served.keys.get(one, ()) for one in served.brokers])
+        )
+
 
 class SecretKeeper:
     """Implements `reconciling.ports.Issue`.
@@ -125,15 +148,22 @@ class SecretKeeper:
         issuer: Makes keys.
         now_s: Seconds since 1970.
         password: Makes a password of letters and digits by chance.
+        key: Makes a key by which brokers recognise one another, by chance.
     """
 
     def __init__(
-        self, kube: Kube, issuer: Issuer, now_s: Callable[[], int], password: Callable[[], str]
+        self,
+        kube: Kube,
+        issuer: Issuer,
+        now_s: Callable[[], int],
+        password: Callable[[], str],
+        key: Callable[[], str],
     ) -> None:
         self._kube = kube
         self._issuer = issuer
         self._now_s = now_s
         self._password = password
+        self._key = key
 
     async def __call__(
         self, cluster: Cluster, inputs: Inputs, *, may_write: bool, served: Served | None
@@ -169,8 +199,10 @@ class SecretKeeper:
         operator = await self._operator(looked, internal)
         if operator is None or not await self._credentials(looked):
             return Issued(is_waiting=True)
+        keys = await self._peer_keys(looked)
         shown, is_waiting = await self._shown(looked)
         told = _told([_of_family(internal), *shown], looked)
+        told = replace(told, peer_keys=keys.phase.value if keys is not None else "")
         return Issued(told, operator, is_waiting=is_waiting)
 
     # -- families -----------------------------------------------------------------------------
@@ -261,6 +293,43 @@ class SecretKeeper:
             body = secrets.nats_credentials(looked.cluster, looked.inputs, passwords)
             await self._write(live, body)
         return looked.may_write or live is not None
+
+    async def _peer_keys(self, looked: _Pass) -> PeerKeys | None:
+        """Keys by which brokers recognise one another; None where none may be made yet."""
+        cluster = looked.cluster
+        authority, name = names.internal_authority(cluster.name), names.peer_keys(cluster.name)
+        live_kept, live = await self._kept(looked, authority), await self._owned(looked, name)
+        kept = _files_of(live_kept)
+        text = _files_of(live).get(names.PEER_KEYS_KEY, b"").decode("utf-8", "replace")
+        before = kept_keys(kept) or mounted_keys(text)
+        if not looked.may_write:
+            return before
+        since_s, asked = _seconds(live_kept, KEYS_SINCE), _noted(live_kept, KEYS_ASKED)
+        if before is None:
+            brokers = await self._get(SETS, cluster.namespace, names.brokers(cluster.name))
+            keys = first_keys(self._key, is_running=brokers is not None)
+            since_s, asked = looked.now_s, cluster.key_request
+        else:
+            is_asked = bool(cluster.key_request) and cluster.key_request != asked
+            is_old = looked.now_s - since_s >= KEY_LEAVES * looked.terms.duration_s
+            keys = before
+            if text == before.text and looked.knows(before):
+                keys = before.advanced(is_due=is_asked or is_old, make=self._key)
+            if keys.phase is PeerPhase.INTRODUCING and keys != before:
+                since_s, asked = looked.now_s, cluster.key_request
+        body = secrets.authority(
+            cluster,
+            looked.inputs,
+            authority,
+            {key: held for key, held in kept.items() if key not in KEPT} | keys.files,
+        )
+        body["metadata"]["annotations"] = {KEYS_SINCE: str(since_s), KEYS_ASKED: asked}
+        await self._write(live_kept, body)
+        await self._write(live, secrets.peer_keys(cluster, looked.inputs, keys.text))
+        if before is not None and before.former and not keys.former:
+            values = {"key": keys.ids[0]}
+            looked.happened.append(Happened(EventReason.PEER_KEY_ROTATED, values))
+        return keys
 
     # -- what clients are shown ---------------------------------------------------------------
 
@@ -409,8 +478,12 @@ def _files_of(live: Object | None) -> dict[str, bytes]:
     return {key: base64.b64decode(text) for key, text in data.items()}
 
 
+def _noted(live: Object | None, key: str) -> str:
+    return str((metadata_of(live).get("annotations") or {}).get(key, "")) if live else ""
+
+
 def _seconds(live: Object | None, key: str) -> int:
-    text = str((metadata_of(live).get("annotations") or {}).get(key, "")) if live else ""
+    text = _noted(live, key)
     return int(text) if text.isdecimal() else 0
 
 

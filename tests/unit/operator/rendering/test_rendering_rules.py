@@ -12,6 +12,7 @@ from liftbridge_operator.model.network import ListenerType
 from liftbridge_operator.rendering import addresses, names
 from liftbridge_operator.rendering.identity import identity, read_identity
 from liftbridge_operator.rendering.render import configs_of, render
+from liftbridge_operator.rendering.revision import RENDERER
 from liftbridge_operator.rendering.subject import Reached
 from liftbridge_operator.rendering.workload import (
     Marks,
@@ -162,7 +163,7 @@ def test_new_renderer_restarts_nobody():
     there = made("least", given={"recorded": before})
     assert (there.revision, there.template, there.renderer) == ("old", {"spec": "old"}, 0)
     assert there.held is not None
-    assert there.held.causes == ("renderer 0 becomes 1",)
+    assert there.held.causes == (f"renderer 0 becomes {RENDERER}",)
     assert there.configs == ()
 
 

@@ -43,7 +43,11 @@ class World:
         self.served = None
         numbers = itertools.count()
         self.keeper = SecretKeeper(
-            self.kube, ISSUER, lambda: self.now_s, lambda: f"password{next(numbers)}"
+            self.kube,
+            ISSUER,
+            lambda: self.now_s,
+            lambda: f"password{next(numbers)}",
+            lambda: f"key-{next(numbers):060}",
         )
 
     async def look(self, *, may_write=True):
@@ -78,7 +82,12 @@ def world_of(name: str, **changes) -> World:
 async def test_first_pass_makes_the_internal_family_and_the_certificate_of_the_operator():
     world = world_of("least")
     issued = await world.look()
-    assert world.names() == ["orders-internal", "orders-internal-ca", "orders-operator"]
+    assert world.names() == [
+        "orders-internal",
+        "orders-internal-ca",
+        "orders-operator",
+        "orders-peer-keys",
+    ]
     (authority,) = world.known("orders-internal-ca", "ca.crt")
     (leaf,) = world.known("orders-internal", "tls.crt")
     (own,) = world.known("orders-operator", "tls.crt")
@@ -135,7 +144,7 @@ async def test_kept_secrets_are_taken_over_by_a_resource_of_the_same_name():
     world = world_of("embedded")
     await world.look()
     before = world.files("orders-internal-ca"), world.files("orders-nats")
-    for name in ("orders-internal", "orders-operator", "orders-tls"):
+    for name in ("orders-internal", "orders-operator", "orders-peer-keys", "orders-tls"):
         world.kube.remove(SECRETS, NAMESPACE, name)
     world.kube.remove(CONFIG_MAPS, NAMESPACE, "orders-ca")
     world.cluster = replace(world.cluster, uid="another")
@@ -155,7 +164,9 @@ async def test_leaf_of_the_former_resource_is_waited_out():
     assert len(world.kube.writes) == written
 
 
-@pytest.mark.parametrize("name", ["orders-internal-ca", "orders-internal", "orders-operator"])
+@pytest.mark.parametrize(
+    "name", ["orders-internal-ca", "orders-internal", "orders-operator", "orders-peer-keys"]
+)
 async def test_secret_of_somebody_else_is_told_and_left_alone(name):
     world = world_of("least")
     world.kube.put(
@@ -232,7 +243,7 @@ async def test_authority_is_exchanged_with_the_overlap_and_everybody_trusts_what
             assert shown.not_after_s > world.now_s
     assert phases == ["Steady", "WaitingForBundle", "WaitingForCertificate", "Steady"]
     assert len(world.known("orders-internal", "ca.crt")) == 1
-    assert set(world.files("orders-internal-ca")) == {"ca.crt", "ca.key"}
+    assert set(world.files("orders-internal-ca")) == {"ca.crt", "ca.key", "peers.key"}
     assert told[-1] == "CertificateRotated"
 
 

@@ -133,6 +133,7 @@ def _looking(cast: Cast) -> Callable[[str], Any]:
         CryptographyIssuer(),
         now_s=lambda: int(wall().timestamp()),
         password=make_password,
+        key=make_password,
     )
     reconciler = ClusterReconciler(
         cast.operator,

@@ -69,6 +69,7 @@ def everything(cluster: Cluster, inputs: Inputs) -> list[dict[str, Any]]:
         secrets.authority(cluster, inputs, names.internal_authority(cluster.name), FILES),
         secrets.leaf(cluster, inputs, names.internal_leaf(cluster.name), FILES),
         secrets.leaf(cluster, inputs, names.operator_leaf(cluster.name), FILES),
+        secrets.peer_keys(cluster, inputs, "key\n"),
     ]
     if cluster.spec.nats.embedded is not None:
         found.append(secrets.nats_credentials(cluster, inputs, PASSWORDS))
