@@ -1,5 +1,6 @@
 """Clusters that are deleted and made again, volumes that break, certificates that are exchanged."""
 
+import base64
 import json
 
 import pytest
@@ -124,24 +125,45 @@ def test_cluster_that_lost_two_of_three_volumes_says_so_and_begins_no_new_histor
         s.load = None
 
 
-@pytest.mark.story("certificates", minutes=6)
-def test_certificates_and_their_authority_are_exchanged_without_a_failed_call(play):
-    """The authority lasts twenty certificates; longer ones make it too old, so it is exchanged."""
+@pytest.mark.story("certificates", minutes=8)
+def test_certificates_authority_and_keys_are_exchanged_without_a_failed_call(play):
+    """The authority lasts twenty certificates; longer ones make it too old, so it is exchanged.
+
+    The key by which brokers recognise one another is exchanged meanwhile, because somebody asks,
+    and its Secret is deleted by somebody else.
+    """
     tls = {"mode": "Generated", "duration": "4m", "renewBefore": "1m", "overlap": "20s"}
     listeners = [
         {"name": "internal"},
         {"name": "outside", "type": "NodePort", "port": 9392, "tls": True},
     ]
     with play(spec={"tls": tls, "listeners": listeners}) as s:
-        before = s.cluster["status"]["certificates"]["authority"]
+        before, keys = s.cluster["status"]["certificates"]["authority"], peer_keys(s)
+        assert len(keys) == 1
+        assert keys != ["open"]
         with s.marked("exchanged"):
             s.change(tls={"duration": "2h"})
-            s.until(lambda: is_exchanged(s, before), "another authority alone", 300)
+            s.kubectl("annotate", "lbc", "c", "liftbridge.io/rotate-keys=now")
+            s.until(lambda: len(peer_keys(s)) == 2, "another key", 120)
+            s.kubectl("delete", "secret", "c-peer-keys")
+            s.until(lambda: is_exchanged(s, before), "another authority alone", 420)
+            s.until(lambda: is_key_exchanged(s, keys), "another key alone", 420)
             s.await_ready()
         s.await_acks(more=40)
     assert s.result.errors == {}
     assert s.result.counts["unknown"] == s.result.counts["refused"] == 0
     assert s.result.restarts == []
+
+
+def peer_keys(s):
+    """Lines of the file of keys that brokers mount."""
+    told = s.kubectl("get", "secret", "c-peer-keys", "--output=jsonpath={.data.cluster\\.keys}")
+    return base64.b64decode(told).decode().split()
+
+
+def is_key_exchanged(s, before):
+    is_steady = s.cluster["status"]["certificates"]["peerKeys"] == "Steady"
+    return is_steady and len(peer_keys(s)) == 1 and peer_keys(s) != before
 
 
 def is_exchanged(s, before):
