@@ -305,6 +305,37 @@ def _offline_parameters() -> list[click.Parameter]:
     ]
 
 
+def _recover(directory: str, snapshot: str | None, output: str, *, apply: bool) -> int:
+    """Begin the metadata group anew from one directory, after all brokers were stopped."""
+    from liftbridge_broker.adapters.disk.recover import recover_lines  # noqa: PLC0415 - as `run`
+
+    given = None if snapshot is None else Path(snapshot)
+    for line in recover_lines(Path(directory), snapshot=given, is_applied=apply, output=output):
+        click.echo(line)
+    return ExitCode.OK
+
+
+broker.add_command(
+    click.Command(
+        "recover",
+        callback=_recover,
+        help=_recover.__doc__,
+        params=[
+            *_offline_parameters(),
+            click.Option(
+                ["--snapshot"],
+                type=str,
+                help="What another broker recovered; without it this directory is the first.",
+            ),
+            click.Option(
+                ["--apply"],
+                is_flag=True,
+                help="Do it; otherwise it is only told what would be done.",
+            ),
+        ],
+    )
+)
+
 for _name, _callback in (("inspect", _inspect), ("verify", _verify)):
     broker.add_command(
         click.Command(

@@ -530,13 +530,14 @@ class RaftConsensus:
         self._events.append(Failed(error))
 
 
-def recovered_metadata(log: RaftLog) -> RecoveredMetadata:
-    """What a log holds for sure.
+def recovered_metadata(log: RaftLog, last: int | None = None) -> RecoveredMetadata:
+    """What a log holds for sure, or up to an index.
 
     Raises:
         FilesError: The disk refused.
     """
-    meta, commit = log.snapshot_meta, log.hard_state().commit
+    meta = log.snapshot_meta
+    commit = log.hard_state().commit if last is None else last
     first = meta.last_index + 1
     found = log.entries(first, commit + 1, sys.maxsize) if first <= commit else ()
     entries = [

@@ -56,14 +56,7 @@ def read_metadata(files: Files, proven_index: int) -> MetadataReport:
     Raises:
         FilesError: The disk refused to read.
     """
-    copy = MemoryFiles()
-    size = 0
-    names = files.list(METADATA_DIRECTORY) if files.exists(METADATA_DIRECTORY) else ()
-    for name in names:
-        path = f"{METADATA_DIRECTORY}/{name}"
-        data = _read(files, path)
-        size += len(data) if name != _RESERVE else 0
-        copy.put(path, data)
+    copy, size = copy_of_metadata(files)
     try:
         log = RaftLog.open(copy, directory=METADATA_DIRECTORY, index_min=proven_index)
         if len(log.configuration.voters) == 1:
@@ -83,6 +76,23 @@ def read_metadata(files: Files, proven_index: int) -> MetadataReport:
         state.partition_count,
         tuple(log.findings),
     )
+
+
+def copy_of_metadata(files: Files) -> tuple[MemoryFiles, int]:
+    """The metadata log in memory, and the length of its files without the reserve.
+
+    Raises:
+        FilesError: The disk refused to read.
+    """
+    copy = MemoryFiles()
+    size = 0
+    names = files.list(METADATA_DIRECTORY) if files.exists(METADATA_DIRECTORY) else ()
+    for name in names:
+        path = f"{METADATA_DIRECTORY}/{name}"
+        data = _read(files, path)
+        size += len(data) if name != _RESERVE else 0
+        copy.put(path, data)
+    return copy, size
 
 
 def _read(files: Files, path: str) -> bytes:

@@ -1,0 +1,370 @@
+"""`recover`: a metadata group that cannot go on begins anew from what one broker of it has.
+
+A key that leaked, or a version that believed any message, lets somebody raise the terms of a group
+so far that its members refuse one another for good. No broker may run meanwhile. The directory with
+the longest good log becomes the only member of a new group; the others get its snapshot and are let
+in again. Entries whose term leaps are not believed. Every partition log stays as it is.
+
+The new group goes on at a metadata index far above the old one: stream ids and leader epochs are
+such indexes, and those that only a lost entry knew must not be given out again.
+
+Files of the old group stay beside the new ones as `<name>.before-recovery-<number>`. They change
+places by renaming, listed before in the file `recovery`, so that an interrupted run is completed by
+the next one; a broker that is started in between refuses, or finds the old group.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from liftbridge_broker.adapters.disk.files import LocalFiles
+from liftbridge_broker.adapters.disk.lock import DirectoryLock
+from liftbridge_broker.adapters.disk.offline import reading
+from liftbridge_broker.adapters.disk.offline_metadata import METADATA_DIRECTORY, copy_of_metadata
+from liftbridge_broker.adapters.memory.files import MemoryFiles
+from liftbridge_broker.controller.state import ClusterState
+from liftbridge_broker.errors import CorruptionError, FilesError, InvalidRequestError
+from liftbridge_broker.model.ids import MetadataIndex
+from liftbridge_broker.node.consensus import recovered_metadata
+from liftbridge_broker.node.metadata import restore
+from liftbridge_broker.ports.files import FileEvent, Files
+from liftbridge_broker.raft.configuration import EMPTY
+from liftbridge_broker.raft.types import (
+    TERM_LEAP_MAX,
+    Configuration,
+    HardState,
+    Peer,
+    Snapshot,
+)
+from liftbridge_broker.storage.directory import Identity, read_identity
+from liftbridge_broker.storage.offline import proven_index
+from liftbridge_broker.storage.raft_log import RaftLog
+from liftbridge_broker.storage.raft_snapshots import SUFFIX, read_snapshot, snapshot_of
+from liftbridge_broker.storage.retirement import is_retired
+from liftbridge_broker.storage.smallfile import (
+    read_small_file,
+    remove_small_file,
+    write_small_file,
+)
+from liftbridge_broker.wire.snapshots import decode_state, encode_state
+
+INDEX_GAP: Final = 1 << 20
+"""Metadata indexes passed over: more than entries that other brokers may have had alone."""
+
+_PLAN: Final = f"{METADATA_DIRECTORY}/recovery"
+_NEW: Final = ".recovered"
+_ASIDE: Final = ".before-recovery-"
+
+
+class Recoverable(NamedTuple):
+    """What a new group would begin with.
+
+    Attributes:
+        broker: Whose directory it is.
+        cluster_id: Of which cluster.
+        voters: Members with a vote of the group that cannot go on.
+        term: Term that the broker has seen.
+        last_index: Index of the last entry.
+        good_index: Index of the last entry that is believed.
+        good_term: Its term.
+        commit_index: Entries up to here are known to be committed.
+        new_index: Index the new group goes on from.
+        streams: Streams it knows.
+        partitions: Their partitions.
+    """
+
+    broker: str
+    cluster_id: str
+    voters: tuple[str, ...]
+    term: int
+    last_index: int
+    good_index: int
+    good_term: int
+    commit_index: int
+    new_index: int
+    streams: int
+    partitions: int
+
+
+class Found(NamedTuple):
+    """A directory as it is, and the snapshot that the new group begins with."""
+
+    told: Recoverable
+    snapshot: Snapshot
+
+
+def recover_lines(root: Path, *, snapshot: Path | None, is_applied: bool, output: str) -> list[str]:
+    """Tell what recovery would do, and do it.
+
+    Args:
+        root: The data directory.
+        snapshot: File with what another broker recovered; `None` for the first one.
+        is_applied: Whether it is done; nothing is written otherwise.
+        output: `table` or `json`.
+
+    Raises:
+        FilesError: The directory cannot be used, or a broker runs on it.
+        CorruptionError: Its metadata are damaged.
+        InvalidRequestError: Another directory has to be used, or another snapshot.
+    """
+    with reading(root) as files:
+        is_interrupted = files.exists(_PLAN)
+        if is_interrupted and not is_applied:
+            raise InvalidRequestError(
+                f"Invalid directory, a recovery of {root} was interrupted: run it with --apply"
+            )
+        found = None if is_interrupted else find(files, snapshot)
+    if found is not None and not is_applied:
+        return _lines(found, root, snapshot, output, path="")
+    with _writing(root) as files:
+        if found is None:
+            finish(files)
+            return [f"Done: the recovery of {root} that was interrupted is complete."]
+        path = apply(files, found.snapshot)
+        return _lines(found, root, snapshot, output, path=str(root / path))
+
+
+@contextmanager
+def _writing(root: Path) -> Iterator[LocalFiles]:
+    """A data directory to be changed, locked as a broker locks it."""
+    lock = DirectoryLock(root)
+    files = LocalFiles(root, post=_unused, deliver=_unused_events)
+    try:
+        yield files
+    finally:
+        files.shut_down()
+        lock.release()
+
+
+def find(files: Files, snapshot: Path | None) -> Found:
+    """What a directory holds, and what the new group would begin with; errors as above."""
+    identity = _identity(files)
+    copy, _ = copy_of_metadata(files)
+    log = RaftLog.open(copy, directory=METADATA_DIRECTORY, index_min=proven_index(files))
+    good_index, good_term = _good_end(log)
+    state, _ = restore(recovered_metadata(log, good_index))
+    if not state.cluster_id:
+        raise InvalidRequestError("Invalid directory, its broker never belonged to a cluster")
+    told = Recoverable(
+        broker=identity.broker_id,
+        cluster_id=state.cluster_id,
+        voters=tuple(peer.broker for peer in log.configuration.voters),
+        term=log.hard_state().term,
+        last_index=log.last_index,
+        good_index=good_index,
+        good_term=good_term,
+        commit_index=min(log.hard_state().commit, good_index),
+        new_index=good_index + INDEX_GAP,
+        streams=len(state.streams),
+        partitions=state.partition_count,
+    )
+    if snapshot is not None:
+        return _given(told, snapshot)
+    me = Configuration((Peer(identity.broker_id, identity.data_dir_id),))
+    return Found(told, _moved(state, told.new_index, good_term + 1, me))
+
+
+def _identity(files: Files) -> Identity:
+    identity = read_identity(files)
+    if identity is None:
+        raise FilesError("the directory does not say which broker it belongs to")
+    if is_retired(files, identity):
+        raise InvalidRequestError(
+            "Invalid directory, its broker left the cluster and never votes again"
+        )
+    return identity
+
+
+def _good_end(log: RaftLog) -> tuple[int, int]:
+    """Index and term of the last entry before a term that no election can have reached."""
+    meta = log.snapshot_meta
+    index, term = meta.last_index, meta.term
+    count = log.last_index - index
+    for entry in log.entries(index + 1, log.last_index + 1, 1 << 62) if count else ():
+        if entry.term > term + TERM_LEAP_MAX:
+            break
+        index, term = entry.entry_index, entry.term
+    return index, term
+
+
+def _moved(state: ClusterState, index: int, term: int, members: Configuration) -> Snapshot:
+    state.applied_index = MetadataIndex(index)
+    return snapshot_of(index, term, members, encode_state(state))
+
+
+def _given(told: Recoverable, path: Path) -> Found:
+    """The snapshot that another broker recovered, for the same cluster and no older.
+
+    Raises:
+        InvalidRequestError: It does not fit.
+        FilesError: It cannot be read.
+    """
+    copy = MemoryFiles()
+    stem = path.name.removesuffix(SUFFIX)
+    try:
+        copy.make_directory(METADATA_DIRECTORY)
+        copy.put(f"{METADATA_DIRECTORY}/{path.name}", path.read_bytes())
+    except OSError as error:
+        raise FilesError(f"cannot read {path}: {error.strerror}") from error
+    index = int(stem) if stem.isdecimal() else 0
+    found = read_snapshot(copy, METADATA_DIRECTORY, index, EMPTY) if index else None
+    if found is None:
+        raise InvalidRequestError(f"Invalid snapshot, {path} is none, or is damaged or renamed")
+    state = decode_state(found.state)
+    if state.cluster_id != told.cluster_id:
+        raise InvalidRequestError(
+            f"Invalid snapshot, it is of cluster {state.cluster_id}, this directory of "
+            f"{told.cluster_id}"
+        )
+    source = found.meta.term - 1, index - INDEX_GAP
+    if (told.good_term, told.good_index) > source:
+        raise InvalidRequestError(
+            f"Invalid snapshot, it was made of entries up to {source[1]} of term {source[0]}, and "
+            f"this directory has {told.good_index} of term {told.good_term}: recover this one "
+            "first, and give its snapshot to the others"
+        )
+    members = state.streams.values()
+    return Found(
+        told._replace(
+            new_index=index,
+            streams=len(state.streams),
+            partitions=sum(len(stream.partitions) for stream in members),
+        ),
+        found,
+    )
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def apply(files: Files, snapshot: Snapshot) -> str:
+    """Put a new log with a snapshot in the place of the metadata log, which is set aside.
+
+    Returns:
+        Path of the snapshot, for the other brokers.
+
+    Raises:
+        FilesError: The disk refused; the next run begins anew or goes on.
+    """
+    made = _new_files(snapshot)
+    old = files.list(METADATA_DIRECTORY)
+    number = 1 + max((_number(name) for name in old), default=0)
+    for name, data in made.items():
+        _write(files, f"{METADATA_DIRECTORY}/{name}{_NEW}", data)
+    files.sync_directory(METADATA_DIRECTORY)
+    plan = {
+        "aside": [name for name in old if _ASIDE not in name and not name.endswith(_NEW)],
+        "number": number,
+        # The snapshot comes first: a log without it refuses to start.
+        "new": sorted(made, key=lambda name: not name.endswith(SUFFIX)),
+    }
+    write_small_file(files, _PLAN, json.dumps(plan).encode())
+    finish(files)
+    return f"{METADATA_DIRECTORY}/{next(name for name in made if name.endswith(SUFFIX))}"
+
+
+def finish(files: Files) -> None:
+    """Carry out what the plan says, or what is left of it."""
+    found = read_small_file(files, _PLAN)
+    if found is None:
+        raise CorruptionError("the plan of a recovery is damaged", path=_PLAN)
+    plan = json.loads(found.payload)
+    suffix = f"{_ASIDE}{plan['number']}"
+    for name in plan["aside"]:
+        path = f"{METADATA_DIRECTORY}/{name}"
+        if files.exists(path) and not files.exists(path + suffix):
+            files.rename(path, path + suffix)
+    files.sync_directory(METADATA_DIRECTORY)
+    for name in plan["new"]:
+        path = f"{METADATA_DIRECTORY}/{name}"
+        if files.exists(path + _NEW):
+            files.rename(path + _NEW, path)
+    files.sync_directory(METADATA_DIRECTORY)
+    remove_small_file(files, _PLAN)
+
+
+def _new_files(snapshot: Snapshot) -> dict[str, bytes]:
+    """Files of a log that begins with a snapshot, as a start would make them."""
+    copy = MemoryFiles()
+    log = RaftLog.open(copy, directory=METADATA_DIRECTORY)
+    log.install(snapshot)
+    log.append((), HardState(snapshot.meta.term, None, snapshot.meta.last_index))
+    log.close()
+    names = [name for name in copy.list(METADATA_DIRECTORY) if name != "reserve"]
+    return {name: copy.content(f"{METADATA_DIRECTORY}/{name}") for name in names}
+
+
+def _number(name: str) -> int:
+    number = name.partition(_ASIDE)[2]
+    return int(number) if number.isdecimal() else 0
+
+
+def _write(files: Files, path: str, data: bytes) -> None:
+    files.remove(path)
+    handle = files.open(path, create=True)
+    try:
+        files.append(handle, data)
+        files.sync(handle)
+    finally:
+        files.close(handle)
+
+
+# -- telling --------------------------------------------------------------------------------------
+
+
+def _lines(found: Found, root: Path, snapshot: Path | None, output: str, *, path: str) -> list[str]:
+    told = found.told
+    lost = told.last_index - told.good_index
+    if output == "json":
+        shown = {
+            **told._asdict(),
+            "directory": str(root),
+            "unbelieved_entries": lost,
+            "applied": bool(path),
+            "snapshot": path,
+        }
+        return json.dumps(shown, indent=2).splitlines()
+    lines = [
+        f"directory        {root}, of broker {told.broker}",
+        f"cluster          {told.cluster_id}, voters {', '.join(told.voters) or 'unknown'}",
+        f"term             {told.term}{_verdict(told)}",
+        f"entries          up to {told.last_index}, committed at least up to {told.commit_index}",
+        f"believed         up to {told.good_index} of term {told.good_term}",
+        f"new group        from {told.new_index} on",
+        f"holds            {told.streams} streams, {told.partitions} partitions",
+        "",
+    ]
+    if snapshot is None:
+        lines += _bound(told)
+    if not path:
+        return [*lines, "Nothing was written. With --apply it is done."]
+    if snapshot is None:
+        return [*lines, f"Done. Recover the other brokers with --snapshot and a copy of {path}"]
+    return [*lines, "Done. This broker is let in by the one whose snapshot it has."]
+
+
+def _verdict(told: Recoverable) -> str:
+    is_poisoned = told.term > told.good_term + TERM_LEAP_MAX
+    return ", which no election can have reached" if is_poisoned else ""
+
+
+def _bound(told: Recoverable) -> Sequence[str]:
+    """What may be lost."""
+    most, count = len(told.voters) // 2 + 1, len(told.voters)
+    return [
+        f"No answered change of metadata is lost if, of {most} of the {count} voters, this one has",
+        "the greatest believed term, and at that the greatest believed index. Otherwise those",
+        "behind its last entry are lost: streams created, deleted or altered since, and who was",
+        "in sync, so that messages may be lost that only the others hold.",
+        "",
+    ]
+
+
+def _unused(*_call: object) -> None:
+    """Nothing is called by token here."""
+
+
+def _unused_events(_events: Sequence[FileEvent]) -> None:
+    """No event can come."""
