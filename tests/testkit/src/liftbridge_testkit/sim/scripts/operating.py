@@ -278,7 +278,10 @@ def _publisher(stage: Stage, words: Sequence[str]) -> list[str]:
 
 
 def _send(stage: Stage, words: Sequence[str]) -> list[str]:
-    """`send p v1 [at=A] [seq=N] [epoch=N] [later]`: publish as `p`; a known name is a retry."""
+    """`send p v1 [at=A] [key=] [seq=N] [epoch=N] [later]`: publish as `p`; a known name is a retry.
+
+    A key is remembered for the retries.
+    """
     (name, message, *rest), options = split_options(words)
     sender = stage.senders[name]
     state = stage.newest(sender.place)
@@ -290,6 +293,7 @@ def _send(stage: Stage, words: Sequence[str]) -> list[str]:
             state.partition_id,
             stage.world.now,
             policy=POLICY_ALL,
+            key=options.get("key", "").encode(),
             is_idempotent=True,
         )
         stage.writes[message] = write
@@ -302,7 +306,13 @@ def _send(stage: Stage, words: Sequence[str]) -> list[str]:
         partition = broker.node.partitions[state.partition_id]
         tickets = (Ticket(POLICY_ALL, Sink(answer)),)
         run = PublishRun(
-            [write.value], partition.subject, "grpc", tickets, policy=POLICY_ALL, publisher=stamp
+            [write.value],
+            partition.subject,
+            "grpc",
+            tickets,
+            [write.key] if write.key else None,
+            policy=POLICY_ALL,
+            publisher=stamp,
         )
         broker.node.publish(partition, run, now, wall_ns)
 
