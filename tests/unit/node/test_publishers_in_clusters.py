@@ -4,7 +4,7 @@ import pytest
 
 from liftbridge_broker.controller.commands import InitPublisher
 from liftbridge_broker.model.ids import LeaderEpoch, Offset
-from liftbridge_broker.node.publishers import restored_publishers, snapshot_of
+from liftbridge_broker.node.publishers import history_of
 from liftbridge_broker.node.runs import POLICY_LEADER
 from liftbridge_broker.replication.publishers import PublisherStamp, PublisherTable
 from liftbridge_testkit.cluster_world import ClusterWorld
@@ -92,9 +92,12 @@ def test_a_snapshot_of_another_branch_is_left_aside(world):
     stamp = begin(world)
     send(world, stamp, b"one")
     partition = world.replica(1)
-    good = snapshot_of(partition.publishers, partition.log)
-    assert restored_publishers(PublisherTable, partition.log, good).snapshot() == good
+    partition.publishers.settle()
+    good = partition.publishers.snapshot()
+    taken_up = history_of(PublisherTable, partition.log)
+    taken_up.take_up(good)
+    assert taken_up.snapshot() == good
     other = PublisherTable()
     other.note_end(Offset(1), LeaderEpoch(world.state().leader_epoch + 1))
-    found = restored_publishers(PublisherTable, partition.log, other.snapshot())
-    assert found.next_sequence(stamp.publisher_id) == 1
+    taken_up.take_up(other.snapshot())
+    assert taken_up.next_sequence(stamp.publisher_id) == 1

@@ -13,8 +13,10 @@ from liftbridge_broker.model.subjects import RESERVED_STREAMS, partition_subject
 from liftbridge_broker.node.intake import Intake
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.partition import Partition, PartitionHost
-from liftbridge_broker.node.publishers import restored_publishers, snapshot_of
+from liftbridge_broker.node.publishers import history_of
+from liftbridge_broker.replication.publisher_history import PublisherHistory
 from liftbridge_broker.replication.publishers import PublisherTable
+from liftbridge_broker.storage.log import PartitionLog
 from liftbridge_broker.storage.store import LogStore
 from liftbridge_broker.wire.acks import AckEncoder
 from liftbridge_broker.wire.subjects import ReservedSubjects
@@ -75,7 +77,7 @@ def open_partition(
         options=options,
         leader_epoch=state.leader_epoch,
         is_replicated=len(state.replicas) > 1,
-        publishers=new_publishers(host),
+        publishers=new_publishers(host, log),
         acks=acks,
         intake=Intake(
             acks,
@@ -104,13 +106,17 @@ def open_partition(
     return partition
 
 
-def new_publishers(host: OpeningHost) -> PublisherTable:
+def new_publishers(host: OpeningHost, log: PartitionLog) -> PublisherHistory:
     """State of idempotent publishers that never published."""
-    return PublisherTable(
-        publishers_max=host.options.publishers_max,
-        ttl_ns=host.options.publisher_ttl_ns,
-        registered=lambda: host.state,
-    )
+
+    def make_table() -> PublisherTable:
+        return PublisherTable(
+            publishers_max=host.options.publishers_max,
+            ttl_ns=host.options.publisher_ttl_ns,
+            registered=lambda: host.state,
+        )
+
+    return history_of(make_table, log)
 
 
 def take_up_publishers(host: OpeningHost, partition: Partition) -> None:
@@ -119,17 +125,15 @@ def take_up_publishers(host: OpeningHost, partition: Partition) -> None:
     To be called when the metadata tell whether there are any: before, a table would lack what the
     log of a former life holds. A log that cannot be read takes the partition offline.
     """
-    partition_id, log = partition.partition_id, partition.log
     if partition.offline_reason:
         return
-    try:
-        snapshot = host.store.read_snapshot(partition_id)
-        partition.publishers = restored_publishers(lambda: new_publishers(host), log, snapshot)
-    except FilesError as error:
-        partition.go_offline(error.text)
-    except CorruptionError as error:
-        partition.on_corruption(error)
-    else:
+
+    def take_up() -> None:
+        publishers = new_publishers(host, partition.log)
+        publishers.take_up(host.store.read_snapshot(partition.partition_id))
+        partition.publishers = publishers
+
+    if _is_read(partition, take_up):
         watch_publishers(host, partition)
 
 
@@ -138,17 +142,43 @@ def watch_publishers(host: WatchingHost, partition: Partition) -> None:
     if host.is_caught_up and not partition.offline_reason:
 
         def snapshot() -> bytes:
-            return snapshot_of(partition.publishers, partition.log)
+            _is_read(partition, partition.publishers.settle)
+            return partition.publishers.snapshot()
 
         host.store.set_snapshot_source(partition.partition_id, snapshot)
 
 
 def cut_publishers(host: OpeningHost, partition: Partition, now: Instant) -> None:
-    """Rebuild the state of publishers after the log was cut, or began anew and is empty."""
+    """Bring the state of publishers to the end of a log that was cut, or began anew.
+
+    A cut takes back what came behind it, and nothing of what committed records told. Below what is
+    settled, after an unclean election, the snapshot and the headers that are left tell the state.
+    """
     log = partition.log
-    if log.log_end_offset > log.log_start_offset:
-        take_up_publishers(host, partition)
-    else:
-        # What the snapshot tells may be of another branch, and there is nothing to compare with.
-        partition.publishers = new_publishers(host)
+    is_exact = False
+
+    def roll_back() -> None:
+        nonlocal is_exact
+        is_exact = partition.publishers.roll_back()
+
+    if not _is_read(partition, roll_back):
+        return
+    if not is_exact:
+        partition.publishers = new_publishers(host, log)
+        # Of an empty log the snapshot may be of another branch: nothing is there to compare with.
+        if log.log_end_offset > log.log_start_offset:
+            take_up_publishers(host, partition)
     host.store.write_snapshot(partition.partition_id, now)
+
+
+def _is_read(partition: Partition, read: Callable[[], None]) -> bool:
+    """Whether a log could be read; if not, its partition goes offline."""
+    try:
+        read()
+    except FilesError as error:
+        partition.go_offline(error.text)
+    except CorruptionError as error:
+        partition.on_corruption(error)
+    else:
+        return True
+    return False

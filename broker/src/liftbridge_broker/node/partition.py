@@ -44,7 +44,8 @@ from liftbridge_broker.node.roles import Replication, Role, Subscriber
 from liftbridge_broker.node.run_checks import check_run, in_pieces, joined, without_stored
 from liftbridge_broker.node.runs import POLICY_ALL, EventTimes, PublishRun, Stored, Ticket
 from liftbridge_broker.node.sealing import RunSealer
-from liftbridge_broker.replication.publishers import PublisherTable, StoredPiece
+from liftbridge_broker.replication.publisher_history import PublisherHistory
+from liftbridge_broker.replication.publishers import StoredPiece
 from liftbridge_broker.storage.log import PartitionLog
 from liftbridge_broker.wire.acks import AckEncoder
 from liftbridge_broker.wire.publish import EnvelopeEncoder
@@ -146,7 +147,7 @@ class Partition:
     options: StreamOptions
     leader_epoch: LeaderEpoch
     is_replicated: bool
-    publishers: PublisherTable
+    publishers: PublisherHistory
     acks: AckEncoder
     intake: Intake
     role: Role = Role.NONE

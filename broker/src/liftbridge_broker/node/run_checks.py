@@ -10,7 +10,8 @@ from liftbridge_broker.errors import (
 from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.node.roles import Replication
 from liftbridge_broker.node.runs import PublishRun, Stored
-from liftbridge_broker.replication.publishers import PublisherTable, StoredPiece
+from liftbridge_broker.replication.publisher_history import PublisherHistory
+from liftbridge_broker.replication.publishers import StoredPiece
 from liftbridge_broker.storage.log import PartitionLog
 
 
@@ -18,7 +19,7 @@ def check_run(
     run: PublishRun,
     log: PartitionLog,
     options: StreamOptions,
-    publishers: PublisherTable,
+    publishers: PublisherHistory,
     replication: Replication | None,
 ) -> tuple[StoredPiece, ...]:
     """Apply optimistic concurrency, restore and idempotence.

@@ -1,0 +1,343 @@
+"""The state of idempotent publishers together with the way back, for logs that may still be cut.
+
+Compaction and retention remove the headers that a `PublisherTable` is a function of. So the state
+is also kept at an offset below which nothing will be cut any more, *settled* there, with the stamps
+of the batches behind it. What a log lacks after a cut or a crash lies behind that offset, and the
+state at any end it may have is what is settled and the stamps up to there.
+
+    the log    [ compacted | committed and synced | committed | not committed )
+    in here      settled ------------------------> stamps --------------------->
+    saved        settled ------------------------> stamps ----> read from the log
+
+An unclean election may cut below what is settled; then headers tell what they still can. They also
+do after a restart when the log start was raised beyond what is synced here, by more stamps than are
+held; and a replica that fetches a log which is compacted already knows no more than its headers.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from struct import Struct
+from struct import error as struct_error
+from typing import Final, NamedTuple, Protocol
+
+from liftbridge_broker.errors import CorruptionError
+from liftbridge_broker.model.ids import OFFSET_MAX, LeaderEpoch, Offset
+from liftbridge_broker.replication.publishers import PublisherTable, StampedBatch, StoredPiece
+
+STAMPS_MAX: Final = 8_192
+"""Headers held, about 400 bytes each; beyond it they are read from the log when they are needed."""
+
+_MAGIC: Final = b"LBph"
+_VERSION: Final = 1
+_HEAD: Final = Struct(">4sHHII")
+_STAMP: Final = Struct(">QIqqqqq")
+
+
+class PublisherLog(Protocol):
+    """The log of the partition, as far as it matters here."""
+
+    @property
+    def log_start_offset(self) -> Offset:
+        """First offset whose header can be read."""
+        ...
+
+    @property
+    def log_end_offset(self) -> Offset:
+        """Offset the next record will get."""
+        ...
+
+    @property
+    def high_watermark(self) -> Offset:
+        """First offset not known to be committed."""
+        ...
+
+    @property
+    def settled_offset(self) -> Offset:
+        """Offset below which nothing is cut, whatever crashes: committed and synced."""
+        ...
+
+    def epoch_before(self, offset: Offset) -> LeaderEpoch:
+        """Leader epoch of the record before an offset, 0 when it is not known."""
+        ...
+
+    def stamped(self, offset: Offset) -> Iterator[StampedBatch]:
+        """Headers with a publisher from an offset on, at least from the log start.
+
+        Raises:
+            FilesError: The disk refused to read.
+            CorruptionError: A batch is damaged.
+        """
+        ...
+
+
+class _Stamp(NamedTuple):
+    """What replay needs of a batch header."""
+
+    publisher_id: int
+    publisher_epoch: int
+    first_sequence: int
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    largest_timestamp: int
+
+
+class PublisherHistory:
+    """Idempotent publishers of one partition, and what they were at every end it may be cut to.
+
+    Invariants: `table` is the state at the end of the log; `_settled` with `_stamps` behind it
+    equals it unless stamps were left out, from `_left_out` on.
+
+    Attributes:
+        table: State at the end of the log.
+    """
+
+    __slots__ = (
+        "_committed",
+        "_left_out",
+        "_log",
+        "_make_table",
+        "_settled",
+        "_stamps",
+        "_stamps_max",
+        "table",
+    )
+
+    def __init__(
+        self,
+        make_table: Callable[[], PublisherTable],
+        log: PublisherLog,
+        *,
+        stamps_max: int = STAMPS_MAX,
+    ) -> None:
+        """Begin with publishers that never published.
+
+        Args:
+            make_table: Makes an empty table.
+            log: The log whose headers are replayed here.
+            stamps_max: Headers held behind what is settled.
+        """
+        assert stamps_max > 0
+        self._make_table = make_table
+        self._log = log
+        self._stamps_max = stamps_max
+        self._clear(make_table())
+
+    def _clear(self, settled: PublisherTable) -> None:
+        """Begin at a settled state, with nothing behind it."""
+        self._settled = settled
+        self._stamps: deque[StampedBatch] = deque()
+        self._left_out: Offset | None = None
+        self._committed = settled.end_offset
+        self.table = self._copy_of_settled()
+
+    def _copy_of_settled(self) -> PublisherTable:
+        table = self._make_table()
+        table.restore(self._settled.snapshot())
+        return table
+
+    def __len__(self) -> int:
+        """Publishers remembered."""
+        return len(self.table)
+
+    def set_limits(self, *, publishers_max: int, ttl_ns: int) -> None:
+        """Put other bounds into force, see `PublisherTable.set_limits`."""
+        for table in (self.table, self._settled):
+            table.set_limits(publishers_max=publishers_max, ttl_ns=ttl_ns)
+
+    def next_sequence(self, publisher_id: int) -> int:
+        """Sequence expected next of a publisher; 0 when it is not remembered."""
+        return self.table.next_sequence(publisher_id)
+
+    def check(
+        self, publisher_id: int, publisher_epoch: int, first_sequence: int, count: int
+    ) -> tuple[StoredPiece, ...]:
+        """Decide on a run before it is appended, see `PublisherTable.check`."""
+        return self.table.check(publisher_id, publisher_epoch, first_sequence, count)
+
+    # -- forward ------------------------------------------------------------------------------
+
+    def replay(self, batch: StampedBatch) -> None:
+        """Take in the header of a batch that was appended, in order of offsets."""
+        if batch.base_offset >= self.table.end_offset:
+            self.table.replay(batch)
+            self._keep(batch)
+
+    def _keep(self, batch: StampedBatch) -> None:
+        """Keep a stamp, or note from where on they are left out."""
+        if self._left_out is not None:
+            return
+        if len(self._stamps) >= self._stamps_max:
+            # No further: of a log that is being read the headers behind it are still to come.
+            self._drain(Offset(batch.base_offset))
+        if len(self._stamps) >= self._stamps_max:
+            self._left_out = Offset(batch.base_offset)
+            return
+        self._stamps.append(batch)
+
+    def _drain(self, end: Offset) -> None:
+        """Settle what is below an offset, and neither cut any more nor left out."""
+        end = min(end, self._log.settled_offset)
+        if self._left_out is not None:
+            end = min(end, self._left_out)
+        settled, stamps = self._settled, self._stamps
+        if end <= settled.end_offset:
+            return
+        while stamps and stamps[0].base_offset < end:
+            stamp = stamps.popleft()
+            if stamp.last_offset >= end:
+                stamps.appendleft(_part(stamp, end, stamp.last_offset + 1))
+                stamp = _part(stamp, stamp.base_offset, end)
+            settled.replay(stamp)
+        settled.note_end(end, self._log.epoch_before(end))
+
+    def settle(self) -> None:
+        """Have all settled that may be, and all stamps behind it as far as there is room.
+
+        Raises:
+            FilesError: The disk refused to read.
+            CorruptionError: A batch is damaged. Both only if stamps were left out.
+        """
+        self._drain(self._log.log_end_offset)
+        if self._left_out is not None:
+            start, self._left_out = self._left_out, None
+            for batch in self._log.stamped(start):
+                self._keep(batch)
+            self._drain(self._log.log_end_offset)
+        self._committed = max(self._settled.end_offset, self._log.high_watermark)
+
+    # -- back ---------------------------------------------------------------------------------
+
+    def roll_back(self) -> bool:
+        """Be the state at the end of the log again, which was cut or began anew.
+
+        Returns:
+            Whether that is known here; if not, nothing has changed.
+
+        Raises:
+            FilesError: The disk refused to read.
+            CorruptionError: A batch is damaged. Both only if stamps were left out.
+        """
+        log, stamps = self._log, self._stamps
+        start, end = log.log_start_offset, log.log_end_offset
+        is_known = start < end or start <= self._committed
+        if self._settled.end_offset > end or not is_known:
+            return False
+        while stamps and stamps[-1].last_offset >= end:
+            stamp = stamps.pop()
+            if stamp.base_offset < end:
+                stamps.append(_part(stamp, stamp.base_offset, end))
+        if self._left_out is not None and self._left_out >= end:
+            self._left_out = None
+        self._committed = min(self._committed, end)
+        self._drain(self._log.log_end_offset)
+        self.table = self._copy_of_settled()
+        for stamp in stamps:
+            self.table.replay(stamp)
+        if self._left_out is not None:
+            for batch in log.stamped(self._left_out):
+                self.table.replay(batch)
+        return True
+
+    # -- over restarts ------------------------------------------------------------------------
+
+    def snapshot(self) -> bytes:
+        """What is settled as bytes, and stamps of what is committed behind it.
+
+        Big-endian: `LBph`, u16 version, u16 zero, u32 length of the snapshot of the settled table
+        (`PublisherTable.snapshot`), u32 number of stamps; that snapshot; for each stamp u64
+        publisher id, u32 its epoch, i64 first sequence, i64 base offset, i64 last offset, i64
+        leader epoch, i64 largest timestamp. The stamps are for a log that begins behind what was
+        settled; in others they are read from the log. The file around it carries the checksum.
+        """
+        committed = self._log.high_watermark
+        table = self._settled.snapshot()
+        stamps = []
+        for stamp in self._stamps:
+            if stamp.base_offset >= committed:
+                break
+            stamps.append(_STAMP.pack(*_part(stamp, stamp.base_offset, committed)))
+        return b"".join((_HEAD.pack(_MAGIC, _VERSION, 0, len(table), len(stamps)), table, *stamps))
+
+    def take_up(self, snapshot: bytes | None) -> None:
+        """Be the state at the end of the log, by a snapshot of before and the headers behind it.
+
+        A snapshot that is missing, damaged, or of a log that was cut below it, is left aside: then
+        all headers are read. Former versions saved a table alone, at the end of the log.
+
+        Raises:
+            FilesError: The disk refused to read.
+            CorruptionError: A batch is damaged.
+        """
+        log = self._log
+        settled = self._make_table()
+        if snapshot is not None:
+            try:
+                stamps = _read_snapshot(settled, snapshot)
+            except CorruptionError:
+                settled = self._make_table()
+            else:
+                for stamp in stamps:
+                    if stamp.base_offset < log.log_start_offset:
+                        settled.replay(_part(stamp, stamp.base_offset, log.log_start_offset))
+            if not self._is_of_log(settled):
+                settled = self._make_table()
+        if settled.end_offset < log.log_start_offset:
+            # Nothing more can be known of what came before.
+            settled.note_end(log.log_start_offset, LeaderEpoch(0))
+        self._clear(settled)
+        for batch in log.stamped(settled.end_offset):
+            self.replay(batch)
+
+    def _is_of_log(self, table: PublisherTable) -> bool:
+        """Whether the log still holds what a table was made of.
+
+        Equal epochs at one offset mean equal logs up to it (Raft, section 5.3). Below the log
+        start there is nothing to compare with, and nothing there is ever cut.
+        """
+        end, log = table.end_offset, self._log
+        if end <= log.log_start_offset:
+            return True
+        return end <= log.log_end_offset and log.epoch_before(end) == table.end_epoch
+
+
+def _part(batch: StampedBatch, start: int, end: int) -> _Stamp:
+    """What a batch has in a range of offsets, which holds some of it."""
+    base_offset = max(start, batch.base_offset)
+    sequence = batch.first_sequence + base_offset - batch.base_offset
+    return _Stamp(
+        batch.publisher_id,
+        batch.publisher_epoch,
+        # Bounded, because a header from a peer may hold any sequence.
+        min(sequence, OFFSET_MAX),
+        base_offset,
+        min(batch.last_offset, end - 1),
+        batch.leader_epoch,
+        batch.largest_timestamp,
+    )
+
+
+def _read_snapshot(table: PublisherTable, data: bytes) -> list[_Stamp]:
+    """Put what was settled into a table; gives the stamps behind it.
+
+    Raises:
+        CorruptionError: The bytes are no snapshot; the table stays as it was.
+    """
+    if data[: len(_MAGIC)] != _MAGIC:
+        table.restore(data)
+        return []
+    try:
+        _, version, _, length, count = _HEAD.unpack_from(data)
+    except struct_error as error:
+        raise CorruptionError("publisher history: cut short") from error
+    start = _HEAD.size + length
+    if version != _VERSION or len(data) != start + count * _STAMP.size:
+        raise CorruptionError("publisher history: wrong header")
+    stamps = [_Stamp._make(values) for values in _STAMP.iter_unpack(data[start:])]
+    for stamp in stamps:
+        if min(stamp.first_sequence, stamp.leader_epoch) < 0:
+            raise CorruptionError("publisher history: a number below 0")
+        if not 0 <= stamp.base_offset <= stamp.last_offset < OFFSET_MAX:
+            raise CorruptionError("publisher history: a stamp of nothing")
+    table.restore(data[_HEAD.size : start])
+    return stamps
