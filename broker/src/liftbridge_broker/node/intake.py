@@ -4,7 +4,7 @@ The common case, a run of plain messages on one subject, costs one `startswith` 
 messages that name an inbox go back over NATS (spec of the envelope: `wire/envelope.py`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from liftbridge_broker.errors import (
@@ -17,6 +17,7 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.model.histogram import Histogram
 from liftbridge_broker.model.ids import PartitionId
+from liftbridge_broker.node.forwarded import AckInboxes
 from liftbridge_broker.node.runs import (
     POLICY_NONE,
     PublishRun,
@@ -34,7 +35,6 @@ from liftbridge_broker.replication.publishers import (
 from liftbridge_broker.wire.acks import AckEncoder, AckError, inbox_frame
 from liftbridge_broker.wire.envelope import MAGIC, decode_publish
 from liftbridge_broker.wire.nats import appended_header_line
-from liftbridge_broker.wire.subjects import ReservedSubjects
 from liftbridge_proto import api_pb2
 
 _STAMP_NAMES: Final = frozenset((HEADER_ID, HEADER_EPOCH, HEADER_SEQUENCE))
@@ -47,7 +47,7 @@ class InboxAcks:
         entries: For each owed ack: index in the run, inbox, UTF-8 correlation id, policy.
     """
 
-    __slots__ = ("_encoder", "_publish", "_subject", "_times", "entries")
+    __slots__ = ("_encoder", "_inboxes", "_publish", "_subject", "_times", "entries")
 
     def __init__(
         self,
@@ -55,8 +55,19 @@ class InboxAcks:
         subject: str,
         publish: Callable[[list[bytes]], None],
         times: Mapping[int, Histogram],
+        inboxes: AckInboxes | None = None,
     ) -> None:
+        """Begin without an entry.
+
+        Args:
+            encoder: Builds the acks.
+            subject: Of the messages.
+            publish: Sends frames.
+            times: Gets nanoseconds from append to ack, by policy.
+            inboxes: Signs acks to other brokers; `None` when every inbox is a client's.
+        """
         self._encoder = encoder
+        self._inboxes = inboxes
         self._subject = subject.encode()
         self._publish = publish
         self._times = times
@@ -73,6 +84,10 @@ class InboxAcks:
             end = start + 1
             while end < len(entries) and entries[end][:2] == (first + end - start, inbox):
                 end += 1
+            if self._inboxes is not None and self._inboxes.is_signed(inbox):
+                frames += self._signed_acks(encoder, stored, entries[start:end])
+                start = end
+                continue
             frames += encoder.inbox_acks(
                 stored.base_offset + first,
                 [entry[2] for entry in entries[start:end]],
@@ -89,6 +104,32 @@ class InboxAcks:
             times = self._times.get(entries[0][3])
             if times is not None:
                 times.observe(max(0, stored.commit_ns - stored.timestamp), len(entries))
+
+    def _signed_acks(
+        self, encoder: AckEncoder, stored: Stored, entries: Sequence[tuple[int, str, bytes, int]]
+    ) -> list[bytes]:
+        """Acks to another broker, each with its signature."""
+        return [
+            self._frame(
+                inbox,
+                encoder.ack(
+                    offset=stored.base_offset + index,
+                    correlation_id=correlation_id,
+                    policy=policy,
+                    reception_ts=stored.timestamp,
+                    commit_ts=stored.commit_ns,
+                    msg_subject=self._subject,
+                    ack_inbox=inbox.encode(),
+                    leader_epoch=stored.leader_epoch,
+                ),
+            )
+            for index, inbox, correlation_id, policy in entries
+        ]
+
+    def _frame(self, inbox: str, ack: bytes) -> bytes:
+        if self._inboxes is not None and self._inboxes.is_signed(inbox):
+            ack = self._inboxes.signed(ack)
+        return inbox_frame(inbox.encode(), ack)
 
     def refused(self, error: LiftbridgeError) -> None:
         """Publish one error ack for each entry."""
@@ -107,7 +148,7 @@ class InboxAcks:
                 error=code,
                 refusal=reason,
             )
-            frames.append(inbox_frame(inbox.encode(), ack))
+            frames.append(self._frame(inbox, ack))
         self._publish(frames)
 
 
@@ -163,7 +204,7 @@ class Intake:
         partition_id: PartitionId,
         record_bytes_max: int,
         takes_singles: bool,
-        reserved: ReservedSubjects,
+        inboxes: AckInboxes,
         takes_reserved: bool = False,
         ack_times: Mapping[int, Histogram],
     ) -> None:
@@ -172,7 +213,7 @@ class Intake:
         self._appended = appended_header_line(partition_id)
         self._record_bytes_max = record_bytes_max
         self.takes_singles = takes_singles
-        self._reserved = reserved
+        self._inboxes = inboxes
         self._takes_reserved = takes_reserved
         self._ack_times = ack_times
         self.reserved_count = 0
@@ -220,7 +261,7 @@ class Intake:
         for payload in payloads:
             message = decode_publish(payload) if payload.startswith(MAGIC) else None
             if len(payload) > self._record_bytes_max:
-                self._refuse_too_large(arrival, message)
+                self._refuse_too_large(arrival, payload, message)
                 continue
             if message is not None and message.headers:
                 own = _stamp_of(message.headers)
@@ -235,15 +276,18 @@ class Intake:
         draft.finish(runs)
 
     def _is_reserved(self, subject: str) -> bool:
-        return self._reserved.is_reserved(subject) and not self._takes_reserved
+        return self._inboxes.reserved.is_reserved(subject) and not self._takes_reserved
 
-    def allows_inbox(self, inbox: str) -> bool:
-        """Whether acks may be sent to an inbox that a client named."""
-        reserved = self._reserved
-        return reserved.allows_ack_inbox(inbox) or reserved.is_broker_inbox(inbox)
+    def allows_inbox(self, inbox: str, payload: bytes) -> bool:
+        """Whether the ack of a message may be sent to the inbox that it names."""
+        return self._inboxes.allows(inbox, payload)
 
-    def _refuse_too_large(self, arrival: Arrival, message: api_pb2.Message | None) -> None:
-        if message is None or not message.ackInbox or not self.allows_inbox(message.ackInbox):
+    def _refuse_too_large(
+        self, arrival: Arrival, payload: bytes, message: api_pb2.Message | None
+    ) -> None:
+        if message is None or not message.ackInbox:
+            return
+        if not self.allows_inbox(message.ackInbox, payload):
             return
         acks = self.acks_for(arrival.subject)
         acks.entries.append(
@@ -253,7 +297,7 @@ class Intake:
 
     def acks_for(self, subject: str) -> InboxAcks:
         """A new sink for acks of messages on `subject`."""
-        return InboxAcks(self._encoder, subject, self._publish, self._ack_times)
+        return InboxAcks(self._encoder, subject, self._publish, self._ack_times, self._inboxes)
 
     def copies_of(self, run: PublishRun) -> list[PublishRun]:
         """A run that was appended beside this partition, as this one stores it.
@@ -325,7 +369,7 @@ class _Draft:
         self._headers.append(dict(message.headers) if message.headers else None)
         self._expected.append(message.offset)
         inbox = message.ackInbox
-        if inbox and self._intake.allows_inbox(inbox):
+        if inbox and self._intake.allows_inbox(inbox, payload):
             policy = message.ackPolicy
             sink = self._sinks.get(policy)
             if sink is None:

@@ -115,8 +115,7 @@ class Node:
 
     def __post_init__(self) -> None:
         self.known_index = self.state.applied_index
-        inbox, secret = self.options.inbox, self.options.ack_secret
-        self._to_subjects = SubjectPublisher(self.messaging, inbox, secret)
+        self._to_subjects = SubjectPublisher(self.messaging, self.options)
         self._listening = Listening(self.messaging)
         self._names = PartitionNames(self, self._remote)
         if self.parts is not None:

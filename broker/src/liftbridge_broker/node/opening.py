@@ -10,6 +10,7 @@ from liftbridge_broker.model.ids import OFFSET_MAX, Instant, Offset
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.model.subjects import RESERVED_STREAMS, partition_subject
+from liftbridge_broker.node.forwarded import AckInboxes
 from liftbridge_broker.node.intake import Intake
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.partition import Partition, PartitionHost
@@ -19,7 +20,6 @@ from liftbridge_broker.replication.publishers import PublisherTable
 from liftbridge_broker.storage.log import PartitionLog
 from liftbridge_broker.storage.store import LogStore
 from liftbridge_broker.wire.acks import AckEncoder
-from liftbridge_broker.wire.subjects import ReservedSubjects
 
 
 class WatchingHost(Protocol):
@@ -85,7 +85,7 @@ def open_partition(
             partition_id=partition_id,
             record_bytes_max=host.options.record_bytes_max,
             takes_singles=options.optimistic_concurrency,
-            reserved=ReservedSubjects(host.options.namespace),
+            inboxes=AckInboxes(host.options.namespace, host.options.keyring),
             takes_reserved=stream.name in RESERVED_STREAMS,
             ack_times=host.ack_times,
         ),

@@ -1,11 +1,13 @@
 """What a node is told."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.replication.publishers import PUBLISHERS_MAX_DEFAULT, TTL_NS_DEFAULT
+from liftbridge_broker.wire.peer_keys import OPEN_KEYRING, Keyring
 
 UNANSWERED_BYTES_MAX_DEFAULT: Final = 64 * 1024 * 1024
 
@@ -19,6 +21,7 @@ class NodeOptions:
         namespace: Prefix of internal subjects.
         inbox: Subject of this process's ack inbox, unique.
         ack_secret: Random bytes of this process, at most 64, that tokens of acks are made of.
+        keyring: Gives the keys by which brokers recognise one another.
         defaults: Settings of streams that do not override them.
         record_bytes_max: Largest record.
         publishers_max: Idempotent publishers remembered for each partition.
@@ -31,6 +34,7 @@ class NodeOptions:
     namespace: str
     inbox: str
     ack_secret: bytes
+    keyring: Callable[[], Keyring] = lambda: OPEN_KEYRING
     defaults: StreamOptions
     record_bytes_max: int
     publishers_max: int = PUBLISHERS_MAX_DEFAULT

@@ -15,11 +15,14 @@ from google.protobuf.message import DecodeError
 from liftbridge_broker.errors import LiftbridgeError, LimitError, OutcomeUnknownError
 from liftbridge_broker.model.ids import Instant, LeaderEpoch, Offset, PartitionNumber
 from liftbridge_broker.node.intake import error_of_ack
+from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.runs import POLICY_NONE, PublishRun, Stored
 from liftbridge_broker.ports.messaging import Messaging
 from liftbridge_broker.wire.acks import AckEncoder
-from liftbridge_broker.wire.envelope import decode_ack, encode_publish
+from liftbridge_broker.wire.envelope import HEADER_SIZE, decode_ack, encode_publish
 from liftbridge_broker.wire.nats import publish_head
+from liftbridge_broker.wire.peer_keys import OPEN_KEYRING, Keyring
+from liftbridge_broker.wire.signed_message import MessageSigner, Purpose, signer_of
 from liftbridge_proto import api_pb2
 
 WAITING_COUNT_MAX: Final = 65_536
@@ -147,16 +150,20 @@ class _Waiting(NamedTuple):
 class AckInbox:
     """Acks this broker waits for on its own inbox.
 
-    Anybody may publish there, and have a leader ack there, who names it in a message. So each wait
-    has a token of 128 bits that nobody can guess, and takes only an ack of its own message.
+    Anybody may publish there. So each wait has a token of 128 bits that nobody can guess, and takes
+    only an ack of its own message; those who see the token on its way lack the keys to sign an ack.
 
     Args:
         inbox: Subject of the inbox, subscribed to by the owner.
         secret: Random bytes of this process that tokens are made of.
+        keyring: Gives the keys by which brokers recognise one another.
     """
 
-    def __init__(self, inbox: str, secret: bytes) -> None:
+    def __init__(
+        self, inbox: str, secret: bytes, keyring: Callable[[], Keyring] = lambda: OPEN_KEYRING
+    ) -> None:
         self.inbox = inbox
+        self.keyring = keyring
         self._secret = secret
         self._next = 0
         self._waiting: dict[str, _Waiting] = {}
@@ -201,6 +208,9 @@ class AckInbox:
             return
         if ack is None:
             return
+        signer = signer_of(self.keyring())
+        if not signer.is_believed(payload[HEADER_SIZE:], Purpose.ACK):  # guard Ack.given
+            return
         waiting = self._waiting.get(ack.correlationId)
         if waiting is None or ack.ackInbox != self.inbox:
             return
@@ -210,8 +220,14 @@ class AckInbox:
             waiting.waiter.acked(ack)
 
 
-def subject_frames(publish: SubjectPublish, *, inbox: str, correlation_id: str) -> list[bytes]:
-    """NATS frames of one message with the given inbox and correlation id."""
+def subject_frames(
+    publish: SubjectPublish,
+    *,
+    inbox: str,
+    correlation_id: str,
+    signer: MessageSigner | None = None,
+) -> list[bytes]:
+    """NATS frames of one message with the given inbox and correlation id, signed for a broker's."""
     message = api_pb2.Message(
         offset=publish.expected_offset,
         key=publish.key,
@@ -225,6 +241,8 @@ def subject_frames(publish: SubjectPublish, *, inbox: str, correlation_id: str) 
         ackPolicy=publish.policy,  # type: ignore[arg-type] # an open enum: any number is one
     )
     payload = encode_publish(message)
+    if signer is not None:
+        payload = signer.signed(payload, Purpose.PUBLISH)
     return [publish_head(publish.subject.encode(), len(payload)), payload, b"\r\n"]
 
 
@@ -235,9 +253,9 @@ class SubjectPublisher:
         inbox: Acks that are waited for; its subject is subscribed to by the owner.
     """
 
-    def __init__(self, messaging: Messaging, inbox: str, secret: bytes) -> None:
+    def __init__(self, messaging: Messaging, options: NodeOptions) -> None:
         self._messaging = messaging
-        self.inbox = AckInbox(inbox, secret)
+        self.inbox = AckInbox(options.inbox, options.ack_secret, options.keyring)
 
     def publish(
         self, publish: SubjectPublish, now: Instant, waiter: Waiter | None
@@ -263,7 +281,10 @@ class SubjectPublisher:
             self._messaging.publish_echo(frames)
             return nothing
         token = self.inbox.wait(waiter, publish.subject, now)
-        frames = subject_frames(publish, inbox=self.inbox.inbox, correlation_id=token)
+        signer = signer_of(self.inbox.keyring())
+        frames = subject_frames(
+            publish, inbox=self.inbox.inbox, correlation_id=token, signer=signer
+        )
         try:
             self._messaging.publish_echo(frames)
         except LiftbridgeError:

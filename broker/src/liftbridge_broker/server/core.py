@@ -7,7 +7,7 @@ NATS in memory and on a clock that they turn. What a broker does is the same in 
 import asyncio
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import SystemRandom
 from typing import Final
 
@@ -223,7 +223,7 @@ class Core:
                 replication=replication_limits(clustering.replication),
             )
         self.node = Node(
-            node_options(self.options, broker),
+            replace(node_options(self.options, broker), keyring=lambda: self.sessions.keys),
             self.files,
             self.store,
             driver,

@@ -188,6 +188,7 @@ class Member:
                 namespace=NAMESPACE,
                 inbox=internal_subject(NAMESPACE, "ack", f"{self.broker}.{self.life}"),
                 ack_secret=f"{self.broker} {self.life}".encode(),
+                keyring=lambda: sessions.keys,
                 defaults=world.defaults,
                 record_bytes_max=1 << 20,
             ),

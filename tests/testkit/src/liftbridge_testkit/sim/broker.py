@@ -204,6 +204,7 @@ class ClusterBroker:
             namespace=NAMESPACE,
             inbox=internal_subject(NAMESPACE, "ack", f"{ports.broker}.{ports.start_number}"),
             ack_secret=f"{ports.broker} {ports.start_number}".encode(),
+            keyring=lambda: self._sessions.keys,
             defaults=self.settings.broker.defaults,
             record_bytes_max=self.settings.broker.record_bytes_max,
         )
