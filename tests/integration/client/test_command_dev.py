@@ -188,6 +188,7 @@ def test_dev_of_several_brokers_replicates_and_keeps_data_for_the_next_time(lift
         "broker-2",
         "broker-3",
         "cluster.keys",
+        "nats.password",
     ]
     keys = tmp_path / "data" / "cluster.keys"
     assert (len(keys.read_text()), keys.stat().st_mode & 0o777) == (64, 0o600)

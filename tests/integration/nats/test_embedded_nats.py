@@ -17,7 +17,9 @@ from structlog.testing import capture_logs
 from liftbridge_broker.adapters.nats import embedded
 from liftbridge_broker.adapters.nats.embedded import EmbeddedNats, EmbeddedOptions
 from liftbridge_broker.adapters.nats.options import NatsOptions
+from liftbridge_broker.adapters.nats.probe import reachable_server
 from liftbridge_broker.errors import ConfigError, UnavailableError
+from liftbridge_testkit.nats_client import nats_client, settled
 from liftbridge_testkit.nats_link import RecordingObserver, frame, linked
 from liftbridge_testkit.processes import NatsServer, free_port
 
@@ -242,3 +244,50 @@ async def test_log_of_the_child_appears_on_request():
         texts = [line["line"] for line in lines if line["event"] == "nats_server_log"]
         assert any("Server is ready" in text for text in texts) is shows_log
         assert all(line["log_level"] == "debug" for line in lines)
+
+
+@pytest.mark.parametrize("user", ["broker", 'odd "name"'])
+async def test_anybody_but_brokers_is_kept_off_their_subjects(user, tmp_path):
+    url, password = f"nats://127.0.0.1:{free_port()}", 'a"b\\c $d'
+    own = NatsOptions(server_id="a", servers=(url,), user=user, password=password)
+    anybody = NatsOptions(server_id="b", servers=(url,))
+    inside = "_LIFTBRIDGE.liftbridge-default.b.a.meta"
+    async with (
+        running(server=url, user=user, password=password),
+        linked(own) as (broker, heard, _),
+        nats_client(url) as stranger,
+    ):
+        broker.subscribe(1, inside, "")
+        broker.subscribe(2, "orders", "")
+        await broker.quiet._connection.flushed()
+        await stranger.publish(inside, b"forged")
+        await stranger.publish("orders", b"apples")
+        await heard.until(lambda: heard.payloads(2) == [b"apples"])
+        assert heard.payloads(1) == []
+        eavesdrops = await stranger.subscribe(">")
+        await settled(stranger)
+        broker.publish_echo([frame(inside, b"vote"), frame("orders", b"pears")])
+        subjects = [(await eavesdrops.next_msg(timeout=10)).subject]
+        while subjects[-1] != "orders":
+            subjects.append((await eavesdrops.next_msg(timeout=10)).subject)
+        assert inside not in subjects
+        assert await reachable_server(anybody) == ""
+
+
+async def test_server_that_keeps_nobody_off_the_subjects_of_brokers_is_told():
+    url = f"nats://127.0.0.1:{free_port()}"
+    options = NatsOptions(server_id="a", servers=("nats://127.0.0.1:1", url))
+    assert await reachable_server(options) == ""
+    async with running(server=url):
+        assert await reachable_server(options) == url.removeprefix("nats://")
+
+
+async def test_no_file_with_a_password_is_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(embedded.tempfile, "tempdir", str(tmp_path))
+    url = f"nats://127.0.0.1:{free_port()}"
+    async with running(server=url, password="secret") as (server, _):
+        assert list(tmp_path.iterdir()) == []
+        os.kill(server.pid, signal.SIGKILL)
+        own = NatsOptions(server_id="a", servers=(url,), user="broker", password="secret")
+        async with linked(own):
+            assert list(tmp_path.iterdir()) == []

@@ -17,9 +17,11 @@ from typing import Final
 from liftbridge_broker.adapters.clock import SystemClock
 from liftbridge_broker.adapters.disk.compactor import CompactorProcess
 from liftbridge_broker.adapters.disk.files import DiskFiles
-from liftbridge_broker.adapters.nats.embedded import EmbeddedNats, EmbeddedOptions
+from liftbridge_broker.adapters.nats.embedded import EmbeddedNats
 from liftbridge_broker.adapters.nats.messaging import NatsMessaging
+from liftbridge_broker.adapters.nats.options import NatsOptions
 from liftbridge_broker.adapters.nats.peers import NatsTransport
+from liftbridge_broker.adapters.nats.probe import reachable_server
 from liftbridge_broker.adapters.observe.catalogue import Catalogue
 from liftbridge_broker.adapters.observe.http import ObserveServer
 from liftbridge_broker.adapters.observe.logs import set_level
@@ -37,6 +39,7 @@ from liftbridge_broker.errors import (
     UnavailableError,
 )
 from liftbridge_broker.model.ids import BrokerId, Instant
+from liftbridge_broker.model.subjects import INTERNAL_ROOT
 from liftbridge_broker.node.bootstrap import Beginning, Role
 from liftbridge_broker.node.node import Node
 from liftbridge_broker.node.peer_link import PeerLink
@@ -57,6 +60,7 @@ from liftbridge_broker.server.session import hand_over, has_company, register
 from liftbridge_broker.server.shutdown import Steps
 from liftbridge_broker.server.watching import LOOK_SECONDS, FileWatch
 from liftbridge_broker.server.wiring import (
+    embedded_options,
     nats_options,
     role_of,
     store_options,
@@ -93,6 +97,7 @@ class Broker:
     _files: DiskFiles = field(init=False)
     _compactor: CompactorProcess = field(init=False)
     _core: Core = field(init=False)
+    _links: NatsOptions = field(init=False)
     _nats: NatsMessaging = field(init=False)
     _transport: NatsTransport = field(init=False)
     _search: Search | None = None
@@ -265,7 +270,9 @@ class Broker:
         self._ports = ClientPorts(self.options, self._core, self.observer)
         self._core.open_store()
         require_open_files(len(self._core.store.unopened()))
-        links = nats_options(self.options, BrokerId(self._core.me.broker))
+        own = embedded_options(self.options) if self.options.nats.is_embedded else None
+        links = self._links = nats_options(self.options, BrokerId(self._core.me.broker), own)
+        self._embedded = None if own is None else EmbeddedNats(own, self.observer)
         self._nats = NatsMessaging(links, self, self.observer)
         self._transport = NatsTransport(links, self._on_peer, _ignore_change, self.observer)
         if self._core.has_metadata:
@@ -307,16 +314,7 @@ class Broker:
         return beginning
 
     async def _join_nats(self, tasks: asyncio.TaskGroup) -> None:
-        options = self.options
-        if options.nats.is_embedded:
-            self._embedded = EmbeddedNats(
-                EmbeddedOptions(
-                    server=options.nats.servers[0],
-                    config=options.nats.embedded_config,
-                    shows_log=options.logging.shows_nats,
-                ),
-                self.observer,
-            )
+        if self._embedded is not None:
             await self._embedded.start()
             tasks.create_task(self._embedded.run())
         try:
@@ -329,6 +327,14 @@ class Broker:
             raise
         tasks.create_task(self._nats.run())
         tasks.create_task(self._transport.run())
+        tasks.create_task(self._probe_rights())
+
+    async def _probe_rights(self) -> None:
+        """Warn when NATS keeps nobody off the subjects of the brokers."""
+        server = await reachable_server(self._links)
+        if server:
+            fields = {"server": server, "subjects": f"{INTERNAL_ROOT}.>"}
+            self.observer.transition("peer_subjects_reachable", fields)
 
     async def _bind(self) -> GrpcServer:
         """Take the ports for clients, which the cluster is told; nobody gets in yet."""

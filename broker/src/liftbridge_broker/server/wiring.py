@@ -2,9 +2,11 @@
 
 import secrets
 import ssl
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from liftbridge_broker.adapters.nats.embedded import EmbeddedOptions
 from liftbridge_broker.adapters.nats.options import NatsOptions
 from liftbridge_broker.api.tls import ServerTls, TlsFiles
 from liftbridge_broker.config.options import (
@@ -51,8 +53,48 @@ def store_options(options: BrokerOptions) -> StoreOptions:
     )
 
 
-def nats_options(options: BrokerOptions, broker: BrokerId) -> NatsOptions:
-    """Settings of the links to NATS."""
+def embedded_options(options: BrokerOptions) -> EmbeddedOptions:
+    """Settings of the broker's own NATS server, with a password for brokers.
+
+    Raises:
+        ConfigError: The file with the password cannot be read.
+    """
+    nats = options.nats
+    password = nats.password
+    if nats.password_file:
+        try:
+            password = Path(nats.password_file).read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"nats.password.file: cannot read {nats.password_file}") from error
+    return EmbeddedOptions(
+        server=nats.servers[0],
+        config=nats.embedded_config,
+        user=nats.user or "broker",
+        password=password if nats.user else secrets.token_hex(32),
+        shows_log=options.logging.shows_nats,
+    )
+
+
+def nats_options(
+    options: BrokerOptions, broker: BrokerId, embedded: EmbeddedOptions | None = None
+) -> NatsOptions:
+    """Settings of the links to NATS; those to a server of its own show what that server knows."""
+    found = _nats_options(options, broker)
+    if embedded is None or embedded.config:
+        return found
+    return replace(
+        found,
+        user=embedded.user,
+        password=embedded.password,
+        password_file="",
+        token="",
+        token_file="",
+        nkey_seed_file="",
+        credentials_file="",
+    )
+
+
+def _nats_options(options: BrokerOptions, broker: BrokerId) -> NatsOptions:
     nats = options.nats
     return NatsOptions(
         server_id=broker,

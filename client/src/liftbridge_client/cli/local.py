@@ -21,6 +21,10 @@ from liftbridge_client.errors import LiftbridgeError, ServerError, UsageError
 HOST: Final = "127.0.0.1"
 READY_SECONDS_MAX: Final = 30.0
 STOP_SECONDS_MAX: Final = 15.0
+NATS_LOGIN: Final = "nats.password"
+"""File beside the key of a cluster. By it brokers log in to the NATS server of one of them, where
+anybody else needs no name and is kept off their subjects."""
+
 POLL_SECONDS: Final = 0.05
 LOG_LINES: Final = 3
 HELD_SECONDS_MAX: Final = 10.0
@@ -183,7 +187,9 @@ class LocalBroker:
         if not self._peers:
             return ("--raft-bootstrap-seed",)
         listed = ("--raft-bootstrap-peers", ",".join(self._peers))
-        return ("--server-id", self.name, *listed)
+        password = self._secret_file.with_name(NATS_LOGIN)
+        login = ("--set", "nats.user=broker", "--set", f"nats.password.file={password}")
+        return ("--server-id", self.name, *listed, *login)
 
     async def start(self) -> None:
         """Start it and wait until it serves.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 from liftbridge_client.aio.client import connect
-from liftbridge_client.cli.local import LocalBroker, free_port, is_free
+from liftbridge_client.cli.local import NATS_LOGIN, LocalBroker, free_port, is_free
 from liftbridge_client.cli.output import say
 from liftbridge_client.errors import LiftbridgeError, ServerError
 from liftbridge_client.model import Metadata
@@ -118,11 +118,14 @@ class LocalCluster:
                 self.kill()
 
     def _make_secret(self) -> None:
-        """Make the key by which the brokers recognise one another, once."""
+        """Make the key by which the brokers recognise one another, and NATS them, once."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-            with os.fdopen(os.open(self._secret_file, flags, 0o600), "w") as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        for path in (self._secret_file, self._secret_file.with_name(NATS_LOGIN)):
+            with (
+                contextlib.suppress(FileExistsError),
+                os.fdopen(os.open(path, flags, 0o600), "w") as file,
+            ):
                 file.write(secrets.token_hex(KEY_BYTES))
 
     async def _until_nats_listens(self, first: asyncio.Task[None]) -> None:

@@ -14,9 +14,10 @@ import secrets
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, cast
@@ -25,6 +26,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from liftbridge_broker.errors import ConfigError, UnavailableError
+from liftbridge_broker.model.subjects import INTERNAL_ROOT
 from liftbridge_broker.ports.observe import Observer
 
 READY_SECONDS_MAX: Final = 10.0
@@ -55,14 +57,30 @@ class EmbeddedOptions:
     Attributes:
         server: First URL of `nats.servers`.
         config: Configuration file for nats-server, empty for none.
+        user, password: Of brokers, who alone may use the subjects of brokers; for a server without
+            a configuration file. Anybody else needs no name.
         shows_log: Whether its log appears in the broker's, at debug (`logging.nats`).
         program: The nats-server program, empty to look for the one that is installed.
     """
 
     server: str
     config: str = ""
+    user: str = "broker"
+    password: str = field(default="", repr=False)
     shows_log: bool = False
     program: str = ""
+
+
+def rights_text(user: str, password: str) -> str:
+    """Configuration of a server that keeps everybody but brokers off the subjects of brokers."""
+    denied = json.dumps({"deny": [f"{INTERNAL_ROOT}.>"]})
+    return (
+        "authorization { users: ["
+        f" {{user: {json.dumps(user)}, password: {json.dumps(password)}}},"
+        f' {{user: "anybody", password: "{secrets.token_hex(32)}",'
+        f" permissions: {{publish: {denied}, subscribe: {denied}}}}}"
+        ' ] }\nno_auth_user: "anybody"\n'
+    )
 
 
 class EmbeddedNats:
@@ -106,7 +124,10 @@ class EmbeddedNats:
                 the end of its log.
         """
         name = f"liftbridge-{secrets.token_hex(8)}"
-        command = self._command(name)
+        with self._config_file() as config:
+            await self._start(name, self._command(name, config))
+
+    async def _start(self, name: str, command: list[str]) -> None:
         child = self._child = _Child(self._on_line)
         loop = asyncio.get_running_loop()
         await loop.subprocess_exec(
@@ -169,12 +190,28 @@ class EmbeddedNats:
         code = await child.end()
         self._observer.transition("nats_server_stopped", {"pid": child.pid, "code": code})
 
-    def _command(self, name: str) -> list[str]:
+    @contextlib.contextmanager
+    def _config_file(self) -> Iterator[str]:
+        """Configuration of the server, readable by this user alone while the server reads it."""
+        options = self._options
+        if options.config or not options.password:
+            yield options.config
+            return
+        descriptor, path = tempfile.mkstemp(prefix="liftbridge-nats-", suffix=".conf")
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.write(rights_text(options.user, options.password))
+            yield path
+        finally:
+            Path(path).unlink(missing_ok=True)
+
+    def _command(self, name: str, config: str) -> list[str]:
         """Arguments of the launcher and of the server."""
         program = self._options.program or _find_program()
         command = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), program]
         if not self._options.config:
-            return [*command, "-a", self._host, "-p", str(self._port), "-n", name]
+            rights = ["-c", config] if config else []
+            return [*command, *rights, "-a", self._host, "-p", str(self._port), "-n", name]
         if not Path(self._options.config).is_file():
             raise ConfigError(f"nats.embedded.config: {self._options.config} is no file")
         return [*command, "-c", self._options.config]

@@ -1,0 +1,65 @@
+"""Whether somebody without credentials could speak and hear on the subjects of the brokers."""
+
+import asyncio
+import contextlib
+import secrets
+import ssl
+from urllib.parse import urlsplit
+
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+
+from liftbridge_broker.adapters.nats.options import NatsOptions
+from liftbridge_broker.model.subjects import internal_subject
+
+ANSWER_SECONDS: float = 2.0
+
+
+async def reachable_server(options: NatsOptions) -> str:
+    """The first server that let a stranger publish and hear on a subject of this cluster.
+
+    Args:
+        options: Of the broker's own links; nothing of them is shown to the server.
+
+    Returns:
+        Its host and port; empty when no server that answers does.
+    """
+    subject = internal_subject(options.namespace, "probe", secrets.token_hex(8))
+    for server in options.servers:
+        url = urlsplit(server if "://" in server else f"nats://{server}")
+        place = f"{url.hostname}:{url.port or 4222}"
+        with contextlib.suppress(OSError, NatsError, TimeoutError, ValueError):
+            async with asyncio.timeout(2 * ANSWER_SECONDS):
+                if await _is_heard(f"{url.scheme}://{place}", subject, _tls(options, url.scheme)):
+                    return place
+    return ""
+
+
+async def _is_heard(url: str, subject: str, tls: ssl.SSLContext | None) -> bool:
+    client = Client()
+    try:
+        await client.connect(
+            [url],
+            name="liftbridge probe",
+            allow_reconnect=False,
+            max_reconnect_attempts=0,
+            connect_timeout=int(ANSWER_SECONDS),
+            tls=tls,
+            error_cb=_ignore,
+        )
+        heard = await client.subscribe(subject)
+        await client.publish(subject, b"")
+        await heard.next_msg(timeout=ANSWER_SECONDS)
+    finally:
+        await client.close()
+    return True
+
+
+def _tls(options: NatsOptions, scheme: str) -> ssl.SSLContext | None:
+    is_wanted = scheme == "tls" or options.tls_ca
+    return ssl.create_default_context(cafile=options.tls_ca or None) if is_wanted else None
+
+
+async def _ignore(error: Exception) -> None:
+    """A refusal shows by the message that does not come."""
+    del error
