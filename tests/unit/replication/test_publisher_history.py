@@ -7,7 +7,7 @@ import pytest
 
 from liftbridge_broker.errors import CorruptionError
 from liftbridge_broker.model.ids import LeaderEpoch, Offset
-from liftbridge_broker.replication.publisher_history import PublisherHistory
+from liftbridge_broker.replication.publisher_history import DRAIN_STAMPS, PublisherHistory
 from liftbridge_broker.replication.publishers import PublisherTable, StampedBatch
 from liftbridge_testkit.fuzzing import Fuzz
 
@@ -191,3 +191,15 @@ def test_a_log_that_cannot_be_read_says_so() -> None:
 
     with pytest.raises(CorruptionError):
         PublisherHistory(PublisherTable, Damaged()).take_up(None)
+
+
+def test_few_headers_are_held_of_what_may_be_settled() -> None:
+    log = Log()
+    history = PublisherHistory(PublisherTable, log)
+    for _ in range(20 * DRAIN_STAMPS):
+        log.append(history, P, 1)
+        committed(log, log.log_end_offset)
+    # Each stamp that is saved takes 52 bytes, and the table of one publisher some hundred.
+    assert len(history.snapshot()) < 60 * DRAIN_STAMPS + 1_000
+    assert history.roll_back()
+    assert history.next_sequence(P) == 20 * DRAIN_STAMPS

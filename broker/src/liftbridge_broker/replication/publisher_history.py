@@ -27,6 +27,9 @@ from liftbridge_broker.replication.publishers import PublisherTable, StampedBatc
 STAMPS_MAX: Final = 8_192
 """Headers held, about 400 bytes each; beyond it they are read from the log when they are needed."""
 
+DRAIN_STAMPS: Final = 256
+"""Headers after which it is looked again for some that may be settled."""
+
 _MAGIC: Final = b"LBph"
 _VERSION: Final = 1
 _HEAD: Final = Struct(">4sHHII")
@@ -94,6 +97,7 @@ class PublisherHistory:
 
     __slots__ = (
         "_committed",
+        "_drain_at",
         "_left_out",
         "_log",
         "_make_table",
@@ -127,6 +131,7 @@ class PublisherHistory:
         """Begin at a settled state, with nothing behind it."""
         self._settled = settled
         self._stamps: deque[StampedBatch] = deque()
+        self._drain_at = min(DRAIN_STAMPS, self._stamps_max)
         self._left_out: Offset | None = None
         self._committed = settled.end_offset
         self.table = self._copy_of_settled()
@@ -167,9 +172,10 @@ class PublisherHistory:
         """Keep a stamp, or note from where on they are left out."""
         if self._left_out is not None:
             return
-        if len(self._stamps) >= self._stamps_max:
+        if len(self._stamps) >= self._drain_at:
             # No further: of a log that is being read the headers behind it are still to come.
             self._drain(Offset(batch.base_offset))
+            self._drain_at = min(len(self._stamps) + DRAIN_STAMPS, self._stamps_max)
         if len(self._stamps) >= self._stamps_max:
             self._left_out = Offset(batch.base_offset)
             return
