@@ -204,12 +204,24 @@ class ClusterKit:
         return self.leader_of(stream, number)
 
     def high_watermark(self, stream: str, at: str, number: int = 0) -> int:
-        """First offset of a partition that is not committed, asked at its leader."""
+        """First offset of a partition that is not committed, asked at its leader.
+
+        A machine that is short of processors may keep the leader from proving that it leads; then
+        it is asked again, for a while.
+        """
+        deadline = monotonic() + READY_SECONDS_MAX
         with self.brokers[at].channel() as channel:
             request = data_pb2.PartitionBoundsRequest(stream=stream, partitions=[number])
             stub = data_pb2_grpc.DataStub(channel)  # type: ignore[no-untyped-call] # generated
-            answer = stub.PartitionBounds(request, timeout=CALL_SECONDS)
-        return int(answer.partitions[0].high_watermark)
+            while True:
+                try:
+                    answer = stub.PartitionBounds(request, timeout=CALL_SECONDS)
+                except grpc.RpcError as error:
+                    if error.code() is not grpc.StatusCode.UNAVAILABLE or monotonic() > deadline:
+                        raise
+                    sleep(_POLL_SECONDS)
+                    continue
+                return int(answer.partitions[0].high_watermark)
 
     def metric(self, name: str, at: str) -> float:
         """Sum of the samples of a metric of one broker."""

@@ -104,6 +104,15 @@ async def attack(url: str, brokers: Sequence[str], frames: int, rate: int, seed:
     return sent
 
 
+def end(process: subprocess.Popen[str]) -> None:
+    """End a process, and close what leads to it."""
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+
+
 def refused(cluster: ClusterKit) -> float:
     """Frames that brokers did not believe so far."""
     return sum(cluster.metric(name, at) for name in _COUNTED for at in cluster.brokers)
@@ -142,6 +151,7 @@ def measure(
 ) -> dict[str, float]:
     """Load, attack, and what came of it."""
     loads = begin(cluster)
+    attacker = None
     try:
         sleep(settle_seconds)
         quiet = rate_of(cluster, loads, seconds)
@@ -166,8 +176,9 @@ def measure(
             json.loads(load.process.communicate("", timeout=END_SECONDS_MAX)[0]) for load in loads
         ]
     finally:
-        for load in loads:
-            load.process.kill()
+        for process in (attacker, *(load.process for load in loads)):
+            if process is not None:
+                end(process)
     wrong = [
         check_stored(cluster, load, one["acked"]) for load, one in zip(loads, said, strict=True)
     ]

@@ -1,8 +1,9 @@
 """What a cluster may lose without breaking its promise (replication.md 1.2), kept like an atlas.
 
 A record acknowledged with policy ALL survives as long as fewer replicas than its minimum in sync
-lose what they had not synced, or their disk, before all replicas are in sync again. What rots
-unnoticed counts until it is out of use. The disk of a voter may go when every other one is well.
+lose what they had not synced, or their disk, before all replicas are in sync again. Where nothing
+counts before it is synced, any number may lose the rest. What rots unnoticed counts until it is out
+of use. The disk of a voter may go when every other one is well.
 """
 
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import cast
 
 from liftbridge_broker.controller.state import ClusterState, effective_min_isr
 from liftbridge_broker.model.ids import BrokerId
+from liftbridge_broker.model.streams import FsyncPolicy
 from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.node.roles import Role
 from liftbridge_testkit.sim.broker import ClusterBroker
@@ -43,15 +45,24 @@ class ClusterAtlas(Watcher):
     """Counts lossy failures since all replicas were in sync; implements `Atlas`.
 
     Attributes:
+        trusts_commit: Whether power is cut without counting where all streams are under `commit`.
+            Disks are not damaged then: what is promised may become less while damage is in use.
         lossy: Machines that lost something and may not be whole again.
     """
 
     world: World
+    trusts_commit: bool = False
     lossy: dict[BrokerId, None] = field(default_factory=dict)
 
     def may_lose(self, machine: Machine) -> bool:
-        """Whether one more lossy failure is within the promise of every partition."""
+        """Whether losing what is not synced is within the promise of every partition."""
         state = self._newest()
+        if self.trusts_commit and state is not None and state.streams and _is_commit(state):
+            return True
+        return self._may_count(machine, state)
+
+    def _may_count(self, machine: Machine, state: ClusterState | None) -> bool:
+        """Whether one more lossy failure is within the promise; it counts then."""
         if state is None or not state.streams:
             return not self._damaged(machine)
         if self._is_whole(state):
@@ -64,7 +75,9 @@ class ClusterAtlas(Watcher):
 
     def may_damage(self, machine: Machine) -> bool:
         """Whether its replicas may go, and its vote: then everyone else must be well."""
-        return self._is_group_well_without(machine) and self.may_lose(machine)
+        if self.trusts_commit:
+            return False
+        return self._is_group_well_without(machine) and self._may_count(machine, self._newest())
 
     def leading(self) -> list[Machine]:
         """Machines that lead the metadata group or a partition, as they believe."""
@@ -122,3 +135,11 @@ class ClusterAtlas(Watcher):
             if broker.me not in leader.consensus.voters or match is None or match < core.commit:
                 return False
         return True
+
+
+def _is_commit(state: ClusterState) -> bool:
+    """Whether every stream has been under `commit` since it was created, by what counts."""
+    return all(
+        stream.policy.fsync_policy is FsyncPolicy.COMMIT and stream.policy.fsync_index == 0
+        for stream in state.streams.values()
+    )

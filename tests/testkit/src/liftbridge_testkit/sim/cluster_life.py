@@ -5,11 +5,15 @@ than its minimum in sync lose what they had not synced, or their disk, before al
 sync again (replication.md 1.2). `ClusterAtlas` keeps the lives within that.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from random import Random
+from typing import Final, NamedTuple
 
 from liftbridge_broker.controller.commands import CreateStream
 from liftbridge_broker.model.ids import BrokerId, StreamName
-from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides
+from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions, StreamOverrides
 from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER, POLICY_NONE
 from liftbridge_broker.node.subscription import StartPosition
 from liftbridge_broker.storage.flush import FlushLimits
@@ -43,6 +47,7 @@ from liftbridge_testkit.sim.invariants.durable import DurableEpochs
 from liftbridge_testkit.sim.invariants.replication import ReplicationRules
 from liftbridge_testkit.sim.life import Life
 from liftbridge_testkit.sim.lone import BrokerSettings
+from liftbridge_testkit.sim.program import Ports
 from liftbridge_testkit.sim.rare import GroupPoints, RarePoints
 from liftbridge_testkit.sim.scheduler import MILLISECOND_NS, SECOND_NS
 from liftbridge_testkit.sim.trace import Trace
@@ -82,15 +87,65 @@ def _settings(random: Random, peers: tuple[str, ...]) -> ClusterSettings:
     return ClusterSettings(peers=tuple(BrokerId(peer) for peer in peers), broker=broker, keys=keys)
 
 
+class Shape(NamedTuple):
+    """What a stream is asked to be.
+
+    Attributes:
+        factor: Replicas of each partition.
+        min_isr: In-sync replicas that a commit needs; `None` follows the defaults of brokers.
+        partitions: How many; clients use the first.
+        has_policy: Whether it says when records reach the disk itself; else defaults of brokers do.
+    """
+
+    factor: int = 3
+    min_isr: int | None = 2
+    partitions: int = 1
+    has_policy: bool = True
+
+
+USUAL: Final = Shape()
+
+
 def make_cluster_life(seed: int, trace: Trace) -> Life:
-    """Draw a life from a seed."""
+    """Draw a life from a seed, of streams of the usual shape."""
+    return _make_life(seed, trace, dict.fromkeys(STREAMS, USUAL), {})
+
+
+def make_shapes_life(seed: int, trace: Trace) -> Life:
+    """Draw a life from a seed, of streams of any shape, on brokers whose defaults differ."""
+    # A chance of its own: what else happens is drawn as in other lives.
+    random = Random(f"shapes {seed}")
+    shapes = {}
+    is_commit = random.random() < 0.4
+    for name in STREAMS:
+        factor = random.choice((1, 2, 2, 3, 3))
+        shapes[name] = Shape(
+            factor,
+            random.choice((None, *range(1, factor + 1))),
+            random.choice((1, 1, 2, 3)),
+            has_policy=not is_commit and random.random() < 0.5,
+        )
+    policies = (FsyncPolicy.COMMIT,) if is_commit else tuple(FsyncPolicy)
+    defaults = {
+        name: StreamOptions(
+            fsync_policy=random.choice(policies), min_isr=random.choice((0, 0, 1, 2))
+        )
+        for name in NAMES
+    }
+    return _make_life(seed, trace, shapes, defaults)
+
+
+def _make_life(
+    seed: int, trace: Trace, shapes: Mapping[str, Shape], defaults: Mapping[str, StreamOptions]
+) -> Life:
     world = World(seed, trace)
     random = world.new_random()
     first = NAMES[: random.choice((3, 3, 3, 5))]
     machines = NAMES[: min(len(NAMES), len(first) + random.choice((0, 0, 1)))]
     settings = _settings(random, first)
     for name in machines:
-        machine = world.add_machine(name, lambda ports: ClusterBroker(ports, settings))
+        make = partial(_make_broker, _with_defaults(settings, defaults.get(name)))
+        machine = world.add_machine(name, make)
         machine.files.cold_ppm = random.choice((0, 0, 10_000))
         machine.files.lost_sector_chance = 0.0
     draw_conditions(world, random)
@@ -104,7 +159,7 @@ def make_cluster_life(seed: int, trace: Trace) -> Life:
         restart_ns=random.choice((100, 3_000)) * MILLISECOND_NS,
         down_max=random.choice((1, 1, 2, len(machines))),
     )
-    atlas = ClusterAtlas(world)
+    atlas = ClusterAtlas(world, trusts_commit=bool(defaults))
     life.faults = Faults(world, plan, atlas)
     rules = ReplicationRules(world, broker_on)
     world.watchers += [
@@ -117,18 +172,29 @@ def make_cluster_life(seed: int, trace: Trace) -> Life:
     ]
     DurableEpochs(rules)
     operations = tuple(name for name in OPERATIONS if random.random() < 0.4)
-    admin = AdminPlan(streams=STREAMS, replication_factor=3, operations=operations)
+    factor = min(shape.factor for shape in shapes.values())
+    admin = AdminPlan(streams=STREAMS, replication_factor=factor, operations=operations)
     life.admins.append(Admin(world, life.calls, life.directory, admin))
     changes = tuple(name for name in REARRANGING if random.random() < 0.3)
     rearranging = RearrangerPlan(streams=STREAMS, operations=changes)
     life.rearrangers.append(Rearranger(world, life.calls, life.directory, rearranging))
     for name in STREAMS:
-        _add_stream(life, name, random)
+        _add_stream(life, name, random, shapes[name])
     if seed % ASKED_EVERY == 0:
         _add_askers(life)
     rot = LogRot(life, seed)
     life.epilogue = rot if rot.is_wanted else None
     return life
+
+
+def _make_broker(settings: ClusterSettings, ports: Ports) -> ClusterBroker:
+    return ClusterBroker(ports, settings)
+
+
+def _with_defaults(settings: ClusterSettings, defaults: StreamOptions | None) -> ClusterSettings:
+    if defaults is None:
+        return settings
+    return replace(settings, broker=replace(settings.broker, defaults=defaults))
 
 
 def _add_askers(life: Life) -> None:
@@ -143,13 +209,14 @@ def _add_askers(life: Life) -> None:
             life.askers.append(Asker(*parts, plan, len(life.askers)))
 
 
-def _add_stream(life: Life, name: str, random: Random) -> None:
+def _add_stream(life: Life, name: str, random: Random, shape: Shape) -> None:
     """Plan a stream and who uses it."""
     expects_offsets = random.random() < 0.15
     keys = KEYS if not expects_offsets and random.random() < 0.2 else ()
+    fsync = random.choice(tuple(FsyncPolicy))
     overrides = StreamOverrides(
-        min_isr=2,
-        fsync_policy=random.choice(tuple(FsyncPolicy)),
+        min_isr=shape.min_isr,
+        fsync_policy=fsync if shape.has_policy else None,
         segment_bytes_max=random.choice((800, 5_000, 1 << 20)),
         retention_messages_max=random.choice((0, 0, 0, 50)),
         retention_age_ms_max=random.choice((0, 0, 0, 4_000)),
@@ -161,8 +228,8 @@ def _add_stream(life: Life, name: str, random: Random) -> None:
         CreateStream(
             name=StreamName(name),
             subject=f"sub.{name}",
-            partitions=1,
-            replication_factor=3,
+            partitions=shape.partitions,
+            replication_factor=shape.factor,
             overrides=overrides,
         )
     )

@@ -7,7 +7,7 @@ from time import process_time
 from traceback import format_exception
 from typing import Protocol
 
-from liftbridge_testkit.sim.cluster_life import make_cluster_life
+from liftbridge_testkit.sim.cluster_life import make_cluster_life, make_shapes_life
 from liftbridge_testkit.sim.life import Turns
 from liftbridge_testkit.sim.lone_life import make_lone_life
 from liftbridge_testkit.sim.trace import Sink, Trace
@@ -34,6 +34,7 @@ WORLDS: Mapping[str, Callable[[int, Trace], Run]] = {
     "lone": make_lone_life,
     "group": make_group_life,
     "cluster": make_cluster_life,
+    "shapes": make_shapes_life,
 }
 """Kinds of worlds."""
 
