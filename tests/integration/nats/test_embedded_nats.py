@@ -291,3 +291,20 @@ async def test_no_file_with_a_password_is_left(tmp_path, monkeypatch):
         own = NatsOptions(server_id="a", servers=(url,), user="broker", password="secret")
         async with linked(own):
             assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "greeting", [b"", b"HTTP/1.1 200 OK\r\n\r\n", b"INFO {\r\n", b"INFO {}\r\n"]
+)
+async def test_whatever_answers_to_a_stranger_does_not_end_the_broker(greeting):
+    async def answer(_, writer):
+        writer.write(greeting)
+        await writer.drain()
+        if not greeting:
+            await asyncio.sleep(embedded.READY_SECONDS_MAX)
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        options = NatsOptions(server_id="a", servers=(f"nats://127.0.0.1:{port}",))
+        assert await reachable_server(options) == ""

@@ -4,15 +4,15 @@ import asyncio
 import contextlib
 import secrets
 import ssl
+from typing import Final
 from urllib.parse import urlsplit
 
 from nats.aio.client import Client
-from nats.errors import Error as NatsError
 
 from liftbridge_broker.adapters.nats.options import NatsOptions
 from liftbridge_broker.model.subjects import internal_subject
 
-ANSWER_SECONDS: float = 2.0
+ANSWER_SECONDS: Final = 2.0
 
 
 async def reachable_server(options: NatsOptions) -> str:
@@ -28,7 +28,8 @@ async def reachable_server(options: NatsOptions) -> str:
     for server in options.servers:
         url = urlsplit(server if "://" in server else f"nats://{server}")
         place = f"{url.hostname}:{url.port or 4222}"
-        with contextlib.suppress(OSError, NatsError, TimeoutError, ValueError):
+        # Whatever a server answers to a stranger, it must not end the broker.
+        with contextlib.suppress(Exception):
             async with asyncio.timeout(2 * ANSWER_SECONDS):
                 if await _is_heard(f"{url.scheme}://{place}", subject, _tls(options, url.scheme)):
                     return place
@@ -51,7 +52,9 @@ async def _is_heard(url: str, subject: str, tls: ssl.SSLContext | None) -> bool:
         await client.publish(subject, b"")
         await heard.next_msg(timeout=ANSWER_SECONDS)
     finally:
-        await client.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await client.close()
     return True
 
 
