@@ -301,14 +301,20 @@ async def test_no_file_with_a_password_is_left(tmp_path, monkeypatch):
     "greeting", [b"", b"HTTP/1.1 200 OK\r\n\r\n", b"INFO {\r\n", b"INFO {}\r\n"]
 )
 async def test_whatever_answers_to_a_stranger_does_not_end_the_broker(greeting):
-    async def answer(_, writer):
+    ended = asyncio.Event()
+
+    async def answer(reader, writer):
         writer.write(greeting)
-        await writer.drain()
-        if not greeting:
-            await asyncio.sleep(embedded.READY_SECONDS_MAX)
+        while not greeting and await reader.read(100):
+            pass
         writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        ended.set()
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         options = NatsOptions(server_id="a", servers=(f"nats://127.0.0.1:{port}",))
         assert await reachable_server(options) == ""
+        async with asyncio.timeout(10):
+            await ended.wait()
