@@ -288,9 +288,7 @@ async def test_no_file_with_a_password_is_left(tmp_path, monkeypatch):
     async with running(server=url, password="secret") as (server, observer):
         assert list(tmp_path.iterdir()) == []
         os.kill(server.pid, signal.SIGKILL)
-        async with asyncio.timeout(30):
-            while len(observer.of("nats_server_started")) < 2:  # noqa: ASYNC110 - a list is no event
-                await asyncio.sleep(0.01)
+        await observer.until(lambda: len(observer.of("nats_server_started")) == 2)
         assert list(tmp_path.iterdir()) == []
         own = NatsOptions(server_id="a", servers=(url,), user="broker", password="secret")
         async with linked(own):
