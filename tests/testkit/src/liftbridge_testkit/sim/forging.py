@@ -8,6 +8,7 @@ cluster with a secret must go on as if nothing had come.
 from collections import deque
 from random import Random
 
+from liftbridge_broker.errors import WireError
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.types import Heartbeat, Peer
@@ -84,8 +85,11 @@ class Forger:
         """Any message in the name of whoever sent `payload`, as well informed as can be."""
         if not is_signed(payload):
             return self._changed(payload)
-        frame = read_signed(payload)
-        piece = self._message(frame.piece, target)
+        try:
+            frame = read_signed(payload)
+            piece = self._message(frame.piece, target)
+        except WireError:  # it overheard what it had changed itself
+            return self._changed(payload)
         if self._random.random() < 0.5:
             return open_frame(piece)
         assert _OTHER_KEY is not None
