@@ -1,14 +1,13 @@
 """The cluster's secret as a file: read at the start, and again when the file changes."""
 
-from pathlib import Path
 from typing import Final
 
-from liftbridge_broker.errors import ConfigError, LiftbridgeError
+from liftbridge_broker.adapters.secret_file import read_secret
+from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.node.peer_sessions import PeerSessions
 from liftbridge_broker.ports.observe import Observer
 from liftbridge_broker.wire.peer_keys import OPEN_KEYRING, Keyring, parse_keys
 
-FILE_BYTES_MAX: Final = 64 * 1024
 _SETTING: Final = "clustering.secret.file"
 
 
@@ -20,18 +19,7 @@ def read_keyring(path: str) -> Keyring:
     """
     if not path:
         return OPEN_KEYRING
-    try:
-        with Path(path).open("rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise ConfigError(f"{_SETTING}: cannot read {path}: {error.strerror}") from error
-    if len(data) > FILE_BYTES_MAX:
-        raise ConfigError(f"{_SETTING}: {path} is longer than {FILE_BYTES_MAX} bytes")
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{_SETTING}: {path} is no text") from error
-    return parse_keys(text, path)
+    return parse_keys(read_secret(path, _SETTING), path)
 
 
 def tell_keys(keys: Keyring, observer: Observer) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 
 from liftbridge_broker.adapters.nats.embedded import EmbeddedOptions
 from liftbridge_broker.adapters.nats.options import NatsOptions
+from liftbridge_broker.adapters.secret_file import read_secret
 from liftbridge_broker.api.tls import ServerTls, TlsFiles
 from liftbridge_broker.config.options import (
     BootstrapOptions,
@@ -62,10 +63,8 @@ def embedded_options(options: BrokerOptions) -> EmbeddedOptions:
     nats = options.nats
     password = nats.password
     if nats.password_file:
-        try:
-            password = Path(nats.password_file).read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"nats.password.file: cannot read {nats.password_file}") from error
+        # As it is read at each connection, also by other brokers that dial this server.
+        password = read_secret(nats.password_file, "nats.password.file").rstrip("\r\n")
     return EmbeddedOptions(
         server=nats.servers[0],
         config=nats.embedded_config,

@@ -109,26 +109,27 @@ def recover_lines(root: Path, *, snapshot: Path | None, is_applied: bool, output
         CorruptionError: Its metadata are damaged.
         InvalidRequestError: Another directory has to be used, or another snapshot.
     """
-    with reading(root) as files:
-        is_interrupted = files.exists(_PLAN)
-        if is_interrupted and not is_applied:
-            raise InvalidRequestError(
-                f"Invalid directory, a recovery of {root} was interrupted: run it with --apply"
-            )
-        found = None if is_interrupted else find(files, snapshot)
-    if found is not None and not is_applied:
-        return _lines(found, root, snapshot, output, path="")
+    if not is_applied:
+        with reading(root) as files:
+            if files.exists(_PLAN):
+                raise InvalidRequestError(
+                    f"Invalid directory, a recovery of {root} was interrupted: run it with --apply"
+                )
+            return _lines(find(files, snapshot), root, snapshot, output, path="")
     with _writing(root) as files:
-        if found is None:
+        if files.exists(_PLAN):
             finish(files)
             return [f"Done: the recovery of {root} that was interrupted is complete."]
+        found = find(files, snapshot)
         path = apply(files, found.snapshot)
         return _lines(found, root, snapshot, output, path=str(root / path))
 
 
 @contextmanager
 def _writing(root: Path) -> Iterator[LocalFiles]:
-    """A data directory to be changed, locked as a broker locks it."""
+    """A data directory to be changed, locked as a broker locks it; errors as of `reading`."""
+    with reading(root):
+        pass  # it is a data directory: no lock file is left in any other
     lock = DirectoryLock(root)
     files = LocalFiles(root, post=_unused, deliver=_unused_events)
     try:

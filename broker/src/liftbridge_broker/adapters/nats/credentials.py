@@ -6,12 +6,11 @@ The texts of errors name files and settings, never what stands in them.
 import re
 import ssl
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from liftbridge_broker.adapters.nats.options import NatsOptions
-
-SECRET_BYTES_MAX: Final = 65_536
+from liftbridge_broker.adapters.secret_file import read_secret
+from liftbridge_broker.errors import ConfigError
 
 _JWT: Final = re.compile(r"-+BEGIN NATS USER JWT-+\s+([A-Za-z0-9_.\-]+)\s+-+END NATS USER JWT-+")
 _SEED: Final = re.compile(r"-+BEGIN USER NKEY SEED-+\s+(S[A-Z2-7]+)\s+-+END USER NKEY SEED-+")
@@ -101,17 +100,6 @@ def tls_context(options: NatsOptions, *, is_demanded: bool) -> ssl.SSLContext | 
 def _read(path: str, key: str) -> str:
     """Text of a small file."""
     try:
-        with Path(path).open("rb") as file:
-            data = file.read(SECRET_BYTES_MAX + 1)
-    except OSError as error:
-        raise CredentialsError(f"{key}: cannot read {path}: {error.strerror}") from error
-    if len(data) > SECRET_BYTES_MAX:
-        raise CredentialsError(f"{key}: {path} is larger than {SECRET_BYTES_MAX} bytes")
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        # Not chained: the error object carries the bytes of the secret.
-        raise CredentialsError(f"{key}: {path} is not UTF-8") from None
-    if not text.strip():
-        raise CredentialsError(f"{key}: {path} is empty")
-    return text
+        return read_secret(path, key)
+    except ConfigError as error:
+        raise CredentialsError(error.text) from error

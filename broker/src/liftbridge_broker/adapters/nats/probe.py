@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 import secrets
 import ssl
+from dataclasses import replace
 from typing import Final
 from urllib.parse import urlsplit
 
 from nats.aio.client import Client
 
+from liftbridge_broker.adapters.nats.credentials import tls_context
 from liftbridge_broker.adapters.nats.options import NatsOptions
 from liftbridge_broker.model.subjects import internal_subject
 
@@ -25,13 +27,15 @@ async def reachable_server(options: NatsOptions) -> str:
         Its host and port; empty when no server that answers does.
     """
     subject = internal_subject(options.namespace, "probe", secrets.token_hex(8))
+    stranger = replace(options, tls_cert="", tls_key="")
     for server in options.servers:
         url = urlsplit(server if "://" in server else f"nats://{server}")
         place = f"{url.hostname}:{url.port or 4222}"
         # Whatever a server answers to a stranger, it must not end the broker.
         with contextlib.suppress(Exception):
             async with asyncio.timeout(2 * ANSWER_SECONDS):
-                if await _is_heard(f"{url.scheme}://{place}", subject, _tls(options, url.scheme)):
+                tls = tls_context(stranger, is_demanded=url.scheme == "tls")
+                if await _is_heard(f"{url.scheme}://{place}", subject, tls):
                     return place
     return ""
 
@@ -56,11 +60,6 @@ async def _is_heard(url: str, subject: str, tls: ssl.SSLContext | None) -> bool:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await client.close()
     return True
-
-
-def _tls(options: NatsOptions, scheme: str) -> ssl.SSLContext | None:
-    is_wanted = scheme == "tls" or options.tls_ca
-    return ssl.create_default_context(cafile=options.tls_ca or None) if is_wanted else None
 
 
 async def _ignore(error: Exception) -> None:
