@@ -106,3 +106,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("simulated seeds")
         for line in total.lines(total.busy_seconds, floors_for(total.by_kind)):
             terminalreporter.write_line(line)
+        again = f"SIM_SEEDS={total.first}:{total.last + 1} pytest tests/sim/test_seeds.py"
+        terminalreporter.write_line(f"the same seeds again: {again}")

@@ -11,13 +11,20 @@ from liftbridge_testkit.sim.clients.admin import OPERATIONS
 from liftbridge_testkit.sim.clients.rearranger import REARRANGING
 from liftbridge_testkit.sim.cluster_life import FAULTS as CLUSTER_FAULTS
 from liftbridge_testkit.sim.floors import floors_for
+from liftbridge_testkit.sim.late_frames import LATE
 from liftbridge_testkit.sim.lone_life import FAULTS as LONE_FAULTS
 from liftbridge_testkit.sim.network import MESSAGE_FAULTS
 from liftbridge_testkit.sim.voter_life import FAULTS as GROUP_FAULTS
 
 PAGE = (ROOT / "docs" / "internals" / "simulator.md").read_text(encoding="utf-8")
 SIMULATOR = ROOT / "tests" / "testkit" / "src" / "liftbridge_testkit" / "sim"
-FAULTS = {"lone": LONE_FAULTS, "group": GROUP_FAULTS, "cluster": CLUSTER_FAULTS}
+FAULTS = {
+    "lone": LONE_FAULTS,
+    "group": GROUP_FAULTS,
+    "cluster": CLUSTER_FAULTS,
+    "shapes": (*CLUSTER_FAULTS, "late frames"),
+}
+RARE = {*rare.CLUSTER, *LATE}
 INVARIANTS = {f"I{number}" for number in range(1, 25)}
 
 
@@ -34,7 +41,7 @@ def test_page_names_every_fault_and_every_change():
 
 
 def test_page_names_every_rare_point_and_no_other():
-    assert named("Rare points") == set(rare.CLUSTER)
+    assert named("Rare points") == RARE
     assert len(rare.CLUSTER) == len(set(rare.CLUSTER)) >= 30
 
 
@@ -54,5 +61,7 @@ def test_every_fault_of_a_world_has_a_floor(kind):
 
 
 def test_every_rare_point_has_a_floor():
-    floored = {name for group, name in floors_for({"cluster": 1_000}) if group == "rare"}
-    assert floored >= set(rare.CLUSTER)
+    floored = {
+        name for group, name in floors_for({"cluster": 1_000, "shapes": 1_000}) if group == "rare"
+    }
+    assert floored >= RARE

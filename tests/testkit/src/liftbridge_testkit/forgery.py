@@ -94,7 +94,7 @@ async def attack(url: str, brokers: Sequence[str], frames: int, rate: int, seed:
             while sent < min(frames, before + ROUND_FRAMES):
                 due = min(frames, before + int((monotonic() - began) * rate))
                 for _ in range(due - sent):
-                    forged = forger.forge(list(brokers))
+                    forged = forger.frame(list(brokers))
                     assert forged is not None
                     name, channel, payload = forged
                     await client.publish(peer_subject(NAMESPACE, BrokerId(name), channel), payload)
@@ -119,8 +119,8 @@ def refused(cluster: ClusterKit) -> float:
 
 
 def stored_count(cluster: ClusterKit, load: Load) -> int:
-    """Committed messages of a stream."""
-    return cluster.high_watermark(load.stream, load.leader)
+    """Committed messages of a stream, whoever leads it by now."""
+    return cluster.high_watermark(load.stream, cluster.leader_of(load.stream))
 
 
 def rate_of(cluster: ClusterKit, loads: Sequence[Load], seconds: float) -> float:
@@ -172,6 +172,8 @@ def measure(
             sleep(0.1)
         found = Counter(alarms(cluster)) - Counter(before)
         count = refused(cluster) - refused_before
+        # Before and after: what a machine gives changes over minutes.
+        quiet = (quiet + rate_of(cluster, loads, seconds)) / 2
         said = [
             json.loads(load.process.communicate("", timeout=END_SECONDS_MAX)[0]) for load in loads
         ]

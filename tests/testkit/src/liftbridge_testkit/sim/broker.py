@@ -254,11 +254,13 @@ class ClusterBroker:
         )
 
     def _on_change(self, _index: int, records: Sequence[Record]) -> None:
+        self.ports.applied()
         self.node.on_change(records)
         self._note_applied()
 
     def _on_restored(self) -> None:
         self.ports.process.transition("metadata_snapshot_installed", {})
+        self.ports.applied()
         self.node.on_restored()
         self._note_applied()
 

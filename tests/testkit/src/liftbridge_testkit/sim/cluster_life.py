@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import Final, NamedTuple
+from types import MappingProxyType
+from typing import NamedTuple
 
 from liftbridge_broker.controller.commands import CreateStream
 from liftbridge_broker.model.ids import BrokerId, StreamName
@@ -34,17 +35,13 @@ from liftbridge_testkit.sim.clients.rearranger import (
 )
 from liftbridge_testkit.sim.cluster_atlas import (
     ClusterAtlas,
-    broker_on,
     consensus_on,
-    state_on,
 )
 from liftbridge_testkit.sim.epilogue import LogRot
 from liftbridge_testkit.sim.faults import Faults
 from liftbridge_testkit.sim.forging import CLUSTER_KEYS, Forger
-from liftbridge_testkit.sim.invariants.controller import ControllerRules
-from liftbridge_testkit.sim.invariants.copies import CopyRules
-from liftbridge_testkit.sim.invariants.durable import DurableEpochs
-from liftbridge_testkit.sim.invariants.replication import ReplicationRules
+from liftbridge_testkit.sim.invariants import watch_all
+from liftbridge_testkit.sim.late_frames import LateFrames
 from liftbridge_testkit.sim.life import Life
 from liftbridge_testkit.sim.lone import BrokerSettings
 from liftbridge_testkit.sim.program import Ports
@@ -102,13 +99,31 @@ class Shape(NamedTuple):
     partitions: int = 1
     has_policy: bool = True
 
+    def on(self, brokers: int) -> "Shape":
+        """The same with no more replicas than there are brokers."""
+        least = None if self.min_isr is None else min(self.min_isr, brokers)
+        return self._replace(factor=min(self.factor, brokers), min_isr=least)
 
-USUAL: Final = Shape()
+
+class Variety(NamedTuple):
+    """What lives of a kind of world do not have in common.
+
+    Attributes:
+        shapes: Of each stream.
+        defaults: Defaults for streams that brokers have, where they differ.
+        trusts_commit: Whether power is cut without counting, and no disk damaged.
+        has_late_frames: Whether frames come again long after their time.
+    """
+
+    shapes: Mapping[str, Shape] = MappingProxyType(dict.fromkeys(STREAMS, Shape()))
+    defaults: Mapping[str, StreamOptions] = MappingProxyType({})
+    trusts_commit: bool = False
+    has_late_frames: bool = False
 
 
 def make_cluster_life(seed: int, trace: Trace) -> Life:
     """Draw a life from a seed, of streams of the usual shape."""
-    return _make_life(seed, trace, dict.fromkeys(STREAMS, USUAL), {})
+    return _make_life(seed, trace, Variety())
 
 
 def make_shapes_life(seed: int, trace: Trace) -> Life:
@@ -118,7 +133,7 @@ def make_shapes_life(seed: int, trace: Trace) -> Life:
     shapes = {}
     is_commit = random.random() < 0.4
     for name in STREAMS:
-        factor = random.choice((1, 2, 2, 3, 3))
+        factor = random.choice((1, 2, 2, 3, 3, 4, 5))
         shapes[name] = Shape(
             factor,
             random.choice((None, *range(1, factor + 1))),
@@ -132,45 +147,47 @@ def make_shapes_life(seed: int, trace: Trace) -> Life:
         )
         for name in NAMES
     }
-    return _make_life(seed, trace, shapes, defaults)
+    return _make_life(
+        seed, trace, Variety(shapes, defaults, is_commit, has_late_frames=random.random() < 0.5)
+    )
 
 
-def _make_life(
-    seed: int, trace: Trace, shapes: Mapping[str, Shape], defaults: Mapping[str, StreamOptions]
-) -> Life:
+def _make_life(seed: int, trace: Trace, variety: Variety) -> Life:
     world = World(seed, trace)
     random = world.new_random()
     first = NAMES[: random.choice((3, 3, 3, 5))]
     machines = NAMES[: min(len(NAMES), len(first) + random.choice((0, 0, 1)))]
     settings = _settings(random, first)
     for name in machines:
-        make = partial(_make_broker, _with_defaults(settings, defaults.get(name)))
+        make = partial(_make_broker, _with_defaults(settings, variety.defaults.get(name)))
         machine = world.add_machine(name, make)
         machine.files.cold_ppm = random.choice((0, 0, 10_000))
         machine.files.lost_sector_chance = 0.0
     draw_conditions(world, random)
     if not settings.keys.accepts_unsigned:
-        world.network.forger = Forger(world.new_random())
+        world.network.intruders["forged frames"] = Forger(world.new_random())
+    if variety.has_late_frames:
+        world.network.intruders["late frames"] = LateFrames(world)
     life = Life(world, events_max=random.choice((3_000, 6_000)), time_max_ns=120 * SECOND_NS)
     plan = FaultPlan(
-        kinds=tuple(kind for kind in FAULTS if random.random() < 0.4),
+        kinds=(
+            *(kind for kind in FAULTS if random.random() < 0.4),
+            *(("late frames",) * variety.has_late_frames),
+        ),
         pace_ns=random.choice((500, 2_000, 5_000)) * MILLISECOND_NS,
         duration_ns=random.choice((300, 3_000, 10_000)) * MILLISECOND_NS,
         restart_ns=random.choice((100, 3_000)) * MILLISECOND_NS,
         down_max=random.choice((1, 1, 2, len(machines))),
     )
-    atlas = ClusterAtlas(world, trusts_commit=bool(defaults))
+    atlas = ClusterAtlas(world, trusts_commit=variety.trusts_commit)
     life.faults = Faults(world, plan, atlas)
-    rules = ReplicationRules(world, broker_on)
+    rules = watch_all(world)
     world.watchers += [
-        ControllerRules(state_on, world.coverage),
-        rules,
-        CopyRules(world, rules),
         RarePoints(world, rules),
         GroupPoints(world, consensus_on),
         life.faults,
     ]
-    DurableEpochs(rules)
+    shapes = {name: shape.on(len(machines)) for name, shape in variety.shapes.items()}
     operations = tuple(name for name in OPERATIONS if random.random() < 0.4)
     factor = min(shape.factor for shape in shapes.values())
     admin = AdminPlan(streams=STREAMS, replication_factor=factor, operations=operations)

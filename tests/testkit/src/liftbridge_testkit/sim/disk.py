@@ -62,6 +62,7 @@ class SimFiles(MemoryFiles):
         speed: How long calls take.
         on_busy: Told how long a call by token will take, when it was submitted.
         on_blocked: Told how long a blocking call held the process up; only while it is slow.
+        on_append: Told the path and bytes of each append that succeeded, before damage.
         cold_ppm: Reads that find nothing in memory, in millionths.
         misdirected: Pattern of the file whose next append lands in another one; empty for none.
         misdirected_count: How often that has happened.
@@ -75,6 +76,7 @@ class SimFiles(MemoryFiles):
         self.speed = DiskSpeed()
         self.on_busy: Callable[[int], None] = _ignore
         self.on_blocked: Callable[[int], None] = _ignore
+        self.on_append: Callable[[str, bytes], None] = _ignore_append
         self.cold_ppm = 0
         self.misdirected = ""
         self.misdirected_count = 0
@@ -115,13 +117,13 @@ class SimFiles(MemoryFiles):
 
     def append(self, handle: FileHandle, data: bytes) -> None:
         """As the port, or with the bytes in another file and zeros in their place."""
-        if self.misdirected:
-            path = self._handles[handle].path
-            if fnmatchcase(path, self.misdirected) and self._misdirect(path, data):
-                file = self._handles[handle].file
-                self.damages.append(Damage(file, path, len(file.data), data))
-                data = bytes(len(data))
-        super().append(handle, data)
+        path, written = self._handles[handle].path, data
+        if self.misdirected and fnmatchcase(path, self.misdirected) and self._misdirect(path, data):
+            file = self._handles[handle].file
+            self.damages.append(Damage(file, path, len(file.data), data))
+            written = bytes(len(data))
+        super().append(handle, written)
+        self.on_append(path, data)
 
     def _sync_ns(self) -> int:
         speed = self.speed
@@ -268,3 +270,8 @@ class SimFiles(MemoryFiles):
 def _ignore(nanoseconds: int) -> None:
     """Nobody waits."""
     del nanoseconds
+
+
+def _ignore_append(path: str, data: bytes) -> None:
+    """Nobody looks."""
+    del path, data

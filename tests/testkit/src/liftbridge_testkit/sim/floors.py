@@ -7,8 +7,10 @@ hundred seeds nothing is asked.
 from collections.abc import Mapping
 
 from liftbridge_testkit.sim import rare
+from liftbridge_testkit.sim.clients.askers import WAYS, Kind
 from liftbridge_testkit.sim.clients.rearranger import REARRANGING
 from liftbridge_testkit.sim.cluster_life import FAULTS as CLUSTER_FAULTS
+from liftbridge_testkit.sim.late_frames import LATE
 from liftbridge_testkit.sim.lone_life import FAULTS as LONE_FAULTS
 from liftbridge_testkit.sim.network import MESSAGE_FAULTS
 from liftbridge_testkit.sim.voter_life import FAULTS as GROUP_FAULTS
@@ -53,6 +55,7 @@ _CLUSTER = {
     **{("fault", kind): 8 for kind in _DAMAGE},
     **{("rare", name): 3 for name in rare.CLUSTER},
     **{("admin", name): 5 for name in REARRANGING},
+    **{("client", f"{kind.value} told by a {way}"): 20 for kind in Kind for way in WAYS},
     ("client", "acked record"): 300_000,
     ("client", "delivered record"): 300_000,
     ("client", "unknown outcome"): 1_000,
@@ -67,10 +70,24 @@ _CLUSTER = {
     ("world", "process stopped"): 300,
 }
 
+_SHAPES = {
+    **{("fault", kind): 40 for kind in (*CLUSTER_FAULTS, *MESSAGE_FAULTS, "late frames")},
+    **{("fault", kind): 3 for kind in _DAMAGE},
+    **{("rare", name): 3 for name in LATE},
+    ("client", "acked record"): 100_000,
+    ("client", "delivered record"): 100_000,
+    ("rare", "unclean election of a partition in use"): 100,
+    ("world", "election"): 1_000,
+    ("world", "in-sync set changed"): 3_000,
+    ("world", "truncation"): 300,
+    ("world", "crash with loss"): 50,
+}
+
 PER_THOUSAND: Mapping[str, Mapping[tuple[str, str], int]] = {
     "lone": _LONE,
     "group": _GROUP,
     "cluster": _CLUSTER,
+    "shapes": _SHAPES,
 }
 
 

@@ -54,7 +54,7 @@ class Forger:
         if self._count % 97 == 0:
             self.old.append((target, channel, payload))
 
-    def forge(self, brokers: list[str]) -> tuple[str, Channel, bytes] | None:
+    def frame(self, brokers: list[str]) -> tuple[str, Channel, bytes] | None:
         """A frame, and which of `brokers` gets it on which channel; `None` before any was heard."""
         if not self._recent:
             return None

@@ -8,6 +8,7 @@ write point.
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Protocol
 
@@ -44,6 +45,14 @@ class MachineHost(Protocol):
 
     def on_transition(self, machine: "Machine", kind: str, fields: Mapping[str, object]) -> None:
         """A process told a transition."""
+        ...
+
+    def on_applied(self, machine: "Machine") -> None:
+        """A process applied a change of the metadata and has not acted on it."""
+        ...
+
+    def on_append(self, machine: "Machine", path: str, data: bytes) -> None:
+        """A process wrote bytes to the end of a file."""
         ...
 
     def on_process_end(self, machine: "Machine", reason: str, lost_bytes: int) -> None:
@@ -96,6 +105,7 @@ class Machine:
         self.files = SimFiles(self.random)
         self.files.on_busy = self._file_submitted
         self.files.on_blocked = self.stall
+        self.files.on_append = partial(self.world.on_append, self)
 
     # -- clock, timer, observer of the process ------------------------------------------------
 
@@ -262,6 +272,7 @@ class Machine:
             messaging=messaging,
             transport=self.transport,
             random=Random(self.random.getrandbits(64)),
+            applied=lambda: self.world.on_applied(self),
             failed=lambda reason: self._fail(incarnation, reason),
             stopped=lambda: self._stopped(incarnation),
         )

@@ -17,7 +17,6 @@ from liftbridge_broker.ports.messaging import Arrival, SubscriptionId
 from liftbridge_broker.ports.transport import EVERYONE, Channel
 from liftbridge_broker.wire.subjects import SubjectTable
 from liftbridge_testkit.sim.coverage import Coverage
-from liftbridge_testkit.sim.forging import Forger
 from liftbridge_testkit.sim.scheduler import MICROSECOND_NS, MILLISECOND_NS, Scheduler
 from liftbridge_testkit.sim.trace import Trace
 
@@ -30,6 +29,18 @@ MESSAGE_FAULTS = (
     "message corrupted",
 )
 """What becomes of single messages between brokers, by the options of a life."""
+
+
+class Intruder(Protocol):
+    """Somebody who hears all that brokers say, and lets them hear something."""
+
+    def overhear(self, target: str, channel: Channel, payload: bytes) -> None:
+        """A broker sent something to another one, or to everyone."""
+        ...
+
+    def frame(self, brokers: list[str]) -> tuple[str, Channel, bytes] | None:
+        """What one of `brokers` gets on a channel, and which one; `None` for nothing."""
+        ...
 
 
 class Receiver(Protocol):
@@ -122,7 +133,7 @@ class Network:
     Attributes:
         conditions: What they are like at present.
         filter: Asked for each message between brokers by scripts; `None` lets all pass.
-        forger: Somebody who hears all that brokers say, in a cluster with a secret.
+        intruders: By the kind of fault that they are.
         held: What the filter held back, in order.
     """
 
@@ -132,7 +143,7 @@ class Network:
     coverage: Coverage
     conditions: Conditions = field(default_factory=Conditions)
     filter: Filter | None = None
-    forger: Forger | None = None
+    intruders: dict[str, Intruder] = field(default_factory=dict)
     held: list[Held] = field(default_factory=list)
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
     _cuts: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -322,8 +333,8 @@ class Network:
         """Carry a message from one broker to another one, or to all of them."""
         if not source.is_up:
             return
-        if self.forger is not None:
-            self.forger.overhear(broker, channel, payload)
+        for intruder in self.intruders.values():
+            intruder.overhear(broker, channel, payload)
         if broker == EVERYONE:
             for target in [one for one in self.endpoints.values() if one.takes_peers]:
                 deliver = target.receiver.on_peer
@@ -333,17 +344,15 @@ class Network:
         if one is not None and one.takes_peers:
             self._pass_filter(source, one, channel, payload)
 
-    def forge(self) -> None:
-        """Let a forged frame reach a broker now, if there is a forger who has heard any."""
+    def intrude(self, kind: str) -> None:
+        """Let a frame of an intruder reach a broker now, if there is anything to say."""
         brokers = [one.name for one in self.endpoints.values() if one.takes_peers and one.is_up]
-        if self.forger is None or not brokers:
+        found = self.intruders[kind].frame(brokers) if brokers else None
+        if found is None:
             return
-        forged = self.forger.forge(brokers)
-        if forged is None:
-            return
-        name, channel, payload = forged
-        self.coverage.count("fault", "frame forged")
-        self.trace.note(self.scheduler.now, name, "forged", len(payload), crc32(payload))
+        name, channel, payload = found
+        self.coverage.count("fault", f"one of {kind}")
+        self.trace.note(self.scheduler.now, name, kind, len(payload), crc32(payload))
         self.endpoints[name].receiver.on_peer(channel, payload)
 
     def _pass_filter(

@@ -50,6 +50,7 @@ class Ports:
         messaging: NATS for streams.
         transport: NATS between brokers.
         random: Chance of this process; also where its random ids come from.
+        applied: Called after each change of the metadata, before the process acts on it.
         failed: Called when the process must end by itself: its disk failed.
         stopped: Called when an orderly stop is done.
     """
@@ -62,6 +63,7 @@ class Ports:
     messaging: SimMessaging
     transport: SimTransport
     random: Random
+    applied: Callable[[], None]
     failed: Callable[[str], None]
     stopped: Callable[[], None]
 

@@ -7,7 +7,8 @@ that shipped code knows nothing of them. A range of seeds must meet each of them
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from liftbridge_broker.controller.state import BrokerState, ClusterState
+from liftbridge_broker.controller.state import BrokerState
+from liftbridge_broker.model.ids import MetadataIndex
 from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.roles import Role
@@ -43,6 +44,7 @@ BROKER: Final = (
 REPLICA: Final = (
     "truncated in several rounds",
     "truncated to nothing",
+    "truncated to a segment's start",
     "log begun anew further on",
     "log start raised by the leader",
     "two leaders of a partition",
@@ -80,8 +82,9 @@ class RarePoints(Watcher):
         self._world = world
         self._coverage = world.coverage
         self._rules = rules
-        self._seen: ClusterState | None = None
+        self._seen_index = MetadataIndex(0)
         self._brokers: dict[str, BrokerState] = {}
+        self._bases: dict[tuple[str, int, int], int] = {}
         self._cuts: dict[tuple[str, int, int, int], int] = {}
         rules.listeners.append(self._on_changed)
 
@@ -92,12 +95,13 @@ class RarePoints(Watcher):
         if name is not None:
             self._coverage.rare(name)
 
-    def on_turn(self, machine: Machine) -> None:
+    def on_applied(self, machine: Machine) -> None:
         """Look at brokers whose metadata changed."""
         del machine
         newest = self._rules.newest
-        if newest is not None and newest is not self._seen:
-            self._seen = newest
+        # A broker changes its state in place.
+        if newest is not None and newest.applied_index > self._seen_index:
+            self._seen_index = newest.applied_index
             for known in newest.brokers.values():
                 before = self._brokers.get(known.broker)
                 if known != before:
@@ -126,6 +130,9 @@ class RarePoints(Watcher):
         look: Look,
     ) -> None:
         del broker
+        replica = (machine.name, machine.incarnation, partition.partition_id)
+        base = self._bases.get(replica, 0)
+        self._bases[replica] = partition.log.live_segments()[-1].base_offset
         if before is None:
             return
         rare = self._coverage.rare
@@ -133,6 +140,8 @@ class RarePoints(Watcher):
             is_anew = look.log_start > before.log_end
             rare("log begun anew further on" if is_anew else "log start raised by the leader")
         if look.log_end < before.log_end:
+            if look.log_end == base > look.log_start:
+                rare("truncated to a segment's start")
             key = (machine.name, machine.incarnation, partition.partition_id, look.leader_epoch)
             self._cuts[key] = self._cuts.get(key, 0) + 1
             if self._cuts[key] == 2:

@@ -38,7 +38,7 @@ WORLDS: Mapping[str, Callable[[int, Trace], Run]] = {
 }
 """Kinds of worlds."""
 
-TURN = ("cluster", "group", "cluster", "lone", "cluster")
+TURN = ("cluster", "group", "shapes", "lone", "cluster")
 """Kinds that a range of seeds takes in turn when it names none: most of them whole clusters."""
 
 

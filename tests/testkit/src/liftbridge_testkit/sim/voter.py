@@ -118,7 +118,7 @@ class Voter:
         self.driver = MetadataDriver(
             self.consensus,
             recovered,
-            on_change=lambda _index, _records: None,
+            on_change=lambda _index, _records: ports.applied(),
             on_failed=lambda error: ports.failed(error.text),
             on_snapshot=lambda index, size: self._tell(
                 "metadata_snapshot_taken", {"index": index, "bytes": size}

@@ -26,6 +26,12 @@ class Watcher:
     def on_transition(self, machine: Machine, kind: str, fields: Mapping[str, object]) -> None:
         """A process told a transition, in the middle of a turn."""
 
+    def on_applied(self, machine: Machine) -> None:
+        """A process applied one change of the metadata and has not acted on it."""
+
+    def on_append(self, machine: Machine, path: str, data: bytes) -> None:
+        """A process wrote bytes to the end of a file."""
+
     def on_process_end(self, machine: Machine, reason: str, lost_bytes: int) -> None:
         """A process ended; `lost_bytes` of its disk did not survive."""
 
@@ -55,7 +61,7 @@ class World:
         self.machines: dict[BrokerId, Machine] = {}
         self.watchers: list[Watcher] = []
         self.is_stormy = False
-        self._looks: list[Callable[[Machine], None]] = []
+        self._hooks: dict[str, list[Callable[..., None]]] = {}
         self._watchers_seen = 0
 
     def new_random(self) -> Random:
@@ -86,14 +92,31 @@ class World:
 
     # What machines tell.
 
-    def touch(self, machine: Machine) -> None:
-        """A process had a turn."""
+    def _watching(self, hook: str) -> list[Callable[..., None]]:
+        """Methods of that name of the watchers that have one of their own."""
         if len(self.watchers) != self._watchers_seen:
             self._watchers_seen = len(self.watchers)
-            looks = [one for one in self.watchers if type(one).on_turn is not Watcher.on_turn]
-            self._looks = [one.on_turn for one in looks]
-        for look in self._looks:
+            self._hooks.clear()
+        if hook not in self._hooks:
+            nothing = getattr(Watcher, hook)
+            own = [one for one in self.watchers if getattr(type(one), hook) is not nothing]
+            self._hooks[hook] = [getattr(one, hook) for one in own]
+        return self._hooks[hook]
+
+    def touch(self, machine: Machine) -> None:
+        """A process had a turn."""
+        for look in self._watching("on_turn"):
             look(machine)
+
+    def on_applied(self, machine: Machine) -> None:
+        """A process applied a change of the metadata and has not acted on it."""
+        for look in self._watching("on_applied"):
+            look(machine)
+
+    def on_append(self, machine: Machine, path: str, data: bytes) -> None:
+        """A process wrote bytes to the end of a file."""
+        for look in self._watching("on_append"):
+            look(machine, path, data)
 
     def on_transition(self, machine: Machine, kind: str, fields: Mapping[str, object]) -> None:
         """A process told a transition."""

@@ -147,21 +147,30 @@ def _nats_outage(faults: Breaking) -> Undo | None:
 
 def _forged_frames(faults: Breaking) -> Undo | None:
     """Let somebody without the cluster's secret send frames in the names of brokers."""
+    return _intrude(faults, "forged frames")
+
+
+def _late_frames(faults: Breaking) -> Undo | None:
+    """Let frames come again long after their time."""
+    return _intrude(faults, "late frames")
+
+
+def _intrude(faults: Breaking, kind: str) -> Undo | None:
     world, random = faults.world, faults.random
-    if world.network.forger is None:
+    if kind not in world.network.intruders:
         return None
     is_over = [False]
 
-    def forge() -> None:
+    def say() -> None:
         if is_over[0]:
             return
-        world.network.forge()
-        world.scheduler.after(random.randrange(1, 40 * MILLISECOND_NS), forge)
+        world.network.intrude(kind)
+        world.scheduler.after(random.randrange(1, 40 * MILLISECOND_NS), say)
 
     def end() -> None:
         is_over[0] = True
 
-    forge()
+    say()
     return end
 
 
@@ -178,4 +187,5 @@ LINKS: Mapping[str, Callable[[Breaking], Undo | None]] = {
     "flapping link": _flapping_link,
     "NATS outage": _nats_outage,
     "forged frames": _forged_frames,
+    "late frames": _late_frames,
 }

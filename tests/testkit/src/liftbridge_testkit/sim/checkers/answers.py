@@ -99,20 +99,29 @@ class AnswersAreTrue(Checker):
             )
         self._told[asked.partition] = max(self._told.get(asked.partition, 0), end)
 
-    def read_to_end(self, asked: Asked, given: Mapping[int, bytes], start: int) -> None:
+    def read_to_end(
+        self, asked: Asked, given: Mapping[int, bytes], start: int, wanted: int = 0
+    ) -> None:
         """A bounded read ended well.
 
         Args:
             asked: The read.
             given: What it gave, by offset.
             start: First offset kept when it ended; what lies before may be missing.
+            wanted: First offset that it asked for.
 
         Raises:
-            BrokenInvariantError: Something acknowledged before is missing or another record.
+            BrokenInvariantError: Something acknowledged before is missing or another record, or
+                records came that were not asked for.
         """
         self.gave_up(asked)
+        if min(given, default=wanted) < wanted:
+            raise BrokenInvariantError(
+                "answers",
+                f"{asked.who} read {asked.partition} from {wanted} on and got {min(given)}",
+            )
         for offset, value in asked.acked.items():
-            if offset >= start and given.get(offset) != value:
+            if offset >= max(start, wanted) and given.get(offset) != value:
                 raise BrokenInvariantError(
                     "answers",
                     f"{asked.who} read {asked.partition} to its end and got "

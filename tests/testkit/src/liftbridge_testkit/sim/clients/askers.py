@@ -1,15 +1,18 @@
 """Askers: clients that ask how far logs go, and read them from one end to the other.
 
 Each question is one that the API answers: the committed end, from the leader or from any replica;
-the place of a time; everything up to the end, forwards or backwards. `AnswersAreTrue` judges.
+the place of a time; everything up to the end, from the first record, from an offset, backwards or
+as batches. `AnswersAreTrue` judges.
 """
 
 from dataclasses import dataclass
 from enum import Enum
 
 from liftbridge_broker.errors import EndOfStreamError, LiftbridgeError, NotFoundError
-from liftbridge_broker.model.ids import Instant, PartitionId
+from liftbridge_broker.logformat.batch import HEADER_SIZE, walk
+from liftbridge_broker.model.ids import Instant, Offset, PartitionId
 from liftbridge_broker.node.answers import Question, ask
+from liftbridge_broker.node.bulk import BulkRange, BulkRead
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.subscription import (
     Position,
@@ -25,6 +28,9 @@ from liftbridge_testkit.sim.history import History
 from liftbridge_testkit.sim.world import World
 
 PULL_BYTES = 64 * 1024
+WAYS = ("leader", "replica")
+"""Who is asked."""
+
 NEVER = Position(StopPosition.ON_CANCEL, 0, 0)
 
 
@@ -34,7 +40,9 @@ class Kind(Enum):
     END = "end"
     TIME = "time"
     FORWARD = "forward"
+    FROM_OFFSET = "forward from an offset"
     BACKWARD = "backward"
+    BATCHES = "batches"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +109,8 @@ class Asker:
             self._later()
             return
         asked = self._checker.ask(self.name, place.partition)
-        inquiry = Inquiry(self, asked, kind, as_replica=as_replica)
+        wanted = self._random.randrange(asked.told + 2) if kind is Kind.FROM_OFFSET else 0
+        inquiry = Inquiry(self, asked, kind, wanted, as_replica=as_replica)
 
         def done(outcome: object) -> None:
             if outcome is inquiry:
@@ -115,13 +124,13 @@ class Asker:
     def _judge(self, inquiry: "Inquiry") -> None:
         """Hold an answer that arrived against what was known when it was asked for."""
         asked, checker = inquiry.asked, self._checker
-        way = "replica" if inquiry.as_replica else "leader"
+        way = WAYS[inquiry.as_replica]
         self._world.coverage.count("client", f"{inquiry.kind.value} told by a {way}")
         if inquiry.kind is Kind.END or inquiry.kind is Kind.TIME:
             checker.told_end(asked, inquiry.end)
             return
         if not inquiry.is_compacted:
-            checker.read_to_end(asked, inquiry.given, inquiry.start)
+            checker.read_to_end(asked, inquiry.given, inquiry.start, inquiry.wanted)
         else:
             checker.gave_up(asked)
         held = self._held.setdefault(asked.partition, Held())
@@ -142,6 +151,7 @@ class Inquiry:
     """One question at one broker.
 
     Attributes:
+        wanted: First offset asked for.
         end: Committed end that was told.
         start: First offset kept when it was answered.
         given: Records that were read, by offset.
@@ -149,9 +159,12 @@ class Inquiry:
         is_compacted: Whether records may be missing.
     """
 
-    def __init__(self, asker: Asker, asked: Asked, kind: Kind, *, as_replica: bool) -> None:
+    def __init__(
+        self, asker: Asker, asked: Asked, kind: Kind, wanted: int, *, as_replica: bool
+    ) -> None:
         self.asked = asked
         self.kind = kind
+        self.wanted = wanted
         self.as_replica = as_replica
         self.end = 0
         self.start = 0
@@ -159,7 +172,7 @@ class Inquiry:
         self.epochs: list[tuple[int, int]] = []
         self.is_compacted = False
         self._asker = asker
-        self._subscription: Subscription | None = None
+        self._reading: Subscription | BulkRead | None = None
 
     def serve(self, serving: Serving, now: Instant, _wall_ns: int, answer: Answer) -> None:
         """What the broker does."""
@@ -168,7 +181,9 @@ class Inquiry:
             raise NotFoundError(f"no such partition here: {self.asked.partition}")
         question = Question.END
         start, stop = self._positions()
-        if self.kind in (Kind.FORWARD, Kind.BACKWARD):
+        if self.kind is Kind.BATCHES:
+            question = self._range().question(partition)
+        elif self.kind not in (Kind.END, Kind.TIME):
             question = question_of(
                 partition,
                 start,
@@ -190,7 +205,11 @@ class Inquiry:
     def _positions(self) -> tuple[Position, Position]:
         if self.kind is Kind.BACKWARD:
             return Position(StartPosition.LATEST, 0, 0), NEVER
-        return Position(StartPosition.EARLIEST, 0, 0), Position(StopPosition.LATEST, 0, 0)
+        kind = StartPosition.OFFSET if self.kind is Kind.FROM_OFFSET else StartPosition.EARLIEST
+        return Position(kind, self.wanted, 0), Position(StopPosition.LATEST, 0, 0)
+
+    def _range(self) -> BulkRange:
+        return BulkRange(Offset(0), Offset(0), 0, follows=False, reads_replica=self.as_replica)
 
     def _answer(self, serving: Serving, partition: Partition, answer: Answer) -> None:
         log = partition.log
@@ -202,24 +221,60 @@ class Inquiry:
             self._close(partition)
             answer(self)  # there is nothing to read
             return
+        if self.kind is Kind.BATCHES:
+            self._read_batches(serving, partition, answer)
+        else:
+            self._subscribe(serving, partition, answer)
+
+    def _end(
+        self,
+        serving: Serving,
+        partition: Partition,
+        answer: Answer,
+        error: LiftbridgeError | None = None,
+    ) -> None:
+        """A read is over."""
+        assert self._reading is not None
+        self._reading.close(serving.node.now)
+        self._reading = None
+        self._close(partition)
+        answer(error or self)
+
+    def _read_batches(self, serving: Serving, partition: Partition, answer: Answer) -> None:
+        def pump() -> None:
+            while isinstance(self._reading, BulkRead):
+                try:
+                    chunk = self._reading.pull(PULL_BYTES)
+                except LiftbridgeError as error:
+                    self._end(serving, partition, answer, error)
+                    return
+                if chunk is None:
+                    return
+                if not chunk.data:
+                    self._end(serving, partition, answer)
+                for at, header in walk(chunk.data, 0, len(chunk.data)):
+                    frames = chunk.data[at + HEADER_SIZE : at + header.size]
+                    self.given.update(self._asker.take(frames))
+
+        self._reading = BulkRead(partition, serving.node, pump, self._range())
+        pump()
+
+    def _subscribe(self, serving: Serving, partition: Partition, answer: Answer) -> None:
         start, stop = self._positions()
 
         def pump() -> None:
-            subscription = self._subscription
-            while subscription is not None:
-                slices, end, waits = subscription.pull(PULL_BYTES)
+            while isinstance(self._reading, Subscription):
+                slices, end, waits = self._reading.pull(PULL_BYTES)
                 for piece in slices:
                     self.given.update(self._asker.take(piece))
                 if end is not None:
-                    self._subscription = None
-                    subscription.close(serving.node.now)
-                    self._close(partition)
-                    answer(self if isinstance(end, EndOfStreamError) else end)
+                    error = None if isinstance(end, EndOfStreamError) else end
+                    self._end(serving, partition, answer, error)
                     return
                 if waits:
                     return
 
-        self._subscription = Subscription.open(
+        self._reading = Subscription.open(
             partition,
             serving.node,
             pump,

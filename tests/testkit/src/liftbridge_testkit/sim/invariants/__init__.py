@@ -1,1 +1,22 @@
 """Invariants of true state, watched after every turn: replication.md 1.11, one subject a file."""
+
+from liftbridge_testkit.sim.cluster_atlas import broker_on, state_on
+from liftbridge_testkit.sim.invariants.contents import Contents
+from liftbridge_testkit.sim.invariants.controller import ControllerRules
+from liftbridge_testkit.sim.invariants.copies import CopyRules
+from liftbridge_testkit.sim.invariants.durable import DurableEpochs
+from liftbridge_testkit.sim.invariants.replication import ReplicationRules
+from liftbridge_testkit.sim.world import World
+
+
+def watch_all(world: World) -> ReplicationRules:
+    """Let all invariants of a world of whole brokers be watched; those of replicas are returned."""
+    rules = ReplicationRules(world, broker_on)
+    world.watchers += [
+        ControllerRules(state_on, world.coverage),
+        rules,
+        CopyRules(world, rules),
+        Contents(),
+    ]
+    DurableEpochs(rules)
+    return rules

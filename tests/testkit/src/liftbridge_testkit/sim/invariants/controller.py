@@ -34,7 +34,11 @@ class ControllerRules(Watcher):
         self._coverage = coverage
 
     def on_turn(self, machine: Machine) -> None:
-        """Look at the state of the member that had a turn, if it is new to the world."""
+        """Look at the state of the member that had a turn: a process may start with a new one."""
+        self.on_applied(machine)
+
+    def on_applied(self, machine: Machine) -> None:
+        """Look at the state of the member that applied a change, if it is new to the world."""
         state = self._state_of(machine)
         if state is None or state.applied_index <= self.top:
             return

@@ -1,8 +1,7 @@
 """Replicas beside one another (I2, I4, I6, I9, I21), over the true global state.
 
-Records of one leader epoch at one offset are one record, because one broker alone appends in an
-epoch (I14): so logs are compared by where their epochs begin. Looked at is only what a turn
-changed: a replica, or the metadata.
+Records of one leader epoch at one offset are one record (`contents`): so logs are compared by where
+their epochs begin. Looked at is what a turn changed of a replica, and each change of the metadata.
 """
 
 from collections.abc import Iterator, Mapping
@@ -66,6 +65,10 @@ class CopyRules(Watcher):
             self._opened.add(machine.name)
 
     def on_turn(self, machine: Machine) -> None:
+        """Look at metadata that a process started with."""
+        self.on_applied(machine)
+
+    def on_applied(self, machine: Machine) -> None:
         """Look at partitions whose newest metadata are others than before."""
         del machine
         newest = self._rules.newest

@@ -3,7 +3,8 @@
 `TrueLog` is what is committed: as far as the high watermark of any rightful leader has ever come,
 with the leader epoch of each record. Two records of one offset and one leader epoch are equal,
 because one broker alone appends in an epoch (I14); so comparing epochs compares records, and the
-bytes themselves are compared at the end. Only what a turn changed is looked at.
+bytes themselves are compared as they are written (`contents`). Only what a turn changed is looked
+at.
 """
 
 from collections.abc import Callable
@@ -92,14 +93,19 @@ class ReplicationRules(Watcher):
         self._broker_on = broker_on
         self._looks: dict[tuple[BrokerId, int, PartitionId], Look] = {}
 
+    def on_applied(self, machine: Machine) -> None:
+        """Keep the newest metadata."""
+        broker = self._broker_on(machine)
+        if broker is not None and broker.node.state.applied_index > self._newest_index:
+            self.newest = broker.node.state
+            self._newest_index = self.newest.applied_index
+
     def on_turn(self, machine: Machine) -> None:
         """Look at what changed on this machine."""
         broker = self._broker_on(machine)
         if broker is None:
             return
-        state = broker.node.state
-        if state.applied_index > self._newest_index:
-            self.newest, self._newest_index = state, state.applied_index
+        self.on_applied(machine)
         for partition in broker.node.partitions.values():
             log = partition.log
             look = Look(

@@ -21,8 +21,7 @@ from liftbridge_testkit.sim.clients.publishers import Publisher
 from liftbridge_testkit.sim.cluster_atlas import ClusterAtlas, broker_on, state_on
 from liftbridge_testkit.sim.faults import Faults
 from liftbridge_testkit.sim.history import Write
-from liftbridge_testkit.sim.invariants.controller import ControllerRules
-from liftbridge_testkit.sim.invariants.replication import ReplicationRules
+from liftbridge_testkit.sim.invariants import watch_all
 from liftbridge_testkit.sim.life import Life
 from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.network import Held, Verdict
@@ -202,9 +201,8 @@ class Stage:
             Admin(self.world, self.life.calls, self.life.directory, AdminPlan(streams=()))
         )
         self.life.faults = Faults(self.world, FaultPlan(kinds=()), ClusterAtlas(self.world))
+        watch_all(self.world)
         self.world.watchers += [
-            ControllerRules(state_on, self.world.coverage),
-            ReplicationRules(self.world, broker_on),
             self.epochs,
             self.changes,
             self.commands,

@@ -1,0 +1,84 @@
+"""Records of one partition, leader epoch and offset are one record on all disks, for ever (I14).
+
+Seen is what processes write to files of records, whatever they believe of it: two contents mean
+that an epoch was led twice, by two brokers or by two processes of one, or that a copy was changed.
+"""
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from struct import Struct
+from typing import Final
+
+from liftbridge_broker.logformat.frames import iter_frames
+from liftbridge_testkit.sim.broken import BrokenInvariantError
+from liftbridge_testkit.sim.disk import LOG_FILES
+from liftbridge_testkit.sim.machine import Machine
+from liftbridge_testkit.sim.world import Watcher
+
+_HEADER: Final = Struct(">HBBIIHHQQqqIIqqQq")
+"""Header of a batch, in words of its own (docs/internals/on-disk-format.md)."""
+
+_MAGIC: Final = 0x4C42
+_COVERED_START: Final = 12
+
+_Place = tuple[int, int, int]
+
+
+class Contents(Watcher):
+    """Compares each record that is written with the first one of its place."""
+
+    def __init__(self) -> None:
+        self._batches: set[bytes] = set()
+        self._records: dict[_Place, tuple[int, str]] = {}
+
+    def on_append(self, machine: Machine, path: str, data: bytes) -> None:
+        """Look at batches that no process wrote before."""
+        if not fnmatchcase(path, LOG_FILES):
+            return
+        for batch in _batches(data):
+            if batch not in self._batches:
+                self._batches.add(batch)
+                for place, content in _records(batch):
+                    self._check(machine, place, content)
+
+    def _check(self, machine: Machine, place: _Place, content: int) -> None:
+        before, writer = self._records.setdefault(place, (content, machine.name))
+        if before != content:
+            partition, epoch, offset = place
+            raise BrokenInvariantError(
+                "I14",
+                f"{machine.name} writes another record at offset {offset} of partition "
+                f"{partition}, leader epoch {epoch}, than {writer} did",
+            )
+
+
+def _batches(data: bytes) -> Iterator[bytes]:
+    """Whole batches from the beginning of what was written; other things begin otherwise."""
+    at = 0
+    while at + _HEADER.size <= len(data):
+        magic, _, _, length, *_ = _HEADER.unpack_from(data, at)
+        end = at + _COVERED_START + length
+        if magic != _MAGIC or end > len(data):
+            return
+        yield data[at:end]
+        at = end
+
+
+def _records(batch: bytes) -> Iterator[tuple[_Place, int]]:
+    """Places of the records of a batch, each with a hash of its bytes and of who published it."""
+    (
+        *_,
+        partition,
+        epoch,
+        base,
+        _last,
+        _count,
+        publisher_epoch,
+        _first,
+        _largest,
+        publisher,
+        sequence,
+    ) = _HEADER.unpack_from(batch)
+    for start, end, offset in iter_frames(batch, _HEADER.size, len(batch)):
+        stamp = (publisher, publisher_epoch, sequence + offset - base) if publisher else ()
+        yield (partition, epoch, offset), hash((batch[start:end], stamp))
