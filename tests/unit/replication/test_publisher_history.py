@@ -1,7 +1,6 @@
 """The state of publishers with the way back: what is saved, and what of it is believed."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import pytest
 
@@ -10,26 +9,17 @@ from liftbridge_broker.model.ids import LeaderEpoch, Offset
 from liftbridge_broker.replication.publisher_history import DRAIN_STAMPS, PublisherHistory
 from liftbridge_broker.replication.publishers import PublisherTable, StampedBatch
 from liftbridge_testkit.fuzzing import Fuzz
+from liftbridge_testkit.headers import PublisherHeader
 
 P = 7
 Q = 8
-
-
-class Header(NamedTuple):
-    publisher_id: int
-    publisher_epoch: int
-    first_sequence: int
-    base_offset: int
-    last_offset: int
-    largest_timestamp: int = 0
-    leader_epoch: int = 4
 
 
 class Log:
     """A log of headers; `reads` counts how often they were read."""
 
     def __init__(self, start: int = 0, end: int = 0) -> None:
-        self.headers: list[Header] = []
+        self.headers: list[PublisherHeader] = []
         self.log_start_offset = Offset(start)
         self.log_end_offset = Offset(end)
         self.high_watermark = self.settled_offset = Offset(0)
@@ -45,7 +35,7 @@ class Log:
     def append(self, history: PublisherHistory, publisher: int, count: int) -> None:
         base = int(self.log_end_offset)
         first = history.next_sequence(publisher)
-        self.headers.append(Header(publisher, 0, first, base, base + count - 1))
+        self.headers.append(PublisherHeader(publisher, 0, first, base, base + count - 1))
         self.log_end_offset = Offset(base + count)
         history.replay(self.headers[-1])
 
@@ -133,7 +123,7 @@ def test_what_is_committed_and_not_synced_survives_a_log_start_behind_it() -> No
 def test_what_a_former_version_saved_is_taken_up() -> None:
     log = Log(1, 3)
     table = PublisherTable()
-    table.replay(Header(P, 0, 0, 0, 2))
+    table.replay(PublisherHeader(P, 0, 0, 0, 2))
     history = PublisherHistory(PublisherTable, log)
 
     history.take_up(table.snapshot())

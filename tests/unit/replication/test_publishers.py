@@ -23,19 +23,10 @@ from liftbridge_broker.replication.publishers import (
     parse_headers,
 )
 from liftbridge_testkit.fuzzing import Fuzz
+from liftbridge_testkit.headers import PublisherHeader
 
 P = 7
 Q = 8
-
-
-class Header(NamedTuple):
-    publisher_id: int
-    publisher_epoch: int
-    first_sequence: int
-    base_offset: int
-    last_offset: int
-    largest_timestamp: int = 0
-    leader_epoch: int = 4
 
 
 class Registered(NamedTuple):
@@ -55,7 +46,7 @@ def stored(
 ) -> int:
     """Append a batch behind everything that is there."""
     base = int(table.end_offset)
-    table.replay(Header(publisher, epoch, first, base, base + count - 1, at))
+    table.replay(PublisherHeader(publisher, epoch, first, base, base + count - 1, at))
     return base
 
 
@@ -246,8 +237,8 @@ def test_a_batch_that_was_replayed_is_skipped() -> None:
     stored(table, P, 2, 2)
     before = table.snapshot()
 
-    table.replay(Header(P, 0, 0, 0, 1))
-    table.replay(Header(P, 0, 2, 2, 3))
+    table.replay(PublisherHeader(P, 0, 0, 0, 1))
+    table.replay(PublisherHeader(P, 0, 2, 2, 3))
 
     assert table.snapshot() == before
 
@@ -255,7 +246,7 @@ def test_a_batch_that_was_replayed_is_skipped() -> None:
 def test_a_compacted_batch_counts_its_range() -> None:
     """Compaction removes records and keeps the range, so sequences follow from offsets."""
     table = PublisherTable()
-    table.replay(Header(P, 0, 0, 100, 109))
+    table.replay(PublisherHeader(P, 0, 0, 100, 109))
 
     assert table.next_sequence(P) == 10
 
@@ -283,7 +274,7 @@ def test_damaged_snapshots_are_refused_or_are_a_state(fuzz: Fuzz) -> None:
 
 def test_sequences_of_a_hostile_header_stay_storable() -> None:
     table = PublisherTable()
-    table.replay(Header(2**64 - 1, 2**32 - 1, 2**63 - 1, 0, 2**62))
+    table.replay(PublisherHeader(2**64 - 1, 2**32 - 1, 2**63 - 1, 0, 2**62))
     other = PublisherTable()
     other.restore(table.snapshot())
 
@@ -294,7 +285,7 @@ def test_sequences_of_a_hostile_header_stay_storable() -> None:
 
 def test_a_snapshot_and_what_follows_equal_the_whole() -> None:
     whole, part = PublisherTable(), PublisherTable()
-    headers = [Header(n % 3, 0, n // 3, n, n, n) for n in range(30)]
+    headers = [PublisherHeader(n % 3, 0, n // 3, n, n, n) for n in range(30)]
     for header in headers[:17]:
         part.replay(header)
     restored = PublisherTable()

@@ -44,6 +44,7 @@ from liftbridge_broker.storage.raft_log import RaftLog
 from liftbridge_broker.storage.raft_snapshots import SUFFIX, read_snapshot, snapshot_of
 from liftbridge_broker.storage.retirement import is_retired
 from liftbridge_broker.storage.smallfile import (
+    SMALL_FILE_BYTES_MAX,
     read_small_file,
     remove_small_file,
     write_small_file,
@@ -206,7 +207,10 @@ def _given(told: Recoverable, path: Path) -> Found:
     stem = path.name.removesuffix(SUFFIX)
     try:
         copy.make_directory(METADATA_DIRECTORY)
-        copy.put(f"{METADATA_DIRECTORY}/{path.name}", path.read_bytes())
+        with path.open("rb") as file:
+            # No snapshot is as long: what is cut off here is refused as damaged.
+            data = file.read(2 * SMALL_FILE_BYTES_MAX)
+        copy.put(f"{METADATA_DIRECTORY}/{path.name}", data)
     except OSError as error:
         raise FilesError(f"cannot read {path}: {error.strerror}") from error
     index = int(stem) if stem.isdecimal() else 0
