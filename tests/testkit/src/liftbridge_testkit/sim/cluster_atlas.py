@@ -46,12 +46,13 @@ class ClusterAtlas(Watcher):
 
     Attributes:
         trusts_commit: Whether power is cut without counting where all streams are under `commit`.
-            Disks are not damaged then: what is promised may become less while damage is in use.
+        has_damage: Whether disks may be damaged at all.
         lossy: Machines that lost something and may not be whole again.
     """
 
     world: World
     trusts_commit: bool = False
+    has_damage: bool = True
     lossy: dict[BrokerId, None] = field(default_factory=dict)
 
     def may_lose(self, machine: Machine) -> bool:
@@ -75,9 +76,11 @@ class ClusterAtlas(Watcher):
 
     def may_damage(self, machine: Machine) -> bool:
         """Whether its replicas may go, and its vote: then everyone else must be well."""
-        if self.trusts_commit:
-            return False
-        return self._is_group_well_without(machine) and self._may_count(machine, self._newest())
+        return (
+            self.has_damage
+            and self._is_group_well_without(machine)
+            and self._may_count(machine, self._newest())
+        )
 
     def leading(self) -> list[Machine]:
         """Machines that lead the metadata group or a partition, as they believe."""

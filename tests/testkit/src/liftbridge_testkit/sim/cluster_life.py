@@ -111,13 +111,16 @@ class Variety(NamedTuple):
     Attributes:
         shapes: Of each stream.
         defaults: Defaults for streams that brokers have, where they differ.
-        trusts_commit: Whether power is cut without counting, and no disk damaged.
+        trusts_commit: Whether power is cut without counting where all streams are under `commit`.
+        has_damage: Whether disks are damaged: not where the promise may become less while damage
+            is in use, because a stream may need one replica only.
         has_late_frames: Whether frames come again long after their time.
     """
 
     shapes: Mapping[str, Shape] = MappingProxyType(dict.fromkeys(STREAMS, Shape()))
     defaults: Mapping[str, StreamOptions] = MappingProxyType({})
     trusts_commit: bool = False
+    has_damage: bool = True
     has_late_frames: bool = False
 
 
@@ -141,15 +144,21 @@ def make_shapes_life(seed: int, trace: Trace) -> Life:
             has_policy=not is_commit and random.random() < 0.5,
         )
     policies = (FsyncPolicy.COMMIT,) if is_commit else tuple(FsyncPolicy)
+    # By default a stream of two replicas needs one.
+    needs_two = all((one.min_isr or 0) > 1 and one.factor > 2 for one in shapes.values())
+    least = (0, 2) if needs_two else (0, 0, 1, 2)
     defaults = {
-        name: StreamOptions(
-            fsync_policy=random.choice(policies), min_isr=random.choice((0, 0, 1, 2))
-        )
+        name: StreamOptions(fsync_policy=random.choice(policies), min_isr=random.choice(least))
         for name in NAMES
     }
-    return _make_life(
-        seed, trace, Variety(shapes, defaults, is_commit, has_late_frames=random.random() < 0.5)
+    variety = Variety(
+        shapes,
+        defaults,
+        trusts_commit=is_commit,
+        has_damage=needs_two and not is_commit,
+        has_late_frames=random.random() < 0.5,
     )
+    return _make_life(seed, trace, variety)
 
 
 def _make_life(seed: int, trace: Trace, variety: Variety) -> Life:
@@ -179,7 +188,7 @@ def _make_life(seed: int, trace: Trace, variety: Variety) -> Life:
         restart_ns=random.choice((100, 3_000)) * MILLISECOND_NS,
         down_max=random.choice((1, 1, 2, len(machines))),
     )
-    atlas = ClusterAtlas(world, trusts_commit=variety.trusts_commit)
+    atlas = ClusterAtlas(world, variety.trusts_commit, variety.has_damage)
     life.faults = Faults(world, plan, atlas)
     rules = watch_all(world)
     world.watchers += [
