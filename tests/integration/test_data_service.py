@@ -486,6 +486,32 @@ def test_senseless_range_is_refused(service: Data, fields: dict[str, object], te
     assert text in (caught.value.details() or "")
 
 
+def test_strict_read_beyond_the_end_is_out_of_range(service: Data) -> None:
+    service.create()
+    service.publish(b"a", b"b")
+    assert service.values(start_offset=1, is_strict=True) == {1: b"b"}
+    with pytest.raises(grpc.RpcError) as caught:
+        list(service.fetch(start_offset=3, is_strict=True))
+    assert caught.value.code() is StatusCode.OUT_OF_RANGE
+    assert caught.value.details() == (
+        "offset 3 is out of range: the log holds offsets from 0 on, and is committed up to 2"
+    )
+
+
+def test_read_of_a_stream_that_was_made_anew_is_refused(service: Data) -> None:
+    former = service.create().stream_id
+    service.publish(b"a")
+    assert service.values(stream_id=former) == {0: b"a"}
+    service.api.DeleteStream(api_pb2.DeleteStreamRequest(name=service.name), timeout=TIMEOUT)
+    present = service.create().stream_id
+    with pytest.raises(grpc.RpcError) as caught:
+        list(service.fetch(stream_id=former))
+    assert caught.value.code() is StatusCode.FAILED_PRECONDITION
+    assert caught.value.details() == (
+        f"stream {service.name} has id {present}, not {former}: it was made anew"
+    )
+
+
 def test_unknown_partition_is_not_found(service: Data) -> None:
     service.create()
     with pytest.raises(grpc.RpcError) as caught:

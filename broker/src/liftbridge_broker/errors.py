@@ -105,6 +105,13 @@ class UnimplementedError(LiftbridgeError):
     status = GrpcStatus.UNIMPLEMENTED
 
 
+class OutOfRangeError(LiftbridgeError):
+    """A strict read wants records that are not, or no longer, in the log."""
+
+    code = "OUT_OF_RANGE"
+    status = GrpcStatus.OUT_OF_RANGE
+
+
 class EndOfStreamError(LiftbridgeError):
     """A subscription reached its stop position or the end of a read-only partition."""
 

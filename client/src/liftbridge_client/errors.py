@@ -92,6 +92,13 @@ class FailedPreconditionError(RefusedError):
     advice = "Resume the stream, make it writable, or turn the feature on."
 
 
+class OutOfRangeError(RefusedError):
+    """A strict read wants records that are not, or no longer, in the log."""
+
+    code = "OUT_OF_RANGE"
+    advice = "Begin where the log begins: `liftbridge bounds` tells; what was before is gone."
+
+
 class EndOfStreamError(RefusedError):
     """A bounded read has nothing to give."""
 
@@ -198,6 +205,7 @@ _BY_STATUS: Final[dict[StatusCode, type[LiftbridgeError]]] = {
     StatusCode.ALREADY_EXISTS: AlreadyExistsError,
     StatusCode.RESOURCE_EXHAUSTED: EndOfStreamError,
     StatusCode.FAILED_PRECONDITION: FailedPreconditionError,
+    StatusCode.OUT_OF_RANGE: OutOfRangeError,
     StatusCode.UNIMPLEMENTED: UnimplementedError,
     StatusCode.INTERNAL: ServerError,
     StatusCode.UNAVAILABLE: RetriableError,

@@ -10,6 +10,7 @@ from liftbridge_broker.errors import (
     InvalidRequestError,
     LiftbridgeError,
     NotFoundError,
+    OutOfRangeError,
 )
 from liftbridge_broker.groups.cursors import UNKNOWN_OFFSET, Cursor, CursorIndex
 from liftbridge_broker.logformat.batch import walk
@@ -24,8 +25,15 @@ from liftbridge_testkit.node_world import NAMESPACE, NodeWorld
 S = StreamName("s")
 
 
-def wanted(start: int = 0, end: int = 0, bytes_max: int = 0, *, follows: bool = False) -> BulkRange:
-    return BulkRange(Offset(start), Offset(end), bytes_max, follows)
+def wanted(
+    start: int = 0,
+    end: int = 0,
+    bytes_max: int = 0,
+    *,
+    follows: bool = False,
+    is_strict: bool = False,
+) -> BulkRange:
+    return BulkRange(Offset(start), Offset(end), bytes_max, follows, is_strict=is_strict)
 
 
 class Bulk:
@@ -83,6 +91,44 @@ def test_range_is_cut_to_what_was_asked_for(
     bulk = Bulk(world, three_batches(world), wanted(start, end))
     assert (bulk.ranges, bulk.is_done, bulk.error) == (ranges, True, None)
     assert sum(chunk.count for chunk in bulk.chunks) == sum(b - a + 1 for a, b in ranges)
+
+
+@pytest.mark.parametrize("start", [1, 6])
+@pytest.mark.parametrize("follows", [False, True])
+def test_strict_read_refuses_a_start_that_the_log_does_not_hold(
+    world: NodeWorld, start: int, follows: bool
+) -> None:
+    partition = three_batches(world)
+    partition.log.set_log_start(Offset(2))
+    assert Bulk(world, partition, wanted(start, follows=follows)).error is None
+    with pytest.raises(OutOfRangeError, match=f"offset {start} .* from 2 on, .* up to 5"):
+        Bulk(world, partition, wanted(start, follows=follows, is_strict=True))
+
+
+@pytest.mark.parametrize(("start", "ranges"), [(2, [(2, 3), (4, 4)]), (5, [])])
+def test_strict_read_of_what_is_there_is_as_any_other(
+    world: NodeWorld, start: int, ranges: list[tuple[int, int]]
+) -> None:
+    partition = three_batches(world)
+    partition.log.set_log_start(Offset(2))
+    bulk = Bulk(world, partition, wanted(start, is_strict=True))
+    assert (bulk.ranges, bulk.error) == (ranges, None)
+
+
+def test_strict_read_tells_what_retention_removed_before_it_came_there(world: NodeWorld) -> None:
+    partition = three_batches(world)
+    read = BulkRead(partition, world.node, lambda: None, wanted(is_strict=True))
+    assert read.pull(1) is not None
+    partition.log.set_log_start(Offset(3))
+    with pytest.raises(OutOfRangeError, match="offset 2 is out of range"):
+        read.pull(1)
+
+
+def test_end_is_known_before_a_strict_read_is_refused_as_beyond_it(world: NodeWorld) -> None:
+    partition = three_batches(world)
+    for follows, end in ((True, 0), (False, 5)):
+        assert wanted(5, end, follows=follows, is_strict=True).question(partition) == "records"
+        assert wanted(6, end and 6, follows=follows, is_strict=True).question(partition) == "end"
 
 
 def test_bytes_are_bounded_with_at_least_one_batch(world: NodeWorld) -> None:

@@ -14,6 +14,7 @@ from liftbridge_broker.api.brake import Brake
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
 from liftbridge_broker.errors import (
+    FailedPreconditionError,
     FencedPublisherError,
     GrpcStatus,
     IncorrectOffsetError,
@@ -29,7 +30,7 @@ from liftbridge_broker.errors import (
     TooLargeError,
     UnavailableError,
 )
-from liftbridge_broker.model.ids import OFFSET_MAX, Offset, PublisherId
+from liftbridge_broker.model.ids import OFFSET_MAX, Offset, PublisherId, stream_of
 from liftbridge_broker.node.bulk import BulkRange, BulkRead, Chunk
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import PublishRun, Stored, Ticket
@@ -260,11 +261,18 @@ class FetchBatchesCall:
             request.max_bytes,
             request.follow,
             request.read_replica,
+            request.is_strict,
         )
         node = self._context.node
         find = node.find_replica if request.read_replica else node.find_led
         partition = find(request.stream, request.partition)
         wanted.check()
+        stream_id = stream_of(partition.partition_id)
+        if request.stream_id not in (0, stream_id):
+            raise FailedPreconditionError(
+                f"stream {request.stream} has id {stream_id}, not {request.stream_id}: "
+                "it was made anew"
+            )
         if request.format not in _FORMATS:
             raise InvalidRequestError(f"format: unknown value {request.format}")
         self._format = request.format

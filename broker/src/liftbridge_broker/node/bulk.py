@@ -11,11 +11,13 @@ from liftbridge_broker.errors import (
     FilesError,
     InvalidRequestError,
     LiftbridgeError,
+    OutOfRangeError,
 )
 from liftbridge_broker.model.ids import Instant, Offset
 from liftbridge_broker.node.answers import Question, check
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.subscription import ReadHost
+from liftbridge_broker.storage.log import PartitionLog
 
 
 class Chunk(NamedTuple):
@@ -39,6 +41,8 @@ class BulkRange:
         bytes_max: Bytes after which the read is done, at least one batch; 0 means no limit.
         follows: Whether the read goes on behind the high watermark.
         reads_replica: Whether any replica may serve it.
+        is_strict: Whether a start that the log does not hold is refused, and what retention
+            removes before it is read.
     """
 
     start: Offset
@@ -46,6 +50,7 @@ class BulkRange:
     bytes_max: int
     follows: bool
     reads_replica: bool = False
+    is_strict: bool = False
 
     def check(self) -> None:
         """Refuse what makes no sense.
@@ -61,9 +66,15 @@ class BulkRange:
             raise InvalidRequestError("follow goes with neither end_offset nor max_bytes")
 
     def question(self, partition: Partition) -> Question:
-        """What has to be known before it begins: its end, unless that is known to be committed."""
-        is_known = 0 < self.end <= partition.log.high_watermark
-        return Question.RECORDS if self.follows or is_known else Question.END  # guard A.bounded
+        """What has to be known before it begins: its end, unless that is known to be committed.
+
+        Before a strict read is refused as beyond the end, that has to be known as well.
+        """
+        committed = partition.log.high_watermark
+        is_known = self.follows or 0 < self.end <= committed
+        if self.is_strict and self.start > committed:
+            is_known = False
+        return Question.RECORDS if is_known else Question.END  # guard A.bounded
 
 
 class BulkRead:
@@ -76,6 +87,7 @@ class BulkRead:
         wanted: What is asked for, checked; what its `question` asks was answered in this turn.
 
     Raises:
+        OutOfRangeError: The read is strict, and the log does not hold its start.
         LiftbridgeError: This broker may not tell; retriable.
     """
 
@@ -85,6 +97,8 @@ class BulkRead:
         check(partition, wanted.question(partition), as_replica=wanted.reads_replica)
         log = partition.log
         committed = log.high_watermark
+        self._is_strict = wanted.is_strict
+        self._check_start(log, wanted.start)
         self.partition = partition
         self._host = host
         self._wake = wake
@@ -97,6 +111,14 @@ class BulkRead:
         self._is_reading = False
         self._is_open = True
         partition.attach(self)
+
+    def _check_start(self, log: PartitionLog, start: Offset) -> None:
+        is_held = log.log_start_offset <= start <= log.high_watermark
+        if self._is_strict and not is_held:
+            raise OutOfRangeError(
+                f"offset {start} is out of range: the log holds offsets from "
+                f"{log.log_start_offset} on, and is committed up to {log.high_watermark}"
+            )
 
     @property
     def reads_replica(self) -> bool:
@@ -120,6 +142,7 @@ class BulkRead:
             raise FailedPreconditionError("commit log was closed")
         if self._is_reading:
             return None
+        self._check_start(self.partition.log, self.next_offset)
         if self._follows:
             self._end = self.partition.log.high_watermark
         if self.next_offset >= self._end or self._bytes_left == 0:

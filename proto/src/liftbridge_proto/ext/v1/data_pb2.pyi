@@ -190,7 +190,7 @@ class EpochStart(_message.Message):
     def __init__(self, leader_epoch: _Optional[int] = ..., start_offset: _Optional[int] = ...) -> None: ...
 
 class FetchBatchesRequest(_message.Message):
-    __slots__ = ("stream", "partition", "start_offset", "end_offset", "max_bytes", "format", "follow", "read_replica")
+    __slots__ = ("stream", "partition", "start_offset", "end_offset", "max_bytes", "format", "follow", "read_replica", "is_strict", "stream_id")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     START_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -199,6 +199,8 @@ class FetchBatchesRequest(_message.Message):
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
     READ_REPLICA_FIELD_NUMBER: _ClassVar[int]
+    IS_STRICT_FIELD_NUMBER: _ClassVar[int]
+    STREAM_ID_FIELD_NUMBER: _ClassVar[int]
     stream: str
     partition: int
     start_offset: int
@@ -207,7 +209,9 @@ class FetchBatchesRequest(_message.Message):
     format: BatchFormat
     follow: bool
     read_replica: bool
-    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., max_bytes: _Optional[int] = ..., format: _Optional[_Union[BatchFormat, str]] = ..., follow: _Optional[bool] = ..., read_replica: _Optional[bool] = ...) -> None: ...
+    is_strict: bool
+    stream_id: int
+    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., max_bytes: _Optional[int] = ..., format: _Optional[_Union[BatchFormat, str]] = ..., follow: _Optional[bool] = ..., read_replica: _Optional[bool] = ..., is_strict: _Optional[bool] = ..., stream_id: _Optional[int] = ...) -> None: ...
 
 class FetchBatchesResponse(_message.Message):
     __slots__ = ("data", "next_offset", "high_watermark", "log_start", "count")
