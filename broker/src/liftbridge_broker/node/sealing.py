@@ -1,5 +1,6 @@
 """Making batches of a run: what one caller sent becomes the bytes that one write appends."""
 
+from bisect import bisect_right
 from typing import Final
 
 from liftbridge_broker.logformat.batch import ATTRIBUTE_IDEMPOTENT, filler, seal
@@ -77,7 +78,8 @@ class RunSealer:
         )
 
     def _frames(self, run: PublishRun, base_offset: Offset, timestamp: int) -> list[bytes]:
-        times, keys, headers = run.timestamps, run.keys, run.headers
+        """Frames of all records; neighbours of one timestamp are encoded together."""
+        times = run.timestamps
         if times is None:
             return self._encoder.encode(
                 base_offset=base_offset,
@@ -85,18 +87,41 @@ class RunSealer:
                 subject=run.subject,
                 reply=run.reply,
                 values=run.values,
-                keys=keys,
-                headers=headers,
+                keys=run.keys,
+                headers=run.headers,
             )
-        return [
-            self._encoder.encode_record(
-                offset=base_offset + index,
-                timestamp=times[index],
+        pieces: list[bytes] = []
+        start = 0
+        while start < len(times):
+            end = bisect_right(times, times[start], start)
+            pieces += self._encode_part(run, start, end, Offset(base_offset + start), times[start])
+            start = end
+        return pieces
+
+    def _encode_part(
+        self, run: PublishRun, start: int, end: int, base_offset: Offset, timestamp: int
+    ) -> list[bytes]:
+        """Frames of the records from `start` to `end`, which have one timestamp."""
+        keys, headers = run.keys, run.headers
+        if end - start == 1 and keys is not None:
+            # A page of one record would cost more (tests/bench/bench_log.py).
+            frame = self._encoder.encode_record(
+                offset=base_offset,
+                timestamp=timestamp,
                 subject=run.subject,
                 reply=run.reply,
-                value=value,
-                key=keys[index] if keys is not None else b"",
-                headers=headers[index] if headers is not None else None,
+                value=run.values[start],
+                key=keys[start],
+                headers=None if headers is None else headers[start],
             )
-            for index, value in enumerate(run.values)
-        ]
+            return [frame]
+        some = slice(start, end)
+        return self._encoder.encode(
+            base_offset=base_offset,
+            timestamp=timestamp,
+            subject=run.subject,
+            reply=run.reply,
+            values=run.values[some],
+            keys=None if keys is None else keys[some],
+            headers=None if headers is None else headers[some],
+        )
