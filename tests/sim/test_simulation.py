@@ -65,6 +65,13 @@ REGRESSION_SEEDS = {
         # A cut took away what compacted headers had told of publishers, and a retry was stored.
         5000382,
     ),
+    "shapes": (
+        # A leader that stood still longer than it waits for the metadata group took its request for
+        # one that was never made, and committed without a member that had come into sync.
+        90003721,
+        # A log that began anew was called damaged after a kill: the journal knew the former one.
+        90003882,
+    ),
 }
 """Seeds that found a fault when they were first run, in the product or in the simulator."""
 

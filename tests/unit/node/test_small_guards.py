@@ -7,9 +7,11 @@ import pytest
 from liftbridge_broker.errors import (
     InternalError,
     NoMetadataLeaderError,
+    NotAppendedError,
     NotLeaderError,
-    OutcomeUnknownError,
+    TooLargeError,
     UnavailableError,
+    error_classes,
 )
 from liftbridge_broker.model.ids import (
     BrokerId,
@@ -26,6 +28,7 @@ from liftbridge_broker.replication.follower import Append, Damaged
 from liftbridge_broker.replication.isr import IsrProposal, ProposalOutcome
 
 NOW = Instant(1)
+DENIALS = (NotAppendedError, TooLargeError, UnavailableError)
 
 
 class Log:
@@ -155,17 +158,14 @@ def test_log_of_a_stream_that_a_whole_state_does_not_know_is_kept():
 
 
 @pytest.mark.parametrize(
-    ("cause", "outcome"),
-    [
-        (OutcomeUnknownError("lost"), ProposalOutcome.UNKNOWN),
-        (None, ProposalOutcome.UNKNOWN),
-        (UnavailableError("no leader"), ProposalOutcome.NOT_ATTEMPTED),
-    ],
+    "cause", [None, *(one for one in error_classes() if one is not NoMetadataLeaderError)]
 )
-def test_proposal_that_the_log_failed_may_be_applied_unless_it_says_otherwise(cause, outcome):
+def test_proposal_that_the_log_failed_may_be_applied_unless_the_cause_denies_it(cause):
     error = InternalError("failed")
-    error.__cause__ = cause
-    assert result_of(error) is outcome
+    error.__cause__ = None if cause is None else cause("cause")
+    is_denied = cause is not None and issubclass(cause, DENIALS)
+    expected = ProposalOutcome.NOT_ATTEMPTED if is_denied else ProposalOutcome.UNKNOWN
+    assert result_of(error) is expected
 
 
 def test_proposal_that_met_no_metadata_leader_was_not_attempted():

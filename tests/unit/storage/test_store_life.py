@@ -1,5 +1,7 @@
 """The store from start to end: clean stops, deletion, retention, compaction, full disks."""
 
+from contextlib import suppress
+
 import pytest
 
 from liftbridge_broker.errors import FilesError
@@ -8,7 +10,7 @@ from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.storage.flush import FlushLimits
 from liftbridge_broker.storage.reserve import SpaceLimits
 from liftbridge_broker.storage.store import StoreOptions
-from liftbridge_testkit.memory_files import Fault, MemoryFiles
+from liftbridge_testkit.memory_files import Fault, MemoryFiles, PowerCutError
 from liftbridge_testkit.stores import IDENTITY, NO_LIMITS, StoreBed, key_of, values_in
 
 A, B = key_of(1), key_of(2)
@@ -178,6 +180,31 @@ def test_log_with_damage_below_its_recovery_point_is_offline_and_untouched(bed: 
 
 
 # Deletion.
+
+
+@pytest.mark.parametrize("writes", range(12))
+@pytest.mark.parametrize("is_power_cut", [False, True])
+def test_log_that_began_anew_is_not_called_damaged_after_a_crash_at_any_write(
+    bed: StoreBed, writes: int, is_power_cut: bool
+) -> None:
+    """The journal knew more of the log before it, and may not have forgotten that yet."""
+    bed.start({A: PLAIN})
+    fill(bed, 3)
+    bed.advance(5 * MS)
+    bed.files.cut_power_at(bed.files.points + writes)
+    with suppress(PowerCutError):
+        bed.store.delete(A, bed.now, bed.wall_ns)
+        bed.pump(writes % 3)
+        bed.store.open(A, StreamName("stream"), PLAIN, bed.now)
+    if is_power_cut:
+        bed.files.crash(None)
+    else:
+        bed.files.kill()
+    bed.files.cut_power_at(-1)
+    bed.open()
+    found = bed.store.open(A, StreamName("stream"), PLAIN, bed.now)
+    assert found.log.log_end_offset in (0, 3)
+    assert found.reason == ""
 
 
 def test_deleted_log_waits_in_the_trash_and_is_purged_after_its_grace(bed: StoreBed) -> None:

@@ -20,8 +20,9 @@ from liftbridge_broker.errors import (
     InternalError,
     LiftbridgeError,
     NoMetadataLeaderError,
+    NotAppendedError,
     NotEnoughReplicasAfterAppendError,
-    OutcomeUnknownError,
+    TooLargeError,
     UnavailableError,
 )
 from liftbridge_broker.model.ids import (
@@ -46,6 +47,9 @@ from liftbridge_broker.replication.isr import (
 from liftbridge_broker.replication.leader import LeaderCore
 from liftbridge_broker.storage.batch_reader import BatchReader
 from liftbridge_broker.storage.types import ReadNeed
+
+_NOT_APPLIED: Final = (NotAppendedError, TooLargeError, UnavailableError)
+"""Causes by which the log says that it never took a command, and never will."""
 
 ANSWER_NS: Final = 1_000 * MILLISECOND_NS
 """Time without an answer after which the outcome of a proposal counts as unknown."""
@@ -413,10 +417,9 @@ def result_of(outcome: object) -> ProposalOutcome:
     if isinstance(outcome, NoMetadataLeaderError):
         return ProposalOutcome.NOT_ATTEMPTED
     if isinstance(outcome, InternalError):
-        # The log failed the command; the cause tells whether it may be applied all the same.
-        cause = outcome.__cause__
-        is_unknown = cause is None or isinstance(cause, OutcomeUnknownError)  # guard L6.cause
-        return ProposalOutcome.UNKNOWN if is_unknown else ProposalOutcome.NOT_ATTEMPTED
+        # The log failed the command, which may be applied all the same unless the cause denies it.
+        is_denied = isinstance(outcome.__cause__, _NOT_APPLIED)  # guard L6.cause
+        return ProposalOutcome.NOT_ATTEMPTED if is_denied else ProposalOutcome.UNKNOWN
     return outcome_of(outcome)
 
 

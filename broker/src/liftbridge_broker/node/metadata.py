@@ -48,6 +48,7 @@ from liftbridge_broker.errors import (
     InternalError,
     LiftbridgeError,
     NoMetadataLeaderError,
+    OutcomeUnknownError,
 )
 from liftbridge_broker.model.ids import Instant, MetadataIndex, PartitionId
 from liftbridge_broker.ports.files import FileEvent
@@ -255,7 +256,7 @@ class MetadataDriver:
             token = next(iter(self._pending))
             if self._pending[token].deadline > now:
                 break
-            self._settle(token, InternalError("raft operation timed out"))
+            self._settle(token, OutcomeUnknownError("raft operation timed out"))
 
     def _drain(self) -> None:
         """Handle events in order, also those that a callback brings about by proposing."""

@@ -109,6 +109,8 @@ class Journal:
         self._live: dict[PartitionId, bytes] = {}
         self._live_bytes = 0
         self._pending: dict[PartitionId, bytes] = {}
+        self._removed: set[PartitionId] = set()
+        self._removing: frozenset[PartitionId] = frozenset()
         self._rewrite_bytes_min = rewrite_bytes_min
 
     @property
@@ -142,6 +144,11 @@ class Journal:
         if old is not None:
             self._live_bytes -= len(old)
             self._pending[partition] = _KEY.pack(_KIND_REMOVED, partition)
+            self._removed.add(partition)
+
+    def may_know(self, partition: PartitionId) -> bool:
+        """Whether a partition that was forgotten may be known again after a crash."""
+        return partition in self._removed
 
     def begin_flush(self) -> FileHandle:
         """Write what is pending; the owner syncs the handle and calls `finish_flush`.
@@ -150,6 +157,7 @@ class Journal:
             FilesError: Nothing was written and everything is still pending.
         """
         assert self._new_handle is None
+        self._removing = frozenset(self._removed)
         if self._handle is None or self._length > self._length_max:
             return self._begin_rewrite()
         group = self._records(list(self._pending.values()), self._length)
@@ -164,12 +172,12 @@ class Journal:
         Raises:
             FilesError: The new file could not be put in place durably.
         """
-        if self._new_handle is None:
-            return
-        self.close()
-        self._files.rename(self._path + NEW_SUFFIX, self._path)
-        self._files.sync_directory(self._path.rpartition("/")[0])
-        self._handle = self._files.open(self._path)
+        if self._new_handle is not None:
+            self.close()
+            self._files.rename(self._path + NEW_SUFFIX, self._path)
+            self._files.sync_directory(self._path.rpartition("/")[0])
+            self._handle = self._files.open(self._path)
+        self._removed -= self._removing
 
     def flush(self) -> None:
         """Make everything pending durable at once, also while another flush is under way.
@@ -187,6 +195,7 @@ class Journal:
             self._files.append(handle, group)
             self._length += len(group)
             self._pending.clear()
+            self._removing = frozenset(self._removed)
         self._files.sync(handle)
         self.finish_flush()
 

@@ -177,6 +177,9 @@ class LogStore:
             FilesError: The files cannot be read or made; nothing was lost.
         """
         assert partition not in self._logs
+        if self._journal.may_know(partition):  # guard Log.anew
+            # After a crash the new log would be shorter than what is known of the one before it.
+            self._flush_journal_now(now)
         stored, report = self._opener.open(partition, name, options)
         self._logs[partition], log = stored, stored.log
         self._scanned_bytes += report.scanned_bytes
