@@ -64,6 +64,8 @@ REGRESSION_SEEDS = {
         3024700,
         # A cut took away what compacted headers had told of publishers, and a retry was stored.
         5000382,
+        # As 90003721 of other shapes.
+        91002978,
     ),
     "shapes": (
         # A leader that stood still longer than it waits for the metadata group took its request for
