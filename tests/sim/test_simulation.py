@@ -73,6 +73,8 @@ REGRESSION_SEEDS = {
         90003721,
         # A log that began anew was called damaged after a kill: the journal knew the former one.
         90003882,
+        # A log rotted at a replica that was being moved away: no fault.
+        154_333_530_622,
     ),
 }
 """Seeds that found a fault when they were first run, in the product or in the simulator."""

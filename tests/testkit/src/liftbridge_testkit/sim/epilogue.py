@@ -36,7 +36,10 @@ class LogRot:
         life, random = self._life, self._random
         state = life.directory.state()
         assert state is not None
-        known = [one for _, one in state.partitions() if len(one.isr) > 2]
+        # A replica that is being moved away never becomes whole again.
+        known = [
+            one for _, one in state.partitions() if len(one.isr) > 2 and not one.is_reassigning
+        ]
         if not known:
             return
         one = random.choice(known)
