@@ -36,10 +36,7 @@ class LogRot:
         life, random = self._life, self._random
         state = life.directory.state()
         assert state is not None
-        # A replica that is being moved away never becomes whole again.
-        known = [
-            one for _, one in state.partitions() if len(one.isr) > 2 and not one.is_reassigning
-        ]
+        known = [one for _, one in state.partitions() if len(one.isr) > 2]
         if not known:
             return
         one = random.choice(known)
@@ -75,6 +72,14 @@ class LogRot:
 
     def _is_mended(self, machine: Machine, one: PartitionState) -> bool:
         partition = self._partition(machine, one)
-        return (
-            partition is not None and not partition.offline_reason and self._life.is_all_committed()
-        )
+        is_whole = partition is not None and not partition.offline_reason
+        is_gone = partition is None and not self._is_replica(machine, one)
+        return (is_whole or is_gone) and self._life.is_all_committed()
+
+    def _is_replica(self, machine: Machine, one: PartitionState) -> bool:
+        """Whether it is one still: a move that was asked for before may take it away."""
+        serving = (serving_on(other) for other in self._life.world.machines.values())
+        states = [program.node.state for program in serving if program is not None]
+        newest = max(states, key=lambda state: state.applied_index, default=None)
+        state = None if newest is None else newest.partition(one.partition_id)
+        return state is None or machine.name in state.replicas
