@@ -325,3 +325,26 @@ def test_power_cut_at_every_write_and_sync_keeps_what_was_flushed() -> None:
                 )
             cuts += 1
     assert cuts == points * 20
+
+
+def test_a_forgotten_partition_may_be_known_until_a_flush_is_durable() -> None:
+    files = MemoryFiles()
+    journal = filled(files)
+    journal.forget(A)
+    assert journal.may_know(A)
+    files.sync(journal.begin_flush())
+    assert journal.may_know(A)
+    journal.finish_flush()
+    assert not journal.may_know(A)
+
+
+def test_the_end_of_an_older_flush_does_not_settle_what_was_forgotten_since() -> None:
+    files = MemoryFiles()
+    journal = filled(files)
+    journal.forget(A)
+    files.sync(journal.begin_flush())
+    journal.flush()
+    journal.put(A, state(11), is_strict=False)
+    journal.forget(A)
+    journal.finish_flush()
+    assert journal.may_know(A)

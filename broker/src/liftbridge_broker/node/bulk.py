@@ -71,9 +71,8 @@ class BulkRange:
         Before a strict read is refused as beyond the end, that has to be known as well.
         """
         committed = partition.log.high_watermark
-        is_known = self.follows or 0 < self.end <= committed
-        if self.is_strict and self.start > committed:
-            is_known = False
+        is_beyond = self.is_strict and self.start > committed
+        is_known = not is_beyond and (self.follows or 0 < self.end <= committed)
         return Question.RECORDS if is_known else Question.END  # guard A.bounded
 
 
@@ -113,8 +112,7 @@ class BulkRead:
         partition.attach(self)
 
     def _check_start(self, log: PartitionLog, start: Offset) -> None:
-        is_held = log.log_start_offset <= start <= log.high_watermark
-        if self._is_strict and not is_held:
+        if self._is_strict and not log.log_start_offset <= start <= log.high_watermark:
             raise OutOfRangeError(
                 f"offset {start} is out of range: the log holds offsets from "
                 f"{log.log_start_offset} on, and is committed up to {log.high_watermark}"

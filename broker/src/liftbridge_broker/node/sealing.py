@@ -78,7 +78,7 @@ class RunSealer:
         )
 
     def _frames(self, run: PublishRun, base_offset: Offset, timestamp: int) -> list[bytes]:
-        """Frames of all records; neighbours of one timestamp are encoded together."""
+        """Frames of all records; neighbouring records with the same timestamp are one run."""
         times = run.timestamps
         if times is None:
             return self._encoder.encode(
@@ -104,7 +104,7 @@ class RunSealer:
         """Frames of the records from `start` to `end`, which have one timestamp."""
         keys, headers = run.keys, run.headers
         if end - start == 1 and keys is not None:
-            # A page of one record would cost more (tests/bench/bench_log.py).
+            # A page of one record would cost more.
             frame = self._encoder.encode_record(
                 offset=base_offset,
                 timestamp=timestamp,

@@ -178,6 +178,7 @@ class Journal:
             self._files.sync_directory(self._path.rpartition("/")[0])
             self._handle = self._files.open(self._path)
         self._removed -= self._removing
+        self._removing = frozenset()
 
     def flush(self) -> None:
         """Make everything pending durable at once, also while another flush is under way.
