@@ -75,6 +75,8 @@ REGRESSION_SEEDS = {
         90003882,
         # A log rotted at a replica that was being moved away: no fault.
         154_333_530_622,
+        # A sole member lost its power after the minimum in sync was raised to two: no fault.
+        92_000_771,
     ),
 }
 """Seeds that found a fault when they were first run, in the product or in the simulator."""

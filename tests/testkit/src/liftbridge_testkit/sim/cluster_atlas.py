@@ -2,10 +2,13 @@
 
 A record acknowledged with policy ALL survives as long as fewer replicas than its minimum in sync
 lose what they had not synced, or their disk, before all replicas are in sync again. Where nothing
-counts before it is synced, any number may lose the rest. What rots unnoticed counts until it is out
-of use. The disk of a voter may go when every other one is well.
+counts before it is synced, any number may lose the rest. The minimum is the one that was in force
+when the record was acknowledged; a raised one protects older records once all replicas are in sync.
+What rots unnoticed counts until it is out of use. The disk of a voter may go when every other one
+is well.
 """
 
+import sys
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -48,12 +51,22 @@ class ClusterAtlas(Watcher):
         trusts_commit: Whether power is cut without counting where all streams are under `commit`.
         has_damage: Whether disks may be damaged at all.
         lossy: Machines that lost something and may not be whole again.
+        least: Smallest minimum in sync of any partition since then.
     """
 
     world: World
     trusts_commit: bool = False
     has_damage: bool = True
     lossy: dict[BrokerId, None] = field(default_factory=dict)
+    least: int = sys.maxsize
+    _applied_index: int = 0
+
+    def on_applied(self, machine: Machine) -> None:
+        """Keep the smallest minimum."""
+        state = state_on(machine)
+        if state is not None and state.applied_index > self._applied_index:
+            self._applied_index = state.applied_index
+            self.least = min(self.least, _least_min_isr(state))
 
     def may_lose(self, machine: Machine) -> bool:
         """Whether losing what is not synced is within the promise of every partition."""
@@ -68,8 +81,9 @@ class ClusterAtlas(Watcher):
             return not self._damaged(machine)
         if self._is_whole(state):
             self.lossy = dict.fromkeys(one.name for one in self._in_danger())
-        least = min(effective_min_isr(stream, one) for stream, one in state.partitions())
-        if len({*self.lossy, machine.name}) > least - 1:
+            self.least = sys.maxsize
+        self.least = min(self.least, _least_min_isr(state))
+        if len({*self.lossy, machine.name}) > self.least - 1:
             return False
         self.lossy[machine.name] = None
         return True
@@ -138,6 +152,13 @@ class ClusterAtlas(Watcher):
             if broker.me not in leader.consensus.voters or match is None or match < core.commit:
                 return False
         return True
+
+
+def _least_min_isr(state: ClusterState) -> int:
+    """Smallest minimum in sync of all partitions."""
+    return min(
+        (effective_min_isr(stream, one) for stream, one in state.partitions()), default=sys.maxsize
+    )
 
 
 def _is_commit(state: ClusterState) -> bool:

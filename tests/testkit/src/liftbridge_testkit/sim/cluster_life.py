@@ -194,6 +194,7 @@ def _make_life(seed: int, trace: Trace, variety: Variety) -> Life:
     world.watchers += [
         RarePoints(world, rules),
         GroupPoints(world, consensus_on),
+        atlas,
         life.faults,
     ]
     shapes = {name: shape.on(len(machines)) for name, shape in variety.shapes.items()}
