@@ -66,6 +66,8 @@ REGRESSION_SEEDS = {
         5000382,
         # As 90003721 of other shapes.
         91002978,
+        # Brokers that disagreed about the leader asked each other as fast as frames travel.
+        95000202,
     ),
     "shapes": (
         # A leader that stood still longer than it waits for the metadata group took its request for

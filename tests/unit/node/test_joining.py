@@ -114,6 +114,19 @@ def test_stranger_follows_a_change_of_the_leader():
     assert [broker for broker, _ in wire.take()] == ["b", EVERYONE]
 
 
+def test_answers_that_disagree_are_no_reason_to_ask_at_once():
+    """Two believe in different leaders: each round of answers would bring the next question."""
+    joining, wire, _ = begin(Group())
+    joining.on_timer(Instant(0))
+    for now in range(1, 100):
+        joining.on_peer(said("a", reply(A)), Instant(now))
+        joining.on_peer(said("b", reply(B)), Instant(now))
+        joining.on_timer(Instant(now))
+    assert [broker for broker, _ in wire.take()] == [EVERYONE, "b", EVERYONE]
+    joining.on_timer(Instant(1 + ASK_NS))
+    assert [broker for broker, _ in wire.take()] == ["b", EVERYONE]
+
+
 def test_who_looks_is_told_the_leader_and_the_voters():
     joining, wire, _ = begin(Group(A, (A, ME)), "id")
     joining.on_peer(said("c", Discover("dir-c", is_empty=True, cluster_id="")), Instant(0))

@@ -2,7 +2,8 @@
 
 A broker that was let in elsewhere begins with an empty log. It belongs to the group only once the
 leader has added it, so it repeats its wish until its own configuration holds it. The leader may
-have changed by then: each time it asks everybody anew who leads. What its own configuration says
+have changed by then: each time it asks everybody anew who leads, and who was told last gets the
+next wish. What its own configuration says
 may be void: an addition that was not committed goes with the leader that made it, and a removal is
 not sent to who was removed. So one that has heard no leader for a while asks as well.
 
@@ -137,9 +138,11 @@ class Joining:
         if isinstance(body, Discover):
             self._link.send(header.sender, Channel.METADATA, self._answer())
         elif isinstance(body, DiscoverReply) and self.asks:
-            if body.leader is not None and self.leader != body.leader:
+            if body.leader is not None:
+                if self.leader is None:
+                    # Only then: where answers disagree, each would bring the next question.
+                    self._ask_at = self._due = now
                 self.leader = body.leader
-                self._ask_at = self._due = now
             if body.leader is not None or self._me in body.voters:
                 # From now on it is told apart from other clusters, and may speak to its members.
                 self._link.cluster_id = self._link.cluster_id or body.cluster_id

@@ -5,6 +5,7 @@ from liftbridge_testkit.sim.invariants.contents import Contents
 from liftbridge_testkit.sim.invariants.controller import ControllerRules
 from liftbridge_testkit.sim.invariants.copies import CopyRules
 from liftbridge_testkit.sim.invariants.durable import DurableEpochs
+from liftbridge_testkit.sim.invariants.pace import Pace
 from liftbridge_testkit.sim.invariants.replication import ReplicationRules
 from liftbridge_testkit.sim.world import World
 
@@ -17,6 +18,7 @@ def watch_all(world: World) -> ReplicationRules:
         rules,
         CopyRules(world, rules),
         Contents(),
+        Pace(world),
     ]
     DurableEpochs(rules)
     return rules
