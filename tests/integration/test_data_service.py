@@ -2,25 +2,19 @@
 
 import threading
 from collections.abc import Iterator
-from itertools import count
 
 import grpc
 import pyarrow as pa
 import pytest
 from grpc import StatusCode
 
-from liftbridge_broker.logformat.batch import HEADER_SIZE, walk
-from liftbridge_broker.logformat.frames import decode_frame, iter_frames
 from liftbridge_proto import api_pb2
-from liftbridge_proto.ext.v1 import data_pb2, data_pb2_grpc
-from liftbridge_testkit.load import api, data
+from liftbridge_proto.ext.v1 import data_pb2
+from liftbridge_testkit.data_calls import TIMEOUT, Data
 from liftbridge_testkit.processes import Broker
 
-TIMEOUT = 10.0
 Error = data_pb2.PublishBatchResponse
 TRUE = api_pb2.NullableBool(value=True)
-
-_names = count()
 
 
 @pytest.fixture(scope="module")
@@ -29,75 +23,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     config = {"clustering.replication.max.bytes": 65536}
     with Broker(tmp_path_factory.mktemp("data"), config=config) as running:
         yield running
-
-
-class Data:
-    """Stubs, and a stream name of the test's own."""
-
-    def __init__(self, channel: grpc.Channel) -> None:
-        self.api = api(channel)
-        self.stub: data_pb2_grpc.DataStub = data(channel)
-        self.name = f"d{next(_names)}"
-        self.ids = count(1)
-
-    def create(
-        self, options: data_pb2.StreamOptions | None = None, **fields: object
-    ) -> data_pb2.CreateStreamResponse:
-        stream = api_pb2.CreateStreamRequest(
-            **{"name": self.name, "subject": self.name, **fields}  # type: ignore[arg-type] # by name
-        )
-        response: data_pb2.CreateStreamResponse = self.stub.CreateStream(
-            data_pb2.CreateStreamRequest(stream=stream, options=options), timeout=TIMEOUT
-        )
-        return response
-
-    def describe(self) -> data_pb2.StreamDescription:
-        response = self.stub.ListStreams(
-            data_pb2.ListStreamsRequest(prefix=self.name, page_size=1), timeout=TIMEOUT
-        )
-        found: data_pb2.StreamDescription = response.streams[0]
-        return found
-
-    def request(self, *values: bytes, **fields: object) -> data_pb2.PublishBatchRequest:
-        request = {"request_id": next(self.ids), "stream": self.name, "values": values, **fields}
-        return data_pb2.PublishBatchRequest(**request)  # type: ignore[arg-type] # by name
-
-    def batches(
-        self, *requests: data_pb2.PublishBatchRequest
-    ) -> list[data_pb2.PublishBatchResponse]:
-        return list(self.stub.PublishBatch(iter(requests), timeout=TIMEOUT))
-
-    def publish(self, *values: bytes, **fields: object) -> data_pb2.PublishBatchResponse:
-        """Publish one batch over a call of its own."""
-        return self.batches(self.request(*values, **fields))[0]
-
-    def init(self, publisher: str = "p") -> data_pb2.InitPublisherResponse:
-        response: data_pb2.InitPublisherResponse = self.stub.InitPublisher(
-            data_pb2.InitPublisherRequest(stream=self.name, publisher=publisher), timeout=TIMEOUT
-        )
-        return response
-
-    def bounds(self, **fields: object) -> list[data_pb2.PartitionBounds]:
-        request = data_pb2.PartitionBoundsRequest(stream=self.name, **fields)  # type: ignore[arg-type] # by name
-        return list(self.stub.PartitionBounds(request, timeout=TIMEOUT).partitions)
-
-    def fetch(self, **fields: object) -> Iterator[data_pb2.FetchBatchesResponse]:
-        request = data_pb2.FetchBatchesRequest(stream=self.name, **fields)  # type: ignore[arg-type] # by name
-        responses: Iterator[data_pb2.FetchBatchesResponse] = self.stub.FetchBatches(
-            request, timeout=TIMEOUT
-        )
-        return responses
-
-    def values(self, **fields: object) -> dict[int, bytes]:
-        """Values of a range by offset, from stored batches."""
-        return {
-            int(offset): decode_frame(response.data, at, end).value
-            for response in self.fetch(**fields)
-            for start, header in walk(response.data, 0, len(response.data))
-            for at, end, offset in iter_frames(
-                response.data, start + HEADER_SIZE, start + header.size
-            )
-        }
 
 
 @pytest.fixture
@@ -243,178 +168,6 @@ def test_page_size_has_bounds(service: Data, size: int) -> None:
     assert caught.value.details() == f"page_size {size}: must be 1 to 1000"
 
 
-# -- InitPublisher ------------------------------------------------------------------------------
-
-
-def test_publisher_starts_anew_and_fences_its_former_self(service: Data) -> None:
-    service.create(partitions=2)
-    old = service.init()
-    stamp = {"publisher_id": old.publisher_id, "publisher_epoch": old.publisher_epoch}
-    assert service.publish(b"a", b"b", first_sequence=0, **stamp).base_offset == 0
-    new = service.init()
-    assert (new.publisher_id, new.publisher_epoch) == (old.publisher_id, old.publisher_epoch + 1)
-    assert new.next_sequence[0] == 2
-    fenced = service.publish(b"c", first_sequence=2, **stamp)
-    assert fenced.error == Error.FENCED_PUBLISHER
-    stamp["publisher_epoch"] = new.publisher_epoch
-    assert service.publish(b"c", first_sequence=2, **stamp).base_offset == 2
-
-
-@pytest.mark.parametrize("publisher", ["", "p" * 256, "a\nb"])
-def test_names_of_publishers_have_rules(service: Data, publisher: str) -> None:
-    service.create()
-    with pytest.raises(grpc.RpcError) as caught:
-        service.init(publisher)
-    assert caught.value.code() is StatusCode.INVALID_ARGUMENT
-    assert caught.value.details() == "Invalid publisher, must be 1 to 255 bytes of printable text"
-
-
-# -- PublishBatch -------------------------------------------------------------------------------
-
-
-def test_batches_are_answered_in_order_and_the_call_ends_after_the_last(service: Data) -> None:
-    service.create(data_pb2.StreamOptions(fsync_policy=data_pb2.FSYNC_POLICY_COMMIT))
-    requests = [service.request(b"%d" % number, b"x") for number in range(50)]
-    answers = service.batches(*requests)
-    assert [answer.request_id for answer in answers] == [request.request_id for request in requests]
-    assert [answer.base_offset for answer in answers] == list(range(0, 100, 2))
-    assert all(answer.error == Error.OK and answer.timestamp > 0 for answer in answers)
-    assert len(service.values()) == 100
-
-
-def test_duplicate_and_gap_are_told_apart(service: Data) -> None:
-    service.create()
-    known = service.init()
-    stamp = {"publisher_id": known.publisher_id, "publisher_epoch": known.publisher_epoch}
-    first, again, gap = service.batches(
-        service.request(b"a", b"b", first_sequence=0, **stamp),
-        service.request(b"a", b"b", first_sequence=0, **stamp),
-        service.request(b"z", first_sequence=7, **stamp),
-    )
-    assert (first.duplicate, again.duplicate, again.base_offset) == (False, True, 0)
-    assert gap.error == Error.OUT_OF_ORDER
-    assert "expected 2" in gap.message
-    assert first.leader_epoch > 0
-    assert {again.leader_epoch, gap.leader_epoch} == {first.leader_epoch}
-    assert service.values() == {0: b"a", 1: b"b"}
-
-
-def test_batch_that_is_stored_in_part_is_completed_and_its_pieces_are_told(service: Data) -> None:
-    service.create()
-    known = service.init()
-    stamp = {"publisher_id": known.publisher_id, "publisher_epoch": known.publisher_epoch}
-    *_, whole, again = service.batches(
-        service.request(b"a", first_sequence=0, **stamp),
-        service.request(b"of another"),
-        service.request(b"a", b"b", b"c", first_sequence=0, **stamp),
-        service.request(b"a", b"b", b"c", first_sequence=0, **stamp),
-    )
-    assert (whole.base_offset, whole.duplicate, again.duplicate) == (0, False, True)
-    for answer in (whole, again):
-        pieces = [(piece.base_offset, piece.record_count) for piece in answer.pieces]
-        assert pieces == [(0, 1), (2, 2)]
-    assert service.values() == {0: b"a", 1: b"of another", 2: b"b", 3: b"c"}
-
-
-def test_restore_puts_records_at_their_offsets_and_times(service: Data) -> None:
-    service.create()
-    answer = service.publish(
-        b"a",
-        b"b",
-        target_offset=10,
-        timestamps=[5, 6],
-        keys=[b"k", b""],
-        headers=[data_pb2.RecordHeaders(headers={"h": b"1"}), data_pb2.RecordHeaders()],
-    )
-    assert (answer.error, answer.base_offset, answer.timestamp) == (Error.OK, 10, 5)
-    bounds = service.bounds(timestamp=6)[0]
-    assert (bounds.log_end, bounds.timestamp_offset) == (12, 11)
-    assert (bounds.first_timestamp, bounds.last_timestamp) == (5, 6)
-    assert service.values() == {10: b"a", 11: b"b"}
-
-
-REFUSED: list[tuple[str, tuple[bytes, ...], dict[str, object], int, str]] = [
-    ("no values", (), {}, Error.BAD_REQUEST, "values: 0 records, must be 1 to 65536"),
-    ("too many", (b"",) * 65_537, {}, Error.BAD_REQUEST, "values: 65537 records"),
-    ("keys", (b"a", b"b"), {"keys": [b"k"]}, Error.BAD_REQUEST, "keys: 1 entries for 2 values"),
-    (
-        "headers",
-        (b"a",),
-        {"headers": [data_pb2.RecordHeaders()] * 2},
-        Error.BAD_REQUEST,
-        "headers: 2 entries for 1 values",
-    ),
-    ("times", (b"a",), {"timestamps": [1, 2]}, Error.BAD_REQUEST, "timestamps: 2 entries"),
-    ("times fall", (b"a", b"b"), {"timestamps": [2, 1]}, Error.BAD_REQUEST, "neither decrease"),
-    ("times < 0", (b"a",), {"timestamps": [-1]}, Error.BAD_REQUEST, "nor be negative"),
-    ("large", (b"v" * 65_537,), {}, Error.TOO_LARGE, "message exceeds max replication size"),
-    ("target < 0", (b"a",), {"target_offset": -1}, Error.BAD_REQUEST, "target_offset -1"),
-    ("target", (b"a",), {"target_offset": 2**63 - 1}, Error.BAD_REQUEST, "must be 0 to"),
-    ("partition", (b"a",), {"partition": 9}, Error.NOT_FOUND, "no such partition: 9"),
-    ("publisher", (b"a",), {"publisher_id": 1}, Error.FENCED_PUBLISHER, "not registered"),
-]
-
-
-@pytest.mark.parametrize(
-    ("values", "fields", "code", "text"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED]
-)
-def test_refused_batch_has_code_and_text_and_the_call_goes_on(
-    service: Data, values: tuple[bytes, ...], fields: dict[str, object], code: int, text: str
-) -> None:
-    service.create()
-    refused, taken = service.batches(service.request(*values, **fields), service.request(b"ok"))
-    assert refused.error == code
-    assert text in refused.message
-    assert (taken.error, taken.base_offset) == (Error.OK, 0)
-
-
-def test_target_below_the_end_is_refused(service: Data) -> None:
-    service.create()
-    service.publish(b"a", b"b")
-    answer = service.publish(b"c", target_offset=1)
-    assert answer.error == Error.BAD_REQUEST
-    assert answer.message == "target_offset 1 is below the log end offset 2"
-
-
-def test_readonly_partition_refuses_batches(service: Data) -> None:
-    service.create()
-    request = api_pb2.SetStreamReadonlyRequest(name=service.name, readonly=True)
-    service.api.SetStreamReadonly(request, timeout=TIMEOUT)
-    assert service.publish(b"a").error == Error.READONLY
-
-
-def test_paused_partition_is_resumed_by_a_batch(service: Data) -> None:
-    service.create()
-    service.api.PauseStream(api_pb2.PauseStreamRequest(name=service.name), timeout=TIMEOUT)
-    assert service.publish(b"a").base_offset == 0
-
-
-@pytest.mark.parametrize(
-    ("fields", "text"),
-    [
-        ({"optimisticConcurrencyControl": TRUE}, "optimistic concurrency control"),
-        ({"group": "g"}, "load-balance group"),
-    ],
-)
-def test_streams_that_decide_on_each_message_take_no_batches(
-    service: Data, fields: dict[str, object], text: str
-) -> None:
-    service.create(None, **fields)
-    answer = service.publish(b"a", b"b")
-    assert (answer.error, text in answer.message) == (Error.BAD_REQUEST, True)
-
-
-def test_bytes_that_are_no_request_end_the_call(broker: Broker) -> None:
-    def raw(data: bytes) -> bytes:
-        return data
-
-    with broker.channel() as channel:
-        call = channel.stream_stream("/liftbridge.ext.v1.Data/PublishBatch", raw, raw)
-        with pytest.raises(grpc.RpcError) as caught:
-            list(call(iter([b"\xff\xff"]), timeout=TIMEOUT))
-    assert caught.value.code() is StatusCode.INTERNAL
-
-
 # -- FetchBatches -------------------------------------------------------------------------------
 
 
@@ -523,6 +276,50 @@ def test_unknown_partition_is_not_found(service: Data) -> None:
 
 
 # -- PartitionBounds ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("named", [[], [0, 1], [1]])
+def test_bounds_wait_until_one_goes_beyond_what_is_known(service: Data, named: list[int]) -> None:
+    service.create(partitions=2)
+    service.publish(b"a", partition=0)
+    known = {0: 1, 1: 0}
+    call = service.waiting(partitions=named, wait_ms=30_000, known_high_watermarks=known)
+    service.publish(b"b", b"c", partition=1)
+    found = {one.partition: one.high_watermark for one in call.result().partitions}
+    assert found == {number: (1, 2)[number] for number in named or (0, 1)}
+
+
+@pytest.mark.parametrize("known", [{}, {0: 0}])
+def test_bounds_that_are_beyond_what_is_known_are_told_at_once(
+    service: Data, known: dict[int, int]
+) -> None:
+    service.create()
+    service.publish(b"a")
+    (found,) = service.bounds(wait_ms=30_000, known_high_watermarks=known)
+    assert found.high_watermark == 1
+
+
+def test_bounds_are_told_at_the_end_of_the_wait(service: Data) -> None:
+    service.create()
+    (found,) = service.bounds(wait_ms=20, known_high_watermarks={0: 0})
+    assert found.high_watermark == 0
+
+
+def test_bounds_that_wait_tell_that_the_stream_has_gone(service: Data) -> None:
+    service.create()
+    call = service.waiting(wait_ms=30_000, known_high_watermarks={0: 0})
+    service.api.DeleteStream(api_pb2.DeleteStreamRequest(name=service.name), timeout=TIMEOUT)
+    with pytest.raises(grpc.RpcError) as caught:
+        call.result(timeout=TIMEOUT)
+    assert caught.value.code() is StatusCode.NOT_FOUND
+
+
+@pytest.mark.parametrize("wait_ms", [-1, 30_001])
+def test_wait_of_bounds_has_bounds(service: Data, wait_ms: int) -> None:
+    service.create()
+    with pytest.raises(grpc.RpcError) as caught:
+        service.bounds(wait_ms=wait_ms)
+    assert caught.value.details() == f"wait_ms {wait_ms}: must be 0 to 30000"
 
 
 def test_bounds_tell_offsets_sizes_epochs_and_times(service: Data) -> None:

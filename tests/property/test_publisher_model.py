@@ -1,5 +1,6 @@
 """Idempotent publishers against a model that remembers everything."""
 
+from itertools import pairwise
 from typing import NamedTuple
 
 from hypothesis import given
@@ -107,3 +108,41 @@ def test_a_snapshot_anywhere_and_the_rest_of_the_log_give_the_same(
 
     assert after.snapshot() == whole.snapshot()
     assert len(whole) <= publishers_max
+
+
+@given(st.lists(st.tuples(st.integers(-8, 12), st.integers(1, 6)), max_size=40))
+def test_a_publisher_that_may_skip_stores_no_sequence_twice(
+    attempts: list[tuple[int, int]],
+) -> None:
+    table = PublisherTable()
+    stored: dict[int, int] = {}
+    log_end = 0
+    for back, count in attempts:
+        expected = table.next_sequence(1)
+        wanted = range(first := max(0, expected - back), first + count)
+        try:
+            pieces = table.check(1, 0, first, count, may_skip=True)
+        except OutOfOrderError:
+            gone = [sequence for sequence in wanted if sequence < expected]
+            assert any(one not in stored for one in gone) or _is_long_ago(stored, first)
+            continue
+        known = [
+            offset
+            for piece in pieces
+            for offset in range(piece.base_offset, piece.base_offset + piece.record_count)
+        ]
+        new = wanted[len(known) :]
+        assert known == [stored[sequence] for sequence in wanted[: len(known)]]
+        assert not any(sequence in stored for sequence in new)
+        if new:
+            header = Header(1, 0, new[0], log_end, log_end + len(new) - 1, log_end)
+            table.replay(header)
+            stored.update(zip(new, range(log_end, log_end + len(new)), strict=True))
+            log_end += len(new)
+            assert table.next_sequence(1) == new[-1] + 1
+
+
+def _is_long_ago(stored: dict[int, int], first: int) -> bool:
+    """Whether more skips than are remembered lie behind a sequence."""
+    later = sorted(sequence for sequence in stored if sequence >= first)
+    return sum(1 for one, two in pairwise(later) if two != one + 1) >= EXTENTS_MAX

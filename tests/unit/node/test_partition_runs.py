@@ -18,7 +18,7 @@ from liftbridge_broker.errors import (
     StorageFullError,
 )
 from liftbridge_broker.logformat.batch import walk
-from liftbridge_broker.model.ids import Offset, StreamName
+from liftbridge_broker.model.ids import StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER
@@ -244,7 +244,7 @@ def test_record_larger_than_a_batch_is_a_batch_of_its_own(world: NodeWorld) -> N
 def test_restore_puts_records_where_they_were_with_their_times(world: NodeWorld) -> None:
     partition = world.create()
     times = [START_WALL_NS - 10, START_WALL_NS - 5]
-    answers = world.publish(partition, b"a", b"b", target_offset=Offset(7), timestamps=times)
+    answers = world.publish(partition, b"a", b"b", offsets=[7, 8], timestamps=times)
     assert (answers.offset, answers.stored[0].timestamp) == (7, times[0])
     reading = world.subscribe(partition)
     assert reading.offsets == [7, 8]
@@ -253,18 +253,41 @@ def test_restore_puts_records_where_they_were_with_their_times(world: NodeWorld)
     assert partition.log.offset_for_timestamp(times[1]) == 8
 
 
+def test_restore_of_a_compacted_log_keeps_gaps_and_subjects(world: NodeWorld) -> None:
+    partition = world.create()
+    answers = world.publish(
+        partition,
+        b"a",
+        b"b",
+        b"c",
+        offsets=[2, 5, 6],
+        subjects=["x.1", "x.2", "x.2"],
+        replies=["", "r", "r"],
+    )
+    frames = world.subscribe(partition).frames
+    assert answers.offset == 2
+    assert [(one.offset, one.subject, one.reply_subject) for one in frames] == [
+        (2, "x.1", ""),
+        (5, "x.2", "r"),
+        (6, "x.2", "r"),
+    ]
+    assert batch_ranges(partition) == [(0, 1, 0), (2, 6, 3)]
+    world.kill()
+    assert world.values(world.partition()) == {2: b"a", 5: b"b", 6: b"c"}
+
+
 def test_restore_survives_a_restart_and_goes_on(world: NodeWorld) -> None:
-    world.publish(world.create(), b"a", target_offset=Offset(5), timestamps=[1])
+    world.publish(world.create(), b"a", offsets=[5], timestamps=[1])
     world.kill()
     partition = world.partition()
-    assert world.publish(partition, b"b", target_offset=Offset(6), timestamps=[2]).offset == 6
+    assert world.publish(partition, b"b", offsets=[6], timestamps=[2]).offset == 6
     assert world.values(partition) == {5: b"a", 6: b"b"}
 
 
 def test_restore_is_not_published_to_other_listeners(world: NodeWorld) -> None:
     partition = world.create()
     beside = world.create("t", "s")
-    world.publish(partition, b"a", target_offset=Offset(0))
+    world.publish(partition, b"a", offsets=[0])
     assert world.messaging.sent == []
     assert beside.log.log_end_offset == 0
 
@@ -272,15 +295,15 @@ def test_restore_is_not_published_to_other_listeners(world: NodeWorld) -> None:
 def test_restore_works_while_nats_is_away(world: NodeWorld) -> None:
     partition = world.create()
     world.messaging.is_connected = False
-    assert world.publish(partition, b"a", target_offset=Offset(0)).offset == 0
+    assert world.publish(partition, b"a", offsets=[0]).offset == 0
 
 
 def test_restore_below_the_end_and_before_the_last_time_is_refused(world: NodeWorld) -> None:
     partition = world.create()
     world.publish(partition, b"a", b"b")
-    below = world.publish(partition, b"c", target_offset=Offset(1))
-    assert below.error.text == "target_offset 1 is below the log end offset 2"
-    before = world.publish(partition, b"c", target_offset=Offset(2), timestamps=[5])
+    below = world.publish(partition, b"c", offsets=[1])
+    assert below.error.text == "offset 1 is below the log end offset 2"
+    before = world.publish(partition, b"c", offsets=[2], timestamps=[5])
     assert isinstance(before.error, InvalidRequestError)
     assert before.error.text.startswith("timestamps: 5 is before ")
     assert partition.log.log_end_offset == 2
@@ -350,7 +373,7 @@ def test_stop_with_nothing_owed_is_settled_at_once(world: NodeWorld) -> None:
 def test_full_disk_below_a_filler_stores_nothing(world: NodeWorld) -> None:
     partition = world.create()
     world.files.fail(Fault("append", "*/*.log", count=1, is_full=True))
-    answers = world.publish(partition, b"a", target_offset=Offset(4))
+    answers = world.publish(partition, b"a", offsets=[4])
     assert isinstance(answers.error, StorageFullError)
     assert partition.log.log_end_offset == 0
 

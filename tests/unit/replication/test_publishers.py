@@ -360,7 +360,7 @@ def test_headers_are_a_stamp() -> None:
     largest = (b"18446744073709551615", b"4294967295", b"9223372036854775807")
 
     assert parse_headers(headers(b"7", b"0", b"12")) == PublisherStamp(PublisherId(7), 0, 12)
-    assert parse_headers(headers(*largest)) == tuple(map(int, largest))
+    assert parse_headers(headers(*largest)) == (*map(int, largest), False)
     assert parse_headers({"other": b"1"}) is None
 
 

@@ -4,12 +4,12 @@ Both pay Python once a batch: values arrive as one repeated field that becomes a
 and stored batches leave byte for byte.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 from google.protobuf.message import DecodeError
 
 from liftbridge_broker.api.arrow import encode_arrow
+from liftbridge_broker.api.batch_run import run_of
 from liftbridge_broker.api.brake import Brake
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
@@ -30,14 +30,12 @@ from liftbridge_broker.errors import (
     TooLargeError,
     UnavailableError,
 )
-from liftbridge_broker.model.ids import OFFSET_MAX, Offset, PublisherId, stream_of
+from liftbridge_broker.model.ids import Offset, stream_of
 from liftbridge_broker.node.bulk import BulkRange, BulkRead, Chunk
 from liftbridge_broker.node.partition import Partition
-from liftbridge_broker.node.runs import PublishRun, Stored, Ticket
-from liftbridge_broker.replication.publishers import PublisherStamp
+from liftbridge_broker.node.runs import Stored
 from liftbridge_proto.ext.v1 import data_pb2
 
-RECORD_COUNT_MAX: Final = 65_536
 CHUNK_BYTES: Final = 1024 * 1024
 IN_FLIGHT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes of one call that wait for their acks before it is read no further."""
@@ -61,20 +59,6 @@ _CODES: Final[tuple[tuple[type[LiftbridgeError], int], ...]] = (
 
 
 _FORMATS: Final = frozenset(data_pb2.BatchFormat.values())
-
-
-def _check_takes_runs(partition: Partition) -> None:
-    """Refuse streams whose messages are decided on one by one.
-
-    Raises:
-        InvalidRequestError: A batch has one base offset, which such a stream cannot give it.
-    """
-    if partition.options.optimistic_concurrency:
-        raise InvalidRequestError(
-            "streams with optimistic concurrency control take single messages only"
-        )
-    if partition.group:
-        raise InvalidRequestError("streams of a load-balance group take single messages only")
 
 
 def _code_of(error: LiftbridgeError) -> int:
@@ -154,62 +138,11 @@ class PublishBatchCall:
     def _publish(self, request: data_pb2.PublishBatchRequest, acks: _BatchAck) -> None:
         node = self.context.node
         partition = node.find_led(request.stream, request.partition)
-        values = list(request.values)
-        acks.count = len(values)
+        acks.count = len(request.values)
         acks.leader_epoch = partition.leader_epoch
-        keys = list(request.keys)
-        headers: list[Mapping[str, bytes] | None] = [
-            dict(entry.headers) if entry.headers else None for entry in request.headers
-        ]
-        timestamps = list(request.timestamps)
-        _check_takes_runs(partition)
-        self._check(values, keys, headers, timestamps)
-        stamp = None
-        if request.publisher_id:
-            stamp = PublisherStamp(
-                PublisherId(request.publisher_id),
-                request.publisher_epoch,
-                request.first_sequence,
-            )
-        target = Offset(request.target_offset) if request.HasField("target_offset") else None
-        if target is not None and not 0 <= target <= OFFSET_MAX - len(values):
-            raise InvalidRequestError(
-                f"target_offset {target}: must be 0 to {OFFSET_MAX - len(values)}"
-            )
-        run = PublishRun(
-            values,
-            partition.subject,
-            "batch",
-            (Ticket(request.ack_policy, acks),),
-            keys or None,
-            headers or None,
-            policy=request.ack_policy,
-            publisher=stamp,
-            target_offset=target,
-            timestamps=timestamps or None,
-        )
+        run = run_of(request, partition, acks, self.context.record_bytes_max)
         clock = self.context.clock
         node.publish(partition, run, clock.now(), clock.wall_ns())
-
-    def _check(
-        self,
-        values: list[bytes],
-        keys: list[bytes],
-        headers: list[Mapping[str, bytes] | None],
-        timestamps: list[int],
-    ) -> None:
-        count = len(values)
-        if not 0 < count <= RECORD_COUNT_MAX:
-            raise InvalidRequestError(f"values: {count} records, must be 1 to {RECORD_COUNT_MAX}")
-        for name, column in (("keys", keys), ("headers", headers), ("timestamps", timestamps)):
-            if column and len(column) != count:
-                raise InvalidRequestError(f"{name}: {len(column)} entries for {count} values")
-        if timestamps and (sorted(timestamps) != timestamps or timestamps[0] < 0):
-            raise InvalidRequestError("timestamps: must neither decrease nor be negative")
-        limit = self.context.record_bytes_max
-        largest = max(map(len, values)) + (max(map(len, keys)) if keys else 0)
-        if largest > limit:
-            raise TooLargeError("message exceeds max replication size")
 
     def answer(self, response: data_pb2.PublishBatchResponse, size: int) -> None:
         """Send one response and make room for more requests."""

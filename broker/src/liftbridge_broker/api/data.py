@@ -1,7 +1,4 @@
-"""`liftbridge.ext.v1.Data`: stream options of our own, listing, bounds, idempotent publishers."""
-
-from collections.abc import Sequence
-from functools import partial
+"""`liftbridge.ext.v1.Data`: stream options of our own, listing, idempotent publishers."""
 
 from google.protobuf.message import Message
 
@@ -13,8 +10,6 @@ from liftbridge_broker.controller.state import PublisherState, StreamState
 from liftbridge_broker.errors import (
     InvalidRequestError,
     LiftbridgeError,
-    NotFoundError,
-    NotLeaderError,
 )
 from liftbridge_broker.model.ids import StreamName
 from liftbridge_broker.model.streams import (
@@ -23,8 +18,6 @@ from liftbridge_broker.model.streams import (
     StreamOverrides,
     UncleanMode,
 )
-from liftbridge_broker.node.answers import Question
-from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.sequences import PublisherSequences, Sequences
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2
@@ -67,7 +60,7 @@ def _overrides(
 
 
 class DataService:
-    """Stream options, listing, bounds and publishers; batches are in `api.batches`."""
+    """Stream options, listing and publishers; see also `api.batches` and `api.bounds`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -194,74 +187,6 @@ class DataService:
             getattr(settings, theirs).value = getattr(options, ours)
         _describe_options(options, target.options)
 
-    def bounds(self, call: Call, raw: bytes) -> None:
-        """Serve `PartitionBounds`: of named partitions all or none, else of those served here."""
-        request = decode(call, data_pb2.PartitionBoundsRequest, raw)
-        if request is None:
-            return
-        node = self._context.node
-        stream = node.state.stream(request.stream)
-        if stream is None:
-            raise NotFoundError(f"no such stream: {request.stream}")
-        is_replica = request.read_replica
-        if request.partitions:
-            find = node.find_replica if is_replica else node.find_led
-            asked = [find(request.stream, number) for number in request.partitions]
-        else:
-            held = (node.partitions.get(state.partition_id) for state in stream.partitions)
-            asked = [one for one in held if one is not None and (one.is_led or is_replica)]
-        _Bounds(self._context, call, request, asked, stream.stream_id).ask()
-
-
-class _Bounds:
-    """One `PartitionBounds` call, answered when all its partitions may be told of."""
-
-    def __init__(
-        self,
-        context: Context,
-        call: Call,
-        request: data_pb2.PartitionBoundsRequest,
-        asked: Sequence[Partition],
-        stream_id: int,
-    ) -> None:
-        self._context = context
-        self._call = call
-        self._request = request
-        self._asked = asked
-        self._stream_id = stream_id
-        self._open_count = len(asked)
-        self._found: dict[Partition, data_pb2.PartitionBounds] = {}
-
-    def ask(self) -> None:
-        """Ask for every partition; they share one question to the metadata group."""
-        if not self._asked:
-            _reply(self._call, data_pb2.PartitionBoundsResponse())
-        for partition in self._asked:
-            self._context.ask(
-                partition,
-                Question.END,
-                partial(self._answered, partition),
-                as_replica=self._request.read_replica,
-            )
-
-    def _answered(self, partition: Partition, error: LiftbridgeError | None) -> None:
-        self._open_count -= 1
-        request = self._request
-        if error is None:
-            timestamp = request.timestamp if request.HasField("timestamp") else None
-            target = data_pb2.PartitionBounds(stream_id=self._stream_id)
-            try:
-                _fill_bounds(partition, timestamp, target)
-                self._found[partition] = target
-            except LiftbridgeError as failed:
-                error = failed
-        is_elsewhere = isinstance(error, NotLeaderError) and not request.partitions
-        if error is not None and not is_elsewhere:
-            refuse(self._call, error)
-        elif self._open_count == 0:
-            found = [self._found[one] for one in self._asked if one in self._found]
-            _reply(self._call, data_pb2.PartitionBoundsResponse(partitions=found))
-
 
 def _describe_options(options: StreamOptions, target: data_pb2.StreamOptions) -> None:
     target.fsync_policy = next(
@@ -271,26 +196,6 @@ def _describe_options(options: StreamOptions, target: data_pb2.StreamOptions) ->
     target.unclean_mode = next(
         wire for wire, ours in _UNCLEAN.items() if ours is options.unclean_mode
     )
-
-
-def _fill_bounds(
-    partition: Partition, timestamp: int | None, target: data_pb2.PartitionBounds
-) -> None:
-    log = partition.log
-    target.partition = partition.number
-    target.log_start = log.log_start_offset
-    target.high_watermark = log.high_watermark
-    target.log_end = log.log_end_offset
-    target.bytes = log.size_bytes
-    target.segments = log.segment_count
-    for epoch, start in log.epochs.entries:
-        target.epochs.add(leader_epoch=epoch, start_offset=start)
-    if timestamp is not None:
-        # A record that is not committed may yet give its place to another one.
-        found = log.offset_for_timestamp(timestamp)
-        target.timestamp_offset = min(found, log.high_watermark)  # guard A.time
-    target.first_timestamp = log.first_timestamp() or 0
-    target.last_timestamp = log.last_timestamp() or 0
 
 
 def _reply(call: Call, response: Message) -> None:

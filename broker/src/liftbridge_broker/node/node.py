@@ -173,7 +173,7 @@ class Node:
             self.now = now
             self._remotes.publish(partition, run, now)
             self._arm()
-        elif partition.group and run.publisher is None and run.target_offset is None:
+        elif partition.group and run.publisher is None and run.offsets is None:
             self._to_subjects.publish_for_group(
                 partition, run, now, lambda ack: self._is_in_group(ack.stream, partition.group)
             )

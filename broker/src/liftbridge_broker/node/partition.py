@@ -222,7 +222,7 @@ class Partition:
         if (self.is_paused or self.role is Role.RISING) and self.closed_error is None:
             self._park(run, now)
             return
-        if run.target_offset is not None:
+        if run.offsets is not None:
             # A restore puts back what was published once: nobody else gets it again.
             self._append(run, now, wall_ns)
             return
@@ -293,7 +293,7 @@ class Partition:
         elif not self.is_commit_mode:
             self.commit_to(end, wall_ns)
         self.host.note_append(self, now)
-        base_offset = Offset(end - count)
+        base_offset = Offset(end - count if rest.offsets is None else rest.offsets[0])
         stored = Stored(base_offset, timestamp, wall_ns, self.leader_epoch, is_duplicate=False)
         if pieces:
             stored = in_pieces(stored, joined((*pieces, StoredPiece(base_offset, count))))
@@ -582,7 +582,11 @@ class Partition:
         self._owed_on_disk.fail(error)
 
     def end_subscriptions(self, error: LiftbridgeError, *, stays: bool = False) -> None:
-        """End subscriptions; with `stays` those that read any replica go on."""
+        """End subscriptions; with `stays` those that read any replica go on.
+
+        Whoever waits for records without one looks for itself what has become of the partition.
+        """
         for subscriber in list(self.subscribers):
             if not (stays and subscriber.reads_replica):
                 subscriber.on_closed(error)
+        self.wake_readers()

@@ -31,7 +31,7 @@ def check_run(
         LiftbridgeError: Nothing of the run may be stored.
     """
     end = log.log_end_offset
-    if options.optimistic_concurrency and run.target_offset is None:
+    if options.optimistic_concurrency and run.offsets is None:
         expected = run.expected_offsets[0] if run.expected_offsets is not None else 0
         if expected != -1 and replication is not None and not replication.is_latest_known:
             # What lies behind the high watermark may go again, and the answer would be wrong.
@@ -40,10 +40,8 @@ def check_run(
             )
         if expected not in (-1, end) or len(run.values) > 1:  # guard L2.expected
             raise IncorrectOffsetError("incorrect expected offset")
-    if run.target_offset is not None and run.target_offset < end:
-        raise InvalidRequestError(
-            f"target_offset {run.target_offset} is below the log end offset {end}"
-        )
+    if run.offsets is not None and run.offsets[0] < end:
+        raise InvalidRequestError(f"offset {run.offsets[0]} is below the log end offset {end}")
     if run.timestamps is not None and run.timestamps[0] < log.largest_timestamp:
         raise InvalidRequestError(
             f"timestamps: {run.timestamps[0]} is before {log.largest_timestamp}, "
@@ -51,7 +49,7 @@ def check_run(
         )
     if run.publisher is None:
         return ()
-    return publishers.check(*run.publisher, len(run.values))
+    return publishers.check(run.publisher, len(run.values))
 
 
 def without_stored(run: PublishRun, pieces: Sequence[StoredPiece]) -> PublishRun | None:

@@ -81,8 +81,10 @@ class PublishRun:
         ack_inbox: The caller's own inbox for the envelope, empty for none.
         expected_offsets: Optimistic concurrency: offsets asked for, -1 for any; `None` means 0.
         publisher: Stamp of an idempotent publisher; such a run is a batch of its own.
-        target_offset: Restore: offset the first record must get.
+        offsets: Restore: offsets that the records must get, increasing.
         timestamps: Restore: timestamps of the records, not decreasing.
+        subjects: Restore: subjects of the records, in place of `subject`.
+        replies: Restore: reply subjects of the records, in place of `reply`.
     """
 
     values: list[bytes]
@@ -97,8 +99,10 @@ class PublishRun:
     ack_inbox: str = ""
     expected_offsets: list[int] | None = None
     publisher: PublisherStamp | None = None
-    target_offset: Offset | None = None
+    offsets: Sequence[int] | None = None
     timestamps: list[int] | None = None
+    subjects: list[str] | None = None
+    replies: list[str] | None = None
 
     def refuse(self, error: LiftbridgeError) -> None:
         """Tell every waiting caller that nothing of this run is stored."""
@@ -121,7 +125,6 @@ class PublishRun:
         publisher = self.publisher
         if publisher is not None:
             publisher = publisher._replace(first_sequence=publisher.first_sequence + start)
-        target = self.target_offset
         return replace(
             self,
             values=self.values[start:end],
@@ -130,8 +133,10 @@ class PublishRun:
             correlation_ids=_part(self.correlation_ids, start, end),
             expected_offsets=_part(self.expected_offsets, start, end),
             publisher=publisher,
-            target_offset=Offset(target + start) if target is not None else None,
+            offsets=self.offsets[start:end] if self.offsets is not None else None,
             timestamps=_part(self.timestamps, start, end),
+            subjects=_part(self.subjects, start, end),
+            replies=_part(self.replies, start, end),
         )
 
 

@@ -1,9 +1,15 @@
 """Making batches of a run: what one caller sent becomes the bytes that one write appends."""
 
-from bisect import bisect_right
+from itertools import compress
+from operator import ne, sub
 from typing import Final
 
-from liftbridge_broker.logformat.batch import ATTRIBUTE_IDEMPOTENT, filler, seal
+from liftbridge_broker.logformat.batch import (
+    ATTRIBUTE_COMPACTED,
+    ATTRIBUTE_IDEMPOTENT,
+    filler,
+    seal,
+)
 from liftbridge_broker.logformat.records import RecordEncoder
 from liftbridge_broker.model.ids import LeaderEpoch, Offset, PartitionId, PublisherId
 from liftbridge_broker.node.runs import PublishRun, batch_ends
@@ -29,58 +35,66 @@ class RunSealer:
     def seal(
         self, run: PublishRun, epoch: LeaderEpoch, log_end_offset: Offset, timestamp: int
     ) -> list[bytes]:
-        """One batch or, when the run is large, several; their offsets adjoin.
+        """One batch or, when the run is large, several; their ranges adjoin.
 
         Args:
-            run: What to store. A target offset above the log end gets a header-only batch in
+            run: What to store. A first offset above the log end gets a header-only batch in
                 front, because ranges of batches must adjoin.
             epoch: Epoch of this leadership.
             log_end_offset: Offset of the first batch.
             timestamp: Of all records, unless the run has timestamps of its own.
         """
+        count = len(run.values)
         batches = []
-        base_offset = log_end_offset
-        if run.target_offset is not None and run.target_offset > log_end_offset:
-            base_offset = run.target_offset
+        offsets = run.offsets or range(log_end_offset, log_end_offset + count)
+        if offsets[0] > log_end_offset:
             empty = filler(
                 partition_id=self._partition_id,
                 leader_epoch=epoch,
                 base_offset=log_end_offset,
-                last_offset=Offset(base_offset - 1),
+                last_offset=Offset(offsets[0] - 1),
                 timestamp=timestamp if run.timestamps is None else run.timestamps[0],
             )
             batches.append(empty)
         start = 0
         for end in batch_ends(run, BATCH_BYTES_MAX):
-            is_whole = end - start == len(run.values)
-            part = run if is_whole else run.part(start, end)
-            batches.append(self._seal(part, epoch, Offset(base_offset + start), timestamp))
+            part = run if end - start == count else run.part(start, end)
+            base_offset = Offset(offsets[start])
+            last_offset = Offset(offsets[end] - 1 if end < count else offsets[-1])
+            batches.append(self._seal(part, epoch, base_offset, last_offset, timestamp))
             start = end
         return batches
 
     def _seal(
-        self, run: PublishRun, epoch: LeaderEpoch, base_offset: Offset, timestamp: int
+        self,
+        run: PublishRun,
+        epoch: LeaderEpoch,
+        base_offset: Offset,
+        last_offset: Offset,
+        timestamp: int,
     ) -> bytes:
         times, publisher, count = run.timestamps, run.publisher, len(run.values)
+        attributes = ATTRIBUTE_IDEMPOTENT if publisher is not None else 0
+        if last_offset - base_offset >= count:
+            attributes |= ATTRIBUTE_COMPACTED
         return seal(
             frames=self._frames(run, base_offset, timestamp),
             partition_id=self._partition_id,
             leader_epoch=epoch,
             base_offset=base_offset,
-            last_offset=Offset(base_offset + count - 1),
+            last_offset=last_offset,
             count=count,
             first_timestamp=timestamp if times is None else times[0],
             largest_timestamp=timestamp if times is None else times[-1],
-            attributes=ATTRIBUTE_IDEMPOTENT if publisher is not None else 0,
+            attributes=attributes,
             publisher_id=publisher.publisher_id if publisher is not None else PublisherId(0),
             publisher_epoch=publisher.publisher_epoch if publisher is not None else 0,
             first_sequence=publisher.first_sequence if publisher is not None else 0,
         )
 
     def _frames(self, run: PublishRun, base_offset: Offset, timestamp: int) -> list[bytes]:
-        """Frames of all records; neighbouring records with the same timestamp are one run."""
-        times = run.timestamps
-        if times is None:
+        """Frames of all records; neighbours that share timestamp and subjects are one run."""
+        if run.timestamps is None and run.offsets is None:
             return self._encoder.encode(
                 base_offset=base_offset,
                 timestamp=timestamp,
@@ -92,24 +106,28 @@ class RunSealer:
             )
         pieces: list[bytes] = []
         start = 0
-        while start < len(times):
-            end = bisect_right(times, times[start], start)
-            pieces += self._encode_part(run, start, end, Offset(base_offset + start), times[start])
+        for end in _ends_of_equals(run):
+            offset = base_offset + start if run.offsets is None else run.offsets[start]
+            pieces += self._encode_part(run, start, end, offset, timestamp)
             start = end
         return pieces
 
     def _encode_part(
-        self, run: PublishRun, start: int, end: int, base_offset: Offset, timestamp: int
+        self, run: PublishRun, start: int, end: int, offset: int, timestamp: int
     ) -> list[bytes]:
-        """Frames of the records from `start` to `end`, which have one timestamp."""
+        """Frames of the records from `start` to `end`, which differ in key, value and headers."""
         keys, headers = run.keys, run.headers
+        if run.timestamps is not None:
+            timestamp = run.timestamps[start]
+        subject = run.subject if run.subjects is None else run.subjects[start]
+        reply = run.reply if run.replies is None else run.replies[start]
         if end - start == 1 and keys is not None:
             # A page of one record would cost more.
             frame = self._encoder.encode_record(
-                offset=base_offset,
+                offset=offset,
                 timestamp=timestamp,
-                subject=run.subject,
-                reply=run.reply,
+                subject=subject,
+                reply=reply,
                 value=run.values[start],
                 key=keys[start],
                 headers=None if headers is None else headers[start],
@@ -117,11 +135,24 @@ class RunSealer:
             return [frame]
         some = slice(start, end)
         return self._encoder.encode(
-            base_offset=base_offset,
+            base_offset=offset,
             timestamp=timestamp,
-            subject=run.subject,
-            reply=run.reply,
+            subject=subject,
+            reply=reply,
             values=run.values[some],
             keys=None if keys is None else keys[some],
             headers=None if headers is None else headers[some],
         )
+
+
+def _ends_of_equals(run: PublishRun) -> list[int]:
+    """Ends of the stretches in which offsets count up and timestamps and subjects are equal."""
+    count = len(run.values)
+    ends = {count}
+    for column in (run.timestamps, run.subjects, run.replies):
+        if column is not None:
+            ends.update(compress(range(1, count), map(ne, column[1:], column)))
+    if run.offsets is not None:
+        steps = map(sub, run.offsets[1:], run.offsets)
+        ends.update(compress(range(1, count), map((1).__ne__, steps)))
+    return sorted(ends)

@@ -22,7 +22,12 @@ from typing import Final, NamedTuple, Protocol
 
 from liftbridge_broker.errors import CorruptionError
 from liftbridge_broker.model.ids import OFFSET_MAX, LeaderEpoch, Offset
-from liftbridge_broker.replication.publishers import PublisherTable, StampedBatch, StoredPiece
+from liftbridge_broker.replication.publishers import (
+    PublisherStamp,
+    PublisherTable,
+    StampedBatch,
+    StoredPiece,
+)
 
 STAMPS_MAX: Final = 8_192
 """Headers held, about 400 bytes each; beyond it they are read from the log when they are needed."""
@@ -154,11 +159,15 @@ class PublisherHistory:
         """Sequence expected next of a publisher; 0 when it is not remembered."""
         return self.table.next_sequence(publisher_id)
 
-    def check(
-        self, publisher_id: int, publisher_epoch: int, first_sequence: int, count: int
-    ) -> tuple[StoredPiece, ...]:
+    def check(self, stamp: PublisherStamp, count: int) -> tuple[StoredPiece, ...]:
         """Decide on a run before it is appended, see `PublisherTable.check`."""
-        return self.table.check(publisher_id, publisher_epoch, first_sequence, count)
+        return self.table.check(
+            stamp.publisher_id,
+            stamp.publisher_epoch,
+            stamp.first_sequence,
+            count,
+            may_skip=stamp.may_skip,
+        )
 
     # -- forward ------------------------------------------------------------------------------
 

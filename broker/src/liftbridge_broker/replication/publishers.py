@@ -46,11 +46,19 @@ _EXTENT: Final = Struct(">qqq")
 
 
 class PublisherStamp(NamedTuple):
-    """Place of a run of records in what one publisher sends to one partition."""
+    """Place of a run of records in what one publisher sends to one partition.
+
+    Attributes:
+        publisher_id: Id from `InitPublisher`.
+        publisher_epoch: Epoch from `InitPublisher`.
+        first_sequence: Sequence of the first record.
+        may_skip: Whether sequences in front of it may be missing: they were never sent.
+    """
 
     publisher_id: PublisherId
     publisher_epoch: int
     first_sequence: int
+    may_skip: bool = False
 
 
 class StoredPiece(NamedTuple):
@@ -185,7 +193,13 @@ class PublisherTable:
         return len(self._publishers)
 
     def check(
-        self, publisher_id: int, publisher_epoch: int, first_sequence: int, count: int
+        self,
+        publisher_id: int,
+        publisher_epoch: int,
+        first_sequence: int,
+        count: int,
+        *,
+        may_skip: bool = False,
     ) -> tuple[StoredPiece, ...]:
         """Decide on a run before it is appended; changes nothing.
 
@@ -194,6 +208,7 @@ class PublisherTable:
             publisher_epoch: Epoch from `InitPublisher`.
             first_sequence: Sequence of the first record.
             count: Records of the run.
+            may_skip: As in `PublisherStamp`.
 
         Returns:
             Where its first records are stored already, in order; the others are to be appended.
@@ -215,7 +230,8 @@ class PublisherTable:
         known = self._publishers.get(publisher_id)
         self._check_epoch(publisher_id, publisher_epoch, known)
         expected = 0 if known is None else known.next_sequence
-        if first_sequence == expected:  # guard L2.sequence
+        is_next = first_sequence == expected  # guard L2.sequence
+        if is_next or (may_skip and first_sequence > expected):
             return ()
         if known is None or first_sequence > expected:
             raise OutOfOrderError(

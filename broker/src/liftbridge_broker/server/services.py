@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from liftbridge_broker.api.batches import FetchBatchesCall, PublishBatchCall
+from liftbridge_broker.api.bounds import BoundsService
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.api.cursors import CursorService
@@ -84,7 +85,7 @@ def register_streams(server: GrpcServer, context: Context) -> None:
     server.unary(DATA + "CreateStream", data.create)
     server.unary(DATA + "AlterStream", data.alter)
     server.unary(DATA + "ListStreams", data.list_streams)
-    server.unary(DATA + "PartitionBounds", data.bounds)
+    server.unary(DATA + "PartitionBounds", BoundsService(context).bounds)
     server.unary(API + "DeleteStream", streams.delete)
     server.unary(API + "SetStreamReadonly", streams.set_readonly)
 
@@ -115,7 +116,7 @@ def _register_data(server: GrpcServer, context: Context) -> None:
     server.unary(DATA + "AlterStream", data.alter)
     server.unary(DATA + "InitPublisher", data.init_publisher)
     server.unary(DATA + "ListStreams", data.list_streams)
-    server.unary(DATA + "PartitionBounds", data.bounds)
+    server.unary(DATA + "PartitionBounds", BoundsService(context).bounds)
     server.streaming(DATA + "PublishBatch", lambda call: _take(PublishBatchCall(context, call)))
     server.streaming(DATA + "FetchBatches", lambda call: _take(FetchBatchesCall(context, call)))
 

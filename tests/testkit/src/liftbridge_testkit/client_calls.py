@@ -7,9 +7,9 @@ from typing import Final
 from google.protobuf.message import Message
 
 from liftbridge_broker.api.batches import FetchBatchesCall
+from liftbridge_broker.api.bounds import BoundsService
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
-from liftbridge_broker.api.data import DataService
 from liftbridge_broker.api.metadata import MetadataService
 from liftbridge_broker.api.subscribe import SubscribeCall
 from liftbridge_broker.errors import LiftbridgeError
@@ -120,11 +120,12 @@ class ClientCalls:
     def __init__(self, member: Member) -> None:
         self._world = member.world
         self.context = Context(member.node, _Clock(member.world), 1 << 20, 100, 100)
-        metadata, data = MetadataService(self.context, host="localhost"), DataService(self.context)
+        metadata = MetadataService(self.context, host="localhost")
+        bounds = BoundsService(self.context)
         self._unary: Mapping[str, Callable[[Call, bytes], None]] = {
             API + "FetchMetadata": metadata.fetch,
             API + "FetchPartitionMetadata": metadata.fetch_partition,
-            DATA + "PartitionBounds": data.bounds,
+            DATA + "PartitionBounds": bounds.bounds,
         }
         self._streaming: Mapping[str, Callable[[Context, Call], object]] = {
             API + "Subscribe": SubscribeCall,

@@ -138,16 +138,27 @@ class StreamDescription(_message.Message):
     def __init__(self, stream_id: _Optional[int] = ..., creation_timestamp: _Optional[int] = ..., partitions: _Optional[int] = ..., settings: _Optional[_Union[_api_pb2.CreateStreamRequest, _Mapping]] = ..., options: _Optional[_Union[StreamOptions, _Mapping]] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class PartitionBoundsRequest(_message.Message):
-    __slots__ = ("stream", "partitions", "timestamp", "read_replica")
+    __slots__ = ("stream", "partitions", "timestamp", "read_replica", "wait_ms", "known_high_watermarks")
+    class KnownHighWatermarksEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
     STREAM_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     READ_REPLICA_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_HIGH_WATERMARKS_FIELD_NUMBER: _ClassVar[int]
     stream: str
     partitions: _containers.RepeatedScalarFieldContainer[int]
     timestamp: int
     read_replica: bool
-    def __init__(self, stream: _Optional[str] = ..., partitions: _Optional[_Iterable[int]] = ..., timestamp: _Optional[int] = ..., read_replica: _Optional[bool] = ...) -> None: ...
+    wait_ms: int
+    known_high_watermarks: _containers.ScalarMap[int, int]
+    def __init__(self, stream: _Optional[str] = ..., partitions: _Optional[_Iterable[int]] = ..., timestamp: _Optional[int] = ..., read_replica: _Optional[bool] = ..., wait_ms: _Optional[int] = ..., known_high_watermarks: _Optional[_Mapping[int, int]] = ...) -> None: ...
 
 class PartitionBoundsResponse(_message.Message):
     __slots__ = ("partitions",)
@@ -228,7 +239,7 @@ class FetchBatchesResponse(_message.Message):
     def __init__(self, data: _Optional[bytes] = ..., next_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
 
 class PublishBatchRequest(_message.Message):
-    __slots__ = ("request_id", "stream", "partition", "ack_policy", "values", "keys", "headers", "publisher_id", "publisher_epoch", "first_sequence", "target_offset", "timestamps")
+    __slots__ = ("request_id", "stream", "partition", "ack_policy", "values", "keys", "headers", "publisher_id", "publisher_epoch", "first_sequence", "target_offset", "timestamps", "subjects", "reply_subjects", "offsets", "may_skip")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -241,6 +252,10 @@ class PublishBatchRequest(_message.Message):
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TARGET_OFFSET_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMPS_FIELD_NUMBER: _ClassVar[int]
+    SUBJECTS_FIELD_NUMBER: _ClassVar[int]
+    REPLY_SUBJECTS_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    MAY_SKIP_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     stream: str
     partition: int
@@ -253,7 +268,11 @@ class PublishBatchRequest(_message.Message):
     first_sequence: int
     target_offset: int
     timestamps: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, request_id: _Optional[int] = ..., stream: _Optional[str] = ..., partition: _Optional[int] = ..., ack_policy: _Optional[_Union[_api_pb2.AckPolicy, str]] = ..., values: _Optional[_Iterable[bytes]] = ..., keys: _Optional[_Iterable[bytes]] = ..., headers: _Optional[_Iterable[_Union[RecordHeaders, _Mapping]]] = ..., publisher_id: _Optional[int] = ..., publisher_epoch: _Optional[int] = ..., first_sequence: _Optional[int] = ..., target_offset: _Optional[int] = ..., timestamps: _Optional[_Iterable[int]] = ...) -> None: ...
+    subjects: _containers.RepeatedScalarFieldContainer[str]
+    reply_subjects: _containers.RepeatedScalarFieldContainer[str]
+    offsets: _containers.RepeatedScalarFieldContainer[int]
+    may_skip: bool
+    def __init__(self, request_id: _Optional[int] = ..., stream: _Optional[str] = ..., partition: _Optional[int] = ..., ack_policy: _Optional[_Union[_api_pb2.AckPolicy, str]] = ..., values: _Optional[_Iterable[bytes]] = ..., keys: _Optional[_Iterable[bytes]] = ..., headers: _Optional[_Iterable[_Union[RecordHeaders, _Mapping]]] = ..., publisher_id: _Optional[int] = ..., publisher_epoch: _Optional[int] = ..., first_sequence: _Optional[int] = ..., target_offset: _Optional[int] = ..., timestamps: _Optional[_Iterable[int]] = ..., subjects: _Optional[_Iterable[str]] = ..., reply_subjects: _Optional[_Iterable[str]] = ..., offsets: _Optional[_Iterable[int]] = ..., may_skip: _Optional[bool] = ...) -> None: ...
 
 class RecordHeaders(_message.Message):
     __slots__ = ("headers",)

@@ -1,0 +1,153 @@
+"""A `PublishBatchRequest` as a run: what may stand in it, checked before anything is appended."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from operator import add
+from typing import Final
+
+from liftbridge_broker.errors import InvalidRequestError, TooLargeError
+from liftbridge_broker.model.ids import OFFSET_MAX, PublisherId
+from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.runs import AckSink, PublishRun, Ticket
+from liftbridge_broker.replication.publishers import PublisherStamp
+from liftbridge_proto.ext.v1 import data_pb2
+
+RECORD_COUNT_MAX: Final = 65_536
+
+SUBJECT_BYTES_MAX: Final = 4_096
+"""Longest subject that a restore puts back: what the control line of a NATS message can hold."""
+
+
+def run_of(
+    request: data_pb2.PublishBatchRequest,
+    partition: Partition,
+    sink: AckSink,
+    record_bytes_max: int,
+) -> PublishRun:
+    """The run that a request asks for.
+
+    Args:
+        request: As it was received.
+        partition: Where it goes.
+        sink: Gets the outcome.
+        record_bytes_max: Largest record.
+
+    Raises:
+        InvalidRequestError: A field breaks its rule, or the stream decides on each message.
+        TooLargeError: A record is larger than allowed.
+    """
+    _check_takes_runs(partition)
+    _check_lengths(request)
+    headers: list[Mapping[str, bytes] | None] = [
+        dict(entry.headers) if entry.headers else None for entry in request.headers
+    ]
+    _check_sizes(request, record_bytes_max)
+    _check_timestamps(request.timestamps)
+    stamp = None
+    if request.publisher_id:
+        stamp = PublisherStamp(
+            PublisherId(request.publisher_id),
+            request.publisher_epoch,
+            request.first_sequence,
+            request.may_skip,
+        )
+    offsets = _offsets_of(request)
+    if offsets is None and (request.subjects or request.reply_subjects):
+        raise InvalidRequestError(
+            "subjects and reply_subjects: only with offsets or target_offset, which restore records"
+        )
+    _check_subjects("subjects", set(request.subjects), is_required=True)
+    _check_subjects("reply_subjects", set(request.reply_subjects), is_required=False)
+    return PublishRun(
+        list(request.values),
+        partition.subject,
+        "batch",
+        (Ticket(request.ack_policy, sink),),
+        list(request.keys) or None,
+        headers or None,
+        policy=request.ack_policy,
+        publisher=stamp,
+        offsets=offsets,
+        timestamps=list(request.timestamps) or None,
+        subjects=list(request.subjects) or None,
+        replies=list(request.reply_subjects) or None,
+    )
+
+
+def _check_takes_runs(partition: Partition) -> None:
+    """Refuse streams whose messages are decided on one by one.
+
+    Raises:
+        InvalidRequestError: A batch has one base offset, which such a stream cannot give it.
+    """
+    if partition.options.optimistic_concurrency:
+        raise InvalidRequestError(
+            "streams with optimistic concurrency control take single messages only"
+        )
+    if partition.group:
+        raise InvalidRequestError("streams of a load-balance group take single messages only")
+
+
+def _check_lengths(request: data_pb2.PublishBatchRequest) -> None:
+    count = len(request.values)
+    if not 0 < count <= RECORD_COUNT_MAX:
+        raise InvalidRequestError(f"values: {count} records, must be 1 to {RECORD_COUNT_MAX}")
+    columns = (
+        ("keys", request.keys),
+        ("headers", request.headers),
+        ("timestamps", request.timestamps),
+        ("subjects", request.subjects),
+        ("reply_subjects", request.reply_subjects),
+        ("offsets", request.offsets),
+    )
+    for name, column in columns:
+        if column and len(column) != count:
+            raise InvalidRequestError(f"{name}: {len(column)} entries for {count} values")
+
+
+def _check_sizes(request: data_pb2.PublishBatchRequest, record_bytes_max: int) -> None:
+    sizes: Iterable[int] = map(len, request.values)
+    if request.keys:
+        sizes = map(add, sizes, map(len, request.keys))
+    if request.headers:
+        # As in a message of its own, where the whole of it counts.
+        sizes = map(add, sizes, (one.ByteSize() for one in request.headers))
+    if max(sizes) > record_bytes_max:
+        raise TooLargeError("message exceeds max replication size")
+
+
+def _check_timestamps(timestamps: Sequence[int]) -> None:
+    if timestamps and (sorted(timestamps) != list(timestamps) or timestamps[0] < 0):
+        raise InvalidRequestError("timestamps: must neither decrease nor be negative")
+
+
+def _offsets_of(request: data_pb2.PublishBatchRequest) -> Sequence[int] | None:
+    """Offsets that a restore asks for, `None` when it is none."""
+    count = len(request.values)
+    if request.HasField("target_offset"):
+        target = request.target_offset
+        if request.offsets:
+            raise InvalidRequestError("offsets and target_offset: only one of them may be set")
+        if not 0 <= target <= OFFSET_MAX - count:
+            raise InvalidRequestError(f"target_offset {target}: must be 0 to {OFFSET_MAX - count}")
+        return range(target, target + count)
+    if not request.offsets:
+        return None
+    if request.publisher_id:
+        raise InvalidRequestError("offsets and publisher_id: only one of them may be set")
+    offsets = list(request.offsets)
+    if offsets[0] < 0 or offsets[-1] >= OFFSET_MAX or any(b <= a for a, b in pairwise(offsets)):
+        raise InvalidRequestError(f"offsets: must increase, from 0 or more to {OFFSET_MAX - 1}")
+    return offsets
+
+
+def _check_subjects(name: str, subjects: set[str], *, is_required: bool) -> None:
+    """Refuse what cannot have been the subject of a NATS message."""
+    for subject in subjects:
+        is_missing = is_required and not subject
+        has_blank = not subject.isprintable() or " " in subject
+        if is_missing or has_blank or len(subject.encode()) > SUBJECT_BYTES_MAX:
+            raise InvalidRequestError(
+                f"{name}: {subject[:80]!r} is no subject of a message: it has "
+                f"1 to {SUBJECT_BYTES_MAX} bytes and no blank or control character"
+            )

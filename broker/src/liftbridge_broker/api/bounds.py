@@ -1,0 +1,202 @@
+"""`PartitionBounds`: how far the logs of partitions go, at once or when they go further."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.context import Context, refuse
+from liftbridge_broker.api.streams import decode
+from liftbridge_broker.controller.state import StreamState
+from liftbridge_broker.errors import (
+    InvalidRequestError,
+    LiftbridgeError,
+    NotFoundError,
+    NotLeaderError,
+)
+from liftbridge_broker.node.answers import Question
+from liftbridge_broker.node.partition import Partition
+from liftbridge_proto.ext.v1 import data_pb2
+
+WAIT_MS_MAX: Final = 30_000
+
+
+class BoundsService:
+    """Tells of named partitions all or none, else of those served here."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def bounds(self, call: Call, raw: bytes) -> None:
+        """Serve `PartitionBounds`."""
+        request = decode(call, data_pb2.PartitionBoundsRequest, raw)
+        if request is None:
+            return
+        if not 0 <= request.wait_ms <= WAIT_MS_MAX:
+            raise InvalidRequestError(f"wait_ms {request.wait_ms}: must be 0 to {WAIT_MS_MAX}")
+        asked = self._asked(request, self._stream(request))
+        known = request.known_high_watermarks
+        has_passed = any(_is_passed(one, known) for one in asked)
+        if not request.wait_ms or has_passed or not asked:
+            self._answer(call, request)
+        else:
+            _Wait(self._context, call, request, asked, partial(self._answer, call, request))
+
+    def _stream(self, request: data_pb2.PartitionBoundsRequest) -> StreamState:
+        stream = self._context.node.state.stream(request.stream)
+        if stream is None:
+            raise NotFoundError(f"no such stream: {request.stream}")
+        return stream
+
+    def _asked(
+        self, request: data_pb2.PartitionBoundsRequest, stream: StreamState
+    ) -> list[Partition]:
+        node, is_replica = self._context.node, request.read_replica
+        if request.partitions:
+            find = node.find_replica if is_replica else node.find_led
+            return [find(request.stream, number) for number in request.partitions]
+        held = (node.partitions.get(state.partition_id) for state in stream.partitions)
+        return [one for one in held if one is not None and (one.is_led or is_replica)]
+
+    def _answer(self, call: Call, request: data_pb2.PartitionBoundsRequest) -> None:
+        stream = self._stream(request)
+        asked = self._asked(request, stream)
+        _Bounds(self._context, call, request, asked, stream.stream_id).ask()
+
+
+def _is_passed(partition: Partition, known: Mapping[int, int]) -> bool:
+    """Whether more is committed, as far as this broker knows, than a client knows of."""
+    return partition.log.high_watermark > known.get(partition.number, -1)
+
+
+class _Wait:
+    """A call that waits until one of its partitions goes further than the client knows.
+
+    Counts as a subscription as long as it waits. `done` is called in a turn of its own: what wakes
+    the call is in the middle of something.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        call: Call,
+        request: data_pb2.PartitionBoundsRequest,
+        asked: Sequence[Partition],
+        done: Callable[[], None],
+    ) -> None:
+        context.take_subscription()
+        self._context = context
+        self._call = call
+        self._known = dict(request.known_high_watermarks)
+        self._as_replica = request.read_replica
+        self._done = done
+        self._wakes = {partition: partial(self._look, partition) for partition in asked}
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(request.wait_ms / 1_000, self._end)
+        call.on_cancel = self._stop
+        for partition, wake in self._wakes.items():
+            partition.wait_for_data(wake)
+
+    def _look(self, partition: Partition) -> None:
+        is_served = partition.closed_error is None and (partition.is_led or self._as_replica)
+        if not is_served or _is_passed(partition, self._known):
+            self._end()
+        else:
+            partition.wait_for_data(self._wakes[partition])
+
+    def _stop(self) -> None:
+        self._context.subscription_count -= 1
+        self._timer.cancel()
+        for partition, wake in self._wakes.items():
+            partition.stop_waiting(wake)
+
+    def _end(self) -> None:
+        self._stop()
+        self._call.on_cancel = _nothing
+        self._loop.call_soon(self._answer)
+
+    def _answer(self) -> None:
+        if not self._call.is_open:
+            return
+        try:
+            self._done()
+        except LiftbridgeError as error:
+            refuse(self._call, error)
+
+
+def _nothing() -> None:
+    """Nobody waits any longer."""
+
+
+class _Bounds:
+    """One answer, given when all its partitions may be told of."""
+
+    def __init__(
+        self,
+        context: Context,
+        call: Call,
+        request: data_pb2.PartitionBoundsRequest,
+        asked: Sequence[Partition],
+        stream_id: int,
+    ) -> None:
+        self._context = context
+        self._call = call
+        self._request = request
+        self._asked = asked
+        self._stream_id = stream_id
+        self._open_count = len(asked)
+        self._found: dict[Partition, data_pb2.PartitionBounds] = {}
+
+    def ask(self) -> None:
+        """Ask for every partition; they share one question to the metadata group."""
+        if not self._asked:
+            self._reply(())
+        for partition in self._asked:
+            self._context.ask(
+                partition,
+                Question.END,
+                partial(self._answered, partition),
+                as_replica=self._request.read_replica,
+            )
+
+    def _answered(self, partition: Partition, error: LiftbridgeError | None) -> None:
+        self._open_count -= 1
+        request = self._request
+        if error is None:
+            timestamp = request.timestamp if request.HasField("timestamp") else None
+            target = data_pb2.PartitionBounds(stream_id=self._stream_id)
+            try:
+                _fill_bounds(partition, timestamp, target)
+                self._found[partition] = target
+            except LiftbridgeError as failed:
+                error = failed
+        is_elsewhere = isinstance(error, NotLeaderError) and not request.partitions
+        if error is not None and not is_elsewhere:
+            refuse(self._call, error)
+        elif self._open_count == 0:
+            self._reply([self._found[one] for one in self._asked if one in self._found])
+
+    def _reply(self, found: Sequence[data_pb2.PartitionBounds]) -> None:
+        response = data_pb2.PartitionBoundsResponse(partitions=found)
+        self._call.reply(response.SerializeToString())
+
+
+def _fill_bounds(
+    partition: Partition, timestamp: int | None, target: data_pb2.PartitionBounds
+) -> None:
+    log = partition.log
+    target.partition = partition.number
+    target.log_start = log.log_start_offset
+    target.high_watermark = log.high_watermark
+    target.log_end = log.log_end_offset
+    target.bytes = log.size_bytes
+    target.segments = log.segment_count
+    for epoch, start in log.epochs.entries:
+        target.epochs.add(leader_epoch=epoch, start_offset=start)
+    if timestamp is not None:
+        # A record that is not committed may yet give its place to another one.
+        found = log.offset_for_timestamp(timestamp)
+        target.timestamp_offset = min(found, log.high_watermark)  # guard A.time
+    target.first_timestamp = log.first_timestamp() or 0
+    target.last_timestamp = log.last_timestamp() or 0
