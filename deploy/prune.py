@@ -1,7 +1,6 @@
 """Remove from a virtual environment what is not needed to run what an image is for.
 
-Tests, headers and sources go, and of Arrow the parts that talk to the network (Flight, S3). Bulk
-reads need the rest. The build of the image loads what stays.
+Tests, headers and sources go. The build of the image loads what stays.
 """
 
 import shutil
@@ -10,25 +9,14 @@ from pathlib import Path
 
 FOLDERS = {"tests", "test", "include"}
 SUFFIXES = {".pyx", ".pxd", ".pxi", ".pyi", ".c", ".h"}
-# libarrow_python.so is there under three names, as copies, and loaded by one of them.
-ARROW = (
-    "src",
-    "libarrow_flight.so.*",
-    "_flight.*",
-    "libarrow_s3.so.*",
-    "_s3fs.*",
-    "libarrow_python.so",
-    "libarrow_python.so.*.*.*",
-)
 
 
 def main(environment: Path) -> None:
     """Prune the packages of the environment; says how many bytes went."""
     removed = 0
     for packages in environment.glob("lib/python3.*/site-packages"):
-        doomed = [path for name in ARROW for path in packages.glob(f"pyarrow/{name}")]
-        doomed += [path for path in packages.rglob("*") if is_idle(path)]
-        removed += sum(remove(path) for path in doomed)
+        doomed = [path for path in packages.rglob("*") if is_idle(path)]
+        removed += sum(map(remove, doomed))
     sys.stdout.write(f"{removed // 1_000_000} MB removed\n")
 
 

@@ -4,7 +4,6 @@ import threading
 from collections.abc import Iterator
 
 import grpc
-import pyarrow as pa
 import pytest
 from grpc import StatusCode
 
@@ -181,18 +180,14 @@ def test_raw_batches_are_cut_to_the_range(service: Data) -> None:
     assert list(service.fetch(start_offset=99)) == []
 
 
-def test_arrow_has_the_columns_of_a_record(service: Data) -> None:
+def test_columns_are_made_by_readers(service: Data) -> None:
     service.create()
-    headers = [data_pb2.RecordHeaders(headers={"h": b"1"}), data_pb2.RecordHeaders()]
-    service.publish(b"a", b"b", keys=[b"k", b""], headers=headers, timestamps=[7, 8])
-    response = next(service.fetch(format=data_pb2.BATCH_FORMAT_ARROW))
-    table = pa.ipc.open_stream(response.data).read_all()
-    assert table.column_names == ["offset", "timestamp", "key", "value", "headers"]
-    assert table["offset"].to_pylist() == [0, 1]
-    assert table["timestamp"].cast(pa.int64()).to_pylist() == [7, 8]
-    assert table["key"].to_pylist() == [b"k", None]
-    assert table["value"].to_pylist() == [b"a", b"b"]
-    assert dict(table["headers"].to_pylist()[0])["h"] == b"1"
+    with pytest.raises(grpc.RpcError) as caught:
+        next(service.fetch(format=data_pb2.BATCH_FORMAT_ARROW))
+    assert caught.value.code() is StatusCode.UNIMPLEMENTED
+    assert caught.value.details() == (
+        "format BATCH_FORMAT_ARROW: brokers make no columns; ask for BATCH_FORMAT_RAW"
+    )
 
 
 def test_bytes_are_bounded_with_at_least_one_batch(service: Data) -> None:

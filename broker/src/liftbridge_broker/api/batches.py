@@ -8,7 +8,6 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from liftbridge_broker.api.arrow import encode_arrow
 from liftbridge_broker.api.batch_run import run_of
 from liftbridge_broker.api.brake import Brake
 from liftbridge_broker.api.call import Call
@@ -29,6 +28,7 @@ from liftbridge_broker.errors import (
     ReadonlyError,
     TooLargeError,
     UnavailableError,
+    UnimplementedError,
 )
 from liftbridge_broker.model.ids import Offset, stream_of
 from liftbridge_broker.node.bulk import BulkRange, BulkRead, Chunk
@@ -56,9 +56,6 @@ _CODES: Final[tuple[tuple[type[LiftbridgeError], int], ...]] = (
     (NotAppendedError, Error.UNAVAILABLE),
     (UnavailableError, Error.UNAVAILABLE),
 )
-
-
-_FORMATS: Final = frozenset(data_pb2.BatchFormat.values())
 
 
 def _code_of(error: LiftbridgeError) -> int:
@@ -98,6 +95,21 @@ class _BatchAck:
         )
         response.error = _code_of(error)  # type: ignore[assignment] # enum values are integers
         self.owner.answer(response, self.size)
+
+
+def _check_format(batch_format: int) -> None:
+    """Refuse all formats but the stored one.
+
+    Raises:
+        UnimplementedError: Readers make columns themselves (ADR 0016).
+        InvalidRequestError: No such format exists.
+    """
+    if batch_format == data_pb2.BATCH_FORMAT_ARROW:
+        raise UnimplementedError(
+            "format BATCH_FORMAT_ARROW: brokers make no columns; ask for BATCH_FORMAT_RAW"
+        )
+    if batch_format != data_pb2.BATCH_FORMAT_RAW:
+        raise InvalidRequestError(f"format: unknown value {batch_format}")
 
 
 class PublishBatchCall:
@@ -172,7 +184,6 @@ class FetchBatchesCall:
         self._call = call
         self._read: BulkRead | None = None
         self._has_request = False
-        self._format = 0
         self._is_pumping = False
         call.on_messages = self._on_messages
         call.on_writable = self._pump
@@ -206,9 +217,7 @@ class FetchBatchesCall:
                 f"stream {request.stream} has id {stream_id}, not {request.stream_id}: "
                 "it was made anew"
             )
-        if request.format not in _FORMATS:
-            raise InvalidRequestError(f"format: unknown value {request.format}")
-        self._format = request.format
+        _check_format(request.format)
 
         def answered(error: LiftbridgeError | None) -> None:
             if not self._call.is_open:
@@ -258,9 +267,8 @@ class FetchBatchesCall:
 
     def _response(self, read: BulkRead, chunk: Chunk) -> bytes:
         log = read.partition.log
-        is_arrow = self._format == data_pb2.BATCH_FORMAT_ARROW
         return data_pb2.FetchBatchesResponse(
-            data=encode_arrow(chunk.data) if is_arrow else chunk.data,
+            data=chunk.data,
             next_offset=chunk.next_offset,
             high_watermark=log.high_watermark,
             log_start=log.log_start_offset,

@@ -113,7 +113,7 @@ class DataServicer:
         raise NotImplementedError('Method not implemented!')
 
     def FetchBatches(self, request, context):
-        """A bounded range of committed records as stored batches, raw or as Arrow IPC.
+        """A bounded range of committed records as stored batches.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
