@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from liftbridge_broker.logformat.batch import seal
+from liftbridge_broker.logformat.batch import HEADER_SIZE, read_header, seal
 from liftbridge_broker.model.ids import LeaderEpoch, Offset
-from liftbridge_client.columns import SCHEMA, from_batches, from_messages
+from liftbridge_client.columns import FIELDS, check_columns, from_batches
 from liftbridge_client.core.batches import decode_messages, walk
-from liftbridge_client.errors import LiftbridgeError, ServerError
+from liftbridge_client.errors import LiftbridgeError, ServerError, UsageError
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.batches import PARTITION, Batches
 
@@ -73,15 +73,75 @@ def test_messages_come_out_as_they_went_in(case):
 
 
 @settings(max_examples=300)
-@given(BATCHES)
-def test_columns_equal_the_messages_one_by_one(case):
+@given(BATCHES, st.lists(st.sampled_from(list(FIELDS)), min_size=1, unique=True))
+def test_columns_equal_the_messages_one_by_one(case, names):
     data, _ = case
-    columns = from_batches(data)
-    plain = from_messages(decode_messages(data, 0))
-    assert all(part.schema.equals(SCHEMA) for part in columns)
-    assert pa.Table.from_batches(columns).equals(
-        pa.Table.from_batches([plain.select(SCHEMA.names)], SCHEMA)
-    )
+    columns = from_batches(data, names)
+    assert columns.schema.equals(pa.schema([FIELDS[name] for name in names]))
+    assert columns.validate(full=True) is None
+    for name in names:
+        column = columns.column(name)
+        found = column.cast(pa.int64()) if name == "timestamp" else column
+        assert found.to_pylist() == expected_column(data, name)
+
+
+def expected_column(data, name):
+    """A column made of the messages one by one."""
+    messages = decode_messages(data, 0)
+    match name:
+        case "reply_subject":
+            return [message.reply for message in messages]
+        case "key":
+            return [message.key or None for message in messages]
+        case "headers":
+            return [
+                [pair for pair in message.headers.items() if pair[0] not in ("subject", "reply")]
+                for message in messages
+            ]
+        case "partition_id":
+            return [PARTITION] * len(messages)
+        case "leader_epoch":
+            return [batch.leader_epoch for batch in walk(data) for _ in range(batch.record_count)]
+        case _:
+            return [getattr(message, name) for message in messages]
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_stream_of_one_frame_or_of_none_has_every_column(name):
+    data, _ = encoded([(1, 128, [(b"v", b"", None)])])
+    assert from_batches(data, [name]).num_rows == 1
+    assert from_batches(b"", [name]).schema.equals(pa.schema([FIELDS[name]]))
+
+
+def test_columns_of_a_wrong_name_are_refused():
+    with pytest.raises(UsageError, match="no such columns: values, x; there are offset, timestamp"):
+        check_columns(["offset", "values", "x"])
+
+
+def test_frames_that_are_not_what_brokers_store_are_refused(fuzz):
+    """The checksum is right: what is wrong are lengths, tags and varints."""
+    whole, _ = encoded([(1, 128, [(b"value", b"k", {"a": b"1"})] * 3)])
+    refused = 0
+    for rng in fuzz.rounds(20261123, 20_000):
+        frames = bytearray(whole[HEADER_SIZE:])
+        for _ in range(rng.randint(1, 3)):
+            frames[rng.randrange(len(frames))] = rng.choice((rng.randrange(256), 0x80, 0xFF))
+        header = read_header(whole, 0)
+        data = seal(
+            frames=bytes(frames),
+            partition_id=PARTITION,
+            leader_epoch=header.leader_epoch,
+            base_offset=header.base_offset,
+            last_offset=header.last_offset,
+            count=header.count,
+            first_timestamp=header.first_timestamp,
+            largest_timestamp=header.largest_timestamp,
+        )
+        try:
+            assert from_batches(data, list(FIELDS)).num_rows == header.count
+        except ServerError:
+            refused += 1
+    assert refused > fuzz.count // 4
 
 
 @given(st.lists(st.sampled_from([1, 127, 128, 300, 2**14]), min_size=2, max_size=5))
@@ -101,7 +161,7 @@ def test_timestamps_of_different_lengths_in_equal_frames_are_told_apart(timestam
         first_timestamp=timestamps[0],
         largest_timestamp=max(timestamps),
     )
-    (columns,) = from_batches(data)
+    columns = from_batches(data)
     assert columns.column("timestamp").cast(pa.int64()).to_pylist() == timestamps
 
 
@@ -146,8 +206,8 @@ def test_compacted_batch_gives_what_is_left():
         (12, b"twelve"),
         (17, b"seventeen"),
     ]
-    assert from_batches(data)[0].column("offset").to_pylist() == [12, 17]
-    assert from_batches(Batches().sparse(10, 20, {})) == []
+    assert from_batches(data).column("offset").to_pylist() == [12, 17]
+    assert from_batches(Batches().sparse(10, 20, {})).num_rows == 0
 
 
 def test_random_bytes_are_refused_and_nothing_else_happens(fuzz):

@@ -379,9 +379,9 @@ class Stream:
         bulk = read_bulk(self._client, self.name, partition, start, end, max_bytes)
         async with aclosing(bulk) as pieces:
             async for data in pieces:
-                for batch in from_batches(data):
-                    self._client.stats.received += batch.num_rows
-                    yield batch
+                batch = from_batches(data)
+                self._client.stats.received += batch.num_rows
+                yield batch
 
     # -- state --------------------------------------------------------------------------------
 

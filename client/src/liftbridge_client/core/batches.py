@@ -30,6 +30,7 @@ class Batch(NamedTuple):
     Attributes:
         start: Position of its first frame.
         end: Position behind its last frame.
+        partition_id: Partition it was stored in; the stream's id is in the upper 40 bits.
         leader_epoch: Epoch of the leader that stored it.
         base_offset: First offset of its range.
         last_offset: Last offset of its range.
@@ -38,6 +39,7 @@ class Batch(NamedTuple):
 
     start: int
     end: int
+    partition_id: int
     leader_epoch: int
     base_offset: int
     last_offset: int
@@ -61,7 +63,7 @@ def walk(data: bytes) -> Iterator[Batch]:
             raise ServerError("a batch has a header that this client does not know")
         if google_crc32c.value(bytes(view[position + COVERED_FROM : end])) != fields[4]:
             raise ServerError(f"the batch at offset {fields[9]} fails its checksum")
-        yield Batch(position + HEADER_SIZE, end, fields[8], fields[9], fields[10], fields[11])
+        yield Batch(position + HEADER_SIZE, end, *fields[7:12])
         position = end
 
 
