@@ -10,6 +10,7 @@ from liftbridge_broker.model.ids import LeaderEpoch, Offset
 from liftbridge_client.columns import FIELDS, check_columns, from_batches
 from liftbridge_client.core.batches import decode_messages, walk
 from liftbridge_client.errors import LiftbridgeError, ServerError, UsageError
+from liftbridge_client.model import COLUMNS
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.batches import PARTITION, Batches
 
@@ -57,6 +58,10 @@ def encoded(batches):
     return b"".join(data), expected
 
 
+def columns_of(data, names=COLUMNS):
+    return from_batches(data, list(walk(data)), names)
+
+
 BATCHES = st.lists(st.tuples(BASES, TIMES, RECORDS), min_size=1, max_size=3).map(encoded)
 
 
@@ -76,7 +81,7 @@ def test_messages_come_out_as_they_went_in(case):
 @given(BATCHES, st.lists(st.sampled_from(list(FIELDS)), min_size=1, unique=True))
 def test_columns_equal_the_messages_one_by_one(case, names):
     data, _ = case
-    columns = from_batches(data, names)
+    columns = columns_of(data, names)
     assert columns.schema.equals(pa.schema([FIELDS[name] for name in names]))
     assert columns.validate(full=True) is None
     for name in names:
@@ -109,8 +114,8 @@ def expected_column(data, name):
 @pytest.mark.parametrize("name", FIELDS)
 def test_a_stream_of_one_frame_or_of_none_has_every_column(name):
     data, _ = encoded([(1, 128, [(b"v", b"", None)])])
-    assert from_batches(data, [name]).num_rows == 1
-    assert from_batches(b"", [name]).schema.equals(pa.schema([FIELDS[name]]))
+    assert columns_of(data, [name]).num_rows == 1
+    assert columns_of(b"", [name]).schema.equals(pa.schema([FIELDS[name]]))
 
 
 def test_columns_of_a_wrong_name_are_refused():
@@ -138,7 +143,7 @@ def test_frames_that_are_not_what_brokers_store_are_refused(fuzz):
             largest_timestamp=header.largest_timestamp,
         )
         try:
-            assert from_batches(data, list(FIELDS)).num_rows == header.count
+            assert columns_of(data, list(FIELDS)).num_rows == header.count
         except ServerError:
             refused += 1
     assert refused > fuzz.count // 4
@@ -161,7 +166,7 @@ def test_timestamps_of_different_lengths_in_equal_frames_are_told_apart(timestam
         first_timestamp=timestamps[0],
         largest_timestamp=max(timestamps),
     )
-    columns = from_batches(data)
+    columns = columns_of(data)
     assert columns.column("timestamp").cast(pa.int64()).to_pylist() == timestamps
 
 
@@ -206,8 +211,8 @@ def test_compacted_batch_gives_what_is_left():
         (12, b"twelve"),
         (17, b"seventeen"),
     ]
-    assert from_batches(data).column("offset").to_pylist() == [12, 17]
-    assert from_batches(Batches().sparse(10, 20, {})).num_rows == 0
+    assert columns_of(data).column("offset").to_pylist() == [12, 17]
+    assert columns_of(Batches().sparse(10, 20, {})).num_rows == 0
 
 
 def test_random_bytes_are_refused_and_nothing_else_happens(fuzz):

@@ -48,6 +48,7 @@ from liftbridge_client.message_batch import MessageBatch
 from liftbridge_client.model import (
     Ack,
     BrokerInfo,
+    ColumnBatch,
     Message,
     Metadata,
     PartitionBounds,
@@ -83,6 +84,7 @@ __all__ = [
     "ClosedError",
     "Codec",
     "CodecError",
+    "ColumnBatch",
     "EndOfStreamError",
     "Events",
     "FailedPreconditionError",

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from liftbridge_client.core.batches import FRAME_PREFIX_SIZE, Batch, walk
+from liftbridge_client.core.batches import FRAME_PREFIX_SIZE, Batch
 from liftbridge_client.core.frame_fields import (
     PADDING,
     TAG_KEY,
@@ -30,7 +30,7 @@ from liftbridge_client.core.frame_fields import (
     Positions,
 )
 from liftbridge_client.errors import ServerError, UsageError
-from liftbridge_client.model import Message
+from liftbridge_client.model import COLUMNS, Message
 
 FIELDS: Final = {
     field.name: field
@@ -48,9 +48,6 @@ FIELDS: Final = {
 }
 """All columns: `key` is null for a message without one; `headers` are the publisher's, by name;
 `partition_id` has the stream's id in its upper 40 bits."""
-
-COLUMNS: Final = ("offset", "timestamp", "key", "value")
-"""Columns of a read that names none."""
 
 _IN_TAIL: Final = frozenset(("headers", "subject", "reply_subject"))
 _RESERVED_COUNT: Final = 2
@@ -86,17 +83,20 @@ def check_columns(columns: Sequence[str]) -> None:
         raise UsageError(f"no such columns: {', '.join(unknown)}; there are {', '.join(FIELDS)}")
 
 
-def from_batches(data: bytes, columns: Sequence[str] = COLUMNS) -> pa.RecordBatch:
+def from_batches(
+    data: bytes, batches: Sequence[Batch], columns: Sequence[str] = COLUMNS
+) -> pa.RecordBatch:
     """Columns of a buffer of whole batches.
 
     Args:
-        data: The batches, as a response holds them.
+        data: The buffer, as a response holds it.
+        batches: What `walk` finds in it.
         columns: Which, and in which order; of `FIELDS`.
 
     Raises:
-        ServerError: The bytes are damaged.
+        ServerError: The frames are not what brokers store.
     """
-    batches = [batch for batch in walk(data) if batch.record_count]
+    batches = [batch for batch in batches if batch.record_count]
     schema = pa.schema([FIELDS[name] for name in columns])
     if not batches:
         return pa.record_batch([pa.array([], field.type) for field in schema], schema=schema)

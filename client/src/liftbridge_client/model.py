@@ -4,11 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Generic, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple
 
 from typing_extensions import TypeVar
 
 from liftbridge_client.errors import LiftbridgeError, UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Value = TypeVar("Value", default=bytes)
 """Type of values; `Message` alone means `Message[bytes]` (PEP 696)."""
@@ -288,6 +291,26 @@ class PartitionBounds(NamedTuple):
     first_timestamp: int
     last_timestamp: int
     stream_id: int = 0
+
+
+COLUMNS: Final = ("offset", "timestamp", "key", "value")
+"""Columns of a bulk read that names none."""
+
+
+class ColumnBatch(NamedTuple):
+    """Messages as columns, with where they lie.
+
+    Attributes:
+        records: The columns that were asked for.
+        next_offset: First offset behind them: where to go on.
+        high_watermark: First offset not committed, as the broker that served knows it.
+        log_start: First offset kept.
+    """
+
+    records: "pa.RecordBatch"
+    next_offset: int
+    high_watermark: int
+    log_start: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,73 +1,216 @@
-"""Bounded reads of whole stored batches, which go on at another leader where one broke off."""
+"""Bounded reads of whole stored batches, which go on at another broker where one broke off."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from liftbridge_client import methods
 from liftbridge_client.aio.bounds import fetch_bounds
-from liftbridge_client.core.batches import walk
+from liftbridge_client.core.batches import Batch, walk
 from liftbridge_client.core.history import cut_at
-from liftbridge_client.errors import LiftbridgeError, RetriableError, TruncatedError
+from liftbridge_client.errors import (
+    FailedPreconditionError,
+    LiftbridgeError,
+    OutOfRangeError,
+    RetriableError,
+    ServerError,
+    TruncatedError,
+)
 from liftbridge_proto.ext.v1 import data_pb2
 
 if TYPE_CHECKING:
     from liftbridge_client.aio.session import Session
 
 WAIT_SECONDS: Final = 0.05
+STREAM_ID_SHIFT: Final = 24
+"""Bits of a partition's id below those of its stream."""
+
+Item = TypeVar("Item")
 
 
-async def read_bulk(
-    client: "Session", stream: str, partition: int, start: int, end: int, max_bytes: int
-) -> AsyncGenerator[bytes, None]:
-    """Whole batches of a range, everything in it that was acknowledged before the call.
+class BulkRange(NamedTuple):
+    """What is read of one partition.
 
-    Raises:
-        RetriableError: Nobody could serve the rest for the retry time.
-        TruncatedError: Records that were given out are gone.
-        LiftbridgeError: The broker refused.
+    Attributes:
+        start: First offset.
+        end: First offset not wanted; 0 means what is committed at the time of the call.
+        bytes_max: Bytes after which the read ends, at least one batch; 0 means no limit.
+        read_replica: Whether replicas in sync are read in place of the leader.
+        is_strict: Whether offsets that the log does not hold are an error.
     """
-    loop = asyncio.get_running_loop()
-    progress_at, position, epoch = loop.time(), start, 0
-    left = max_bytes
-    while True:
-        try:
-            if epoch:
-                (bounds,) = await fetch_bounds(client, stream, (partition,))
-                epochs = ((one.leader_epoch, one.start_offset) for one in bounds.epochs)
-                cut = cut_at(epochs, epoch, position)
-                if cut is not None:
-                    raise TruncatedError(
-                        f"an unclean election cut {stream}/{partition} off at offset {cut}",
-                        offset=cut,
-                        next_offset=position,
-                    )
-            request = data_pb2.FetchBatchesRequest(
-                stream=stream,
-                partition=partition,
-                start_offset=position,
-                end_offset=end,
-                max_bytes=left,
-            )
-            address = await client.leader_address(stream, partition)
-            reading = client.transport.server_stream(address, methods.FETCH_BATCHES, request)
+
+    start: int
+    end: int
+    bytes_max: int
+    read_replica: bool = False
+    is_strict: bool = False
+
+
+class BulkPiece(NamedTuple):
+    """One response with the batches in it."""
+
+    response: data_pb2.FetchBatchesResponse
+    batches: Sequence[Batch]
+
+
+class BulkRead:
+    """A bounded read of one partition.
+
+    Args:
+        client: The session.
+        stream: Name of the stream.
+        partition: Number of the partition.
+        wanted: What is read.
+    """
+
+    def __init__(self, client: "Session", stream: str, partition: int, wanted: BulkRange) -> None:
+        self._client = client
+        self._stream = stream
+        self._partition = partition
+        self._wanted = wanted
+        self._position = wanted.start
+        self._left = wanted.bytes_max
+        self._epoch = 0
+        self._stream_id = 0
+        self._avoided: set[str] = set()
+        self._progress_at = 0.0
+
+    async def pieces(self) -> AsyncGenerator[BulkPiece, None]:
+        """Responses in order, everything in the range that was acknowledged before the call.
+
+        Raises:
+            RetriableError: Nobody could serve the rest for the retry time.
+            OutOfRangeError: A strict read wants what the log does not hold.
+            FailedPreconditionError: The stream was made anew meanwhile.
+            TruncatedError: Records that were given out are gone.
+            LiftbridgeError: The broker refused.
+        """
+        client, loop = self._client, asyncio.get_running_loop()
+        self._progress_at = loop.time()
+        while True:
+            address = ""
             try:
-                while (response := await reading.read()) is not None:
-                    yield response.data
-                    position, progress_at = response.next_offset, loop.time()
-                    epoch = max((b.leader_epoch for b in walk(response.data)), default=epoch)
-                    left -= min(left, len(response.data))
-                    if max_bytes and not left:
-                        return
-            finally:
-                reading.cancel()
-        except RetriableError:
-            client.doubt_leader(stream, partition)
-            if loop.time() - progress_at > client.retry_seconds:
+                if self._epoch:
+                    await self._check_history()
+                address = await self._address()
+                async with aclosing(self._read(address)) as pieces:
+                    async for piece in pieces:
+                        self._progress_at = loop.time()
+                        yield piece
+            except RetriableError:
+                self._doubt(address)
+                if loop.time() - self._progress_at > client.retry_seconds:
+                    raise
+                await asyncio.sleep(WAIT_SECONDS)
+            except LiftbridgeError:
+                self._doubt(address)
                 raise
-            await asyncio.sleep(WAIT_SECONDS)
-        except LiftbridgeError:
-            client.doubt_leader(stream, partition)
-            raise
-        else:
-            return
+            else:
+                return
+
+    async def _address(self) -> str:
+        if self._wanted.read_replica:
+            return await self._client.replica_address(self._stream, self._partition, self._avoided)
+        return await self._client.leader_address(self._stream, self._partition)
+
+    def _doubt(self, address: str) -> None:
+        if address:
+            self._avoided.add(address)
+        self._client.doubt_leader(self._stream, self._partition)
+
+    async def _read(self, address: str) -> AsyncGenerator[BulkPiece, None]:
+        wanted = self._wanted
+        request = data_pb2.FetchBatchesRequest(
+            stream=self._stream,
+            partition=self._partition,
+            start_offset=self._position,
+            end_offset=wanted.end,
+            max_bytes=self._left,
+            read_replica=wanted.read_replica,
+            is_strict=wanted.is_strict,
+            stream_id=self._stream_id,
+        )
+        reading = self._client.transport.server_stream(address, methods.FETCH_BATCHES, request)
+        try:
+            while (response := await reading.read()) is not None:
+                batches = list(walk(response.data))
+                self._take(response, batches)
+                yield BulkPiece(response, batches)
+                if wanted.bytes_max and not self._left:
+                    return
+        finally:
+            reading.cancel()
+
+    def _take(self, response: data_pb2.FetchBatchesResponse, batches: Sequence[Batch]) -> None:
+        """Check that a response goes on where the last one ended, and move on."""
+        where, position = f"{self._stream}/{self._partition}", self._position
+        for batch in batches:
+            stream_id = batch.partition_id >> STREAM_ID_SHIFT
+            if self._stream_id not in (0, stream_id):
+                raise FailedPreconditionError(
+                    f"stream {self._stream} has id {stream_id}, not {self._stream_id}: "
+                    "it was made anew"
+                )
+            self._stream_id = stream_id
+            if batch.base_offset != position:
+                if batch is not batches[0] or batch.base_offset < position:
+                    raise ServerError(
+                        f"batches of {where} do not adjoin: {batch.base_offset} after {position}"
+                    )
+                if self._wanted.is_strict:
+                    raise OutOfRangeError(
+                        f"offset {position} of {where} is out of range: the log holds offsets "
+                        f"from {response.log_start} on"
+                    )
+            if batch.leader_epoch < self._epoch:
+                raise ServerError(
+                    f"the leader epoch of {where} goes back at offset {batch.base_offset}: "
+                    f"{batch.leader_epoch} after {self._epoch}"
+                )
+            self._epoch, position = batch.leader_epoch, batch.last_offset + 1
+        self._position = response.next_offset
+        self._left -= min(self._left, len(response.data))
+
+    async def _check_history(self) -> None:
+        """See that everything given out is still there.
+
+        Raises:
+            TruncatedError: It is not.
+        """
+        (bounds,) = await fetch_bounds(self._client, self._stream, (self._partition,))
+        epochs = ((one.leader_epoch, one.start_offset) for one in bounds.epochs)
+        cut = cut_at(epochs, self._epoch, self._position)
+        if cut is not None:
+            raise TruncatedError(
+                f"an unclean election cut {self._stream}/{self._partition} off at offset {cut}",
+                offset=cut,
+                next_offset=self._position,
+            )
+
+
+async def ahead(source: AsyncGenerator[Item, None], count: int) -> AsyncGenerator[Item, None]:
+    """Items of a generator; `count` of them, at least one, are taken before they are asked for."""
+    queue: asyncio.Queue[Item | None] = asyncio.Queue(count)
+
+    async def fill() -> None:
+        try:
+            async with aclosing(source):
+                async for item in source:
+                    await queue.put(item)
+        finally:
+            with suppress(asyncio.QueueFull):
+                queue.put_nowait(None)
+
+    task = asyncio.get_running_loop().create_task(fill())
+    try:
+        while not (task.done() and queue.empty()):
+            item = await queue.get()
+            if item is not None:
+                yield item
+        task.result()
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # who does not read to the end is not told

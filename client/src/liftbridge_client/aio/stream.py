@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, overload
 
 from liftbridge_client import methods
 from liftbridge_client.aio.bounds import fetch_bounds
-from liftbridge_client.aio.bulk import read_bulk
+from liftbridge_client.aio.bulk import BulkRange, BulkRead, ahead
 from liftbridge_client.aio.cursors import cursor_partition, fetch_cursor
 from liftbridge_client.aio.publisher import IN_FLIGHT_DEFAULT, Publisher
 from liftbridge_client.aio.subscription import OnTruncation, Subscription
@@ -22,10 +22,12 @@ from liftbridge_client.core.codec import (
     partition_of,
 )
 from liftbridge_client.core.partitioners import Partitioner, by_key, choose
-from liftbridge_client.errors import UnimplementedError
+from liftbridge_client.errors import UnimplementedError, UsageError
 from liftbridge_client.model import (
+    COLUMNS,
     Ack,
     AckPolicy,
+    ColumnBatch,
     PartitionBounds,
     PartitionInfo,
     Start,
@@ -358,30 +360,84 @@ class Stream:
             on_truncation=on_truncation,
         )
 
-    async def fetch_arrow(
-        self, *, partition: int = 0, start: int = 0, end: int = 0, max_bytes: int = 0
-    ) -> AsyncGenerator["pa.RecordBatch", None]:
-        """A bounded range of committed messages as Arrow columns, headers left out.
+    async def fetch_columns(
+        self,
+        partition: int = 0,
+        start: int = 0,
+        end: int = 0,
+        *,
+        columns: Sequence[str] = COLUMNS,
+        max_bytes: int = 0,
+        read_replica: bool = False,
+        prefetch: int = 1,
+    ) -> AsyncGenerator[ColumnBatch, None]:
+        """A bounded range of committed messages as Arrow columns, a batch for each response.
+
+        It goes on at another broker where one fails, exactly behind what it gave. An offset that
+        the log does not hold is an error: what is missing is never passed over.
 
         Args:
             partition: Number of the partition.
             start: First offset.
             end: First offset not wanted; 0 means what is committed at the time of the call.
+            columns: Which, of `liftbridge_client.columns.FIELDS`; others are not made.
             max_bytes: Bytes after which the read ends; 0 means no limit.
+            read_replica: Whether replicas in sync are read in place of the leader.
+            prefetch: Batches that are made before they are asked for; 0 makes none.
 
         Raises:
+            UsageError: A column does not exist.
+            OutOfRangeError: The start is below the log start, also when retention removes what is
+                still to be read, or beyond what is committed.
+            FailedPreconditionError: The stream was made anew meanwhile.
             RetriableError: Nobody could serve the rest for the retry time.
             TruncatedError: An unclean election took back records that were given out.
             UnimplementedError: The server is not of this project.
         """
+        from liftbridge_client.columns import check_columns  # noqa: PLC0415 - pyarrow is heavy
+
+        check_columns(columns)
+        if prefetch < 0:
+            raise UsageError(f"prefetch {prefetch}: must not be negative")
+        wanted = BulkRange(start, end, max_bytes, read_replica, is_strict=True)
+        made = self._columns(partition, wanted, columns)
+        async with aclosing(ahead(made, prefetch) if prefetch else made) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def fetch_arrow(
+        self, *, partition: int = 0, start: int = 0, end: int = 0, max_bytes: int = 0
+    ) -> AsyncGenerator["pa.RecordBatch", None]:
+        """As `fetch_columns` with offset, timestamp, key and value, from the log start at least.
+
+        Args:
+            partition: Number of the partition.
+            start: First offset; below the log start it means that.
+            end: First offset not wanted; 0 means what is committed at the time of the call.
+            max_bytes: Bytes after which the read ends; 0 means no limit.
+
+        Raises:
+            LiftbridgeError: As `fetch_columns`, except `OutOfRangeError`.
+        """
+        wanted = BulkRange(start, end, max_bytes)
+        async with aclosing(self._columns(partition, wanted, COLUMNS)) as batches:
+            async for batch in batches:
+                yield batch.records
+
+    async def _columns(
+        self, partition: int, wanted: BulkRange, columns: Sequence[str]
+    ) -> AsyncGenerator[ColumnBatch, None]:
         from liftbridge_client.columns import from_batches  # noqa: PLC0415 - pyarrow is heavy
 
-        bulk = read_bulk(self._client, self.name, partition, start, end, max_bytes)
-        async with aclosing(bulk) as pieces:
-            async for data in pieces:
-                batch = from_batches(data)
-                self._client.stats.received += batch.num_rows
-                yield batch
+        async with aclosing(
+            BulkRead(self._client, self.name, partition, wanted).pieces()
+        ) as pieces:
+            async for response, batches in pieces:
+                records = from_batches(response.data, batches, columns)
+                self._client.stats.received += records.num_rows
+                yield ColumnBatch(
+                    records, response.next_offset, response.high_watermark, response.log_start
+                )
 
     # -- state --------------------------------------------------------------------------------
 

@@ -10,8 +10,10 @@ from liftbridge_client.aio.subscription import OnTruncation
 from liftbridge_client.codecs import Codec
 from liftbridge_client.core.partitioners import Partitioner, by_key
 from liftbridge_client.model import (
+    COLUMNS,
     Ack,
     AckPolicy,
+    ColumnBatch,
     PartitionBounds,
     PartitionInfo,
     Start,
@@ -250,6 +252,30 @@ class SyncStream:
             on_truncation=on_truncation,
         )
         return SyncSubscription(self._portal, cast("Subscription[Value]", made))
+
+    def fetch_columns(
+        self,
+        partition: int = 0,
+        start: int = 0,
+        end: int = 0,
+        *,
+        columns: Sequence[str] = COLUMNS,
+        max_bytes: int = 0,
+        read_replica: bool = False,
+        prefetch: int = 1,
+    ) -> Iterator[ColumnBatch]:
+        """As `Stream.fetch_columns`."""
+        return self._portal.iterate(
+            self._stream.fetch_columns(
+                partition,
+                start,
+                end,
+                columns=columns,
+                max_bytes=max_bytes,
+                read_replica=read_replica,
+                prefetch=prefetch,
+            )
+        )
 
     def fetch_arrow(
         self, *, partition: int = 0, start: int = 0, end: int = 0, max_bytes: int = 0
