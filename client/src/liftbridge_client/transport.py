@@ -8,6 +8,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message as ProtoMessage
 
+from liftbridge_client.core.forks import Opener
 from liftbridge_client.errors import LiftbridgeError, UsageError, error_of
 from liftbridge_client.events import Connected, ConnectFailed, Disconnected, Event
 from liftbridge_client.model import TlsFiles
@@ -90,6 +91,7 @@ class Transport:
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._watches: dict[str, Watch] = {}
         self._credentials: grpc.ChannelCredentials | None = None
+        self._opener = Opener()
 
     def open(self) -> None:
         """Read the TLS files.
@@ -99,9 +101,12 @@ class Transport:
         """
         if self._tls is not None:
             self._credentials = _credentials(self._tls)
+        self._opener.open()
 
     async def close(self) -> None:
-        """Close all channels; calls that run are cancelled."""
+        """Close all channels; calls that run are cancelled. Another process leaves them alone."""
+        if self._opener.is_other:
+            return
         channels, self._channels = self._channels, {}
         watches, self._watches = self._watches, {}
         for watch in watches.values():
@@ -120,6 +125,7 @@ class Transport:
                 listener.put(Connected(address))
 
     def _channel(self, address: str) -> grpc.aio.Channel:
+        self._opener.check()
         channel = self._channels.get(address)
         if channel is None:
             options: list[tuple[str, int | str]] = list(_OPTIONS)

@@ -1,6 +1,7 @@
 """The blocking client against a broker: every call, threads, and its end."""
 
 import asyncio
+import multiprocessing
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -150,3 +151,34 @@ def test_loop_that_is_left_early_ends_the_subscription(client, name):
             assert message.value == b"a"
             break
     assert values(stream) == [b"a", b"b"]
+
+
+def test_forked_process_is_told_that_the_client_is_not_its_own(client, name):
+    stream = client.streams.create(name)
+
+    def use(results):
+        for call in (stream.info, lambda: values(stream), lambda: list(stream.fetch_columns())):
+            try:
+                call()
+            except UsageError as error:
+                results.put(str(error).partition(": ")[2])
+        client.close()
+        results.put("closed")
+
+    text = "open clients behind the fork, or start processes by spawn"
+    assert in_fork(use) == [text, text, text, "closed"]
+    assert stream.info().name == name
+
+
+def in_fork(function):
+    """What a function puts into a queue in a forked process."""
+    context = multiprocessing.get_context("fork")
+    results = context.SimpleQueue()
+    process = context.Process(target=function, args=(results,))
+    process.start()
+    process.join(30)
+    process.kill()
+    found = []
+    while not results.empty():
+        found.append(results.get())
+    return found

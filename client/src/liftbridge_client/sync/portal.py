@@ -7,6 +7,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from liftbridge_client.core.forks import Opener
 from liftbridge_client.errors import ClosedError, UsageError
 
 _Result = TypeVar("_Result")
@@ -20,11 +21,12 @@ class Portal:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._opener = Opener()
 
     @property
     def is_open(self) -> bool:
-        """Whether the thread runs."""
-        return self._loop is not None
+        """Whether the thread runs, in this process."""
+        return self._loop is not None and not self._opener.is_other
 
     def open(self) -> None:
         """Start the thread."""
@@ -32,6 +34,7 @@ class Portal:
         self._thread = threading.Thread(target=loop.run_forever, name="liftbridge", daemon=True)
         self._thread.start()
         self._loop = loop
+        self._opener.open()
 
     def close(self) -> None:
         """End the thread; calls that still wait for something get `ClosedError`."""
@@ -49,12 +52,15 @@ class Portal:
         Raises:
             ClosedError: The client was not entered, is closed, or was closed meanwhile.
             UsageError: Called in the thread of the loop, as by a callback of a future: it would
-                wait for itself.
+                wait for itself. Or called in another process than the one that opened the client.
         """
         loop = self._loop
         if loop is None:
             coroutine.close()
             raise ClosedError(CLOSED)
+        if self._opener.is_other:
+            coroutine.close()
+            self._opener.check()
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise UsageError("a callback of a future must not call the client: it blocks its loop")
