@@ -118,7 +118,10 @@ async def test_read_goes_on_at_another_replica_where_one_failed():
 
 @pytest.mark.parametrize(
     ("wanted", "text"),
-    [({"columns": ["vaule"]}, "no such columns: vaule"), ({"prefetch": -1}, "prefetch -1: must")],
+    [
+        ({"columns": ["values"]}, "no such columns: values;"),
+        ({"prefetch": -1}, "prefetch -1: must"),
+    ],
 )
 async def test_senseless_read_is_refused_before_anything_is_asked(wanted, text):
     cluster = Cluster()

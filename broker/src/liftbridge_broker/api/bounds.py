@@ -15,6 +15,7 @@ from liftbridge_broker.errors import (
     NotFoundError,
     NotLeaderError,
 )
+from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.node.answers import Question
 from liftbridge_broker.node.partition import Partition
 from liftbridge_proto.ext.v1 import data_pb2
@@ -55,7 +56,13 @@ class BoundsService:
         node, is_replica = self._context.node, request.read_replica
         if request.partitions:
             find = node.find_replica if is_replica else node.find_led
-            return [find(request.stream, number) for number in request.partitions]
+            count, most = len(request.partitions), len(stream.partitions)
+            found = [find(request.stream, number) for number in request.partitions[: most + 1]]
+            if count > most:
+                raise InvalidRequestError(
+                    f"partitions: {count} named, stream {request.stream} has {most}"
+                )
+            return found
         held = (node.partitions.get(state.partition_id) for state in stream.partitions)
         return [one for one in held if one is not None and (one.is_led or is_replica)]
 
@@ -70,11 +77,40 @@ def _is_passed(partition: Partition, known: Mapping[int, int]) -> bool:
     return partition.log.high_watermark > known.get(partition.number, -1)
 
 
+class _Watch:
+    """One partition that is waited for; ended as a subscription is (`node.roles.Subscriber`)."""
+
+    def __init__(
+        self, partition: Partition, known: int, end: Callable[[], None], *, reads_replica: bool
+    ) -> None:
+        self._partition = partition
+        self._end = end
+        self.next_offset = Offset(max(0, known))
+        self.reads_replica = reads_replica
+        partition.attach(self)
+        partition.wait_for_data(self._look)
+
+    def _look(self) -> None:
+        if self._partition.log.high_watermark > self.next_offset:
+            self._end()
+        else:
+            self._partition.wait_for_data(self._look)
+
+    def on_closed(self, _error: LiftbridgeError) -> None:
+        """The partition serves no longer: whoever asks again is told why."""
+        self._end()
+
+    def close(self) -> None:
+        """Wait no longer. Asking how far a log goes is no use of it: it may be paused still."""
+        self._partition.stop_waiting(self._look)
+        del self._partition.subscribers[self]
+
+
 class _Wait:
     """A call that waits until one of its partitions goes further than the client knows.
 
-    Counts as a subscription as long as it waits. `done` is called in a turn of its own: what wakes
-    the call is in the middle of something.
+    Counts as a subscription as long as it waits. `done` is called in a turn of its own: what ends
+    the wait is in the middle of something.
     """
 
     def __init__(
@@ -88,28 +124,21 @@ class _Wait:
         context.take_subscription()
         self._context = context
         self._call = call
-        self._known = dict(request.known_high_watermarks)
-        self._as_replica = request.read_replica
         self._done = done
-        self._wakes = {partition: partial(self._look, partition) for partition in asked}
+        known = request.known_high_watermarks
+        self._watches = [
+            _Watch(one, known[one.number], self._end, reads_replica=request.read_replica)
+            for one in asked
+        ]
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(request.wait_ms / 1_000, self._end)
         call.on_cancel = self._stop
-        for partition, wake in self._wakes.items():
-            partition.wait_for_data(wake)
-
-    def _look(self, partition: Partition) -> None:
-        is_served = partition.closed_error is None and (partition.is_led or self._as_replica)
-        if not is_served or _is_passed(partition, self._known):
-            self._end()
-        else:
-            partition.wait_for_data(self._wakes[partition])
 
     def _stop(self) -> None:
         self._context.subscription_count -= 1
         self._timer.cancel()
-        for partition, wake in self._wakes.items():
-            partition.stop_waiting(wake)
+        for watch in self._watches:
+            watch.close()
 
     def _end(self) -> None:
         self._stop()

@@ -582,11 +582,7 @@ class Partition:
         self._owed_on_disk.fail(error)
 
     def end_subscriptions(self, error: LiftbridgeError, *, stays: bool = False) -> None:
-        """End subscriptions; with `stays` those that read any replica go on.
-
-        Whoever waits for records without one looks for itself what has become of the partition.
-        """
+        """End subscriptions; with `stays` those that read any replica go on."""
         for subscriber in list(self.subscribers):
             if not (stays and subscriber.reads_replica):
                 subscriber.on_closed(error)
-        self.wake_readers()
