@@ -317,15 +317,6 @@ def test_wait_of_bounds_has_bounds(service: Data, wait_ms: int) -> None:
     assert caught.value.details() == f"wait_ms {wait_ms}: must be 0 to 30000"
 
 
-def test_bounds_of_more_partitions_than_there_are_are_refused(service: Data) -> None:
-    service.create(partitions=2)
-    assert [one.partition for one in service.bounds(partitions=[1, 0])] == [1, 0]
-    with pytest.raises(grpc.RpcError) as caught:
-        service.bounds(partitions=[1] * 3)
-    assert caught.value.code() is StatusCode.INVALID_ARGUMENT
-    assert caught.value.details() == f"partitions: 3 named, stream {service.name} has 2"
-
-
 def test_bounds_tell_offsets_sizes_epochs_and_times(service: Data) -> None:
     service.create(partitions=2)
     service.publish(b"a", b"b", timestamps=[100, 200])

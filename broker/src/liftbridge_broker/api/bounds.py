@@ -56,13 +56,7 @@ class BoundsService:
         node, is_replica = self._context.node, request.read_replica
         if request.partitions:
             find = node.find_replica if is_replica else node.find_led
-            count, most = len(request.partitions), len(stream.partitions)
-            found = [find(request.stream, number) for number in request.partitions[: most + 1]]
-            if count > most:
-                raise InvalidRequestError(
-                    f"partitions: {count} named, stream {request.stream} has {most}"
-                )
-            return found
+            return [find(request.stream, number) for number in dict.fromkeys(request.partitions)]
         held = (node.partitions.get(state.partition_id) for state in stream.partitions)
         return [one for one in held if one is not None and (one.is_led or is_replica)]
 

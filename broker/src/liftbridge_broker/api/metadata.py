@@ -9,6 +9,7 @@ from liftbridge_broker.api.streams import decode
 from liftbridge_broker.controller.state import StreamState
 from liftbridge_broker.errors import (
     FailedPreconditionError,
+    InvalidRequestError,
     LiftbridgeError,
     NotFoundError,
     NotLeaderError,
@@ -22,6 +23,9 @@ from liftbridge_proto import api_pb2
 
 NOT_LED: Final = "The request should be sent to partition leader"
 """Text of the original."""
+
+NAMES_MAX: Final = 100_000
+"""Streams and groups that one request may name."""
 
 
 class MetadataService:
@@ -49,14 +53,20 @@ class MetadataService:
         state = node.state
         response = api_pb2.FetchMetadataResponse()
         self._add_brokers(call.listener, response)
-        names = list(request.streams) or list(state.stream_ids)
+        named_count = len(request.streams) + len(request.groups)
+        if named_count > NAMES_MAX:
+            raise InvalidRequestError(
+                f"streams and groups: {named_count} named, at most {NAMES_MAX}"
+            )
+        # Each once: a name that is given a million times is no reason for a million answers.
+        names = list(dict.fromkeys(request.streams)) or list(state.stream_ids)
         for name in names:
             stream = state.stream(name)
             if stream is None:
                 response.streamMetadata.add(name=name, error=api_pb2.StreamMetadata.UNKNOWN_STREAM)
             else:
                 self._describe(stream, response.streamMetadata.add())
-        for group in request.groups:
+        for group in dict.fromkeys(request.groups):
             response.groupMetadata.add(
                 groupId=group, error=api_pb2.ConsumerGroupMetadata.UNKNOWN_GROUP
             )

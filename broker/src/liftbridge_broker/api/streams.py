@@ -96,7 +96,7 @@ class StreamService:
         if request is not None:
             command = PauseStream(
                 name=StreamName(request.name),
-                partitions=tuple(request.partitions),
+                partitions=tuple(dict.fromkeys(request.partitions)),
                 resume_all=request.resumeAll,
             )
             self._propose(call, command, api_pb2.PauseStreamResponse())
@@ -107,7 +107,7 @@ class StreamService:
         if request is not None:
             command = SetReadonly(
                 name=StreamName(request.name),
-                partitions=tuple(request.partitions),
+                partitions=tuple(dict.fromkeys(request.partitions)),
                 readonly=request.readonly,
             )
             self._propose(call, command, api_pb2.SetStreamReadonlyResponse())
