@@ -19,7 +19,7 @@ from liftbridge_proto.ext.v1 import admin_pb2, data_pb2
 from liftbridge_testkit.processes import Broker
 from liftbridge_testkit.world import DEADLINE_SECONDS, World
 
-SUBJECTS = {"subject": "subject", "ackInbox": "inbox"}
+SUBJECTS = {"subject": "subject", "subjects": "subject", "ackInbox": "inbox"}
 """Names of fields that are subjects, and of which kind."""
 
 OTHERS = frozenset(
@@ -43,6 +43,7 @@ OTHERS = frozenset(
         "page_token",
         "prefix",
         "publisher",
+        "reply_subjects",  # of records that are put back: nothing is sent there
         "stream",
         "streams",
         "target",
@@ -115,7 +116,12 @@ def requested(name: str, path: tuple[str, ...], subject: str, stream: str) -> Me
         described = holder.DESCRIPTOR.fields_by_name.get(field)
         if described is not None and described.type == FieldDescriptor.TYPE_STRING:
             setattr(holder, field, stream)
-    setattr(place, path[-1], subject)
+    if place.DESCRIPTOR.fields_by_name[path[-1]].is_repeated:
+        assert isinstance(request, data_pb2.PublishBatchRequest)
+        request.MergeFrom(data_pb2.PublishBatchRequest(values=[b"v"], offsets=[0]))
+        getattr(place, path[-1]).append(subject)
+    else:
+        setattr(place, path[-1], subject)
     return request
 
 
@@ -139,6 +145,16 @@ def test_client_cannot_name_a_reserved_subject(
             )
             (answer,) = call(iter([request]), timeout=DEADLINE_SECONDS)
             assert (answer.ack.offset, answer.ack.ackInbox) == (0, "")
+            return
+        if METHODS[name].client_streaming:
+            call = channel.stream_stream(
+                name,
+                type(request).SerializeToString,
+                data_pb2.PublishBatchResponse.FromString,
+            )
+            (answer,) = call(iter([request]), timeout=DEADLINE_SECONDS)
+            assert answer.error == data_pb2.PublishBatchResponse.BAD_REQUEST
+            assert answer.message == f"subjects: {subject!r} is reserved: no stream takes it"
             return
         ask = channel.unary_unary(name, type(request).SerializeToString, bytes)
         with pytest.raises(grpc.RpcError) as refused:

@@ -5,6 +5,7 @@ from itertools import pairwise
 from operator import add
 from typing import Final
 
+from liftbridge_broker.api.context import Context
 from liftbridge_broker.errors import InvalidRequestError, TooLargeError
 from liftbridge_broker.model.ids import OFFSET_MAX, PublisherId
 from liftbridge_broker.node.partition import Partition
@@ -22,7 +23,7 @@ def run_of(
     request: data_pb2.PublishBatchRequest,
     partition: Partition,
     sink: AckSink,
-    record_bytes_max: int,
+    context: Context,
 ) -> PublishRun:
     """The run that a request asks for.
 
@@ -30,7 +31,7 @@ def run_of(
         request: As it was received.
         partition: Where it goes.
         sink: Gets the outcome.
-        record_bytes_max: Largest record.
+        context: Knows the largest record and the reserved subjects.
 
     Raises:
         InvalidRequestError: A field breaks its rule, or the stream decides on each message.
@@ -41,7 +42,7 @@ def run_of(
     headers: list[Mapping[str, bytes] | None] = [
         dict(entry.headers) if entry.headers else None for entry in request.headers
     ]
-    _check_sizes(request, record_bytes_max)
+    _check_sizes(request, context.record_bytes_max)
     _check_timestamps(request.timestamps)
     stamp = None
     if request.publisher_id:
@@ -57,6 +58,9 @@ def run_of(
             "subjects and reply_subjects: only with offsets or target_offset, which restore records"
         )
     _check_subjects("subjects", set(request.subjects), is_required=True)
+    for subject in set(request.subjects):
+        if context.reserved.is_reserved(subject):
+            raise InvalidRequestError(f"subjects: {subject[:80]!r} is reserved: no stream takes it")
     _check_subjects("reply_subjects", set(request.reply_subjects), is_required=False)
     return PublishRun(
         list(request.values),

@@ -152,7 +152,7 @@ class PublishBatchCall:
         partition = node.find_led(request.stream, request.partition)
         acks.count = len(request.values)
         acks.leader_epoch = partition.leader_epoch
-        run = run_of(request, partition, acks, self.context.record_bytes_max)
+        run = run_of(request, partition, acks, self.context)
         clock = self.context.clock
         node.publish(partition, run, clock.now(), clock.wall_ns())
 
