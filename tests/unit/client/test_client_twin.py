@@ -27,6 +27,7 @@ RENAMED = {
 INSIDE = {
     lb.Publisher: {"client", "stream_name", "ack_policy", "identity", "takes_single", "on_settled"},
     lb.Events: {"slow_seconds", "put", "end"},
+    lb.Stream: {"restorer"},
 }
 # Both are entered, iterated and so on; the rest of the dunder methods is Python's.
 DUNDERS = set(RENAMED) | set(RENAMED.values())

@@ -1,6 +1,6 @@
 """Streams: making and finding them, and everything done with one."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, overload
@@ -44,6 +44,7 @@ from liftbridge_proto.ext.v1 import data_pb2
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from liftbridge_client.aio.restoring import Restorer
     from liftbridge_client.aio.session import Session
 
 PAGE_SIZE = 1000
@@ -438,6 +439,41 @@ class Stream:
                 yield ColumnBatch(
                     records, response.next_offset, response.high_watermark, response.log_start
                 )
+
+    async def restore(self, partition: int, batches: Iterable["pa.RecordBatch"]) -> int:
+        """Put records back at their offsets, with timestamps and subjects, acknowledged by all.
+
+        Nobody else may write to the partition meanwhile. What the log holds already is left out, so
+        a restore that broke off is repeated as it was.
+
+        Args:
+            partition: Number of the partition.
+            batches: Columns `offset` (increasing) and `value`, and any of `timestamp` (not
+                decreasing), `key`, `headers`, `subject`, `reply_subject`, as `fetch_columns` gives
+                them. Offsets that are missing are missing there as well.
+
+        Returns:
+            First offset behind the records.
+
+        Raises:
+            UsageError: A column is missing or of no use, or offsets do not increase.
+            RetriableError: Nobody could take the rest for the retry time.
+            TruncatedError: An unclean election took back records that were acknowledged.
+            LiftbridgeError: The broker refused.
+        """
+        restorer = self.restorer(partition)
+        try:
+            for batch in batches:
+                await restorer.put(batch)
+            return await restorer.finish()
+        finally:
+            await restorer.aclose()
+
+    def restorer(self, partition: int) -> "Restorer":
+        """What `restore` writes with."""
+        from liftbridge_client.aio.restoring import Restorer  # noqa: PLC0415 - pyarrow is heavy
+
+        return Restorer(self._client, self.name, partition)
 
     # -- state --------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Streams, blocking."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, cast, overload
 
@@ -284,6 +284,16 @@ class SyncStream:
         return self._portal.iterate(
             self._stream.fetch_arrow(partition=partition, start=start, end=end, max_bytes=max_bytes)
         )
+
+    def restore(self, partition: int, batches: Iterable["pa.RecordBatch"]) -> int:
+        """As `Stream.restore`; batches are taken in the caller's thread."""
+        restorer = self._stream.restorer(partition)
+        try:
+            for batch in batches:
+                self._portal.run(restorer.put(batch))
+            return self._portal.run(restorer.finish())
+        finally:
+            self._portal.run(restorer.aclose())
 
     # -- state --------------------------------------------------------------------------------
 

@@ -1,0 +1,268 @@
+"""Putting records back at their offsets, with their timestamps and subjects."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from liftbridge_client import methods
+from liftbridge_client.aio.bounds import fetch_bounds
+from liftbridge_client.core.codec import POLICIES
+from liftbridge_client.core.refusals import batch_error
+from liftbridge_client.errors import (
+    CallTimeoutError,
+    LiftbridgeError,
+    OutcomeUnknownError,
+    RetriableError,
+    TruncatedError,
+    UsageError,
+)
+from liftbridge_proto.ext.v1 import data_pb2
+
+if TYPE_CHECKING:
+    from liftbridge_client.aio.session import Session
+    from liftbridge_client.transport import Duplex
+
+REQUEST_RECORDS_MAX: Final = 8_192
+REQUEST_BYTES_MAX: Final = 1024 * 1024
+IN_FLIGHT_MAX: Final = 4
+"""Requests that wait for their acks."""
+
+WAIT_SECONDS: Final = 0.05
+
+_NEEDED: Final = frozenset(("offset", "value"))
+_TAKEN: Final = _NEEDED | {"timestamp", "key", "headers", "subject", "reply_subject"}
+_SIZED: Final = ("value", "key", "subject", "reply_subject")
+
+
+class Restorer:
+    """Writes records of one partition in the order of their offsets, each once.
+
+    A restore has no sequences of its own: where an outcome is unknown the log tells how far it
+    went, and the restore goes on from there. So nobody else may write to the partition meanwhile.
+
+    Args:
+        client: The session.
+        stream: Name of the stream.
+        partition: Number of the partition.
+    """
+
+    def __init__(self, client: "Session", stream: str, partition: int) -> None:
+        self._client = client
+        self._stream = stream
+        self._partition = partition
+        self._call: Duplex[data_pb2.PublishBatchRequest, data_pb2.PublishBatchResponse] | None = (
+            None
+        )
+        self._unsent: deque[pa.RecordBatch] = deque()
+        self._sent: deque[pa.RecordBatch] = deque()
+        self._end = 0
+        self._stored_end = 0
+        self._acked_end = 0
+        self._progress_at = 0.0
+
+    async def put(self, records: pa.RecordBatch) -> None:
+        """Write records behind those before; those that the log holds already are left out.
+
+        Args:
+            records: Columns `offset` (increasing) and `value`, and any of `timestamp`, `key`,
+                `headers`, `subject`, `reply_subject`.
+
+        Raises:
+            UsageError: A column is missing, of no use, or has nulls, or offsets do not increase.
+            RetriableError: Nobody could take the rest for the retry time.
+            TruncatedError: An unclean election took back records that were acknowledged.
+            LiftbridgeError: The broker refused.
+        """
+        self._progress_at = asyncio.get_running_loop().time()
+        self._end = _checked_end(records, self._end)
+        for piece in _pieces(records):
+            left = _from(piece, self._stored_end)
+            if left.num_rows:
+                self._unsent.append(left)
+                await self._go(IN_FLIGHT_MAX)
+
+    async def finish(self) -> int:
+        """Wait until everything is committed; first offset behind it.
+
+        Raises:
+            LiftbridgeError: As `put`.
+        """
+        loop = asyncio.get_running_loop()
+        self._progress_at = loop.time()
+        await self._go(0)
+        while self._acked_end < self._end:
+            # What was found stored was not acknowledged to this client.
+            bounds = await self._bounds(self._end)
+            self._acked_end = bounds.high_watermark
+            if self._acked_end < self._end:
+                if loop.time() - self._progress_at > self._client.retry_seconds:
+                    raise RetriableError(f"{self._where} is committed up to {self._acked_end} only")
+                await asyncio.sleep(WAIT_SECONDS)
+        return self._end
+
+    async def aclose(self) -> None:
+        """End the call; what has no ack may be stored or not."""
+        self._leave()
+
+    def _leave(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
+
+    @property
+    def _where(self) -> str:
+        return f"{self._stream}/{self._partition}"
+
+    async def _go(self, most: int) -> None:
+        """Send everything, and read acks until at most so many are owed."""
+        while self._unsent or len(self._sent) > most:
+            try:
+                call = self._call or await self._open()
+                while self._unsent:
+                    await call.write(self._request(self._unsent[0]))
+                    self._sent.append(self._unsent.popleft())
+                if len(self._sent) > most:
+                    await self._read(call)
+            except (RetriableError, OutcomeUnknownError) as error:
+                await self._again(error)
+
+    async def _open(self) -> "Duplex[data_pb2.PublishBatchRequest, data_pb2.PublishBatchResponse]":
+        """Begin a call where the log ends."""
+        client = self._client
+        bounds = await self._bounds(self._acked_end)
+        self._stored_end = bounds.log_end
+        left = [_from(piece, bounds.log_end) for piece in self._unsent]
+        self._unsent = deque(piece for piece in left if piece.num_rows)
+        address = await client.leader_address(self._stream, self._partition)
+        call = client.transport.duplex(address, methods.PUBLISH_BATCH)
+        await call.connected()
+        self._call = call
+        return call
+
+    async def _bounds(self, end_min: int) -> data_pb2.PartitionBounds:
+        """Where the log ends; everything below `end_min` must be in it."""
+        (bounds,) = await fetch_bounds(self._client, self._stream, (self._partition,))
+        if bounds.log_end < end_min:
+            raise TruncatedError(
+                f"an unclean election cut {self._where} off at offset {bounds.log_end}",
+                offset=bounds.log_end,
+                next_offset=end_min,
+            )
+        return bounds
+
+    async def _read(
+        self, call: "Duplex[data_pb2.PublishBatchRequest, data_pb2.PublishBatchResponse]"
+    ) -> None:
+        seconds = self._client.timeout_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                response = await call.read()
+        except TimeoutError:
+            raise CallTimeoutError(f"the broker has not answered for {seconds:g} s") from None
+        if response is None:
+            raise RetriableError("the broker ended the call")
+        error = batch_error(response)
+        if error is not None:
+            raise error
+        piece = self._sent.popleft()
+        self._acked_end = _last_offset(piece) + 1
+        self._client.stats.published += piece.num_rows
+        self._progress_at = asyncio.get_running_loop().time()
+
+    async def _again(self, error: LiftbridgeError) -> None:
+        """Begin another call in a moment, unless nothing went on for the retry time."""
+        self._leave()
+        self._unsent.extendleft(reversed(self._sent))
+        self._sent.clear()
+        self._client.doubt_leader(self._stream, self._partition)
+        if asyncio.get_running_loop().time() - self._progress_at > self._client.retry_seconds:
+            raise error
+        self._client.stats.retries += 1
+        await asyncio.sleep(WAIT_SECONDS)
+
+    def _request(self, piece: pa.RecordBatch) -> data_pb2.PublishBatchRequest:
+        given: dict[str, Any] = {name: piece.column(name) for name in piece.schema.names}
+        request = data_pb2.PublishBatchRequest(
+            stream=self._stream,
+            partition=self._partition,
+            ack_policy=POLICIES["all"],
+            offsets=given["offset"].to_pylist(),
+            values=given["value"].to_pylist(),
+        )
+        if "timestamp" in given:
+            request.timestamps.extend(given["timestamp"].cast(pa.int64()).to_pylist())
+        if "key" in given and given["key"].null_count < piece.num_rows:
+            request.keys.extend(given["key"].fill_null(b"").to_pylist())
+        if "subject" in given:
+            request.subjects.extend(given["subject"].to_pylist())
+        if "reply_subject" in given:
+            request.reply_subjects.extend(given["reply_subject"].to_pylist())
+        if "headers" in given:
+            for pairs in given["headers"].to_pylist():
+                request.headers.add(headers=dict(pairs))
+        return request
+
+
+def _checked_end(records: pa.RecordBatch, end: int) -> int:
+    """First offset behind records that may come behind `end`."""
+    names = set(records.schema.names)
+    if not names >= _NEEDED or not names <= _TAKEN:
+        raise UsageError(
+            f"columns of a restore are {', '.join(sorted(_NEEDED))} and any of "
+            f"{', '.join(sorted(_TAKEN - _NEEDED))}, not {', '.join(sorted(names))}"
+        )
+    with_nulls = [name for name in names - {"key"} if records.column(name).null_count]
+    if with_nulls:
+        raise UsageError(f"columns of a restore have no nulls: {', '.join(sorted(with_nulls))}")
+    if not records.num_rows:
+        return end
+    offsets = records.column("offset").to_numpy()
+    if offsets[0] < end or (np.diff(offsets) <= 0).any():
+        raise UsageError(f"offsets of a restore must increase, from {end} on")
+    return int(offsets[-1]) + 1
+
+
+def _pieces(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Slices that a request holds each."""
+    ends = np.cumsum(_sizes(records))
+    start = 0
+    while start < records.num_rows:
+        before = int(ends[start - 1]) if start else 0
+        fitting = int(np.searchsorted(ends, before + REQUEST_BYTES_MAX, side="right"))
+        end = min(max(fitting, start + 1), start + REQUEST_RECORDS_MAX)
+        yield records.slice(start, end - start)
+        start = end
+
+
+def _sizes(records: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Bytes of each record that vary."""
+    sizes = np.zeros(records.num_rows, np.int64)
+    for name in _SIZED:
+        if name in records.schema.names:
+            sizes += _lengths(records.column(name))
+    if "headers" in records.schema.names:
+        headers = records.column("headers")
+        entries = np.concatenate(([0], np.cumsum(_lengths(headers.keys) + _lengths(headers.items))))
+        edges = entries[headers.offsets.to_numpy()]
+        sizes += edges[1:] - edges[:-1]
+    return sizes
+
+
+def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
+    lengths = pc.binary_length(column).fill_null(0)
+    return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
+
+
+def _from(piece: pa.RecordBatch, offset: int) -> pa.RecordBatch:
+    """What of a slice is not below an offset."""
+    return piece.slice(int(np.searchsorted(piece.column("offset").to_numpy(), offset)))
+
+
+def _last_offset(piece: pa.RecordBatch) -> int:
+    return int(piece.column("offset")[-1].as_py())
