@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liftbridge_broker.errors import OutOfOrderError
+from liftbridge_broker.model.ids import LeaderEpoch, Offset
 from liftbridge_broker.replication.publishers import EXTENTS_MAX, PublisherTable
 
 
@@ -146,3 +147,78 @@ def _is_long_ago(stored: dict[int, int], first: int) -> bool:
     """Whether more skips than are remembered lie behind a sequence."""
     later = sorted(sequence for sequence in stored if sequence >= first)
     return sum(1 for one, two in pairwise(later) if two != one + 1) >= EXTENTS_MAX
+
+
+class Lead(NamedTuple):
+    """Another replica leads; a new one knows only what comes after it was copied."""
+
+    number: int
+    is_new: bool
+
+
+class Register(NamedTuple):
+    """The publisher begins again where the leader tells it."""
+
+
+class Send(NamedTuple):
+    """The publisher sends a run, `back` runs ago or a new one."""
+
+    back: int
+    record_count: int
+    may_skip: bool
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.builds(Lead, st.integers(0, 2), st.booleans()),
+        st.builds(Register),
+        st.builds(Send, st.integers(0, 2), st.integers(1, 3), st.booleans()),
+    ),
+    min_size=20,
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_what_leaders_forgot_makes_no_other_record_a_duplicate(
+    steps: list[Lead | Register | Send],
+) -> None:
+    """Each record has a content of its own; a duplicate is answered with the place of its own."""
+    replicas, leader = [PublisherTable()], 0
+    log: list[int] = []
+    epoch, begins, runs = 0, 0, list[list[int]]()
+    made = 0
+    for step in steps:
+        table = replicas[leader]
+        match step:
+            case Lead(number, is_new):
+                if is_new:
+                    replicas.append(PublisherTable())
+                    replicas[-1].note_end(Offset(len(log)), LeaderEpoch(1))
+                leader = number % len(replicas)
+            case Register():
+                epoch, begins, runs = epoch + 1, table.next_sequence(1), []
+            case Send(back, count, may_skip):
+                if not 0 < back <= len(runs):
+                    runs.append(list(range(made, made + count)))
+                    made += count
+                    back = 1
+                run = runs[-back]
+                first = begins + sum(map(len, runs[:-back]))
+                try:
+                    pieces = table.check(1, epoch, first, len(run), may_skip=may_skip)
+                except OutOfOrderError:
+                    continue
+                known = [
+                    offset
+                    for piece in pieces
+                    for offset in range(piece.base_offset, piece.base_offset + piece.record_count)
+                ]
+                assert [log[offset] for offset in known] == run[: len(known)]
+                new = run[len(known) :]
+                if new:
+                    end = len(log) + len(new) - 1
+                    header = Header(1, epoch, first + len(known), len(log), end, 0)
+                    log += new
+                    for replica in replicas:
+                        replica.replay(header)

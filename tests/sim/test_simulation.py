@@ -68,6 +68,9 @@ REGRESSION_SEEDS = {
         91002978,
         # Brokers that disagreed about the leader asked each other as fast as frames travel.
         95000202,
+        # A leader that knew a publisher no more let it begin anew; the next one did know it, and
+        # took its messages for those of before.
+        100_000_467,
     ),
     "shapes": (
         # A leader that stood still longer than it waits for the metadata group took its request for
@@ -79,6 +82,8 @@ REGRESSION_SEEDS = {
         154_333_530_622,
         # A sole member lost its power after the minimum in sync was raised to two: no fault.
         92_000_771,
+        # As 100000467 of whole clusters.
+        99_000_188,
     ),
 }
 """Seeds that found a fault when they were first run, in the product or in the simulator."""

@@ -5,6 +5,7 @@ import pytest
 from liftbridge_broker.controller.commands import DeleteStream, InitPublisher
 from liftbridge_broker.errors import NotFoundError, UnavailableError
 from liftbridge_broker.model.ids import PublisherId
+from liftbridge_broker.node.runs import POLICY_LEADER
 from liftbridge_broker.node.sequences import ASK_NS, WAIT_NS, WAITS_MAX
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.replication.publishers import PublisherStamp
@@ -74,7 +75,10 @@ def test_a_silent_leader_is_named_after_a_while(world):
     told = ask(world, known, asking)
     assert world.until(lambda: bool(told)) <= WAIT_NS // 1_000_000 + 1
     assert isinstance(told[0], UnavailableError)
-    assert told[0].text == f"partition 0 of stream s has a silent leader: {leader}"
+    assert told[0].text == (
+        f"partition 0 of stream s waits for its leader, {leader}: it is away, or messages of the "
+        "publisher are not committed yet"
+    )
 
 
 def test_a_partition_without_leader_is_named(world):
@@ -106,6 +110,23 @@ def test_a_damaged_partition_does_not_answer(world):
     told = ask(world, init(world), elsewhere(world))
     world.run(3 * ASK_NS // 1_000_000)
     assert told == []
+
+
+def test_a_leader_does_not_tell_of_what_is_not_committed(world):
+    """The next leader lacks it, and the publisher would not have sent it again."""
+    world.create()
+    known, leader = init(world), world.leader()
+    others = [one for one in world.alive if one is not leader]
+    world.deaf |= {(leader.broker, other.broker, Channel.DATA) for other in others}
+    stamp = PublisherStamp(*known, 0)
+    answers = world.publish(b"one", publisher=stamp, policy=POLICY_LEADER)
+    world.until(lambda: answers.is_answered)
+    told = ask(world, known, leader)
+    world.run(3 * ASK_NS // 1_000_000)
+    assert told == []
+    world.until(lambda: bool(told))
+    assert world.leader() is not leader
+    assert told == [{0: 0}]
 
 
 def test_a_stream_that_goes_meanwhile_is_told_of(world):

@@ -141,12 +141,38 @@ def test_a_newer_epoch_in_the_log_fences() -> None:
     assert table.check(P, 3, 3, 1) == ()
 
 
-def test_sequences_go_on_over_epochs_and_duplicates_are_seen_across() -> None:
+def test_sequences_go_on_over_epochs_and_are_known_within_one() -> None:
+    """A leader that remembered less may have told the newer epoch to begin lower."""
     table = PublisherTable()
     stored(table, P, 0, 3)
 
-    assert table.check(P, 1, 0, 3) == ((0, 3),)
+    with pytest.raises(OutOfOrderError, match=r"sequence 0 of publisher 7 .* expected 3"):
+        table.check(P, 1, 0, 3)
+    with pytest.raises(OutOfOrderError, match="expected 3"):
+        table.check(P, 1, 0, 3, may_skip=True)
     assert table.check(P, 1, 3, 1) == ()
+    stored(table, P, 3, 1, epoch=1)
+    assert table.check(P, 1, 3, 1) == ((3, 1),)
+    with pytest.raises(OutOfOrderError, match="not remembered"):
+        table.check(P, 1, 0, 3)
+
+
+def test_what_a_newer_epoch_stored_below_replaces_what_was_known() -> None:
+    table = PublisherTable()
+    stored(table, P, 0, 3)
+    stored(table, P, 0, 2, epoch=1)
+
+    assert table.next_sequence(P) == 2
+    assert table.check(P, 1, 0, 2) == ((3, 2),)
+
+
+def test_the_end_of_what_a_publisher_stored_is_known() -> None:
+    table = PublisherTable()
+    assert table.end_of(P) == 0
+    stored(table, P, 0, 3)
+    stored(table, Q, 0, 2)
+
+    assert (table.end_of(P), table.end_of(Q)) == (3, 5)
 
 
 def test_the_registered_epoch_fences_before_any_batch() -> None:

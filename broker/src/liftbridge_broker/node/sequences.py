@@ -2,9 +2,10 @@
 
 `InitPublisher` answers with the next sequence of every partition. Only the leader of one knows it,
 and only once its metadata hold the registration: from then on it refuses what the former life of
-the publisher has under way. So the broker that proposed the registration asks the leaders, again
-and again until all have answered or the time is over. Soft state: a leader keeps nothing of a
-question it cannot answer yet.
+the publisher has under way. It tells once all that it knows of is committed, because a publisher
+does not send again what it is told to be stored. So the broker that proposed the registration asks
+the leaders, again and again until all have answered or the time is over. Soft state: a leader keeps
+nothing of a question it cannot answer yet.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +38,8 @@ ASK_NS: Final = 50 * MILLISECOND_NS
 
 WAITS_MAX: Final = 256
 """Publishers that may wait at the same time: each of them asks every leader of its stream."""
+
+_SILENT: Final = "it is away, or messages of the publisher are not committed yet"
 
 Sequences = Mapping[PartitionNumber, int]
 Done = Callable[[Sequences | LiftbridgeError], None]
@@ -184,7 +187,11 @@ class PublisherSequences:
             partition = self._host.partitions.get(partition_id)
             if partition is None or partition.offline_reason or partition.role is not Role.LEADER:
                 continue
-            places.append((partition_id, partition.publishers.next_sequence(publisher_id)))
+            publishers = partition.publishers
+            # What is told counts as stored, and a leader to come may lack what is not committed.
+            if publishers.end_of(publisher_id) > partition.log.high_watermark:  # guard L2.told
+                continue
+            places.append((partition_id, publishers.next_sequence(publisher_id)))
         return tuple(places)
 
     def _told(
@@ -202,7 +209,7 @@ class PublisherSequences:
         partition_id, number = next(iter(wait.unknown.items()))
         state = self._host.state.partition(partition_id)
         leader = None if state is None else state.leader
-        what = "has no leader" if leader is None else f"has a silent leader: {leader}"
+        what = "has no leader" if leader is None else f"waits for its leader, {leader}: {_SILENT}"
         self._end(wait, UnavailableError(f"partition {number} of stream {wait.stream} {what}"))
 
     def _end(self, wait: _Wait, outcome: Sequences | LiftbridgeError) -> None:

@@ -159,6 +159,10 @@ class PublisherHistory:
         """Sequence expected next of a publisher; 0 when it is not remembered."""
         return self.table.next_sequence(publisher_id)
 
+    def end_of(self, publisher_id: int) -> Offset:
+        """Offset behind the last record of a publisher; 0 when it is not remembered."""
+        return self.table.end_of(publisher_id)
+
     def check(self, stamp: PublisherStamp, count: int) -> tuple[StoredPiece, ...]:
         """Decide on a run before it is appended, see `PublisherTable.check`."""
         return self.table.check(

@@ -117,7 +117,7 @@ class _Extent(NamedTuple):
 
 @dataclass(slots=True)
 class _Publisher:
-    """What one publisher stored; extents oldest first, never more than `EXTENTS_MAX`."""
+    """What one publisher stored; extents oldest first, of its epoch, at most `EXTENTS_MAX`."""
 
     publisher_epoch: int
     next_sequence: int
@@ -219,7 +219,8 @@ class PublisherTable:
         Raises:
             FencedPublisherError: A newer epoch exists, or the publisher is not registered.
             OutOfOrderError: The sequence leaves a gap, or is stored too long ago for its offset to
-                be remembered.
+                be remembered, or by an earlier epoch: then whoever told the newer one where to
+                begin did not know it all, and other records may have had these sequences.
             NotAppendedError: The metadata here do not know this publisher or epoch yet.
             InvalidRequestError: A number is outside its range.
         """
@@ -233,7 +234,12 @@ class PublisherTable:
         is_next = first_sequence == expected  # guard L2.sequence
         if is_next or (may_skip and first_sequence > expected):
             return ()
-        if known is None or first_sequence > expected:
+        if (
+            known is None
+            or first_sequence > expected
+            # A leader that remembers less than this one told the newer epoch to begin lower.
+            or publisher_epoch > known.publisher_epoch  # guard L2.renewed
+        ):
             raise OutOfOrderError(
                 f"sequence {first_sequence} of publisher {publisher_id} is out of order, "
                 f"expected {expected}"
@@ -300,6 +306,14 @@ class PublisherTable:
         """Sequence expected next of a publisher; 0 when it is not remembered."""
         known = self._publishers.get(publisher_id)
         return 0 if known is None else known.next_sequence
+
+    def end_of(self, publisher_id: int) -> Offset:
+        """Offset behind the last record of a publisher; 0 when it is not remembered."""
+        known = self._publishers.get(publisher_id)
+        if known is None or not known.extents:
+            return Offset(0)
+        last = known.extents[-1]
+        return Offset(last.base_offset + last.last - last.first + 1)
 
     def snapshot(self) -> bytes:
         """State as bytes.
@@ -372,6 +386,9 @@ def _note(publisher: _Publisher, batch: StampedBatch) -> None:
     first = batch.first_sequence
     # Bounded, because a header from a peer may hold any sequence and a snapshot must hold it too.
     last = min(first + batch.last_offset - batch.base_offset, OFFSET_MAX - 1)
+    if batch.publisher_epoch != publisher.publisher_epoch:
+        # A sequence is known within its epoch only, see `PublisherTable.check`.
+        publisher.extents.clear()
     publisher.publisher_epoch = batch.publisher_epoch
     publisher.next_sequence = last + 1
     publisher.last_timestamp = max(publisher.last_timestamp, batch.largest_timestamp)

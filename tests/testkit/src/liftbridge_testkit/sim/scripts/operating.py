@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import pairwise
 
 from liftbridge_broker.controller.commands import (
     AlterStream,
@@ -20,7 +19,6 @@ from liftbridge_broker.controller.commands import (
     ResumeStream,
     StartReassignment,
 )
-from liftbridge_broker.controller.state import PublisherState
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.groups.cursors import Cursor
 from liftbridge_broker.logformat.frames import decode_frame, iter_frames
@@ -36,41 +34,27 @@ from liftbridge_broker.node.subscription import (
     Subscription,
 )
 from liftbridge_broker.raft.types import Peer
-from liftbridge_broker.replication.publishers import PublisherStamp
 from liftbridge_broker.wire.cursors import encode_cursor
 from liftbridge_testkit.sim.clients.calls import Answer, Lost, Serving
-from liftbridge_testkit.sim.clients.publishers import Publisher, PublisherPlan, Sink
+from liftbridge_testkit.sim.clients.publishers import Sink
 from liftbridge_testkit.sim.disk import LOG_FILES
-from liftbridge_testkit.sim.history import Outcome, Record
+from liftbridge_testkit.sim.history import Record
 from liftbridge_testkit.sim.network import PPM
-from liftbridge_testkit.sim.scripts import over_nats
+from liftbridge_testkit.sim.scripts import over_nats, senders
 from liftbridge_testkit.sim.scripts.publishing import (
-    note_outcome,
+    ask,
+    leader_of,
     outcome_of,
     propose,
     publish,
     settle_on,
     told,
 )
-from liftbridge_testkit.sim.scripts.stage import Sender, Stage, duration_ns, split_options
+from liftbridge_testkit.sim.scripts.stage import Stage, duration_ns, split_options
 
 PULL_BYTES = 1 << 20
 NEVER = Position(StopPosition.ON_CANCEL, 0, 0)
 CURSORS = f"{CURSORS_STREAM}/0"
-
-
-def _ask(stage: Stage, name: str, serve: Callable[[Serving, Instant, int, Answer], None]) -> object:
-    """Call a broker and wait for what it says."""
-    outcomes: list[object] = []
-    stage.life.calls.call("client", stage.machine(name), serve, outcomes.append)
-    stage.wait_until(f"answer of {name}", lambda: bool(outcomes))
-    return outcomes[0]
-
-
-def _leader(stage: Stage, place: str, options: dict[str, str]) -> str:
-    leader = options.get("at") or stage.newest(place).leader
-    assert leader is not None, f"nobody leads {place}"
-    return leader
 
 
 # -- brokers --------------------------------------------------------------------------------------
@@ -263,74 +247,6 @@ def _burst(stage: Stage, words: Sequence[str]) -> list[str]:
     return [f"{count} {way}" for way, count in sorted(ways.items())]
 
 
-def _publisher(stage: Stage, words: Sequence[str]) -> list[str]:
-    """`publisher p s`: an idempotent publisher begins, or begins again; its epoch."""
-    name, stream = words
-    command = InitPublisher(stream=StreamName(stream), publisher=name)
-    outcome = propose(stage, command)
-    if not isinstance(outcome, PublisherState):
-        return told(outcome)
-    former = stage.senders.get(name)
-    number = stage.life.history.new_publisher() if former is None else former.number
-    next_sequence = 0 if former is None else former.next_sequence
-    stage.senders[name] = Sender(number, f"{stream}/0", outcome, next_sequence)
-    return [f"epoch {outcome.publisher_epoch}"]
-
-
-def _send(stage: Stage, words: Sequence[str]) -> list[str]:
-    """`send p v1 [at=A] [key=] [seq=N] [epoch=N] [later]`: publish as `p`; a known name is a retry.
-
-    A key is remembered for the retries.
-    """
-    (name, message, *rest), options = split_options(words)
-    sender = stage.senders[name]
-    state = stage.newest(sender.place)
-    write = stage.writes.get(message)
-    is_retry = write is not None
-    if write is None:
-        write = stage.life.history.invoke(
-            sender.number,
-            state.partition_id,
-            stage.world.now,
-            policy=POLICY_ALL,
-            key=options.get("key", "").encode(),
-            is_idempotent=True,
-        )
-        stage.writes[message] = write
-        sender.sequences[message] = int(options.get("seq", sender.next_sequence))
-        sender.next_sequence = sender.sequences[message] + 1
-    epoch = int(options.get("epoch", sender.state.publisher_epoch))
-    stamp = PublisherStamp(sender.state.publisher_id, epoch, sender.sequences[message])
-
-    def serve(broker: Serving, now: Instant, wall_ns: int, answer: Answer) -> None:
-        partition = broker.node.partitions[state.partition_id]
-        tickets = (Ticket(POLICY_ALL, Sink(answer)),)
-        run = PublishRun(
-            [write.value],
-            partition.subject,
-            "grpc",
-            tickets,
-            [write.key] if write.key else None,
-            policy=POLICY_ALL,
-            publisher=stamp,
-        )
-        broker.node.publish(partition, run, now, wall_ns)
-
-    stage.outcomes.pop(message, None)
-
-    def done(outcome: object) -> None:
-        is_again = isinstance(outcome, Stored) and outcome.is_duplicate
-        stage.outcomes[message] = note_outcome(stage, write, outcome, is_retry=is_retry)
-        stage.outcomes[message] += " again" * is_again
-
-    leader = _leader(stage, sender.place, options)
-    stage.life.calls.call("client", stage.machine(leader), serve, done)
-    if "later" in rest:
-        return []
-    stage.wait_until(f"outcome of {message}", lambda: message in stage.outcomes)
-    return [stage.outcomes[message]]
-
-
 def _race(stage: Stage, words: Sequence[str]) -> list[str]:
     """`race s v 50 [expect=3]`: v1 to v50 at once, all for one offset; what became of them."""
     (place, prefix, count), options = split_options(words)
@@ -376,7 +292,7 @@ def _read(stage: Stage, words: Sequence[str]) -> list[str]:
         subscription.close(now)
         answer(records)
 
-    outcome = _ask(stage, _leader(stage, place, options), serve)
+    outcome = ask(stage, leader_of(stage, place, options), serve)
     if not isinstance(outcome, list):
         return told(outcome)
     names = {write.value: name for name, write in stage.writes.items()}
@@ -384,39 +300,6 @@ def _read(stage: Stage, words: Sequence[str]) -> list[str]:
         stage.life.history.seen(partition_id, reader, record, log_start)
         stage.positions[key] = record.offset + 1
     return [f"[{' '.join(names.get(record.value, '?') for record, _ in outcome)}]"]
-
-
-def _load(stage: Stage, words: Sequence[str]) -> list[str]:
-    """`load l s`: a publisher that repeats what it does not know of, until `unload l`."""
-    name, stream = words
-    plan = PublisherPlan(stream=stream, run_max=3, is_idempotent=True)
-    life = stage.life
-    publisher = Publisher(stage.world, life.calls, life.directory, life.history, plan)
-    stage.loads[name] = publisher
-    life.publishers.append(publisher)
-    publisher.start()
-    return []
-
-
-def _unload(stage: Stage, words: Sequence[str]) -> list[str]:
-    """`unload l [gap=1s]`: end it; nothing may have failed, nor acks been absent for longer."""
-    (name,), options = split_options(words)
-    publisher = stage.loads[name]
-    publisher.stop()
-    stage.wait_until("outcomes", lambda: not publisher.in_flight)
-    writes = [
-        write
-        for identity, write in stage.life.history.writes.items()
-        if identity.publisher == publisher.number
-    ]
-    failed = [write.outcome.value for write in writes if write.outcome is not Outcome.ACKED]
-    assert writes, "nothing was published"
-    assert not failed, f"{len(failed)} of {len(writes)}: {Counter(failed)}"
-    ends = [writes[0].invoked_at, *(write.ended_at for write in writes)]
-    gap = max(after - before for before, after in pairwise(ends))
-    allowed = options.get("gap")
-    assert allowed is None or gap < duration_ns(allowed), f"no ack for {gap / 1e9:.3f} s"
-    return []
 
 
 # -- cursors --------------------------------------------------------------------------------------
@@ -456,11 +339,11 @@ def _set_cursor(stage: Stage, words: Sequence[str]) -> list[str]:
         )
         broker.node.publish(partition, run, now, wall_ns)
 
-    leader = _leader(stage, CURSORS, options)
+    leader = leader_of(stage, CURSORS, options)
     if "later" in rest:
         stage.life.calls.call("client", stage.machine(leader), serve, lambda _outcome: None)
         return []
-    outcome = _ask(stage, leader, serve)
+    outcome = ask(stage, leader, serve)
     return ["set"] if isinstance(outcome, Stored) else told(outcome)
 
 
@@ -478,7 +361,7 @@ def _get_cursor(stage: Stage, words: Sequence[str]) -> list[str]:
         is_found = isinstance(outcome, int)
         stage.outcomes[name] = str(outcome) if is_found else " ".join(told(outcome))
 
-    machine = stage.machine(_leader(stage, CURSORS, options))
+    machine = stage.machine(leader_of(stage, CURSORS, options))
     stage.life.calls.call("client", machine, serve, answered)
     return [] if "later" in rest else outcome_of(stage, (name,))
 
@@ -563,16 +446,13 @@ VERBS: dict[str, Callable[[Stage, Sequence[str]], list[str]]] = {
     "request": _request,
     "answer": outcome_of,
     "burst": _burst,
-    "publisher": _publisher,
-    "send": _send,
     "race": _race,
     "read": _read,
-    "load": _load,
-    "unload": _unload,
     "cursors": _cursors,
     "set-cursor": _set_cursor,
     "get-cursor": _get_cursor,
     **over_nats.VERBS,
+    **senders.VERBS,
 }
 
 QUESTIONS: dict[str, tuple[int, Callable[[Stage, Sequence[str]], str]]] = {

@@ -1,6 +1,6 @@
 """Verbs of clients: create, publish, change, delete."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from liftbridge_broker.controller.commands import (
     CancelReassignment,
@@ -42,6 +42,21 @@ def propose(stage: Stage, command: Command, at: str = "") -> object:
     stage.life.calls.call("client", machine, serve, outcomes.append)
     stage.wait_until(type(command).__name__, lambda: bool(outcomes))
     return outcomes[0]
+
+
+def ask(stage: Stage, name: str, serve: Callable[[Serving, Instant, int, Answer], None]) -> object:
+    """Call a broker and wait for what it says."""
+    outcomes: list[object] = []
+    stage.life.calls.call("client", stage.machine(name), serve, outcomes.append)
+    stage.wait_until(f"answer of {name}", lambda: bool(outcomes))
+    return outcomes[0]
+
+
+def leader_of(stage: Stage, place: str, options: dict[str, str]) -> str:
+    """Who leads a partition, unless `at` names somebody."""
+    leader = options.get("at") or stage.newest(place).leader
+    assert leader is not None, f"nobody leads {place}"
+    return leader
 
 
 def told(outcome: object) -> list[str]:
