@@ -1,9 +1,12 @@
 """What a restore takes, and how it is cut into requests."""
 
+from types import SimpleNamespace
+
 import pyarrow as pa
 import pytest
 
-from liftbridge_client import UsageError
+from liftbridge_client import RetriableError, UsageError
+from liftbridge_client.aio import restoring
 from liftbridge_client.aio.restoring import (
     REQUEST_BYTES_MAX,
     REQUEST_RECORDS_MAX,
@@ -11,6 +14,7 @@ from liftbridge_client.aio.restoring import (
     _pieces,
 )
 from liftbridge_client.columns import FIELDS
+from liftbridge_proto.ext.v1 import data_pb2
 
 
 def records(offsets, **columns):
@@ -60,3 +64,74 @@ def test_keys_headers_and_subjects_count_as_well(is_cut):
     assert [one.column("offset").to_pylist() for one in pieces] == (
         [[5], [6], [9]] if is_cut else [[3, 5], [6], [9]]
     )
+
+
+class Call:
+    """A leader that stores everything."""
+
+    def __init__(self, stored):
+        self.stored = stored
+
+    async def connected(self):
+        """It is there at once."""
+
+    async def write(self, request):
+        self.stored += request.offsets
+
+    async def read(self):
+        return data_pb2.PublishBatchResponse()
+
+    def cancel(self):
+        """Nothing is under way."""
+
+
+class Session:
+    """A client whose brokers tell these bounds, one after the other, and the last for ever."""
+
+    def __init__(self, *bounds, retry_seconds=30.0):
+        self.bounds = [
+            data_pb2.PartitionBounds(log_end=end, high_watermark=mark) for end, mark in bounds
+        ]
+        self.stored = []
+        self.timeout_seconds = 5.0
+        self.retry_seconds = retry_seconds
+        self.stats = SimpleNamespace(published=0, retries=0)
+        self.transport = SimpleNamespace(duplex=lambda *_: Call(self.stored))
+
+    async def tell(self, *_):
+        return [self.bounds.pop(0) if len(self.bounds) > 1 else self.bounds[0]]
+
+    async def leader_address(self, *_):
+        return "leader"
+
+    def doubt_leader(self, *_):
+        """There is one only."""
+
+
+def restorer_of(session, monkeypatch):
+    monkeypatch.setattr(restoring, "fetch_bounds", lambda client, *_: client.tell())
+    monkeypatch.setattr(restoring, "WAIT_SECONDS", 0.001)
+    return Restorer(session, "s", 0)
+
+
+async def test_what_the_log_holds_counts_once_it_is_committed(monkeypatch):
+    """The leader that had records 0 to 2 was replaced before others had them."""
+    session = Session((3, 0), (0, 0))
+    restorer = restorer_of(session, monkeypatch)
+    await restorer.put(records([0, 1, 2, 3]))
+    assert await restorer.finish() == 4
+    assert session.stored == [0, 1, 2, 3]
+
+
+async def test_a_restore_goes_on_behind_what_is_committed(monkeypatch):
+    session = Session((3, 3))
+    restorer = restorer_of(session, monkeypatch)
+    await restorer.put(records([0, 1, 2, 3]))
+    assert await restorer.finish() == 4
+    assert session.stored == [3]
+
+
+async def test_a_log_that_is_not_committed_ends_the_restore_in_time(monkeypatch):
+    restorer = restorer_of(Session((3, 1), retry_seconds=0.02), monkeypatch)
+    with pytest.raises(RetriableError, match="s/0 is committed up to 1 of 3"):
+        await restorer.put(records([0, 1, 2, 3]))

@@ -93,17 +93,11 @@ class Restorer:
         Raises:
             LiftbridgeError: As `put`.
         """
-        loop = asyncio.get_running_loop()
-        self._progress_at = loop.time()
+        self._progress_at = asyncio.get_running_loop().time()
         await self._go(0)
-        while self._acked_end < self._end:
+        if self._acked_end < self._end:
             # What was found stored was not acknowledged to this client.
-            bounds = await self._bounds(self._end)
-            self._acked_end = bounds.high_watermark
-            if self._acked_end < self._end:
-                if loop.time() - self._progress_at > self._client.retry_seconds:
-                    raise RetriableError(f"{self._where} is committed up to {self._acked_end} only")
-                await asyncio.sleep(WAIT_SECONDS)
+            self._acked_end = await self._committed_end(self._end)
         return self._end
 
     async def aclose(self) -> None:
@@ -135,9 +129,8 @@ class Restorer:
     async def _open(self) -> "Duplex[data_pb2.PublishBatchRequest, data_pb2.PublishBatchResponse]":
         """Begin a call where the log ends."""
         client = self._client
-        bounds = await self._bounds(self._acked_end)
-        self._stored_end = bounds.log_end
-        left = [_from(piece, bounds.log_end) for piece in self._unsent]
+        self._stored_end = await self._committed_end(self._acked_end)
+        left = [_from(piece, self._stored_end) for piece in self._unsent]
         self._unsent = deque(piece for piece in left if piece.num_rows)
         address = await client.leader_address(self._stream, self._partition)
         call = client.transport.duplex(address, methods.PUBLISH_BATCH)
@@ -145,16 +138,28 @@ class Restorer:
         self._call = call
         return call
 
-    async def _bounds(self, end_min: int) -> data_pb2.PartitionBounds:
-        """Where the log ends; everything below `end_min` must be in it."""
-        (bounds,) = await fetch_bounds(self._client, self._stream, (self._partition,))
-        if bounds.log_end < end_min:
-            raise TruncatedError(
-                f"an unclean election cut {self._where} off at offset {bounds.log_end}",
-                offset=bounds.log_end,
-                next_offset=end_min,
-            )
-        return bounds
+    async def _committed_end(self, end_min: int) -> int:
+        """Where the log ends, once all of it is committed; it must hold all below `end_min`.
+
+        What is not committed could be gone at the next leader, which would take it for a gap that
+        is meant.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            (bounds,) = await fetch_bounds(self._client, self._stream, (self._partition,))
+            if bounds.log_end < end_min:
+                raise TruncatedError(
+                    f"an unclean election cut {self._where} off at offset {bounds.log_end}",
+                    offset=bounds.log_end,
+                    next_offset=end_min,
+                )
+            if bounds.high_watermark >= bounds.log_end:
+                return bounds.log_end
+            if loop.time() - self._progress_at > self._client.retry_seconds:
+                raise RetriableError(
+                    f"{self._where} is committed up to {bounds.high_watermark} of {bounds.log_end}"
+                )
+            await asyncio.sleep(WAIT_SECONDS)
 
     async def _read(
         self, call: "Duplex[data_pb2.PublishBatchRequest, data_pb2.PublishBatchResponse]"
