@@ -28,7 +28,7 @@ install: $(STAMP) ## Set up .venv with everything pinned, and nothing else
 
 $(STAMP): requirements/bootstrap.py requirements/uv.txt requirements/dev.txt \
 		proto/pyproject.toml broker/pyproject.toml client/pyproject.toml operator/pyproject.toml \
-		tests/testkit/pyproject.toml
+		spark/pyproject.toml tests/testkit/pyproject.toml
 	@for python in $(PYTHONS); do \
 		if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 			exec $$python requirements/bootstrap.py $(VENV); \

@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements"
-DISTRIBUTIONS = ("proto", "broker", "client", "operator", "tests/testkit")
+DISTRIBUTIONS = ("proto", "broker", "client", "operator", "spark", "tests/testkit")
 # Each file is pinned under the ones before it, so that all of them agree on versions.
 PINNED = ("uv", "broker", "client", "operator", "build", "image", "dev")
 # What only one tool needs, in an environment of its own, and may disagree with all others.

@@ -11,12 +11,20 @@ import pytest
 
 from liftbridge_testkit.repository import ROOT
 
-SOURCES = ("broker/src", "client/src", "operator/src", "proto/src", "tests/testkit/src")
+SOURCES = (
+    "broker/src",
+    "client/src",
+    "operator/src",
+    "proto/src",
+    "spark/src",
+    "tests/testkit/src",
+)
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 CONTRACTS = {c["id"]: c for c in SETTINGS["tool"]["importlinter"]["contracts"]}
 BROKER = "broker/src/liftbridge_broker"
 CLIENT = "client/src/liftbridge_client"
 OPERATOR = "operator/src/liftbridge_operator"
+SPARK = "spark/src/pyspark_liftbridge"
 # The only parts of the broker that may know the clock, the event loop, files and sockets.
 SHELL = {"config", "api", "adapters", "server", "cli", "__main__"}
 # Contract -> files that break it, with their contents.
@@ -52,6 +60,9 @@ PLANTED = [
         "operator-layers",
         {f"{OPERATOR}/certificates/planted.py": "import liftbridge_operator.issuing.x509\n"},
     ),
+    ("spark-pure", {f"{SPARK}/plan/planted.py": "import liftbridge_client\n"}),
+    ("spark-pure", {f"{SPARK}/plan/planted.py": "from time import monotonic\n"}),
+    ("spark-apart", {f"{CLIENT}/planted.py": "import pyspark_liftbridge\n"}),
     ("deployables", {f"{OPERATOR}/model/planted.py": "import liftbridge_broker.errors\n"}),
     ("deployables", {f"{BROKER}/api/planted.py": "import liftbridge_client\n"}),
     ("deployables", {f"{CLIENT}/planted.py": "import liftbridge_broker.errors\n"}),

@@ -1,0 +1,137 @@
+"""How far a query has come, as Spark keeps it: JSON text that is equal when offsets are.
+
+    {"streams":{"orders":{"id":17,"p":{"0":123}}},"v":1}
+
+The number is the next offset to read. The id tells a stream that was made anew from the one that
+was read before.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from pyspark_liftbridge.plan import values
+
+VERSION: Final = 1
+
+
+class OffsetsError(ValueError):
+    """A text is not what this source wrote."""
+
+
+class PartitionId(NamedTuple):
+    """A partition by name, as ranges and offsets are kept by."""
+
+    stream: str
+    number: int
+
+
+class StreamOffsets(NamedTuple):
+    """Next offsets of one stream.
+
+    Attributes:
+        stream_id: Its id, 0 where the server tells none.
+        next_offsets: By partition.
+    """
+
+    stream_id: int
+    next_offsets: Mapping[int, int]
+
+
+class Offsets(NamedTuple):
+    """Next offsets of all partitions of a query, by stream."""
+
+    streams: Mapping[str, StreamOffsets]
+
+    def partitions(self) -> Iterator[tuple[PartitionId, int]]:
+        """Partitions with their next offset, in order."""
+        for name, stream in sorted(self.streams.items()):
+            for number, offset in sorted(stream.next_offsets.items()):
+                yield PartitionId(name, number), offset
+
+    def of(self, partition: PartitionId) -> int | None:
+        """Next offset of a partition, `None` when it is not known."""
+        stream = self.streams.get(partition.stream)
+        return None if stream is None else stream.next_offsets.get(partition.number)
+
+    def with_offsets(self, offsets: Mapping[PartitionId, int]) -> "Offsets":
+        """These with other next offsets of known partitions."""
+        return Offsets(
+            {
+                name: stream._replace(
+                    next_offsets={
+                        number: offsets.get(PartitionId(name, number), offset)
+                        for number, offset in stream.next_offsets.items()
+                    }
+                )
+                for name, stream in self.streams.items()
+            }
+        )
+
+    def not_before(self, former: "Offsets") -> "Offsets":
+        """These, and where an offset would go back in the same stream, that of `former`.
+
+        A new leader may know of less for a moment than the one before told.
+        """
+        kept: dict[PartitionId, int] = {}
+        for partition, offset in self.partitions():
+            before = former.of(partition)
+            if before is not None and self._is_same(former, partition.stream):
+                kept[partition] = max(before, offset)
+        return self.with_offsets(kept)
+
+    def _is_same(self, other: "Offsets", stream: str) -> bool:
+        return self.streams[stream].stream_id == other.streams[stream].stream_id
+
+    def as_json(self) -> dict[str, Any]:
+        """As Spark keeps it, keys in order."""
+        return {
+            "streams": {
+                name: {
+                    "id": stream.stream_id,
+                    "p": {str(one): at for one, at in sorted(stream.next_offsets.items())},
+                }
+                for name, stream in sorted(self.streams.items())
+            },
+            "v": VERSION,
+        }
+
+
+def parse(found: object) -> Offsets:
+    """What `as_json` made.
+
+    Args:
+        found: As Spark gives it back.
+
+    Raises:
+        OffsetsError: It is anything else, or of a later version.
+    """
+    if not isinstance(found, dict) or found.get("v") != VERSION:
+        version = found.get("v") if isinstance(found, dict) else None
+        raise OffsetsError(
+            f"offsets of version {version!r}: this package reads version {VERSION}; "
+            "the checkpoint is of another source or of a later package"
+        )
+    try:
+        return Offsets(
+            {name: _stream(name, one) for name, one in _mapping(found["streams"]).items()}
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        text = json.dumps(found, default=str)[:200]
+        raise OffsetsError(f"offsets are damaged: {text}") from error
+
+
+def _stream(name: str, found: object) -> StreamOffsets:
+    stream = _mapping(found)
+    by_number = {str(key): offset for key, offset in _mapping(stream["p"]).items()}
+    checked = values.numbers(0)(json.dumps({name: by_number}))
+    stream_id = stream["id"]
+    if not isinstance(stream_id, int) or isinstance(stream_id, bool) or stream_id < 0:
+        raise ValueError(stream_id)
+    return StreamOffsets(stream_id, checked[name])
+
+
+def _mapping(found: object) -> Mapping[str, Any]:
+    if not isinstance(found, dict):
+        raise TypeError(found)
+    return found

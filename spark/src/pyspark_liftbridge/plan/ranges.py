@@ -1,0 +1,156 @@
+"""From where to where each task reads: a pure function of offsets and options.
+
+Spark repeats a batch from its written offsets, so the same offsets must give the same ranges; and
+every offset must be in exactly one of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from pyspark_liftbridge.plan.offsets import Offsets, PartitionId
+from pyspark_liftbridge.plan.options import Limits, Split
+
+
+class Range(NamedTuple):
+    """Offsets of a partition that are read together.
+
+    Attributes:
+        stream: Name of the stream.
+        stream_id: Id that it must have, 0 for any.
+        partition: Number of the partition.
+        start: First offset.
+        end: First offset not read; more than `start`.
+    """
+
+    stream: str
+    stream_id: int
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """Offsets in it; a compacted log holds fewer records."""
+        return self.end - self.start
+
+
+class BackwardsError(ValueError):
+    """A range would end before it begins: offsets were found anew and lie elsewhere."""
+
+
+def ranges_between(start: Offsets, end: Offsets) -> list[Range]:
+    """What lies between two offsets; partitions without anything are left out.
+
+    Args:
+        start: Where a batch begins. A partition that is not in it begins at 0: whoever plans has
+            put its earliest offset into `start` where that is known.
+        end: Where it ends.
+
+    Raises:
+        BackwardsError: An end lies before its start.
+    """
+    found: list[Range] = []
+    for (name, number), last in end.partitions():
+        first = start.of(PartitionId(name, number)) or 0
+        if last < first:
+            raise BackwardsError(
+                f"{name}/{number} would be read from {first} to {last}: the offsets of the "
+                "checkpoint are not of this log, or startingOffsets was latest and the query "
+                "stopped before its first batch; set cursorId, or begin with another checkpoint"
+            )
+        if last > first:
+            found.append(Range(name, end.streams[name].stream_id, number, first, last))
+    return found
+
+
+def tasks_of(
+    ranges: Sequence[Range], split: Split, leaders: Mapping[PartitionId, str]
+) -> list[list[Range]]:
+    """Ranges shared out to tasks.
+
+    Large ranges are cut, the largest first, until no task has more than `records_max` and there
+    are `tasks_min`; what is small shares a task with others of the same leader.
+
+    Args:
+        ranges: What is to be read.
+        split: Rules.
+        leaders: Who leads partitions, as far as it is known; it says what may share a task and
+            changes nothing about what is read.
+    """
+    pieces = _cut(ranges, split)
+    tasks: list[list[Range]] = []
+    open_task: dict[str, list[Range]] = {}
+    for piece in pieces:
+        leader = leaders.get(PartitionId(piece.stream, piece.partition), "")
+        if piece.size >= split.records_min or len(pieces) <= (split.tasks_min or 0):
+            tasks.append([piece])
+            continue
+        task = open_task.get(leader)
+        if task is None:
+            task = open_task[leader] = []
+            tasks.append(task)
+        task.append(piece)
+        if sum(one.size for one in task) >= split.records_min:
+            del open_task[leader]
+    return tasks
+
+
+def _cut(ranges: Sequence[Range], split: Split) -> list[Range]:
+    """Ranges with the large ones cut into even pieces."""
+    most = split.records_max
+    counts = [1 if most is None else -(-one.size // most) for one in ranges]
+    total = sum(one.size for one in ranges)
+    if split.tasks_min is not None and sum(counts) < split.tasks_min:
+        # As Spark's Kafka source: by share, rounded, and never more pieces than offsets.
+        shares = [max(1, round(split.tasks_min * one.size / total)) for one in ranges]
+        counts = [
+            min(one.size, max(count, share))
+            for one, count, share in zip(ranges, counts, shares, strict=True)
+        ]
+    return [piece for one, count in zip(ranges, counts, strict=True) for piece in _even(one, count)]
+
+
+def _even(whole: Range, count: int) -> list[Range]:
+    edges = [whole.start + whole.size * at // count for at in range(count + 1)]
+    return [whole._replace(start=first, end=end) for first, end in pairwise(edges) if end > first]
+
+
+def limited(start: Offsets, latest: Offsets, limits: Limits, mean_bytes: float) -> Offsets:
+    """The end of a micro-batch: the backlog, cut to the limits by share.
+
+    Every partition with a backlog gets at least one offset, so that none waits for ever.
+
+    Args:
+        start: Where the batch begins.
+        latest: What is committed.
+        limits: How much may be taken.
+        mean_bytes: Bytes of a record on average; 0 when nothing is known.
+    """
+    most = limits.offsets_max
+    if limits.bytes_max is not None and mean_bytes > 0:
+        by_bytes = max(1, int(limits.bytes_max / mean_bytes))
+        most = by_bytes if most is None else min(most, by_bytes)
+    backlog = backlog_of(start, latest)
+    total = sum(backlog.values())
+    if most is None or total <= most:
+        return latest
+    spare, rest = max(0, most - len(backlog)), total - len(backlog)
+    taken = {
+        one: 1 + (spare * (count - 1) // rest if rest else 0) for one, count in backlog.items()
+    }
+    return latest.with_offsets(
+        {
+            partition: offset - backlog[partition] + taken[partition]
+            for partition, offset in latest.partitions()
+            if partition in backlog
+        }
+    )
+
+
+def backlog_of(start: Offsets, latest: Offsets) -> dict[PartitionId, int]:
+    """Offsets of each partition that are still to be read; partitions without any are left out."""
+    counts = {
+        partition: offset - (start.of(partition) or 0) for partition, offset in latest.partitions()
+    }
+    return {partition: count for partition, count in counts.items() if count > 0}

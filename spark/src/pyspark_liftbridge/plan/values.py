@@ -1,0 +1,150 @@
+"""Texts of options as values: each kind refuses what it is not, and says what it takes."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+MILLISECOND_NS: Final = 1_000_000
+SECOND_NS: Final = 1_000 * MILLISECOND_NS
+
+PARTITION_MAX: Final = 2**24 - 1
+OFFSET_MAX: Final = 2**63 - 1
+
+_UNITS_NS: Final = {
+    "ms": MILLISECOND_NS,
+    "s": SECOND_NS,
+    "m": 60 * SECOND_NS,
+    "h": 3_600 * SECOND_NS,
+    "d": 86_400 * SECOND_NS,
+}
+_UNITS_BYTES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+Parse = Callable[[str], object]
+"""Makes a value of a text; raises `ValueError` without a text when it cannot."""
+
+
+def text(given: str) -> str:
+    """Anything but nothing."""
+    if not given.strip():
+        raise ValueError
+    return given.strip()
+
+
+def flag(given: str) -> bool:
+    """`true` or `false`."""
+    try:
+        return {"true": True, "false": False}[given.strip().lower()]
+    except KeyError:
+        raise ValueError from None
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """A whole number within bounds, both inclusive."""
+
+    def parse(given: str) -> int:
+        digits = given.strip()
+        if not re.fullmatch(r"-?[0-9]{1,19}", digits) or not least <= int(digits) <= most:
+            raise ValueError
+        return int(digits)
+
+    return parse
+
+
+def duration(given: str) -> int:
+    """Nanoseconds of `500ms`, `120s`, `15m`, `2h` or `1d`; more than nothing."""
+    found = re.fullmatch(r"([0-9]{1,9})\s*(ms|s|m|h|d)", given.strip().lower())
+    if found is None or not int(found[1]):
+        raise ValueError
+    return int(found[1]) * _UNITS_NS[found[2]]
+
+
+def size(given: str) -> int:
+    """Bytes of `4194304`, `4096k`, `4m` or `1g`, also as `4MiB`; more than nothing."""
+    found = re.fullmatch(r"([0-9]{1,15})\s*([kmg]?)(?:i?b)?", given.strip().lower())
+    if found is None or not int(found[1]):
+        raise ValueError
+    return int(found[1]) * _UNITS_BYTES[found[2]]
+
+
+def choice(*names: str) -> Callable[[str], str]:
+    """One of some words."""
+
+    def parse(given: str) -> str:
+        word = given.strip().lower()
+        if word not in names:
+            raise ValueError
+        return word
+
+    return parse
+
+
+def names(given: str) -> tuple[str, ...]:
+    """Names with commas between, each once."""
+    found = tuple(name.strip() for name in given.split(","))
+    if not all(found) or len(set(found)) < len(found):
+        raise ValueError
+    return found
+
+
+def pattern(given: str) -> re.Pattern[str]:
+    """A regular expression of Python."""
+    try:
+        return re.compile(text(given))
+    except re.error:
+        raise ValueError from None
+
+
+def partitions(given: str) -> Mapping[str, tuple[int, ...]]:
+    """JSON as `{"orders": [0, 1]}`."""
+    found: dict[str, tuple[int, ...]] = {}
+    for name, numbers in _object(given).items():
+        if not isinstance(numbers, list) or not numbers or not all(map(_is_partition, numbers)):
+            raise ValueError
+        found[name] = tuple(sorted(set(numbers)))
+    return found
+
+
+def numbers(least: int) -> Callable[[str], Mapping[str, Mapping[int, int]]]:
+    """JSON as `{"orders": {"0": 123, "1": -2}}`; numbers from `least` on."""
+
+    def parse(given: str) -> Mapping[str, Mapping[int, int]]:
+        found: dict[str, dict[int, int]] = {}
+        for name, by_partition in _object(given).items():
+            if not isinstance(by_partition, dict) or not by_partition:
+                raise ValueError
+            found[name] = {}
+            for partition, number in by_partition.items():
+                is_number = isinstance(number, int) and not isinstance(number, bool)
+                if not partition.isdecimal() or not _is_partition(int(partition)):
+                    raise ValueError
+                if not is_number or not least <= number <= OFFSET_MAX:
+                    raise ValueError
+                found[name][int(partition)] = number
+        return found
+
+    return parse
+
+
+def _object(given: str) -> Mapping[str, object]:
+    """A JSON object that names something, and nothing twice."""
+    try:
+        found = json.loads(given, object_pairs_hook=_each_once)
+    except RecursionError:
+        raise ValueError from None
+    if not isinstance(found, dict) or not found or not all(found):
+        raise ValueError
+    return found
+
+
+def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError
+    return found
+
+
+def _is_partition(number: object) -> bool:
+    if not isinstance(number, int) or isinstance(number, bool):
+        return False
+    return 0 <= number <= PARTITION_MAX
