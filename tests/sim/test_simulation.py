@@ -71,6 +71,9 @@ REGRESSION_SEEDS = {
         # A leader that knew a publisher no more let it begin anew; the next one did know it, and
         # took its messages for those of before.
         100_000_467,
+        # A leader resumed its partition, wrote what had waited, and followed, all in one turn: no
+        # fault.
+        50_669_333_710,
     ),
     "shapes": (
         # A leader that stood still longer than it waits for the metadata group took its request for

@@ -167,7 +167,9 @@ class CopyRules(Watcher):
             for other in self._copies(partition.partition_id):
                 if other.machine is not machine:
                     self._check_prefixes(copy, other)
-        if before is not None and look.role is Role.FOLLOWER and look.log_end > before.log_end:
+        if before is None or not before.role is look.role is Role.FOLLOWER:
+            return  # what a leader wrote before it followed, in the same turn, was not fetched
+        if look.log_end > before.log_end:
             epoch = followed_epoch(broker.node, partition)
             first = (*key, epoch)
             if epoch and first not in self._fetched:
