@@ -133,9 +133,6 @@ def sign(
         encode(PeerHeader(cluster, BrokerId(name), start_name, 0, 0, body), b"tail"),
         channel=Channel.METADATA,
         sequence=sequence,
-        sender=BrokerId(sender),
-        sender_start=start_of(incarnation),
-        target_start=aim,
     )
 
 
@@ -300,6 +297,47 @@ def test_keys_rotate_while_brokers_talk() -> None:
             assert [broker for broker, *_ in wires.heard] == ["b", "a"], (one, other)
 
 
+def of_b(incarnation: str, sequence: int) -> bytes:
+    """A frame from a start of b to a, as only b can make it."""
+    return sign(
+        KEY,
+        RaftBody(),
+        sender="b",
+        incarnation=incarnation,
+        target="a",
+        target_start=start_of("a-1"),
+        sequence=1 << 20 | sequence,
+    )
+
+
+def test_the_frames_of_a_key_that_is_listed_no_longer_are_believed_no_longer() -> None:
+    wires = acquainted()
+    assert wires.deliver("a", Channel.METADATA, of_b("b-1", 1))
+    wires.links["a"].sessions.set_keys(ring(OTHER))
+    assert not wires.deliver("a", Channel.METADATA, of_b("b-1", 2))
+    assert wires.links["a"].sessions.refused[Refusal.UNKNOWN_KEY] == 1
+    wires.links["a"].sessions.set_keys(ring(OTHER, KEY))
+    assert wires.deliver("a", Channel.METADATA, of_b("b-1", 3))
+    assert not wires.deliver("a", Channel.METADATA, of_b("b-1", 1))
+
+
+@pytest.mark.parametrize("forgets", ["the start", "the broker"])
+def test_the_frames_of_who_was_forgotten_are_believed_no_longer(forgets: str) -> None:
+    wires = acquainted()
+    a = wires.links["a"]
+    assert wires.deliver("a", Channel.METADATA, of_b("b-1", 1))
+    if forgets == "the start":
+        wires.is_cut = False
+        for number in range(STARTS_MAX):
+            fresh = wires.start("b", f"b-{number + 2}", ring(KEY))
+            fresh.send(BrokerId("a"), Channel.METADATA, RaftBody())
+    else:
+        for number in range(PEERS_MAX):
+            a.send(BrokerId(f"n{number}"), Channel.METADATA, RaftBody())
+    assert not wires.deliver("a", Channel.METADATA, of_b("b-1", 2))
+    assert a.sessions.refused[Refusal.START] == 1
+
+
 def test_a_recorded_answer_introduces_nobody() -> None:
     """A frame held back, of a start that is over, must not take the place of the present one."""
     wires = acquainted()
@@ -408,6 +446,10 @@ def test_a_signed_frame_that_says_too_much_is_malformed() -> None:
     frame = say(wires, RaftBody())
     assert read_signed(frame).piece == Piece(*read_signed(frame).piece)
     before = wires.links["b"].malformed_count
-    for bad in (frame[:60], frame[:5] + b"\x07" + frame[6:], frame[:6] + b"\x02" + frame[7:]):
+    kind = 38 + len("a")  # behind the name of the sender
+    for place, value in ((kind, b"\x07"), (kind + 1, b"\x02"), (kind + 2, b"\x01")):
+        bad = frame[:place] + value + frame[place + 1 :]
         assert not wires.deliver("b", Channel.METADATA, bad)
-    assert wires.links["b"].malformed_count == before + 3
+    for bad in (frame[:60], frame[:5] + b"\xff" + frame[6:]):
+        assert not wires.deliver("b", Channel.METADATA, bad)
+    assert wires.links["b"].malformed_count == before + 5

@@ -5,6 +5,7 @@ be known first (`node.peer_sessions`): until it has answered, a few messages wai
 frames are sent and believed as they are.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from liftbridge_broker.errors import WireError
@@ -16,15 +17,17 @@ from liftbridge_broker.wire.peer_bodies import Body
 from liftbridge_broker.wire.peer_frame import (
     MESSAGE,
     NO_START,
+    Origin,
     Piece,
     SignedFrame,
+    SigningKey,
     is_signed,
     open_frame,
     read_open,
     read_signed,
     signed_frame,
 )
-from liftbridge_broker.wire.peer_keys import OPEN_KEYRING, Key
+from liftbridge_broker.wire.peer_keys import OPEN_KEYRING
 from liftbridge_broker.wire.peer_membership import Discover, DiscoverReply, Hello, Join
 
 _WITHOUT_CLUSTER: Final = (Discover, DiscoverReply, Join)
@@ -126,15 +129,15 @@ class PeerLink:
         if key is None:
             for piece in pieces:
                 self._transport.send(broker, channel, open_frame(piece))
-            return
-        start = NO_START if broker == EVERYONE else self.sessions.present_start(broker)
-        if broker == EVERYONE or start != NO_START:
-            for piece in pieces:
-                self._send_signed(key, broker, start, channel, piece)
-            return
-        for piece in pieces:
-            self._park(broker, channel, piece)
-        self._greet(broker)
+        elif broker == EVERYONE:
+            self._send_signed(
+                self.sessions.outgoing_key(broker, NO_START, key), broker, channel, pieces
+            )
+        elif (outgoing := self.sessions.outgoing(broker)) is not None:
+            self._send_signed(outgoing, broker, channel, pieces)
+        else:
+            self._park(broker, channel, pieces)
+            self._greet(broker)
 
     def _header(self, body: Body, correlation_id: int = 0) -> PeerHeader:
         is_search = isinstance(body, _WITHOUT_CLUSTER)
@@ -148,29 +151,22 @@ class PeerLink:
         )
 
     def _send_signed(
-        self, key: Key, broker: BrokerId, start: bytes, channel: Channel, piece: Piece
+        self, key: SigningKey, broker: BrokerId, channel: Channel, pieces: Sequence[Piece]
     ) -> None:
-        sessions = self.sessions
-        frame = signed_frame(
-            sessions.outgoing_key(broker, start, key),
-            piece,
-            channel=channel,
-            sequence=sessions.next_sequence(),
-            sender=self.broker,
-            sender_start=sessions.start,
-            target_start=start,
-        )
-        self._transport.send(broker, channel, frame)
+        for piece in pieces:
+            sequence = self.sessions.next_sequence()
+            frame = signed_frame(key, piece, channel=channel, sequence=sequence)
+            self._transport.send(broker, channel, frame)
 
-    def _park(self, broker: BrokerId, channel: Channel, piece: Piece) -> None:
-        """Keep a piece until the broker it is for has answered a challenge."""
+    def _park(self, broker: BrokerId, channel: Channel, pieces: Sequence[Piece]) -> None:
+        """Keep a message until the broker it is for has answered a challenge."""
 
         def send() -> None:
-            key, start = self.sessions.keys.signer, self.sessions.present_start(broker)
-            if key is not None and start != NO_START:
-                self._send_signed(key, broker, start, channel, piece)
+            key = self.sessions.outgoing(broker)
+            if key is not None:
+                self._send_signed(key, broker, channel, pieces)
 
-        self.sessions.park(broker, len(piece.head) + len(piece.tail), send)
+        self.sessions.park(broker, sum(len(one.head) + len(one.tail) for one in pieces), send)
 
     def _greet(self, broker: BrokerId) -> None:
         """Challenge a broker, unless it was challenged a moment ago."""
@@ -181,8 +177,8 @@ class PeerLink:
         """Send a part of the exchange of challenges; with the first key while nothing is signed."""
         key = self.sessions.keys.first_key
         if key is not None:
-            piece = encode(self._header(hello))
-            self._send_signed(key, broker, start, Channel.METADATA, piece)
+            outgoing = self.sessions.outgoing_key(broker, start, key)
+            self._send_signed(outgoing, broker, Channel.METADATA, [encode(self._header(hello))])
 
     # -- receiving ----------------------------------------------------------------------------
 
@@ -206,79 +202,82 @@ class PeerLink:
     def _receive_signed(
         self, channel: Channel, frame: SignedFrame
     ) -> tuple[PeerHeader, bytes] | None:
-        match self.sessions.judge(channel, frame):
+        route = self.sessions.judge(channel, frame)
+        if route is None:
+            return None
+        origin = route.origin
+        match route.standing:
             case Standing.KNOWN:
-                return self._receive_known(channel, frame)
+                return self._receive_known(channel, origin, frame.piece)
             case Standing.GREETING:
-                return self._receive_greeting(frame)
+                return self._receive_greeting(origin, frame.piece)
             case Standing.UNKNOWN:
-                self._receive_unknown(frame)
+                self._receive_unknown(origin, frame.piece)
             case Standing.FORMER:
-                self._greet(frame.sender)
-            case Standing.REFUSED:
-                pass
+                self.sessions.refuse(Refusal.START)
+                self._greet(origin.sender)
         return None
 
     def _receive_known(
-        self, channel: Channel, frame: SignedFrame
+        self, channel: Channel, origin: Origin, piece: Piece
     ) -> tuple[PeerHeader, bytes] | None:
-        message = self._chunks[channel].take(frame.piece, frame.sender)
+        message = self._chunks[channel].take(piece, origin.sender)
         if message is None:
             return None
-        if not self.sessions.names_itself(frame, message[0]):
+        if not self.sessions.names_itself(origin, message[0]):
             raise WireError("peer message: a header of another start than its signature")
         if isinstance(message[0].body, Hello):
-            self._on_hello(frame, message[0].body)
+            self._on_hello(origin, message[0].body)
             return None
         return message
 
-    def _read(self, frame: SignedFrame) -> tuple[PeerHeader, bytes]:
+    def _read(self, origin: Origin, piece: Piece) -> tuple[PeerHeader, bytes]:
         """Message of a frame that is no chunk, of the start that signed it.
 
         Raises:
             WireError: It is a chunk, cannot be read, or names another sender or start.
         """
-        if frame.piece.kind != MESSAGE:
+        if piece.kind != MESSAGE:
             raise WireError("peer message: a chunk of an unknown start")
-        message = Reassembler().take(frame.piece, frame.sender)
-        if message is None or not self.sessions.names_itself(frame, message[0]):
+        message = Reassembler().take(piece, origin.sender)
+        if message is None or not self.sessions.names_itself(origin, message[0]):
             raise WireError("peer message: a header of another start than its signature")
         return message
 
-    def _receive_greeting(self, frame: SignedFrame) -> tuple[PeerHeader, bytes] | None:
+    def _receive_greeting(self, origin: Origin, piece: Piece) -> tuple[PeerHeader, bytes] | None:
         """Take a frame that may be a repetition: it can ask, and change nothing."""
-        header, tail = self._read(frame)
+        header, tail = self._read(origin, piece)
         match header.body:
             case Discover():  # guard Auth.greeting
                 return header, tail
-            case Hello(challenge, 0) if challenge and frame.sender != self.broker:
-                self._answer(frame, challenge)
+            case Hello(challenge, 0) if challenge and origin.sender != self.broker:
+                self._answer(origin, challenge)
             case _:
                 self.sessions.refuse(Refusal.KIND)
         return None
 
-    def _receive_unknown(self, frame: SignedFrame) -> None:
+    def _receive_unknown(self, origin: Origin, piece: Piece) -> None:
         """Take a frame of a start that has not answered yet: only an answer counts."""
-        header, _ = self._read(frame)
+        header, _ = self._read(origin, piece)
         if isinstance(header.body, Hello):
-            self._on_hello(frame, header.body)
+            self._on_hello(origin, header.body)
             return
         self.sessions.refuse(Refusal.START)
-        self._greet(frame.sender)
+        self._greet(origin.sender)
 
-    def _on_hello(self, frame: SignedFrame, hello: Hello) -> None:
-        is_answer = self.sessions.on_answer(frame, hello.answer)
+    def _on_hello(self, origin: Origin, hello: Hello) -> None:
+        is_answer = self.sessions.on_answer(origin, hello.answer)
         if hello.challenge:
             # Before anything else: what comes behind it is believed only then.
-            self._answer(frame, hello.challenge)
+            self._answer(origin, hello.challenge)
         if is_answer:
-            for send in self.sessions.take_parked(frame.sender):
+            for send in self.sessions.take_parked(origin.sender):
                 send()
 
-    def _answer(self, frame: SignedFrame, challenge: int) -> None:
+    def _answer(self, origin: Origin, challenge: int) -> None:
         """Answer a challenge, with one in return while the other start is unknown."""
-        hello = Hello(self.sessions.challenge_in_return(frame), challenge)
-        self._say(frame.sender, frame.sender_start, hello)
+        hello = Hello(self.sessions.challenge_in_return(origin), challenge)
+        self._say(origin.sender, origin.sender_start, hello)
 
     def is_ours(self, header: PeerHeader) -> bool:
         """Whether a message is of this cluster, or of the search for one."""

@@ -8,17 +8,24 @@ as the protocols above must bear anyway.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.raft.environment import Rng
 from liftbridge_broker.wire.peer import PeerHeader
-from liftbridge_broker.wire.peer_frame import NO_START, SignedFrame, SigningKey, start_of
+from liftbridge_broker.wire.peer_frame import (
+    NO_START,
+    Origin,
+    SignedFrame,
+    SigningKey,
+    read_front,
+    start_of,
+)
 from liftbridge_broker.wire.peer_keys import Key, Keyring
 
 WINDOW: Final = 1_024
@@ -59,7 +66,7 @@ class Refusal(StrEnum):
 
 
 class Standing(Enum):
-    """What a signed frame is worth."""
+    """What the frames between two starts are worth."""
 
     KNOWN = "known"
     """Of a start that answered a challenge, for this one, for the first time."""
@@ -69,7 +76,6 @@ class Standing(Enum):
     """For this start, of one that has not answered yet: it may answer."""
     FORMER = "former"
     """For another start of this broker: its sender does not know this one."""
-    REFUSED = "refused"
 
 
 class ReplayWindow:
@@ -94,15 +100,24 @@ class ReplayWindow:
         return True
 
 
-@dataclass(slots=True)
-class _Start:
-    """One start of a broker that answered a challenge of this process."""
+def _windows() -> dict[Channel, ReplayWindow]:
+    return {channel: ReplayWindow() for channel in Channel}
 
-    windows: dict[Channel, ReplayWindow] = field(
-        default_factory=lambda: {channel: ReplayWindow() for channel in Channel}
-    )
-    outgoing: dict[bytes, SigningKey] = field(default_factory=dict)
-    incoming: dict[bytes, SigningKey] = field(default_factory=dict)
+
+class Route(NamedTuple):
+    """All frames with one front: who signed them, and what they are worth.
+
+    Attributes:
+        origin: What the front says.
+        standing: See there.
+        key: Key that must have signed them.
+        windows: What arrived already; `None` where repetitions cannot be told.
+    """
+
+    origin: Origin
+    standing: Standing
+    key: SigningKey
+    windows: Mapping[Channel, ReplayWindow] | None
 
 
 @dataclass(slots=True)
@@ -110,14 +125,16 @@ class _Peer:
     """A broker.
 
     Attributes:
-        starts: Starts that answered, the present one last.
+        starts: Starts that answered, the present one last, and what arrived of each.
+        outgoing: Key for frames to the present one, made when it is needed.
         challenge: Number that waits for its answer, 0 for none.
         greeted_at: When it was asked last.
         parked: Messages that wait until it has answered: when, and how to send it.
         parked_bytes: Their length.
     """
 
-    starts: OrderedDict[bytes, _Start] = field(default_factory=OrderedDict)
+    starts: OrderedDict[bytes, dict[Channel, ReplayWindow]] = field(default_factory=OrderedDict)
+    outgoing: SigningKey | None = None
     challenge: int = 0
     greeted_at: Instant | None = None
     parked: list[tuple[Instant, Callable[[], None]]] = field(default_factory=list)
@@ -158,7 +175,8 @@ class PeerSessions:
         self._sequence = 0
         self._peers: OrderedDict[str, _Peer] = OrderedDict()
         self._starts: dict[str, bytes] = {}
-        self._peer(broker).starts[self.start] = _Start()
+        self._routes: dict[bytes, Route] = {}
+        self._peer(broker).starts[self.start] = _windows()
 
     def _peer(self, broker: str) -> _Peer:
         peer = self._peers.get(broker)
@@ -167,6 +185,7 @@ class PeerSessions:
             if len(self._peers) > PEERS_MAX:
                 oldest = next(one for one in self._peers if one != self.broker)
                 del self._peers[oldest]
+                self._routes.clear()
         return peer
 
     @property
@@ -199,17 +218,22 @@ class PeerSessions:
         peer = self._peers.get(broker)
         return next(reversed(peer.starts), NO_START) if peer is not None else NO_START
 
+    def outgoing(self, broker: BrokerId) -> SigningKey | None:
+        """Key for frames to the present start of a broker.
+
+        `None` when none of its starts has answered, or nothing is signed.
+        """
+        peer, key = self._peers.get(broker), self.keys.signer
+        if peer is None or key is None:
+            return None
+        if peer.outgoing is None and peer.starts:
+            peer.outgoing = self.outgoing_key(broker, next(reversed(peer.starts)), key)
+        return peer.outgoing
+
     def outgoing_key(self, broker: BrokerId, start: bytes, key: Key) -> SigningKey:
         """Key for frames to a start of a broker; `NO_START` for a greeting."""
-        if start == NO_START:
-            return SigningKey(key, self.broker, self.start, "", NO_START)
-        known = self._peer(broker).starts.get(start)
-        made = None if known is None else known.outgoing.get(key.key_id)
-        if made is None:
-            made = SigningKey(key, self.broker, self.start, broker, start)
-            if known is not None:
-                known.outgoing[key.key_id] = made
-        return made
+        target = "" if start == NO_START else broker
+        return SigningKey(key, self.broker, self.start, target, start)
 
     def challenge_for(self, broker: BrokerId) -> int:
         """Number that a broker has to repeat; it stays the same until it did."""
@@ -242,87 +266,82 @@ class PeerSessions:
 
     # -- receiving ----------------------------------------------------------------------------
 
-    def judge(self, channel: Channel, frame: SignedFrame) -> Standing:
-        """Say what a frame is worth that arrived on a channel; a refusal is counted."""
-        refusal = self._refusal(channel, frame)
-        if refusal is not None:
-            self.refuse(refusal)
-            return Standing.REFUSED
-        if frame.target_start == NO_START:
-            return Standing.GREETING
-        if frame.target_start != self.start:  # guard Auth.start
-            self.refuse(Refusal.START)
-            return Standing.FORMER
-        if not self._is_known(frame):  # guard Auth.unknown_start
-            return Standing.UNKNOWN
-        return Standing.KNOWN
+    def judge(self, channel: Channel, frame: SignedFrame) -> Route | None:
+        """Say what a frame is worth that arrived on a channel; a refusal is counted, and `None`.
 
-    def _refusal(self, channel: Channel, frame: SignedFrame) -> Refusal | None:
-        """Why a frame is not believed whatever it says; `None` when there is no reason."""
-        key = self.keys.find(frame.key_id)
-        if key is None:
-            return Refusal.UNKNOWN_KEY
-        if not frame.is_signed_by(self._verifier(frame, key)):  # guard Auth.signature
-            return Refusal.SIGNATURE
-        if frame.channel is not channel:  # guard Auth.channel
-            return Refusal.CHANNEL
-        if frame.target_start == self.start and self._is_known(frame):
-            known = self._peers[frame.sender].starts[frame.sender_start]
-            if not known.windows[channel].admit(frame.sequence):
-                return Refusal.REPLAYED
+        Raises:
+            WireError: It names no sender.
+        """
+        route = self._routes.get(frame.front) or self._route(frame.front)
+        if route is None:
+            self.refuse(Refusal.UNKNOWN_KEY)
+        elif not route.key.has_signed(frame.sequence, frame.data):  # guard Auth.signature
+            self.refuse(Refusal.SIGNATURE)
+        elif frame.channel is not channel:  # guard Auth.channel
+            self.refuse(Refusal.CHANNEL)
+        elif route.windows is not None and not route.windows[channel].admit(frame.sequence):
+            self.refuse(Refusal.REPLAYED)
+        else:
+            return route
         return None
 
-    def _verifier(self, frame: SignedFrame, key: Key) -> SigningKey:
-        """Key that must have signed a frame; kept for frames from a known start to this one."""
-        if frame.target_start == NO_START:
-            return SigningKey(key, frame.sender, frame.sender_start, "", NO_START)
-        peer = self._peers.get(frame.sender)
-        known = None if peer is None else peer.starts.get(frame.sender_start)
-        if known is None or frame.target_start != self.start:
-            return self._incoming_key(frame, key)
-        made = known.incoming.get(key.key_id)
-        if made is None:
-            made = known.incoming[key.key_id] = self._incoming_key(frame, key)
-        return made
+    def _route(self, front: bytes) -> Route | None:
+        """Route of frames with a front, kept if the sender is known; `None` when no key is listed.
 
-    def _incoming_key(self, frame: SignedFrame, key: Key) -> SigningKey:
-        return SigningKey(key, frame.sender, frame.sender_start, self.broker, frame.target_start)
+        Raises:
+            WireError: It names no sender.
+        """
+        origin = read_front(front)
+        key = self.keys.find(origin.key_id)
+        if key is None:
+            return None
+        peer = self._peers.get(origin.sender)
+        windows = None if peer is None else peer.starts.get(origin.sender_start)
+        standing = Standing.KNOWN
+        if origin.target_start == NO_START:
+            standing = Standing.GREETING
+        elif origin.target_start != self.start:  # guard Auth.start
+            standing = Standing.FORMER
+        elif windows is None:  # guard Auth.unknown_start
+            standing = Standing.UNKNOWN
+        target = "" if standing is Standing.GREETING else self.broker
+        verifier = SigningKey(key, origin.sender, origin.sender_start, target, origin.target_start)
+        if standing is not Standing.KNOWN:
+            return Route(origin, standing, verifier, None)
+        route = self._routes[front] = Route(origin, standing, verifier, windows)
+        return route
 
-    def _is_known(self, frame: SignedFrame) -> bool:
-        """Whether the start that signed a frame has answered a challenge of this process."""
-        peer = self._peers.get(frame.sender)
-        return peer is not None and frame.sender_start in peer.starts
-
-    def challenge_in_return(self, frame: SignedFrame) -> int:
+    def challenge_in_return(self, origin: Origin) -> int:
         """Challenge for the start that signed a frame; 0 when it has answered one already."""
-        return 0 if self._is_known(frame) else self.challenge_for(frame.sender)
+        peer = self._peer(origin.sender)
+        return 0 if origin.sender_start in peer.starts else self.challenge_for(origin.sender)
 
-    def on_answer(self, frame: SignedFrame, answer: int) -> bool:
+    def on_answer(self, origin: Origin, answer: int) -> bool:
         """Take an answer in a genuine frame; whether it was one to the present challenge.
 
         The start that gave it is the present one from now on.
         """
-        peer = self._peer(frame.sender)
+        peer = self._peer(origin.sender)
         if not peer.challenge or answer != peer.challenge:  # guard Auth.answer
             return False
-        peer.challenge = 0
-        known = peer.starts.pop(frame.sender_start, None) or _Start()
-        peer.starts[frame.sender_start] = known
+        peer.challenge, peer.outgoing = 0, None
+        known = peer.starts.pop(origin.sender_start, None) or _windows()
+        peer.starts[origin.sender_start] = known
         if len(peer.starts) > STARTS_MAX:
             peer.starts.popitem(last=False)
+        self._routes.clear()
         return True
 
-    def names_itself(self, frame: SignedFrame, header: PeerHeader) -> bool:
+    def names_itself(self, origin: Origin, header: PeerHeader) -> bool:
         """Whether a header names the broker and the start that signed it."""
         return (
-            header.sender == frame.sender
-            and self.start_named(header.incarnation_id) == frame.sender_start
+            header.sender == origin.sender
+            and self.start_named(header.incarnation_id) == origin.sender_start
         )
 
     def set_keys(self, keys: Keyring) -> None:
         """Use other keys from now on; what was recognised stays so."""
         self.keys = keys
+        self._routes.clear()
         for peer in self._peers.values():
-            for start in peer.starts.values():
-                start.outgoing.clear()
-                start.incoming.clear()
+            peer.outgoing = None

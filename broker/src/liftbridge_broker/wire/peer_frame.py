@@ -17,20 +17,24 @@ With one (version 2):
 ```
  0  4 id of the key
  4  1 version of the frame, 2
- 5  1 kind, as above
- 6  1 channel: 0 metadata, 1 data
- 7  1 length of the sender's name
- 8  4 length of the header
-12  8 sequence: rises with every frame of the sender's process
-20 16 start of the sender's process
-36 16 start of the target's process, zeros in a greeting
-52    name of the sender, header, tail
-   16 signature: HMAC-SHA-256 over everything before it, cut to 128 bits (RFC 2104)
+ 5  1 length of the sender's name
+ 6 16 start of the sender's process
+22 16 start of the target's process, zeros in a greeting
+38    name of the sender
+    1 kind, as above
+    1 channel: 0 metadata, 1 data
+    2 reserved, 0
+    4 length of the header
+    8 sequence: rises with every frame of the sender's process
+      header, tail
+   16 signature: AES-256-GMAC over everything before it, its nonce the sequence behind four zero
+      bytes (NIST SP 800-38D)
 ```
 
 The key of a signature follows from the cluster's key, from the names of both brokers and from both
 starts (`SigningKey`), so a frame means nothing to another broker, another start or another cluster
-with another secret; the cluster's id is part of the header.
+with another secret; the cluster's id is part of the header. No nonce is used twice with one key, as
+the key names the sender's start and no two frames of a start have one sequence.
 """
 
 import hmac
@@ -39,6 +43,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 import google_crc32c
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from liftbridge_broker.errors import WireError
 from liftbridge_broker.model.ids import BrokerId
@@ -65,10 +71,13 @@ CHUNK: Final = 1
 _OPEN_HEAD: Final = Struct(">IBBHI")
 _CRC: Final = Struct(">I")
 _OPEN_VERSION: Final = 1
-_SIGNED_HEAD: Final = Struct(f">4sBBBBIQ{START_SIZE}s{START_SIZE}s")
+_FRONT: Final = Struct(f">4sBB{START_SIZE}s{START_SIZE}s")
+_SIGNED_HEAD: Final = Struct(">BBHIQ")
 _SIGNED_VERSION: Final = 2
 _VERSION_PLACE: Final = 4
+_NAME_SIZE_PLACE: Final = 5
 _SIGNATURE_SIZE: Final = 16
+_NONCE: Final = Struct(">4xQ")
 _CHANNELS: Final = tuple(Channel)
 
 
@@ -100,54 +109,73 @@ class SigningKey:
         sender_start: Its start.
         target: Broker, or everyone, that verifies.
         target_start: Its start, `NO_START` for a greeting.
+
+    Attributes:
+        front: How all these frames begin.
     """
 
-    __slots__ = ("_mac", "key_id")
+    __slots__ = ("_cipher", "front")
 
     def __init__(
         self, key: Key, sender: str, sender_start: bytes, target: str, target_start: bytes
     ) -> None:
-        parts = (sender.encode(), sender_start, target.encode(), target_start)
+        name_bytes = sender.encode()
+        parts = (name_bytes, sender_start, target.encode(), target_start)
         context = b"".join(len(part).to_bytes(2, "big") + part for part in parts)
-        pair = hmac.digest(key.secret, b"liftbridge frame" + context, "sha256")
-        self.key_id = key.key_id
-        self._mac = hmac.new(pair, digestmod="sha256")
+        self._cipher = AESGCM(hmac.digest(key.secret, b"liftbridge frame" + context, "sha256"))
+        front = _FRONT.pack(
+            key.key_id, _SIGNED_VERSION, len(name_bytes), sender_start, target_start
+        )
+        self.front = front + name_bytes
 
-    def sign(self, *parts: bytes | memoryview) -> bytes:
-        """Signature of some bytes."""
-        mac = self._mac.copy()
-        for part in parts:
-            mac.update(part)
-        return mac.digest()[:_SIGNATURE_SIZE]
+    def sign(self, sequence: int, data: bytes) -> bytes:
+        """Signature of a frame with this sequence."""
+        return self._cipher.encrypt(_NONCE.pack(sequence), b"", data)
+
+    def has_signed(self, sequence: int, frame: bytes) -> bool:
+        """Whether a frame with this sequence ends with its signature."""
+        data = memoryview(frame)
+        try:
+            self._cipher.decrypt(
+                _NONCE.pack(sequence), data[-_SIGNATURE_SIZE:], data[:-_SIGNATURE_SIZE]
+            )
+        except InvalidTag:
+            return False
+        return True
+
+
+class Origin(NamedTuple):
+    """What the front of a frame says: who sent it, and to whom.
+
+    Attributes:
+        key_id: Id of the key that signed it.
+        sender: Broker that sent it.
+        sender_start: Its start.
+        target_start: Start it is meant for.
+    """
+
+    key_id: bytes
+    sender: BrokerId
+    sender_start: bytes
+    target_start: bytes
 
 
 class SignedFrame(NamedTuple):
     """A frame of version 2, not verified yet.
 
     Attributes:
-        key_id: Id of the key that signed it, as it says.
+        front: All up to the name of the sender; `read_front` takes it apart.
         channel: Channel it was signed for.
         sequence: See the module.
-        sender: Broker that sent it, as it says.
-        sender_start: Its start.
-        target_start: Start it is meant for.
         piece: What it carries.
         data: All of it.
     """
 
-    key_id: bytes
+    front: bytes
     channel: Channel
     sequence: int
-    sender: BrokerId
-    sender_start: bytes
-    target_start: bytes
     piece: Piece
     data: bytes
-
-    def is_signed_by(self, key: SigningKey) -> bool:
-        """Whether the signature holds."""
-        signature = key.sign(memoryview(self.data)[:-_SIGNATURE_SIZE])
-        return hmac.compare_digest(signature, self.data[-_SIGNATURE_SIZE:])
 
 
 def is_signed(data: bytes) -> bool:
@@ -179,31 +207,11 @@ def read_open(data: bytes) -> Piece:
     return _piece(data, kind, _OPEN_HEAD.size, length, len(data))
 
 
-def signed_frame(
-    key: SigningKey,
-    piece: Piece,
-    *,
-    channel: Channel,
-    sequence: int,
-    sender: BrokerId,
-    sender_start: bytes,
-    target_start: bytes,
-) -> bytes:
+def signed_frame(key: SigningKey, piece: Piece, *, channel: Channel, sequence: int) -> bytes:
     """Frame with a signature."""
-    name_bytes = sender.encode()
-    front = _SIGNED_HEAD.pack(
-        key.key_id,
-        _SIGNED_VERSION,
-        piece.kind,
-        _CHANNELS.index(channel),
-        len(name_bytes),
-        len(piece.head),
-        sequence,
-        sender_start,
-        target_start,
-    )
-    parts = (front, name_bytes, piece.head, piece.tail)
-    return b"".join((*parts, key.sign(*parts)))
+    head = _SIGNED_HEAD.pack(piece.kind, _CHANNELS.index(channel), 0, len(piece.head), sequence)
+    data = b"".join((key.front, head, piece.head, piece.tail))
+    return data + key.sign(sequence, data)
 
 
 def read_signed(data: bytes) -> SignedFrame:
@@ -212,30 +220,33 @@ def read_signed(data: bytes) -> SignedFrame:
     Raises:
         WireError: It is too short, too long or of another version.
     """
-    end = len(data) - _SIGNATURE_SIZE
-    if not _SIGNED_HEAD.size <= end <= MESSAGE_BYTES_MAX:
+    if not _FRONT.size <= len(data) <= MESSAGE_BYTES_MAX:
         raise WireError(f"peer message: {len(data)} bytes")
-    key_id, version, kind, channel, name_size, length, sequence, start, target_start = (
-        _SIGNED_HEAD.unpack_from(data)
-    )
-    if version != _SIGNED_VERSION or channel >= len(_CHANNELS):
-        raise WireError(f"peer message: a frame of version {version} for channel {channel}")
-    name_end = _SIGNED_HEAD.size + name_size
+    front_end = _FRONT.size + data[_NAME_SIZE_PLACE]
+    begin, end = front_end + _SIGNED_HEAD.size, len(data) - _SIGNATURE_SIZE
+    if begin > end:
+        raise WireError(f"peer message: {len(data)} bytes")
+    kind, channel, reserved, length, sequence = _SIGNED_HEAD.unpack_from(data, front_end)
+    if channel >= len(_CHANNELS) or reserved:
+        raise WireError(f"peer message: a frame for channel {channel}")
+    piece = _piece(data, kind, begin, length, end)
+    return SignedFrame(data[:front_end], _CHANNELS[channel], sequence, piece, data)
+
+
+def read_front(front: bytes) -> Origin:
+    """Take the front of a frame apart.
+
+    Raises:
+        WireError: It is of another version, or names nobody.
+    """
+    key_id, version, _, start, target_start = _FRONT.unpack_from(front)
+    if version != _SIGNED_VERSION:
+        raise WireError(f"peer message: a frame of version {version}")
     try:
-        sender = data[_SIGNED_HEAD.size : name_end].decode()
+        sender = front[_FRONT.size :].decode()
     except UnicodeDecodeError as error:
         raise WireError("peer message: a sender that is no text") from error
-    piece = _piece(data, kind, name_end, length, end)
-    return SignedFrame(
-        key_id,
-        _CHANNELS[channel],
-        sequence,
-        BrokerId(name(sender, "sender")),
-        start,
-        target_start,
-        piece,
-        data,
-    )
+    return Origin(key_id, BrokerId(name(sender, "sender")), start, target_start)
 
 
 def _piece(data: bytes, kind: int, begin: int, length: int, end: int) -> Piece:

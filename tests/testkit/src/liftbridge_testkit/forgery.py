@@ -29,7 +29,7 @@ from liftbridge_broker.adapters.nats.peers import peer_subject
 from liftbridge_broker.errors import WireError
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.ports.transport import Channel
-from liftbridge_broker.wire.peer_frame import NO_START, read_signed
+from liftbridge_broker.wire.peer_frame import NO_START, read_front, read_signed
 from liftbridge_client import Start, Stop, connect_sync
 from liftbridge_testkit.bench.report import machine, table
 from liftbridge_testkit.cluster import ClusterKit
@@ -64,7 +64,7 @@ _ATTACK: Final = (sys.executable, "-m", "liftbridge_testkit.forgery", "--attack"
 def _is_greeting(payload: bytes) -> bool:
     """Whether a frame only asks, so that repeating it asks again and is not refused."""
     try:
-        return read_signed(payload).target_start == NO_START
+        return read_front(read_signed(payload).front).target_start == NO_START
     except WireError:
         return False
 

@@ -19,6 +19,7 @@ from liftbridge_broker.wire.peer_frame import (
     SigningKey,
     is_signed,
     open_frame,
+    read_front,
     read_signed,
     signed_frame,
 )
@@ -87,23 +88,17 @@ class Forger:
             return self._changed(payload)
         try:
             frame = read_signed(payload)
+            key_id, sender, sender_start, target_start = read_front(frame.front)
             piece = self._message(frame.piece, target)
         except WireError:  # it overheard what it had changed itself
             return self._changed(payload)
         if self._random.random() < 0.5:
             return open_frame(piece)
         assert _OTHER_KEY is not None
-        key = SigningKey(_OTHER_KEY, frame.sender, frame.sender_start, target, frame.target_start)
-        forged = signed_frame(
-            key,
-            piece,
-            channel=channel,
-            sequence=frame.sequence + self._random.randrange(1, 1 << 20),
-            sender=frame.sender,
-            sender_start=frame.sender_start,
-            target_start=frame.target_start,
-        )
-        return frame.key_id + forged[len(frame.key_id) :]
+        key = SigningKey(_OTHER_KEY, sender, sender_start, target, target_start)
+        sequence = frame.sequence + self._random.randrange(1, 1 << 20)
+        forged = signed_frame(key, piece, channel=channel, sequence=sequence)
+        return key_id + forged[len(key_id) :]
 
     def _message(self, piece: Piece, target: str) -> Piece:
         if piece.kind:
