@@ -10,6 +10,8 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 # What checkov needs agrees with nothing else, and is far larger.
 SCANNER := .scanner
+# Spark is ten times as large as all the rest together.
+SPARK := .spark
 # The first of these that is new enough sets up .venv; `make PYTHON=...` names another one.
 PYTHONS := $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14)
 # Two workers, for the smallest machine this is meant for. A file stays in one worker, so that the
@@ -18,7 +20,7 @@ PYTEST_ARGS ?= -n 2 --dist loadfile --durations=10
 TEST_GATES := format-check lint prose dockerfiles imports types docs pytest
 
 .PHONY: help install demo test check operator-sim operator-gates guards stories chaos failover saturation forgery scale operator-scale bench soak \
-	fuzz docs proto crds scan lock format clean changelog cluster cluster-down e2e e2e-full $(TEST_GATES) meta unit
+	fuzz docs spark-install spark-test proto crds scan lock format clean changelog cluster cluster-down e2e e2e-full $(TEST_GATES) meta unit
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,6 +98,16 @@ cluster: ## Three nodes of Kubernetes on this machine, as root, without Docker (
 
 cluster-down: ## Take that cluster down; nothing of it is left
 	@tests/e2e/cluster/down.sh
+
+spark-install: install $(SPARK)/.installed ## Set up .spark: all of .venv, and PySpark
+	@:
+
+$(SPARK)/.installed: $(STAMP) requirements/spark.txt
+	@$(PY) requirements/bootstrap.py --with spark $(SPARK)
+	@touch $@
+
+spark-test: spark-install ## Tests of the data source in a real Spark; needs Java 17 or 21
+	@$(SPARK)/bin/python -m pytest -q -p no:randomly tests/spark
 
 e2e: install ## End-to-end tests on KUBECONFIG if set, on kind if there is Docker, on the cluster above
 	@$(PY) -m pytest -q -s -m "e2e and not full" --timeout 0 -p no:randomly tests/e2e

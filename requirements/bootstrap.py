@@ -21,6 +21,8 @@ DISTRIBUTIONS = ("proto", "broker", "client", "operator", "spark", "tests/testki
 PINNED = ("uv", "broker", "client", "operator", "build", "image", "dev")
 # What only one tool needs, in an environment of its own, and may disagree with all others.
 ALONE = ("checkov",)
+# What is needed beside dev.txt for one part of the repository, in an environment of its own.
+BESIDE = ("spark",)
 PYTHON_MIN = (3, 11)
 # Option of pip -> variable of uv with the same meaning, and what stands between several values.
 HANDED_ON = {
@@ -42,22 +44,26 @@ def main() -> None:
     parser.add_argument("--lock", action="store_true", help="pin requirements/*.in anew")
     parser.add_argument("--upgrade", action="store_true", help="with --lock: take newer versions")
     parser.add_argument("--only", choices=ALONE, help="install what this one tool needs, no more")
+    parser.add_argument(
+        "--with", choices=BESIDE, dest="part", help="install what this part needs too"
+    )
     options = parser.parse_args()
     try:
         if options.lock:
             lock(options.venv.resolve(), upgrade=options.upgrade)
         else:
-            install(options.venv.resolve(), options.only)
+            install(options.venv.resolve(), options.only, options.part)
     except subprocess.CalledProcessError as error:
         sys.exit(f"failed (status {error.returncode}): {' '.join(map(str, error.cmd))}")
 
 
-def install(venv: Path, only: str | None = None) -> None:
+def install(venv: Path, only: str | None = None, part: str | None = None) -> None:
     """Make `venv` hold exactly the pinned packages and this repository's own.
 
     Args:
         venv: Where.
         only: One of `ALONE`, to have its packages there and none of this repository.
+        part: One of `BESIDE`, to have its packages there too.
     """
     check_prerequisites()
     started = time.monotonic()
@@ -72,9 +78,12 @@ def install(venv: Path, only: str | None = None) -> None:
     uv = venv / "bin" / "uv"
     environment = uv_environment(python)
     target = ("--python", python)
+    files = [REQUIREMENTS / f"{name}.txt" for name in (only or "dev", part) if name]
+    # Packages that come as sources only are built with what is pinned, too.
+    builders = ("--build-constraints", files[-1])
     run(
-        *(uv, "pip", "sync", "--quiet", "--require-hashes", *target),
-        REQUIREMENTS / f"{only or 'dev'}.txt",
+        *(uv, "pip", "sync", "--quiet", "--require-hashes", *builders, *target),
+        *files,
         environment=environment,
     )
     if only is None:
@@ -96,7 +105,7 @@ def lock(venv: Path, *, upgrade: bool) -> None:
         flags.append("--upgrade")
     environment = uv_environment(venv / "bin" / "python")
     earlier: list[str] = []
-    for name in (*PINNED, *ALONE):
+    for name in (*PINNED, *BESIDE, *ALONE):
         say(f"pinning requirements/{name}.txt")
         earlier = [] if name in ALONE else earlier
         files = ["--output-file", f"requirements/{name}.txt", f"requirements/{name}.in"]

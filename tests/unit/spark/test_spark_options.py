@@ -113,7 +113,7 @@ def test_defaults_are_those_of_the_table():
     assert stream.limits == (None, None, 900 * SECOND_NS, None)
     assert batch.split == (None, None, 10_000)
     assert batch.fetch == (120 * SECOND_NS, 3, 4 << 20, "auto", False, False)
-    assert (batch.columns, batch.has_headers, batch.is_kafka_schema) == (None, False, False)
+    assert batch.shape == (None, False, False)
     assert (batch.fails_on_loss, batch.has_pushdown, batch.cursor_id) == (True, False, "")
     sink = read(Use.SINK)
     assert (sink.ack_policy, sink.partitioner, sink.is_exactly_once) == ("all", "key", False)

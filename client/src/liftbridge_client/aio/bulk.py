@@ -38,6 +38,7 @@ class BulkRange(NamedTuple):
         bytes_max: Bytes after which the read ends, at least one batch; 0 means no limit.
         read_replica: Whether replicas in sync are read in place of the leader.
         is_strict: Whether offsets that the log does not hold are an error.
+        stream_id: Id that the stream must have, 0 for any.
     """
 
     start: int
@@ -45,6 +46,7 @@ class BulkRange(NamedTuple):
     bytes_max: int
     read_replica: bool = False
     is_strict: bool = False
+    stream_id: int = 0
 
 
 class BulkPiece(NamedTuple):
@@ -72,7 +74,7 @@ class BulkRead:
         self._position = wanted.start
         self._left = wanted.bytes_max
         self._epoch = 0
-        self._stream_id = 0
+        self._stream_id = wanted.stream_id
         self._avoided: set[str] = set()
         self._progress_at = 0.0
 

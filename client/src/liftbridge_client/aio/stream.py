@@ -370,6 +370,7 @@ class Stream:
         columns: Sequence[str] = COLUMNS,
         max_bytes: int = 0,
         read_replica: bool = False,
+        stream_id: int = 0,
         prefetch: int = 1,
     ) -> AsyncGenerator[ColumnBatch, None]:
         """A bounded range of committed messages as Arrow columns, a batch for each response.
@@ -384,13 +385,14 @@ class Stream:
             columns: Which, of `liftbridge_client.columns.FIELDS`; others are not made.
             max_bytes: Bytes after which the read ends; 0 means no limit.
             read_replica: Whether replicas in sync are read in place of the leader.
+            stream_id: Id that the stream must have, as `bounds` tells it; 0 for any.
             prefetch: Batches that are made before they are asked for; 0 makes none.
 
         Raises:
             UsageError: A column does not exist.
             OutOfRangeError: The start is below the log start, also when retention removes what is
                 still to be read, or beyond what is committed.
-            FailedPreconditionError: The stream was made anew meanwhile.
+            FailedPreconditionError: The stream has another id, or was made anew meanwhile.
             RetriableError: Nobody could serve the rest for the retry time.
             TruncatedError: An unclean election took back records that were given out.
             UnimplementedError: The server is not of this project.
@@ -400,7 +402,7 @@ class Stream:
         check_columns(columns)
         if prefetch < 0:
             raise UsageError(f"prefetch {prefetch}: must not be negative")
-        wanted = BulkRange(start, end, max_bytes, read_replica, is_strict=True)
+        wanted = BulkRange(start, end, max_bytes, read_replica, is_strict=True, stream_id=stream_id)
         made = self._columns(partition, wanted, columns)
         async with aclosing(ahead(made, prefetch) if prefetch else made) as batches:
             async for batch in batches:

@@ -262,6 +262,7 @@ class SyncStream:
         columns: Sequence[str] = COLUMNS,
         max_bytes: int = 0,
         read_replica: bool = False,
+        stream_id: int = 0,
         prefetch: int = 1,
     ) -> Iterator[ColumnBatch]:
         """As `Stream.fetch_columns`."""
@@ -273,6 +274,7 @@ class SyncStream:
                 columns=columns,
                 max_bytes=max_bytes,
                 read_replica=read_replica,
+                stream_id=stream_id,
                 prefetch=prefetch,
             )
         )

@@ -102,6 +102,20 @@ class Subscription(NamedTuple):
     partitions: Mapping[str, tuple[int, ...]] | None
 
 
+class Shape(NamedTuple):
+    """What rows look like.
+
+    Attributes:
+        columns: Columns asked for, `None` for all of the schema.
+        has_headers: Whether there is a column of headers.
+        is_kafka_schema: Whether columns have the names of Spark's Kafka source.
+    """
+
+    columns: tuple[str, ...] | None
+    has_headers: bool
+    is_kafka_schema: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
     """Options of a batch or a stream, checked.
@@ -115,9 +129,7 @@ class SourceOptions:
         limits: Size of a micro-batch.
         split: Tasks.
         fetch: How records are fetched.
-        columns: Columns asked for, `None` for all of the schema.
-        has_headers: Whether there is a column of headers.
-        is_kafka_schema: Whether columns have the names of Spark's Kafka source.
+        shape: What rows look like.
         has_pushdown: Whether filters are pushed down.
         fails_on_loss: Whether what is gone fails the query.
         cursor_id: Cursor of the query, empty for none.
@@ -132,9 +144,7 @@ class SourceOptions:
     limits: Limits
     split: Split
     fetch: Fetch
-    columns: tuple[str, ...] | None
-    has_headers: bool
-    is_kafka_schema: bool
+    shape: Shape
     has_pushdown: bool
     fails_on_loss: bool
     cursor_id: str
@@ -221,14 +231,28 @@ def read_source(given: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
             found["readpreference"] == "replica",
             found["resume"],
         ),
-        columns=found.get("columns"),
-        has_headers=found["includeheaders"],
-        is_kafka_schema=found["schema"] == "kafka",
+        shape=_shape(found),
         has_pushdown=found.get("pushdown", False),
         fails_on_loss=found["failondataloss"],
         cursor_id=found.get("cursorid", ""),
         archive=found.get("archive", ""),
     )
+
+
+def read_shape(given: Mapping[str, str]) -> Shape:
+    """Check the options of a source that say what rows look like; Spark asks for them first.
+
+    Raises:
+        OptionError: One of them is wrong; all others are looked at by `read_source`.
+    """
+    names = ("columns", "includeheaders", "schema")
+    return _shape(
+        _values({name: text for name, text in given.items() if name.lower() in names}, Use.BATCH)
+    )
+
+
+def _shape(found: Mapping[str, Any]) -> Shape:
+    return Shape(found.get("columns"), found["includeheaders"], found["schema"] == "kafka")
 
 
 def read_sink(given: Mapping[str, str]) -> SinkOptions:

@@ -43,8 +43,8 @@ def ranges_between(start: Offsets, end: Offsets) -> list[Range]:
     """What lies between two offsets; partitions without anything are left out.
 
     Args:
-        start: Where a batch begins. A partition that is not in it begins at 0: whoever plans has
-            put its earliest offset into `start` where that is known.
+        start: Where a batch begins. Of a partition that is not in it, or of a stream that had
+            another id, nothing is read: `end` says where the next batch begins with it.
         end: Where it ends.
 
     Raises:
@@ -52,7 +52,9 @@ def ranges_between(start: Offsets, end: Offsets) -> list[Range]:
     """
     found: list[Range] = []
     for (name, number), last in end.partitions():
-        first = start.of(PartitionId(name, number)) or 0
+        first = _begin(start, end, PartitionId(name, number))
+        if first is None:
+            continue
         if last < first:
             raise BackwardsError(
                 f"{name}/{number} would be read from {first} to {last}: the offsets of the "
@@ -62,6 +64,13 @@ def ranges_between(start: Offsets, end: Offsets) -> list[Range]:
         if last > first:
             found.append(Range(name, end.streams[name].stream_id, number, first, last))
     return found
+
+
+def _begin(start: Offsets, end: Offsets, partition: PartitionId) -> int | None:
+    """Next offset of a partition in `start`, if its stream is the same in `end`."""
+    before, after = start.streams.get(partition.stream), end.streams[partition.stream]
+    is_same = before is not None and before.stream_id == after.stream_id
+    return start.of(partition) if is_same else None
 
 
 def tasks_of(
@@ -150,7 +159,9 @@ def limited(start: Offsets, latest: Offsets, limits: Limits, mean_bytes: float) 
 
 def backlog_of(start: Offsets, latest: Offsets) -> dict[PartitionId, int]:
     """Offsets of each partition that are still to be read; partitions without any are left out."""
-    counts = {
-        partition: offset - (start.of(partition) or 0) for partition, offset in latest.partitions()
-    }
-    return {partition: count for partition, count in counts.items() if count > 0}
+    counts: dict[PartitionId, int] = {}
+    for one, offset in latest.partitions():
+        first = _begin(start, latest, one)
+        if first is not None and offset > first:
+            counts[one] = offset - first
+    return counts

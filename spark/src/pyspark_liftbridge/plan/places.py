@@ -1,0 +1,115 @@
+"""Where a query begins and a batch ends, from what options say and what brokers tell."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from pyspark_liftbridge.plan.offsets import Offsets, PartitionId, StreamOffsets
+from pyspark_liftbridge.plan.options import OptionError, Places
+from pyspark_liftbridge.plan.table import EARLIEST, LATEST
+from pyspark_liftbridge.plan.values import MILLISECOND_NS
+
+
+class Known(NamedTuple):
+    """What a broker tells of a partition.
+
+    Attributes:
+        stream_id: Id of its stream, 0 where the server tells none.
+        earliest: First offset kept.
+        latest: First offset not committed.
+        size_bytes: Bytes on disk.
+    """
+
+    stream_id: int
+    earliest: int
+    latest: int
+    size_bytes: int
+
+
+Bounds = Mapping[PartitionId, Known]
+
+
+def times_of(places: Places, partitions: Bounds) -> dict[PartitionId, int]:
+    """Times that are to be looked up, Unix nanoseconds, by partition.
+
+    Raises:
+        OptionError: A partition is named that is not read, or one that is read is not named.
+    """
+    if not places.is_time:
+        return {}
+    return {one: number * MILLISECOND_NS for one, number in _numbers(places, partitions).items()}
+
+
+def offsets_at(
+    places: Places,
+    partitions: Bounds,
+    by_time: Mapping[PartitionId, int],
+    *,
+    is_latest_without_match: bool = True,
+) -> Offsets:
+    """Offsets of places.
+
+    Args:
+        places: What options say.
+        partitions: All partitions of the query.
+        by_time: Offset of the first record at or after the time asked for; that of the latest
+            where there is no such record.
+        is_latest_without_match: Whether a time behind all records means latest; else it is an
+            error.
+
+    Raises:
+        OptionError: As `times_of`; or no record is as late as a time.
+    """
+    chosen: dict[PartitionId, int] = {}
+    for one, number in _numbers(places, partitions).items():
+        known = partitions[one]
+        if places.is_time:
+            chosen[one] = by_time[one]
+            if not is_latest_without_match and by_time[one] >= known.latest:
+                raise OptionError(
+                    f"no record of {one.stream}/{one.number} is as late as {number} ms since "
+                    "1970; with startingOffsetsByTimestampStrategy latest it begins at latest"
+                )
+        elif number == EARLIEST:
+            chosen[one] = known.earliest
+        else:
+            chosen[one] = known.latest if number == LATEST else number
+    return offsets_of(partitions, chosen)
+
+
+def offsets_of(partitions: Bounds, chosen: Mapping[PartitionId, int]) -> Offsets:
+    """Offsets of partitions with the ids of their streams."""
+    streams: dict[str, StreamOffsets] = {}
+    for one, known in sorted(partitions.items()):
+        former = streams.get(one.stream)
+        numbers = {} if former is None else dict(former.next_offsets)
+        numbers[one.number] = chosen[one]
+        streams[one.stream] = StreamOffsets(known.stream_id, numbers)
+    return Offsets(streams)
+
+
+def _numbers(places: Places, partitions: Bounds) -> dict[PartitionId, int]:
+    """The number of each partition."""
+    if places.everywhere is not None:
+        return dict.fromkeys(partitions, places.everywhere)
+    given = {
+        PartitionId(stream, number): place
+        for stream, by_number in places.by_partition.items()
+        for number, place in by_number.items()
+    }
+    lacking, surplus = (
+        _told(partitions.keys() - given.keys()),
+        _told(given.keys() - partitions.keys()),
+    )
+    if lacking or surplus:
+        faults = [f"no place for {lacking}"] * bool(lacking)
+        faults += [f"{surplus} is not read"] * bool(surplus)
+        raise OptionError(
+            "offsets or times by partition must name every partition that is read and no other: "
+            + "; ".join(faults)
+        )
+    return given
+
+
+def _told(partitions: Iterable[PartitionId]) -> str:
+    """Names of partitions, in order."""
+    return ", ".join(f"{one.stream}/{one.number}" for one in sorted(partitions))

@@ -1,0 +1,99 @@
+"""How far the next micro-batch reads: what brokers told, the limits, and what must not happen."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pyspark_liftbridge.plan.offsets import Offsets, PartitionId, StreamOffsets
+from pyspark_liftbridge.plan.options import Limits
+from pyspark_liftbridge.plan.places import Bounds, offsets_of
+from pyspark_liftbridge.plan.ranges import backlog_of, limited
+
+
+class GoneError(RuntimeError):
+    """A stream of the query is gone or was made anew, and the query is to fail then."""
+
+
+class Ends(NamedTuple):
+    """What may be read at present.
+
+    Attributes:
+        latest: Next offsets behind what is committed.
+        mean_bytes: Bytes of a record on average, 0 when nothing is known.
+    """
+
+    latest: Offsets
+    mean_bytes: float
+
+
+def ends_of(bounds: Bounds, start: Offsets, *, fails_on_loss: bool) -> Ends:
+    """What may be read behind `start`.
+
+    A partition that is not in `start`, and a stream that was made anew, is entered with its
+    earliest offset: nothing of it is read in this batch, and the next one begins there. So what a
+    batch reads follows from its two offsets alone.
+
+    Raises:
+        GoneError: A stream of `start` is gone or was made anew, and that is to fail.
+    """
+    for name, stream in start.streams.items():
+        present = _id_of(bounds, name)
+        if fails_on_loss and present != stream.stream_id:
+            what = "is gone" if present is None else f"has id {present} now: it was made anew"
+            raise GoneError(
+                f"stream {name}, read with id {stream.stream_id}, {what}; set "
+                "failOnDataLoss=false to go on"
+            )
+    chosen: dict[PartitionId, int] = {}
+    for one, known in bounds.items():
+        former = start.streams.get(one.stream)
+        is_known = (
+            former is not None
+            and former.stream_id == known.stream_id
+            and one.number in former.next_offsets
+        )
+        chosen[one] = known.latest if is_known else known.earliest
+    kept = sum(known.latest - known.earliest for known in bounds.values())
+    size = sum(known.size_bytes for known in bounds.values())
+    latest = offsets_of(bounds, chosen).not_before(start)
+    return Ends(latest, size / kept if kept else 0.0)
+
+
+def _id_of(bounds: Bounds, stream: str) -> int | None:
+    return next((known.stream_id for one, known in bounds.items() if one.stream == stream), None)
+
+
+def next_end(
+    start: Offsets, ends: Ends, limits: Limits, waited_ns: int, target: Offsets | None
+) -> Offsets:
+    """Where the next micro-batch ends; `start` when none is due.
+
+    Args:
+        start: Where it begins.
+        ends: What may be read.
+        limits: How much of it, and what is waited for.
+        waited_ns: Time since the last batch.
+        target: Where the query ends, when it reads only what was there at its begin; then nothing
+            is waited for.
+    """
+    latest = ends.latest if target is None else _not_behind(ends.latest, target)
+    count = sum(backlog_of(start, latest).values())
+    is_few = count < (limits.offsets_min or 0)
+    if target is None and is_few and waited_ns < limits.delay_ns:
+        return start
+    return limited(start, latest, limits, ends.mean_bytes)
+
+
+def _not_behind(latest: Offsets, target: Offsets) -> Offsets:
+    """`latest`, with what lies behind `target` left out, and whole partitions that came later."""
+    streams: dict[str, StreamOffsets] = {}
+    for name, aim in target.streams.items():
+        stream = latest.streams.get(name)
+        if stream is not None and stream.stream_id == aim.stream_id:
+            streams[name] = stream._replace(
+                next_offsets=_least(stream.next_offsets, aim.next_offsets)
+            )
+    return Offsets(streams)
+
+
+def _least(one: Mapping[int, int], other: Mapping[int, int]) -> Mapping[int, int]:
+    return {number: min(offset, other[number]) for number, offset in one.items() if number in other}

@@ -1,0 +1,210 @@
+"""Columns as Spark gets them, made of columns of the client."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_liftbridge.plan.options import OptionError, Shape
+
+ROWS_MIN: Final = 2_000
+"""Rows of an Arrow batch, except the last of a task; fewer cost Spark more than they carry."""
+
+ROWS_MAX: Final = 20_000
+
+_MICROSECOND_NS: Final = 1_000
+_HEADER: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+_TIME: Final = pa.timestamp("us", "UTC")
+
+
+class Place(NamedTuple):
+    """Where the records of a batch lie."""
+
+    stream: str
+    partition: int
+
+
+Make = Callable[[pa.RecordBatch, Place], pa.Array]
+
+
+class Column(NamedTuple):
+    """One column.
+
+    Attributes:
+        name: Its name.
+        ddl: Its type in Spark's words.
+        kind: Its type in Arrow.
+        needs: Columns of the client that it is made of.
+        make: Makes it.
+        is_nullable: Whether it may be null.
+    """
+
+    name: str
+    ddl: str
+    kind: pa.DataType
+    needs: tuple[str, ...]
+    make: Make
+    is_nullable: bool = False
+
+
+def _taken(name: str) -> Make:
+    return lambda records, _place: records.column(name)
+
+
+def _repeated(kind: pa.DataType, value: Callable[[Place], object]) -> Make:
+    return lambda records, place: pa.repeat(pa.scalar(value(place), kind), records.num_rows)
+
+
+def _nanoseconds(records: pa.RecordBatch, _place: Place) -> pa.Array:
+    return records.column("timestamp").cast(pa.int64())
+
+
+def _microseconds(records: pa.RecordBatch, place: Place) -> pa.Array:
+    """Times rounded down, those before 1970 too."""
+    times = _nanoseconds(records, place).to_numpy() // _MICROSECOND_NS
+    return pa.array(times.view("datetime64[us]"), _TIME)
+
+
+def _headers(records: pa.RecordBatch, _place: Place) -> pa.Array:
+    """Headers of each record in the order of their keys."""
+    found = records.column("headers")
+    offsets = found.offsets
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    keys, items = found.keys.slice(first, last - first), found.items.slice(first, last - first)
+    counts = np.diff(offsets.to_numpy())
+    if len(counts) and counts.max() > 1:
+        rows = pa.array(np.repeat(np.arange(len(counts)), counts))
+        order = pc.sort_indices(
+            pa.table({"row": rows, "key": keys}),
+            sort_keys=[("row", "ascending"), ("key", "ascending")],
+        )
+        keys, items = keys.take(order), items.take(order)
+    entries = pa.StructArray.from_arrays([keys, items], fields=list(_HEADER))
+    return pa.ListArray.from_arrays(pc.subtract(offsets, first).cast(pa.int32()), entries)
+
+
+_HEADERS: Final = Column(
+    "headers",
+    "array<struct<key:string,value:binary>>",
+    pa.list_(pa.field("element", _HEADER)),
+    ("headers",),
+    _headers,
+)
+
+COLUMNS: Final = (
+    Column("stream", "string", pa.string(), (), _repeated(pa.string(), lambda at: at.stream)),
+    Column("partition", "int", pa.int32(), (), _repeated(pa.int32(), lambda at: at.partition)),
+    Column("offset", "bigint", pa.int64(), ("offset",), _taken("offset")),
+    Column("timestamp", "timestamp", _TIME, ("timestamp",), _microseconds),
+    Column("timestamp_ns", "bigint", pa.int64(), ("timestamp",), _nanoseconds),
+    Column("key", "binary", pa.binary(), ("key",), _taken("key"), is_nullable=True),
+    Column("value", "binary", pa.binary(), ("value",), _taken("value")),
+    Column("subject", "string", pa.string(), ("subject",), _taken("subject")),
+    Column("reply_subject", "string", pa.string(), ("reply_subject",), _taken("reply_subject")),
+    _HEADERS,
+    Column(
+        "leader_epoch",
+        "bigint",
+        pa.int64(),
+        ("leader_epoch",),
+        _taken("leader_epoch"),
+        is_nullable=True,
+    ),
+)
+"""All columns of the schema `liftbridge`."""
+
+_BY_NAME: Final = {column.name: column for column in COLUMNS}
+
+KAFKA_COLUMNS: Final = (
+    _BY_NAME["key"],
+    _BY_NAME["value"],
+    _BY_NAME["stream"]._replace(name="topic"),
+    _BY_NAME["partition"],
+    _BY_NAME["offset"],
+    _BY_NAME["timestamp"],
+    Column("timestampType", "int", pa.int32(), (), _repeated(pa.int32(), lambda _: 0)),
+    _HEADERS,
+)
+"""Columns of Spark's Kafka source; a timestamp type of 0 means that of creation."""
+
+
+class Layout(NamedTuple):
+    """Columns of a query.
+
+    Attributes:
+        columns: In the order of the schema.
+    """
+
+    columns: Sequence[Column]
+
+    @property
+    def ddl(self) -> str:
+        """The schema in Spark's words."""
+        return ", ".join(
+            f"{one.name} {one.ddl}{'' if one.is_nullable else ' not null'}" for one in self.columns
+        )
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Columns of the client; the offset at least, by which rows are counted."""
+        return tuple(
+            dict.fromkeys(("offset", *(name for one in self.columns for name in one.needs)))
+        )
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema in Arrow."""
+        return pa.schema(
+            [pa.field(one.name, one.kind, nullable=one.is_nullable) for one in self.columns]
+        )
+
+    def rows(self, records: pa.RecordBatch, place: Place) -> pa.RecordBatch:
+        """Rows of records of one partition."""
+        made = [one.make(records, place) for one in self.columns]
+        return pa.record_batch(made, schema=self.schema)
+
+
+def layout_of(shape: Shape) -> Layout:
+    """Columns of a query.
+
+    Raises:
+        OptionError: Names a column that does not exist, or needs another option.
+    """
+    all_columns = KAFKA_COLUMNS if shape.is_kafka_schema else COLUMNS
+    offered = [one for one in all_columns if shape.has_headers or one is not _HEADERS]
+    if shape.columns is None:
+        return Layout(offered)
+    names = {one.name for one in offered}
+    unknown = [name for name in shape.columns if name not in names]
+    if unknown == [_HEADERS.name]:
+        raise OptionError("option 'columns': headers needs includeHeaders")
+    if unknown:
+        raise OptionError(
+            f"option 'columns': there is no {', '.join(unknown)}; "
+            f"there are {', '.join(sorted(names))}"
+        )
+    return Layout([one for one in offered if one.name in shape.columns])
+
+
+def resized(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of `ROWS_MIN` to `ROWS_MAX` rows; the last may be smaller."""
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        waiting.append(batch)
+        count += batch.num_rows
+        if count >= ROWS_MIN:
+            yield from _cut(waiting)
+            waiting, count = [], 0
+    if count:
+        yield from _cut(waiting)
+
+
+def _cut(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    pieces = -(-whole.num_rows // ROWS_MAX)
+    for piece in range(pieces):
+        start = whole.num_rows * piece // pieces
+        yield whole.slice(start, whole.num_rows * (piece + 1) // pieces - start)

@@ -1,0 +1,48 @@
+"""A real Spark beside a real broker; `make spark-test` runs these in `.spark`, where PySpark is."""
+
+import os
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from liftbridge_client import SyncClient, connect_sync
+from liftbridge_testkit.processes import Broker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+if find_spec("pyspark") is None:
+    # In `.venv` there is no PySpark, which is ten times as large as all the rest.
+    collect_ignore_glob = ["test_*"]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator["SparkSession"]:
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - not in .venv
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker(Path(tmp_path_factory.mktemp("spark"))) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def lb(broker: Broker) -> Iterator[SyncClient]:
+    with connect_sync(broker.address) as client:
+        yield client

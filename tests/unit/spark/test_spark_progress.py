@@ -1,0 +1,123 @@
+"""Where queries begin and micro-batches end, by what brokers tell."""
+
+import pytest
+
+from pyspark_liftbridge.plan.offsets import Offsets, PartitionId, StreamOffsets
+from pyspark_liftbridge.plan.options import Limits, OptionError, Places
+from pyspark_liftbridge.plan.places import Known, offsets_at, offsets_of, times_of
+from pyspark_liftbridge.plan.progress import GoneError, ends_of, next_end
+from pyspark_liftbridge.plan.ranges import ranges_between
+from pyspark_liftbridge.plan.table import EARLIEST, LATEST
+from pyspark_liftbridge.plan.values import SECOND_NS
+
+S0, S1, T0 = PartitionId("s", 0), PartitionId("s", 1), PartitionId("t", 0)
+BOUNDS = {
+    S0: Known(7, 10, 30, 400),
+    S1: Known(7, 0, 5, 100),
+    T0: Known(9, 2, 2, 0),
+}
+NO_LIMITS = Limits(None, None, 0, None)
+
+
+def offsets(**streams):
+    """Next offsets: `s=(7, {0: 10})` is stream s of id 7."""
+    return Offsets({name: StreamOffsets(*one) for name, one in streams.items()})
+
+
+def test_places_become_offsets():
+    assert offsets_at(Places(EARLIEST, {}), BOUNDS, {}) == offsets(
+        s=(7, {0: 10, 1: 0}), t=(9, {0: 2})
+    )
+    assert offsets_at(Places(LATEST, {}), BOUNDS, {}) == offsets(
+        s=(7, {0: 30, 1: 5}), t=(9, {0: 2})
+    )
+    each = Places(None, {"s": {0: 12, 1: EARLIEST}, "t": {0: LATEST}})
+    assert offsets_at(each, BOUNDS, {}) == offsets(s=(7, {0: 12, 1: 0}), t=(9, {0: 2}))
+    assert times_of(each, BOUNDS) == {}
+
+
+def test_times_are_looked_up_and_may_be_later_than_everything():
+    places = Places(1_500, {}, is_time=True)
+    assert times_of(places, BOUNDS) == dict.fromkeys(BOUNDS, 1_500_000_000)
+    found = {S0: 20, S1: 5, T0: 2}
+    assert offsets_at(places, BOUNDS, found) == offsets(s=(7, {0: 20, 1: 5}), t=(9, {0: 2}))
+    with pytest.raises(OptionError, match="no record of s/1 is as late as 1500 ms"):
+        offsets_at(places, BOUNDS, found, is_latest_without_match=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"s": {0: 1, 1: 1}}, "no place for t/0"),
+        ({"s": {0: 1, 1: 1, 2: 1}, "t": {0: 1}}, "s/2 is not read"),
+        ({"s": {0: 1}, "u": {0: 1}}, "no place for s/1, t/0; u/0 is not read"),
+    ],
+)
+@pytest.mark.parametrize("is_time", [False, True])
+def test_places_by_partition_name_all_that_is_read_and_nothing_else(given, text, is_time):
+    places = Places(None, given, is_time=is_time)
+    with pytest.raises(OptionError, match=text):
+        (times_of if is_time else lambda *one: offsets_at(*one, {}))(places, BOUNDS)
+
+
+def test_the_end_is_what_is_committed_and_never_goes_back():
+    start = offsets(s=(7, {0: 31, 1: 2}), t=(9, {0: 2}))
+    ends = ends_of(BOUNDS, start, fails_on_loss=True)
+    assert ends.latest == offsets(s=(7, {0: 31, 1: 5}), t=(9, {0: 2}))
+    assert ends.mean_bytes == 500 / 25
+
+
+def test_a_new_partition_and_a_new_stream_begin_at_earliest_in_the_next_batch():
+    start = offsets(s=(7, {0: 10}))
+    ends = ends_of(BOUNDS, start, fails_on_loss=True)
+    assert ends.latest == offsets(s=(7, {0: 30, 1: 0}), t=(9, {0: 2}))
+    assert [(one.partition, one.start, one.end) for one in ranges_between(start, ends.latest)] == [
+        (0, 10, 30)
+    ]
+    after = ends_of(BOUNDS, ends.latest, fails_on_loss=True).latest
+    assert [(one.partition, one.start, one.end) for one in ranges_between(ends.latest, after)] == [
+        (1, 0, 5)
+    ]
+
+
+def test_a_stream_that_was_made_anew_is_an_error_or_begins_at_earliest():
+    start = offsets(s=(6, {0: 100, 1: 3}), t=(9, {0: 2}))
+    with pytest.raises(GoneError, match="stream s, read with id 6, has id 7 now"):
+        ends_of(BOUNDS, start, fails_on_loss=True)
+    ends = ends_of(BOUNDS, start, fails_on_loss=False)
+    assert ends.latest == offsets(s=(7, {0: 10, 1: 0}), t=(9, {0: 2}))
+    assert ranges_between(start, ends.latest) == []
+
+
+def test_a_stream_that_is_gone_is_an_error_or_left_out():
+    start = offsets(s=(7, {0: 10, 1: 0}), u=(3, {0: 1}))
+    with pytest.raises(GoneError, match="stream u, read with id 3, is gone"):
+        ends_of(BOUNDS, start, fails_on_loss=True)
+    assert "u" not in ends_of(BOUNDS, start, fails_on_loss=False).latest.streams
+
+
+def test_few_records_are_waited_for_until_the_delay_is_over():
+    start = offsets(s=(7, {0: 10, 1: 0}), t=(9, {0: 2}))
+    ends = ends_of(BOUNDS, start, fails_on_loss=True)
+    limits = Limits(None, 26, 5 * SECOND_NS, None)
+    assert next_end(start, ends, limits, 4 * SECOND_NS, None) == start
+    assert next_end(start, ends, limits, 5 * SECOND_NS, None) == ends.latest
+    assert next_end(start, ends, limits._replace(offsets_min=25), 0, None) == ends.latest
+    assert next_end(start, ends, limits, 0, ends.latest) == ends.latest
+
+
+def test_a_query_with_a_target_reads_up_to_it_and_nothing_that_came_later():
+    start = offsets(s=(7, {0: 10}))
+    ends = ends_of(BOUNDS, start, fails_on_loss=True)
+    target = offsets(s=(7, {0: 20}))
+    assert next_end(start, ends, NO_LIMITS, 0, target) == target
+    few = Limits(4, None, 0, None)
+    ends_at = []
+    while start != target:
+        start = next_end(start, ends, few, 0, target)
+        ends_at.append(start.of(S0))
+    assert ends_at == [14, 18, 20]
+
+
+def test_offsets_of_partitions_carry_the_ids_of_their_streams():
+    assert offsets_of({T0: BOUNDS[T0]}, {T0: 1}) == offsets(t=(9, {0: 1}))
