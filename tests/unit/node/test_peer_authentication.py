@@ -347,7 +347,7 @@ def test_a_recorded_answer_introduces_nobody() -> None:
 
     assert not wires.deliver("b", Channel.METADATA, late)
     assert not wires.deliver("b", Channel.METADATA, hello)
-    assert wires.links["b"].sessions.present_start(BrokerId("a")) == NO_START
+    assert wires.links["b"].sessions.outgoing(BrokerId("a")) is None
 
 
 def test_everyone_may_be_asked_for_a_cluster_and_nothing_else() -> None:

@@ -213,11 +213,6 @@ class PeerSessions:
 
     # -- sending ------------------------------------------------------------------------------
 
-    def present_start(self, broker: BrokerId) -> bytes:
-        """Start of a broker that answered last; `NO_START` when none did."""
-        peer = self._peers.get(broker)
-        return next(reversed(peer.starts), NO_START) if peer is not None else NO_START
-
     def outgoing(self, broker: BrokerId) -> SigningKey | None:
         """Key for frames to the present start of a broker.
 
