@@ -7,10 +7,7 @@ wait
 for p in pv-provisioner coredns kube-scheduler kube-controller-manager kube-apiserver etcd; do
   if running "$KUBE_STATE/$p.pid"; then kill -9 -- "-$(cat "$KUBE_STATE/$p.pid")" || true; fi
 done
-for n in $(nodes); do
-  ip link del "$NS$n" 2>/dev/null || true
-  ip netns del "$NS$n" 2>/dev/null || true
-done
+for n in $(nodes); do "$HERE/node.sh" unplug "$n"; done
 ip link del "$BRIDGE" 2>/dev/null || true
 ip route del unreachable "$KUBE_POD_NET.0.0/16" 2>/dev/null || true
 ip route del unreachable "$KUBE_SVC_NET.0.0/16" 2>/dev/null || true

@@ -3,6 +3,7 @@
 #   start      make the node if new, and boot it
 #   crash      power off at once: SIGKILL to all that runs on it (start boots it again)
 #   destroy    crash it, and lose it with its disks; start makes a new one of that name
+#   unplug     take away the network of a node that does not run
 #   cut, heal  pull its network cable out, put it back
 #   pause, resume  freeze and thaw all its processes (a node that hangs)
 #   stop NODE DAEMON, restart NODE DAEMON   only kubelet, containerd or kube-proxy;
@@ -32,6 +33,12 @@ start() {
 }
 
 create() {
+  # A cluster whose processes were killed one and all leaves its network behind.
+  if [ -e "/run/netns/$ns" ]; then
+    [ -z "$(ip netns pids "$ns")" ] ||
+      die "another cluster has a node $node: take it down, or name another KUBE_PREFIX and KUBE_NET"
+    unplug
+  fi
   mkdir -p "$dir"
   # Network: a cable to the bridge, routes to the pods of the other nodes. No default route: what
   # is not in the cluster cannot be reached.
@@ -125,16 +132,21 @@ crash() {
 
 destroy() {
   crash
+  unplug
+  rm -rf "$dir"
+}
+
+# unplug: the node has no network any more.
+unplug() {
   ip link del "$ns" 2>/dev/null || true
   ip netns del "$ns" 2>/dev/null || true
-  rm -rf "$dir"
 }
 
 # freeze FROZEN|THAWED: of all processes of the node.
 freeze() { echo "$1" >"$(grep -E '/freezer$' <<<"$CGROUPS")/$KUBE_PREFIX/$node/freezer.state"; }
 
 case $cmd in
-  start | crash | destroy) $cmd ;;
+  start | crash | destroy | unplug) $cmd ;;
   pause) freeze FROZEN ;;
   resume) freeze THAWED ;;
   stop) in_node "$node" sh -c "touch /run/$1.hold; kill -9 \$(cat /run/$1.pid)" ;;
