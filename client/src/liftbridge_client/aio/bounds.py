@@ -1,15 +1,90 @@
 """Where partitions begin and end, asked of every broker that can tell, and put together."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Final
 
 from liftbridge_client import methods
-from liftbridge_client.errors import LiftbridgeError, RetriableError
+from liftbridge_client.errors import LiftbridgeError, RetriableError, UsageError
 from liftbridge_proto.ext.v1 import data_pb2
 
 if TYPE_CHECKING:
     from liftbridge_client.aio.session import Session
+
+WAIT_SECONDS_MAX: Final = 30.0
+"""Longest wait of a broker."""
+
+_ANEW_SECONDS: Final = 0.5
+"""Time between two questions to a broker that answers at once, as one does that knows no wait."""
+
+
+async def await_news(
+    client: "Session",
+    stream: str,
+    known: Mapping[int, int],
+    seconds: float,
+    *,
+    read_replica: bool = False,
+) -> None:
+    """Wait until more is committed in one of some partitions than the caller knows.
+
+    Every broker that can tell has one open call. Whoever cannot answer ends the wait: who asks for
+    bounds then learns why.
+
+    Args:
+        client: Who asks.
+        stream: Name of the stream.
+        known: High watermarks by partition.
+        seconds: Longest wait.
+        read_replica: Whether replicas in sync are asked.
+
+    Raises:
+        UsageError: The wait is negative or longer than brokers wait.
+        RetriableError: A partition had nobody who could tell for the retry time.
+    """
+    if not 0 <= seconds <= WAIT_SECONDS_MAX:
+        raise UsageError(f"wait {seconds:g} s: must be 0 to {WAIT_SECONDS_MAX:g} s")
+    deadline = monotonic() + seconds
+    groups: dict[str, list[int]] = {}
+    async for attempt in client.attempts(methods.PARTITION_BOUNDS.path):
+        with attempt:
+            groups.clear()
+            for number in known:
+                address = (
+                    await client.replica_address(stream, number)
+                    if read_replica
+                    else await client.leader_address(stream, number)
+                )
+                groups.setdefault(address, []).append(number)
+
+    is_over = asyncio.Event()
+
+    async def ask(address: str, numbers: Sequence[int]) -> None:
+        request = data_pb2.PartitionBoundsRequest(
+            stream=stream,
+            partitions=numbers,
+            read_replica=read_replica,
+            known_high_watermarks={number: known[number] for number in numbers},
+        )
+        with suppress(LiftbridgeError):
+            while not is_over.is_set() and (left := deadline - monotonic()) > 0:
+                request.wait_ms = int(left * 1_000)
+                answer = await client.ask(
+                    address, methods.PARTITION_BOUNDS, request, wait_seconds=left
+                )
+                if any(one.high_watermark > known[one.partition] for one in answer.partitions):
+                    break
+                await asyncio.sleep(min(_ANEW_SECONDS, max(deadline - monotonic(), 0.0)))
+        is_over.set()
+
+    async with asyncio.TaskGroup() as calls:
+        tasks = [calls.create_task(ask(*group)) for group in groups.items()]
+        if tasks:
+            await is_over.wait()
+        for task in tasks:
+            task.cancel()
 
 
 async def fetch_bounds(

@@ -321,14 +321,25 @@ class Session:
         return self._any_address() if leader_of is None else await self.leader_address(*leader_of)
 
     async def ask(
-        self, address: str, method: Method[_Request, _Response], request: _Request
+        self,
+        address: str,
+        method: Method[_Request, _Response],
+        request: _Request,
+        *,
+        wait_seconds: float = 0.0,
     ) -> _Response:
         """Call one broker, once.
+
+        Args:
+            address: The broker.
+            method: What to call.
+            request: The request.
+            wait_seconds: How long the broker is asked to wait; comes on top of the timeout.
 
         Raises:
             LiftbridgeError: It failed.
         """
-        return await self._unary(address, method, request, self.timeout_seconds)
+        return await self._unary(address, method, request, self.timeout_seconds + wait_seconds)
 
     async def _unary(
         self,

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, overload
 
 from liftbridge_client import methods
-from liftbridge_client.aio.bounds import fetch_bounds
+from liftbridge_client.aio.bounds import await_news, fetch_bounds
 from liftbridge_client.aio.bulk import BulkRange, BulkRead, ahead
 from liftbridge_client.aio.cursors import cursor_partition, fetch_cursor
 from liftbridge_client.aio.publisher import IN_FLIGHT_DEFAULT, Publisher
@@ -494,7 +494,12 @@ class Stream:
         return partition_of(response.metadata)
 
     async def bounds(
-        self, *partitions: int, time: datetime | None = None, read_replica: bool = False
+        self,
+        *partitions: int,
+        time: datetime | None = None,
+        read_replica: bool = False,
+        known: Mapping[int, int] | None = None,
+        wait: timedelta = timedelta(0),
     ) -> Sequence[PartitionBounds]:
         """Offsets and sizes of partitions, all of them when none is named; every leader is asked.
 
@@ -502,10 +507,18 @@ class Stream:
             partitions: Numbers of partitions.
             time: When given, the first offset stored at or after it is looked up as well.
             read_replica: Whether replicas in sync are asked in place of leaders.
+            known: High watermarks by partition that the caller knows; the answer comes when more is
+                committed in one of them.
+            wait: How long that is waited for, at most 30 s.
 
         Raises:
+            UsageError: The wait is negative or too long.
             RetriableError: A partition had nobody who could tell for the retry time.
         """
+        if known is not None:
+            await await_news(
+                self._client, self.name, known, wait.total_seconds(), read_replica=read_replica
+            )
         timestamp = to_ns(time) if time is not None else None
         found = await fetch_bounds(
             self._client, self.name, partitions, timestamp=timestamp, read_replica=read_replica

@@ -308,11 +308,18 @@ class SyncStream:
         return self._portal.run(self._stream.partition_info(partition))
 
     def bounds(
-        self, *partitions: int, time: datetime | None = None, read_replica: bool = False
+        self,
+        *partitions: int,
+        time: datetime | None = None,
+        read_replica: bool = False,
+        known: Mapping[int, int] | None = None,
+        wait: timedelta = timedelta(0),
     ) -> Sequence[PartitionBounds]:
         """As `Stream.bounds`."""
         return self._portal.run(
-            self._stream.bounds(*partitions, time=time, read_replica=read_replica)
+            self._stream.bounds(
+                *partitions, time=time, read_replica=read_replica, known=known, wait=wait
+            )
         )
 
     def pause(self, *partitions: int, resume_all: bool = False) -> None:

@@ -1,0 +1,101 @@
+"""Waiting for what is committed: one open call for each leader, and whoever knows more ends it."""
+
+import asyncio
+
+import pytest
+from tenacity import AsyncRetrying, stop_after_attempt
+
+from liftbridge_client import RetriableError, UsageError
+from liftbridge_client.aio import bounds
+from liftbridge_client.aio.bounds import await_news
+from liftbridge_proto.ext.v1 import data_pb2
+
+STREAM = "orders"
+
+
+class Leaders:
+    """A session to leaders of partitions; `tell` lets the open calls to one of them end."""
+
+    def __init__(self, leaders, *, waits=True):
+        self.leaders = leaders
+        self.waits = waits
+        self.marks = dict.fromkeys(leaders, 0)
+        self.asked = []
+        self.is_open = asyncio.Event()
+        self.failing = set()
+        self._told = {address: asyncio.Event() for address in leaders.values()}
+
+    def tell(self, partition, mark):
+        self.marks[partition] = mark
+        self._told[self.leaders[partition]].set()
+
+    def fail(self, address):
+        self.failing.add(address)
+        self._told[address].set()
+
+    def attempts(self, _path):
+        return AsyncRetrying(stop=stop_after_attempt(1), reraise=True)
+
+    async def leader_address(self, _stream, number):
+        return self.leaders[number]
+
+    async def ask(self, address, _method, request, *, wait_seconds):
+        self.asked.append((address, sorted(request.partitions), wait_seconds))
+        if len({one for one, *_ in self.asked}) == len(self._told):
+            self.is_open.set()
+        if self.waits and request.wait_ms:
+            await self._told[address].wait()
+        if address in self.failing:
+            raise RetriableError("gone")
+        return data_pb2.PartitionBoundsResponse(
+            partitions=[
+                data_pb2.PartitionBounds(partition=one, high_watermark=self.marks[one])
+                for one in request.partitions
+            ]
+        )
+
+
+async def test_the_first_leader_that_knows_more_ends_the_wait():
+    leaders = Leaders({0: "a", 1: "b", 2: "a"})
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(await_news(leaders, STREAM, {0: 0, 1: 0, 2: 0}, 30.0))
+        await leaders.is_open.wait()
+        assert not waiting.done()
+        leaders.tell(1, 1)
+    assert [(address, numbers) for address, numbers, _ in leaders.asked] == [
+        ("a", [0, 2]),
+        ("b", [1]),
+    ]
+    assert all(29 < seconds <= 30 for *_, seconds in leaders.asked)
+
+
+async def test_a_leader_that_fails_ends_the_wait():
+    leaders = Leaders({0: "a", 1: "b"})
+    async with asyncio.TaskGroup() as group:
+        group.create_task(await_news(leaders, STREAM, {0: 0, 1: 0}, 30.0))
+        await leaders.is_open.wait()
+        leaders.fail("b")
+    assert len(leaders.asked) == 2
+
+
+async def test_a_broker_that_knows_no_wait_is_asked_a_few_times(monkeypatch):
+    monkeypatch.setattr(bounds, "_ANEW_SECONDS", 0.01)
+    leaders = Leaders({0: "a"}, waits=False)
+    await await_news(leaders, STREAM, {0: 0}, 0.1)
+    assert 1 < len(leaders.asked) <= 11
+    leaders.asked.clear()
+    leaders.tell(0, 5)
+    await await_news(leaders, STREAM, {0: 4}, 30.0)
+    assert len(leaders.asked) == 1
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 30.5])
+async def test_a_wait_has_bounds(seconds):
+    with pytest.raises(UsageError, match="must be 0 to 30 s"):
+        await await_news(Leaders({0: "a"}), STREAM, {0: 0}, seconds)
+
+
+async def test_no_partitions_are_not_waited_for():
+    leaders = Leaders({})
+    await await_news(leaders, STREAM, {}, 30.0)
+    assert leaders.asked == []
