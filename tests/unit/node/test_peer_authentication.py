@@ -24,6 +24,8 @@ from liftbridge_broker.wire.peer import PeerHeader, encode
 from liftbridge_broker.wire.peer_bodies import Body, RaftBody
 from liftbridge_broker.wire.peer_frame import (
     NO_START,
+    SHORT_BYTES_MAX,
+    SIGNATURE_SIZE,
     Piece,
     SigningKey,
     open_frame,
@@ -105,9 +107,11 @@ def acquainted(*lines: str) -> Wires:
     return wires
 
 
-def say(wires: Wires, body: Body, sender: str = "a", target: str = "b") -> bytes:
+def say(
+    wires: Wires, body: Body, sender: str = "a", target: str = "b", tail: bytes = b"tail"
+) -> bytes:
     """A frame as `sender` makes it."""
-    wires.links[sender].send(BrokerId(target), Channel.METADATA, body, b"tail")
+    wires.links[sender].send(BrokerId(target), Channel.METADATA, body, tail)
     return wires.frame_to(target)
 
 
@@ -232,8 +236,24 @@ def test_every_kind_is_believed_when_nothing_is_wrong(kind: str) -> None:
 @pytest.mark.parametrize("kind", kinds())
 def test_a_message_with_any_byte_changed_or_cut_anywhere_is_not_believed(kind: str) -> None:
     wires = acquainted()
-    frame = say(wires, body_of(kind))
+    assert_only_whole(wires, say(wires, body_of(kind)))
+    assert wires.heard == []
 
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_both_signatures_hold_where_one_gives_way_to_the_other(beyond: int) -> None:
+    wires = acquainted()
+    shortest = len(say(wires, RaftBody(), tail=b""))
+    tail = Random(beyond).randbytes(SHORT_BYTES_MAX + SIGNATURE_SIZE + beyond - shortest)
+    frame = say(wires, RaftBody(), tail=tail)
+    assert len(frame) - SIGNATURE_SIZE == SHORT_BYTES_MAX + beyond
+
+    assert_only_whole(wires, frame)
+    assert wires.deliver("b", Channel.METADATA, frame)
+
+
+def assert_only_whole(wires: Wires, frame: bytes) -> None:
+    """No frame that differs from this one in a byte or in its length is believed."""
     for place in range(len(frame)):
         for flip in (1, 128):
             damaged = bytearray(frame)
@@ -242,7 +262,6 @@ def test_a_message_with_any_byte_changed_or_cut_anywhere_is_not_believed(kind: s
         assert not wires.deliver("b", Channel.METADATA, frame[:place])
         assert not wires.deliver("b", Channel.METADATA, frame + frame[: place + 1])
     assert not wires.deliver("b", Channel.DATA, frame)
-    assert wires.heard == []
 
 
 def test_chunks_are_signed_one_by_one() -> None:

@@ -110,7 +110,7 @@ class Broker:
     _ports: ClientPorts = field(init=False)
     _observe: ObserveServer | None = None
     _monitor: LoopMonitor = field(default_factory=LoopMonitor)
-    _timer: asyncio.TimerHandle | None = None
+    _timer: asyncio.Handle | None = None
     _failed: asyncio.Future[LiftbridgeError] = field(init=False)
     _is_ready: bool = False
     _is_draining: bool = False
@@ -128,8 +128,11 @@ class Broker:
         """Implement `ports.timer.Timer` on the loop."""
         if self._timer is not None:
             self._timer.cancel()
-        delay = max(0, deadline - self._clock.now()) / SECOND_NS
-        self._timer = asyncio.get_running_loop().call_later(delay, self._on_timer)
+        loop, delay = asyncio.get_running_loop(), deadline - self._clock.now()
+        if delay > 0:
+            self._timer = loop.call_later(delay / SECOND_NS, self._on_timer)
+        else:
+            self._timer = loop.call_soon(self._on_timer)  # as soon, and cheaper than a timer
 
     def _on_timer(self) -> None:
         self._timer = None
