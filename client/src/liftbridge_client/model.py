@@ -297,6 +297,32 @@ COLUMNS: Final = ("offset", "timestamp", "key", "value")
 """Columns of a bulk read that names none."""
 
 
+class Numbering(NamedTuple):
+    """How an idempotent publisher numbers its messages.
+
+    Attributes:
+        name: Name of the publisher; another one of the same name is fenced.
+        first_sequence: Sequence of the first message in each partition. Those below what the broker
+            expects next are stored already and not sent again; between what it expects and this
+            one nothing was ever sent.
+    """
+
+    name: str
+    first_sequence: int
+
+
+class Published(NamedTuple):
+    """What became of records.
+
+    Attributes:
+        acked_count: Records that were sent and acknowledged.
+        known_count: Records that were not sent, as they are stored already.
+    """
+
+    acked_count: int
+    known_count: int
+
+
 class ColumnBatch(NamedTuple):
     """Messages as columns, with where they lie.
 

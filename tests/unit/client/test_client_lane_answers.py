@@ -5,8 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from liftbridge_client import OutcomeUnknownError, RetriableError, SequenceError
-from liftbridge_client.aio.lane import Item, Lane
+from liftbridge_client import (
+    OutcomeUnknownError,
+    RetriableError,
+    SequenceError,
+    TooLargeError,
+)
+from liftbridge_client.aio.lane import Item, Lane, _RenumberedError
+from liftbridge_client.errors import EndOfStreamError
 from liftbridge_proto.ext.v1 import data_pb2
 
 Answer = data_pb2.PublishBatchResponse
@@ -22,14 +28,15 @@ class Answers:
         return self.answers.pop(0) if self.answers else None
 
 
-def lane_of(*items):
+def lane_of(*items, has_own_numbers=False):
     owner = SimpleNamespace(
         stream_name="s",
-        identity=object(),
+        ack_policy="all",
+        identity=SimpleNamespace(publisher_id=1, publisher_epoch=2),
         client=SimpleNamespace(stats=SimpleNamespace(published=0)),
         on_settled=lambda _item: None,
     )
-    lane = Lane(owner, 0, 0)
+    lane = Lane(owner, 0, 0, has_own_numbers=has_own_numbers)
     lane._unanswered = dict(enumerate(items, 1))
     return lane
 
@@ -76,3 +83,42 @@ async def test_refusals_that_may_be_repeated_are_no_progress():
     with pytest.raises(RetriableError, match="too few"):
         await lane._read_batches(Answers(refusal))
     assert lane._progress_at == -1.0
+
+
+REFUSED = Answer(request_id=1, error=Answer.TOO_LARGE, message="too large")
+
+
+async def test_messages_behind_a_refused_one_take_its_sequences():
+    items = [item_of(0), item_of(1)]
+    lane = lane_of(*items)
+    with pytest.raises(_RenumberedError):
+        await lane._read_batches(Answers(REFUSED))
+    assert (items[1].sequence, items[1].send_count) == (0, 0)
+
+
+async def test_messages_with_numbers_of_their_own_keep_them():
+    """Else a repetition would leave others out than those that are stored."""
+    items = [item_of(0), item_of(1)]
+    lane = lane_of(*items, has_own_numbers=True)
+    with pytest.raises(RetriableError):
+        await lane._read_batches(Answers(REFUSED, gap(2, epoch=14)))
+    for item, kind in zip(items, (TooLargeError, SequenceError), strict=True):
+        with pytest.raises(kind):
+            await item.futures[0]
+    assert items[1].sequence == 1
+
+    large, small = item_of(0), item_of(1)
+    large.size_bytes = 10
+    lane = lane_of(large, small, has_own_numbers=True)
+    lane._drop_largest(EndOfStreamError("too much"))
+    assert (small.sequence, lane._next_sequence) == (1, 0)
+
+
+async def test_only_the_first_message_with_a_number_of_its_own_may_skip_others():
+    lane = lane_of(has_own_numbers=True)
+    lane._task = asyncio.get_running_loop().create_future()  # it sends nothing
+    items = [item_of(0) for _ in range(3)]
+    for item in items:
+        lane.put(item)
+    requests = [lane._batch_request(number, item) for number, item in enumerate(items)]
+    assert [one.may_skip for one in requests] == [True, False, False]

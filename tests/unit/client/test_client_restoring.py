@@ -11,9 +11,9 @@ from liftbridge_client.aio.restoring import (
     REQUEST_BYTES_MAX,
     REQUEST_RECORDS_MAX,
     Restorer,
-    _pieces,
 )
 from liftbridge_client.columns import FIELDS
+from liftbridge_client.core.record_slices import slices
 from liftbridge_proto.ext.v1 import data_pb2
 
 
@@ -24,6 +24,13 @@ def records(offsets, **columns):
         [pa.array(values, FIELDS[name].type) for name, values in columns.items()],
         names=list(columns),
     )
+
+
+def pieces_of(given):
+    return [
+        piece
+        for piece, _ in slices(given, count_max=REQUEST_RECORDS_MAX, bytes_max=REQUEST_BYTES_MAX)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -44,10 +51,10 @@ async def test_columns_of_no_use_are_refused_before_anything_is_asked(given, tex
 
 def test_requests_hold_a_bounded_number_of_records_and_bytes():
     many = records(list(range(REQUEST_RECORDS_MAX * 2 + 1)))
-    assert [one.num_rows for one in _pieces(many)] == [REQUEST_RECORDS_MAX] * 2 + [1]
+    assert [one.num_rows for one in pieces_of(many)] == [REQUEST_RECORDS_MAX] * 2 + [1]
     third = REQUEST_BYTES_MAX // 3
     large = records([1, 2, 3, 4], value=[bytes(third)] * 3 + [bytes(REQUEST_BYTES_MAX * 2)])
-    assert [one.num_rows for one in _pieces(large)] == [3, 1]
+    assert [one.num_rows for one in pieces_of(large)] == [3, 1]
 
 
 @pytest.mark.parametrize("is_cut", [False, True])
@@ -60,7 +67,7 @@ def test_keys_headers_and_subjects_count_as_well(is_cut):
         "reply_subject": [""] * 4,
     }
     given = records([3, 5, 6, 9], **columns)
-    pieces = list(_pieces(given.slice(1) if is_cut else given))
+    pieces = pieces_of(given.slice(1) if is_cut else given)
     assert [one.column("offset").to_pylist() for one in pieces] == (
         [[5], [6], [9]] if is_cut else [[3, 5], [6], [9]]
     )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from google.protobuf.message import Message as ProtoMessage
 
 from liftbridge_client import methods
+from liftbridge_client.aio.identity import PublisherIdentity
 from liftbridge_client.core.codec import POLICIES, ack_of
 from liftbridge_client.core.refusals import async_error, batch_error
 from liftbridge_client.errors import (
@@ -69,6 +70,7 @@ class Item:
         futures: One for each message, or, for a whole batch, none.
         whole: For a whole batch: gets a result for each message.
         sequence: Sequence of the first message of an idempotent publisher.
+        may_skip: Whether sequences in front of it may be missing: they were never sent.
         send_count: Calls it was written to.
         results: Outcomes of single messages that came before the others'.
     """
@@ -80,6 +82,7 @@ class Item:
     futures: list["asyncio.Future[Ack]"] = field(default_factory=list)
     whole: "asyncio.Future[list[PublishResult]] | None" = None
     sequence: int = 0
+    may_skip: bool = False
     send_count: int = 0
     results: dict[int, PublishResult] = field(default_factory=dict)
 
@@ -113,14 +116,6 @@ class Item:
         self.settle([self.results.get(index, error) for index in range(len(self.values))])
 
 
-@dataclass(frozen=True, slots=True)
-class PublisherIdentity:
-    """An idempotent publisher as the server knows it."""
-
-    publisher_id: int
-    publisher_epoch: int
-
-
 class LaneOwner(Protocol):
     """The publisher, as its lanes see it."""
 
@@ -140,12 +135,29 @@ class _RenumberedError(Exception):
 
 
 class Lane:
-    """Items for one partition, in order."""
+    """Items for one partition, in order.
 
-    def __init__(self, owner: LaneOwner, partition: int, next_sequence: int) -> None:
+    Args:
+        owner: The publisher.
+        partition: Number of the partition.
+        next_sequence: Sequence of the first message.
+        has_own_numbers: Whether messages keep their sequences also when one before is refused. The
+            first of them may skip sequences, the others may not: what was refused is missed then.
+    """
+
+    def __init__(
+        self,
+        owner: LaneOwner,
+        partition: int,
+        next_sequence: int,
+        *,
+        has_own_numbers: bool = False,
+    ) -> None:
         self._owner = owner
         self._partition = partition
         self._next_sequence = next_sequence
+        self._has_own_numbers = has_own_numbers
+        self._may_skip = has_own_numbers
         self._waiting: deque[Item] = deque()
         self._unanswered: dict[int, Item] = {}
         self._next_id = 0
@@ -161,6 +173,7 @@ class Lane:
         if not self._waiting and not self._unanswered:
             self._progress_at = loop.time()  # an idle lane has not been waiting for anything
         item.sequence = self._next_sequence
+        item.may_skip, self._may_skip = self._may_skip, False
         self._next_sequence += len(item.values)
         self._waiting.append(item)
         self._has_work.set()
@@ -291,6 +304,7 @@ class Lane:
             request.publisher_id = identity.publisher_id
             request.publisher_epoch = identity.publisher_epoch
             request.first_sequence = item.sequence
+            request.may_skip = item.may_skip
         item.send_count += 1
         return request
 
@@ -369,7 +383,7 @@ class Lane:
             self._settle(item, OutcomeUnknownError(text, server_text=error.server_text))
             return
         self._settle(item, error)
-        if isinstance(error, SequenceError):
+        if isinstance(error, SequenceError) or self._has_own_numbers:
             return
         for other in self._unanswered.values():
             if other.sequence > item.sequence:
@@ -379,6 +393,8 @@ class Lane:
 
     def _close_gap(self, item: Item) -> None:
         """Give the sequences of an item that was not stored to those behind it."""
+        if self._has_own_numbers:
+            return
         sequence = gone = item.sequence
         for other in (*self._unanswered.values(), *self._waiting):
             if other.sequence > gone:

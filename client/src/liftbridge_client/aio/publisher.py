@@ -7,28 +7,19 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, Self, cast
 
-from liftbridge_client import methods
-from liftbridge_client.aio.lane import (
-    BATCH_BYTES_MAX,
-    BATCH_COUNT_MAX,
-    Item,
-    Lane,
-    PublisherIdentity,
-)
+from liftbridge_client.aio.identity import PublisherIdentity, register, takes_single
+from liftbridge_client.aio.lane import BATCH_BYTES_MAX, BATCH_COUNT_MAX, Item, Lane
 from liftbridge_client.codecs import Codec, encoded
 from liftbridge_client.core.partitioners import Partitioner, by_key, choose
 from liftbridge_client.errors import (
     AckTimeoutError,
     ClosedError,
     CodecError,
-    FailedPreconditionError,
     FullError,
     LiftbridgeError,
-    UnimplementedError,
     UsageError,
 )
 from liftbridge_client.model import Ack, AckPolicy, PublishResult, Value
-from liftbridge_proto.ext.v1 import data_pb2
 
 if TYPE_CHECKING:
     from liftbridge_client.aio.session import Session
@@ -87,7 +78,7 @@ class Publisher(Generic[Value]):
         self._open: dict[int, Item] = {}
         self._in_flight = 0
         self._in_flight_bytes = 0
-        self._next_sequences: dict[int, int] = {}
+        self._next_sequences: Mapping[int, int] = {}
         self._settled = asyncio.Event()
         self._flush_handle: asyncio.Handle | None = None
         self._is_open = False
@@ -103,43 +94,13 @@ class Publisher(Generic[Value]):
         """
         info = await self.client.stream_info(self.stream_name)
         self._partition_count = len(info.partitions)
-        self.takes_single = await self._takes_single()
+        self.takes_single = await takes_single(self.client, self.stream_name)
         if self._idempotent:
-            await self._register()
+            self.identity, self._next_sequences = await register(
+                self.client, self.stream_name, self._name, is_single=self.takes_single
+            )
         self._is_open = True
         return self
-
-    async def _takes_single(self) -> bool:
-        """Whether the stream refuses batches, because each message is decided on by itself.
-
-        Within a queue group another stream may get the message, and with optimistic concurrency
-        control each offset is compared: one base offset cannot answer for a batch.
-        """
-        if not self.client.has_data:
-            return True
-        name = self.stream_name
-        request = data_pb2.ListStreamsRequest(prefix=name, page_size=1)
-        found = (await self.client.call(methods.LIST_STREAMS, request)).streams
-        if not found or found[0].settings.name != name:
-            return False  # deleted just now, which the first publish will be told
-        settings = found[0].settings
-        return bool(settings.group) or settings.optimisticConcurrencyControl.value
-
-    async def _register(self) -> None:
-        """Get an identity, with the sequences that come next in each partition."""
-        if not self.client.has_data:
-            raise UnimplementedError("this server offers no idempotent publishing")
-        if self.takes_single:
-            raise FailedPreconditionError(
-                f"stream {self.stream_name} takes no idempotent publisher, because it has a queue "
-                "group or optimistic concurrency control"
-            )
-        response = await self.client.call(
-            methods.INIT_PUBLISHER,
-            data_pb2.InitPublisherRequest(stream=self.stream_name, publisher=self._name),
-        )
-        self.identity = PublisherIdentity(response.publisher_id, response.publisher_epoch)
-        self._next_sequences = dict(response.next_sequence)
 
     async def __aexit__(
         self,

@@ -2,17 +2,15 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from liftbridge_client import methods
 from liftbridge_client.aio.bounds import fetch_bounds
 from liftbridge_client.core.codec import POLICIES
+from liftbridge_client.core.record_slices import slices
 from liftbridge_client.core.refusals import batch_error
 from liftbridge_client.errors import (
     CallTimeoutError,
@@ -37,7 +35,6 @@ WAIT_SECONDS: Final = 0.05
 
 _NEEDED: Final = frozenset(("offset", "value"))
 _TAKEN: Final = _NEEDED | {"timestamp", "key", "headers", "subject", "reply_subject"}
-_SIZED: Final = ("value", "key", "subject", "reply_subject")
 
 
 class Restorer:
@@ -81,7 +78,7 @@ class Restorer:
         """
         self._progress_at = asyncio.get_running_loop().time()
         self._end = _checked_end(records, self._end)
-        for piece in _pieces(records):
+        for piece, _ in slices(records, count_max=REQUEST_RECORDS_MAX, bytes_max=REQUEST_BYTES_MAX):
             left = _from(piece, self._stored_end)
             if left.num_rows:
                 self._unsent.append(left)
@@ -231,37 +228,6 @@ def _checked_end(records: pa.RecordBatch, end: int) -> int:
     if offsets[0] < end or (np.diff(offsets) <= 0).any():
         raise UsageError(f"offsets of a restore must increase, from {end} on")
     return int(offsets[-1]) + 1
-
-
-def _pieces(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Slices that a request holds each."""
-    ends = np.cumsum(_sizes(records))
-    start = 0
-    while start < records.num_rows:
-        before = int(ends[start - 1]) if start else 0
-        fitting = int(np.searchsorted(ends, before + REQUEST_BYTES_MAX, side="right"))
-        end = min(max(fitting, start + 1), start + REQUEST_RECORDS_MAX)
-        yield records.slice(start, end - start)
-        start = end
-
-
-def _sizes(records: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Bytes of each record that vary."""
-    sizes = np.zeros(records.num_rows, np.int64)
-    for name in _SIZED:
-        if name in records.schema.names:
-            sizes += _lengths(records.column(name))
-    if "headers" in records.schema.names:
-        headers = records.column("headers")
-        entries = np.concatenate(([0], np.cumsum(_lengths(headers.keys) + _lengths(headers.items))))
-        edges = entries[headers.offsets.to_numpy()]
-        sizes += edges[1:] - edges[:-1]
-    return sizes
-
-
-def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
-    lengths = pc.binary_length(column).fill_null(0)
-    return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
 
 
 def _from(piece: pa.RecordBatch, offset: int) -> pa.RecordBatch:

@@ -28,8 +28,10 @@ from liftbridge_client.model import (
     Ack,
     AckPolicy,
     ColumnBatch,
+    Numbering,
     PartitionBounds,
     PartitionInfo,
+    Published,
     Start,
     Stop,
     StreamDescription,
@@ -44,6 +46,7 @@ from liftbridge_proto.ext.v1 import data_pb2
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from liftbridge_client.aio.column_publishing import ColumnPublisher
     from liftbridge_client.aio.restoring import Restorer
     from liftbridge_client.aio.session import Session
 
@@ -441,6 +444,53 @@ class Stream:
                 yield ColumnBatch(
                     records, response.next_offset, response.high_watermark, response.log_start
                 )
+
+    async def publish_columns(
+        self,
+        batches: Iterable["pa.RecordBatch"],
+        *,
+        ack_policy: AckPolicy = "leader",
+        partitioner: Partitioner | None = None,
+        numbering: Numbering | None = None,
+    ) -> Published:
+        """Publish records in columns, and wait for all acks.
+
+        Args:
+            batches: Column `value`, and any of `key`, `headers` (a map) and `partition`.
+            ack_policy: When a record counts as published.
+            partitioner: How partitions are chosen without a column `partition`; by key when `None`.
+            numbering: Makes it idempotent, so that it can be repeated as it was; `None` may store a
+                record twice when a call breaks.
+
+        Raises:
+            UsageError: A column is missing, of no use, or has nulls, or a partition does not exist.
+            FailedPreconditionError: The stream takes no batches.
+            LiftbridgeError: A record is not, or may not be, stored; others may be.
+        """
+        async with self.column_publisher(
+            ack_policy=ack_policy, partitioner=partitioner, numbering=numbering
+        ) as publisher:
+            for batch in batches:
+                await publisher.put(batch)
+            return await publisher.finish()
+
+    def column_publisher(
+        self,
+        *,
+        ack_policy: AckPolicy = "leader",
+        partitioner: Partitioner | None = None,
+        numbering: Numbering | None = None,
+    ) -> "ColumnPublisher":
+        """What `publish_columns` publishes with, to be entered with `async with`."""
+        from liftbridge_client.aio.column_publishing import ColumnPublisher  # noqa: PLC0415 - pyarrow is heavy
+
+        return ColumnPublisher(
+            self._client,
+            self.name,
+            ack_policy=ack_policy,
+            partitioner=partitioner or by_key,
+            numbering=numbering,
+        )
 
     async def restore(self, partition: int, batches: Iterable["pa.RecordBatch"]) -> int:
         """Put records back at their offsets, with timestamps and subjects, acknowledged by all.

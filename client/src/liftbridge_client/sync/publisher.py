@@ -1,4 +1,4 @@
-"""Publishing many messages, blocking."""
+"""Publishing many messages, one by one or in columns, blocking."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -7,11 +7,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self
 
 from liftbridge_client.aio.publisher import Outgoing, Publisher
-from liftbridge_client.model import Ack, PublishResult, Value
+from liftbridge_client.model import Ack, Published, PublishResult, Value
 from liftbridge_client.sync.portal import Portal
 
 if TYPE_CHECKING:
     import asyncio
+
+    import pyarrow as pa
+
+    from liftbridge_client.aio.column_publishing import ColumnPublisher
 
 
 class SyncPublisher(Generic[Value]):
@@ -77,3 +81,32 @@ class SyncPublisher(Generic[Value]):
     def flush(self) -> None:
         """As `Publisher.flush`."""
         self._portal.run(self._publisher.flush())
+
+
+class SyncColumnPublisher:
+    """As `ColumnPublisher`, used with `with`."""
+
+    def __init__(self, portal: Portal, publisher: "ColumnPublisher") -> None:
+        self._portal = portal
+        self._publisher = publisher
+
+    def __enter__(self) -> Self:
+        """As of `ColumnPublisher`."""
+        self._portal.run(self._publisher.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._portal.run(self._publisher.__aexit__(kind, error, trace))
+
+    def put(self, records: "pa.RecordBatch") -> None:
+        """As `ColumnPublisher.put`."""
+        self._portal.run(self._publisher.put(records))
+
+    def finish(self) -> Published:
+        """As `ColumnPublisher.finish`."""
+        return self._portal.run(self._publisher.finish())

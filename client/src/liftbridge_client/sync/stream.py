@@ -14,8 +14,10 @@ from liftbridge_client.model import (
     Ack,
     AckPolicy,
     ColumnBatch,
+    Numbering,
     PartitionBounds,
     PartitionInfo,
+    Published,
     Start,
     Stop,
     StreamDescription,
@@ -24,7 +26,7 @@ from liftbridge_client.model import (
     Value,
 )
 from liftbridge_client.sync.portal import Portal
-from liftbridge_client.sync.publisher import SyncPublisher
+from liftbridge_client.sync.publisher import SyncColumnPublisher, SyncPublisher
 from liftbridge_client.sync.reading import SyncSubscription
 
 if TYPE_CHECKING:
@@ -286,6 +288,35 @@ class SyncStream:
         return self._portal.iterate(
             self._stream.fetch_arrow(partition=partition, start=start, end=end, max_bytes=max_bytes)
         )
+
+    def publish_columns(
+        self,
+        batches: Iterable["pa.RecordBatch"],
+        *,
+        ack_policy: AckPolicy = "leader",
+        partitioner: Partitioner | None = None,
+        numbering: Numbering | None = None,
+    ) -> Published:
+        """As `Stream.publish_columns`; batches are taken in the caller's thread."""
+        with self.column_publisher(
+            ack_policy=ack_policy, partitioner=partitioner, numbering=numbering
+        ) as publisher:
+            for batch in batches:
+                publisher.put(batch)
+            return publisher.finish()
+
+    def column_publisher(
+        self,
+        *,
+        ack_policy: AckPolicy = "leader",
+        partitioner: Partitioner | None = None,
+        numbering: Numbering | None = None,
+    ) -> SyncColumnPublisher:
+        """What `publish_columns` publishes with, to be entered with `with`."""
+        made = self._stream.column_publisher(
+            ack_policy=ack_policy, partitioner=partitioner, numbering=numbering
+        )
+        return SyncColumnPublisher(self._portal, made)
 
     def restore(self, partition: int, batches: Iterable["pa.RecordBatch"]) -> int:
         """As `Stream.restore`; batches are taken in the caller's thread."""

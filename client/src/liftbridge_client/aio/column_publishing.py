@@ -1,0 +1,228 @@
+"""Publishing records in columns: whole batches for each partition, no object for each message."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from liftbridge_client.aio.identity import PublisherIdentity, register, takes_single
+from liftbridge_client.aio.lane import BATCH_BYTES_MAX, BATCH_COUNT_MAX, Item, Lane
+from liftbridge_client.core.partitioners import Partitioner, choose
+from liftbridge_client.core.record_slices import slices
+from liftbridge_client.errors import FailedPreconditionError, LiftbridgeError, UsageError
+from liftbridge_client.model import Ack, AckPolicy, Numbering, Published, PublishResult
+
+if TYPE_CHECKING:
+    from liftbridge_client.aio.session import Session
+
+IN_FLIGHT_MAX: Final = 65_536
+IN_FLIGHT_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Records, and bytes of them, that wait for their acks."""
+
+_NEEDED: Final = frozenset(("value",))
+_TAKEN: Final = _NEEDED | {"key", "headers", "partition"}
+
+
+class ColumnPublisher:
+    """Publishes records to one stream, each partition's in their order; used with `async with`.
+
+    Args:
+        client: The session.
+        stream: Name of the stream.
+        ack_policy: When a record counts as published.
+        partitioner: How partitions are chosen where no column names them.
+        numbering: Makes it idempotent; `None` may store a record twice when a call breaks.
+    """
+
+    def __init__(
+        self,
+        client: "Session",
+        stream: str,
+        *,
+        ack_policy: AckPolicy,
+        partitioner: Partitioner,
+        numbering: Numbering | None,
+    ) -> None:
+        self.client = client
+        self.stream_name = stream
+        self.ack_policy: AckPolicy = ack_policy
+        self.identity: PublisherIdentity | None = None
+        self.takes_single = False
+        self._partitioner = partitioner
+        self._numbering = numbering
+        self._partition_count = 0
+        self._next_sequences: dict[int, int] = {}
+        self._lanes: dict[int, Lane] = {}
+        self._known: dict[int, int] = {}
+        self._in_flight = self._in_flight_bytes = 0
+        self._acked_count = self._known_count = 0
+        self._settled = asyncio.Event()
+        self._error: LiftbridgeError | None = None
+
+    async def __aenter__(self) -> Self:
+        """Look the stream up and, with a numbering, register.
+
+        Raises:
+            NotFoundError: There is no such stream.
+            UnimplementedError: The server offers no idempotent publishing.
+            FailedPreconditionError: The stream takes no batches: it has a queue group or optimistic
+                concurrency control.
+        """
+        self._partition_count = len((await self.client.stream_info(self.stream_name)).partitions)
+        self.takes_single = await takes_single(self.client, self.stream_name)
+        if self._numbering is not None:
+            self.identity, found = await register(
+                self.client, self.stream_name, self._numbering.name, is_single=self.takes_single
+            )
+            self._next_sequences = dict(found)
+        elif self.client.has_data and self.takes_single:
+            raise FailedPreconditionError(
+                f"stream {self.stream_name} takes no batches, because it has a queue group or "
+                "optimistic concurrency control: publish its messages one by one"
+            )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the calls; what has no ack may be stored or not."""
+        await asyncio.gather(*(lane.aclose() for lane in self._lanes.values()))
+
+    async def put(self, records: pa.RecordBatch) -> None:
+        """Publish records behind those before; waits for room only.
+
+        Args:
+            records: Column `value`, and any of `key` (null or empty for none), `headers` (a map,
+                null or empty for none) and `partition`.
+
+        Raises:
+            UsageError: A column is missing, of no use, or has nulls, or a partition does not exist.
+            LiftbridgeError: A record, of these or of those before, is not or may not be stored.
+        """
+        for partition, part in self._by_partition(records):
+            rest = self._unknown(partition, part)
+            for piece, size in slices(rest, count_max=BATCH_COUNT_MAX, bytes_max=BATCH_BYTES_MAX):
+                await self._until_room(piece.num_rows)
+                self._in_flight += piece.num_rows
+                self._in_flight_bytes += size
+                self._lane(partition).put(_item(piece, size))
+
+    async def finish(self) -> Published:
+        """Wait for all acks.
+
+        Raises:
+            LiftbridgeError: As `put`.
+        """
+        while self._in_flight and self._error is None:
+            self._settled.clear()
+            await self._settled.wait()
+        self._raise()
+        return Published(self._acked_count, self._known_count)
+
+    def on_settled(self, item: Item) -> None:
+        """An item got its outcome: make room."""
+        self._in_flight -= len(item.values)
+        self._in_flight_bytes -= item.size_bytes
+        assert item.whole is not None
+        results = item.whole.result()
+        errors = [one for one in results if not isinstance(one, Ack)]
+        self._acked_count += len(results) - len(errors)
+        if errors and self._error is None:
+            self._error = errors[0]
+        self._settled.set()
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    async def _until_room(self, count: int) -> None:
+        while self._in_flight and (
+            self._in_flight + count > IN_FLIGHT_MAX or self._in_flight_bytes > IN_FLIGHT_BYTES_MAX
+        ):
+            self._raise()
+            self._settled.clear()
+            await self._settled.wait()
+        self._raise()
+
+    def _by_partition(self, records: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Records of each partition, by its number."""
+        _check(records)
+        numbers = self._partitions(records)
+        columns = records.select([one for one in records.schema.names if one != "partition"])
+        for number in np.unique(numbers):
+            rows = np.flatnonzero(numbers == number)
+            yield int(number), columns if len(rows) == len(numbers) else columns.take(rows)
+
+    def _partitions(self, records: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        count = self._partition_count
+        if "partition" in records.schema.names:
+            named = records.column("partition").cast(pa.int64()).to_numpy()
+            if len(named):
+                for extreme in (int(named.min()), int(named.max())):
+                    choose(self._partitioner, b"", extreme, count)
+            return np.asarray(named)
+        keys = (
+            records.column("key").to_pylist()
+            if "key" in records.schema.names
+            else [b""] * records.num_rows
+        )
+        return np.fromiter(
+            (choose(self._partitioner, key or b"", None, count) for key in keys),
+            np.int64,
+            records.num_rows,
+        )
+
+    def _unknown(self, partition: int, records: pa.RecordBatch) -> pa.RecordBatch:
+        """Records that are not stored yet."""
+        if self._numbering is None:
+            return records
+        first = self._numbering.first_sequence
+        stored = self._known.get(partition, max(self._next_sequences.get(partition, 0) - first, 0))
+        known = min(stored, records.num_rows)
+        self._known[partition] = stored - known
+        self._known_count += known
+        return records.slice(known)
+
+    def _lane(self, partition: int) -> Lane:
+        lane = self._lanes.get(partition)
+        if lane is None:
+            first = self._next_sequences.get(partition, 0)
+            if self._numbering is not None:
+                first = max(first, self._numbering.first_sequence)
+            lane = Lane(self, partition, first, has_own_numbers=self._numbering is not None)
+            self._lanes[partition] = lane
+        return lane
+
+
+def _check(records: pa.RecordBatch) -> None:
+    names = set(records.schema.names)
+    if not names >= _NEEDED or not names <= _TAKEN:
+        raise UsageError(
+            f"columns to publish are {', '.join(sorted(_NEEDED))} and any of "
+            f"{', '.join(sorted(_TAKEN - _NEEDED))}, not {', '.join(sorted(names))}"
+        )
+    for name in sorted(names & {"value", "partition"}):
+        if records.column(name).null_count:
+            raise UsageError(f"column {name} has {records.column(name).null_count} nulls")
+
+
+def _item(records: pa.RecordBatch, size: int) -> Item:
+    columns: dict[str, list[Any]] = {
+        name: records.column(name).to_pylist() for name in records.schema.names
+    }
+    whole: asyncio.Future[list[PublishResult]] = asyncio.get_running_loop().create_future()
+    count = records.num_rows
+    keys = [key or b"" for key in columns["key"]] if "key" in columns else [b""] * count
+    headers: list[Mapping[str, bytes] | None] = (
+        [dict(pairs) if pairs else None for pairs in columns["headers"]]
+        if "headers" in columns
+        else [None] * count
+    )
+    return Item(columns["value"], keys, headers, size, whole=whole)

@@ -1,0 +1,70 @@
+"""Who publishes: what a stream takes, and the identity of an idempotent publisher."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from liftbridge_client import methods
+from liftbridge_client.errors import FailedPreconditionError, UnimplementedError
+from liftbridge_proto.ext.v1 import data_pb2
+
+if TYPE_CHECKING:
+    from liftbridge_client.aio.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class PublisherIdentity:
+    """An idempotent publisher as the server knows it."""
+
+    publisher_id: int
+    publisher_epoch: int
+
+
+class Registration(NamedTuple):
+    """An identity, and the sequences that come next in each partition; 0 where none is told."""
+
+    identity: PublisherIdentity
+    next_sequences: Mapping[int, int]
+
+
+async def takes_single(client: "Session", stream: str) -> bool:
+    """Whether a stream refuses batches, because each message is decided on by itself.
+
+    Within a queue group another stream may get the message, and with optimistic concurrency
+    control each offset is compared: one base offset cannot answer for a batch.
+    """
+    if not client.has_data:
+        return True
+    request = data_pb2.ListStreamsRequest(prefix=stream, page_size=1)
+    found = (await client.call(methods.LIST_STREAMS, request)).streams
+    if not found or found[0].settings.name != stream:
+        return False  # deleted just now, which the first publish will be told
+    settings = found[0].settings
+    return bool(settings.group) or settings.optimisticConcurrencyControl.value
+
+
+async def register(client: "Session", stream: str, name: str, *, is_single: bool) -> Registration:
+    """Get an identity; whoever had it before is fenced.
+
+    Args:
+        client: The session.
+        stream: Name of the stream.
+        name: Name of the publisher.
+        is_single: Whether the stream takes single messages only.
+
+    Raises:
+        UnimplementedError: The server offers no idempotent publishing.
+        FailedPreconditionError: The stream takes no idempotent publisher.
+    """
+    if not client.has_data:
+        raise UnimplementedError("this server offers no idempotent publishing")
+    if is_single:
+        raise FailedPreconditionError(
+            f"stream {stream} takes no idempotent publisher, because it has a queue "
+            "group or optimistic concurrency control"
+        )
+    response = await client.call(
+        methods.INIT_PUBLISHER, data_pb2.InitPublisherRequest(stream=stream, publisher=name)
+    )
+    identity = PublisherIdentity(response.publisher_id, response.publisher_epoch)
+    return Registration(identity, dict(response.next_sequence))

@@ -1,0 +1,50 @@
+"""Slices of records in columns, each as large as one request takes."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_SIZED: Final = ("value", "key", "subject", "reply_subject")
+
+
+def slices(
+    records: pa.RecordBatch, *, count_max: int, bytes_max: int
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Slices in order, each with its bytes; one record at least, however large it is.
+
+    Args:
+        records: Any of the columns `value`, `key`, `subject`, `reply_subject` and `headers`.
+        count_max: Records of a slice.
+        bytes_max: Bytes of a slice, those that vary.
+    """
+    ends = np.cumsum(_sizes(records))
+    start = 0
+    while start < records.num_rows:
+        before = int(ends[start - 1]) if start else 0
+        fitting = int(np.searchsorted(ends, before + bytes_max, side="right"))
+        end = min(max(fitting, start + 1), start + count_max)
+        yield records.slice(start, end - start), int(ends[end - 1]) - before
+        start = end
+
+
+def _sizes(records: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Bytes of each record that vary."""
+    sizes = np.zeros(records.num_rows, np.int64)
+    for name in _SIZED:
+        if name in records.schema.names:
+            sizes += _lengths(records.column(name))
+    if "headers" in records.schema.names:
+        headers = records.column("headers")
+        entries = np.concatenate(([0], np.cumsum(_lengths(headers.keys) + _lengths(headers.items))))
+        edges = entries[headers.offsets.to_numpy()]
+        sizes += edges[1:] - edges[:-1]
+    return sizes
+
+
+def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
+    lengths = pc.binary_length(column).fill_null(0)
+    return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
