@@ -19,6 +19,7 @@ from liftbridge_client import (
     connect,
     connect_sync,
 )
+from liftbridge_testkit.processes import Broker
 
 HEADERS = pa.map_(pa.string(), pa.binary())
 
@@ -184,3 +185,19 @@ def test_the_blocking_client_publishes_columns_as_well(broker, name):
         assert stream.publish_columns([batch(counted(0, 3))], numbering=Numbering("p", 5)) == (3, 0)
         assert [one.value for one in stream.subscribe(
             start=Start.earliest(), stop=Stop.latest())] == counted(0, 3)  # fmt: skip
+
+
+def test_a_publisher_that_was_forgotten_repeats_what_is_stored(tmp_path):
+    """What `publishers.max` bounds: whoever comes back after too many others begins anew."""
+    numbering, given = Numbering("first", 1 << 32), [batch(counted(0, 3))]
+    with (
+        Broker(tmp_path, config={"publishers.max": 1}) as broker,
+        connect_sync(broker.address) as lb,
+    ):
+        stream = lb.streams.create("forgetful")
+        assert stream.publish_columns(given, numbering=numbering) == (3, 0)
+        assert stream.publish_columns(given, numbering=numbering) == (0, 3)
+        assert stream.publish_columns(given, numbering=Numbering("second", 0)) == (3, 0)
+        assert stream.publish_columns(given, numbering=numbering) == (3, 0)
+        found = [one.value for one in stream.subscribe(start=Start.earliest(), stop=Stop.latest())]
+    assert found == counted(0, 3) * 3

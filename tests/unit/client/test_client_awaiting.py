@@ -1,13 +1,15 @@
 """Waiting for what is committed: one open call for each leader, and whoever knows more ends it."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 from tenacity import AsyncRetrying, stop_after_attempt
 
-from liftbridge_client import RetriableError, UsageError
+from liftbridge_client import NotFoundError, RetriableError, UsageError
 from liftbridge_client.aio import bounds
 from liftbridge_client.aio.bounds import await_news
+from liftbridge_client.aio.streams import Streams
 from liftbridge_proto.ext.v1 import data_pb2
 
 STREAM = "orders"
@@ -99,3 +101,27 @@ async def test_no_partitions_are_not_waited_for():
     leaders = Leaders({})
     await await_news(leaders, STREAM, {}, 30.0)
     assert leaders.asked == []
+
+
+async def test_the_first_stream_with_news_ends_the_wait_for_all():
+    leaders = Leaders({0: "a", 1: "b"})
+    known = {"orders": {0: 0}, "payments": {1: 0}}
+    async with asyncio.TaskGroup() as group:
+        group.create_task(Streams(leaders).await_news(known, timedelta(seconds=30)))
+        await leaders.is_open.wait()
+        leaders.tell(1, 1)
+    assert sorted(address for address, *_ in leaders.asked) == ["a", "b"]
+
+
+async def test_a_stream_that_nobody_can_tell_of_ends_the_wait_for_all():
+    class Leaderless(Leaders):
+        async def leader_address(self, stream, number):
+            if stream == "gone":
+                raise NotFoundError("no such stream")
+            return await super().leader_address(stream, number)
+
+    leaders = Leaderless({0: "a"})
+    streams = Streams(leaders)
+    await streams.await_news({"orders": {0: 0}, "gone": {0: 0}}, timedelta(seconds=30))
+    await streams.await_news({}, timedelta(seconds=30))
+    assert len(leaders.asked) <= 1

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from grpc import StatusCode
+from tenacity import AsyncRetrying, stop_after_attempt
 
 from liftbridge_broker.model.ids import LeaderEpoch
 from liftbridge_client import (
@@ -72,6 +73,15 @@ class Cluster:
     def doubt_leader(self, *_partition):
         pass
 
+    def attempts(self, _path):
+        return AsyncRetrying(stop=stop_after_attempt(1), reraise=True)
+
+    async def ask(self, _address, _method, request):
+        (number,) = request.partitions
+        bounds = data_pb2.PartitionBounds(partition=number)
+        bounds.epochs.add(leader_epoch=3, start_offset=0)
+        return data_pb2.PartitionBoundsResponse(partitions=[bounds])
+
 
 async def read(cluster, **wanted):
     stream = Stream(cluster, "s")
@@ -114,6 +124,26 @@ async def test_read_goes_on_at_another_replica_where_one_failed():
     assert [one.records.num_rows for one in found] == [2]
     assert [address for address, _ in cluster.requests] == ["replica", "other"]
     assert isinstance(lost, RetriableError)
+
+
+async def test_a_read_of_few_bytes_at_a_time_is_call_after_call_up_to_the_first_end():
+    size = len(batch(4))
+    calls = [[response(batch(at), end=at + 2)] for at in (4, 6, 8)] + [[]]
+    cluster = Cluster(*calls)
+    found = await read(cluster, columns=["offset"], call_bytes=size, max_bytes=0)
+    assert [one.next_offset for one in found] == [6, 8, 10]
+    assert [
+        (request.start_offset, request.end_offset, request.max_bytes)
+        for _, request in cluster.requests
+    ] == [(4, 0, size), (6, 90, size), (8, 90, size), (10, 90, size)]
+
+
+@pytest.mark.parametrize(("more", "calls"), [(-1, 1), (0, 1), (1, 2)])
+async def test_the_bound_of_a_read_stands_over_that_of_a_call(more, calls):
+    size = len(batch(4))
+    cluster = Cluster(*[[response(batch(at), end=at + 2)] for at in (4, 6, 8)])
+    await read(cluster, max_bytes=size + more, call_bytes=size)
+    assert len(cluster.requests) == calls
 
 
 @pytest.mark.parametrize(

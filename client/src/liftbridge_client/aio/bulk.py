@@ -39,6 +39,7 @@ class BulkRange(NamedTuple):
         read_replica: Whether replicas in sync are read in place of the leader.
         is_strict: Whether offsets that the log does not hold are an error.
         stream_id: Id that the stream must have, 0 for any.
+        call_bytes: Bytes asked for at a time, at least one batch; 0 means no limit.
     """
 
     start: int
@@ -47,6 +48,7 @@ class BulkRange(NamedTuple):
     read_replica: bool = False
     is_strict: bool = False
     stream_id: int = 0
+    call_bytes: int = 0
 
 
 class BulkPiece(NamedTuple):
@@ -72,7 +74,9 @@ class BulkRead:
         self._partition = partition
         self._wanted = wanted
         self._position = wanted.start
+        self._end = wanted.end
         self._left = wanted.bytes_max
+        self._is_cut = False
         self._epoch = 0
         self._stream_id = wanted.stream_id
         self._avoided: set[str] = set()
@@ -109,7 +113,8 @@ class BulkRead:
                 self._doubt(address)
                 raise
             else:
-                return
+                if not self._is_cut:
+                    return
 
     async def _address(self) -> str:
         if self._wanted.read_replica:
@@ -123,12 +128,14 @@ class BulkRead:
 
     async def _read(self, address: str) -> AsyncGenerator[BulkPiece, None]:
         wanted = self._wanted
+        limit = min((size for size in (self._left, wanted.call_bytes) if size), default=0)
+        taken, self._is_cut = 0, False
         request = data_pb2.FetchBatchesRequest(
             stream=self._stream,
             partition=self._partition,
             start_offset=self._position,
-            end_offset=wanted.end,
-            max_bytes=self._left,
+            end_offset=self._end,
+            max_bytes=limit,
             read_replica=wanted.read_replica,
             is_strict=wanted.is_strict,
             stream_id=self._stream_id,
@@ -138,9 +145,11 @@ class BulkRead:
             while (response := await reading.read()) is not None:
                 batches = list(walk(response.data))
                 self._take(response, batches)
+                taken += len(response.data)
                 yield BulkPiece(response, batches)
                 if wanted.bytes_max and not self._left:
                     return
+            self._is_cut = 0 < limit <= taken
         finally:
             reading.cancel()
 
@@ -172,6 +181,7 @@ class BulkRead:
                 )
             self._epoch, position = batch.leader_epoch, batch.last_offset + 1
         self._position = response.next_offset
+        self._end = self._end or response.high_watermark  # further calls do not go beyond it
         self._left -= min(self._left, len(response.data))
 
     async def _check_history(self) -> None:

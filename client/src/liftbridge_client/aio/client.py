@@ -8,7 +8,7 @@ from typing import Literal, Self, overload
 from liftbridge_client import methods
 from liftbridge_client.aio.listening import Events
 from liftbridge_client.aio.session import ClientStats, Session
-from liftbridge_client.aio.stream import Streams
+from liftbridge_client.aio.streams import Streams
 from liftbridge_client.core.addresses import parse_addresses
 from liftbridge_client.core.codec import POLICIES, ack_of
 from liftbridge_client.model import Ack, AckPolicy, Metadata, TlsFiles

@@ -1,4 +1,4 @@
-"""Streams: making and finding them, and everything done with one."""
+"""One stream, and everything done with it."""
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -16,13 +16,12 @@ from liftbridge_client.core.codec import (
     POLICIES,
     ack_of,
     bounds_of,
-    description_of,
     fill_settings,
     own_options,
     partition_of,
 )
 from liftbridge_client.core.partitioners import Partitioner, by_key, choose
-from liftbridge_client.errors import UnimplementedError, UsageError
+from liftbridge_client.errors import UsageError
 from liftbridge_client.model import (
     COLUMNS,
     Ack,
@@ -34,7 +33,6 @@ from liftbridge_client.model import (
     Published,
     Start,
     Stop,
-    StreamDescription,
     StreamInfo,
     StreamSettings,
     Value,
@@ -49,92 +47,6 @@ if TYPE_CHECKING:
     from liftbridge_client.aio.column_publishing import ColumnPublisher
     from liftbridge_client.aio.restoring import Restorer
     from liftbridge_client.aio.session import Session
-
-PAGE_SIZE = 1000
-
-
-class Streams:
-    """Making, finding and removing streams; `Client.streams`."""
-
-    def __init__(self, client: "Session") -> None:
-        self._client = client
-
-    async def create(
-        self,
-        name: str,
-        *,
-        subject: str = "",
-        partitions: int = 1,
-        replication: int = 1,
-        group: str = "",
-        settings: StreamSettings | None = None,
-    ) -> "Stream":
-        """Create a stream.
-
-        Args:
-            name: Its name.
-            subject: NATS subject it is attached to; the name when empty.
-            partitions: Number of partitions.
-            replication: Replicas of each partition, -1 for one on every broker.
-            group: NATS queue group.
-            settings: Settings other than the server's defaults.
-
-        Raises:
-            AlreadyExistsError: A stream of this name exists.
-            InvalidRequestError: A value breaks a rule of the server.
-            UnimplementedError: A setting needs a server of this project.
-        """
-        settings = settings or StreamSettings()
-        request = api_pb2.CreateStreamRequest(
-            name=name,
-            subject=subject or name,
-            partitions=partitions,
-            replicationFactor=replication,
-            group=group,
-        )
-        fill_settings(settings, request)
-        options = own_options(settings)
-        if options is None:
-            await self._client.call(methods.CREATE_STREAM, request)
-        elif self._client.has_data:
-            wrapped = data_pb2.CreateStreamRequest(stream=request, options=options)
-            await self._client.call(methods.DATA_CREATE_STREAM, wrapped)
-        else:
-            raise UnimplementedError("this server knows neither fsync policy nor tombstones")
-        await self._client.refresh()
-        return Stream(self._client, name)
-
-    def get(self, name: str) -> "Stream":
-        """A stream by name; nothing is asked yet."""
-        return Stream(self._client, name)
-
-    async def delete(self, name: str) -> None:
-        """Delete a stream with its data.
-
-        Raises:
-            NotFoundError: There is no such stream.
-        """
-        await self._client.call(methods.DELETE_STREAM, api_pb2.DeleteStreamRequest(name=name))
-        await self._client.refresh()
-
-    async def list(self, prefix: str = "") -> Sequence[StreamInfo]:
-        """Streams as metadata tells of them, sorted by name."""
-        streams = (await self._client.refresh()).streams
-        return [streams[name] for name in sorted(streams) if name.startswith(prefix)]
-
-    async def describe(self, prefix: str = "") -> AsyncGenerator[StreamDescription, None]:
-        """Streams with the settings in force, sorted by name; needs a server of this project."""
-        token = ""
-        while True:
-            page = await self._client.call(
-                methods.LIST_STREAMS,
-                data_pb2.ListStreamsRequest(prefix=prefix, page_size=PAGE_SIZE, page_token=token),
-            )
-            for stream in page.streams:
-                yield description_of(stream)
-            token = page.next_page_token
-            if not token:
-                return
 
 
 class Stream:
@@ -372,6 +284,7 @@ class Stream:
         *,
         columns: Sequence[str] = COLUMNS,
         max_bytes: int = 0,
+        call_bytes: int = 0,
         read_replica: bool = False,
         stream_id: int = 0,
         prefetch: int = 1,
@@ -387,6 +300,8 @@ class Stream:
             end: First offset not wanted; 0 means what is committed at the time of the call.
             columns: Which, of `liftbridge_client.columns.FIELDS`; others are not made.
             max_bytes: Bytes after which the read ends; 0 means no limit.
+            call_bytes: Bytes that a broker is asked for at a time, and so what waits here for a
+                slow reader; 0 means no limit.
             read_replica: Whether replicas in sync are read in place of the leader.
             stream_id: Id that the stream must have, as `bounds` tells it; 0 for any.
             prefetch: Batches that are made before they are asked for; 0 makes none.
@@ -405,7 +320,15 @@ class Stream:
         check_columns(columns)
         if prefetch < 0:
             raise UsageError(f"prefetch {prefetch}: must not be negative")
-        wanted = BulkRange(start, end, max_bytes, read_replica, is_strict=True, stream_id=stream_id)
+        wanted = BulkRange(
+            start,
+            end,
+            max_bytes,
+            read_replica,
+            is_strict=True,
+            stream_id=stream_id,
+            call_bytes=call_bytes,
+        )
         made = self._columns(partition, wanted, columns)
         async with aclosing(ahead(made, prefetch) if prefetch else made) as batches:
             async for batch in batches:
@@ -601,8 +524,13 @@ class Stream:
         await self._client.call(methods.ALTER_STREAM, request)
 
     async def delete(self) -> None:
-        """Delete the stream with its data."""
-        await Streams(self._client).delete(self.name)
+        """Delete the stream with its data.
+
+        Raises:
+            NotFoundError: There is no such stream.
+        """
+        await self._client.call(methods.DELETE_STREAM, api_pb2.DeleteStreamRequest(name=self.name))
+        await self._client.refresh()
 
     # -- cursors ------------------------------------------------------------------------------
 

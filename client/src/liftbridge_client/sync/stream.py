@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, cast, overload
 
 from liftbridge_client.aio.publisher import IN_FLIGHT_DEFAULT
-from liftbridge_client.aio.stream import Stream, Streams
+from liftbridge_client.aio.stream import Stream
+from liftbridge_client.aio.streams import Streams
 from liftbridge_client.aio.subscription import OnTruncation
 from liftbridge_client.codecs import Codec
 from liftbridge_client.core.partitioners import Partitioner, by_key
@@ -77,6 +78,16 @@ class SyncStreams:
     def list(self, prefix: str = "") -> Sequence[StreamInfo]:
         """As `Streams.list`."""
         return self._portal.run(self._streams.list(prefix))
+
+    def await_news(
+        self,
+        known: Mapping[str, Mapping[int, int]],
+        wait: timedelta,
+        *,
+        read_replica: bool = False,
+    ) -> None:
+        """As `Streams.await_news`."""
+        self._portal.run(self._streams.await_news(known, wait, read_replica=read_replica))
 
     def describe(self, prefix: str = "") -> Iterator[StreamDescription]:
         """As `Streams.describe`."""
@@ -263,6 +274,7 @@ class SyncStream:
         *,
         columns: Sequence[str] = COLUMNS,
         max_bytes: int = 0,
+        call_bytes: int = 0,
         read_replica: bool = False,
         stream_id: int = 0,
         prefetch: int = 1,
@@ -275,6 +287,7 @@ class SyncStream:
                 end,
                 columns=columns,
                 max_bytes=max_bytes,
+                call_bytes=call_bytes,
                 read_replica=read_replica,
                 stream_id=stream_id,
                 prefetch=prefetch,

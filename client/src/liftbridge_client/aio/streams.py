@@ -1,0 +1,136 @@
+"""Streams: making and finding them, and waiting for what is new in some."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from liftbridge_client import methods
+from liftbridge_client.aio.bounds import await_news
+from liftbridge_client.aio.stream import Stream
+from liftbridge_client.core.codec import description_of, fill_settings, own_options
+from liftbridge_client.errors import RefusedError, RetriableError, UnimplementedError
+from liftbridge_client.model import StreamDescription, StreamInfo, StreamSettings
+from liftbridge_proto import api_pb2
+from liftbridge_proto.ext.v1 import data_pb2
+
+if TYPE_CHECKING:
+    from liftbridge_client.aio.session import Session
+
+PAGE_SIZE = 1000
+
+
+class Streams:
+    """Making, finding and removing streams; `Client.streams`."""
+
+    def __init__(self, client: "Session") -> None:
+        self._client = client
+
+    async def create(
+        self,
+        name: str,
+        *,
+        subject: str = "",
+        partitions: int = 1,
+        replication: int = 1,
+        group: str = "",
+        settings: StreamSettings | None = None,
+    ) -> "Stream":
+        """Create a stream.
+
+        Args:
+            name: Its name.
+            subject: NATS subject it is attached to; the name when empty.
+            partitions: Number of partitions.
+            replication: Replicas of each partition, -1 for one on every broker.
+            group: NATS queue group.
+            settings: Settings other than the server's defaults.
+
+        Raises:
+            AlreadyExistsError: A stream of this name exists.
+            InvalidRequestError: A value breaks a rule of the server.
+            UnimplementedError: A setting needs a server of this project.
+        """
+        settings = settings or StreamSettings()
+        request = api_pb2.CreateStreamRequest(
+            name=name,
+            subject=subject or name,
+            partitions=partitions,
+            replicationFactor=replication,
+            group=group,
+        )
+        fill_settings(settings, request)
+        options = own_options(settings)
+        if options is None:
+            await self._client.call(methods.CREATE_STREAM, request)
+        elif self._client.has_data:
+            wrapped = data_pb2.CreateStreamRequest(stream=request, options=options)
+            await self._client.call(methods.DATA_CREATE_STREAM, wrapped)
+        else:
+            raise UnimplementedError("this server knows neither fsync policy nor tombstones")
+        await self._client.refresh()
+        return Stream(self._client, name)
+
+    def get(self, name: str) -> "Stream":
+        """A stream by name; nothing is asked yet."""
+        return Stream(self._client, name)
+
+    async def delete(self, name: str) -> None:
+        """Delete a stream with its data.
+
+        Raises:
+            NotFoundError: There is no such stream.
+        """
+        await Stream(self._client, name).delete()
+
+    async def list(self, prefix: str = "") -> Sequence[StreamInfo]:
+        """Streams as metadata tells of them, sorted by name."""
+        streams = (await self._client.refresh()).streams
+        return [streams[name] for name in sorted(streams) if name.startswith(prefix)]
+
+    async def await_news(
+        self,
+        known: Mapping[str, Mapping[int, int]],
+        wait: timedelta,
+        *,
+        read_replica: bool = False,
+    ) -> None:
+        """Wait until more is committed in one of some streams, as `Stream.bounds` with `known`.
+
+        Whoever cannot answer ends the wait: who asks for bounds then learns why.
+
+        Args:
+            known: High watermarks that the caller knows, by stream and partition.
+            wait: Longest wait, at most 30 s.
+            read_replica: Whether replicas in sync are asked in place of leaders.
+
+        Raises:
+            UsageError: The wait is negative or too long.
+        """
+
+        async def watch(name: str, marks: Mapping[int, int]) -> None:
+            with suppress(RetriableError, RefusedError):
+                seconds = wait.total_seconds()
+                await await_news(self._client, name, marks, seconds, read_replica=read_replica)
+
+        async with asyncio.TaskGroup() as group:
+            waits = [group.create_task(watch(*one)) for one in known.items()]
+            if waits:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for one in waits:
+                one.cancel()
+
+    async def describe(self, prefix: str = "") -> AsyncGenerator[StreamDescription, None]:
+        """Streams with the settings in force, sorted by name; needs a server of this project."""
+        token = ""
+        while True:
+            page = await self._client.call(
+                methods.LIST_STREAMS,
+                data_pb2.ListStreamsRequest(prefix=prefix, page_size=PAGE_SIZE, page_token=token),
+            )
+            for stream in page.streams:
+                yield description_of(stream)
+            token = page.next_page_token
+            if not token:
+                return
