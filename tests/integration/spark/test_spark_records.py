@@ -1,13 +1,11 @@
 """What tasks read of a real broker, and what they say when it is not there; without Spark."""
 
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from liftbridge_client import StreamSettings, SyncClient, connect_sync
+from liftbridge_client import StreamSettings, SyncClient
 from liftbridge_testkit.processes import Broker
 from pyspark_liftbridge.plan.offsets import PartitionId
 from pyspark_liftbridge.plan.options import OptionError, SourceOptions, read_source
@@ -16,18 +14,6 @@ from pyspark_liftbridge.plan.ranges import Range
 from pyspark_liftbridge.source import cluster
 from pyspark_liftbridge.source.reading import DataLossError, records_of
 from pyspark_liftbridge.source.schema import layout_of
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with Broker(Path(tmp_path_factory.mktemp("spark"))) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def lb(broker: Broker) -> Iterator[SyncClient]:
-    with connect_sync(broker.address) as client:
-        yield client
 
 
 def options_of(broker: Broker, **given: str) -> SourceOptions:

@@ -4,8 +4,8 @@ import pytest
 
 from pyspark_liftbridge.plan.offsets import Offsets, PartitionId, StreamOffsets
 from pyspark_liftbridge.plan.options import Limits, OptionError, Places
-from pyspark_liftbridge.plan.places import Known, offsets_at, offsets_of, times_of
-from pyspark_liftbridge.plan.progress import GoneError, ends_of, next_end
+from pyspark_liftbridge.plan.places import Known, at_latest, offsets_at, offsets_of, times_of
+from pyspark_liftbridge.plan.progress import GoneError, advanced, ends_of, next_end
 from pyspark_liftbridge.plan.ranges import ranges_between
 from pyspark_liftbridge.plan.table import EARLIEST, LATEST
 from pyspark_liftbridge.plan.values import SECOND_NS
@@ -121,3 +121,21 @@ def test_a_query_with_a_target_reads_up_to_it_and_nothing_that_came_later():
 
 def test_offsets_of_partitions_carry_the_ids_of_their_streams():
     assert offsets_of({T0: BOUNDS[T0]}, {T0: 1}) == offsets(t=(9, {0: 1}))
+
+
+@pytest.mark.parametrize(
+    ("places", "found"),
+    [
+        (Places(LATEST, {}), [S0, S1, T0]),
+        (Places(EARLIEST, {}), []),
+        (Places(None, {"s": {0: LATEST, 1: 5}, "t": {0: EARLIEST}}), [S0]),
+        (Places(1_500, {}, is_time=True), [S1, T0]),
+    ],
+)
+def test_partitions_that_begin_at_latest_are_known(places, found):
+    assert at_latest(places, BOUNDS, {S0: 20, S1: 5, T0: 2}) == found
+
+
+def test_ends_do_not_go_back_unless_the_stream_is_another_one():
+    found = {S0: Known(7, 11, 29, 1), S1: Known(8, 0, 1, 1), PartitionId("u", 0): Known(1, 0, 4, 1)}
+    assert advanced(BOUNDS, found) == {**found, S0: Known(7, 11, 30, 1)}

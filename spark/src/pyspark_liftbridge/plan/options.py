@@ -10,6 +10,9 @@ from pyspark_liftbridge.plan import values
 from pyspark_liftbridge.plan.table import EARLIEST, LATEST, OPTIONS, Option, Use
 
 SUBSCRIPTIONS: Final = ("subscribe", "subscribePattern", "assign")
+SPARKS_OWN: Final = frozenset(("checkpointlocation",))
+"""Options of a query that Spark hands to its sink as well, in lower case."""
+
 SHOWN_MAX: Final = 80
 """Characters of a wrong value that an error shows."""
 
@@ -261,7 +264,9 @@ def read_sink(given: Mapping[str, str]) -> SinkOptions:
     Raises:
         OptionError: As of `read_source`.
     """
-    found = _values(given, Use.SINK)
+    found = _values(
+        {name: text for name, text in given.items() if name.lower() not in SPARKS_OWN}, Use.SINK
+    )
     is_exactly_once = found["delivery"] == "exactly-once"
     partitions = found.get("createstream.partitions")
     factor = found.get("createstream.replicationfactor")

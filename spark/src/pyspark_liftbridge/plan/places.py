@@ -76,6 +76,23 @@ def offsets_at(
     return offsets_of(partitions, chosen)
 
 
+def at_latest(
+    places: Places, partitions: Bounds, by_time: Mapping[PartitionId, int]
+) -> list[PartitionId]:
+    """Partitions that begin at latest: elsewhere, when it is asked for again.
+
+    Args:
+        places: What options say.
+        partitions: All partitions of the query.
+        by_time: As of `offsets_at`.
+    """
+    return [
+        one
+        for one, number in _numbers(places, partitions).items()
+        if (by_time[one] >= partitions[one].latest if places.is_time else number == LATEST)
+    ]
+
+
 def offsets_of(partitions: Bounds, chosen: Mapping[PartitionId, int]) -> Offsets:
     """Offsets of partitions with the ids of their streams."""
     streams: dict[str, StreamOffsets] = {}

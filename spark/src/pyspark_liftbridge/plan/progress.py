@@ -58,6 +58,19 @@ def ends_of(bounds: Bounds, start: Offsets, *, fails_on_loss: bool) -> Ends:
     return Ends(latest, size / kept if kept else 0.0)
 
 
+def advanced(former: Bounds, found: Bounds) -> Bounds:
+    """What was found, with no end before a former one of the same stream.
+
+    A new leader may know of less for a moment than the one before told.
+    """
+    return {
+        one: known._replace(latest=max(known.latest, before.latest))
+        if (before := former.get(one)) is not None and before.stream_id == known.stream_id
+        else known
+        for one, known in found.items()
+    }
+
+
 def _id_of(bounds: Bounds, stream: str) -> int | None:
     return next((known.stream_id for one, known in bounds.items() if one.stream == stream), None)
 

@@ -1,23 +1,49 @@
-"""What a query asks of brokers: which partitions there are, and where they begin and end."""
+"""What a query asks of brokers: which partitions there are, and where they begin and end.
+
+A server of the original does not tell bounds; then they follow from metadata and from the first
+message that a subscription gives, one partition after the other.
+"""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
-from liftbridge_client import NotFoundError, SyncClient, TlsFiles, connect_sync
+from liftbridge_client import (
+    InvalidRequestError,
+    NotFoundError,
+    RetriableError,
+    Start,
+    Stop,
+    StreamInfo,
+    SyncClient,
+    SyncStream,
+    TlsFiles,
+    connect_sync,
+)
 from pyspark_liftbridge.plan.offsets import PartitionId
 from pyspark_liftbridge.plan.options import Connection, OptionError, SourceOptions, Subscription
 from pyspark_liftbridge.plan.places import Bounds, Known
+from pyspark_liftbridge.plan.ranges import Range
 
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
 _MICROSECOND_NS: Final = 1_000
+_CALL_MIN: Final = timedelta(seconds=1)
+_CALL_MAX: Final = timedelta(seconds=5)
+"""How long a single call may take: no longer than all of them, if that is not too short."""
 
-_clients: Final[dict[tuple[int, Connection, int], SyncClient]] = {}
+_Answer = TypeVar("_Answer")
+
+_clients: Final[dict[tuple[int, Connection, int, bool], SyncClient]] = {}
 
 
-def client_of(connection: Connection, retry_ns: int) -> SyncClient:
+class PausedError(RuntimeError):
+    """A partition is paused, and the query may not resume it."""
+
+
+def client_of(connection: Connection, retry_ns: int, *, is_plain: bool = False) -> SyncClient:
     """The client of this process for a connection, made on first use and kept.
 
     Spark forks its workers and uses each for many tasks; a client does not survive a fork.
@@ -25,58 +51,157 @@ def client_of(connection: Connection, retry_ns: int) -> SyncClient:
     Args:
         connection: Brokers and files.
         retry_ns: How long it tries to find a broker that can serve.
+        is_plain: Whether it makes calls of the original only.
 
     Raises:
         LiftbridgeError: No broker answers in that time.
     """
-    key = (os.getpid(), connection, retry_ns)
+    key = (os.getpid(), connection, retry_ns, is_plain)
     client = _clients.get(key)
     if client is None:
         ca, cert, secret = (
             Path(path) if path else None
             for path in (connection.ca, connection.cert, connection.key)
         )
-        tls = TlsFiles(ca=ca, cert=cert, key=secret) if ca or cert else None
-        retry_time = timedelta(microseconds=retry_ns // _MICROSECOND_NS)
-        client = connect_sync(",".join(connection.servers), tls=tls, retry_time=retry_time)
+        client = connect_sync(
+            ",".join(connection.servers),
+            tls=TlsFiles(ca=ca, cert=cert, key=secret) if ca or cert else None,
+            retry_time=(retry_time := timedelta(microseconds=retry_ns // _MICROSECOND_NS)),
+            timeout=min(_CALL_MAX, max(_CALL_MIN, retry_time)),
+        )
         client.__enter__()
+        client.has_data &= not is_plain
         _clients[key] = client
     return client
 
 
-def partitions_of(client: SyncClient, wanted: Subscription) -> Mapping[str, tuple[int, ...]]:
+def ask(options: SourceOptions, question: Callable[[SyncClient], _Answer]) -> _Answer:
+    """What brokers answer while a query is planned.
+
+    They are asked `fetch.retries` times more while none can, all in `fetch.timeout`.
+
+    Raises:
+        OptionError: What is asked for does not exist.
+        LiftbridgeError: No broker tells.
+    """
+    for left in range(options.fetch.retries, -1, -1):
+        try:
+            return question(planner_of(options))
+        except RetriableError:
+            if not left:
+                raise
+    raise AssertionError("the last answer is given or raised")
+
+
+def planner_of(options: SourceOptions) -> SyncClient:
+    """The client that plans a query.
+
+    Raises:
+        LiftbridgeError: No broker answers.
+    """
+    return client_of(options.connection, options.fetch.timeout_ns // (options.fetch.retries + 1))
+
+
+def bounds_at_start(
+    client: SyncClient, options: SourceOptions, *, running: Collection[str] | None = None
+) -> Bounds:
+    """Bounds of all partitions of a query that starts; none of them is paused then.
+
+    Args:
+        client: Who asks.
+        options: Of the query.
+        running: As of `partitions_of`.
+
+    Raises:
+        OptionError: A stream or partition does not exist, or the encoding.
+        PausedError: A partition is paused, and is not to be resumed.
+        LiftbridgeError: No broker tells.
+    """
+    if options.fetch.encoding == "raw" and not client.has_data:
+        raise OptionError(
+            "option 'fetch.encoding': raw needs brokers of this project; subscribe works with all"
+        )
+    wanted = partitions_of(client, options.subscription, running=running)
+    for name, info in _streams(client).items():
+        for number in wanted.get(name, ()):
+            if info.partitions[number].paused:
+                _resume(client, PartitionId(name, number), options)
+    return bounds_of(client, wanted, options)
+
+
+def _resume(client: SyncClient, partition: PartitionId, options: SourceOptions) -> None:
+    """Resume a paused partition by a subscription, the one call that does so."""
+    if not options.fetch.resumes:
+        raise _paused(partition)
+    stream = client.streams.get(partition.stream)
+    _first(stream, partition.number, Start.earliest(), 0, resume=True)
+
+
+def check_not_paused(client: SyncClient, partition: PartitionId, cause: Exception) -> None:
+    """Say more of a refusal if it came because a partition is paused.
+
+    Raises:
+        PausedError: It is.
+    """
+    stream = _streams(client).get(partition.stream)
+    if stream is not None and stream.partitions[partition.number].paused:
+        raise _paused(partition) from cause
+
+
+def _paused(partition: PartitionId) -> PausedError:
+    where = f"{partition.stream}/{partition.number}"
+    return PausedError(f"partition {where} is paused; set resume=true to resume it")
+
+
+def _streams(client: SyncClient) -> Mapping[str, StreamInfo]:
+    return {info.name: info for info in client.streams.list()}
+
+
+def partitions_of(
+    client: SyncClient, wanted: Subscription, *, running: Collection[str] | None = None
+) -> Mapping[str, tuple[int, ...]]:
     """Partitions of a query by stream.
+
+    Args:
+        client: Who asks.
+        wanted: What is read.
+        running: Streams that the query has begun with, `None` before it has: then what is named
+            must be there, later it may be gone.
 
     Raises:
         OptionError: A stream or partition that is named does not exist.
         LiftbridgeError: The brokers do not tell.
     """
-    if wanted.pattern is not None:
-        found = {
-            info.name: tuple(sorted(info.partitions))
-            for info in client.streams.list()
-            if wanted.pattern.fullmatch(info.name) and not info.name.startswith("__")
-        }
-        return dict(sorted(found.items()))
-    names = wanted.streams if wanted.partitions is None else tuple(wanted.partitions)
-    assert names is not None
-    return {name: _numbers(client, name, wanted) for name in sorted(names)}
+    there = _streams(client)
+    if wanted.pattern is None:
+        names = set(wanted.streams or wanted.partitions or ())
+    else:
+        names = {name for name in there if wanted.pattern.fullmatch(name)} | set(running or ())
+    found: dict[str, tuple[int, ...]] = {}
+    for name in sorted(name for name in names if not name.startswith("__")):
+        try:
+            # The broker that was asked may not know yet what another one does.
+            info = there.get(name) or client.streams.get(name).info()
+        except NotFoundError:
+            if running is None:
+                raise OptionError(f"stream {name} does not exist") from None
+            continue
+        found[name] = _numbers(info, wanted, may_lack=running is not None)
+    return found
 
 
-def _numbers(client: SyncClient, name: str, wanted: Subscription) -> tuple[int, ...]:
-    try:
-        there = client.streams.get(name).info().partitions
-    except NotFoundError:
-        raise OptionError(f"stream {name} does not exist") from None
+def _numbers(info: StreamInfo, wanted: Subscription, *, may_lack: bool) -> tuple[int, ...]:
+    there = tuple(sorted(info.partitions))
     if wanted.partitions is None:
-        return tuple(sorted(there))
-    lacking = [number for number in wanted.partitions[name] if number not in there]
-    if lacking:
+        return there
+    named = wanted.partitions[info.name]
+    lacking = [str(number) for number in named if number not in there]
+    if lacking and not may_lack:
         raise OptionError(
-            f"option 'assign': stream {name} has no partition "
-            f"{', '.join(map(str, lacking))}; it has 0 to {max(there)}"
+            f"option 'assign': stream {info.name} has no partition {', '.join(lacking)}; "
+            f"it has 0 to {max(there)}"
         )
-    return wanted.partitions[name]
+    return tuple(number for number in named if number in there)
 
 
 def bounds_of(
@@ -87,14 +212,50 @@ def bounds_of(
     Raises:
         LiftbridgeError: A stream is gone, or a partition has nobody who tells.
     """
-    found: dict[PartitionId, Known] = {}
-    for name, numbers in partitions.items():
-        stream = client.streams.get(name)
+    return {
+        PartitionId(name, number): known
+        for name, numbers in partitions.items()
+        for number, known in _bounds(client.streams.get(name), numbers, client, options)
+    }
+
+
+def _bounds(
+    stream: SyncStream, numbers: tuple[int, ...], client: SyncClient, options: SourceOptions
+) -> Iterator[tuple[int, Known]]:
+    if client.has_data:
         for one in stream.bounds(*numbers, read_replica=options.fetch.read_replica):
-            found[PartitionId(name, one.partition)] = Known(
-                one.stream_id, one.log_start, one.high_watermark, one.bytes
+            yield (
+                one.partition,
+                Known(one.stream_id, one.log_start, one.high_watermark, one.bytes),
             )
-    return found
+        return
+    # The time of its making tells a stream from another one of its name.
+    stream_id = (stream.info().created - _EPOCH) // _MICROSECOND
+    for number in numbers:
+        latest = stream.partition_info(number).high_watermark + 1
+        yield number, Known(stream_id, _first(stream, number, Start.earliest(), latest), latest, 0)
+
+
+def _first(
+    stream: SyncStream, number: int, start: Start, latest: int, *, resume: bool = False
+) -> int:
+    """Offset of the first message from a position on, at most `latest`."""
+    try:
+        reading = stream.subscribe(partition=number, start=start, stop=Stop.latest(), resume=resume)
+        return next((min(message.offset, latest) for message in reading), latest)
+    except InvalidRequestError:
+        return latest  # it would begin behind its end
+
+
+def known_of(client: SyncClient, wanted: Range, options: SourceOptions) -> Known:
+    """Bounds of the partition of a range, of whatever stream has the name now.
+
+    Raises:
+        NotFoundError: None has it.
+        LiftbridgeError: As `bounds_of`.
+    """
+    found = bounds_of(client, {wanted.stream: (wanted.partition,)}, options)
+    return found[PartitionId(wanted.stream, wanted.partition)]
 
 
 def offsets_by_time(
@@ -110,8 +271,16 @@ def offsets_by_time(
         alike.setdefault((one.stream, time_ns), []).append(one.number)
     found: dict[PartitionId, int] = {}
     for (name, time_ns), numbers in alike.items():
-        time = _EPOCH + timedelta(microseconds=time_ns // _MICROSECOND_NS)
-        for bounds in client.streams.get(name).bounds(*numbers, time=time):
-            assert bounds.timestamp_offset is not None
-            found[PartitionId(name, bounds.partition)] = bounds.timestamp_offset
+        stream, time = (
+            client.streams.get(name),
+            _EPOCH + _MICROSECOND * (time_ns // _MICROSECOND_NS),
+        )
+        if client.has_data:
+            for bounds in stream.bounds(*numbers, time=time):
+                assert bounds.timestamp_offset is not None
+                found[PartitionId(name, bounds.partition)] = bounds.timestamp_offset
+            continue
+        for number in numbers:
+            latest = stream.partition_info(number).high_watermark + 1
+            found[PartitionId(name, number)] = _first(stream, number, Start.time(time), latest)
     return found

@@ -3,20 +3,26 @@
 from collections.abc import Mapping
 from typing import Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
-from pyspark_liftbridge.plan.options import OptionError, SourceOptions, read_shape, read_source
-
-NOT_YET: Final = (
-    "archive",
-    "cursorId",
-    "fetch.encoding",
-    "fetch.maxBytes",
-    "fetch.retries",
-    "pushdown",
-    "resume",
+from pyspark_liftbridge.plan.options import (
+    OptionError,
+    SinkOptions,
+    SourceOptions,
+    read_shape,
+    read_sink,
+    read_source,
 )
+from pyspark_liftbridge.plan.sinking import check_columns
+
+NOT_YET: Final = ("archive",)
 """Options with a place in the table that nothing reads yet."""
 
 
@@ -44,10 +50,11 @@ class LiftbridgeSource(DataSource):
         Raises:
             OptionError: An option is unknown, missing or wrong.
         """
-        from pyspark_liftbridge.source.batch import BatchReader  # noqa: PLC0415 - heavy
+        from pyspark_liftbridge.source.batch import BatchReader, PushdownReader  # noqa: PLC0415 - heavy
 
         del schema
-        return BatchReader(_read(self.options, is_stream=False))
+        options = _read(self.options, is_stream=False)
+        return (PushdownReader if options.has_pushdown else BatchReader)(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A stream.
@@ -60,10 +67,43 @@ class LiftbridgeSource(DataSource):
         del schema
         return StreamReader(_read(self.options, is_stream=True))
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A frame that is written.
+
+        Raises:
+            OptionError: An option or a column is unknown, missing or wrong.
+        """
+        from pyspark_liftbridge.source.sink import BatchWriter  # noqa: PLC0415 - heavy
+
+        return BatchWriter(_sink(self.options, schema, overwrite=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's
+        """A stream that is written.
+
+        Raises:
+            OptionError: An option or a column is unknown, missing or wrong.
+        """
+        from pyspark_liftbridge.source.sink import StreamWriter  # noqa: PLC0415 - heavy
+
+        return StreamWriter(_sink(self.options, schema, overwrite=overwrite))
+
 
 def _read(given: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
     options = read_source(given, is_stream=is_stream)
     for name in NOT_YET:
         if name in given:
             raise OptionError(f"option '{name}': this version does not support it yet")
+    return options
+
+
+def _sink(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> SinkOptions:
+    """Options of a sink; its stream is there, or made, before any task begins."""
+    from pyspark_liftbridge.source import cluster, sink  # noqa: PLC0415 - heavy
+
+    options = read_sink(given)
+    if overwrite:
+        raise OptionError("a stream cannot be overwritten: use mode append, or output mode append")
+    check_columns({one.name: one.dataType.simpleString() for one in schema.fields}, options)
+    if options.stream:
+        sink.prepare(cluster.client_of(options.connection, sink.RETRY_NS), options.stream, options)
     return options

@@ -11,10 +11,12 @@ from liftbridge_client import (
     NotFoundError,
     OutOfRangeError,
     SyncClient,
-    SyncStream,
 )
+from pyspark_liftbridge.plan.offsets import PartitionId
 from pyspark_liftbridge.plan.options import SourceOptions
 from pyspark_liftbridge.plan.ranges import Range
+from pyspark_liftbridge.source import cluster
+from pyspark_liftbridge.source.messages import by_message
 from pyspark_liftbridge.source.schema import Layout, Place
 
 _log: Final = logging.getLogger(__name__)
@@ -40,48 +42,63 @@ def records_of(
 def _range(
     client: SyncClient, wanted: Range, layout: Layout, options: SourceOptions
 ) -> Iterator[pa.RecordBatch]:
-    stream, place = client.streams.get(wanted.stream), Place(wanted.stream, wanted.partition)
+    place = Place(wanted.stream, wanted.partition)
+    is_raw = client.has_data and options.fetch.encoding != "subscribe"
+    pieces = _by_batch if is_raw else by_message
     position = wanted.start
     while position < wanted.end:
         try:
-            for batch in stream.fetch_columns(
-                wanted.partition,
-                position,
-                wanted.end,
-                columns=layout.needs,
-                stream_id=wanted.stream_id,
-                read_replica=options.fetch.read_replica,
-            ):
-                yield layout.rows(batch.records, place)
-                position = batch.next_offset
+            for records, after in pieces(client, wanted, position, layout.needs, options):
+                yield layout.rows(records, place)
+                position = after
+            known = cluster.known_of(client, wanted, options)
         except OutOfRangeError:
-            (bounds,) = stream.bounds(wanted.partition)
+            known = cluster.known_of(client, wanted, options)
             # What is not kept any more, or all of it where the log ends before.
-            kept = bounds.log_start if position < bounds.log_start else wanted.end
+            kept = known.earliest if position < known.earliest else wanted.end
             _lost(wanted, position, min(kept, wanted.end), options)
             position = kept
             continue
-        except (NotFoundError, FailedPreconditionError):
-            now = _id_of(stream, wanted.partition)
-            if now == wanted.stream_id:
-                raise  # it is paused, say
-            _gone(wanted, position, now, options)
-            return
+        except (NotFoundError, FailedPreconditionError) as error:
+            now = _id_of(client, wanted, options)
+            if now != wanted.stream_id:
+                _gone(wanted, position, now, options)
+                return
+            cluster.check_not_paused(client, PartitionId(wanted.stream, wanted.partition), error)
+            raise
         # What compaction removed at the end of the range is not missing.
-        (bounds,) = stream.bounds(wanted.partition)
-        position = max(position, min(bounds.high_watermark, wanted.end))
+        position = max(position, min(known.latest, wanted.end))
         if position < wanted.end:
             _lost(wanted, position, wanted.end, options)
             return
 
 
-def _id_of(stream: SyncStream, partition: int) -> int | None:
+def _by_batch(
+    client: SyncClient,
+    wanted: Range,
+    position: int,
+    columns: Sequence[str],
+    options: SourceOptions,
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """As `by_message`, of stored batches."""
+    batches = client.streams.get(wanted.stream).fetch_columns(
+        wanted.partition,
+        position,
+        wanted.end,
+        columns=columns,
+        call_bytes=options.fetch.bytes_max,
+        stream_id=wanted.stream_id,
+        read_replica=options.fetch.read_replica,
+    )
+    return ((batch.records, batch.next_offset) for batch in batches)
+
+
+def _id_of(client: SyncClient, wanted: Range, options: SourceOptions) -> int | None:
     """Id of what has the name now, `None` for nothing."""
     try:
-        (bounds,) = stream.bounds(partition)
+        return cluster.known_of(client, wanted, options).stream_id
     except NotFoundError:
         return None
-    return bounds.stream_id
 
 
 def _lost(wanted: Range, start: int, end: int, options: SourceOptions) -> None:

@@ -38,6 +38,7 @@ class Column(NamedTuple):
         kind: Its type in Arrow.
         needs: Columns of the client that it is made of.
         make: Makes it.
+        meaning: What it is, for the reference.
         is_nullable: Whether it may be null.
     """
 
@@ -46,6 +47,7 @@ class Column(NamedTuple):
     kind: pa.DataType
     needs: tuple[str, ...]
     make: Make
+    meaning: str
     is_nullable: bool = False
 
 
@@ -91,18 +93,76 @@ _HEADERS: Final = Column(
     pa.list_(pa.field("element", _HEADER)),
     ("headers",),
     _headers,
+    "The publisher's headers, in the order of their keys; only with `includeHeaders`.",
 )
 
 COLUMNS: Final = (
-    Column("stream", "string", pa.string(), (), _repeated(pa.string(), lambda at: at.stream)),
-    Column("partition", "int", pa.int32(), (), _repeated(pa.int32(), lambda at: at.partition)),
-    Column("offset", "bigint", pa.int64(), ("offset",), _taken("offset")),
-    Column("timestamp", "timestamp", _TIME, ("timestamp",), _microseconds),
-    Column("timestamp_ns", "bigint", pa.int64(), ("timestamp",), _nanoseconds),
-    Column("key", "binary", pa.binary(), ("key",), _taken("key"), is_nullable=True),
-    Column("value", "binary", pa.binary(), ("value",), _taken("value")),
-    Column("subject", "string", pa.string(), ("subject",), _taken("subject")),
-    Column("reply_subject", "string", pa.string(), ("reply_subject",), _taken("reply_subject")),
+    Column(
+        "stream",
+        "string",
+        pa.string(),
+        (),
+        _repeated(pa.string(), lambda at: at.stream),
+        "Name of the stream.",
+    ),
+    Column(
+        "partition",
+        "int",
+        pa.int32(),
+        (),
+        _repeated(pa.int32(), lambda at: at.partition),
+        "Number of the partition.",
+    ),
+    Column(
+        "offset",
+        "bigint",
+        pa.int64(),
+        ("offset",),
+        _taken("offset"),
+        "Position in the partition.",
+    ),
+    Column(
+        "timestamp",
+        "timestamp",
+        _TIME,
+        ("timestamp",),
+        _microseconds,
+        "When the leader stored it; microseconds, rounded down.",
+    ),
+    Column(
+        "timestamp_ns",
+        "bigint",
+        pa.int64(),
+        ("timestamp",),
+        _nanoseconds,
+        "The same, Unix nanoseconds.",
+    ),
+    Column(
+        "key",
+        "binary",
+        pa.binary(),
+        ("key",),
+        _taken("key"),
+        "Key; null for none, and an empty key is none.",
+        is_nullable=True,
+    ),
+    Column("value", "binary", pa.binary(), ("value",), _taken("value"), "Value, perhaps empty."),
+    Column(
+        "subject",
+        "string",
+        pa.string(),
+        ("subject",),
+        _taken("subject"),
+        "NATS subject it was published to.",
+    ),
+    Column(
+        "reply_subject",
+        "string",
+        pa.string(),
+        ("reply_subject",),
+        _taken("reply_subject"),
+        "NATS reply subject, empty for none.",
+    ),
     _HEADERS,
     Column(
         "leader_epoch",
@@ -110,6 +170,7 @@ COLUMNS: Final = (
         pa.int64(),
         ("leader_epoch",),
         _taken("leader_epoch"),
+        "Epoch of the leader that stored it; null with `fetch.encoding=subscribe`.",
         is_nullable=True,
     ),
 )
@@ -124,10 +185,17 @@ KAFKA_COLUMNS: Final = (
     _BY_NAME["partition"],
     _BY_NAME["offset"],
     _BY_NAME["timestamp"],
-    Column("timestampType", "int", pa.int32(), (), _repeated(pa.int32(), lambda _: 0)),
+    Column(
+        "timestampType",
+        "int",
+        pa.int32(),
+        (),
+        _repeated(pa.int32(), lambda _: 0),
+        "0: the time is that of creation.",
+    ),
     _HEADERS,
 )
-"""Columns of Spark's Kafka source; a timestamp type of 0 means that of creation."""
+"""Columns of Spark's Kafka source."""
 
 
 class Layout(NamedTuple):
@@ -188,16 +256,21 @@ def layout_of(shape: Shape) -> Layout:
     return Layout([one for one in offered if one.name in shape.columns])
 
 
-def resized(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of `ROWS_MIN` to `ROWS_MAX` rows; the last may be smaller."""
+def resized(batches: Iterable[pa.RecordBatch], bytes_max: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of `ROWS_MIN` to `ROWS_MAX` rows.
+
+    The last may be smaller, and so may be those of large rows: no more than `bytes_max` bytes wait
+    for others.
+    """
     waiting: list[pa.RecordBatch] = []
-    count = 0
+    count = size = 0
     for batch in batches:
         waiting.append(batch)
         count += batch.num_rows
-        if count >= ROWS_MIN:
+        size += batch.nbytes
+        if count >= ROWS_MIN or (count and size >= bytes_max):
             yield from _cut(waiting)
-            waiting, count = [], 0
+            waiting, count, size = [], 0, 0
     if count:
         yield from _cut(waiting)
 

@@ -1,7 +1,8 @@
 """A stream: `spark.readStream.format("liftbridge")`."""
 
+import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,15 +19,14 @@ from pyspark.sql.streaming.datasource import (
 from liftbridge_client import SyncClient
 from pyspark_liftbridge.plan.offsets import Offsets, parse
 from pyspark_liftbridge.plan.options import Limits, SourceOptions
-from pyspark_liftbridge.plan.places import Bounds, offsets_at, times_of
+from pyspark_liftbridge.plan.places import Bounds, at_latest, offsets_at, times_of
 from pyspark_liftbridge.plan.progress import ends_of, next_end
 from pyspark_liftbridge.plan.ranges import ranges_between, tasks_of
-from pyspark_liftbridge.plan.values import MILLISECOND_NS
-from pyspark_liftbridge.source import cluster
+from pyspark_liftbridge.source import cluster, cursors
 from pyspark_liftbridge.source.batch import Task, read
+from pyspark_liftbridge.source.watch import Watch
 
-REFRESH_NS: Final = 500 * MILLISECOND_NS
-"""How long an answer of the brokers is used: Spark asks a hundred times a second."""
+_log: Final = logging.getLogger(__name__)
 
 _NO_LIMITS: Final = Limits(None, None, 0, None)
 
@@ -39,8 +39,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._initial: Offsets | None = None
         self._target: Offsets | None = None
-        self._bounds: Bounds = {}
-        self._asked_at: int | None = None
+        self._mirrored: Offsets | None = None
+        self._latest: Offsets | None = None
+        self._watch: Watch | None = None
         self._moved_at = time.monotonic_ns()
         self._is_last_run = False
 
@@ -50,19 +51,34 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query begins; the same for as long as it runs.
 
         Raises:
-            OptionError: A stream does not exist, or offsets or times do not fit.
+            OptionError: A stream does not exist, or offsets or times do not fit, or there are no
+                cursors for `cursorId`.
+            PausedError: A partition is paused, and is not to be resumed.
             LiftbridgeError: No broker tells.
         """
         if self._initial is None:
-            options, bounds = self._options, self._fresh()
-            times = cluster.offsets_by_time(self._client(), times_of(options.start, bounds))
-            self._initial = offsets_at(
-                options.start,
-                bounds,
-                times,
-                is_latest_without_match=options.is_latest_without_match,
-            )
+            self._initial = cluster.ask(self._options, self._first_offsets)
         return self._initial.as_json()
+
+    def _first_offsets(self, client: SyncClient) -> Offsets:
+        options = self._options
+        bounds = cluster.bounds_at_start(client, options)
+        times = cluster.offsets_by_time(client, times_of(options.start, bounds))
+        found = offsets_at(
+            options.start,
+            bounds,
+            times,
+            is_latest_without_match=options.is_latest_without_match,
+        )
+        moving = at_latest(options.start, bounds, times)
+        if options.cursor_id:
+            return cursors.pinned(client, options.cursor_id, found, moving)
+        if moving:
+            _log.warning(
+                "the query begins at latest, which is kept nowhere until its first batch is done: "
+                "stopped before, it begins later and lacks what came meanwhile; set cursorId"
+            )
+        return found
 
     # -- how far it goes ----------------------------------------------------------------------
 
@@ -85,7 +101,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             LiftbridgeError: No broker tells.
         """
         begin = parse(start)
-        ends = ends_of(self._recent(), begin, fails_on_loss=self._options.fails_on_loss)
+        bounds = self._bounds(begin.streams.keys())
+        ends = ends_of(bounds, begin, fails_on_loss=self._options.fails_on_loss)
+        self._latest = ends.latest
         is_limited = not isinstance(limit, ReadAllAvailable)
         now = time.monotonic_ns()
         if self._is_last_run and self._target is None:
@@ -103,11 +121,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """The query ends at what is there now."""
-        self._is_last_run, self._asked_at = True, None
+        self._is_last_run = True
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """What is committed, for the query's progress."""
-        return None
+        return None if self._latest is None else self._latest.as_json()
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Show how far the query has read; Spark calls it when the next batch starts."""
+        options = self._options
+        if options.cursor_id:
+            read = parse(end)
+            client = cluster.planner_of(options)
+            cursors.mirror(client, options.cursor_id, self._mirrored, read)
+            self._mirrored = read
+
+    def stop(self) -> None:
+        """Ask nothing more; Spark does not always call it."""
+        if self._watch is not None:
+            self._watch.stop()
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -128,18 +160,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- what brokers tell --------------------------------------------------------------------
 
-    def _client(self) -> SyncClient:
-        return cluster.client_of(self._options.connection, self._options.fetch.timeout_ns)
-
-    def _recent(self) -> Bounds:
-        now = time.monotonic_ns()
-        if self._asked_at is None or now - self._asked_at >= REFRESH_NS:
-            return self._fresh()
-        return self._bounds
-
-    def _fresh(self) -> Bounds:
-        client, options = self._client(), self._options
-        found = cluster.partitions_of(client, options.subscription)
-        self._bounds = cluster.bounds_of(client, found, options)
-        self._asked_at = time.monotonic_ns()
-        return self._bounds
+    def _bounds(self, running: Collection[str]) -> Bounds:
+        """What is there, by memory; asked anew in a query that ends, which never idles."""
+        options = self._options
+        if self._watch is None or self._is_last_run:
+            found = cluster.ask(
+                options, lambda client: cluster.bounds_at_start(client, options, running=running)
+            )
+            if self._is_last_run:
+                return found
+            self._watch = Watch(options, found)
+        return self._watch.bounds()

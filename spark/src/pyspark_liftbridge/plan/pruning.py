@@ -1,0 +1,94 @@
+"""What of the ranges of a batch its filters leave: nothing that a filter would keep goes away."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from pyspark_liftbridge.plan.offsets import PartitionId
+from pyspark_liftbridge.plan.ranges import Range
+
+_Item = TypeVar("_Item")
+
+
+class Pruning(NamedTuple):
+    """What rows must be, all of it; `None` for anything.
+
+    Attributes:
+        streams: Names of streams.
+        partitions: Numbers of partitions.
+        offset_min: Least offset.
+        offset_end: First offset above all.
+        time_ns_min: Least time, Unix nanoseconds; a multiple of 1,000, as brokers look times up.
+        time_ns_end: First time above all, likewise.
+    """
+
+    streams: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
+    offset_min: int | None = None
+    offset_end: int | None = None
+    time_ns_min: int | None = None
+    time_ns_end: int | None = None
+
+    def also(self, other: "Pruning") -> "Pruning":
+        """What both leave."""
+        return Pruning(
+            _common(self.streams, other.streams),
+            _common(self.partitions, other.partitions),
+            max(_given(self.offset_min, other.offset_min), default=None),
+            min(_given(self.offset_end, other.offset_end), default=None),
+            max(_given(self.time_ns_min, other.time_ns_min), default=None),
+            min(_given(self.time_ns_end, other.time_ns_end), default=None),
+        )
+
+    @property
+    def times_ns(self) -> tuple[int | None, int | None]:
+        """Both times, to be looked up."""
+        return self.time_ns_min, self.time_ns_end
+
+    def by_place(self, ranges: Sequence[Range]) -> list[Range]:
+        """What streams, partitions and offsets leave of ranges; exactly that."""
+        return [
+            kept
+            for one in ranges
+            if self.streams is None or one.stream in self.streams
+            if self.partitions is None or one.partition in self.partitions
+            for kept in _cut(one, self.offset_min, self.offset_end)
+        ]
+
+    def by_time(
+        self,
+        ranges: Sequence[Range],
+        first: Mapping[PartitionId, int],
+        last: Mapping[PartitionId, int],
+    ) -> list[Range]:
+        """What times leave of ranges, and perhaps some more.
+
+        Args:
+            ranges: What is read.
+            first: Offset of the first record of the least time, by partition.
+            last: Offset of the first record above all times, by partition.
+        """
+        return [
+            kept
+            for one in ranges
+            for place in [PartitionId(one.stream, one.partition)]
+            for kept in _cut(one, first.get(place), last.get(place))
+        ]
+
+
+def _common(
+    one: frozenset[_Item] | None, other: frozenset[_Item] | None
+) -> frozenset[_Item] | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
+
+
+def _given(*numbers: int | None) -> list[int]:
+    return [one for one in numbers if one is not None]
+
+
+def _cut(one: Range, start: int | None, end: int | None) -> list[Range]:
+    """The part of a range between two offsets, none when there is none."""
+    first = one.start if start is None else max(one.start, start)
+    last = one.end if end is None else min(one.end, end)
+    return [one._replace(start=first, end=last)] if first < last else []

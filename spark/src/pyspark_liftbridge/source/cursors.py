@@ -1,0 +1,60 @@
+"""What a query keeps in cursors: where it began, and how far it has come.
+
+Spark keeps ends of batches only, and asks again where a query begins when that stopped before its
+first batch was done; `latest` lies elsewhere then, and what came in between would be lost. So such
+a start is kept in the cursor `<cursorId>/start/<stream id>`, as the next offset. The cursor
+`<cursorId>` has the last offset read, as cursors of other readers; that is information, for the
+checkpoint decides.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from liftbridge_client import LiftbridgeError, RetriableError, SyncClient
+from pyspark_liftbridge.plan.offsets import Offsets, PartitionId
+from pyspark_liftbridge.plan.options import OptionError
+
+_log: Final = logging.getLogger(__name__)
+
+
+def pinned(
+    client: SyncClient, cursor_id: str, offsets: Offsets, moving: Iterable[PartitionId]
+) -> Offsets:
+    """Offsets of a start, those of some partitions as they were when it was first asked for.
+
+    Raises:
+        OptionError: The brokers keep no cursors.
+        RetriableError: Nobody tells.
+    """
+    kept: dict[PartitionId, int] = {}
+    try:
+        for one in moving:
+            stream = client.streams.get(one.stream)
+            name = f"{cursor_id}/start/{offsets.streams[one.stream].stream_id}"
+            found = stream.fetch_cursor(name, partition=one.number)
+            if found is None:
+                found = offsets.of(one)
+                assert found is not None
+                stream.set_cursor(name, found, partition=one.number)
+            kept[one] = found
+    except RetriableError:
+        raise
+    except LiftbridgeError as error:
+        raise OptionError(
+            f"option 'cursorId': the brokers keep no cursors ({error}); set "
+            "cursors.stream.partitions there"
+        ) from error
+    return offsets.with_offsets(kept)
+
+
+def mirror(client: SyncClient, cursor_id: str, former: Offsets | None, read: Offsets) -> None:
+    """Show how far a query has read, where that is not where it was; a failure is only told."""
+    for one, offset in read.partitions():
+        if not offset or (former is not None and former.of(one) == offset):
+            continue
+        try:
+            client.streams.get(one.stream).set_cursor(cursor_id, offset - 1, partition=one.number)
+        except LiftbridgeError as error:
+            _log.warning("cursor %s does not show the progress: %s", cursor_id, error)
+            return

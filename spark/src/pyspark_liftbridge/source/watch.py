@@ -1,0 +1,118 @@
+"""What brokers tell of a stream that is read on and on, kept fresh by one thread.
+
+Spark asks a hundred times a second how far it may read. It is answered from memory, and one call
+that stays open at each broker brings what is new.
+"""
+
+import logging
+import threading
+import time
+from datetime import timedelta
+from typing import Final, NamedTuple
+
+from liftbridge_client import LiftbridgeError, SyncClient
+from pyspark_liftbridge.plan.options import SourceOptions
+from pyspark_liftbridge.plan.places import Bounds
+from pyspark_liftbridge.plan.progress import advanced
+from pyspark_liftbridge.source import cluster
+
+_log: Final = logging.getLogger(__name__)
+
+WAIT_SECONDS_MIN: Final = 5.0
+WAIT_SECONDS_MAX: Final = 30.0
+"""How long an open call waits; new streams and partitions are looked for as often."""
+
+WAIT_SECONDS_STREAM: Final = 2.0
+"""Longer for each stream, so that a thousand quiet ones do not cost a thousand times as much."""
+
+PAUSE_SECONDS: Final = 0.1
+PAUSE_SECONDS_STREAM: Final = 0.01
+"""Between two rounds while there is always something new, with so much more for each stream."""
+
+PAUSE_SECONDS_MAX: Final = 5.0
+"""Between two rounds while brokers fail."""
+
+POLL_SECONDS: Final = 1.0
+"""Between two rounds where brokers know no open call."""
+
+
+class _Failure(NamedTuple):
+    """Since when brokers do not tell (monotonic), and why."""
+
+    since_ns: int
+    error: LiftbridgeError
+
+
+class Watch:
+    """Bounds of all partitions of a query; `bounds` is called by one thread.
+
+    Args:
+        options: Of the query.
+        found: What is known at first.
+    """
+
+    def __init__(self, options: SourceOptions, found: Bounds) -> None:
+        self._options = options
+        self._bounds = found
+        self._failure: _Failure | None = None
+        self._is_over = threading.Event()
+        # A daemon: Spark kills the process of a reader without telling it.
+        self._thread = threading.Thread(target=self._run, name="liftbridge-watch", daemon=True)
+        self._thread.start()
+
+    def bounds(self) -> Bounds:
+        """What brokers told last; nothing is waited for.
+
+        Raises:
+            LiftbridgeError: They have not told for longer than `fetch.timeout`.
+        """
+        assert self._thread.is_alive(), "the watch has died: its error is in the log of the driver"
+        failure = self._failure
+        if failure is not None:
+            absent_ns = time.monotonic_ns() - failure.since_ns
+            if absent_ns > self._options.fetch.timeout_ns:
+                raise failure.error
+        return self._bounds
+
+    def stop(self) -> None:
+        """End the thread, at the latest when its open call has come back."""
+        self._is_over.set()
+
+    def _run(self) -> None:
+        pause = PAUSE_SECONDS
+        while not self._is_over.is_set():
+            began_ns = time.monotonic_ns()
+            try:
+                cluster.ask(self._options, self._refresh)
+                self._failure, pause = None, PAUSE_SECONDS
+                cluster.ask(self._options, self._await_news)
+            except LiftbridgeError as error:
+                if self._failure is None:
+                    _log.warning("brokers do not tell how far they are: %s", error)
+                since_ns = began_ns if self._failure is None else self._failure.since_ns
+                self._failure = _Failure(since_ns, error)
+                self._is_over.wait(pause)
+                pause = min(2 * pause, PAUSE_SECONDS_MAX)
+
+    def _refresh(self, client: SyncClient) -> None:
+        options = self._options
+        partitions = cluster.partitions_of(
+            client, options.subscription, running={one.stream for one in self._bounds}
+        )
+        found = cluster.bounds_of(client, partitions, options)
+        self._bounds = advanced(self._bounds, found)
+
+    def _await_news(self, client: SyncClient) -> None:
+        known: dict[str, dict[int, int]] = {}
+        for one, found in self._bounds.items():
+            known.setdefault(one.stream, {})[one.number] = found.latest
+        if not known or not client.has_data:
+            self._is_over.wait(POLL_SECONDS)
+            return
+        self._is_over.wait(PAUSE_SECONDS + PAUSE_SECONDS_STREAM * len(known))
+        seconds = WAIT_SECONDS_MIN + WAIT_SECONDS_STREAM * len(known)
+        client.streams.await_news(
+            known,
+            timedelta(seconds=min(seconds, WAIT_SECONDS_MAX)),
+            read_replica=self._options.fetch.read_replica,
+        )
