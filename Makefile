@@ -1,5 +1,5 @@
 # The door to everything. Each target sets up `.venv` by itself; `make` alone lists the targets.
-# Needed on the machine: make and Python 3.11 or newer with its `venv` module. Nothing else.
+# Needed on the machine: make and Python 3.11 or newer with its `venv` module; for the tests of Spark, Java 17 or 21.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -17,10 +17,10 @@ PYTHONS := $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14)
 # Two workers, for the smallest machine this is meant for. A file stays in one worker, so that the
 # tests of one file share its servers and do not compete with one another for the processor.
 PYTEST_ARGS ?= -n 2 --dist loadfile --durations=10
-TEST_GATES := format-check lint prose dockerfiles imports types docs pytest
+TEST_GATES := format-check lint prose dockerfiles imports types docs pytest spark-test
 
 .PHONY: help install demo test check operator-sim operator-gates guards stories chaos failover saturation forgery scale operator-scale bench soak \
-	fuzz docs spark-install spark-test proto crds scan lock format clean changelog cluster cluster-down e2e e2e-full $(TEST_GATES) meta unit
+	fuzz docs spark-install proto crds scan lock format clean changelog cluster cluster-down e2e e2e-full $(TEST_GATES) meta unit
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -106,7 +106,9 @@ $(SPARK)/.installed: $(STAMP) requirements/spark.txt
 	@$(PY) requirements/bootstrap.py --with spark $(SPARK)
 	@touch $@
 
-spark-test: spark-install ## Tests of the data source in a real Spark; needs Java 17 or 21
+spark-test: install ## Tests of the data source in a real Spark; needs Java 17 or 21
+	@$(PY) -m pyspark_liftbridge.java
+	@$(MAKE) spark-install
 	@$(SPARK)/bin/python -m pytest -q -p no:randomly tests/spark
 
 e2e: install ## End-to-end tests on KUBECONFIG if set, on kind if there is Docker, on the cluster above

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
+from importlib.metadata import entry_points, version
 from typing import Annotated, NoReturn
 
 import typer
@@ -50,7 +50,7 @@ def root(
     """Work with Liftbridge: durable message streams on NATS.
 
     Data goes to standard output, talk to standard error. Exit codes: 0 done, 1 refused, 2 wrong
-    usage, 3 server away or unhealthy, 4 timed out.
+    usage, 3 server away or unhealthy, 4 timed out; of spark also 5 records missing, 6 others first.
     """
 
 
@@ -67,6 +67,10 @@ for _module in (
     examples,
 ):
     _module.register(app)
+
+# Commands of other distributions, as `liftbridge spark` of liftbridge-spark.
+for _entry in entry_points(group="liftbridge.commands"):
+    _entry.load()(app)
 
 
 def run(arguments: Sequence[str]) -> int:

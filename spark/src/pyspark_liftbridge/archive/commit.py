@@ -1,0 +1,208 @@
+"""Commit what was archived: at most once, whoever else writes, and whatever answers are lost.
+
+A round judges claims upon a snapshot and writes the entry behind it. When that does not come out
+well, the number is read. There stands
+
+- the own entry: an answer was lost, or the store tried again by itself; it is committed;
+- another one: it lost. The next round judges upon what the other wrote;
+- nothing: the next round writes the same entry to the same number. A put of the round before that
+  is still on its way may come first, which is as well.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from pyspark_liftbridge.archive import delta, fence, log
+from pyspark_liftbridge.archive.errors import (
+    ClaimError,
+    ConflictError,
+    ContentionError,
+    OtherStreamError,
+    StoreError,
+    UnknownOutcomeError,
+)
+from pyspark_liftbridge.archive.fence import Claim, Verdict
+from pyspark_liftbridge.archive.log import Snapshot
+from pyspark_liftbridge.archive.store import Store
+
+ROUNDS_MAX: Final = 100
+"""Rounds of a commit; another writer has come first in each but the last."""
+
+FAILURES_MAX: Final = 5
+"""Failures of the store during one commit; it has tried again by itself before each."""
+
+FILE_AGE_MS_MAX: Final = 12 * 3_600_000
+"""Age of a file that may still be committed: half of that at which one in no entry is removed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """What is to become one entry.
+
+    Attributes:
+        run_id: Chosen by chance for this proposal alone.
+        stream_id: Id of the stream, which the table must be of.
+        claims: One for each partition.
+        cursors: Positions of consumers, for the record.
+        now_ms: Present time, in milliseconds since 1970.
+    """
+
+    run_id: str
+    stream_id: int
+    claims: Sequence[Claim]
+    cursors: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    now_ms: int
+
+
+class Outcome(NamedTuple):
+    """What became of a proposal.
+
+    Attributes:
+        snapshot: Upon which the verdicts hold, and to plan upon next.
+        verdicts: By partition. What is to be planned again was not written.
+        version: Number of the entry, `None` when there was nothing to write.
+    """
+
+    snapshot: Snapshot
+    verdicts: Mapping[int, Verdict]
+    version: int | None
+
+
+def commit(store: Store, snapshot: Snapshot, proposal: Proposal) -> Outcome:
+    """Commit the claims that hold; each of them once.
+
+    Args:
+        store: The folder of the table.
+        snapshot: A recent one.
+        proposal: What is claimed.
+
+    Raises:
+        ClaimError: A claim does not hold together, or its files are too old.
+        OtherStreamError: The table is of another stream.
+        ContentionError: Others were first in each of `ROUNDS_MAX` rounds.
+        UnknownOutcomeError: The store failed more than `FAILURES_MAX` times; the log may hold the
+            entry, or may get it yet. Plan upon a new snapshot.
+        DamagedError, UnsupportedTableError: The log is not sound.
+    """
+    _check(proposal)
+    failures = _Failures()
+    for _ in range(ROUNDS_MAX):
+        ends = _ends(snapshot, proposal)
+        verdicts = {one.span.partition: _judge(one, ends) for one in proposal.claims}
+        if Verdict.COMMITTED not in verdicts.values():
+            return Outcome(snapshot, verdicts, None)
+        version = snapshot.version + 1
+        try:
+            written = log.append(store, snapshot, _entry(proposal, verdicts, ends))
+            return Outcome(written, verdicts, version)
+        except ConflictError:
+            pass
+        except StoreError as error:
+            failures.count(error)
+        found = _read(store, version, failures)
+        if found is None:
+            continue
+        snapshot = snapshot.after([found])
+        if _run_id(found) == proposal.run_id:
+            return Outcome(snapshot, verdicts, version)
+    raise ContentionError(
+        f"run {proposal.run_id}: other writers were first in {ROUNDS_MAX} rounds, up to entry "
+        f"{snapshot.version}; let fewer of them archive one stream"
+    )
+
+
+class _Failures:
+    """Failures of the store during one commit."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def count(self, error: StoreError) -> None:
+        self._count += 1
+        if self._count > FAILURES_MAX:
+            raise UnknownOutcomeError(
+                f"the store failed {self._count} times during a commit, at last: {error}; the "
+                "entry may be there: read the log and plan upon it"
+            ) from error
+
+
+def _read(store: Store, version: int, failures: _Failures) -> Sequence[delta.Action] | None:
+    """The entry of a number, `None` when there is none."""
+    for _ in range(FAILURES_MAX + 1):
+        try:
+            return log.read_entry(store, version)
+        except StoreError as error:
+            failures.count(error)
+    raise AssertionError("failures are counted")  # unreachable: the count raises before
+
+
+def _check(proposal: Proposal) -> None:
+    for claim in proposal.claims:
+        fence.check(claim)
+        for add in (add for piece in claim.pieces for add in piece.adds):
+            if add.modified_ms < proposal.now_ms - FILE_AGE_MS_MAX:
+                raise ClaimError(
+                    f"{add.path}: written more than {FILE_AGE_MS_MAX // 3_600_000} hours ago, it "
+                    "may be removed as one in no entry; write the records again"
+                )
+    partitions = [one.span.partition for one in proposal.claims]
+    if len(set(partitions)) < len(partitions):
+        raise ClaimError(f"claims to partitions {partitions}; there must be one for each")
+
+
+def _ends(snapshot: Snapshot, proposal: Proposal) -> dict[int, int]:
+    """End of each partition that is claimed, as far as anything is archived of it."""
+    metadata = snapshot.metadata
+    if metadata is None or metadata.stream_id != proposal.stream_id:
+        found = "no stream" if metadata is None else f"stream id {metadata.stream_id}"
+        raise OtherStreamError(
+            f"the table is of {found}, the records are of stream id {proposal.stream_id}; "
+            "open the table of that stream"
+        )
+    partitions = [one.span.partition for one in proposal.claims]
+    found_ends = {one: _end(snapshot, proposal.stream_id, one) for one in partitions}
+    return {one: end for one, end in found_ends.items() if end is not None}
+
+
+def _end(snapshot: Snapshot, stream_id: int, partition: int) -> int | None:
+    txn = snapshot.ends.get(fence.app_id(stream_id, partition))
+    return None if txn is None else txn.version
+
+
+def _judge(claim: Claim, ends: Mapping[int, int]) -> Verdict:
+    return fence.judge(claim, ends.get(claim.span.partition))
+
+
+def _entry(
+    proposal: Proposal, verdicts: Mapping[int, Verdict], ends: Mapping[int, int]
+) -> list[delta.Action]:
+    """What is written for the claims that hold."""
+    held = [one for one in proposal.claims if verdicts[one.span.partition] is Verdict.COMMITTED]
+    gaps = [fence.gap_of(one, ends.get(one.span.partition)) for one in held]
+    beginnings = [fence.beginning_of(one, ends.get(one.span.partition)) for one in held]
+    run = delta.Run(
+        proposal.run_id,
+        tuple(piece.span for one in held for piece in one.pieces),
+        tuple(one for one in gaps if one is not None),
+        tuple(one for one in beginnings if one is not None),
+        proposal.cursors,
+    )
+    return [
+        delta.CommitInfo(proposal.now_ms, "ARCHIVE", delta.ENGINE, run),
+        *(
+            delta.Txn(
+                fence.app_id(proposal.stream_id, one.span.partition),
+                one.span.end,
+                proposal.now_ms,
+            )
+            for one in held
+        ),
+        *(add for one in held for piece in one.pieces for add in piece.adds),
+    ]
+
+
+def _run_id(actions: Sequence[delta.Action]) -> str | None:
+    """Run that made an entry, `None` of another writer."""
+    infos = (one for one in actions if isinstance(one, delta.CommitInfo))
+    return next((one.run.run_id for one in infos if one.run is not None), None)

@@ -1,0 +1,527 @@
+"""Actions of a Delta log as values, and as the lines of JSON that an entry is made of.
+
+Follows the Delta transaction log protocol, reader version 1 and writer version 2. Nothing that was
+read is believed: fields are checked, sizes bounded; an action of a later protocol is refused rather
+than passed over, since what it says is not known. Fields that are not known are passed over, as the
+protocol asks.
+
+What is ours beside the protocol: `commitInfo.liftbridge` (the run that made an entry, and ranges it
+holds) and tags of `add` that begin with `liftbridge.` (range and digest of a file).
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+from pyspark_liftbridge.archive.digest import Digest
+from pyspark_liftbridge.archive.errors import DamagedError, UnsupportedTableError
+from pyspark_liftbridge.archive.fields import WHOLE_MAX, Fields, parse_json
+from pyspark_liftbridge.archive.schema import SCHEMA_STRING
+
+READER_VERSION: Final = 1
+WRITER_VERSION: Final = 2
+ENTRY_BYTES_MAX: Final = 64 << 20
+ENTRY_ACTIONS_MAX: Final = 200_000
+PARTITION_MAX: Final = 2**24 - 1
+ENGINE: Final = "liftbridge-spark"
+
+STREAM: Final = "liftbridge.stream"
+STREAM_ID: Final = "liftbridge.streamId"
+_OURS: Final = "liftbridge"
+_TAGS: Final = tuple(f"liftbridge.{name}" for name in ("partition", "start", "end", "digest"))
+_PATH: Final = re.compile(r"(?!/)(?![A-Za-z][A-Za-z0-9+.-]*:)[^\x00-\x1f\\]{1,1024}")
+
+
+class Versions(NamedTuple):
+    """Action `protocol`: what a reader and a writer of the table must know."""
+
+    reader: int = READER_VERSION
+    writer: int = WRITER_VERSION
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """Action `metaData`.
+
+    Attributes:
+        table_id: Chosen by chance when the table was made.
+        configuration: Properties of the table; the stream and its id among them.
+        created_ms: When it was made, `None` when that is not told.
+    """
+
+    table_id: str
+    configuration: Mapping[str, str]
+    created_ms: int | None
+
+    @property
+    def stream(self) -> str:
+        """Name of the stream."""
+        return self.configuration[STREAM]
+
+    @property
+    def stream_id(self) -> int:
+        """Id of the stream."""
+        return int(self.configuration[STREAM_ID])
+
+
+class Txn(NamedTuple):
+    """Action `txn`: how far an application has come.
+
+    Attributes:
+        app_id: The application.
+        version: Its number, which never falls.
+        updated_ms: When, `None` when that is not told.
+    """
+
+    app_id: str
+    version: int
+    updated_ms: int | None
+
+
+class Stats(NamedTuple):
+    """What a file holds, by which readers leave files out.
+
+    Attributes:
+        rows: Records.
+        partitions: Least and greatest, `None` when a writer did not tell; so with the others.
+        offsets: The same of offsets; both inclusive.
+        timestamps: The same of times, as text in UTC.
+    """
+
+    rows: int
+    partitions: tuple[int, int] | None
+    offsets: tuple[int, int] | None
+    timestamps: tuple[str, str] | None
+
+    def text(self) -> str:
+        """As `add.stats` has it."""
+        known = {
+            "partition": self.partitions,
+            "offset": self.offsets,
+            "timestamp": self.timestamps,
+        }
+        told = {name: both for name, both in known.items() if both is not None}
+        return _json(
+            {
+                "numRecords": self.rows,
+                "minValues": {name: both[0] for name, both in told.items()},
+                "maxValues": {name: both[1] for name, both in told.items()},
+            }
+        )
+
+
+class Origin(NamedTuple):
+    """What we wrote a file for; a file that another writer made of several has none.
+
+    Attributes:
+        partition: Number of the partition.
+        start: First offset that it answers for.
+        end: First offset that it does not answer for.
+        digest: Of its records.
+    """
+
+    partition: int
+    start: int
+    end: int
+    digest: Digest
+
+
+@dataclass(frozen=True)
+class Add:
+    """Action `add`: a file is part of the table.
+
+    Attributes:
+        path: Below the table, as a URL has it.
+        size: Bytes.
+        modified_ms: When it was written.
+        is_change: Whether it changes what the table holds; not so when files are put together.
+        stats_text: Statistics as written, empty for none.
+        stats: The same, checked; `None` for none.
+        origin: Range and digest, `None` of a file of another writer.
+        tags: All other tags.
+    """
+
+    path: str
+    size: int
+    modified_ms: int
+    is_change: bool
+    stats_text: str
+    stats: Stats | None
+    origin: Origin | None
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def object_path(self) -> str:
+        """Path in the store."""
+        return unquote(self.path)
+
+    def all_tags(self) -> dict[str, str]:
+        """Tags with ours among them."""
+        if self.origin is None:
+            return dict(self.tags)
+        partition, start, end, digest = self.origin
+        told = (str(partition), str(start), str(end), digest.text())
+        return {**self.tags, **dict(zip(_TAGS, told, strict=True))}
+
+
+class Remove(NamedTuple):
+    """Action `remove`: a file is not part of the table any more.
+
+    Attributes:
+        path: As in `Add`.
+        deleted_ms: When, 0 when that is not told.
+        is_change: As in `Add`.
+        size: Bytes, `None` when that is not told.
+    """
+
+    path: str
+    deleted_ms: int
+    is_change: bool
+    size: int | None
+
+
+class Span(NamedTuple):
+    """Offsets of a partition, the end exclusive.
+
+    Attributes:
+        partition: Number of the partition.
+        start: First offset.
+        end: First offset not in it.
+    """
+
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """Our part of `commitInfo`.
+
+    Attributes:
+        run_id: Chosen by chance for this entry alone: by it a writer knows its own.
+        ranges: What was archived, in pieces that adjoin; a piece may hold no record.
+        gaps: What was lost before it could be archived.
+        beginnings: Where partitions begin that begin later than at 0, as empty spans.
+        cursors: Positions of consumers when the entry was made, by cursor and partition.
+    """
+
+    run_id: str
+    ranges: tuple[Span, ...] = ()
+    gaps: tuple[Span, ...] = ()
+    beginnings: tuple[Span, ...] = ()
+    cursors: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CommitInfo:
+    """Action `commitInfo`: who made an entry.
+
+    Attributes:
+        timestamp_ms: When, `None` when that is not told.
+        operation: What was done, for readers of the history.
+        engine: Who did it, empty when that is not told.
+        run: Ours, `None` of another writer.
+    """
+
+    timestamp_ms: int | None
+    operation: str
+    engine: str
+    run: Run | None
+
+
+Action = Versions | Metadata | Txn | Add | Remove | CommitInfo
+
+
+def encode(actions: Iterable[Action]) -> bytes:
+    """An entry of the log: a line of JSON for each action."""
+    return "".join(f"{_json(_as_json(action))}\n" for action in actions).encode()
+
+
+def _json(found: object) -> str:
+    return json.dumps(found, separators=(",", ":"), ensure_ascii=False)
+
+
+def _as_json(action: Action) -> dict[str, object]:
+    name = _NAMES[type(action)]
+    return {name: {key: value for key, value in as_members(action).items() if value is not None}}
+
+
+def as_members(action: Action) -> dict[str, object]:
+    """Members of an action by the names of the protocol; `None` for what is not told."""
+    match action:
+        case Versions():
+            return {"minReaderVersion": action.reader, "minWriterVersion": action.writer}
+        case Metadata():
+            return {
+                "id": action.table_id,
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": SCHEMA_STRING,
+                "partitionColumns": [],
+                "configuration": dict(action.configuration),
+                "createdTime": action.created_ms,
+            }
+        case Txn():
+            return {
+                "appId": action.app_id,
+                "version": action.version,
+                "lastUpdated": action.updated_ms,
+            }
+        case Add():
+            return {
+                "path": action.path,
+                "partitionValues": {},
+                "size": action.size,
+                "modificationTime": action.modified_ms,
+                "dataChange": action.is_change,
+                "stats": action.stats_text or None,
+                "tags": action.all_tags() or None,
+            }
+        case Remove():
+            return {
+                "path": action.path,
+                "deletionTimestamp": action.deleted_ms,
+                "dataChange": action.is_change,
+                "size": action.size,
+            }
+        case CommitInfo():
+            return {
+                "timestamp": action.timestamp_ms,
+                "operation": action.operation,
+                "operationParameters": {},
+                "engineInfo": action.engine or None,
+                _OURS: None if action.run is None else _run_members(action.run),
+            }
+
+
+def _run_members(run: Run) -> dict[str, object]:
+    return {
+        "runId": run.run_id,
+        "ranges": [span._asdict() for span in run.ranges],
+        "gaps": [span._asdict() for span in run.gaps],
+        "beginnings": [span._asdict() for span in run.beginnings],
+        "cursors": {
+            name: {str(number): at for number, at in positions.items()}
+            for name, positions in run.cursors.items()
+        },
+    }
+
+
+def decode(data: bytes, version: int) -> tuple[Action, ...]:
+    """Actions of an entry, in their order.
+
+    Args:
+        data: Its bytes.
+        version: Its number, for errors.
+
+    Raises:
+        DamagedError: They are no entry; the text names the line and the field.
+        UnsupportedTableError: They are of a later protocol.
+    """
+    place = f"entry {version}"
+    lines = data.split(b"\n")
+    if lines and not lines[-1].strip():
+        lines.pop()  # the last line may end or not
+    if not 0 < len(lines) <= ENTRY_ACTIONS_MAX:
+        raise DamagedError(f"{place}: {len(lines)} actions, it must have 1 to {ENTRY_ACTIONS_MAX}")
+    return tuple(_decode_line(line, f"{place}, line {at}") for at, line in enumerate(lines, 1))
+
+
+def _decode_line(line: bytes, place: str) -> Action:
+    try:
+        text = line.decode()
+    except UnicodeDecodeError as error:
+        raise DamagedError(f"{place}: no UTF-8 ({error.reason})") from error
+    members = Fields.of(parse_json(text, place), place).members
+    if len(members) != 1:
+        raise DamagedError(f"{place}: {len(members)} actions in a line, there must be one")
+    ((name, found),) = members.items()
+    return decode_action(name, found, place)
+
+
+def decode_action(name: str, found: object, place: str) -> Action:
+    """One action.
+
+    Args:
+        name: Its name in the protocol.
+        found: Its members.
+        place: Where it stands, for errors.
+
+    Raises:
+        DamagedError: A member is missing or wrong.
+        UnsupportedTableError: It is of a later protocol.
+    """
+    decoder = _DECODERS.get(name)
+    if decoder is None:
+        raise UnsupportedTableError(
+            f"{place}: action {name[:60]!a} is none of Delta's reader 1 and writer 2; "
+            "this package does not know what it says, a later one may"
+        )
+    return decoder(Fields.of(found, f"{place}, {name}"))
+
+
+def _versions(fields: Fields) -> Versions:
+    found = Versions(
+        fields.whole("minReaderVersion", least=1), fields.whole("minWriterVersion", least=1)
+    )
+    if found.reader > READER_VERSION or found.writer > WRITER_VERSION:
+        raise UnsupportedTableError(
+            f"{fields.place}: the table needs reader {found.reader} and writer {found.writer}, "
+            f"this package is reader {READER_VERSION} and writer {WRITER_VERSION}: another writer "
+            "has raised them; archive into another root, or with a later package"
+        )
+    return found
+
+
+def _metadata(fields: Fields) -> Metadata:
+    if fields.inner("format").text("provider") != "parquet":
+        raise fields.wrong("format", "parquet")
+    if fields.items("partitionColumns"):
+        raise fields.wrong("partitionColumns", "empty: an archive has no partition columns")
+    place = f"{fields.place}, schemaString"
+    if parse_json(fields.text("schemaString"), place) != json.loads(SCHEMA_STRING):
+        raise fields.wrong("schemaString", "that of an archive")
+    configuration = fields.texts("configuration")
+    stream_id = configuration.get(STREAM_ID, "")
+    if not configuration.get(STREAM) or not _is_number(stream_id):
+        raise fields.wrong("configuration", f"with {STREAM}, and a number as {STREAM_ID}")
+    return Metadata(fields.text("id"), configuration, fields.whole_or_none("createdTime"))
+
+
+def _txn(fields: Fields) -> Txn:
+    return Txn(fields.text("appId"), fields.whole("version"), fields.whole_or_none("lastUpdated"))
+
+
+def _add(fields: Fields) -> Add:
+    if fields.inner("partitionValues").members:
+        raise fields.wrong("partitionValues", "empty: an archive has no partition columns")
+    if fields.has("deletionVector"):
+        raise UnsupportedTableError(f"{fields.place}: deletion vectors need reader 3")
+    text = fields.text_or("stats", "")
+    tags = fields.texts("tags")
+    return Add(
+        path=_path(fields),
+        size=fields.whole("size"),
+        modified_ms=fields.whole("modificationTime"),
+        is_change=fields.flag("dataChange"),
+        stats_text=text,
+        stats=_stats(text, f"{fields.place}, stats") if text else None,
+        origin=_origin(tags, f"{fields.place}, tags"),
+        tags={name: value for name, value in tags.items() if name not in _TAGS},
+    )
+
+
+def _path(fields: Fields) -> str:
+    path = fields.text("path")
+    parts = unquote(path).split("/")
+    if not _PATH.fullmatch(unquote(path)) or not {"", ".", ".."}.isdisjoint(parts):
+        raise fields.wrong("path", "a path below the table")
+    return path
+
+
+def _stats(text: str, place: str) -> Stats | None:
+    fields = Fields.of(parse_json(text, place), place)
+    least, most = fields.inner("minValues"), fields.inner("maxValues")
+
+    def both(name: str) -> tuple[int, int] | None:
+        if not (least.has(name) and most.has(name)):
+            return None
+        low = least.whole(name)
+        return low, most.whole(name, least=low)
+
+    times = None
+    if least.has("timestamp") and most.has("timestamp"):
+        times = (least.text("timestamp"), most.text("timestamp"))
+    if not fields.has("numRecords"):
+        return None
+    return Stats(fields.whole("numRecords"), both("partition"), both("offset"), times)
+
+
+def _origin(tags: Mapping[str, str], place: str) -> Origin | None:
+    found = [tags.get(name) for name in _TAGS]
+    if all(one is None for one in found):
+        return None
+    partition, start, end, digest = (one or "" for one in found)
+    summed = Digest.parse(digest)
+    if not all(map(_is_number, (partition, start, end))) or summed is None:
+        raise DamagedError(f"{place}: range and digest must be numbers, they are {found!r:.200}")
+    origin = Origin(int(partition), int(start), int(end), summed)
+    if not origin.start < origin.end or origin.partition > PARTITION_MAX:
+        raise DamagedError(f"{place}: {origin.start} to {origin.end} is no range of a partition")
+    return origin
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"[0-9]{1,19}", text) is not None and int(text) <= WHOLE_MAX
+
+
+def _remove(fields: Fields) -> Remove:
+    return Remove(
+        _path(fields),
+        fields.whole_or_none("deletionTimestamp") or 0,
+        fields.flag("dataChange"),
+        fields.whole_or_none("size"),
+    )
+
+
+def _commit_info(fields: Fields) -> CommitInfo:
+    ours = fields.inner(_OURS) if fields.has(_OURS) else None
+    return CommitInfo(
+        fields.whole_or_none("timestamp"),
+        fields.text_or("operation", ""),
+        fields.text_or("engineInfo", ""),
+        None if ours is None else _run(ours),
+    )
+
+
+def _run(fields: Fields) -> Run:
+    cursors = fields.inner("cursors")
+    return Run(
+        fields.text("runId"),
+        _spans(fields, "ranges", shortest=1),
+        _spans(fields, "gaps", shortest=1),
+        _spans(fields, "beginnings", shortest=0),
+        {name: _positions(cursors.inner(name)) for name in cursors.members},
+    )
+
+
+def _positions(fields: Fields) -> dict[int, int]:
+    if not all(map(_is_number, fields.members)):
+        raise DamagedError(f"{fields.place}: the names must be numbers of partitions")
+    return {int(name): fields.whole(name) for name in fields.members}
+
+
+def _spans(fields: Fields, name: str, *, shortest: int) -> tuple[Span, ...]:
+    spans = []
+    for at, found in enumerate(fields.items(name)):
+        one = Fields.of(found, f"{fields.place}, {name} {at}")
+        start = one.whole("start")
+        end = one.whole("end", least=start + shortest)
+        spans.append(Span(one.whole("partition", most=PARTITION_MAX), start, end))
+    return tuple(spans)
+
+
+_NAMES: Final[Mapping[type[Action], str]] = {
+    Versions: "protocol",
+    Metadata: "metaData",
+    Txn: "txn",
+    Add: "add",
+    Remove: "remove",
+    CommitInfo: "commitInfo",
+}
+_DECODERS: Final[Mapping[str, Callable[[Fields], Action]]] = {
+    "protocol": _versions,
+    "metaData": _metadata,
+    "txn": _txn,
+    "add": _add,
+    "remove": _remove,
+    "commitInfo": _commit_info,
+}
+
+
+def name_of(action: Action) -> str:
+    """Name of an action in the protocol."""
+    return _NAMES[type(action)]

@@ -1,0 +1,140 @@
+"""Whether offsets may be committed: by how far their partition has come in the table, nothing else.
+
+The table keeps the end of each partition as the version of an application,
+`liftbridge/<stream id>/<partition>`. A claim to `[a, b)` holds only where that end is `a`. It is
+decided upon a snapshot and written to exactly the number behind it: nobody can have come between.
+"""
+
+from enum import Enum
+from typing import NamedTuple
+
+from pyspark_liftbridge.archive import delta
+from pyspark_liftbridge.archive.errors import ClaimError
+
+
+class Written(NamedTuple):
+    """What a task has written.
+
+    Attributes:
+        span: Offsets it was to write.
+        adds: Files of all records in it, in order; none when it holds no record.
+    """
+
+    span: delta.Span
+    adds: tuple[delta.Add, ...]
+
+
+class Claim(NamedTuple):
+    """What is to be committed of one partition.
+
+    Attributes:
+        pieces: What tasks have written, in order; each begins where the one before ends.
+        begins_at: Where the log began, for a partition of which nothing is archived yet.
+        lost_from: Offset from which up to the first piece records were lost before they could be
+            archived, `None` for none lost. It holds only where the partition ends exactly there.
+    """
+
+    pieces: tuple[Written, ...]
+    begins_at: int = 0
+    lost_from: int | None = None
+
+    @property
+    def span(self) -> delta.Span:
+        """Offsets of all pieces."""
+        first, last = self.pieces[0].span, self.pieces[-1].span
+        return delta.Span(first.partition, first.start, last.end)
+
+
+class Verdict(Enum):
+    """What became of a claim."""
+
+    COMMITTED = "committed"
+    DONE = "done"
+    """All of it was committed before, by whomever."""
+
+    PLAN_AGAIN = "plan again"
+    """The partition ends elsewhere than where the claim begins."""
+
+
+def app_id(stream_id: int, partition: int) -> str:
+    """Application by whose version the table keeps the end of a partition."""
+    return f"liftbridge/{stream_id}/{partition}"
+
+
+def judge(claim: Claim, committed: int | None) -> Verdict:
+    """What a claim comes to upon a snapshot.
+
+    Args:
+        claim: Sound by `check`.
+        committed: End of its partition in that snapshot, `None` when nothing is archived of it.
+
+    Returns:
+        `COMMITTED` when it may be written as the next entry.
+    """
+    _, start, end = claim.span
+    if committed is not None and end <= committed:
+        return Verdict.DONE
+    return Verdict.COMMITTED if start == _next_of(claim, committed) else Verdict.PLAN_AGAIN
+
+
+def _next_of(claim: Claim, committed: int | None) -> int:
+    """Offset that must be archived next."""
+    if committed is None:
+        return claim.begins_at
+    if claim.lost_from == committed:
+        return max(committed, claim.span.start)
+    return committed
+
+
+def gap_of(claim: Claim, committed: int | None) -> delta.Span | None:
+    """What is lost for good when a claim is committed; `None` for nothing."""
+    partition, start, _ = claim.span
+    if committed is None or committed >= start:
+        return None
+    return delta.Span(partition, committed, start)
+
+
+def beginning_of(claim: Claim, committed: int | None) -> delta.Span | None:
+    """Where a partition begins when a claim is committed as its first; `None` for at 0."""
+    partition, start, _ = claim.span
+    if committed is not None or start == 0:
+        return None
+    return delta.Span(partition, start, start)
+
+
+def check(claim: Claim) -> None:
+    """See that a claim holds together: what tasks gave back may come from anywhere.
+
+    Raises:
+        ClaimError: Pieces do not adjoin, or files are not of their piece.
+    """
+    if not claim.pieces:
+        raise ClaimError("a claim has no piece; claim at least one offset, or nothing")
+    partition, at, _ = claim.span
+    for piece in claim.pieces:
+        span = piece.span
+        if span.partition != partition or span.start != at or span.end <= span.start:
+            raise ClaimError(
+                f"partition {span.partition}: {span.start} to {span.end} does not go on from "
+                f"{at} of partition {partition}; hand pieces over in order, without any missing"
+            )
+        _check_files(piece)
+        at = span.end
+
+
+def _check_files(piece: Written) -> None:
+    at = piece.span.start
+    for add in piece.adds:
+        if add.origin is None or add.stats is None:
+            raise ClaimError(f"{add.path}: without range or statistics; write it by `write_files`")
+        origin = add.origin
+        if origin.partition != piece.span.partition or origin.start != at:
+            raise ClaimError(
+                f"{add.path}: holds {origin.partition}/{origin.start} to {origin.end}, but "
+                f"{piece.span.partition}/{at} comes next; hand files over in order"
+            )
+        at = origin.end
+    if piece.adds and at != piece.span.end:
+        raise ClaimError(
+            f"partition {piece.span.partition}: files end at {at}, the piece at {piece.span.end}"
+        )

@@ -1,0 +1,125 @@
+"""Objects in a local folder: a new one is written beside its place, synced, and linked there.
+
+A hard link fails when its name is taken, so two writers cannot both win, and a reader sees all of a
+file or none. `rename` would put the later one in the place of the earlier.
+"""
+
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from pyspark_liftbridge.archive.errors import DamagedError, StoreError
+from pyspark_liftbridge.archive.found import Found
+
+LEFT_OVER: Final = ".tmp-"
+"""Stands behind the name of a file that is being written; one of a killed writer stays."""
+
+
+class LocalFolder:
+    """A `Store` in a folder, which is made when something is written."""
+
+    def __init__(self, root: str | Path) -> None:
+        self._root = Path(root).absolute()
+
+    def create(self, path: str, data: bytes) -> bool:
+        """See `Store`."""
+        target = self._path(path)
+        try:
+            written = self._write_beside(target, data)
+            try:
+                os.link(written, target)
+            except FileExistsError:
+                return False
+            finally:
+                written.unlink()
+            _sync_folder(target.parent)
+        except OSError as error:
+            raise StoreError(
+                f"{target}: cannot be written ({error.strerror}); an archive in a folder needs "
+                "room, the right to write, and a file system with hard links"
+            ) from error
+        return True
+
+    def replace(self, path: str, data: bytes) -> None:
+        """See `Store`."""
+        target = self._path(path)
+        try:
+            self._write_beside(target, data).replace(target)
+            _sync_folder(target.parent)
+        except OSError as error:
+            raise StoreError(f"{target}: cannot be written ({error.strerror})") from error
+
+    def read(self, path: str, *, bytes_max: int) -> bytes | None:
+        """See `Store`."""
+        target = self._path(path)
+        try:
+            with target.open("rb") as file:
+                data = file.read(bytes_max + 1)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StoreError(f"{target}: cannot be read ({error.strerror})") from error
+        if len(data) > bytes_max:
+            raise DamagedError(
+                f"{target}: more than {bytes_max} bytes, which none has that we read"
+            )
+        return data
+
+    def listing(self, prefix: str, *, after: str = "") -> Sequence[Found]:
+        """See `Store`."""
+        folder = self._path(prefix) if prefix else self._root
+        try:
+            return sorted(one for one in self._walk(folder) if one.path > after)
+        except OSError as error:
+            raise StoreError(f"{folder}: cannot be listed ({error.strerror})") from error
+
+    def delete(self, path: str) -> None:
+        """See `Store`."""
+        target = self._path(path)
+        try:
+            target.unlink(missing_ok=True)
+        except OSError as error:
+            raise StoreError(f"{target}: cannot be removed ({error.strerror})") from error
+
+    def _path(self, path: str) -> Path:
+        assert ".." not in path.split("/"), path
+        assert not path.startswith("/"), path
+        return self._root / path
+
+    def _write_beside(self, target: Path, data: bytes) -> Path:
+        _make(target.parent)
+        written = target.with_name(f"{target.name}{LEFT_OVER}{secrets.token_hex(8)}")
+        with written.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        return written
+
+    def _walk(self, folder: Path) -> Iterator[Found]:
+        for parent, _, names in os.walk(folder):
+            for name in names:
+                path = Path(parent, name)
+                try:
+                    status = path.stat()
+                except FileNotFoundError:
+                    continue  # removed since, or the name of a writer that has finished
+                relative = path.relative_to(self._root).as_posix()
+                yield Found(relative, status.st_size, status.st_mtime_ns // 1_000_000)
+
+
+def _make(folder: Path) -> None:
+    """Make a folder whose name survives a crash of the machine."""
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in missing:
+        _sync_folder(one.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

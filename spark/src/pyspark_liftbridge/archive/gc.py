@@ -1,0 +1,79 @@
+"""Remove what killed writers left: data files that no entry names, and halves of files in folders.
+
+A file may be written and not committed yet. So only old ones go, the log is read *after* they were
+listed, and a commit refuses files of half that age.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import unquote
+
+from pyspark_liftbridge.archive import delta, files, log
+from pyspark_liftbridge.archive.errors import DamagedError
+from pyspark_liftbridge.archive.folder import LEFT_OVER
+from pyspark_liftbridge.archive.found import Found
+from pyspark_liftbridge.archive.store import Store
+
+AGE_MS_MIN: Final = 24 * 3_600_000
+"""A younger file is left alone."""
+
+_HALF: Final = re.compile(rf".+{re.escape(LEFT_OVER)}[0-9a-f]{{16}}")
+
+
+def orphans(store: Store, *, now_ms: int) -> Sequence[Found]:
+    """What may be removed.
+
+    Args:
+        store: The folder of a table.
+        now_ms: Present time, in milliseconds since 1970.
+
+    Raises:
+        DamagedError: The log is not sound, or there is none: then nobody knows what it names.
+        UnsupportedTableError, StoreError: As of `log.load`.
+    """
+    old = [one for one in store.listing("") if one.modified_ms < now_ms - AGE_MS_MIN]
+    snapshot = log.load(store)
+    if snapshot.version < 0:
+        raise DamagedError("there is no log, so no file can be told to be in no entry")
+    named = _named(store, snapshot)
+    return [one for one in old if _is_left_over(one.path, named)]
+
+
+def remove_orphans(store: Store, *, now_ms: int) -> Sequence[Found]:
+    """Remove what may be removed.
+
+    Args:
+        store: The folder of a table.
+        now_ms: Present time, in milliseconds since 1970.
+
+    Returns:
+        What was removed.
+
+    Raises:
+        DamagedError, UnsupportedTableError, StoreError: As of `orphans`; what was removed before
+            is gone, and another run goes on.
+    """
+    found = orphans(store, now_ms=now_ms)
+    for one in found:
+        store.delete(one.path)
+    return found
+
+
+def _named(store: Store, snapshot: log.Snapshot) -> set[str]:
+    """Files that the table has, has had as far as it tells, or that any entry there is names."""
+    named = {unquote(path) for path in (*snapshot.files, *snapshot.removed)}
+    for version in log.versions_there(store):
+        for action in log.read_entry(store, version) or ():
+            if isinstance(action, delta.Add | delta.Remove):
+                named.add(unquote(action.path))
+    return named
+
+
+def _is_left_over(path: str, named: set[str]) -> bool:
+    """Whether a file is data in no entry, or what was being written when its writer died.
+
+    What other writers put elsewhere is theirs to remove.
+    """
+    is_data = path.startswith(files.FOLDER) and path not in named
+    return is_data or _HALF.fullmatch(path) is not None

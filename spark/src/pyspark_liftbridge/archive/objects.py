@@ -1,0 +1,127 @@
+"""Objects in S3 and what speaks its language, in GCS and in Azure, by obstore's conditional put."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, UnknownConfigurationKeyError
+from obstore.store import ObjectStore, from_url
+
+from pyspark_liftbridge.archive.errors import DamagedError, StoreError, UnsupportedStoreError
+from pyspark_liftbridge.archive.found import Found
+
+SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
+
+# Of the connection, whatever the kind of store. obstore takes them apart from the others, and
+# panics when they are among them.
+_CONNECTION: Final = (
+    "allow_http",
+    "allow_invalid_certificates",
+    "connect_timeout",
+    "http1_only",
+    "http2_only",
+    "pool_idle_timeout",
+    "pool_max_idle_per_host",
+    "proxy_ca_certificate",
+    "proxy_excludes",
+    "proxy_url",
+    "randomize_addresses",
+    "read_timeout",
+    "root_certificate",
+    "timeout",
+    "user_agent",
+)
+_PREFIXES: Final = re.compile(r"^(?:aws|google|azure)_")
+
+# obstore raises some failures as errors of Python.
+_FAILURES: Final = (BaseError, OSError, ValueError)
+
+
+def open_objects(uri: str, options: Mapping[str, str]) -> "Objects":
+    """The bucket or container at an address.
+
+    Raises:
+        UnsupportedStoreError: Address or options are not of that kind of store.
+    """
+    plain = {_PREFIXES.sub("", name.lower()): value for name, value in options.items()}
+    connection = {name: value for name, value in plain.items() if name in _CONNECTION}
+    others = {name: value for name, value in plain.items() if name not in _CONNECTION}
+    try:
+        # Names differ by the kind of store; obstore refuses unknown ones, and reads all values.
+        store = from_url(  # type: ignore[call-overload]  # texts, of any kind of store
+            uri, config=others, client_options=connection
+        )
+    except UnknownConfigurationKeyError as error:
+        raise UnsupportedStoreError(
+            f"archive address {uri!r}: there is no such option among {', '.join(options)} ({error})"
+        ) from error
+    except _FAILURES as error:
+        raise UnsupportedStoreError(f"archive address {uri!r}: {error}") from error
+    return Objects(store, uri)
+
+
+class Objects:
+    """A `Store` over one of obstore."""
+
+    def __init__(self, store: ObjectStore, name: str) -> None:
+        self._store = store
+        self._name = name
+
+    def create(self, path: str, data: bytes) -> bool:
+        """See `Store`."""
+        try:
+            # In one piece: a put of several has no condition.
+            obstore.put(self._store, path, data, mode="create", use_multipart=False)
+        except AlreadyExistsError:
+            return False
+        except _FAILURES as error:
+            raise self._failed("written", path, error) from error
+        return True
+
+    def replace(self, path: str, data: bytes) -> None:
+        """See `Store`."""
+        try:
+            obstore.put(self._store, path, data, use_multipart=False)
+        except _FAILURES as error:
+            raise self._failed("written", path, error) from error
+
+    def read(self, path: str, *, bytes_max: int) -> bytes | None:
+        """See `Store`."""
+        try:
+            found = obstore.get(self._store, path)
+            size = found.meta["size"]
+            data = bytes(found.bytes()) if size <= bytes_max else b""
+        except FileNotFoundError:
+            return None
+        except _FAILURES as error:
+            raise self._failed("read", path, error) from error
+        if size > bytes_max:
+            raise DamagedError(
+                f"{self._name}/{path}: {size} bytes, more than the {bytes_max} that any has"
+            )
+        return data
+
+    def listing(self, prefix: str, *, after: str = "") -> Sequence[Found]:
+        """See `Store`."""
+        try:
+            pages = obstore.list(self._store, prefix or None, offset=after or None)
+            return sorted(
+                Found(one["path"], one["size"], int(one["last_modified"].timestamp() * 1_000))
+                for page in pages
+                for one in page
+            )
+        except _FAILURES as error:
+            raise self._failed("listed", prefix, error) from error
+
+    def delete(self, path: str) -> None:
+        """See `Store`."""
+        try:
+            obstore.delete(self._store, path)
+        except FileNotFoundError:
+            return
+        except _FAILURES as error:
+            raise self._failed("removed", path, error) from error
+
+    def _failed(self, done: str, path: str, error: Exception) -> StoreError:
+        return StoreError(f"{self._name}/{path}: cannot be {done} ({error})")

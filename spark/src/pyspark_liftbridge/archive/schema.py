@@ -1,0 +1,65 @@
+"""Columns of an archive's table, in Arrow and in the words of Delta.
+
+They are those that the data source gives for a stream (a test holds the two together).
+"""
+
+import json
+from typing import Final
+
+import pyarrow as pa
+
+_HEADER: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("stream", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("timestamp_ns", pa.int64(), nullable=False),
+        pa.field("key", pa.binary(), nullable=True),
+        pa.field("value", pa.binary(), nullable=False),
+        pa.field("subject", pa.string(), nullable=False),
+        pa.field("reply_subject", pa.string(), nullable=False),
+        pa.field("headers", pa.list_(pa.field("element", _HEADER)), nullable=False),
+        pa.field("leader_epoch", pa.int64(), nullable=True),
+    ]
+)
+
+_WORDS: Final = {
+    pa.string(): "string",
+    pa.int32(): "integer",
+    pa.int64(): "long",
+    pa.timestamp("us", "UTC"): "timestamp",
+    pa.binary(): "binary",
+}
+
+
+def _struct(fields: list[pa.Field]) -> dict[str, object]:
+    return {
+        "type": "struct",
+        "fields": [
+            {
+                "name": one.name,
+                "type": _word(one.type),
+                "nullable": one.nullable,
+                "metadata": {},
+            }
+            for one in fields
+        ],
+    }
+
+
+def _word(kind: pa.DataType) -> object:
+    if pa.types.is_list(kind):
+        inner = kind.value_field
+        return {
+            "type": "array",
+            "elementType": _struct(list(inner.type)),
+            "containsNull": inner.nullable,
+        }
+    return _WORDS[kind]
+
+
+SCHEMA_STRING: Final = json.dumps(_struct(list(SCHEMA)), separators=(",", ":"))
+"""As a table's `metaData` has it."""

@@ -1,0 +1,155 @@
+"""The port to where an archive lies: objects by path, of which one writer of two makes a new one.
+
+That `create` has exactly one winner is all that the archive rests upon. `open_store` tries it once
+and refuses a place where it does not hold.
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+from urllib.parse import unquote, urlsplit
+
+from pyspark_liftbridge.archive.errors import UnsupportedStoreError
+from pyspark_liftbridge.archive.folder import LocalFolder
+from pyspark_liftbridge.archive.found import Found
+from pyspark_liftbridge.archive.objects import SCHEMES, open_objects
+
+_PROBE: Final = "_probe/"
+
+
+class Store(Protocol):
+    """Objects by path. What cannot be known or done raises `StoreError`."""
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Write an object that is not there yet, whole and durably.
+
+        Returns:
+            Whether it was written; `False` when the path is taken, be it by an earlier try of the
+            same writer whose answer was lost.
+        """
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write an object, in the place of any that is there."""
+
+    def read(self, path: str, *, bytes_max: int) -> bytes | None:
+        """Contents of an object, `None` when there is none.
+
+        Raises:
+            DamagedError: It is larger than `bytes_max`.
+        """
+
+    def listing(self, prefix: str, *, after: str = "") -> Sequence[Found]:
+        """Objects below a folder in the order of their paths.
+
+        Args:
+            prefix: Empty, or ends with `/`.
+            after: Only paths that come after this one.
+        """
+
+    def delete(self, path: str) -> None:
+        """Remove an object; one that is not there is no error."""
+
+
+@dataclass(frozen=True)
+class Below:
+    """What lies below a folder of a store, as a store of its own.
+
+    Attributes:
+        store: The whole.
+        prefix: Of the folder; ends with `/`.
+    """
+
+    store: Store
+    prefix: str
+
+    def create(self, path: str, data: bytes) -> bool:
+        """See `Store`."""
+        return self.store.create(self.prefix + path, data)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """See `Store`."""
+        self.store.replace(self.prefix + path, data)
+
+    def read(self, path: str, *, bytes_max: int) -> bytes | None:
+        """See `Store`."""
+        return self.store.read(self.prefix + path, bytes_max=bytes_max)
+
+    def listing(self, prefix: str, *, after: str = "") -> Sequence[Found]:
+        """See `Store`."""
+        start = self.prefix + after if after else ""
+        cut = len(self.prefix)
+        found = self.store.listing(self.prefix + prefix, after=start)
+        return [one._replace(path=one.path[cut:]) for one in found]
+
+    def delete(self, path: str) -> None:
+        """See `Store`."""
+        self.store.delete(self.prefix + path)
+
+
+def open_store(uri: str, options: Mapping[str, str] | None = None) -> Store:
+    """The store at an address, tried once.
+
+    Args:
+        uri: A path, or `file://`, `s3://`, `gs://`, `az://` and what stands for them.
+        options: Of an object store, by obstore's names (`endpoint`, `region`, `allow_http`); the
+            usual variables of the environment hold besides. None for a folder.
+
+    Raises:
+        UnsupportedStoreError: No such scheme, wrong options, or two writers can both win there.
+        StoreError: It does not answer.
+    """
+    store = opened(uri, options or {})
+    check_store(store, uri)
+    return store
+
+
+def opened(uri: str, options: Mapping[str, str]) -> Store:
+    """The store at an address that was tried before, as tasks open it.
+
+    Args:
+        uri: As of `open_store`.
+        options: The same.
+
+    Raises:
+        UnsupportedStoreError: No such scheme, or wrong options.
+    """
+    scheme = urlsplit(uri).scheme if "://" in uri else ""
+    if scheme in SCHEMES:
+        return open_objects(uri, options)
+    if scheme not in ("", "file") or not uri:
+        raise UnsupportedStoreError(
+            f"archive address {uri!r}: the scheme {scheme!r} is not one of "
+            f"file, {', '.join(SCHEMES)}; give one of these, or a path"
+        )
+    if options:
+        raise UnsupportedStoreError(
+            f"archive address {uri!r}: a folder takes no options, but {', '.join(options)} is set"
+        )
+    if scheme and urlsplit(uri).netloc not in ("", "localhost"):
+        raise UnsupportedStoreError(
+            f"archive address {uri!r} names the host {urlsplit(uri).netloc!r}; "
+            "a folder of this machine has three slashes: file:///archive"
+        )
+    return LocalFolder(unquote(urlsplit(uri).path) if scheme else uri)
+
+
+def check_store(store: Store, uri: str) -> None:
+    """Write one object twice and see the second refused.
+
+    Raises:
+        UnsupportedStoreError: It was not.
+        StoreError: The store does not answer.
+    """
+    path = f"{_PROBE}{secrets.token_hex(8)}"
+    first = store.create(path, b"first")
+    second = store.create(path, b"second")
+    kept = store.read(path, bytes_max=16)
+    store.delete(path)
+    if second or kept != b"first":
+        told = "was overwritten" if second else f"reads {kept!r}"
+        raise UnsupportedStoreError(
+            f"{uri}: an object that was there already {told} when it was to be created "
+            f"(first answer {first}, second {second}). An archive needs a store that refuses "
+            "this (If-None-Match on S3): use another store, or a newer version of this one"
+        )

@@ -1,0 +1,149 @@
+"""The table of a stream: found below the root of an archive, or made there.
+
+    <root>/<stream>/         the stream that was archived there first
+    <root>/<stream>@<id>/    one of the same name that was made later, by its id
+
+Which is which is told by the id in the table, not by names.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+from pyspark_liftbridge.archive import delta, log
+from pyspark_liftbridge.archive.errors import (
+    ConflictError,
+    OtherStreamError,
+    StoreError,
+    UnknownOutcomeError,
+)
+from pyspark_liftbridge.archive.store import Below, Store
+
+_TRIES_MAX: Final = 5
+
+
+class Table(NamedTuple):
+    """A table that is there.
+
+    Attributes:
+        root: Its folder below the root of the archive; ends with `/`.
+        store: The same as a store of its own.
+        snapshot: What its log says.
+    """
+
+    root: str
+    store: Store
+    snapshot: log.Snapshot
+
+
+class Making(NamedTuple):
+    """What a new table is given.
+
+    Attributes:
+        table_id: Chosen by chance, as UUIDs are written.
+        now_ms: Present time, in milliseconds since 1970.
+    """
+
+    table_id: str
+    now_ms: int
+
+
+def folder_of(stream: str) -> str:
+    """Folder of a stream's table: its name, with what is not usual in paths as `,` and two digits.
+
+    No stream has a comma in its name, so names stay apart.
+    """
+    return re.sub(r"[^A-Za-z0-9._-]", _escaped, stream)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return "".join(f",{byte:02X}" for byte in found[0].encode())
+
+
+def find_table(store: Store, stream: str, stream_id: int) -> Table | None:
+    """The table of a stream, `None` when there is none.
+
+    Args:
+        store: The root of the archive.
+        stream: Name of the stream.
+        stream_id: Its id.
+
+    Raises:
+        OtherStreamError: A table of another stream is in its place.
+        DamagedError, UnsupportedTableError, StoreError: As of `log.load`.
+    """
+    found = _look(store, stream, stream_id)
+    return None if found.snapshot.metadata is None else found
+
+
+def open_table(store: Store, stream: str, stream_id: int, making: Making) -> Table:
+    """The table of a stream, made when there is none.
+
+    Args:
+        store: The root of the archive.
+        stream: Name of the stream.
+        stream_id: Its id.
+        making: What a new one is given.
+
+    Raises:
+        OtherStreamError, DamagedError, UnsupportedTableError: As of `find_table`.
+        UnknownOutcomeError: The store does not answer; another try does no harm.
+    """
+    failure: StoreError | None = None
+    for _ in range(_TRIES_MAX):
+        try:
+            found = _look(store, stream, stream_id)
+            if found.snapshot.metadata is not None:
+                return found
+            actions = _first_entry(stream, stream_id, making)
+            return found._replace(snapshot=log.append(found.store, found.snapshot, actions))
+        except ConflictError:
+            continue  # made by another, or by the try before
+        except StoreError as error:
+            failure = error
+    raise UnknownOutcomeError(
+        f"the table of stream {stream} (id {stream_id}) could not be made in {_TRIES_MAX} tries "
+        f"({failure}); try again"
+    )
+
+
+def _look(store: Store, stream: str, stream_id: int) -> Table:
+    """The table of a stream, or the place where it is to be made."""
+    name = folder_of(stream)
+    first = _at(store, f"{name}/")
+    if _is_of(first, stream, stream_id):
+        return first
+    later = _at(store, f"{name}@{stream_id}/")
+    if _is_of(later, stream, stream_id):
+        return later
+    metadata = later.snapshot.metadata
+    assert metadata is not None, "an empty place is anybody's"
+    raise OtherStreamError(
+        f"{later.root} holds stream {metadata.stream} of id {metadata.stream_id}, not {stream} of "
+        f"id {stream_id}: its name was given by hand; use another root"
+    )
+
+
+def _at(store: Store, root: str) -> Table:
+    folder = Below(store, root)
+    return Table(root, folder, log.load(folder))
+
+
+def _is_of(table: Table, stream: str, stream_id: int) -> bool:
+    """Whether a table is of a stream, or is not there yet."""
+    metadata = table.snapshot.metadata
+    return metadata is None or (metadata.stream, metadata.stream_id) == (stream, stream_id)
+
+
+def _first_entry(stream: str, stream_id: int, making: Making) -> list[delta.Action]:
+    configuration = {
+        delta.STREAM: stream,
+        delta.STREAM_ID: str(stream_id),
+        # Other writers leave entries in place too: what was lost stands nowhere else.
+        "delta.enableExpiredLogCleanup": "false",
+        "delta.checkpointInterval": "100",
+    }
+    return [
+        delta.CommitInfo(making.now_ms, "CREATE TABLE", delta.ENGINE, None),
+        delta.Versions(),
+        delta.Metadata(making.table_id, configuration, making.now_ms),
+    ]

@@ -1,0 +1,274 @@
+"""See whether an archive is whole: its log by itself, then its files against the log.
+
+All that is found is told; nothing is changed. Files that another writer put together of ours have
+no range of their own: what they hold is read, and must come to the same records all together.
+"""
+
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pyspark_liftbridge.archive import delta, fence, log
+from pyspark_liftbridge.archive.digest import Digest, digest_of
+from pyspark_liftbridge.archive.errors import ArchiveError, DamagedError, StoreError
+from pyspark_liftbridge.archive.schema import SCHEMA
+from pyspark_liftbridge.archive.store import Store
+
+FILE_BYTES_MAX: Final = 4 << 30
+_ROWS: Final = 20_000
+
+
+class Finding(NamedTuple):
+    """Something that is not as it should be.
+
+    Attributes:
+        place: An entry, a file or a partition.
+        text: What is wrong.
+    """
+
+    place: str
+    text: str
+
+
+def verify(store: Store) -> list[Finding]:
+    """All that is wrong with a table; nothing when it is whole.
+
+    Args:
+        store: The folder of the table.
+
+    Raises:
+        StoreError: The store does not answer.
+    """
+    try:
+        snapshot = log.load(store)
+        history = _read_history(store, snapshot)
+    except StoreError:
+        raise
+    except ArchiveError as error:
+        return [Finding("log", str(error))]
+    return [*history.findings, *_files_findings(store, snapshot, history)]
+
+
+@dataclass
+class _History:
+    """What entries say, one after the other.
+
+    Attributes:
+        is_whole: Whether they begin with the first.
+        ends: How far each partition has come.
+        digests: Of all records that were added, by partition.
+        findings: What did not fit.
+    """
+
+    is_whole: bool
+    ends: dict[int, int] = field(default_factory=dict)
+    digests: dict[int, Digest] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def _read_history(store: Store, snapshot: log.Snapshot) -> _History:
+    there = log.versions_there(store)
+    history = _History(is_whole=there[:1] == [0])
+    for before, version in pairwise([there[0] - 1 if there else -1, *there]):
+        place = f"entry {version}"
+        if version != before + 1:
+            history.findings.append(
+                Finding(place, f"entries {before + 1} to {version - 1} are missing before it")
+            )
+        if version <= snapshot.version:
+            actions = log.read_entry(store, version) or ()
+            history.findings += [Finding(place, text) for text in _apply(history, actions)]
+    return history
+
+
+def _apply(history: _History, actions: Sequence[delta.Action]) -> Iterator[str]:
+    """What is wrong with an entry after those before."""
+    run = next(
+        (one.run for one in actions if isinstance(one, delta.CommitInfo) and one.run), delta.Run("")
+    )
+    adds = [one for one in actions if isinstance(one, delta.Add)]
+    for span in run.beginnings:
+        if span.partition in history.ends:
+            yield f"partition {span.partition} begins at {span.start}, but is archived before"
+        history.ends[span.partition] = span.start
+    for span in (*run.gaps, *run.ranges):
+        known = history.ends.get(span.partition, 0 if history.is_whole else span.start)
+        if span.start != known:
+            yield f"partition {span.partition} goes on at {span.start}, but ended at {known}"
+        history.ends[span.partition] = span.end
+    yield from _txn_faults(history, actions, run)
+    yield from _tiling_faults(run, adds)
+    if not run.run_id and any(
+        one.is_change for one in actions if isinstance(one, delta.Add | delta.Remove)
+    ):
+        yield "another writer has changed what the table holds"
+    for add in adds:
+        if add.origin is not None and add.is_change:
+            before = history.digests.get(add.origin.partition, Digest())
+            history.digests[add.origin.partition] = before.joined(add.origin.digest)
+
+
+def _txn_faults(
+    history: _History, actions: Sequence[delta.Action], run: delta.Run
+) -> Iterator[str]:
+    """Ends of partitions must be those of their ranges."""
+    moved = {span.partition for span in run.ranges}
+    for txn in (one for one in actions if isinstance(one, delta.Txn)):
+        partition = _partition_of(txn)
+        if partition is None:
+            continue
+        moved.discard(partition)
+        if txn.version != history.ends.get(partition):
+            yield f"{txn.app_id} is at {txn.version}, its ranges at {history.ends.get(partition)}"
+    if moved:
+        yield f"ranges of partitions {sorted(moved)} without a txn"
+
+
+def _partition_of(txn: delta.Txn) -> int | None:
+    """Partition of an application of ours."""
+    found = txn.app_id.split("/")
+    is_ours = len(found) == 3 and all(part.isdecimal() for part in found[1:])
+    if not is_ours or txn.app_id != fence.app_id(int(found[1]), int(found[2])):
+        return None
+    return int(found[2])
+
+
+def _tiling_faults(run: delta.Run, adds: Sequence[delta.Add]) -> Iterator[str]:
+    """Files must cover the ranges that hold records, each offset once."""
+    origins = sorted(
+        (one.origin for one in adds if one.origin and one.is_change),
+        key=lambda one: (one.partition, one.start),
+    )
+    for span in run.ranges:
+        at = span.start
+        for one in origins:
+            if one.partition == span.partition and span.start <= one.start < span.end:
+                if one.start != at:
+                    yield f"partition {one.partition}: a file from {one.start}, not from {at}"
+                at = one.end
+        if at not in (span.start, span.end):
+            yield f"partition {span.partition}: files end at {at}, their range at {span.end}"
+    for one in origins:
+        if not any(
+            span.partition == one.partition and span.start <= one.start and one.end <= span.end
+            for span in run.ranges
+        ):
+            yield f"partition {one.partition}: a file from {one.start} to {one.end} is in no range"
+
+
+@dataclass
+class _Contents:
+    """What files hold, of one partition.
+
+    Attributes:
+        digest: Of all records.
+        runs: First offset and end of neighbouring records, and the file.
+    """
+
+    digest: Digest = field(default_factory=Digest)
+    runs: list[tuple[int, int, str]] = field(default_factory=list)
+
+
+def _files_findings(store: Store, snapshot: log.Snapshot, history: _History) -> Iterator[Finding]:
+    contents: dict[int, _Contents] = {}
+    is_read = True
+    for add in snapshot.files.values():
+        try:
+            for partition, found in _read(store, add).items():
+                whole = contents.setdefault(partition, _Contents())
+                whole.digest = whole.digest.joined(found.digest)
+                whole.runs += found.runs
+        except DamagedError as error:
+            is_read = False
+            yield Finding(add.path, str(error))
+    for partition, found in sorted(contents.items()):
+        yield from _overlaps(f"partition {partition}", found.runs)
+        end = snapshot.ends.get(_app_of(snapshot, partition))
+        last = max(run[1] for run in found.runs)
+        if end is None or last > end.version:
+            told = "nothing" if end is None else end.version
+            yield Finding(
+                f"partition {partition}", f"files hold up to {last}, its txn tells of {told}"
+            )
+    if not (is_read and history.is_whole):
+        return
+    for partition in sorted({*contents, *history.digests}):
+        read = contents.get(partition, _Contents()).digest
+        wanted = history.digests.get(partition, Digest())
+        if read != wanted:
+            yield Finding(
+                f"partition {partition}",
+                f"files come to {read.text()}, what was archived to {wanted.text()}",
+            )
+
+
+def _app_of(snapshot: log.Snapshot, partition: int) -> str:
+    assert snapshot.metadata is not None, "a table with files has metadata"
+    return fence.app_id(snapshot.metadata.stream_id, partition)
+
+
+def _overlaps(place: str, runs: Iterable[tuple[int, int, str]]) -> Iterator[Finding]:
+    for one, other in pairwise(sorted(runs)):
+        if other[0] < one[1]:
+            yield Finding(place, f"offset {other[0]} is in {one[2]} and in {other[2]}")
+
+
+def _read(store: Store, add: delta.Add) -> dict[int, _Contents]:
+    """What a file holds, by partition.
+
+    Raises:
+        DamagedError: It is not what its action says.
+    """
+    data = store.read(add.object_path, bytes_max=FILE_BYTES_MAX)
+    if data is None:
+        raise DamagedError("the file is missing")
+    if len(data) != add.size:
+        raise DamagedError(f"{len(data)} bytes, the log says {add.size}")
+    try:
+        file = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True)
+        contents = _contents(file, add.path)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DamagedError(f"no Parquet file of an archive ({error})") from error
+    count = sum(one.digest.records for one in contents.values())
+    if add.stats is not None and add.stats.rows != count:
+        raise DamagedError(f"{count} records, the log says {add.stats.rows}")
+    if add.origin is not None:
+        _check_origin(add.origin, contents)
+    return contents
+
+
+def _contents(file: pq.ParquetFile, path: str) -> dict[int, _Contents]:
+    found: dict[int, _Contents] = {}
+    for batch in file.iter_batches(_ROWS):
+        records = batch.cast(SCHEMA)
+        for partition in pc.unique(records.column("partition")).to_pylist():
+            own = records.filter(pc.equal(records.column("partition"), partition))
+            one = found.setdefault(partition, _Contents())
+            one.digest = one.digest.joined(digest_of(own))
+            offsets = own.column("offset").to_numpy()
+            cuts = np.flatnonzero(np.diff(offsets) != 1) + 1
+            for part in np.split(offsets, cuts):
+                one.runs.append((int(part[0]), int(part[-1]) + 1, path))
+    return found
+
+
+def _check_origin(origin: delta.Origin, contents: dict[int, _Contents]) -> None:
+    if set(contents) != {origin.partition}:
+        raise DamagedError(f"records of partitions {sorted(contents)}, not of {origin.partition}")
+    found = contents[origin.partition]
+    if found.digest != origin.digest:
+        raise DamagedError(
+            f"digest {found.digest.text()}, the log says {origin.digest.text()}: the records are "
+            "not those that were written"
+        )
+    runs = found.runs
+    is_sorted = all(one[1] <= other[0] for one, other in pairwise(runs))
+    if not is_sorted or runs[0][0] < origin.start or runs[-1][1] > origin.end:
+        raise DamagedError(f"offsets do not ascend within {origin.start} to {origin.end}")

@@ -1,0 +1,71 @@
+"""Find the Java that Spark runs on; `python -m pyspark_liftbridge.java` says when there is none."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+VERSIONS: Final = (17, 21)
+"""Versions of Java that Spark 4 supports."""
+
+_WANTED: Final = (
+    f"Spark needs Java {' or '.join(map(str, VERSIONS))}, in JAVA_HOME or on PATH; "
+    "on Debian: apt-get install openjdk-17-jre-headless"
+)
+_SECONDS_MAX: Final = 30
+
+
+class JavaError(RuntimeError):
+    """There is no Java that Spark runs on."""
+
+
+def version_text(program: str) -> str:
+    """What `java -version` prints, empty when it does not run."""
+    try:
+        done = subprocess.run(  # noqa: S603 - the Java of whoever runs this
+            (program, "-version"),
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS_MAX,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stderr if done.returncode == 0 else ""
+
+
+def find_java(environ: Mapping[str, str], told: Callable[[str], str] = version_text) -> str:
+    """Program that Spark would start.
+
+    Args:
+        environ: Variables of the environment.
+        told: Gives what a program prints of its version.
+
+    Raises:
+        JavaError: There is none, or it is of another version.
+    """
+    home = environ.get("JAVA_HOME")
+    program = (
+        str(Path(home, "bin", "java"))
+        if home
+        else shutil.which("java", path=environ.get("PATH", ""))
+    )
+    if program is None:
+        raise JavaError(f"no Java: {_WANTED}")
+    found = re.search(r'version "(?:1\.)?(\d+)', told(program))
+    if found is None:
+        raise JavaError(f"{program} does not run: {_WANTED}")
+    if int(found[1]) not in VERSIONS:
+        raise JavaError(f"{program} is Java {found[1]}: {_WANTED}")
+    return program
+
+
+if __name__ == "__main__":
+    try:
+        find_java(os.environ)
+    except JavaError as error:
+        sys.exit(str(error))

@@ -1,0 +1,1 @@
+"""Jobs on streams and archives: a pure plan, a task for each piece, and a thin driver."""

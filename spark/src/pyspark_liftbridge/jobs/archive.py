@@ -1,0 +1,241 @@
+"""Archive a stream: tasks write files of what is committed, the driver commits them together.
+
+Any number of runs may work on one stream: the table's log lets each offset in once
+(`archive.fence`). Nothing else is kept between runs, so one that was killed leaves nothing but
+files in no entry.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+from uuid import uuid4
+
+from liftbridge_client import SyncClient
+from pyspark_liftbridge.archive import delta, fence, log
+from pyspark_liftbridge.archive.commit import Proposal, commit
+from pyspark_liftbridge.archive.errors import ContentionError
+from pyspark_liftbridge.archive.fence import Claim, Verdict, Written
+from pyspark_liftbridge.archive.files import Chance, Place, write_files
+from pyspark_liftbridge.archive.store import Below, open_store, opened
+from pyspark_liftbridge.archive.table import Making, Table, open_table
+from pyspark_liftbridge.plan.archiving import Part, parts_of
+from pyspark_liftbridge.plan.options import SourceOptions, Split, read_source
+from pyspark_liftbridge.plan.places import Known
+from pyspark_liftbridge.plan.ranges import Range, tasks_of
+from pyspark_liftbridge.source import cluster
+from pyspark_liftbridge.source.reading import DataLossError, records_of
+from pyspark_liftbridge.source.schema import layout_of
+
+ROUNDS_MAX: Final = 10
+"""Times that a run plans anew, because another one was first or records were removed meanwhile."""
+
+TASK_OFFSETS_MAX: Final = 1_000_000
+"""Offsets of a task; it is done again as a whole when it fails."""
+
+_MILLISECOND_NS: Final = 1_000_000
+
+
+class Job(NamedTuple):
+    """What is archived, and where.
+
+    Attributes:
+        stream: Name of the stream.
+        root: Address of the archive.
+        source: Options of the data source that say how brokers are reached.
+        store: Options of an object store.
+        fails_on_loss: Whether records that are gone end the job.
+    """
+
+    stream: str
+    root: str
+    source: Mapping[str, str]
+    store: Mapping[str, str]
+    fails_on_loss: bool
+
+    @property
+    def options(self) -> SourceOptions:
+        """Options of reading; what is gone is told, whatever the job makes of it."""
+        return read_source(
+            {**self.source, "subscribe": self.stream, "includeHeaders": "true"}, is_stream=False
+        )
+
+
+class Work(NamedTuple):
+    """What one task does.
+
+    Attributes:
+        job: What it belongs to.
+        table: Folder of the table below the root.
+        wanted: Offsets to read and to write.
+    """
+
+    job: Job
+    table: str
+    wanted: Range
+
+
+class Archived(NamedTuple):
+    """What a run has archived.
+
+    Attributes:
+        stream: Name of the stream.
+        table: Folder of the table below the root.
+        version: Newest entry of its log.
+        records: Records that this run archived.
+        files: Files of them.
+        bytes: Their size.
+        lost: Offsets that were gone.
+    """
+
+    stream: str
+    table: str
+    version: int
+    records: int
+    files: int
+    bytes: int
+    lost: int
+
+
+Runner = Callable[[Sequence[Work]], Sequence[str]]
+"""Does the tasks, each as `do`, and gives what each told, in their order."""
+
+
+def do(work: Work) -> str:
+    """Read the offsets of a task and write them as files; what it tells the driver.
+
+    That records are gone is told as well: the driver decides what comes of it.
+
+    Raises:
+        LiftbridgeError: Nobody could serve them within the timeout, or what came is damaged.
+        ArchiveError: They could not be written.
+    """
+    options, wanted = work.job.options, work.wanted
+    client = cluster.client_of(options.connection, options.fetch.timeout_ns)
+    store = Below(opened(work.job.root, work.job.store), work.table)
+    span = delta.Span(wanted.partition, wanted.start, wanted.end)
+    try:
+        written = write_files(
+            store,
+            Place(wanted.stream, wanted.stream_id, span),
+            records_of(client, [wanted], layout_of(options.shape), options),
+            Chance(lambda: uuid4().hex, _now_ms()),
+        )
+    except DataLossError as error:
+        return json.dumps({"missing": str(error)})
+    return json.dumps({"span": list(span), "adds": delta.encode(written.adds).decode()})
+
+
+def told(text: str) -> Written:
+    """What a task told.
+
+    Raises:
+        DataLossError: Records are gone.
+    """
+    found = json.loads(text)
+    if "missing" in found:
+        raise DataLossError(found["missing"])
+    adds = delta.decode(found["adds"].encode(), 0) if found["adds"] else ()
+    return Written(
+        delta.Span(*found["span"]), tuple(one for one in adds if isinstance(one, delta.Add))
+    )
+
+
+def archive_once(job: Job, run: Runner) -> Archived:
+    """Archive what is committed when the run begins.
+
+    Args:
+        job: What is archived.
+        run: Does the tasks.
+
+    Raises:
+        MissingError: Records are gone, and the job is to end then.
+        OptionError: The stream does not exist, or an option is wrong.
+        ContentionError: Other runs were first in each of `ROUNDS_MAX` rounds.
+        LiftbridgeError: The brokers could not serve.
+        ArchiveError: The archive could not be read or written.
+    """
+    options = job.options
+    client = cluster.planner_of(options)
+    bounds = _bounds(client, options)
+    stream_id = next(iter(bounds.values())).stream_id
+    root = open_store(job.root, job.store)
+    table = open_table(root, job.stream, stream_id, Making(str(uuid4()), _now_ms()))
+    sum_ = Archived(job.stream, table.root, table.snapshot.version, 0, 0, 0, 0)
+    for _ in range(ROUNDS_MAX):
+        parts = parts_of(
+            job.stream, bounds, _ends(table, stream_id, bounds), fails_on_loss=job.fails_on_loss
+        )
+        if not parts:
+            return sum_
+        try:
+            written = [told(text) for text in run(_works(job, table.root, stream_id, parts))]
+        except DataLossError:
+            now = _bounds(client, options)
+            is_same = all(one.stream_id == stream_id for one in now.values())
+            if not is_same or all(now[one].earliest == bounds[one].earliest for one in bounds):
+                raise
+            # Retention was faster: the next round begins where the log does now.
+            bounds = {
+                one: known._replace(earliest=min(now[one].earliest, known.latest))
+                for one, known in bounds.items()
+            }
+            continue
+        table, sum_ = _commit(table, stream_id, parts, written, sum_)
+    raise ContentionError(
+        f"stream {job.stream}: other runs were first in {ROUNDS_MAX} rounds; let fewer of them "
+        "archive one stream"
+    )
+
+
+def _bounds(client: SyncClient, options: SourceOptions) -> dict[int, Known]:
+    found = cluster.bounds_at_start(client, options)
+    return {one.number: known for one, known in found.items()}
+
+
+def _ends(table: Table, stream_id: int, partitions: Mapping[int, Known]) -> dict[int, int]:
+    txns = {one: table.snapshot.ends.get(fence.app_id(stream_id, one)) for one in partitions}
+    return {one: txn.version for one, txn in txns.items() if txn is not None}
+
+
+def _works(job: Job, table: str, stream_id: int, parts: Sequence[Part]) -> list[Work]:
+    ranges = [Range(job.stream, stream_id, one.partition, one.start, one.end) for one in parts]
+    tasks = tasks_of(ranges, Split(None, TASK_OFFSETS_MAX, 0), {})
+    return [Work(job, table, wanted) for task in tasks for wanted in task]
+
+
+def _commit(
+    table: Table, stream_id: int, parts: Sequence[Part], written: Sequence[Written], sum_: Archived
+) -> tuple[Table, Archived]:
+    """Commit what tasks wrote; the table as it is then, and what the run has archived so far."""
+    claims = [
+        Claim(
+            tuple(one for one in written if one.span.partition == part.partition),
+            part.begins_at,
+            part.lost_from,
+        )
+        for part in parts
+    ]
+    proposal = Proposal(run_id=uuid4().hex, stream_id=stream_id, claims=claims, now_ms=_now_ms())
+    outcome = commit(table.store, table.snapshot, proposal)
+    snapshot = outcome.snapshot
+    if log.is_checkpoint_due(snapshot):
+        snapshot = log.write_checkpoint(table.store, snapshot, now_ms=_now_ms())
+    held = [
+        (part, claim)
+        for part, claim in zip(parts, claims, strict=True)
+        if outcome.version is not None and outcome.verdicts[part.partition] is Verdict.COMMITTED
+    ]
+    adds = [add for _, claim in held for piece in claim.pieces for add in piece.adds]
+    lost = [part.start - part.lost_from for part, _ in held if part.lost_from is not None]
+    return table._replace(snapshot=snapshot), sum_._replace(
+        version=snapshot.version,
+        records=sum_.records + sum(add.stats.rows for add in adds if add.stats is not None),
+        files=sum_.files + len(adds),
+        bytes=sum_.bytes + sum(add.size for add in adds),
+        lost=sum_.lost + sum(lost),
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // _MILLISECOND_NS

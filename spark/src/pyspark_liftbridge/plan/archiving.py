@@ -1,0 +1,65 @@
+"""What of a stream is archived next, from what its log holds and what the table holds."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pyspark_liftbridge.plan.places import Known
+
+
+class MissingError(RuntimeError):
+    """Records are gone that were to be archived, or the log lacks what is archived already."""
+
+
+class Part(NamedTuple):
+    """Offsets of a partition that are archived next.
+
+    Attributes:
+        partition: Number of the partition.
+        start: First offset.
+        end: First offset not archived; more than `start`.
+        begins_at: Where the log began, if nothing is archived of the partition.
+        lost_from: Offset from which up to `start` records are gone; `None` for none.
+    """
+
+    partition: int
+    start: int
+    end: int
+    begins_at: int
+    lost_from: int | None
+
+
+def parts_of(
+    stream: str, bounds: Mapping[int, Known], archived: Mapping[int, int], *, fails_on_loss: bool
+) -> list[Part]:
+    """What is committed and not archived yet, by partition; partitions without any are left out.
+
+    Args:
+        stream: Name of the stream, for errors.
+        bounds: What the log of each partition holds.
+        archived: End of each partition in the table; one that is not in it has nothing archived.
+        fails_on_loss: Whether records that are gone are an error.
+
+    Raises:
+        MissingError: Records are gone, or more is archived than the log holds.
+    """
+    found: list[Part] = []
+    for number, known in sorted(bounds.items()):
+        end = archived.get(number)
+        if end is not None and end > known.latest:
+            raise MissingError(
+                f"{stream}/{number}: offsets up to {end - 1} are archived, and the log ends at "
+                f"{known.latest}: an unclean election took back what was archived; keep this "
+                "archive, and begin another one at another root"
+            )
+        start, lost_from = known.earliest if end is None else end, None
+        if start < known.earliest:
+            if fails_on_loss:
+                raise MissingError(
+                    f"{stream}/{number}: offsets {start} to {known.earliest - 1} are gone: "
+                    "retention removed them before they were archived. Set --allow-loss to record "
+                    "the gap and go on"
+                )
+            start, lost_from = known.earliest, start
+        if start < known.latest:
+            found.append(Part(number, start, known.latest, known.earliest, lost_from))
+    return found

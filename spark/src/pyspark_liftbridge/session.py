@@ -1,0 +1,32 @@
+"""A session of Spark for the command, after what Spark needs was looked for."""
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pyspark_liftbridge.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def session(master: str, conf: Mapping[str, str]) -> "SparkSession":
+    """A session, made or found.
+
+    Args:
+        master: Where Spark runs, `local[2]` or the address of a cluster.
+        conf: Further settings of Spark.
+
+    Raises:
+        JavaError: There is no Java that Spark runs on.
+    """
+    find_java(os.environ)
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy
+
+    # Workers take `python3` of the path otherwise, which has not what this interpreter has.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(master).appName("liftbridge")
+    for name, value in {"spark.ui.enabled": "false", **conf}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

@@ -1,0 +1,102 @@
+"""`liftbridge spark archive`: a table that every reader of Delta reads, made by real tasks."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from liftbridge_client import SyncClient
+from liftbridge_testkit.processes import Broker
+from pyspark_liftbridge.jobs import archive
+from pyspark_liftbridge.jobs.archive import Job, archive_once
+from pyspark_liftbridge.jobs.tasks import runner
+
+COMMAND = Path(sys.executable).parent / "liftbridge"
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [COMMAND, "spark", *words], capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def publish(lb: SyncClient, stream: str, partition: int, count: int) -> None:
+    with lb.streams.get(stream).publisher() as publisher:
+        publisher.publish_batch([b"%d" % one for one in range(count)], partition=partition)
+
+
+def test_tasks_of_spark_archive_each_record_once(
+    spark: SparkSession,
+    broker: Broker,
+    lb: SyncClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(archive, "TASK_OFFSETS_MAX", 400)
+    lb.streams.create("kept", partitions=3)
+    publish(lb, "kept", 0, 1_000)
+    publish(lb, "kept", 2, 50)
+    job = Job("kept", str(tmp_path), {"servers": broker.address}, {}, fails_on_loss=True)
+    done = archive_once(job, runner(spark))
+    assert (done.records, done.files) == (1_050, 4)
+    publish(lb, "kept", 1, 7)
+    assert archive_once(job, runner(spark)).records == 7
+
+    table = DeltaTable(tmp_path / "kept")
+    wanted = sorted(
+        (partition, number, b"%d" % number)
+        for partition, count in ((0, 1_000), (1, 7), (2, 50))
+        for number in range(count)
+    )
+    rows = table.to_pyarrow_table(columns=["partition", "offset", "value"]).to_pydict()
+    assert sorted(zip(*rows.values(), strict=True)) == wanted
+    frame = spark.read.parquet(*table.file_uris())
+    assert sorted((row.partition, row.offset, row.value) for row in frame.collect()) == wanted
+
+
+def test_the_command_archives_checks_and_cleans(
+    broker: Broker, lb: SyncClient, tmp_path: Path
+) -> None:
+    lb.streams.create("by-command")
+    publish(lb, "by-command", 0, 20)
+    words = ("by-command", str(tmp_path), "-o", "json")
+    done = run("archive", *words, "--servers", broker.address)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)
+    assert (row["records"], row["files"], row["table"]) == (20, 1, "by-command/")
+    checked = run("verify", *words)
+    assert (checked.returncode, json.loads(checked.stdout)) == (0, [])
+    (file,) = (tmp_path / "by-command").glob("data/0/*/*.parquet")
+    file.write_bytes(file.read_bytes()[:-100])
+    checked = run("verify", *words)
+    assert checked.returncode == 1
+    assert file.name in json.loads(checked.stdout)[0]["place"]
+    cleaned = run("gc", *words)
+    assert (cleaned.returncode, json.loads(cleaned.stdout)) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("archive", "nowhere", "{root}"), 2, "stream nowhere does not exist"),
+        (("archive", "any", "ftp://x/y"), 3, "the scheme 'ftp' is not one of"),
+        (("archive", "any", "{root}", "--store", "secret=x"), 2, "--store secret: must be one of"),
+        (("archive", "any", "{root}", "--conf", "x"), 2, "--conf x: must be NAME=VALUE"),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_one_line(
+    broker: Broker, lb: SyncClient, tmp_path: Path, words: tuple[str, ...], code: int, told: str
+) -> None:
+    if not any(info.name == "any" for info in lb.streams.list()):
+        lb.streams.create("any")
+        publish(lb, "any", 0, 1)
+    given = [word.format(root=tmp_path) for word in words]
+    done = run(*given, "--servers", broker.address)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("liftbridge: ")]
+    assert (done.returncode, len(lines)) == (code, 1), done.stderr
+    assert told in lines[0]
+    assert "Traceback" not in done.stderr
