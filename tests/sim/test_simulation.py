@@ -74,11 +74,18 @@ REGRESSION_SEEDS = {
         # A leader resumed its partition, wrote what had waited, and followed, all in one turn: no
         # fault.
         50_669_333_710,
+        # A reader waited where retention had left nothing to read: no fault.
+        200_005_465,
     ),
     "shapes": (
         # A leader that stood still longer than it waits for the metadata group took its request for
         # one that was never made, and committed without a member that had come into sync.
         90003721,
+        # The ack of a leader was taken for one of all, as a client knew of no other replica yet: no
+        # fault.
+        201_000_622,
+        201_000_953,
+        201_004_448,
         # A log that began anew was called damaged after a kill: the journal knew the former one.
         90003882,
         # A log rotted at a replica that was being moved away: no fault.

@@ -329,7 +329,10 @@ class Life:
                 continue  # nobody can read it: nothing to wait for
             if reader.partition != partition.partition_id:
                 return False
-            if 0 <= reader.next_offset < partition.log.high_watermark:
+            log = partition.log
+            # Retention may have left nothing to read.
+            next_kept = max(reader.next_offset, log.log_start_offset)
+            if reader.next_offset >= 0 and next_kept < log.high_watermark:
                 return False
         return True
 

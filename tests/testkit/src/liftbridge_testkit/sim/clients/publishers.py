@@ -230,8 +230,10 @@ class Publisher:
 
             def stored(outcome: object) -> None:
                 if isinstance(outcome, Stored):
-                    is_committed = policy == POLICY_ALL or len(place.replicas) == 1
-                    answer(Acked(outcome, is_committed))
+                    # By the metadata of who stored it: the client's may be of long ago.
+                    state = node.state.partition(place.partition)
+                    is_single = state is not None and len(state.replicas) == 1
+                    answer(Acked(outcome, policy == POLICY_ALL or is_single))
                 else:
                     if isinstance(outcome, IncorrectOffsetError):
                         check_latest_told(node, partition)
