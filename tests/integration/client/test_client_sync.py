@@ -106,6 +106,7 @@ def test_many_threads_share_a_client(client, name):
 
 
 def test_closing_ends_calls_that_wait_and_leaves_no_thread(broker, name):
+    before = set(threading.enumerate())  # other tests may have clients open
     client = connect_sync(broker.address)
     with client, ThreadPoolExecutor(2) as pool:
         stream = client.streams.create(name)
@@ -121,7 +122,7 @@ def test_closing_ends_calls_that_wait_and_leaves_no_thread(broker, name):
             with pytest.raises(ClosedError):
                 call.result(10)
     client.close()
-    assert "liftbridge" not in {thread.name for thread in threading.enumerate()}
+    assert "liftbridge" not in {thread.name for thread in set(threading.enumerate()) - before}
     with pytest.raises(ClosedError, match="with connect_sync"):
         stream.publish(b"b")
 
