@@ -19,6 +19,7 @@ from pyspark_liftbridge.archive.verify import verify
 from pyspark_liftbridge.jobs import archive
 from pyspark_liftbridge.jobs.archive import Job, Work, archive_once, do
 from pyspark_liftbridge.plan.archiving import MissingError, Part, parts_of
+from pyspark_liftbridge.plan.options import OptionError
 from pyspark_liftbridge.plan.places import Known
 from pyspark_liftbridge.source.reading import DataLossError
 
@@ -189,3 +190,15 @@ def test_a_stream_made_anew_has_a_table_of_its_own(
     assert (done.records, done.table) == (2, f"again@{stream_id}/")
     assert archived(tmp_path, "again") == expected({0: 3})
     assert archived(tmp_path, f"again@{stream_id}") == expected({0: 2})
+
+
+@pytest.mark.parametrize("stream", ["several,streams", "__cursors"])
+def test_only_one_stream_of_users_is_archived(
+    broker: Broker, lb: SyncClient, tmp_path: Path, stream: str
+) -> None:
+    for name in stream.split(","):
+        if not name.startswith("__"):
+            lb.streams.create(name)
+    with pytest.raises(OptionError, match=f"stream '{stream}' is not archived: name one stream"):
+        archive_once(job(broker, stream, tmp_path), in_turn)
+    assert list(tmp_path.iterdir()) == []

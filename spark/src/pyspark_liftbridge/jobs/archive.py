@@ -20,7 +20,7 @@ from pyspark_liftbridge.archive.files import Chance, Place, write_files
 from pyspark_liftbridge.archive.store import Below, open_store, opened
 from pyspark_liftbridge.archive.table import Making, Table, open_table
 from pyspark_liftbridge.plan.archiving import Part, parts_of
-from pyspark_liftbridge.plan.options import SourceOptions, Split, read_source
+from pyspark_liftbridge.plan.options import OptionError, SourceOptions, Split, read_source
 from pyspark_liftbridge.plan.places import Known
 from pyspark_liftbridge.plan.ranges import Range, tasks_of
 from pyspark_liftbridge.source import cluster
@@ -158,6 +158,10 @@ def archive_once(job: Job, run: Runner) -> Archived:
     options = job.options
     client = cluster.planner_of(options)
     bounds = _bounds(client, options)
+    if options.subscription.streams != (job.stream,) or not bounds:
+        raise OptionError(
+            f"stream {job.stream!r} is not archived: name one stream, none of '__...'"
+        )
     stream_id = next(iter(bounds.values())).stream_id
     root = open_store(job.root, job.store)
     table = open_table(root, job.stream, stream_id, Making(str(uuid4()), _now_ms()))
