@@ -41,10 +41,10 @@ def test_tasks_of_spark_archive_each_record_once(
     publish(lb, "kept", 0, 1_000)
     publish(lb, "kept", 2, 50)
     job = Job("kept", str(tmp_path), {"servers": broker.address}, {}, fails_on_loss=True)
-    done = archive_once(job, runner(spark))
+    done = archive_once(job, runner(spark, "archive"))
     assert (done.records, done.files) == (1_050, 4)
     publish(lb, "kept", 1, 7)
-    assert archive_once(job, runner(spark)).records == 7
+    assert archive_once(job, runner(spark, "archive")).records == 7
 
     table = DeltaTable(tmp_path / "kept")
     wanted = sorted(

@@ -17,7 +17,7 @@ from pyspark_liftbridge.archive.gc import orphans
 from pyspark_liftbridge.archive.store import Below, open_store
 from pyspark_liftbridge.archive.verify import verify
 from pyspark_liftbridge.jobs import archive
-from pyspark_liftbridge.jobs.archive import Job, Work, archive_once, do
+from pyspark_liftbridge.jobs.archive import Job, archive_once, do
 from pyspark_liftbridge.plan.archiving import MissingError, Part, parts_of
 from pyspark_liftbridge.plan.options import OptionError
 from pyspark_liftbridge.plan.places import Known
@@ -39,7 +39,7 @@ def lb(broker: Broker):
         yield client
 
 
-def in_turn(works: Sequence[Work]) -> list[str]:
+def in_turn(works: Sequence[str]) -> list[str]:
     return [do(one) for one in works]
 
 
@@ -100,7 +100,7 @@ def test_another_run_in_between_takes_the_offsets_once(
     whole = job(broker, "rivals", tmp_path)
     rivals = 0
 
-    def disturbed(works: Sequence[Work]) -> list[str]:
+    def disturbed(works: Sequence[str]) -> list[str]:
         nonlocal rivals
         texts = in_turn(works)
         if rivals == 0:
@@ -129,12 +129,12 @@ def test_a_run_that_others_always_beat_gives_up(
         parts = parts_of(stream, bounds, ends, fails_on_loss=fails_on_loss)
         return [one._replace(end=one.start + 1) for one in parts]
 
-    def beaten(works: Sequence[Work]) -> list[str]:
+    def beaten(works: Sequence[str]) -> list[str]:
         """Another one archives one offset first, so that all must be planned again."""
         texts = in_turn(works)
         turns = iter((in_turn,))
 
-        def once(few: Sequence[Work]) -> list[str]:
+        def once(few: Sequence[str]) -> list[str]:
             return next(turns)(few)
 
         with monkeypatch.context() as patch, suppress(StopIteration):
@@ -177,7 +177,7 @@ def test_a_stream_made_anew_has_a_table_of_its_own(
     archive_once(whole, in_turn)
     publish(lb, "again", 1)
 
-    def replaced(works: Sequence[Work]) -> list[str]:
+    def replaced(works: Sequence[str]) -> list[str]:
         lb.streams.get("again").delete()
         lb.streams.create("again")
         publish(lb, "again", 2)

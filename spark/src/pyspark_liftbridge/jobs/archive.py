@@ -7,7 +7,7 @@ files in no entry.
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import uuid4
 
@@ -19,6 +19,7 @@ from pyspark_liftbridge.archive.fence import Claim, Verdict, Written
 from pyspark_liftbridge.archive.files import Chance, Place, write_files
 from pyspark_liftbridge.archive.store import Below, open_store, opened
 from pyspark_liftbridge.archive.table import Making, Table, open_table
+from pyspark_liftbridge.jobs.works import Runner
 from pyspark_liftbridge.plan.archiving import Part, parts_of
 from pyspark_liftbridge.plan.options import OptionError, SourceOptions, Split, read_source
 from pyspark_liftbridge.plan.places import Known
@@ -74,6 +75,16 @@ class Work(NamedTuple):
     table: str
     wanted: Range
 
+    def text(self) -> str:
+        """The work as its task gets it."""
+        return json.dumps([list(self.job), self.table, list(self.wanted)])
+
+    @classmethod
+    def of(cls, text: str) -> "Work":
+        """The work that `text` made."""
+        job, table, wanted = json.loads(text)
+        return cls(Job(*job), table, Range(*wanted))
+
 
 class Archived(NamedTuple):
     """What a run has archived.
@@ -97,11 +108,7 @@ class Archived(NamedTuple):
     lost: int
 
 
-Runner = Callable[[Sequence[Work]], Sequence[str]]
-"""Does the tasks, each as `do`, and gives what each told, in their order."""
-
-
-def do(work: Work) -> str:
+def do(text: str) -> str:
     """Read the offsets of a task and write them as files; what it tells the driver.
 
     That records are gone is told as well: the driver decides what comes of it.
@@ -110,6 +117,7 @@ def do(work: Work) -> str:
         LiftbridgeError: Nobody could serve them within the timeout, or what came is damaged.
         ArchiveError: They could not be written.
     """
+    work = Work.of(text)
     options, wanted = work.job.options, work.wanted
     client = cluster.client_of(options.connection, options.fetch.timeout_ns)
     store = Below(opened(work.job.root, work.job.store), work.table)
@@ -146,7 +154,7 @@ def archive_once(job: Job, run: Runner) -> Archived:
 
     Args:
         job: What is archived.
-        run: Does the tasks.
+        run: Does each work, as `do`.
 
     Raises:
         MissingError: Records are gone, and the job is to end then.
@@ -202,10 +210,10 @@ def _ends(table: Table, stream_id: int, partitions: Mapping[int, Known]) -> dict
     return {one: txn.version for one, txn in txns.items() if txn is not None}
 
 
-def _works(job: Job, table: str, stream_id: int, parts: Sequence[Part]) -> list[Work]:
+def _works(job: Job, table: str, stream_id: int, parts: Sequence[Part]) -> list[str]:
     ranges = [Range(job.stream, stream_id, one.partition, one.start, one.end) for one in parts]
     tasks = tasks_of(ranges, Split(None, TASK_OFFSETS_MAX, 0), {})
-    return [Work(job, table, wanted) for task in tasks for wanted in task]
+    return [Work(job, table, wanted).text() for task in tasks for wanted in task]
 
 
 def _commit(

@@ -4,15 +4,19 @@ So a job runs wherever a data source does: in one process, on a cluster, by Spar
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pyspark_liftbridge.jobs.archive import Job, Runner, Work, do
-from pyspark_liftbridge.plan.ranges import Range
+from pyspark_liftbridge.jobs import archive
+from pyspark_liftbridge.jobs.works import Runner
+
+JOBS: Final[Mapping[str, Callable[[str], str]]] = {"archive": archive.do}
+"""What does one work of a job, by the name of the job."""
 
 
 @dataclass
@@ -25,28 +29,29 @@ class Task(InputPartition):
     """
 
     number: int
-    work: Work
+    work: str
 
 
 class TaskReader(DataSourceReader):
-    """Does each task, as a partition of its own."""
+    """Does each work, as a partition of its own."""
 
-    def __init__(self, works: Sequence[Work]) -> None:
-        """Begin with all tasks."""
+    def __init__(self, job: str, works: Sequence[str]) -> None:
+        """Begin with all works."""
+        self._job = job
         self._works = works
 
     def partitions(self) -> list[InputPartition]:
-        """A partition for each task."""
+        """A partition for each work."""
         return [Task(*one) for one in enumerate(self._works)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int, str]]:
-        """Do the task; one row with what it told."""
+        """Do the work; one row with what it told."""
         assert isinstance(partition, Task)
-        yield partition.number, do(partition.work)
+        yield partition.number, JOBS[self._job](partition.work)
 
 
 class TaskSource(DataSource):
-    """Tasks as a data source; the options are those that `runner` sets."""
+    """Works as a data source; the options are those that `runner` sets."""
 
     @classmethod
     def name(cls) -> str:
@@ -54,27 +59,22 @@ class TaskSource(DataSource):
         return "liftbridge-tasks"
 
     def schema(self) -> str:
-        """A number and a text for each task."""
+        """A number and a text for each work."""
         return "number int not null, told string not null"
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """All tasks."""
+        """All works."""
         del schema
-        found = json.loads(self.options["works"])
-        job, table = Job(*found["job"]), found["table"]
-        return TaskReader([Work(job, table, Range(*one)) for one in found["ranges"]])
+        return TaskReader(self.options["job"], json.loads(self.options["works"]))
 
 
-def runner(spark: SparkSession) -> Runner:
-    """Does tasks in a session."""
+def runner(spark: SparkSession, job: str) -> Runner:
+    """Does the works of a job in a session."""
     spark.dataSource.register(TaskSource)
 
-    def run(works: Sequence[Work]) -> list[str]:
-        job, table = works[0].job, works[0].table
-        text = json.dumps(
-            {"job": list(job), "table": table, "ranges": [list(one.wanted) for one in works]}
-        )
-        rows = spark.read.format(TaskSource.name()).option("works", text).load().collect()
+    def run(works: Sequence[str]) -> list[str]:
+        tasks = spark.read.format(TaskSource.name()).option("job", job)
+        rows = tasks.option("works", json.dumps(works)).load().collect()
         return [row.told for row in sorted(rows, key=lambda row: row.number)]
 
     return run

@@ -1,0 +1,124 @@
+"""`liftbridge spark archive`, `verify` and `gc`: what makes an archive and looks after it."""
+
+import asyncio
+import time
+from typing import Annotated, NamedTuple
+
+import typer
+
+from liftbridge_client.cli import exits
+from liftbridge_client.cli.command import Run, command
+from liftbridge_client.cli.output import Shape
+from pyspark_liftbridge.cli.given import (
+    Conf,
+    Master,
+    Root,
+    StoreOptions,
+    StreamName,
+    runner_of,
+    source_options,
+    store_options,
+    table_of,
+    told,
+)
+
+
+class ArchiveRow(NamedTuple):
+    """What was archived; `version` is the newest entry of the table's log."""
+
+    stream: str
+    table: str
+    version: int
+    records: int
+    files: int
+    bytes: int
+    lost: int
+
+
+class FindingRow(NamedTuple):
+    """Something that is not as it should be."""
+
+    place: str
+    text: str
+
+
+class OrphanRow(NamedTuple):
+    """A file in no entry, which was removed."""
+
+    path: str
+    bytes: int
+
+
+async def archive(
+    run: Run[ArchiveRow],
+    stream: StreamName,
+    root: Root,
+    *,
+    every: Annotated[
+        float | None,
+        typer.Option(
+            "--every",
+            min=0.0,
+            max=86_400.0,
+            metavar="SECONDS",
+            help="Go on until stopped, with such a pause; without it once.",
+        ),
+    ] = None,
+    allow_loss: Annotated[
+        bool,
+        typer.Option("--allow-loss", help="Record gaps of records that are gone, and go on."),
+    ] = False,
+    store: StoreOptions = None,
+    master: Master = "local[2]",
+    conf: Conf = None,
+) -> None:
+    """Archive what is committed as a Delta table of Parquet files; each record once.
+
+    Any number of runs may work on one stream. One that is stopped leaves nothing that harms.
+    """
+    from pyspark_liftbridge.jobs.archive import Job, archive_once  # noqa: PLC0415 - heavy
+
+    job = Job(stream, root, source_options(run.profile), store_options(store), not allow_loss)
+    runner = runner_of("archive", master, conf)
+    while True:
+        with told():
+            done = archive_once(job, runner)
+        run.emit(ArchiveRow(*done))
+        if every is None:
+            return
+        await asyncio.sleep(every)
+
+
+async def verify(
+    run: Run[FindingRow], stream: StreamName, root: Root, *, store: StoreOptions = None
+) -> None:
+    """Check the log of an archived stream, and all files in it; ends with 1 for a finding."""
+    from pyspark_liftbridge.archive.verify import verify as findings_of  # noqa: PLC0415 - heavy
+
+    with told():
+        table = table_of(stream, root, store)
+        findings = findings_of(table)
+    for finding in findings:
+        run.emit(FindingRow(*finding))
+    run.exit_code = exits.REFUSED if findings else exits.OK
+
+
+async def gc(
+    run: Run[OrphanRow], stream: StreamName, root: Root, *, store: StoreOptions = None
+) -> None:
+    """Remove files in no entry of an archived stream that are older than a day."""
+    from pyspark_liftbridge.archive.gc import remove_orphans  # noqa: PLC0415 - heavy
+
+    with told():
+        removed = remove_orphans(table_of(stream, root, store), now_ms=time.time_ns() // 1_000_000)
+    for one in removed:
+        run.emit(OrphanRow(one.path, one.size))
+
+
+def register(group: typer.Typer) -> None:
+    """Add the commands."""
+    command(group, "archive", Shape(ArchiveRow, is_many=True), group="spark")(archive)
+    command(group, "verify", Shape(FindingRow, is_many=True), group="spark", has_server=False)(
+        verify
+    )
+    command(group, "gc", Shape(OrphanRow, is_many=True), group="spark", has_server=False)(gc)

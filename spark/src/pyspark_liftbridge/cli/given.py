@@ -1,0 +1,134 @@
+"""What the commands of jobs are given, and how they tell errors."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from liftbridge_client.cli import exits
+from liftbridge_client.cli.output import say
+from liftbridge_client.cli.profiles import Profile
+from liftbridge_client.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark_liftbridge.archive.store import Below
+    from pyspark_liftbridge.jobs.works import Runner
+
+MISSING: Final = 5
+"""Exit code: records are missing."""
+
+BEATEN: Final = 6
+"""Exit code: other writers were first, time and again."""
+
+STORE_OPTIONS: Final = ("endpoint", "region", "allow_http", "virtual_hosted_style_request")
+"""Options of an object store that the command takes; secrets come by the environment."""
+
+StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="Name of the stream.")]
+Root = Annotated[
+    str,
+    typer.Argument(
+        metavar="ROOT", help="Address of the archive: a folder, s3://bucket/path, gs:// or az://."
+    ),
+]
+StoreOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--store",
+        metavar="NAME=VALUE",
+        help=f"An option of an object store, of {', '.join(STORE_OPTIONS)}; keys and secrets come "
+        "by the usual variables of the environment.",
+    ),
+]
+Master = Annotated[
+    str, typer.Option("--master", metavar="MASTER", help="Where Spark runs: local[2], k8s://...")
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
+]
+
+
+def source_options(profile: Profile) -> dict[str, str]:
+    """Options of the data source that say how the brokers of a profile are reached."""
+    if profile.server_name or (profile.tls and not profile.ca):
+        raise UsageError(
+            "jobs take TLS by the files ca, cert and key: name them in the profile, and no "
+            "server_name"
+        )
+    files = {"tls.ca": profile.ca, "tls.cert": profile.cert, "tls.key": profile.key}
+    return {"servers": profile.servers, **{name: path for name, path in files.items() if path}}
+
+
+def runner_of(job: str, master: str, conf: list[str] | None) -> "Runner":
+    """Does the tasks of a job in a session of Spark."""
+    with told():
+        from pyspark_liftbridge.session import session  # noqa: PLC0415 - heavy
+
+        spark = session(master, pairs(conf, "--conf"))
+        from pyspark_liftbridge.jobs.tasks import runner  # noqa: PLC0415 - heavy
+
+        return runner(spark, job)
+
+
+def table_of(name: str, root: str, store: list[str] | None) -> "Below":
+    """The table of a stream, or of `<stream>@<id>` for one that was made anew."""
+    from pyspark_liftbridge.archive.store import Below, opened  # noqa: PLC0415 - heavy
+    from pyspark_liftbridge.archive.table import folder_of  # noqa: PLC0415 - heavy
+
+    stream, at, stream_id = name.partition("@")
+    return Below(opened(root, store_options(store)), f"{folder_of(stream)}{at}{stream_id}/")
+
+
+def store_options(given: list[str] | None) -> dict[str, str]:
+    """Options of an object store, of those that the command takes."""
+    found = pairs(given, "--store")
+    for name in found:
+        if name not in STORE_OPTIONS:
+            raise UsageError(
+                f"--store {name}: must be one of {', '.join(STORE_OPTIONS)}; keys and secrets come "
+                "by the environment"
+            )
+    return found
+
+
+def pairs(given: list[str] | None, option: str) -> dict[str, str]:
+    """Values by their names, of an option that is given as NAME=VALUE."""
+    found: dict[str, str] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise UsageError(f"{option} {text}: must be NAME=VALUE")
+        found[name] = value
+    return found
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Tell errors of jobs in one line, with their exit codes."""
+    from pyspark_liftbridge.archive.errors import (  # noqa: PLC0415 - heavy
+        ArchiveError,
+        ContentionError,
+    )
+    from pyspark_liftbridge.java import JavaError  # noqa: PLC0415 - heavy
+    from pyspark_liftbridge.plan.archiving import MissingError  # noqa: PLC0415 - heavy
+    from pyspark_liftbridge.plan.options import OptionError  # noqa: PLC0415 - heavy
+    from pyspark_liftbridge.source.reading import DataLossError  # noqa: PLC0415 - heavy
+
+    try:
+        yield
+    except (MissingError, DataLossError, OptionError, JavaError, ArchiveError) as error:
+        codes = (
+            (MissingError, MISSING),
+            (DataLossError, MISSING),
+            (ContentionError, BEATEN),
+            (OptionError, exits.USAGE),
+            (JavaError, exits.USAGE),
+            (ArchiveError, exits.UNHEALTHY),
+        )
+        say(f"liftbridge: {' '.join(str(error).split())}")
+        raise typer.Exit(next(code for kind, code in codes if isinstance(error, kind))) from None
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("pyspark"):
+            raise
+        raise UsageError("PySpark is not installed: pip install pyspark") from None

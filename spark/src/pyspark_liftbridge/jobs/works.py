@@ -1,0 +1,6 @@
+"""Works of a job: texts, so that each reaches a task of Spark as an option of a data source."""
+
+from collections.abc import Callable, Sequence
+
+Runner = Callable[[Sequence[str]], Sequence[str]]
+"""Does the works of one job, each in a task, and gives what each told, in their order."""
