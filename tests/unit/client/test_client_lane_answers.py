@@ -85,6 +85,18 @@ async def test_refusals_that_may_be_repeated_are_no_progress():
     assert lane._progress_at == -1.0
 
 
+async def test_what_is_sent_again_keeps_its_order():
+    """Those behind it would leave a gap, and be refused for good."""
+    items = [item_of(0), item_of(1), item_of(2)]
+    lane = lane_of(*items)
+    lane._owner.client.retry_seconds = 10.0
+    refusal = Answer(request_id=1, error=Answer.UNAVAILABLE, message="not appended: too few")
+    with pytest.raises(RetriableError) as caught:
+        await lane._read_batches(Answers(refusal))
+    assert lane._keep_after(caught.value, now=lane._progress_at)
+    assert [one.sequence for one in lane._waiting] == [0, 1, 2]
+
+
 REFUSED = Answer(request_id=1, error=Answer.TOO_LARGE, message="too large")
 
 

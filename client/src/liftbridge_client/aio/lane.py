@@ -313,15 +313,16 @@ class Lane:
     ) -> None:
         loop = asyncio.get_running_loop()
         while (response := await call.read()) is not None:
-            item = self._unanswered.pop(response.request_id, None)
+            item = self._unanswered.get(response.request_id)
             if item is None:
                 continue
             error = batch_error(response)
             is_idempotent = self._owner.identity is not None
             if is_idempotent and error is not None and self._is_undecided(error, response):
-                # Its sequences tell whoever leads now whether it is stored.
-                self._unanswered[response.request_id] = item
+                # Its sequences tell whoever leads now whether it is stored; it stays in its place,
+                # because those behind it would leave a gap without it.
                 raise RetriableError(str(error), server_text=error.server_text)
+            del self._unanswered[response.request_id]
             self._progress_at = loop.time()
             if error is None:
                 self._on_acked(item, response)
