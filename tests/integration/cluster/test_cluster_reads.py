@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 
 import grpc
 import pytest
 
-from liftbridge_client import Start, Stop, connect, connect_sync
+from liftbridge_client import RetriableError, Start, Stop, connect, connect_sync
 from liftbridge_client.cli.app import run
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.cluster import ClusterKit
@@ -125,3 +126,23 @@ async def test_reads_that_take_a_replica_are_served_by_one(
     given = {at: cluster.metric("delivered_messages_total", at) - before[at] for at in before}
     assert given[leader] == 0
     assert sum(given.values()) == COUNT
+
+
+async def test_a_broker_that_is_named_answers_whatever_its_role(cluster: ClusterKit) -> None:
+    async with connect(servers(cluster)) as lb:
+        stream = lb.streams.get(STREAM)
+        for at in cluster.brokers:
+            before = {
+                one: cluster.metric("delivered_messages_total", one) for one in cluster.brokers
+            }
+            assert [one.high_watermark for one in await stream.bounds(0, broker=at)] == [COUNT]
+            batches = [one.records async for one in stream.fetch_columns(0, broker=at)]
+            assert sum(one.num_rows for one in batches) == COUNT
+            after = {one: cluster.metric("delivered_messages_total", one) for one in before}
+            assert [one for one in before if after[one] > before[one]] == [at]
+
+
+async def test_a_broker_that_is_not_there_does_not_answer(cluster: ClusterKit) -> None:
+    async with connect(servers(cluster), retry_time=timedelta(0)) as lb:
+        with pytest.raises(RetriableError, match="the cluster knows no broker b9"):
+            await lb.streams.get(STREAM).bounds(broker="b9")

@@ -1,7 +1,7 @@
 """Where partitions begin and end, asked of every broker that can tell, and put together."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Final
@@ -94,8 +94,11 @@ async def fetch_bounds(
     *,
     timestamp: int | None = None,
     read_replica: bool = False,
+    broker: str = "",
 ) -> Sequence[data_pb2.PartitionBounds]:
     """Bounds of partitions in the order given, of all of them when none is.
+
+    With `broker` that one is asked, and it must be in sync.
 
     Raises:
         RetriableError: A partition had nobody who could tell for the retry time.
@@ -104,10 +107,14 @@ async def fetch_bounds(
     numbers = partitions or sorted((await client.stream_info(stream)).partitions)
     found: dict[int, data_pb2.PartitionBounds] = {}
     avoided: set[str] = set()
+    find = _finder(avoided, read_replica=read_replica, broker=broker)
 
     async def ask(address: str, asked: Sequence[int]) -> LiftbridgeError | None:
         request = data_pb2.PartitionBoundsRequest(
-            stream=stream, partitions=asked, timestamp=timestamp, read_replica=read_replica
+            stream=stream,
+            partitions=asked,
+            timestamp=timestamp,
+            read_replica=read_replica or bool(broker),
         )
         try:
             response = await client.ask(address, methods.PARTITION_BOUNDS, request)
@@ -119,17 +126,12 @@ async def fetch_bounds(
         found.update((one.partition, one) for one in response.partitions)
         return None
 
-    async def find(number: int) -> str:
-        if read_replica:
-            return await client.replica_address(stream, number, avoided)
-        return await client.leader_address(stream, number)
-
     async for attempt in client.attempts(methods.PARTITION_BOUNDS.path):
         with attempt:
             groups: dict[str, list[int]] = {}
             for number in dict.fromkeys(numbers):
                 if number not in found:
-                    groups.setdefault(await find(number), []).append(number)
+                    groups.setdefault(await find(client, stream, number), []).append(number)
             refusals = await asyncio.gather(*(ask(*group) for group in groups.items()))
             errors = [error for error in refusals if error is not None]
             # What will not be otherwise later is told at once.
@@ -137,3 +139,18 @@ async def fetch_bounds(
             if errors:
                 raise errors[0]
     return [found[number] for number in numbers]
+
+
+def _finder(
+    avoided: Collection[str], *, read_replica: bool, broker: str
+) -> Callable[["Session", str, int], Awaitable[str]]:
+    """Finds the address of who is asked about a partition."""
+
+    async def find(client: "Session", stream: str, number: int) -> str:
+        if broker:
+            return await client.broker_address(broker, stream, number)
+        if read_replica:
+            return await client.replica_address(stream, number, avoided)
+        return await client.leader_address(stream, number)
+
+    return find

@@ -40,6 +40,7 @@ class BulkRange(NamedTuple):
         is_strict: Whether offsets that the log does not hold are an error.
         stream_id: Id that the stream must have, 0 for any.
         call_bytes: Bytes asked for at a time, at least one batch; 0 means no limit.
+        broker: Id of the one broker that is read, whatever its role; empty for any that may.
     """
 
     start: int
@@ -49,6 +50,7 @@ class BulkRange(NamedTuple):
     is_strict: bool = False
     stream_id: int = 0
     call_bytes: int = 0
+    broker: str = ""
 
 
 class BulkPiece(NamedTuple):
@@ -117,6 +119,10 @@ class BulkRead:
                     return
 
     async def _address(self) -> str:
+        if self._wanted.broker:
+            return await self._client.broker_address(
+                self._wanted.broker, self._stream, self._partition
+            )
         if self._wanted.read_replica:
             return await self._client.replica_address(self._stream, self._partition, self._avoided)
         return await self._client.leader_address(self._stream, self._partition)
@@ -136,7 +142,7 @@ class BulkRead:
             start_offset=self._position,
             end_offset=self._end,
             max_bytes=limit,
-            read_replica=wanted.read_replica,
+            read_replica=wanted.read_replica or bool(wanted.broker),
             is_strict=wanted.is_strict,
             stream_id=self._stream_id,
         )

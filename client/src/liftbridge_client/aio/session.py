@@ -211,10 +211,7 @@ class Session:
             NotFoundError: There is no such stream or partition.
             RetriableError: The partition has no leader.
         """
-        if (stream, partition) in self._doubted:
-            # When nobody answers, the call itself is to tell what became of it.
-            with contextlib.suppress(LiftbridgeError):
-                await self.refresh()
+        await self._renew_doubted(stream, partition)
         info = (await self.stream_info(stream)).partitions.get(partition)
         if info is None:
             raise NotFoundError(f"no such partition: {stream}/{partition}")
@@ -222,6 +219,27 @@ class Session:
         if broker is None:
             raise RetriableError(f"partition {stream}/{partition} has no leader")
         return written(broker.host, broker.port)
+
+    async def broker_address(self, broker: str, stream: str, partition: int) -> str:
+        """Address of the broker of an id, which is asked about a partition.
+
+        Raises:
+            RetriableError: The cluster knows no such broker, or not at present.
+        """
+        await self._renew_doubted(stream, partition)
+        known = self._metadata.brokers.get(broker)
+        if known is None:
+            known = (await self.refresh()).brokers.get(broker)
+        if known is None:
+            raise RetriableError(f"the cluster knows no broker {broker} at present")
+        return written(known.host, known.port)
+
+    async def _renew_doubted(self, stream: str, partition: int) -> None:
+        """Ask for metadata when what is known of a partition is doubted."""
+        if (stream, partition) in self._doubted:
+            # When nobody answers, the call itself is to tell what became of it.
+            with contextlib.suppress(LiftbridgeError):
+                await self.refresh()
 
     async def replica_address(
         self, stream: str, partition: int, avoided: Collection[str] = ()

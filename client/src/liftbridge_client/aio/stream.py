@@ -288,6 +288,7 @@ class Stream:
         read_replica: bool = False,
         stream_id: int = 0,
         prefetch: int = 1,
+        broker: str = "",
     ) -> AsyncGenerator[ColumnBatch, None]:
         """A bounded range of committed messages as Arrow columns, a batch for each response.
 
@@ -305,6 +306,7 @@ class Stream:
             read_replica: Whether replicas in sync are read in place of the leader.
             stream_id: Id that the stream must have, as `bounds` tells it; 0 for any.
             prefetch: Batches that are made before they are asked for; 0 makes none.
+            broker: Id of the one broker that is read, a replica or the leader; empty for any.
 
         Raises:
             UsageError: A column does not exist.
@@ -328,6 +330,7 @@ class Stream:
             is_strict=True,
             stream_id=stream_id,
             call_bytes=call_bytes,
+            broker=broker,
         )
         made = self._columns(partition, wanted, columns)
         async with aclosing(ahead(made, prefetch) if prefetch else made) as batches:
@@ -473,6 +476,7 @@ class Stream:
         read_replica: bool = False,
         known: Mapping[int, int] | None = None,
         wait: timedelta = timedelta(0),
+        broker: str = "",
     ) -> Sequence[PartitionBounds]:
         """Offsets and sizes of partitions, all of them when none is named; every leader is asked.
 
@@ -483,6 +487,7 @@ class Stream:
             known: High watermarks by partition that the caller knows; the answer comes when more is
                 committed in one of them.
             wait: How long that is waited for, at most 30 s.
+            broker: Id of the one broker that answers, which must be in sync; empty for leaders.
 
         Raises:
             UsageError: The wait is negative or too long.
@@ -494,7 +499,12 @@ class Stream:
             )
         timestamp = to_ns(time) if time is not None else None
         found = await fetch_bounds(
-            self._client, self.name, partitions, timestamp=timestamp, read_replica=read_replica
+            self._client,
+            self.name,
+            partitions,
+            timestamp=timestamp,
+            read_replica=read_replica,
+            broker=broker,
         )
         return [bounds_of(bounds) for bounds in found]
 

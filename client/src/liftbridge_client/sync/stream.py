@@ -278,6 +278,7 @@ class SyncStream:
         read_replica: bool = False,
         stream_id: int = 0,
         prefetch: int = 1,
+        broker: str = "",
     ) -> Iterator[ColumnBatch]:
         """As `Stream.fetch_columns`."""
         return self._portal.iterate(
@@ -291,6 +292,7 @@ class SyncStream:
                 read_replica=read_replica,
                 stream_id=stream_id,
                 prefetch=prefetch,
+                broker=broker,
             )
         )
 
@@ -358,11 +360,17 @@ class SyncStream:
         read_replica: bool = False,
         known: Mapping[int, int] | None = None,
         wait: timedelta = timedelta(0),
+        broker: str = "",
     ) -> Sequence[PartitionBounds]:
         """As `Stream.bounds`."""
         return self._portal.run(
             self._stream.bounds(
-                *partitions, time=time, read_replica=read_replica, known=known, wait=wait
+                *partitions,
+                time=time,
+                read_replica=read_replica,
+                known=known,
+                wait=wait,
+                broker=broker,
             )
         )
 
