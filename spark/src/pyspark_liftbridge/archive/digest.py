@@ -84,6 +84,11 @@ def record_hashes(records: pa.RecordBatch) -> _Hashes:
     return hashes
 
 
+def key_hashes(records: pa.RecordBatch) -> _Hashes:
+    """Hash of each key, the same for all records that have none."""
+    return _bytes(records.column("key"))
+
+
 def _numbers(column: pa.Array) -> _Hashes:
     return np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.int64).view(np.uint64)
 

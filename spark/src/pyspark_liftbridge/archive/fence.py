@@ -61,6 +61,15 @@ def app_id(stream_id: int, partition: int) -> str:
     return f"liftbridge/{stream_id}/{partition}"
 
 
+def partition_of(app: str) -> int | None:
+    """Partition of an application of ours, `None` of any other."""
+    found = app.split("/")
+    is_ours = len(found) == 3 and all(part.isdecimal() for part in found[1:])
+    if not is_ours or app != app_id(int(found[1]), int(found[2])):
+        return None
+    return int(found[2])
+
+
 def judge(claim: Claim, committed: int | None) -> Verdict:
     """What a claim comes to upon a snapshot.
 

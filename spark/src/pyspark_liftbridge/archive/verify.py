@@ -121,7 +121,7 @@ def _txn_faults(
     """Ends of partitions must be those of their ranges."""
     moved = {span.partition for span in run.ranges}
     for txn in (one for one in actions if isinstance(one, delta.Txn)):
-        partition = _partition_of(txn)
+        partition = fence.partition_of(txn.app_id)
         if partition is None:
             continue
         moved.discard(partition)
@@ -129,15 +129,6 @@ def _txn_faults(
             yield f"{txn.app_id} is at {txn.version}, its ranges at {history.ends.get(partition)}"
     if moved:
         yield f"ranges of partitions {sorted(moved)} without a txn"
-
-
-def _partition_of(txn: delta.Txn) -> int | None:
-    """Partition of an application of ours."""
-    found = txn.app_id.split("/")
-    is_ours = len(found) == 3 and all(part.isdecimal() for part in found[1:])
-    if not is_ours or txn.app_id != fence.app_id(int(found[1]), int(found[2])):
-        return None
-    return int(found[2])
 
 
 def _tiling_faults(run: delta.Run, adds: Sequence[delta.Add]) -> Iterator[str]:

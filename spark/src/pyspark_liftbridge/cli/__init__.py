@@ -2,11 +2,12 @@
 
 import typer
 
-from pyspark_liftbridge.cli import archive
+from pyspark_liftbridge.cli import archive, replay
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(help="Jobs on streams and archives, with Spark.", no_args_is_help=True)
     archive.register(group)
+    replay.register(group)
     app.add_typer(group, name="spark", rich_help_panel="Pipelines")

@@ -74,10 +74,16 @@ def runner_of(job: str, master: str, conf: list[str] | None) -> "Runner":
 def table_of(name: str, root: str, store: list[str] | None) -> "Below":
     """The table of a stream, or of `<stream>@<id>` for one that was made anew."""
     from pyspark_liftbridge.archive.store import Below, opened  # noqa: PLC0415 - heavy
+
+    return Below(opened(root, store_options(store)), folder_of_table(name))
+
+
+def folder_of_table(name: str) -> str:
+    """Folder of the table of a stream, or of `<stream>@<id>`; ends with `/`."""
     from pyspark_liftbridge.archive.table import folder_of  # noqa: PLC0415 - heavy
 
     stream, at, stream_id = name.partition("@")
-    return Below(opened(root, store_options(store)), f"{folder_of(stream)}{at}{stream_id}/")
+    return f"{folder_of(stream)}{at}{stream_id}/"
 
 
 def store_options(given: list[str] | None) -> dict[str, str]:
@@ -111,14 +117,23 @@ def told() -> Iterator[None]:
         ContentionError,
     )
     from pyspark_liftbridge.java import JavaError  # noqa: PLC0415 - heavy
+    from pyspark_liftbridge.jobs.works import RefusedError  # noqa: PLC0415 - heavy
     from pyspark_liftbridge.plan.archiving import MissingError  # noqa: PLC0415 - heavy
     from pyspark_liftbridge.plan.options import OptionError  # noqa: PLC0415 - heavy
     from pyspark_liftbridge.source.reading import DataLossError  # noqa: PLC0415 - heavy
 
     try:
         yield
-    except (MissingError, DataLossError, OptionError, JavaError, ArchiveError) as error:
+    except (
+        MissingError,
+        DataLossError,
+        OptionError,
+        JavaError,
+        ArchiveError,
+        RefusedError,
+    ) as error:
         codes = (
+            (RefusedError, exits.REFUSED),
             (MissingError, MISSING),
             (DataLossError, MISSING),
             (ContentionError, BEATEN),

@@ -12,10 +12,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pyspark_liftbridge.jobs import archive
+from pyspark_liftbridge.jobs import archive, audit, replay
 from pyspark_liftbridge.jobs.works import Runner
 
-JOBS: Final[Mapping[str, Callable[[str], str]]] = {"archive": archive.do}
+JOBS: Final[Mapping[str, Callable[[str], str]]] = {
+    "archive": archive.do,
+    "audit": audit.do,
+    "replay": replay.do,
+}
 """What does one work of a job, by the name of the job."""
 
 

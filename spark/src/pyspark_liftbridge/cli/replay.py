@@ -1,0 +1,171 @@
+"""`liftbridge spark replay` and `audit`: put an archived stream back, and compare what is held."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, NamedTuple
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from liftbridge_client.cli import exits
+from liftbridge_client.cli.command import Run, command
+from liftbridge_client.cli.output import Shape, say, stderr_console
+from pyspark_liftbridge.cli.given import (
+    Conf,
+    Master,
+    Root,
+    StoreOptions,
+    StreamName,
+    folder_of_table,
+    runner_of,
+    source_options,
+    store_options,
+    told,
+)
+
+
+class ReplayRow(NamedTuple):
+    """What became of a partition; with `--dry-run` what would.
+
+    `start` and `end` are offsets of the archive, `target_end` is where the target ended before.
+    `written` records were written, or would be at most; `known` were there already.
+    """
+
+    partition: int
+    start: int
+    end: int
+    target_end: int
+    written: int
+    known: int
+
+
+class DifferenceRow(NamedTuple):
+    """Offsets of a partition at which `holder` is not as another one."""
+
+    partition: int
+    start: int
+    end: int
+    holder: str
+    text: str
+
+
+async def replay(
+    run: Run[ReplayRow],
+    stream: StreamName,
+    root: Root,
+    *,
+    to_stream: Annotated[
+        str,
+        typer.Option(
+            "--to-stream",
+            metavar="NAME",
+            help="Stream to write, which must exist; without it the one of the archived name.",
+        ),
+    ] = "",
+    offsets: Annotated[
+        str, typer.Option("--offsets", metavar="A:B", help="Only offsets from A to before B.")
+    ] = ":",
+    time: Annotated[
+        str,
+        typer.Option(
+            "--time", metavar="FROM:TO", help="Only records of these times, as ISO 8601 has them."
+        ),
+    ] = ":",
+    preserve_offsets: Annotated[
+        bool,
+        typer.Option(
+            "--preserve-offsets",
+            help="Put records back at their offsets, with their times and subjects.",
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+    ] = False,
+    store: StoreOptions = None,
+    master: Master = "local[2]",
+    conf: Conf = None,
+) -> None:
+    """Write an archived stream to a stream; what a run before has written is not written again."""
+    from pyspark_liftbridge.jobs.holders import Access  # noqa: PLC0415 - heavy
+    from pyspark_liftbridge.jobs.replay import Job, plan  # noqa: PLC0415 - heavy
+    from pyspark_liftbridge.jobs.replay import replay as replay_of  # noqa: PLC0415 - heavy
+    from pyspark_liftbridge.jobs.selection import selection_of  # noqa: PLC0415 - heavy
+
+    with told():
+        selection = selection_of(offsets, time)
+    job = Job(
+        folder_of_table(stream),
+        to_stream or stream.partition("@")[0],
+        Access(source_options(run.profile), root, store_options(store)),
+        selection,
+        preserve_offsets,
+    )
+    if dry_run:
+        with told():
+            parts = plan(job)
+        for one in parts:
+            run.emit(
+                ReplayRow(one.partition, one.start, one.end, one.target_end, one.records_max, 0)
+            )
+        return
+    runner = runner_of("replay", master, conf)
+    with told(), _progress("offsets replayed") as tell:
+        rows = replay_of(job, runner, tell)
+    for row in rows:
+        run.emit(ReplayRow(*row))
+
+
+async def audit(
+    run: Run[DifferenceRow],
+    stream: StreamName,
+    *,
+    archive: Annotated[
+        str,
+        typer.Option("--archive", metavar="ROOT", help="Compare with the archive there as well."),
+    ] = "",
+    other: Annotated[
+        str,
+        typer.Option("--with", metavar="STREAM", help="Compare with another stream as well."),
+    ] = "",
+    store: StoreOptions = None,
+    master: Master = "local[2]",
+    conf: Conf = None,
+) -> None:
+    """Compare all replicas of a stream record by record; ends with 1 when they are not alike."""
+    from pyspark_liftbridge.jobs.audit import Job  # noqa: PLC0415 - heavy
+    from pyspark_liftbridge.jobs.audit import audit as audited  # noqa: PLC0415 - heavy
+    from pyspark_liftbridge.jobs.holders import Access  # noqa: PLC0415 - heavy
+
+    access = Access(source_options(run.profile), archive, store_options(store))
+    runner = runner_of("audit", master, conf)
+    with told(), _progress("ranges compared") as tell:
+        found = audited(Job(stream, access, other), runner, tell)
+    for row in found.differences:
+        run.emit(DifferenceRow(*row))
+    gone = f"; compaction accounts for {found.superseded:,} more" if found.superseded else ""
+    say(
+        f"liftbridge: {found.records:,} records of {len(found.holders)} holders compared "
+        f"({', '.join(found.holders)}), {len(found.differences):,} differences{gone}"
+    )
+    run.exit_code = exits.REFUSED if found.differences else exits.OK
+
+
+@contextmanager
+def _progress(text: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on a terminal while a block runs; nothing elsewhere."""
+    from pyspark_liftbridge.jobs.works import silent  # noqa: PLC0415 - heavy
+
+    console = stderr_console()
+    if not console.is_terminal:
+        yield silent
+        return
+    columns = (TextColumn("{task.completed:,} of {task.total:,} {task.description}"), BarColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+        task = bar.add_task(text, total=0)
+        yield lambda done, all_: bar.update(task, completed=done, total=all_)
+
+
+def register(group: typer.Typer) -> None:
+    """Add the commands."""
+    command(group, "replay", Shape(ReplayRow, is_many=True), group="spark")(replay)
+    command(group, "audit", Shape(DifferenceRow, is_many=True), group="spark")(audit)

@@ -1,0 +1,418 @@
+"""Audit a stream: compare every replica, and an archive or another stream, record by record.
+
+A task reads a range of one partition at each holder. Holders are compared two by two, each with the
+first that could be read, of offsets that both are to have: what retention removed at one of them is
+not missing, and what compaction removed is not where a later record has its key.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from liftbridge_client import (
+    LiftbridgeError,
+    NotFoundError,
+    PartitionBounds,
+    PartitionInfo,
+    SyncClient,
+)
+from pyspark_liftbridge.archive import fence
+from pyspark_liftbridge.archive.errors import ArchiveError
+from pyspark_liftbridge.archive.records import extent_of
+from pyspark_liftbridge.archive.store import opened
+from pyspark_liftbridge.archive.table import Table, find_table
+from pyspark_liftbridge.jobs.comparing import (
+    BUCKET,
+    Copy,
+    Numbers,
+    appear_later,
+    compare,
+    lacking,
+    runs,
+)
+from pyspark_liftbridge.jobs.holders import (
+    ARCHIVE,
+    REPLICA,
+    STREAM,
+    Access,
+    Holder,
+    batches_of,
+    copy_at,
+    is_compacted,
+)
+from pyspark_liftbridge.jobs.works import Progress, Runner, silent
+from pyspark_liftbridge.plan.options import OptionError
+
+TASK_OFFSETS: Final = 50 * BUCKET
+"""Offsets of a task, which holds 34 bytes for each record of each holder."""
+
+WAVE: Final = 16
+"""Tasks between two reports of progress."""
+
+ROWS_MAX: Final = 100
+"""Differences of two holders that a task tells of; behind them it tells how many more there are."""
+
+
+class Job(NamedTuple):
+    """What is compared.
+
+    Attributes:
+        stream: Name of the stream.
+        access: How it is reached, and its archive if that is compared as well.
+        other: Name of another stream that is to hold the same, empty for none.
+    """
+
+    stream: str
+    access: Access
+    other: str
+
+
+class Difference(NamedTuple):
+    """Something that is not alike.
+
+    Attributes:
+        partition: Number of the partition.
+        start: First offset.
+        end: First offset behind it.
+        holder: Who is unlike another one.
+        text: What is not alike.
+    """
+
+    partition: int
+    start: int
+    end: int
+    holder: str
+    text: str
+
+
+class Audited(NamedTuple):
+    """What came out.
+
+    Attributes:
+        differences: By partition and offset; none when all is alike.
+        records: Records that were read, each as often as it is held.
+        holders: Who was read.
+        superseded: Records that a holder lacks as compaction may have removed them there.
+    """
+
+    differences: tuple[Difference, ...]
+    records: int
+    holders: tuple[str, ...]
+    superseded: int
+
+
+class Work(NamedTuple):
+    """What one task does.
+
+    Attributes:
+        access: How holders are reached.
+        partition: Number of the partition.
+        start: First offset.
+        end: First offset not compared.
+        holders: Who has them.
+        is_compacted: Whether compaction may have removed records.
+    """
+
+    access: Access
+    partition: int
+    start: int
+    end: int
+    holders: tuple[Holder, ...]
+    is_compacted: bool
+
+    def text(self) -> str:
+        """The work as its task gets it."""
+        return json.dumps(self)
+
+    @classmethod
+    def of(cls, text: str) -> "Work":
+        """The work that `text` made."""
+        access, partition, start, end, holders, is_compacted = json.loads(text)
+        all_holders = tuple(Holder(*one) for one in holders)
+        return cls(Access(*access), partition, start, end, all_holders, is_compacted)
+
+
+class Told(NamedTuple):
+    """What a task tells.
+
+    Attributes:
+        records: Records that it read.
+        superseded: Of `Audited`.
+        differences: What is not alike.
+    """
+
+    records: int
+    superseded: int
+    differences: tuple[Difference, ...]
+
+
+def do(text: str) -> str:
+    """Compare a range of a partition at all its holders."""
+    return json.dumps(_compare(Work.of(text)))
+
+
+def _compare(work: Work) -> Told:
+    copies: dict[Holder, Copy] = {}
+    found: list[Difference] = []
+    for holder in work.holders:
+        try:
+            copies[holder] = copy_at(work.access, holder, work.partition, work.start, work.end)
+        except (LiftbridgeError, ArchiveError) as error:
+            text = f"could not be read: {' '.join(str(error).split())}"
+            found.append(Difference(work.partition, work.start, work.end, holder.label, text))
+    superseded = 0
+    first, *others = copies or (None,)
+    for other in others:
+        assert first is not None, "there are others"
+        pair = _Pair(work, (first, copies[first]), (other, copies[other]))
+        found += pair.differences()
+        superseded += pair.superseded
+    return Told(sum(len(copy.offsets) for copy in copies.values()), superseded, tuple(found))
+
+
+class _Pair:
+    """Two holders, of which the second is told of when they are not alike."""
+
+    def __init__(self, work: Work, first: tuple[Holder, Copy], second: tuple[Holder, Copy]) -> None:
+        self._work = work
+        self._first, self._second = first, second
+        self.superseded = 0
+
+    def differences(self) -> Iterator[Difference]:
+        """What is not alike, at most `ROWS_MAX`, and how much more."""
+        count = more = 0
+        end = self._work.start
+        for one in self._all():
+            if count < ROWS_MAX:
+                count += 1
+                yield one
+            else:
+                more, end = more + 1, one.end
+        if more:
+            yield self._row(self._work.start, end, f"and {more} more in this range")
+
+    def _all(self) -> Iterator[Difference]:
+        (_, first), (_, second) = self._first, self._second
+        for unlike in compare(first, second):
+            for start, end in self._lost(self._first, unlike.lacks_second):
+                yield self._row(start, end, f"lacks what {first.name} has")
+            for start, end in self._lost(self._second, unlike.lacks_first):
+                yield self._row(start, end, f"has what {first.name} lacks")
+            for start, end in runs(unlike.contents):
+                names = ", ".join(self._unlike_columns(start))
+                yield self._row(start, end, f"is not as at {first.name}: {names}")
+            for start, end in runs(unlike.epochs):
+                yield self._row(start, end, f"is of another leader epoch than at {first.name}")
+
+    def _row(self, start: int, end: int, text: str) -> Difference:
+        return Difference(self._work.partition, start, end, self._second[1].name, text)
+
+    def _lost(self, has: tuple[Holder, Copy], offsets: Numbers) -> list[tuple[int, int]]:
+        """Ranges of what one copy lacks, without what compaction may have removed."""
+        if not (self._work.is_compacted and len(offsets)):
+            return runs(offsets)
+        work, found = self._work, lacking(has[1], offsets)
+
+        def read(start: int, end: int) -> Copy:
+            return copy_at(work.access, has[0], work.partition, start, end)
+
+        left = found.open[~appear_later(found, read, work.end, has[0].end, TASK_OFFSETS)]
+        self.superseded += len(offsets) - len(left)
+        return runs(left)
+
+    def _unlike_columns(self, offset: int) -> Iterator[str]:
+        """Names of columns that are not alike in a record that both have."""
+        work = self._work
+        one, other = (
+            next(batches_of(work.access, holder, work.partition, offset, offset + 1))
+            for holder in (self._first[0], self._second[0])
+        )
+        for name in _COMPARED:
+            if one.column(name)[0] != other.column(name)[0]:
+                yield name
+
+
+_COMPARED: Final = ("timestamp_ns", "key", "value", "subject", "reply_subject", "headers")
+
+
+def audit(job: Job, run: Runner, tell: Progress = silent) -> Audited:
+    """Compare what is committed when the run begins.
+
+    Args:
+        job: What is compared.
+        run: Does each work, as `do`.
+        tell: Gets progress.
+
+    Raises:
+        OptionError: The stream, the other one or the archive is not there, or there is nothing to
+            compare.
+        LiftbridgeError: No broker answers.
+        ArchiveError: The archive could not be read.
+    """
+    client = job.access.client(job.stream)
+    if not client.has_data:
+        raise OptionError(
+            "an audit reads stored batches, which servers of the original do not give"
+        )
+    held = _Held(client, job)
+    works = held.works()
+    if not works and not held.differences:
+        raise OptionError(
+            f"stream {job.stream} has nothing that could be compared: it is empty, or has one "
+            "replica; name an archive or another stream"
+        )
+    told: list[Told] = []
+    for at in range(0, len(works), WAVE):
+        tell(at, len(works))
+        told += map(_told, run(works[at : at + WAVE]))
+    tell(len(works), len(works))
+    rows = [*held.differences, *(row for one in told for row in one.differences)]
+    return Audited(
+        tuple(sorted(rows)),
+        sum(one.records for one in told),
+        tuple(sorted({one.label for all_ in held.by_partition.values() for one in all_})),
+        sum(one.superseded for one in told),
+    )
+
+
+def _told(text: str) -> Told:
+    count, superseded, differences = json.loads(text)
+    return Told(count, superseded, tuple(Difference(*one) for one in differences))
+
+
+class _Held:
+    """Who holds what, and what is unlike at a glance.
+
+    Attributes:
+        by_partition: Holders of each partition, the leader first.
+        differences: What is unlike already.
+    """
+
+    def __init__(self, client: SyncClient, job: Job) -> None:
+        self._client = client
+        self._job = job
+        self.differences: list[Difference] = []
+        self._partitions = _partitions(client, job.stream)
+        stream = client.streams.get(job.stream)
+        self._leaders = {one.partition: one for one in stream.bounds()}
+        self.by_partition: dict[int, list[Holder]] = {one: [] for one in self._leaders}
+        self._add_replicas()
+        if job.access.root:
+            self._add_archive()
+        if job.other:
+            self._add_other()
+
+    def works(self) -> list[str]:
+        """What is compared, in ranges of which each is a task."""
+        names = [one for one in (self._job.stream, self._job.other) if one]
+        may_lack = any(is_compacted(self._client, one) for one in names)
+        found = []
+        for number, holders in self.by_partition.items():
+            if len(holders) < 2:
+                continue
+            at, end = min(one.start for one in holders), max(one.end for one in holders)
+            while at < end:
+                after = min(end, (at // TASK_OFFSETS + 1) * TASK_OFFSETS)
+                work = Work(self._job.access, number, at, after, tuple(holders), may_lack)
+                found.append(work.text())
+                at = after
+        return found
+
+    def _add_replicas(self) -> None:
+        numbers: dict[str, list[int]] = {}
+        for number, partition in self._partitions.items():
+            for broker in partition.replicas:
+                if broker in partition.isr:
+                    numbers.setdefault(broker, []).append(number)
+                else:
+                    self._unread(number, broker, "is not in sync")
+        for broker in sorted(numbers):
+            for number, bounds in self._bounds_at(broker, numbers[broker]).items():
+                leader = self._leaders[number]
+                self.by_partition[number].append(
+                    Holder(
+                        REPLICA,
+                        broker,
+                        self._job.stream,
+                        leader.stream_id,
+                        bounds.log_start,
+                        leader.high_watermark,
+                    )
+                )
+        for number, holders in self.by_partition.items():
+            holders.sort(key=lambda one: one.name != self._partitions[number].leader)
+
+    def _bounds_at(self, broker: str, numbers: Sequence[int]) -> Mapping[int, PartitionBounds]:
+        """Bounds of partitions at a broker, none when it does not tell."""
+        try:
+            found = self._client.streams.get(self._job.stream).bounds(*numbers, broker=broker)
+        except LiftbridgeError as error:
+            for number in numbers:
+                self._unread(number, broker, " ".join(str(error).split()))
+            return {}
+        return {one.partition: one for one in found}
+
+    def _unread(self, number: int, broker: str, cause: str) -> None:
+        self._note(number, f"{REPLICA} {broker}", f"was not compared: {cause}")
+
+    def _note(self, number: int, holder: str, text: str) -> None:
+        bounds = self._leaders[number]
+        self.differences.append(
+            Difference(number, bounds.log_start, bounds.high_watermark, holder, text)
+        )
+
+    def _add_archive(self) -> None:
+        access, name = self._job.access, self._job.stream
+        stream_id = next(iter(self._leaders.values())).stream_id
+        table = find_table(opened(access.root, access.store), name, stream_id)
+        if table is None:
+            raise OptionError(f"{access.root} has no archive of stream {name} of id {stream_id}")
+        for number, bounds in self._leaders.items():
+            holder = _archived(table, name, stream_id, number)
+            if holder is None:
+                continue
+            self.by_partition[number].append(holder)
+            if holder.end > bounds.high_watermark:
+                self._note(
+                    number,
+                    holder.label,
+                    f"ends at {holder.end}, the log at {bounds.high_watermark}: an unclean "
+                    "election took back what was archived",
+                )
+
+    def _add_other(self) -> None:
+        other = self._job.other
+        partitions = _partitions(self._client, other)
+        found = {one.partition: one for one in self._client.streams.get(other).bounds()}
+        for number in sorted(partitions.keys() - self._leaders.keys()):
+            text = f"has a partition more than stream {self._job.stream}"
+            ends = found[number].log_start, found[number].high_watermark
+            self.differences.append(Difference(number, *ends, f"{STREAM} {other}", text))
+        for number, leader in self._leaders.items():
+            bounds = found.get(number)
+            if bounds is None:
+                self._note(number, f"{STREAM} {other}", "has no such partition")
+                continue
+            ends = bounds.log_start, bounds.high_watermark
+            holder = Holder(STREAM, "", other, bounds.stream_id, *ends)
+            self.by_partition[number].append(holder)
+            if bounds.high_watermark != leader.high_watermark:
+                text = f"ends at {bounds.high_watermark}, the other at {leader.high_watermark}"
+                self._note(number, holder.label, text)
+
+
+def _archived(table: Table, stream: str, stream_id: int, number: int) -> Holder | None:
+    """What is archived of a partition, `None` for nothing."""
+    txn = table.snapshot.ends.get(fence.app_id(stream_id, number))
+    extents = [extent_of(add, number) for add in table.snapshot.files.values()]
+    starts = [one.start for one in extents if one is not None]
+    if txn is None or not starts:
+        return None
+    return Holder(ARCHIVE, table.root, stream, stream_id, min(starts), txn.version)
+
+
+def _partitions(client: SyncClient, stream: str) -> Mapping[int, PartitionInfo]:
+    try:
+        return client.streams.get(stream).info().partitions
+    except NotFoundError:
+        raise OptionError(f"stream {stream} does not exist") from None

@@ -1,0 +1,152 @@
+"""Who holds records of a partition: a broker with a replica, a stream by its leader, an archive."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from liftbridge_client import OutOfRangeError, SyncClient
+from pyspark_liftbridge.archive import log
+from pyspark_liftbridge.archive.records import Wanted, records
+from pyspark_liftbridge.archive.store import Below, opened
+from pyspark_liftbridge.jobs.comparing import Copy, copy_of
+from pyspark_liftbridge.plan.options import SourceOptions, read_source
+from pyspark_liftbridge.source import cluster
+from pyspark_liftbridge.source.schema import Place, layout_of
+
+REPLICA: Final = "broker"
+STREAM: Final = "stream"
+ARCHIVE: Final = "archive"
+
+COLUMNS: Final = "offset,timestamp_ns,key,value,subject,reply_subject,headers,leader_epoch"
+"""Columns that are compared."""
+
+RETRY_NS: Final = 30_000_000_000
+"""How long a holder that does not answer is waited for."""
+
+TRIMS_MAX: Final = 10
+"""Times that retention may remove what is just read."""
+
+
+class Access(NamedTuple):
+    """How brokers and the archive are reached.
+
+    Attributes:
+        source: Options of the data source that say how brokers are reached.
+        root: Address of the archive, empty for none.
+        store: Options of an object store.
+    """
+
+    source: Mapping[str, str]
+    root: str
+    store: Mapping[str, str]
+
+    def options(self, stream: str) -> SourceOptions:
+        """Options of reading what is compared of a stream."""
+        given = {"subscribe": stream, "includeHeaders": "true", "columns": COLUMNS}
+        return read_source({**self.source, **given}, is_stream=False)
+
+    def client(self, stream: str) -> SyncClient:
+        """The client of this process.
+
+        Raises:
+            LiftbridgeError: No broker answers.
+        """
+        return cluster.client_of(self.options(stream).connection, RETRY_NS)
+
+
+class Holder(NamedTuple):
+    """Who holds records of one partition.
+
+    Attributes:
+        kind: `REPLICA`, `STREAM` or `ARCHIVE`.
+        name: Id of the broker, or the folder of the table; empty for a stream.
+        stream: Name of the stream.
+        stream_id: Its id.
+        start: First offset that it is to have.
+        end: First offset that it need not have.
+    """
+
+    kind: str
+    name: str
+    stream: str
+    stream_id: int
+    start: int
+    end: int
+
+    @property
+    def label(self) -> str:
+        """As differences name it."""
+        return f"stream {self.stream}" if self.kind == STREAM else f"{self.kind} {self.name}"
+
+
+def copy_at(access: Access, holder: Holder, partition: int, start: int, end: int) -> Copy:
+    """What a holder has of a range, cut to what it is to have.
+
+    Retention may remove records meanwhile; then the copy begins later.
+
+    Raises:
+        LiftbridgeError: The broker does not serve them.
+        ArchiveError: The archive does not.
+    """
+    start, end = max(start, holder.start), min(end, holder.end)
+    for _ in range(TRIMS_MAX):
+        if start >= end:
+            break
+        try:
+            return copy_of(
+                holder.label,
+                start,
+                end,
+                batches_of(access, holder, partition, start, end),
+                has_epochs=holder.kind == REPLICA,
+            )
+        except OutOfRangeError:
+            stream = access.client(holder.stream).streams.get(holder.stream)
+            (bounds,) = stream.bounds(partition, broker=holder.name)
+            if bounds.log_start <= start:
+                raise
+            start = bounds.log_start
+    return copy_of(holder.label, end, end, (), has_epochs=holder.kind == REPLICA)
+
+
+def batches_of(
+    access: Access, holder: Holder, partition: int, start: int, end: int
+) -> Iterator[pa.RecordBatch]:
+    """Records of a range, in the order of offsets, with what is compared of them at least.
+
+    Raises:
+        LiftbridgeError: The broker does not serve them.
+        ArchiveError: The archive does not.
+    """
+    if holder.kind == ARCHIVE:
+        table = Below(opened(access.root, access.store), holder.name)
+        yield from records(table, log.load(table).files.values(), Wanted(partition, start, end))
+        return
+    options = access.options(holder.stream)
+    layout, place = layout_of(options.shape), Place(holder.stream, partition)
+    pieces = (
+        access.client(holder.stream)
+        .streams.get(holder.stream)
+        .fetch_columns(
+            partition,
+            start,
+            end,
+            columns=layout.needs,
+            call_bytes=options.fetch.bytes_max,
+            stream_id=holder.stream_id,
+            broker=holder.name,
+        )
+    )
+    for piece in pieces:
+        yield layout.rows(piece.records, place)
+
+
+def is_compacted(client: SyncClient, stream: str) -> bool:
+    """Whether compaction removes records of a stream.
+
+    Raises:
+        LiftbridgeError: No broker tells.
+    """
+    found = (one for one in client.streams.describe(stream) if one.name == stream)
+    return any(one.settings.compact_enabled for one in found)

@@ -1,0 +1,338 @@
+"""Replay an archived stream: put its records back at their offsets, or publish them anew.
+
+One task writes one partition, because a log has one order. Nothing is kept between runs: with
+offsets preserved the target's own log says where to go on, and what it holds must be what the
+archive has there. Published anew, records are numbered by their place in what was chosen, and the
+brokers know which numbers they have.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
+from threading import Event, Thread
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from liftbridge_client import (
+    LiftbridgeError,
+    NotFoundError,
+    Numbering,
+    PartitionBounds,
+    SyncClient,
+    SyncStream,
+)
+from pyspark_liftbridge.archive import fence, log
+from pyspark_liftbridge.archive.delta import Add
+from pyspark_liftbridge.archive.records import extent_of, files_of, records
+from pyspark_liftbridge.archive.store import Below, Store, opened
+from pyspark_liftbridge.jobs.holders import Access
+from pyspark_liftbridge.jobs.selection import Selection
+from pyspark_liftbridge.jobs.target import Target, refusal
+from pyspark_liftbridge.jobs.works import Progress, RefusedError, Runner, silent
+from pyspark_liftbridge.plan.options import OptionError
+from pyspark_liftbridge.source import cluster
+
+WRITE_RETRY_NS: Final = 120_000_000_000
+"""How long a task looks for a broker that takes its records."""
+
+PROGRESS_SECONDS: Final = 1.0
+"""Time between two reports of progress."""
+
+_ID_BYTES: Final = 8
+
+
+class Job(NamedTuple):
+    """What is replayed, and where to.
+
+    Attributes:
+        table: Folder of the archived stream below the root; ends with `/`.
+        target: Name of the stream that is written.
+        access: How brokers and the archive are reached.
+        selection: Which records.
+        keeps_offsets: Whether they get their offsets, times and subjects back.
+    """
+
+    table: str
+    target: str
+    access: Access
+    selection: Selection
+    keeps_offsets: bool
+
+    @property
+    def store(self) -> Store:
+        """The folder of the table."""
+        return Below(opened(self.access.root, self.access.store), self.table)
+
+
+class Part(NamedTuple):
+    """What is replayed of one partition.
+
+    Attributes:
+        partition: Number of the partition.
+        start: First offset in the archive.
+        end: First offset not replayed.
+        files: Files that hold them.
+        records_max: Records in these files; fewer may be chosen.
+        target_end: Where the target ended when the run began.
+    """
+
+    partition: int
+    start: int
+    end: int
+    files: int
+    records_max: int
+    target_end: int
+
+
+class Work(NamedTuple):
+    """What one task does.
+
+    Attributes:
+        job: What it belongs to.
+        part: What it replays.
+        publisher: Name of a publisher that numbers its records, empty when offsets are kept.
+        only_checks: Whether it looks at the target and writes nothing.
+    """
+
+    job: Job
+    part: Part
+    publisher: str
+    only_checks: bool
+
+    def text(self) -> str:
+        """The work as its task gets it."""
+        return json.dumps(self)
+
+    @classmethod
+    def of(cls, text: str) -> "Work":
+        """The work that `text` made."""
+        (table, target, access, selection, keeps_offsets), part, *rest = json.loads(text)
+        job = Job(table, target, Access(*access), Selection(*selection), keeps_offsets)
+        return cls(job, Part(*part), *rest)
+
+
+class Replayed(NamedTuple):
+    """What became of a partition.
+
+    Attributes:
+        partition: Number of the partition.
+        start: First offset in the archive.
+        end: First offset not replayed.
+        target_end: Where the target ended when the run began.
+        written: Records that this run wrote.
+        known: Records that were there before, 0 where offsets are kept.
+    """
+
+    partition: int
+    start: int
+    end: int
+    target_end: int
+    written: int
+    known: int
+
+
+def do(text: str) -> str:
+    """Check the target of a task, or write it.
+
+    Raises:
+        LiftbridgeError: Nobody could serve or take records.
+        ArchiveError: The archive could not be read.
+    """
+    work = Work.of(text)
+    job, part = work.job, work.part
+    if work.only_checks:
+        target = Target(
+            job.target, part.partition, job.access, job.table, job.selection, part.start
+        )
+        return json.dumps(refusal(target))
+    client = cluster.client_of(job.access.options(job.target).connection, WRITE_RETRY_NS)
+    stream = client.streams.get(job.target)
+    return json.dumps(_restore(work, stream) if not work.publisher else _publish(work, stream))
+
+
+def _restore(work: Work, stream: SyncStream) -> tuple[int, int]:
+    """Put records back behind what is committed; how many."""
+    (bounds,) = stream.bounds(work.part.partition)
+    count = 0
+
+    def columns() -> Iterator[pa.RecordBatch]:
+        nonlocal count
+        for batch in _chosen(work, max(work.part.start, bounds.high_watermark)):
+            count += batch.num_rows
+            yield pa.record_batch(
+                {
+                    "offset": batch.column("offset"),
+                    "timestamp": batch.column("timestamp_ns"),
+                    "key": batch.column("key"),
+                    "value": batch.column("value"),
+                    "headers": _headers(batch.column("headers")),
+                    "subject": batch.column("subject"),
+                    "reply_subject": batch.column("reply_subject"),
+                }
+            )
+
+    stream.restore(work.part.partition, columns())
+    return count, 0
+
+
+def _publish(work: Work, stream: SyncStream) -> tuple[int, int]:
+    """Publish records that are not stored yet; how many, and how many were."""
+
+    def columns() -> Iterator[pa.RecordBatch]:
+        for batch in _chosen(work, work.part.start):
+            yield pa.record_batch(
+                {
+                    "key": batch.column("key"),
+                    "value": batch.column("value"),
+                    "headers": _headers(batch.column("headers")),
+                    "partition": batch.column("partition"),
+                }
+            )
+
+    done = stream.publish_columns(
+        columns(), ack_policy="all", numbering=Numbering(work.publisher, 0)
+    )
+    return done.acked_count, done.known_count
+
+
+def _chosen(work: Work, start: int) -> Iterator[pa.RecordBatch]:
+    store = work.job.store
+    wanted = work.job.selection.of(work.part.partition, start, work.part.end)
+    yield from records(store, log.load(store).files.values(), wanted)
+
+
+def _headers(found: pa.ListArray) -> pa.MapArray:
+    entries = found.values
+    return pa.MapArray.from_arrays(found.offsets, entries.field("key"), entries.field("value"))
+
+
+def plan(job: Job) -> list[Part]:
+    """What would be replayed, by partition; nothing is changed.
+
+    Raises:
+        OptionError: There is no such archive or target, or the target has too few partitions.
+        LiftbridgeError: No broker answers.
+        ArchiveError: The archive could not be read.
+    """
+    snapshot = log.load(job.store)
+    if snapshot.metadata is None:
+        raise OptionError(f"{job.access.root} has no archived stream in {job.table}")
+    ends = {
+        number: txn.version
+        for app_id, txn in snapshot.ends.items()
+        if (number := fence.partition_of(app_id)) is not None
+    }
+    client = job.access.client(job.target)
+    bounds = _bounds(client, job.target)
+    lacking = sorted(ends.keys() - bounds.keys())
+    if lacking:
+        raise OptionError(
+            f"stream {job.target} has {len(bounds)} partitions, the archive needs "
+            f"{max(lacking) + 1}: make a stream with as many"
+        )
+    files = tuple(snapshot.files.values())
+    parts = (_part(job, files, number, end, bounds[number]) for number, end in sorted(ends.items()))
+    return [one for one in parts if one is not None]
+
+
+def _bounds(client: SyncClient, target: str) -> Mapping[int, PartitionBounds]:
+    if not client.has_data:
+        raise OptionError("a replay needs brokers of this project")
+    stream = client.streams.get(target)
+    try:
+        stream.info()
+    except NotFoundError:
+        raise OptionError(
+            f"stream {target} does not exist: create it with the settings that it is to have"
+        ) from None
+    return {one.partition: one for one in stream.bounds()}
+
+
+def _part(
+    job: Job, files: Collection[Add], number: int, end: int, bounds: PartitionBounds
+) -> Part | None:
+    """What is replayed of a partition, `None` for nothing."""
+    wanted = job.selection.of(number, 0, end)
+    chosen = files_of(files, wanted)
+    if not chosen:
+        return None
+    extents = [extent for add in chosen if (extent := extent_of(add, number)) is not None]
+    start = max(wanted.start, min(one.start for one in extents))
+    counts = [add.stats.rows for add in chosen if add.stats is not None]
+    return Part(number, start, wanted.end, len(chosen), sum(counts), bounds.high_watermark)
+
+
+def replay(job: Job, run: Runner, tell: Progress = silent) -> list[Replayed]:
+    """Replay what is archived when the run begins.
+
+    Args:
+        job: What is replayed.
+        run: Does each work, as `do`.
+        tell: Gets the offsets that the target has got in this run, and all that it is to get.
+
+    Raises:
+        RefusedError: The target holds what is not a beginning of what would be replayed; nothing
+            was written.
+        OptionError, LiftbridgeError, ArchiveError: As of `plan`.
+    """
+    parts = plan(job)
+    if job.keeps_offsets:
+        refusals = [json.loads(text) for text in run(_works(job, parts, only_checks=True))]
+        for text in refusals:
+            if text:
+                raise RefusedError(text)
+    with _reports(job, parts, tell):
+        found = [json.loads(text) for text in run(_works(job, parts, only_checks=False))]
+    return [
+        Replayed(part.partition, part.start, part.end, part.target_end, written, known)
+        for part, (written, known) in zip(parts, found, strict=True)
+    ]
+
+
+def _works(job: Job, parts: Sequence[Part], *, only_checks: bool) -> list[str]:
+    return [Work(job, one, _publisher(job, one), only_checks).text() for one in parts]
+
+
+def _publisher(job: Job, part: Part) -> str:
+    """Name under which records are numbered, the same for each run of one choice.
+
+    An end that was not chosen is not in it: a later run goes on with what was archived since.
+    """
+    if job.keeps_offsets:
+        return ""
+    metadata = log.load(job.store).metadata
+    assert metadata is not None, "it was planned"
+    chosen = json.dumps([metadata.table_id, job.selection]).encode()
+    return f"replay/{blake2b(chosen, digest_size=_ID_BYTES).hexdigest()}/{part.partition}"
+
+
+@contextmanager
+def _reports(job: Job, parts: Sequence[Part], tell: Progress) -> Iterator[None]:
+    """Tell how far the target has come, now and then, while a block runs."""
+    if tell is silent:
+        yield
+        return
+    all_ = sum(_expected(job, one) for one in parts)
+    is_over = Event()
+
+    def report() -> None:
+        stream = job.access.client(job.target).streams.get(job.target)
+        while not is_over.wait(PROGRESS_SECONDS):
+            with suppress(LiftbridgeError):
+                ends = {one.partition: one.high_watermark for one in stream.bounds()}
+                tell(sum(max(0, ends[one.partition] - one.target_end) for one in parts), all_)
+
+    thread = Thread(target=report, name="replay-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def _expected(job: Job, part: Part) -> int:
+    """Offsets that a target is to get, about."""
+    return part.end - max(part.start, part.target_end) if job.keeps_offsets else part.records_max

@@ -1,0 +1,94 @@
+"""Which records of an archive are chosen."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from pyspark_liftbridge.archive.fields import WHOLE_MAX
+from pyspark_liftbridge.archive.records import TIME_MAX, TIME_MIN, Wanted
+from pyspark_liftbridge.jobs.comparing import Numbers
+from pyspark_liftbridge.plan.options import OptionError
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_MICROSECOND_NS: Final = 1_000
+
+
+class Selection(NamedTuple):
+    """Which records are replayed; ends are exclusive.
+
+    Attributes:
+        start: First offset, of each partition.
+        end: First offset that is not.
+        start_ns: First time, in nanoseconds since 1970.
+        end_ns: First time that is not.
+    """
+
+    start: int = 0
+    end: int = WHOLE_MAX
+    start_ns: int = TIME_MIN
+    end_ns: int = TIME_MAX
+
+    def of(self, partition: int, start: int, end: int) -> Wanted:
+        """What of it lies in a range of a partition."""
+        first, last = max(start, self.start), min(end, self.end)
+        return Wanted(partition, first, max(first, last), self.start_ns, self.end_ns)
+
+    def has(self, batch: pa.RecordBatch) -> Numbers:
+        """Offsets of a batch that are chosen."""
+        offsets = batch.column("offset").to_numpy()
+        times = batch.column("timestamp_ns").to_numpy()
+        chosen: Numbers = offsets[
+            (self.start <= offsets)
+            & (offsets < self.end)
+            & (self.start_ns <= times)
+            & (times < self.end_ns)
+        ]
+        return chosen
+
+
+def selection_of(offsets: str, times: str) -> Selection:
+    """Records chosen by two ranges, each open where nothing stands beside its colon.
+
+    Raises:
+        OptionError: One of them is no range.
+    """
+    first, colon, last = offsets.partition(":")
+    if not (colon and _is_offset(first) and _is_offset(last)):
+        raise OptionError(f"--offsets {offsets}: must be A:B, both whole numbers or nothing")
+    given = {"start": first, "end": last}
+    chosen = {name: int(text) for name, text in given.items() if text}
+    chosen |= {name: at for name, at in _times(times).items() if at is not None}
+    found = Selection(**chosen)
+    if found.start >= found.end or found.start_ns >= found.end_ns:
+        raise OptionError(f"--offsets {offsets} --time {times}: a range ends behind its start")
+    return found
+
+
+def _is_offset(text: str) -> bool:
+    return not text or (text.isascii() and text.isdecimal() and len(text) < 19)  # below 2^63
+
+
+def _times(text: str) -> dict[str, int | None]:
+    """Both ends in nanoseconds; times have colons too, so the one that parts two times is found."""
+    found = []
+    for at in (at for at, one in enumerate(text) if one == ":"):
+        try:
+            found.append({"start_ns": _time(text[:at]), "end_ns": _time(text[at + 1 :])})
+        except ValueError:
+            continue
+    if len(found) != 1:
+        raise OptionError(
+            f"--time {text}: must be FROM:TO, both as 2026-01-31T12:00:00Z or nothing"
+        )
+    return found[0]
+
+
+def _time(text: str) -> int | None:
+    """A time in nanoseconds since 1970, of UTC where it names no zone; `None` for no text."""
+    if not text:
+        return None
+    time = datetime.fromisoformat(text)
+    time = time if time.tzinfo else time.replace(tzinfo=UTC)
+    return (time - _EPOCH) // _MICROSECOND * _MICROSECOND_NS

@@ -1,0 +1,126 @@
+"""See that a target holds a beginning of what is replayed into it, and nothing else.
+
+What it holds is compared with the archive record by record. It may lack what is not chosen, and
+what its own compaction removed.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from liftbridge_client import PartitionBounds
+from pyspark_liftbridge.archive import log
+from pyspark_liftbridge.archive.records import Wanted, records
+from pyspark_liftbridge.archive.store import Below, opened
+from pyspark_liftbridge.jobs.comparing import (
+    Copy,
+    Numbers,
+    appear_later,
+    compare,
+    copy_of,
+    lacking,
+)
+from pyspark_liftbridge.jobs.holders import STREAM, Access, Holder, copy_at, is_compacted
+from pyspark_liftbridge.jobs.selection import Selection
+
+CHECK_OFFSETS: Final = 500_000
+"""Offsets that are compared at a time."""
+
+
+class Target(NamedTuple):
+    """What is written, and from what.
+
+    Attributes:
+        stream: Name of the stream.
+        partition: Number of the partition.
+        access: How it and the archive are reached.
+        table: Folder of the archived stream below the root; ends with `/`.
+        selection: Which of its records are replayed.
+        start: The first of them.
+    """
+
+    stream: str
+    partition: int
+    access: Access
+    table: str
+    selection: Selection
+    start: int
+
+
+def refusal(target: Target) -> str:
+    """Why a target must not be written, empty when it may.
+
+    Raises:
+        LiftbridgeError: The target cannot be read.
+        ArchiveError: The archive cannot be read.
+    """
+    client = target.access.client(target.stream)
+    (bounds,) = client.streams.get(target.stream).bounds(target.partition)
+    where = f"{target.stream}/{target.partition}"
+    if bounds.log_start > target.start:
+        return (
+            f"{where} begins at offset {bounds.log_start}, what is replayed at {target.start}: "
+            "what was removed there cannot be compared or put back; use an empty stream that keeps "
+            f"records long enough, or replay from there on (--offsets {bounds.log_start}:)"
+        )
+    check = _Check(target, bounds, may_lack=is_compacted(client, target.stream))
+    for at in range(bounds.log_start, bounds.high_watermark, CHECK_OFFSETS):
+        text = check.refusal(at, min(at + CHECK_OFFSETS, bounds.high_watermark))
+        if text:
+            return f"{where} {text}; replay into an empty stream"
+    return ""
+
+
+class _Check:
+    """Compares what a target holds with the archive."""
+
+    def __init__(self, target: Target, bounds: PartitionBounds, *, may_lack: bool) -> None:
+        self._partition = target.partition
+        self._selection = target.selection
+        self._access = target.access
+        self._store = Below(opened(target.access.root, target.access.store), target.table)
+        self._files = tuple(log.load(self._store).files.values())
+        self._target = Holder(
+            STREAM, "", target.stream, bounds.stream_id, bounds.log_start, bounds.high_watermark
+        )
+        self._may_lack = may_lack
+
+    def refusal(self, start: int, end: int) -> str:
+        """What in a range of the target is not as in the archive, empty when all is."""
+        chosen: list[Numbers] = []
+        archived = self._archived(start, end, chosen)
+        held = copy_at(self._access, self._target, self._partition, start, end)
+        for unlike in compare(archived, held):
+            if len(unlike.lacks_first):
+                return f"holds offset {unlike.lacks_first[0]}, which the archive does not"
+            if len(unlike.contents):
+                return f"holds another record than the archive at offset {unlike.contents[0]}"
+            lost = np.intersect1d(unlike.lacks_second, np.concatenate(chosen), assume_unique=True)
+            if len(lost := self._not_compacted(archived, lost)):
+                return f"lacks offset {lost[0]}, which the archive holds"
+        return ""
+
+    def _archived(self, start: int, end: int, chosen: list[Numbers] | None = None) -> Copy:
+        """A range of the archive; offsets that are to be replayed go to `chosen`."""
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            wanted = Wanted(self._partition, start, end)
+            for batch in records(self._store, self._files, wanted):
+                if chosen is not None:
+                    chosen.append(self._selection.has(batch))
+                yield batch
+
+        return copy_of("archive", start, end, batches(), has_epochs=False)
+
+    def _not_compacted(self, archived: Copy, lost: Numbers) -> Numbers:
+        """What of lost records compaction of the target cannot have removed."""
+        if not (self._may_lack and len(lost)):
+            return lost
+        found = lacking(archived, lost)
+        is_later = appear_later(
+            found, self._archived, archived.end, self._target.end, CHECK_OFFSETS
+        )
+        left: Numbers = found.open[~is_later]
+        return left
