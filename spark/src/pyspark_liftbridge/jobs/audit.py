@@ -325,7 +325,7 @@ class _Held:
                 if broker in partition.isr:
                     numbers.setdefault(broker, []).append(number)
                 else:
-                    self._unread(number, broker, "is not in sync")
+                    self._unread(number, broker, "it is not in sync")
         for broker in sorted(numbers):
             for number, bounds in self._bounds_at(broker, numbers[broker]).items():
                 leader = self._leaders[number]
