@@ -64,7 +64,7 @@ PLANTED = [
     ("spark-pure", {f"{SPARK}/plan/planted.py": "from time import monotonic\n"}),
     ("spark-layers", {f"{SPARK}/plan/planted.py": "import pyspark_liftbridge.archive\n"}),
     ("spark-layers", {f"{SPARK}/archive/planted.py": "import pyspark_liftbridge.source\n"}),
-    ("spark-layers", {f"{SPARK}/source/planted.py": "import pyspark_liftbridge.archive.log\n"}),
+    ("spark-layers", {f"{SPARK}/source/planted.py": "import pyspark_liftbridge.jobs.archive\n"}),
     ("spark-layers", {f"{SPARK}/homeless/__init__.py": ""}),
     ("archive-without-spark", {f"{SPARK}/archive/planted.py": "import pyspark.sql\n"}),
     ("archive-without-spark", {f"{SPARK}/archive/planted.py": "import liftbridge_client\n"}),

@@ -105,7 +105,7 @@ def test_nothing_is_no_rows(spark: SparkSession, broker: Broker, lb: SyncClient)
         ({"subscribe": "nowhere"}, "stream nowhere does not exist"),
         ({"subscribe": "whole", "startOffsets": "x"}, "startingOffsets"),
         ({"subscribe": "whole", "startingOffsets": "latest"}, "a batch does not begin at latest"),
-        ({"subscribe": "refused", "Archive": "/x"}, "option 'archive': .* not support it yet"),
+        ({"subscribe": "refused", "Archive": "ftp://x"}, "the scheme 'ftp' is not one of"),
         ({}, "exactly one of subscribe, subscribePattern and assign"),
         ({"subscribe": "refused", "columns": "values"}, "there is no values"),
         (

@@ -5,8 +5,9 @@ from random import Random
 import pytest
 
 from liftbridge_testkit.archive_runs import Fault, Source, Turns, archive, archived
-from pyspark_liftbridge.archive import log, verify
+from pyspark_liftbridge.archive import log, reading, verify
 from pyspark_liftbridge.archive.store import Below
+from pyspark_liftbridge.plan.unified import Held
 
 # Partition 0 is compacted, and begins at 5; nothing of 1 was removed.
 OFFSETS = {0: [5, 6, 9, 10, 15, 16, 17, 30], 1: list(range(12))}
@@ -25,7 +26,7 @@ def check_archive(turns):
     assert archived(turns.store) == OFFSETS
     table = Below(turns.store, "orders/")
     snapshot = log.load(table)
-    assert {txn.version for txn in snapshot.ends.values()} == {31, 12}
+    assert reading.held_of(snapshot) == {0: Held(5, 31), 1: Held(0, 12)}
     history = verify._read_history(table, snapshot)
     assert history.findings == []
     assert history.ends == {0: 31, 1: 12}

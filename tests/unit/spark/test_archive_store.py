@@ -1,8 +1,11 @@
 """Stores: one of two writers wins, wherever an archive lies, or the place is refused."""
 
+import io
 import os
 from threading import Barrier, Thread
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from obstore.store import MemoryStore as ObstoreMemory
 
@@ -55,6 +58,27 @@ def test_large_object_is_created_once_too(store):
     assert store.create("large", data)
     assert not store.create("large", data + b"x")
     assert len(store.read("large", bytes_max=8 << 20)) == len(data)
+
+
+def test_parts_of_an_object_are_read(store):
+    data = bytes(range(256)) * 10_000
+    store.create("a/parts", data)
+    assert store.open("a/none") is None
+    with store.open("a/parts") as file:
+        for start, size in ((0, 7), (1_999_990, 100), (300, 1_500_000), (2_559_990, 20)):
+            assert file.seek(start) == start
+            assert file.read(size) == data[start : start + size]
+        assert file.seek(-5, os.SEEK_END) == len(data) - 5
+        assert file.read() == data[-5:]
+        assert file.read(1) == b""
+
+
+def test_parquet_file_is_read_in_parts(store):
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"n": range(1_000)}), sink, row_group_size=100)
+    store.create("file", sink.getvalue())
+    with store.open("file") as file, pq.ParquetFile(file, buffer_size=4_096) as parquet:
+        assert parquet.read_row_group(7).column("n").to_pylist() == list(range(700, 800))
 
 
 def test_one_of_many_threads_wins_each_number(tmp_path):

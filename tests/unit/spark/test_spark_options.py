@@ -5,12 +5,13 @@ import re
 import pytest
 
 from pyspark_liftbridge.plan.options import (
+    ArchivePlace,
     OptionError,
     Places,
     read_sink,
     read_source,
 )
-from pyspark_liftbridge.plan.table import EARLIEST, LATEST, OPTIONS, Use
+from pyspark_liftbridge.plan.table import EARLIEST, LATEST, OPTIONS, READS, Use
 from pyspark_liftbridge.plan.values import MILLISECOND_NS, SECOND_NS
 
 NEEDED = {
@@ -31,7 +32,8 @@ WRONG = {
     "a path": ["", " "],
     "a name": [""],
     "the name of a stream": [""],
-    "the address of an archive": [""],
+    "the address of an archive: a folder, s3://bucket/path, gs:// or az://": [""],
+    "a URL": ["", " "],
     "a regular expression": ["(", ""],
     "brokers as host:port with commas between": ["", "a:1,,b:1", "a:1,a:1"],
     "names of streams with commas between, each once": ["", "a,", "a,a"],
@@ -104,6 +106,17 @@ def test_unknown_option_fails_with_the_nearest_name(use, name, hint):
         read(use, **{name: "x"})
     told = f"unknown option '{name}'" + (f"; did you mean {hint}?" if hint else "")
     assert str(caught.value) == told
+
+
+@pytest.mark.parametrize("use", sorted(READS))
+def test_store_of_an_archive_needs_the_archive(use):
+    given = {"archive": "s3://b/a", "archive__region": "r", "archive__allow_http": "TRUE"}
+    place = read(use, **given).archive
+    assert place == ArchivePlace("s3://b/a", (("region", "r"), ("allow_http", "true")))
+    del given["archive"]
+    with pytest.raises(OptionError, match=r"option 'archive\.region' needs archive"):
+        read(use, **given)
+    assert read(use).archive is None
 
 
 def test_defaults_are_those_of_the_table():

@@ -179,25 +179,25 @@ def _entry(
 ) -> list[delta.Action]:
     """What is written for the claims that hold."""
     held = [one for one in proposal.claims if verdicts[one.span.partition] is Verdict.COMMITTED]
-    gaps = [fence.gap_of(one, ends.get(one.span.partition)) for one in held]
-    beginnings = [fence.beginning_of(one, ends.get(one.span.partition)) for one in held]
+    known = [(one, ends.get(one.span.partition)) for one in held]
+    gaps = [gap for gap in (fence.gap_of(*one) for one in known) if gap is not None]
+    begins = [begin for begin in (fence.beginning_of(*one) for one in known) if begin is not None]
     run = delta.Run(
         proposal.run_id,
         tuple(piece.span for one in held for piece in one.pieces),
-        tuple(one for one in gaps if one is not None),
-        tuple(one for one in beginnings if one is not None),
+        tuple(gaps),
+        tuple(begins),
         proposal.cursors,
     )
+    stream_id, now_ms = proposal.stream_id, proposal.now_ms
     return [
         delta.CommitInfo(proposal.now_ms, "ARCHIVE", delta.ENGINE, run),
         *(
-            delta.Txn(
-                fence.app_id(proposal.stream_id, one.span.partition),
-                one.span.end,
-                proposal.now_ms,
-            )
+            delta.Txn(fence.app_id(stream_id, one.span.partition), one.span.end, now_ms)
             for one in held
         ),
+        *(delta.Txn(fence.begin_id(stream_id, one.partition), one.start, now_ms) for one in begins),
+        *(delta.Txn(fence.gap_id(stream_id, one), one.end, now_ms) for one in gaps),
         *(add for one in held for piece in one.pieces for add in piece.adds),
     ]
 

@@ -17,6 +17,10 @@ class DamagedError(ArchiveError):
     """Something in the archive is not what its format says."""
 
 
+class FileGoneError(ArchiveError):
+    """A file that a snapshot names is not there any more; a newer one names others."""
+
+
 class UnsupportedTableError(ArchiveError):
     """A sound Delta table that this package must not read or write."""
 

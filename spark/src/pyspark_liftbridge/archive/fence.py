@@ -70,6 +70,19 @@ def partition_of(app: str) -> int | None:
     return int(found[2])
 
 
+def begin_id(stream_id: int, partition: int) -> str:
+    """Application by whose version the table keeps where a partition begins that does not at 0.
+
+    Entries say so as well, but nobody wants to read all of them to learn it.
+    """
+    return f"{app_id(stream_id, partition)}/begin"
+
+
+def gap_id(stream_id: int, gap: delta.Span) -> str:
+    """Application by whose version the table keeps the end of offsets that were lost."""
+    return f"{app_id(stream_id, gap.partition)}/gap/{gap.start}"
+
+
 def judge(claim: Claim, committed: int | None) -> Verdict:
     """What a claim comes to upon a snapshot.
 

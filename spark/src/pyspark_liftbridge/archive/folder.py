@@ -8,7 +8,7 @@ import os
 import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from pyspark_liftbridge.archive.errors import DamagedError, StoreError
 from pyspark_liftbridge.archive.found import Found
@@ -66,6 +66,16 @@ class LocalFolder:
                 f"{target}: more than {bytes_max} bytes, which none has that we read"
             )
         return data
+
+    def open(self, path: str) -> BinaryIO | None:
+        """See `Store`."""
+        target = self._path(path)
+        try:
+            return target.open("rb")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StoreError(f"{target}: cannot be read ({error.strerror})") from error
 
     def listing(self, prefix: str, *, after: str = "") -> Sequence[Found]:
         """See `Store`."""

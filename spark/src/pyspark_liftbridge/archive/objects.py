@@ -1,8 +1,9 @@
 """Objects in S3 and what speaks its language, in GCS and in Azure, by obstore's conditional put."""
 
+import io
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, UnknownConfigurationKeyError
@@ -10,6 +11,9 @@ from obstore.store import ObjectStore, from_url
 
 from pyspark_liftbridge.archive.errors import DamagedError, StoreError, UnsupportedStoreError
 from pyspark_liftbridge.archive.found import Found
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
 
@@ -33,6 +37,9 @@ _CONNECTION: Final = (
     "user_agent",
 )
 _PREFIXES: Final = re.compile(r"^(?:aws|google|azure)_")
+
+_PART_BYTES: Final = 1 << 20
+"""Least part of an object that is asked for: what comes with it costs less than another call."""
 
 # obstore raises some failures as errors of Python.
 _FAILURES: Final = (BaseError, OSError, ValueError)
@@ -102,6 +109,29 @@ class Objects:
             )
         return data
 
+    def open(self, path: str) -> BinaryIO | None:
+        """See `Store`."""
+        try:
+            size = obstore.head(self._store, path)["size"]
+        except FileNotFoundError:
+            return None
+        except _FAILURES as error:
+            raise self._failed("read", path, error) from error
+        return io.BufferedReader(_Parts(self, path, size), _PART_BYTES)
+
+    def part(self, path: str, start: int, end: int) -> bytes:
+        """Bytes of an object.
+
+        Args:
+            path: Of the object.
+            start: First byte.
+            end: First byte not wanted; more than `start`.
+        """
+        try:
+            return bytes(obstore.get_range(self._store, path, start=start, end=end))
+        except _FAILURES as error:
+            raise self._failed("read", path, error) from error
+
     def listing(self, prefix: str, *, after: str = "") -> Sequence[Found]:
         """See `Store`."""
         try:
@@ -125,3 +155,37 @@ class Objects:
 
     def _failed(self, done: str, path: str, error: Exception) -> StoreError:
         return StoreError(f"{self._name}/{path}: cannot be {done} ({error})")
+
+
+class _Parts(io.RawIOBase):
+    """An object as a file of which parts are read."""
+
+    def __init__(self, objects: Objects, path: str, size: int) -> None:
+        self._objects = objects
+        self._path = path
+        self._size = size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        target = memoryview(buffer).cast("B")
+        end = min(self._at + len(target), self._size)
+        if end <= self._at:
+            return 0
+        data = self._objects.part(self._path, self._at, end)
+        target[: len(data)] = data
+        self._at += len(data)
+        return len(data)

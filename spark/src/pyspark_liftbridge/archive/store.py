@@ -7,7 +7,7 @@ and refuses a place where it does not hold.
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import BinaryIO, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
 from pyspark_liftbridge.archive.errors import UnsupportedStoreError
@@ -38,6 +38,9 @@ class Store(Protocol):
         Raises:
             DamagedError: It is larger than `bytes_max`.
         """
+
+    def open(self, path: str) -> BinaryIO | None:
+        """An object to read parts of, `None` when there is none; the caller closes it."""
 
     def listing(self, prefix: str, *, after: str = "") -> Sequence[Found]:
         """Objects below a folder in the order of their paths.
@@ -74,6 +77,10 @@ class Below:
     def read(self, path: str, *, bytes_max: int) -> bytes | None:
         """See `Store`."""
         return self.store.read(self.prefix + path, bytes_max=bytes_max)
+
+    def open(self, path: str) -> BinaryIO | None:
+        """See `Store`."""
+        return self.store.open(self.prefix + path)
 
     def listing(self, prefix: str, *, after: str = "") -> Sequence[Found]:
         """See `Store`."""

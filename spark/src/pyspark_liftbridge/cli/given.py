@@ -10,6 +10,7 @@ from liftbridge_client.cli import exits
 from liftbridge_client.cli.output import say
 from liftbridge_client.cli.profiles import Profile
 from liftbridge_client.errors import UsageError
+from pyspark_liftbridge.plan.table import STORE_OPTIONS
 
 if TYPE_CHECKING:
     from pyspark_liftbridge.archive.store import Below
@@ -20,9 +21,6 @@ MISSING: Final = 5
 
 BEATEN: Final = 6
 """Exit code: other writers were first, time and again."""
-
-STORE_OPTIONS: Final = ("endpoint", "region", "allow_http", "virtual_hosted_style_request")
-"""Options of an object store that the command takes; secrets come by the environment."""
 
 StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="Name of the stream.")]
 Root = Annotated[

@@ -7,7 +7,14 @@ from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 from pyspark_liftbridge.plan import values
-from pyspark_liftbridge.plan.table import EARLIEST, LATEST, OPTIONS, Option, Use
+from pyspark_liftbridge.plan.table import (
+    EARLIEST,
+    LATEST,
+    OPTIONS,
+    STORE_OPTIONS,
+    Option,
+    Use,
+)
 
 SUBSCRIPTIONS: Final = ("subscribe", "subscribePattern", "assign")
 SPARKS_OWN: Final = frozenset(("checkpointlocation",))
@@ -105,6 +112,18 @@ class Subscription(NamedTuple):
     partitions: Mapping[str, tuple[int, ...]] | None
 
 
+class ArchivePlace(NamedTuple):
+    """Where an archive is.
+
+    Attributes:
+        root: Its address.
+        store: Options of an object store, as pairs of name and value.
+    """
+
+    root: str
+    store: tuple[tuple[str, str], ...] = ()
+
+
 class Shape(NamedTuple):
     """What rows look like.
 
@@ -136,7 +155,7 @@ class SourceOptions:
         has_pushdown: Whether filters are pushed down.
         fails_on_loss: Whether what is gone fails the query.
         cursor_id: Cursor of the query, empty for none.
-        archive: Address of an archive, empty for none.
+        archive: Archive that is read below its end, `None` for none.
     """
 
     connection: Connection
@@ -151,7 +170,7 @@ class SourceOptions:
     has_pushdown: bool
     fails_on_loss: bool
     cursor_id: str
-    archive: str
+    archive: ArchivePlace | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,7 +257,7 @@ def read_source(given: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
         has_pushdown=found.get("pushdown", False),
         fails_on_loss=found["failondataloss"],
         cursor_id=found.get("cursorid", ""),
-        archive=found.get("archive", ""),
+        archive=_archive(found),
     )
 
 
@@ -327,6 +346,17 @@ def _connection(found: Mapping[str, Any]) -> Connection:
         raise OptionError("options 'tls.cert' and 'tls.key' go together")
     files = (found.get(name, "") for name in ("tls.ca", "tls.cert", "tls.key"))
     return Connection(found["servers"], *files)
+
+
+def _archive(found: Mapping[str, Any]) -> ArchivePlace | None:
+    store = tuple(
+        (name, found[f"archive.{name}"]) for name in STORE_OPTIONS if f"archive.{name}" in found
+    )
+    if "archive" in found:
+        return ArchivePlace(found["archive"], store)
+    if store:
+        raise OptionError(f"option 'archive.{store[0][0]}' needs archive")
+    return None
 
 
 def _places(found: Mapping[str, Any], prefix: str, default: int) -> Places:

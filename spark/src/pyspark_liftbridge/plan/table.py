@@ -12,6 +12,9 @@ from pyspark_liftbridge.plan import values
 EARLIEST: Final = -2
 LATEST: Final = -1
 
+STORE_OPTIONS: Final = ("endpoint", "region", "allow_http", "virtual_hosted_style_request")
+"""Options of an object store that may be written down; secrets come by the environment."""
+
 
 class Use(StrEnum):
     """What options are given for."""
@@ -304,10 +307,35 @@ OPTIONS: Final = (
     Option(
         "archive",
         values.text,
-        "the address of an archive",
+        "the address of an archive: a folder, s3://bucket/path, gs:// or az://",
         None,
         READS,
-        "Archive that holds what the log does not any more.",
+        "Archive of the streams: offsets below its end come from there, those above from brokers.",
+    ),
+    Option(
+        "archive.endpoint",
+        values.text,
+        "a URL",
+        None,
+        READS,
+        "Where the object store of the archive is; keys and secrets come by the environment.",
+    ),
+    Option("archive.region", values.text, "a name", None, READS, "Region of the object store."),
+    Option(
+        "archive.allow_http",
+        values.choice("true", "false"),
+        _FLAG,
+        None,
+        READS,
+        "Whether the object store may be reached without TLS.",
+    ),
+    Option(
+        "archive.virtual_hosted_style_request",
+        values.choice("true", "false"),
+        _FLAG,
+        None,
+        READS,
+        "Whether the bucket is part of the host's name.",
     ),
     Option(
         "stream",

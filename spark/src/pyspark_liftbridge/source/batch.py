@@ -1,7 +1,8 @@
 """A batch: `spark.read.format("liftbridge")`."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -18,6 +19,10 @@ from pyspark_liftbridge.source.filters import pushed
 from pyspark_liftbridge.source.reading import records_of
 from pyspark_liftbridge.source.schema import layout_of, resized
 
+if TYPE_CHECKING:
+    from pyspark_liftbridge.archive.reading import Part
+    from pyspark_liftbridge.source.archived import Archive
+
 
 @dataclass
 class Task(InputPartition):
@@ -25,9 +30,11 @@ class Task(InputPartition):
 
     Attributes:
         ranges: In the order in which they are read.
+        parts: What an archive holds of them.
     """
 
     ranges: list[Range]
+    parts: "dict[Range, Part]" = field(default_factory=dict)
 
 
 def read(options: SourceOptions, task: Task) -> Iterator[pa.RecordBatch]:
@@ -38,8 +45,35 @@ def read(options: SourceOptions, task: Task) -> Iterator[pa.RecordBatch]:
         LiftbridgeError: Nobody could serve them within the timeout, or what came is damaged.
     """
     client = cluster.client_of(options.connection, options.fetch.timeout_ns)
-    records = records_of(client, task.ranges, layout_of(options.shape), options)
+    records = records_of(client, task.ranges, layout_of(options.shape), options, task.parts)
     yield from resized(records, options.fetch.bytes_max)
+
+
+def archive_of(options: SourceOptions) -> "Archive | None":
+    """The archive of a query, `None` for none.
+
+    Raises:
+        UnsupportedStoreError: Its address or options are not of a store.
+    """
+    if options.archive is None:
+        return None
+    from pyspark_liftbridge.source.archived import Archive  # noqa: PLC0415 - heavy
+
+    return Archive(options.archive)
+
+
+def tasks_with_parts(
+    tasks: Sequence[list[Range]],
+    archive: "Archive | None",
+    log_starts: Mapping[PartitionId, int],
+) -> Iterator[Task]:
+    """Tasks with what the archive holds of each of their ranges.
+
+    Raises:
+        ArchiveError: The archive cannot be read.
+    """
+    for ranges in tasks:
+        yield Task(ranges, {} if archive is None else archive.parts(ranges, log_starts))
 
 
 class BatchReader(DataSourceReader):
@@ -57,33 +91,46 @@ class BatchReader(DataSourceReader):
             OptionError: A stream does not exist, or offsets or times do not fit.
             PausedError: A partition is paused, and is not to be resumed.
             LiftbridgeError: No broker tells.
+            ArchiveError: The archive cannot be read.
         """
-        ranges = cluster.ask(self._options, self._ranges)
+        options = self._options
+        archive = archive_of(options)
+        ranges, log_starts = cluster.ask(options, lambda client: self._ranges(client, archive))
         # Spark makes a task of its own kind where there is none.
-        return [Task(one) for one in tasks_of(ranges, self._options.split, {}) or [[]]]
+        tasks = tasks_of(ranges, options.split, {}) or [[]]
+        return list(tasks_with_parts(tasks, archive, log_starts))
 
-    def _ranges(self, client: SyncClient) -> list[Range]:
+    def _ranges(
+        self, client: SyncClient, archive: "Archive | None"
+    ) -> tuple[list[Range], dict[PartitionId, int]]:
+        """What is read, and where the logs begin."""
         options, pruning = self._options, self._pruning
         bounds = cluster.bounds_at_start(client, options)
+        log_starts = {one: known.earliest for one, known in bounds.items()}
+        if archive is not None:
+            bounds = archive.bounds(bounds)
+
+        def by_time(times: Mapping[PartitionId, int]) -> Mapping[PartitionId, int]:
+            found = cluster.offsets_by_time(client, times)
+            return found if archive is None else archive.with_times(found, times, bounds)
+
         begins = offsets_at(
             options.start,
             bounds,
-            cluster.offsets_by_time(client, times_of(options.start, bounds)),
+            by_time(times_of(options.start, bounds)),
             is_latest_without_match=options.is_latest_without_match,
         )
-        ends = offsets_at(
-            options.end, bounds, cluster.offsets_by_time(client, times_of(options.end, bounds))
-        )
+        ends = offsets_at(options.end, bounds, by_time(times_of(options.end, bounds)))
         wanted = pruning.by_place(ranges_between(begins, ends))
         parts = {PartitionId(one.stream, one.partition) for one in wanted}
         # Only brokers of this project see to it that times do not go back.
         first, last = (
-            cluster.offsets_by_time(client, dict.fromkeys(parts, time_ns))
+            by_time(dict.fromkeys(parts, time_ns))
             if client.has_data and time_ns is not None and 0 < time_ns <= OFFSET_MAX
             else {}
             for time_ns in pruning.times_ns
         )
-        return pruning.by_time(wanted, first, last)
+        return pruning.by_time(wanted, first, last), log_starts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Rows of a task, as `read`."""

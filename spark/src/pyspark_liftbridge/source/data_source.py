@@ -1,7 +1,6 @@
 """The entry for Spark, which asks for it in many processes: heavy parts come when used."""
 
 from collections.abc import Mapping
-from typing import Final
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -15,15 +14,11 @@ from pyspark.sql.types import StructType
 from pyspark_liftbridge.plan.options import (
     OptionError,
     SinkOptions,
-    SourceOptions,
     read_shape,
     read_sink,
     read_source,
 )
 from pyspark_liftbridge.plan.sinking import check_columns
-
-NOT_YET: Final = ("archive",)
-"""Options with a place in the table that nothing reads yet."""
 
 
 class LiftbridgeSource(DataSource):
@@ -53,7 +48,7 @@ class LiftbridgeSource(DataSource):
         from pyspark_liftbridge.source.batch import BatchReader, PushdownReader  # noqa: PLC0415 - heavy
 
         del schema
-        options = _read(self.options, is_stream=False)
+        options = read_source(self.options, is_stream=False)
         return (PushdownReader if options.has_pushdown else BatchReader)(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
@@ -65,7 +60,7 @@ class LiftbridgeSource(DataSource):
         from pyspark_liftbridge.source.stream import StreamReader  # noqa: PLC0415 - heavy
 
         del schema
-        return StreamReader(_read(self.options, is_stream=True))
+        return StreamReader(read_source(self.options, is_stream=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A frame that is written.
@@ -86,14 +81,6 @@ class LiftbridgeSource(DataSource):
         from pyspark_liftbridge.source.sink import StreamWriter  # noqa: PLC0415 - heavy
 
         return StreamWriter(_sink(self.options, schema, overwrite=overwrite))
-
-
-def _read(given: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
-    options = read_source(given, is_stream=is_stream)
-    for name in NOT_YET:
-        if name in given:
-            raise OptionError(f"option '{name}': this version does not support it yet")
-    return options
 
 
 def _sink(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> SinkOptions:

@@ -1,8 +1,8 @@
 """What a task does: records of its ranges, each once and in order, or an error that says why."""
 
 import logging
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -12,65 +12,162 @@ from liftbridge_client import (
     OutOfRangeError,
     SyncClient,
 )
+from pyspark_liftbridge.archive.errors import FileGoneError
 from pyspark_liftbridge.plan.offsets import PartitionId
 from pyspark_liftbridge.plan.options import SourceOptions
 from pyspark_liftbridge.plan.ranges import Range
+from pyspark_liftbridge.plan.unified import Origin, next_step
 from pyspark_liftbridge.source import cluster
 from pyspark_liftbridge.source.messages import by_message
 from pyspark_liftbridge.source.schema import Layout, Place
 
+if TYPE_CHECKING:
+    from pyspark_liftbridge.archive.reading import Part
+    from pyspark_liftbridge.source.archived import Archive
+
 _log: Final = logging.getLogger(__name__)
+
+FILES_GONE_MAX: Final = 3
+"""Times that the files of a range may be replaced while it is read."""
 
 
 class DataLossError(RuntimeError):
     """Records of a range are gone, and the query is to fail then."""
 
 
+class _Stop(NamedTuple):
+    """Where reading the log came to an end.
+
+    Attributes:
+        position: First offset not read.
+        kept: First offset that the log may still have; `position` when it has all.
+        gone: Why it has nothing any more, empty when offsets are missing only.
+    """
+
+    position: int
+    kept: int
+    gone: str = ""
+
+
 def records_of(
-    client: SyncClient, ranges: Sequence[Range], layout: Layout, options: SourceOptions
+    client: SyncClient,
+    ranges: Sequence[Range],
+    layout: Layout,
+    options: SourceOptions,
+    parts: "Mapping[Range, Part] | None" = None,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of ranges, a batch for each answer of a broker.
+
+    Args:
+        client: Who asks brokers.
+        ranges: What is read.
+        layout: Columns.
+        options: Of the query.
+        parts: What the archive of the query holds of ranges.
 
     Raises:
         DataLossError: Records are gone, the stream is, or it was made anew.
         LiftbridgeError: Nobody could serve a range within the timeout, or what came is damaged.
+        ArchiveError: The archive could not be read.
     """
+    shelf = None
+    if options.archive is not None:
+        from pyspark_liftbridge.source.archived import Archive  # noqa: PLC0415 - heavy
+
+        shelf = Archive(options.archive)
     for one in ranges:
-        yield from _range(client, one, layout, options)
+        if shelf is None:
+            yield from _of_log_alone(client, one, layout, options)
+        else:
+            yield from _of_both(shelf, client, one, (parts or {}).get(one), layout, options)
 
 
-def _range(
+def _of_log_alone(
     client: SyncClient, wanted: Range, layout: Layout, options: SourceOptions
 ) -> Iterator[pa.RecordBatch]:
+    rest = wanted
+    while True:
+        stop = yield from _of_log(client, rest, layout, options)
+        if stop.position < stop.kept:
+            _lost(rest, stop, options)
+        if stop.kept >= wanted.end:
+            return
+        rest = rest._replace(start=stop.kept)
+
+
+def _of_both(
+    shelf: "Archive",
+    client: SyncClient,
+    wanted: Range,
+    part: "Part | None",
+    layout: Layout,
+    options: SourceOptions,
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a range from archive and log; what one has not any more is looked for in the other.
+
+    The log may begin later than when the query was planned, and files may have been put together
+    to others since. Then the archive is looked at once more: what left the log is in it, if
+    retention waits for it.
+    """
+    place = Place(wanted.stream, wanted.partition)
+    position, files_gone = wanted.start, 0
+    while position < wanted.end:
+        step = next_step(position, wanted.end, None if part is None else part.held)
+        rest = wanted._replace(start=position, end=step.end)
+        if step.origin is Origin.NOWHERE:
+            _lost(rest, _Stop(position, step.end), options)
+            position = step.end
+        elif step.origin is Origin.ARCHIVE:
+            assert part is not None
+            try:
+                for records, after in shelf.rows(part, rest, layout.needs):
+                    yield layout.rows(records, place)
+                    position = after
+                position = step.end
+            except FileGoneError:
+                files_gone += 1
+                if files_gone > FILES_GONE_MAX:
+                    raise
+                part = shelf.newest_part(wanted)
+        else:
+            stop = yield from _of_log(client, rest, layout, options)
+            position = stop.position
+            if position < stop.kept:
+                newer = shelf.newest_part(wanted)
+                if newer is not None and newer.held.begin <= position < newer.held.end:
+                    part = newer
+                    continue
+                _lost(rest, stop, options)
+                position = stop.kept
+
+
+def _of_log(
+    client: SyncClient, wanted: Range, layout: Layout, options: SourceOptions
+) -> Generator[pa.RecordBatch, None, _Stop]:
+    """Rows of a range as far as the log has them; where it came to an end."""
     place = Place(wanted.stream, wanted.partition)
     is_raw = client.has_data and options.fetch.encoding != "subscribe"
     pieces = _by_batch if is_raw else by_message
     position = wanted.start
-    while position < wanted.end:
-        try:
-            for records, after in pieces(client, wanted, position, layout.needs, options):
-                yield layout.rows(records, place)
-                position = after
-            known = cluster.known_of(client, wanted, options)
-        except OutOfRangeError:
-            known = cluster.known_of(client, wanted, options)
-            # What is not kept any more, or all of it where the log ends before.
-            kept = known.earliest if position < known.earliest else wanted.end
-            _lost(wanted, position, min(kept, wanted.end), options)
-            position = kept
-            continue
-        except (NotFoundError, FailedPreconditionError) as error:
-            now = _id_of(client, wanted, options)
-            if now != wanted.stream_id:
-                _gone(wanted, position, now, options)
-                return
+    try:
+        for records, after in pieces(client, wanted, position, layout.needs, options):
+            yield layout.rows(records, place)
+            position = after
+        known = cluster.known_of(client, wanted, options)
+    except OutOfRangeError:
+        known = cluster.known_of(client, wanted, options)
+        # What is not kept any more, or all of it where the log ends before.
+        kept = known.earliest if position < known.earliest else wanted.end
+        return _Stop(position, min(kept, wanted.end))
+    except (NotFoundError, FailedPreconditionError) as error:
+        now = _id_of(client, wanted, options)
+        if now == wanted.stream_id:
             cluster.check_not_paused(client, PartitionId(wanted.stream, wanted.partition), error)
             raise
-        # What compaction removed at the end of the range is not missing.
-        position = max(position, min(known.latest, wanted.end))
-        if position < wanted.end:
-            _lost(wanted, position, wanted.end, options)
-            return
+        what = "was deleted" if now is None else f"is another one now, of id {now}"
+        return _Stop(position, wanted.end, f"the stream of id {wanted.stream_id} {what}")
+    # What compaction removed at the end of the range is not missing.
+    return _Stop(max(position, min(known.latest, wanted.end)), wanted.end)
 
 
 def _by_batch(
@@ -101,23 +198,18 @@ def _id_of(client: SyncClient, wanted: Range, options: SourceOptions) -> int | N
         return None
 
 
-def _lost(wanted: Range, start: int, end: int, options: SourceOptions) -> None:
-    where = f"offsets {start} to {end - 1} of {wanted.stream}/{wanted.partition}"
+def _lost(wanted: Range, stop: _Stop, options: SourceOptions) -> None:
+    """Fail for offsets that are gone, or count and log them."""
+    start, end = stop.position, stop.kept
+    text = f"offsets {start} to {end - 1} of {wanted.stream}/{wanted.partition} are gone: "
+    if stop.gone:
+        text += stop.gone
+        remedy = "Set failOnDataLoss=false to go on with what has its name now, from earliest."
+    else:
+        text += "retention or an unclean election removed them before they were read"
+        hint = "Set archive= to read them from an archive, or"
+        remedy = f"{hint if options.archive is None else 'Set'} failOnDataLoss=false to go on "
+        remedy += "without them."
     if options.fails_on_loss:
-        raise DataLossError(
-            f"{where} are gone: retention or an unclean election removed them before they were "
-            "read. Set archive= to read them from an archive, or failOnDataLoss=false to go on "
-            "without them."
-        )
-    _log.warning("%s are gone; the query goes on without them (failOnDataLoss=false)", where)
-
-
-def _gone(wanted: Range, start: int, now: int | None, options: SourceOptions) -> None:
-    where = f"offsets {start} to {wanted.end - 1} of {wanted.stream}/{wanted.partition}"
-    what = "was deleted" if now is None else f"is another one now, of id {now}"
-    text = f"{where} are gone: the stream of id {wanted.stream_id} {what}"
-    if options.fails_on_loss:
-        raise DataLossError(
-            f"{text}. Set failOnDataLoss=false to go on with what has its name now, from earliest."
-        )
+        raise DataLossError(f"{text}. {remedy}")
     _log.warning("%s; the query goes on without them (failOnDataLoss=false)", text)

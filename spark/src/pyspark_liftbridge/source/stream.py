@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Collection, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -17,14 +17,17 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from liftbridge_client import SyncClient
-from pyspark_liftbridge.plan.offsets import Offsets, parse
+from pyspark_liftbridge.plan.offsets import Offsets, PartitionId, parse
 from pyspark_liftbridge.plan.options import Limits, SourceOptions
 from pyspark_liftbridge.plan.places import Bounds, at_latest, offsets_at, times_of
 from pyspark_liftbridge.plan.progress import ends_of, next_end
 from pyspark_liftbridge.plan.ranges import ranges_between, tasks_of
 from pyspark_liftbridge.source import cluster, cursors
-from pyspark_liftbridge.source.batch import Task, read
+from pyspark_liftbridge.source.batch import Task, archive_of, read, tasks_with_parts
 from pyspark_liftbridge.source.watch import Watch
+
+if TYPE_CHECKING:
+    from pyspark_liftbridge.source.archived import Archive
 
 _log: Final = logging.getLogger(__name__)
 
@@ -42,6 +45,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._mirrored: Offsets | None = None
         self._latest: Offsets | None = None
         self._watch: Watch | None = None
+        self._archive: Archive | None = None
+        self._log_starts: dict[PartitionId, int] = {}
+        self._seen: set[tuple[str, int, int]] = set()
         self._moved_at = time.monotonic_ns()
         self._is_last_run = False
 
@@ -61,9 +67,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial.as_json()
 
     def _first_offsets(self, client: SyncClient) -> Offsets:
-        options = self._options
+        options, archive = self._options, self._archive_of()
         bounds = cluster.bounds_at_start(client, options)
-        times = cluster.offsets_by_time(client, times_of(options.start, bounds))
+        if archive is not None:
+            bounds = archive.bounds(bounds)
+        wanted = times_of(options.start, bounds)
+        times = cluster.offsets_by_time(client, wanted)
+        if archive is not None:
+            times = archive.with_times(times, wanted, bounds)
         found = offsets_at(
             options.start,
             bounds,
@@ -101,7 +112,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             LiftbridgeError: No broker tells.
         """
         begin = parse(start)
-        bounds = self._bounds(begin.streams.keys())
+        bounds = self._with_archive(self._bounds(begin.streams.keys()), begin)
         ends = ends_of(bounds, begin, fails_on_loss=self._options.fails_on_loss)
         self._latest = ends.latest
         is_limited = not isinstance(limit, ReadAllAvailable)
@@ -149,16 +160,41 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             OffsetsError: They are not of this source.
             BackwardsError: The end lies before the start.
+            ArchiveError: The archive cannot be read.
         """
         ranges = ranges_between(parse(start), parse(end))
-        return [Task(one) for one in tasks_of(ranges, self._options.split, {})]
+        tasks = tasks_of(ranges, self._options.split, {})
+        return list(tasks_with_parts(tasks, self._archive_of(), self._log_starts))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Rows of a task, as `read`."""
         assert isinstance(partition, Task)
         return read(self._options, partition)
 
-    # -- what brokers tell --------------------------------------------------------------------
+    # -- what brokers and the archive tell -----------------------------------------------------
+
+    def _archive_of(self) -> "Archive | None":
+        """The archive, opened on first use: Spark sends readers to other processes before that."""
+        if self._archive is None:
+            self._archive = archive_of(self._options)
+        return self._archive
+
+    def _with_archive(self, bounds: Bounds, begin: Offsets) -> Bounds:
+        """Bounds of log and archive; the archive is read again for partitions that are new."""
+        archive = self._archive_of()
+        if archive is None:
+            return bounds
+        self._log_starts = {one: known.earliest for one, known in bounds.items()}
+        self._seen |= {
+            (one.stream, begin.streams[one.stream].stream_id, one.number)
+            for one, _ in begin.partitions()
+        }
+        found = {(one.stream, known.stream_id, one.number) for one, known in bounds.items()}
+        fresh = found - self._seen
+        for name in sorted({one[:2] for one in fresh}):
+            archive.follow(*name)
+        self._seen |= fresh
+        return archive.bounds(bounds)
 
     def _bounds(self, running: Collection[str]) -> Bounds:
         """What is there, by memory; asked anew in a query that ends, which never idles."""

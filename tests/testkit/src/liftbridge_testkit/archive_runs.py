@@ -10,8 +10,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from io import BytesIO
 from random import Random
 from threading import Semaphore, Thread
+from typing import BinaryIO
 
 import pyarrow as pa
 
@@ -60,6 +62,11 @@ class MemoryStore:
         if data is not None and len(data) > bytes_max:
             raise DamagedError(f"{path}: {len(data)} bytes")
         return data
+
+    def open(self, path: str) -> BinaryIO | None:
+        """See `Store`."""
+        data = self.objects.get(path)
+        return None if data is None else BytesIO(data)
 
     def listing(self, prefix: str, *, after: str = "") -> Sequence[Found]:
         """See `Store`."""
@@ -209,6 +216,12 @@ class _Seat:
         self._turns.call(
             self, lambda: found.append(self._turns.store.read(path, bytes_max=bytes_max))
         )
+        return found[0]
+
+    def open(self, path: str) -> BinaryIO | None:
+        """See `Store`."""
+        found: list[BinaryIO | None] = []
+        self._turns.call(self, lambda: found.append(self._turns.store.open(path)))
         return found[0]
 
     def listing(self, prefix: str, *, after: str = "") -> Sequence[Found]:

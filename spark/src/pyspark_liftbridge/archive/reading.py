@@ -1,0 +1,271 @@
+"""Records of an archive by offsets: which files have them, and what these hold.
+
+Files are chosen by what the log tells of them, never by their names. Our own hold one partition in
+the order of offsets and are read piece by piece; what another writer has put together of them may
+hold several in any order, and is put in order in memory.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pyspark_liftbridge.archive import delta, fence
+from pyspark_liftbridge.archive.errors import DamagedError, FileGoneError
+from pyspark_liftbridge.archive.fields import WHOLE_MAX
+from pyspark_liftbridge.archive.log import Snapshot
+from pyspark_liftbridge.archive.schema import SCHEMA
+from pyspark_liftbridge.archive.store import Store
+from pyspark_liftbridge.plan.unified import Held
+
+ROWS_MAX: Final = 20_000
+BYTES_MAX: Final = 4 << 20
+"""Records read at a time, unless one is larger."""
+
+_BUFFER_BYTES: Final = 1 << 16
+_APP: Final = re.compile(r"(liftbridge/[0-9]+/([0-9]+))(?:/begin|/gap/([0-9]+))?")
+_MILLISECOND_NS: Final = 1_000_000
+_PLACE: Final = ("partition", "offset")
+
+
+class File(NamedTuple):
+    """A file with records of a partition.
+
+    Attributes:
+        path: Below the table.
+        start: First offset that it may hold of the partition.
+        end: First offset that it does not hold.
+        is_ordered: Whether all its records are of the partition, in the order of offsets.
+    """
+
+    path: str
+    start: int
+    end: int
+    is_ordered: bool
+
+
+class Part(NamedTuple):
+    """What an archive holds of a range, as a task gets it.
+
+    Attributes:
+        table: Folder of the table below the root.
+        held: What it holds of the partition.
+        files: Files with offsets of the range, in order.
+    """
+
+    table: str
+    held: Held
+    files: tuple[File, ...]
+
+
+def held_of(snapshot: Snapshot) -> Mapping[int, Held]:
+    """What a table holds, by partition."""
+    metadata = snapshot.metadata
+    if metadata is None:
+        return {}
+    begins: dict[int, int] = {}
+    ends: dict[int, int] = {}
+    gaps: dict[int, list[tuple[int, int]]] = {}
+    for txn in snapshot.ends.values():
+        found = _APP.fullmatch(txn.app_id)
+        if found is None or found[1] != fence.app_id(metadata.stream_id, int(found[2])):
+            continue
+        partition = int(found[2])
+        if found[3] is not None:
+            gaps.setdefault(partition, []).append((int(found[3]), txn.version))
+        elif txn.app_id == found[1]:
+            ends[partition] = txn.version
+        else:
+            begins[partition] = txn.version
+    return {
+        one: Held(begins.get(one, 0), end, tuple(sorted(gaps.get(one, ()))))
+        for one, end in ends.items()
+    }
+
+
+def by_partition(snapshot: Snapshot) -> dict[int | None, list[delta.Add]]:
+    """Files of a table by the one partition that they hold; `None` for several, or not known."""
+    found: dict[int | None, list[delta.Add]] = {}
+    for add in snapshot.files.values():
+        one = add.origin.partition if add.origin is not None else None
+        found.setdefault(one, []).append(add)
+    return found
+
+
+def files_of(files: Mapping[int | None, Sequence[delta.Add]], span: delta.Span) -> tuple[File, ...]:
+    """Files that may hold offsets of a span, in order, by what the log tells of each.
+
+    Args:
+        files: Of `by_partition`.
+        span: What is wanted.
+    """
+    adds = (*files.get(span.partition, ()), *files.get(None, ()))
+    found = (_file(add, span.partition) for add in adds)
+    return tuple(
+        sorted(
+            (one for one in found if one and one.start < span.end and span.start < one.end),
+            key=lambda one: (one.start, one.end, one.path),
+        )
+    )
+
+
+def _file(add: delta.Add, partition: int) -> File | None:
+    """What is known of a file, `None` when it holds nothing of a partition."""
+    path, origin, stats = add.object_path, add.origin, add.stats
+    if origin is not None:
+        is_own = origin.partition == partition
+        return File(path, origin.start, origin.end, is_ordered=True) if is_own else None
+    if stats is not None and stats.partitions is not None:
+        least, most = stats.partitions
+        if not least <= partition <= most:
+            return None
+    if stats is None or stats.offsets is None:
+        return File(path, 0, WHOLE_MAX, is_ordered=False)
+    return File(path, stats.offsets[0], stats.offsets[1] + 1, is_ordered=False)
+
+
+def records_of(
+    store: Store, files: Sequence[File], span: delta.Span, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Records of a span in the order of offsets.
+
+    Args:
+        store: The folder of the table.
+        files: Of `files_of`, for this span or a larger one.
+        span: What is wanted; it may lack offsets, which compaction removed.
+        columns: Columns of the archive, `offset` among them.
+
+    Raises:
+        FileGoneError: A file is not there any more.
+        DamagedError: A file is not what the log says.
+        StoreError: The store does not answer.
+    """
+    wanted = [one for one in files if one.start < span.end and span.start < one.end]
+    for group in _groups(wanted):
+        if len(group) == 1 and group[0].is_ordered:
+            yield from _records(store, group[0], span, columns)
+            continue
+        pieces = [piece for one in group for piece in _records(store, one, span, columns)]
+        if pieces:
+            table = pa.Table.from_batches(pieces).sort_by("offset").combine_chunks()
+            yield from table.to_batches(max_chunksize=ROWS_MAX)
+
+
+def _groups(files: Sequence[File]) -> Iterator[list[File]]:
+    """Files in order, those together whose offsets overlap."""
+    group: list[File] = []
+    end = 0
+    for one in files:
+        if group and one.start >= end:
+            yield group
+            group = []
+        end = max(end, one.end) if group else one.end
+        group.append(one)
+    if group:
+        yield group
+
+
+def _records(
+    store: Store, wanted: File, span: delta.Span, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Records of a span in one file, in the order of the file."""
+    source = store.open(wanted.path)
+    if source is None:
+        raise FileGoneError(f"{wanted.path} is not there any more, though the log names it")
+    names = tuple(dict.fromkeys((*columns, *_PLACE)))
+    schema = pa.schema([SCHEMA.field(name) for name in names])
+    try:
+        with (
+            source,
+            pq.ParquetFile(
+                source, buffer_size=_BUFFER_BYTES, page_checksum_verification=True
+            ) as file,
+        ):
+            for number in range(file.num_row_groups):
+                group = file.metadata.row_group(number)
+                if not _may_hold(group, span):
+                    continue
+                rows = max(1, min(ROWS_MAX, BYTES_MAX * group.num_rows // group.total_byte_size))
+                for batch in file.iter_batches(
+                    rows, row_groups=[number], columns=list(names), use_threads=False
+                ):
+                    kept = _within(batch.select(names).cast(schema), span, wanted)
+                    if kept.num_rows:
+                        yield kept.select(list(columns))
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        raise DamagedError(f"{wanted.path}: no Parquet file of an archive ({error})") from error
+
+
+def _may_hold(group: pq.RowGroupMetaData, span: delta.Span) -> bool:
+    """Whether a row group may hold offsets of a span, by its statistics."""
+    for at in range(group.num_columns):
+        column = group.column(at)
+        found = column.statistics
+        if column.path_in_schema == "offset" and found is not None and found.has_min_max:
+            return bool(found.min < span.end and span.start <= found.max)
+    return True
+
+
+def _within(batch: pa.RecordBatch, span: delta.Span, wanted: File) -> pa.RecordBatch:
+    offsets = batch.column("offset").to_numpy()
+    if not wanted.is_ordered:
+        of_partition = batch.column("partition").to_numpy() == span.partition
+        return batch.filter(pa.array(of_partition & (span.start <= offsets) & (offsets < span.end)))
+    first, last = np.searchsorted(offsets, (span.start, span.end))
+    kept = batch.slice(first, last - first)
+    is_own = pc.equal(kept.column("partition"), span.partition)
+    if not pc.all(is_own, min_count=0).as_py():
+        raise DamagedError(f"{wanted.path}: it holds another partition than {span.partition}")
+    return kept
+
+
+def first_at(
+    store: Store,
+    files: Mapping[int | None, Sequence[delta.Add]],
+    partition: int,
+    time_ns: int,
+) -> int | None:
+    """Offset of the first record of a partition at or after a time.
+
+    Args:
+        store: The folder of the table.
+        files: Of `by_partition`.
+        partition: Number of the partition.
+        time_ns: Unix nanoseconds.
+
+    Returns:
+        `None` when no record is as late.
+
+    Raises:
+        FileGoneError, DamagedError, StoreError: As of `records_of`.
+    """
+    late = {
+        add.object_path
+        for add in (*files.get(partition, ()), *files.get(None, ()))
+        if add.stats is None or add.stats.timestamps is None
+        # Other writers round times down to milliseconds.
+        or _ns(add.stats.timestamps[1]) + _MILLISECOND_NS >= time_ns
+    }  # fmt: skip
+    whole = delta.Span(partition, 0, WHOLE_MAX)
+    chosen = [one for one in files_of(files, whole) if one.path in late]
+    for batch in records_of(store, chosen, whole, ("offset", "timestamp_ns")):
+        found = np.flatnonzero(batch.column("timestamp_ns").to_numpy() >= time_ns)
+        if len(found):
+            return int(batch.column("offset")[int(found[0])].as_py())
+    return None
+
+
+def _ns(text: str) -> int:
+    """Time of statistics; one that cannot be read is as late as any."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return WHOLE_MAX
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return int(time.timestamp() * 1_000) * _MILLISECOND_NS

@@ -1,0 +1,195 @@
+"""What a query reads from an archive: which tables, what they hold, and rows of them."""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from pyspark_liftbridge.archive import log, reading
+from pyspark_liftbridge.archive.delta import Add, Span
+from pyspark_liftbridge.archive.reading import Part
+from pyspark_liftbridge.archive.store import Below, opened
+from pyspark_liftbridge.archive.table import Table, find_table
+from pyspark_liftbridge.plan.offsets import PartitionId
+from pyspark_liftbridge.plan.options import ArchivePlace
+from pyspark_liftbridge.plan.places import Bounds
+from pyspark_liftbridge.plan.ranges import Range
+from pyspark_liftbridge.plan.unified import Held, earlier, is_outgrown, with_archive
+
+_log: Final = logging.getLogger(__name__)
+
+_COLUMNS: Final = {"timestamp": "timestamp_ns"}
+"""Columns of the archive by those of the client, where names differ."""
+
+
+class _Known(NamedTuple):
+    """A table as it was read last, and what follows from that."""
+
+    table: Table
+    held: Mapping[int, Held]
+    files: Mapping[int | None, Sequence[Add]]
+
+
+def _known(table: Table) -> _Known:
+    snapshot = table.snapshot
+    return _Known(table, reading.held_of(snapshot), reading.by_partition(snapshot))
+
+
+class Archive:
+    """The archive of a query: its tables, each read once and anew where it is to have grown.
+
+    Args:
+        place: Where it is.
+    """
+
+    def __init__(self, place: ArchivePlace) -> None:
+        self._place = place
+        self._root = opened(place.root, dict(place.store))
+        self._tables: dict[tuple[str, int], _Known | None] = {}
+        self._lacking: set[tuple[str, int]] = set()
+
+    def held(self, stream: str, stream_id: int) -> Mapping[int, Held]:
+        """What is known of a stream, by partition; nothing when it has no table.
+
+        Raises:
+            ArchiveError: The table cannot be read, or is not of this stream.
+        """
+        known = self._table(stream, stream_id)
+        return {} if known is None else known.held
+
+    def bounds(self, bounds: Bounds) -> Bounds:
+        """Bounds of log and archive together.
+
+        Raises:
+            ArchiveError: As of `held`.
+        """
+        streams = {(one.stream, known.stream_id) for one, known in bounds.items()}
+        return with_archive(
+            bounds,
+            {
+                PartitionId(stream, number): held
+                for stream, stream_id in sorted(streams)
+                for number, held in self.held(stream, stream_id).items()
+            },
+        )
+
+    def follow(self, stream: str, stream_id: int) -> None:
+        """Read what came to a table since.
+
+        Raises:
+            ArchiveError: As of `held`.
+        """
+        known = self._tables.pop((stream, stream_id), None)
+        if known is not None:
+            table = known.table
+            newer = log.follow(table.store, table.snapshot)
+            is_same = newer.version == table.snapshot.version
+            self._tables[stream, stream_id] = (
+                known if is_same else _known(table._replace(snapshot=newer))
+            )
+
+    def parts(
+        self, ranges: Iterable[Range], log_starts: Mapping[PartitionId, int]
+    ) -> dict[Range, Part]:
+        """What the archive holds of ranges; those of which it holds nothing are left out.
+
+        Args:
+            ranges: What is read.
+            log_starts: Where logs begin, as far as it is known.
+
+        Raises:
+            ArchiveError: As of `held`.
+        """
+        found: dict[Range, Part] = {}
+        followed: set[tuple[str, int]] = set()
+        for one in ranges:
+            name = (one.stream, one.stream_id)
+            start = log_starts.get(PartitionId(one.stream, one.partition))
+            held = self.held(*name).get(one.partition)
+            if name not in followed and is_outgrown(one, held, start):
+                self.follow(*name)
+                followed.add(name)
+            part = self._part(one)
+            if part is not None:
+                found[one] = part
+        return found
+
+    def newest_part(self, wanted: Range) -> Part | None:
+        """What the archive holds of a range at present, `None` for nothing.
+
+        Raises:
+            ArchiveError: As of `held`.
+        """
+        self.follow(wanted.stream, wanted.stream_id)
+        return self._part(wanted)
+
+    def with_times(
+        self, found: Mapping[PartitionId, int], times: Mapping[PartitionId, int], bounds: Bounds
+    ) -> dict[PartitionId, int]:
+        """Offsets of the first records at or after times, the archive's among them.
+
+        Args:
+            found: What the log tells.
+            times: Unix nanoseconds by partition.
+            bounds: Of all these partitions.
+
+        Raises:
+            ArchiveError: As of `held`.
+        """
+        archived: list[tuple[PartitionId, int]] = []
+        for one, time_ns in times.items():
+            known = self._table(one.stream, bounds[one].stream_id)
+            if known is not None:
+                offset = reading.first_at(known.table.store, known.files, one.number, time_ns)
+                archived += [] if offset is None else [(one, offset)]
+        return earlier(found, archived)
+
+    def rows(
+        self, part: Part, wanted: Range, columns: Sequence[str]
+    ) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Records of a range as the client gives them, and where to go on behind each batch.
+
+        Raises:
+            ArchiveError: A file cannot be read.
+        """
+        names = [_COLUMNS.get(name, name) for name in columns]
+        span = Span(wanted.partition, wanted.start, wanted.end)
+        table = Below(self._root, part.table)
+        for batch in reading.records_of(table, part.files, span, names):
+            after = int(batch.column("offset")[-1].as_py()) + 1
+            made = [_as_of_client(name, batch.column(_COLUMNS.get(name, name))) for name in columns]
+            yield pa.RecordBatch.from_arrays(made, list(columns)), after
+
+    def _table(self, stream: str, stream_id: int) -> _Known | None:
+        name = (stream, stream_id)
+        if name not in self._tables:
+            table = find_table(self._root, stream, stream_id)
+            self._tables[name] = None if table is None else _known(table)
+            if table is None and name not in self._lacking:
+                self._lacking.add(name)
+                _log.warning(
+                    "archive %s holds nothing of stream %s (id %d): all of it is read from brokers",
+                    self._place.root,
+                    *name,
+                )
+        return self._tables[name]
+
+    def _part(self, wanted: Range) -> Part | None:
+        known = self._table(wanted.stream, wanted.stream_id)
+        held = None if known is None else known.held.get(wanted.partition)
+        if known is None or held is None or held.end <= wanted.start:
+            return None
+        span = Span(wanted.partition, wanted.start, wanted.end)
+        return Part(known.table.root, held, reading.files_of(known.files, span))
+
+
+def _as_of_client(name: str, column: pa.Array) -> pa.Array:
+    """A column as the client gives it."""
+    if name == "timestamp":
+        return column.cast(pa.timestamp("ns", "UTC"))
+    if name == "headers":
+        entries = column.values
+        keys, values = entries.field("key"), entries.field("value")
+        return pa.MapArray.from_arrays(column.offsets, keys, values)
+    return column
