@@ -24,7 +24,10 @@ from pyspark_liftbridge.cli.given import (
 
 
 class ArchiveRow(NamedTuple):
-    """What was archived; `version` is the newest entry of the table's log."""
+    """What was archived; `version` is the newest entry of the table's log.
+
+    `cursor` is what `retention_cursor` of the stream may name.
+    """
 
     stream: str
     table: str
@@ -33,6 +36,7 @@ class ArchiveRow(NamedTuple):
     files: int
     bytes: int
     lost: int
+    cursor: str
 
 
 class FindingRow(NamedTuple):
@@ -77,12 +81,13 @@ async def archive(
     Any number of runs may work on one stream. One that is stopped leaves nothing that harms.
     """
     from pyspark_liftbridge.jobs.archive import Job, archive_once  # noqa: PLC0415 - heavy
+    from pyspark_liftbridge.jobs.cursor import Shown  # noqa: PLC0415 - heavy
 
     job = Job(stream, root, source_options(run.profile), store_options(store), not allow_loss)
-    runner = runner_of("archive", master, conf)
+    runner, shown = runner_of("archive", master, conf), Shown()
     while True:
         with told():
-            done = archive_once(job, runner)
+            done = archive_once(job, runner, shown)
         run.emit(ArchiveRow(*done))
         if every is None:
             return

@@ -17,8 +17,10 @@ from pyspark_liftbridge.archive.commit import Proposal, commit
 from pyspark_liftbridge.archive.errors import ContentionError
 from pyspark_liftbridge.archive.fence import Claim, Verdict, Written
 from pyspark_liftbridge.archive.files import Chance, Place, write_files
+from pyspark_liftbridge.archive.root import root_id
 from pyspark_liftbridge.archive.store import Below, open_store, opened
 from pyspark_liftbridge.archive.table import Making, Table, open_table
+from pyspark_liftbridge.jobs.cursor import Shown, name_of, show
 from pyspark_liftbridge.jobs.works import Runner
 from pyspark_liftbridge.plan.archiving import Part, parts_of
 from pyspark_liftbridge.plan.options import OptionError, SourceOptions, Split, read_source
@@ -34,6 +36,10 @@ ROUNDS_MAX: Final = 10
 TASK_OFFSETS_MAX: Final = 1_000_000
 """Offsets of a task; it is done again as a whole when it fails."""
 
+BEHIND_SECONDS_MAX: Final = 5.0
+"""How long a log may end before what is archived of it until it counts as cut off."""
+
+_POLL_SECONDS: Final = 0.1
 _MILLISECOND_NS: Final = 1_000_000
 
 
@@ -97,6 +103,7 @@ class Archived(NamedTuple):
         files: Files of them.
         bytes: Their size.
         lost: Offsets that were gone.
+        cursor: Cursor that says how far partitions are archived.
     """
 
     stream: str
@@ -106,6 +113,7 @@ class Archived(NamedTuple):
     files: int
     bytes: int
     lost: int
+    cursor: str
 
 
 def do(text: str) -> str:
@@ -149,12 +157,13 @@ def told(text: str) -> Written:
     )
 
 
-def archive_once(job: Job, run: Runner) -> Archived:
+def archive_once(job: Job, run: Runner, shown: Shown | None = None) -> Archived:
     """Archive what is committed when the run begins.
 
     Args:
         job: What is archived.
         run: Does each work, as `do`.
+        shown: What former runs of this process know of the cursor.
 
     Raises:
         MissingError: Records are gone, and the job is to end then.
@@ -173,11 +182,15 @@ def archive_once(job: Job, run: Runner) -> Archived:
     stream_id = next(iter(bounds.values())).stream_id
     root = open_store(job.root, job.store)
     table = open_table(root, job.stream, stream_id, Making(str(uuid4()), _now_ms()))
-    sum_ = Archived(job.stream, table.root, table.snapshot.version, 0, 0, 0, 0)
+    shown = Shown() if shown is None else shown
+    name = name_of(root_id(root))
+    sum_ = Archived(job.stream, table.root, table.snapshot.version, 0, 0, 0, 0, name)
+    # A runner may have been killed before it did so, and a former stream has left its own.
+    show(client, name, table, bounds, shown)
     for _ in range(ROUNDS_MAX):
-        parts = parts_of(
-            job.stream, bounds, _ends(table, stream_id, bounds), fails_on_loss=job.fails_on_loss
-        )
+        ends = _ends(table, stream_id, bounds)
+        bounds = _not_behind(client, options, bounds, ends)
+        parts = parts_of(job.stream, bounds, ends, fails_on_loss=job.fails_on_loss)
         if not parts:
             return sum_
         try:
@@ -194,6 +207,7 @@ def archive_once(job: Job, run: Runner) -> Archived:
             }
             continue
         table, sum_ = _commit(table, stream_id, parts, written, sum_)
+        show(client, name, table, bounds, shown)
     raise ContentionError(
         f"stream {job.stream}: other runs were first in {ROUNDS_MAX} rounds; let fewer of them "
         "archive one stream"
@@ -203,6 +217,27 @@ def archive_once(job: Job, run: Runner) -> Archived:
 def _bounds(client: SyncClient, options: SourceOptions) -> dict[int, Known]:
     found = cluster.bounds_at_start(client, options)
     return {one.number: known for one, known in found.items()}
+
+
+def _not_behind(
+    client: SyncClient, options: SourceOptions, bounds: dict[int, Known], ends: Mapping[int, int]
+) -> dict[int, Known]:
+    """Bounds that hold what is archived, if the log does.
+
+    Another run may have begun later and archived more, and a new leader may know of less for a
+    moment.
+    """
+    deadline = time.monotonic() + BEHIND_SECONDS_MAX
+    while any(end > bounds[one].latest for one, end in ends.items()):
+        now = _bounds(client, options)
+        is_same = all(
+            one in now and now[one].stream_id == known.stream_id for one, known in bounds.items()
+        )
+        if not is_same or time.monotonic() > deadline:
+            break
+        bounds = {one: now[one] for one in bounds}
+        time.sleep(_POLL_SECONDS)
+    return bounds
 
 
 def _ends(table: Table, stream_id: int, partitions: Mapping[int, Known]) -> dict[int, int]:

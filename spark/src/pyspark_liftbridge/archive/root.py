@@ -1,0 +1,50 @@
+"""The id of an archive: one for all tables below a root, however its address is written.
+
+    <root>/_root/id.json        {"id":"3f9c0a1b2d4e"}
+
+A copy of the archive has the same id. Who goes on archiving into a copy removes the file first, or
+the one that is ahead lets retention remove what the other lacks.
+"""
+
+import json
+import re
+import secrets
+from typing import Final
+
+from pyspark_liftbridge.archive.errors import DamagedError, StoreError, UnknownOutcomeError
+from pyspark_liftbridge.archive.fields import Fields, parse_json
+from pyspark_liftbridge.archive.store import Store
+
+PATH: Final = "_root/id.json"
+_ID_BYTES: Final = 6
+_BYTES_MAX: Final = 1 << 10
+_TRIES_MAX: Final = 5
+
+
+def root_id(store: Store) -> str:
+    """The id of an archive, chosen by chance when there is none yet.
+
+    Args:
+        store: The root of the archive.
+
+    Raises:
+        DamagedError: The file holds no id.
+        UnknownOutcomeError: The store does not answer; another try does no harm.
+    """
+    failure: StoreError | None = None
+    for _ in range(_TRIES_MAX):
+        try:
+            data = store.read(PATH, bytes_max=_BYTES_MAX)
+            if data is not None:
+                return _id(data)
+            store.create(PATH, json.dumps({"id": secrets.token_hex(_ID_BYTES)}).encode())
+        except StoreError as error:
+            failure = error
+    raise UnknownOutcomeError(f"{PATH}: neither read nor made in {_TRIES_MAX} tries ({failure})")
+
+
+def _id(data: bytes) -> str:
+    found = Fields.of(parse_json(data, PATH), PATH).text("id")
+    if not re.fullmatch(r"[0-9a-f]{12}", found):
+        raise DamagedError(f"{PATH}: {found!r} is no id of 12 hexadecimal digits")
+    return found

@@ -1,0 +1,154 @@
+"""The cursor of an archive: never ahead of what is committed, and in the end never behind."""
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from liftbridge_client import SyncClient, SyncStream, connect_sync
+from liftbridge_testkit.processes import Broker
+from pyspark_liftbridge.archive.errors import DamagedError
+from pyspark_liftbridge.archive.root import PATH, root_id
+from pyspark_liftbridge.archive.store import open_store
+from pyspark_liftbridge.jobs import cursor
+from pyspark_liftbridge.jobs.archive import Job, archive_once, do
+from pyspark_liftbridge.jobs.cursor import Shown
+
+
+def in_turn(works: Sequence[str]) -> list[str]:
+    return [do(one) for one in works]
+
+
+def job(broker: Broker, stream: str, root: Path) -> Job:
+    return Job(stream, str(root), {"servers": broker.address}, {}, fails_on_loss=True)
+
+
+def publish(stream: SyncStream, count: int, partition: int = 0) -> None:
+    for _ in range(count):
+        stream.publish(b"x", partition=partition)
+
+
+def positions(stream: SyncStream, name: str, partitions: int = 1) -> list[int | None]:
+    return [stream.fetch_cursor(name, partition=one) for one in range(partitions)]
+
+
+def test_cursor_is_the_archives_end_of_each_partition(
+    broker: Broker, lb: SyncClient, name: str, tmp_path: Path
+) -> None:
+    stream = lb.streams.create(name, partitions=3)
+    publish(stream, 5)
+    publish(stream, 2, partition=2)
+    shown = Shown()
+    cursor = archive_once(job(broker, name, tmp_path), in_turn, shown).cursor
+    assert cursor == f"archive/{root_id(open_store(str(tmp_path)))}"
+    assert positions(stream, cursor, 3) == [5, None, 2]
+    publish(stream, 1, partition=1)
+    assert archive_once(job(broker, name, tmp_path), in_turn, shown).cursor == cursor
+    assert positions(stream, cursor, 3) == [5, 1, 2]
+    # What a killed runner left undone is done by the next one.
+    stream.set_cursor(cursor, 3, partition=0)
+    archive_once(job(broker, name, tmp_path), in_turn)
+    assert positions(stream, cursor, 3) == [5, 1, 2]
+
+
+def test_a_runner_that_was_overtaken_does_not_leave_the_cursor_behind(
+    broker: Broker, lb: SyncClient, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = lb.streams.create(name)
+    publish(stream, 5)
+    whole = job(broker, name, tmp_path)
+    rivals, seen = ExitStack(), []
+
+    class Slow:
+        """A stream of which another runner is faster, between what is asked and what is set."""
+
+        def __init__(self, stream: SyncStream) -> None:
+            self.fetch_cursor = stream.fetch_cursor
+            self._real = stream
+
+        def set_cursor(self, name: str, offset: int, *, partition: int) -> None:
+            rivals.close()
+            self._real.set_cursor(name, offset, partition=partition)
+            seen.append((offset, self._real.fetch_cursor(name, partition=partition)))
+
+    def rival() -> None:
+        publish(stream, 4)
+        with monkeypatch.context() as patch:
+            patch.setattr(cursor, "_set", real)
+            assert archive_once(whole, in_turn).records == 4
+
+    real: Callable[..., None] = cursor._set
+    rivals.callback(rival)
+    monkeypatch.setattr(cursor, "_set", lambda stream, *more: real(Slow(stream), *more))
+    done = archive_once(whole, in_turn)
+    assert seen == [(5, 5), (9, 9)]
+    assert positions(stream, done.cursor) == [9]
+
+
+def test_a_runner_that_knows_less_leaves_the_cursor_where_it_is(
+    broker: Broker, lb: SyncClient, name: str, tmp_path: Path
+) -> None:
+    stream = lb.streams.create(name)
+    publish(stream, 5)
+    whole = job(broker, name, tmp_path)
+
+    def overtaken(works: Sequence[str]) -> list[str]:
+        texts = in_turn(works)
+        publish(stream, 4)
+        assert archive_once(whole, in_turn).records == 9
+        return texts
+
+    done = archive_once(whole, overtaken)
+    assert done.records == 0
+    assert positions(stream, done.cursor) == [9]
+
+
+def test_cursor_of_a_former_stream_is_not_believed(
+    broker: Broker, lb: SyncClient, name: str, tmp_path: Path
+) -> None:
+    stream = lb.streams.create(name)
+    publish(stream, 9)
+    former = archive_once(job(broker, name, tmp_path), in_turn)
+    stream.delete()
+    stream = lb.streams.create(name)
+    found: list[int | None] = []
+
+    def looked(works: Sequence[str]) -> list[str]:
+        found.extend(positions(stream, former.cursor))
+        return in_turn(works)
+
+    publish(stream, 2)
+    done = archive_once(job(broker, name, tmp_path), looked)
+    assert done.cursor == former.cursor
+    assert found == [0]
+    assert positions(stream, done.cursor) == [2]
+
+
+def test_brokers_without_cursors_are_told_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Broker(tmp_path / "broker") as broker, connect_sync(broker.address) as client:
+        stream, shown = client.streams.create("plain", partitions=2), Shown()
+        with caplog.at_level(logging.WARNING):
+            for _ in range(3):
+                publish(stream, 1)
+                done = archive_once(job(broker, "plain", tmp_path / "root"), in_turn, shown)
+                assert (done.records, done.cursor[:8]) == (1, "archive/")
+    assert [text[:28] for text in caplog.messages] == ["the brokers keep no cursors "]
+
+
+@pytest.fixture
+def spellings(tmp_path: Path) -> list[str]:
+    (tmp_path / "link").symlink_to(tmp_path / "root")
+    return [f"{tmp_path}/root", f"file://{tmp_path}/root/", f"{tmp_path}/link"]
+
+
+def test_id_of_a_root_does_not_depend_on_its_spelling(spellings: list[str]) -> None:
+    ids = [root_id(open_store(one)) for one in spellings]
+    assert len(set(ids)) == 1
+    store = open_store(spellings[0])
+    store.replace(PATH, b'{"id":"../x"}')
+    with pytest.raises(DamagedError, match=r"_root/id\.json: '\.\./x' is no id of 12"):
+        root_id(store)
