@@ -14,6 +14,9 @@ from liftbridge_testkit.repository import ROOT, relative
 
 REQUIREMENTS = ROOT / "requirements"
 NAMES = ("uv", "broker", "client", "operator", "build", "image", "dev")
+BESIDE = ("spark",)
+"""Installed with what `dev` pins."""
+
 ALONE = ("checkov",)
 """In an environment of its own, with versions of its own."""
 
@@ -22,6 +25,7 @@ OWN = {
     "liftbridge-broker",
     "liftbridge",
     "liftbridge-operator",
+    "liftbridge-spark",
     "liftbridge-testkit",
 }
 PIN = re.compile(r"^([A-Za-z0-9._-]+)(\[[^]]*\])?==(\S+)")
@@ -90,13 +94,13 @@ def imported_roots(folder: Path) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("name", [*NAMES, *ALONE])
+@pytest.mark.parametrize("name", [*NAMES, *BESIDE, *ALONE])
 def test_every_entry_is_pinned(name):
     pinned = {pin.partition("==")[0] for pin in pins(name)}
     assert set(entries(REQUIREMENTS / f"{name}.in")) - pinned == set()
 
 
-@pytest.mark.parametrize("name", [*NAMES, *ALONE])
+@pytest.mark.parametrize("name", [*NAMES, *BESIDE, *ALONE])
 def test_every_pin_has_hashes_and_nothing_but_hashes(name):
     text = (REQUIREMENTS / f"{name}.txt").read_text(encoding="utf-8")
     assert [pin for pin, hashes in pins(name).items() if not hashes] == []
@@ -111,6 +115,13 @@ def test_all_files_agree_on_versions():
     assert {name: set(pins(name)) - development for name in NAMES} == {
         name: set() for name in NAMES
     }
+    pinned = {pin.partition("==")[0] for pin in development}
+    assert {
+        pin
+        for name in BESIDE
+        for pin in pins(name)
+        if pin not in development and pin.partition("==")[0] in pinned
+    } == set()
 
 
 def test_image_holds_what_the_broker_and_the_command_need():
@@ -123,11 +134,7 @@ def test_image_holds_what_the_broker_and_the_command_need():
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_distribution_declares_what_its_requirements_pin(name):
-    project = tomllib.loads((ROOT / name / "pyproject.toml").read_text(encoding="utf-8"))
-    declared = {
-        normal(re.split(r"[<>=]", entry)[0]) for entry in project["project"]["dependencies"]
-    }
-    assert declared - OWN == set(entries(REQUIREMENTS / SHIPPED[name][1]))
+    assert declared(name) - OWN == set(entries(REQUIREMENTS / SHIPPED[name][1]))
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -135,16 +142,43 @@ def test_shipped_code_imports_only_what_it_declares(name):
     sources, requirements, extra = SHIPPED[name]
     required = set(entries(REQUIREMENTS / requirements))
     allowed = required | extras(REQUIREMENTS / requirements) | optional(name)
-    own = {path.name for path in (ROOT / sources).iterdir()} | extra
-    providers = packages_distributions()
-    undeclared = {
+    assert undeclared(sources, allowed=allowed, own=extra) == {}
+
+
+def test_spark_distribution_declares_what_it_imports_and_all_of_it_is_pinned():
+    allowed = declared("spark") | optional("spark")
+    own = {"liftbridge_proto", "liftbridge_client"}
+    assert undeclared("spark/src", allowed=allowed, own=own) == {}
+    pinned = {pin.partition("==")[0] for name in ("dev", "spark") for pin in pins(name)}
+    assert allowed - OWN - pinned == set()
+    ranges = re.findall(r"pyspark(?:\[[\w,]+\])?(>=[\d.,<]+)", spark_texts())
+    assert len(ranges) == 2
+    assert len(set(ranges)) == 1
+
+
+def spark_texts() -> str:
+    """Both files that say which versions of PySpark are used."""
+    paths = (ROOT / "spark/pyproject.toml", REQUIREMENTS / "spark.in")
+    return "\n".join(path.read_text(encoding="utf-8") for path in paths)
+
+
+def declared(name: str) -> set[str]:
+    """What a distribution needs, its own kind included."""
+    project = tomllib.loads((ROOT / name / "pyproject.toml").read_text(encoding="utf-8"))
+    return {normal(re.split(r"[<>=]", entry)[0]) for entry in project["project"]["dependencies"]}
+
+
+def undeclared(sources: str, *, allowed: set[str], own: set[str]) -> dict[str, str]:
+    """Imports below a folder that come neither from it, nor from `own`, nor from `allowed`."""
+    own = own | {path.name for path in (ROOT / sources).iterdir()}
+    providers = packages_distributions()  # PySpark is not installed here, and is its own
+    return {
         root: f"{where} imports {root}"
         for root, where in imported_roots(ROOT / sources).items()
         if root not in sys.stdlib_module_names
         and root not in own
-        and not {normal(provider) for provider in providers.get(root, [])} & allowed
+        and not {normal(provider) for provider in providers.get(root, [root])} & allowed
     }
-    assert undeclared == {}
 
 
 def test_generated_code_runs_on_the_declared_protobuf():

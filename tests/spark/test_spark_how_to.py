@@ -8,11 +8,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from liftbridge_client import Start, Stop, SyncClient
+from liftbridge_testkit.pages import sections
 from liftbridge_testkit.processes import Broker
 from liftbridge_testkit.repository import ROOT
 
 PAGE = ROOT / "docs/how-to/use-spark.md"
-SECTION = re.compile(r"^## (.*?)\n.*?^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def test_every_program_of_the_how_to_runs(
@@ -25,17 +25,17 @@ def test_every_program_of_the_how_to_runs(
     orders = lb.streams.create("orders", partitions=2)
     for number in range(6):
         orders.publish(b"%d apples" % number, key=b"%d" % (number % 3))
-    programs = SECTION.findall(PAGE.read_text(encoding="utf-8"))
-    assert [title for title, _ in programs] == [
+    programs = sections(PAGE)
+    assert list(programs) == [
         "Read what is there",
         "Follow a stream",
         "Write a frame",
         "Write each row once",
     ]
     told = {}
-    for number, (title, program) in enumerate(programs):
+    for number, (title, (program,)) in enumerate(programs.items()):
         path = tmp_path / f"{number}.py"
-        path.write_text(program, encoding="utf-8")
+        path.write_text(program.text, encoding="utf-8")
         run_path(str(path), {"spark": spark, "servers": broker.address, "folder": tmp_path})
         told[title] = capsys.readouterr().out
     assert told["Read what is there"].count(" apples") == 6

@@ -1,0 +1,38 @@
+"""Programs and commands that a page of the documentation shows, for tests that run them."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+_SECTION = re.compile(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+class Block(NamedTuple):
+    """A fenced block of a page.
+
+    Attributes:
+        language: As the page names it, `python` or `console`.
+        text: What it holds.
+    """
+
+    language: str
+    text: str
+
+
+def sections(page: Path) -> dict[str, list[Block]]:
+    """Blocks of a page by the title of their section, in the order of the page.
+
+    Sections without a block are left out, and so is what stands before the first title.
+    """
+    text = page.read_text(encoding="utf-8")
+    found = {
+        title: [Block(*block) for block in _BLOCK.findall(body)]
+        for title, body in _SECTION.findall(text)
+    }
+    return {title: blocks for title, blocks in found.items() if blocks}
+
+
+def commands(block: Block) -> list[str]:
+    """Command lines of a block, those that go over several lines as one."""
+    return [line for line in block.text.replace("\\\n", " ").splitlines() if line.strip()]
