@@ -1,4 +1,4 @@
-"""A broker with cursors for what the source asks of it without Spark."""
+"""A broker with cursors for what the source asks of it without Spark, and an object store."""
 
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -9,6 +9,7 @@ from time import monotonic
 import pytest
 
 from liftbridge_client import SyncClient, connect_sync
+from liftbridge_testkit.object_store import ENVIRONMENT, ObjectStore
 from liftbridge_testkit.processes import Broker
 
 _names = count()
@@ -26,6 +27,20 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def lb(broker: Broker) -> Iterator[SyncClient]:
     with connect_sync(broker.address) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    with ObjectStore(Path(tmp_path_factory.mktemp("objects"))) as running:
+        yield running
+
+
+@pytest.fixture
+def s3(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+    """The object store, with its credentials in the environment."""
+    for variable, value in ENVIRONMENT.items():
+        monkeypatch.setenv(variable, value)
+    return object_store
 
 
 @pytest.fixture

@@ -170,6 +170,32 @@ def test_file_whose_fate_is_not_known_is_written_under_another_name():
         written(Failing(3), [records([7])], 5, 20)
 
 
+class Repeating(MemoryStore):
+    """A store that hears no answer, tries again by itself, and meets what it has written."""
+
+    def create(self, path, data):
+        super().create(path, data)
+        return False
+
+
+def test_file_that_is_there_as_it_was_written_is_the_own_one():
+    store = Repeating()
+    found = written(store, [records(range(5))], 0, 5)
+    assert [add.path for add in found.adds] == list(store.objects)
+
+
+@pytest.mark.parametrize("other", [b"", b"another" * 10_000])
+def test_name_that_another_file_has_is_given_up(other):
+    store = MemoryStore()
+    store.create("data/0/1970-01-01/0-5-0000.parquet", other)
+    found = written(store, [records(range(5))], 0, 5)
+    assert [add.path for add in found.adds] == ["data/0/1970-01-01/0-5-0001.parquet"]
+    for number in range(1, 3):
+        store.objects[f"data/0/1970-01-01/0-5-{number:04}.parquet"] = other
+    with pytest.raises(StoreError, match=r"not written in 3 tries \(each name was taken\)"):
+        written(store, [records(range(5))], 0, 5)
+
+
 def test_digest_does_not_depend_on_where_files_end():
     batch = records(range(300))
     whole = digest_of(batch)

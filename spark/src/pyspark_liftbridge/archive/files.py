@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from pyspark_liftbridge.archive.delta import Add, Origin, Span, Stats
 from pyspark_liftbridge.archive.digest import Digest, digest_of
-from pyspark_liftbridge.archive.errors import RecordsError, StoreError
+from pyspark_liftbridge.archive.errors import DamagedError, RecordsError, StoreError
 from pyspark_liftbridge.archive.fence import Written
 from pyspark_liftbridge.archive.schema import SCHEMA
 from pyspark_liftbridge.archive.store import Store
@@ -250,11 +250,23 @@ def _stored(store: Store, data: bytes, stem: str, new_id: Callable[[], str]) -> 
     for _ in range(_NAMES_MAX):
         path = f"{stem}-{new_id()}.parquet"
         try:
-            if store.create(path, data):
+            if store.create(path, data) or _holds(store, path, data):
                 return path
         except StoreError as error:
             failure = error
-    raise StoreError(f"{stem}: not written in {_NAMES_MAX} tries ({failure})") from failure
+    told = failure or "each name was taken"
+    raise StoreError(f"{stem}: not written in {_NAMES_MAX} tries ({told})") from failure
+
+
+def _holds(store: Store, path: str, data: bytes) -> bool:
+    """Whether an object is what was to be written.
+
+    A store that heard no answer has tried again by itself, and met what it had written.
+    """
+    try:
+        return store.read(path, bytes_max=len(data)) == data
+    except DamagedError:
+        return False  # larger, so another one
 
 
 def _not_larger(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:

@@ -37,6 +37,7 @@ _CONNECTION: Final = (
     "user_agent",
 )
 _PREFIXES: Final = re.compile(r"^(?:aws|google|azure)_")
+_TOLD: Final = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>")
 
 _PART_BYTES: Final = 1 << 20
 """Least part of an object that is asked for: what comes with it costs less than another call."""
@@ -154,7 +155,16 @@ class Objects:
             raise self._failed("removed", path, error) from error
 
     def _failed(self, done: str, path: str, error: Exception) -> StoreError:
-        return StoreError(f"{self._name}/{path}: cannot be {done} ({error})")
+        return StoreError(f"{self._name}/{path}: cannot be {done} ({_in_short(error)})")
+
+
+def _in_short(error: Exception) -> str:
+    """What obstore says, without the values it looked at and the XML of the store."""
+    text = str(error).partition("Debug source:")[0]
+    told = _TOLD.search(text)
+    if told is not None:
+        text = f"{text[: text.find('<')]}{told[1]}: {told[2]}"
+    return " ".join(text.split())
 
 
 class _Parts(io.RawIOBase):
