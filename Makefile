@@ -19,7 +19,7 @@ PYTHONS := $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14)
 PYTEST_ARGS ?= -n 2 --dist loadfile --durations=10
 TEST_GATES := format-check lint prose dockerfiles imports types docs pytest spark-test
 
-.PHONY: help install demo test check operator-sim operator-gates guards stories chaos failover saturation forgery scale operator-scale bench soak \
+.PHONY: help install demo test check operator-sim operator-gates guards stories chaos failover saturation forgery scale operator-scale bench bench-spark soak spark-soak \
 	fuzz docs spark-install proto crds scan lock format clean changelog cluster cluster-down e2e e2e-full $(TEST_GATES) meta unit
 
 help: ## List the targets
@@ -85,9 +85,20 @@ operator-scale: install ## What 5,000 Streams cost the operator, on a real API s
 bench: install ## Measure this broker beside NATS JetStream and print the table
 	@$(PY) tests/bench/run.py
 
+bench-spark: install ## Measure the data source and the jobs of Spark (ROWS=2000000, ONLY="archive floor")
+	@$(PY) -m pyspark_liftbridge.java
+	@$(MAKE) spark-install
+	@$(SPARK)/bin/python tests/bench/bench_spark.py $(if $(ROWS),--rows $(ROWS)) $(if $(ONLY),--only $(ONLY))
+
 soak: install ## 200 x kill -9 under load, fsync=commit (LIFTBRIDGE_KILLS=n, LIFTBRIDGE_SEED=n)
 	@LIFTBRIDGE_KILLS=$${LIFTBRIDGE_KILLS:-200} $(PY) -m pytest -q \
 		tests/faults/test_kill9.py -k random_moments
+
+spark-soak: install ## 30 x kill -9 of a continuous archive (KILLS, RECORDS, SEED, SOAK="--root s3://...")
+	@$(PY) -m pyspark_liftbridge.java
+	@$(MAKE) spark-install
+	@$(SPARK)/bin/python -m liftbridge_testkit.spark_soak --kills $(or $(KILLS),30) \
+		--records $(or $(RECORDS),5000000) --seed $(or $(SEED),1) $(SOAK)
 
 fuzz: install ## Damaged input to every decoder for FUZZ_SECONDS (60); FUZZ_SEED=n repeats a run
 	@FUZZ_SECONDS=$${FUZZ_SECONDS:-60} $(PY) -m pytest -q -m fuzz -n 2 --dist load \

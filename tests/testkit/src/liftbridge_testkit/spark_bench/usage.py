@@ -1,0 +1,120 @@
+"""Processor time of a benchmark by process: broker, JVM, Python workers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from liftbridge_testkit.processes import Broker
+
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+class Usage(NamedTuple):
+    """Seconds of user and system time.
+
+    Attributes:
+        broker: Of the broker and what it started.
+        workers: Of Python processes that Spark started.
+        jvm: Of Spark itself.
+    """
+
+    broker: float
+    workers: float
+    jvm: float
+
+    def since(self, before: Usage) -> Usage:
+        """What came since."""
+        return Usage(*(now - then for now, then in zip(self, before, strict=True)))
+
+
+class Sample(NamedTuple):
+    """One run.
+
+    Attributes:
+        rows: Rows of it.
+        seconds: How long it took.
+        usage: What it took of the processor.
+    """
+
+    rows: int
+    seconds: float
+    usage: Usage
+
+    @property
+    def rate(self) -> float:
+        """Rows a second."""
+        return self.rows / self.seconds
+
+
+class Meter:
+    """Measures what a broker and the Spark of this process use.
+
+    Args:
+        broker: The broker.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def usage(self) -> Usage:
+        """What they have used so far."""
+        jvm, workers = _by_kind(os.getpid(), without=self._broker.pid)
+        return Usage(self._broker.cpu_seconds(), workers, jvm)
+
+    def sample(self, rows: int, act: Callable[[], object]) -> Sample:
+        """Measure an act that handles so many rows."""
+        before, began = self.usage(), perf_counter()
+        act()
+        seconds = perf_counter() - began
+        return Sample(rows, seconds, self.usage().since(before))
+
+
+def _by_kind(pid: int, *, without: int) -> tuple[float, float]:
+    """Seconds of all JVMs below a process, and of all that is below those.
+
+    Workers that have ended are counted by the process that awaited them; a JVM's own time does not
+    hold them.
+    """
+    jvm = workers = 0.0
+    waiting = [(child, False) for child in _children(pid) if child != without]
+    while waiting:
+        one, is_below = waiting.pop()
+        own, awaited = _seconds(one)
+        is_jvm = _name(one) == "java"
+        if is_jvm:
+            jvm += own
+        elif is_below:
+            workers += own + awaited
+        waiting += [(child, is_below or is_jvm) for child in _children(one)]
+    return jvm, workers
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += map(int, children.read_text().split())
+    return found
+
+
+def _name(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
+
+
+def _seconds(pid: int) -> tuple[float, float]:
+    """Time of a process, and of children that it awaited (fields 14 to 17 of /proc/PID/stat)."""
+    with contextlib.suppress(OSError):
+        # The name, in parentheses, may hold spaces; fields are counted behind it.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        own, system, awaited, awaited_system = map(int, fields[11:15])
+        return (own + system) / _TICKS, (awaited + awaited_system) / _TICKS
+    return 0.0, 0.0

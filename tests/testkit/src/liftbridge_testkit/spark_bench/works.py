@@ -1,0 +1,394 @@
+"""The works of the benchmark: what is done, how often, and what it is compared with."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from statistics import median, quantiles
+from time import perf_counter, process_time
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from liftbridge_testkit.progress import say
+from liftbridge_testkit.spark_bench import streams
+from liftbridge_testkit.spark_bench.ceiling import Ceiling
+from liftbridge_testkit.spark_bench.rows import Row
+from liftbridge_testkit.spark_bench.usage import Meter, Sample, Usage
+from pyspark_liftbridge.jobs.archive import Job, archive_once
+from pyspark_liftbridge.jobs.tasks import runner
+from pyspark_liftbridge.plan.options import read_source
+from pyspark_liftbridge.source.batch import BatchReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+    from liftbridge_client import SyncClient
+    from liftbridge_testkit.processes import Broker
+    from liftbridge_testkit.spark_bench.streams import Kind
+
+ROUNDS: Final = 3
+"""Rounds of a read; the one in the middle counts."""
+
+STREAM_STEP: Final = 200_000
+"""Rows of a micro-batch."""
+
+CEILING_ROWS: Final = 10_000
+"""Rows of the batch that is yielded again and again."""
+
+FLOOR_TIMES: Final = 20
+LATENCY_RATE: Final = 1_000
+LATENCY_SECONDS: Final = 20
+QUERY_SECONDS_MAX: Final = 120.0
+COMMAND_SECONDS_MAX: Final = 300.0
+COMMAND: Final = Path(sys.executable).parent / "liftbridge"
+_MICROSECONDS: Final = 1e6
+
+
+class Bench:
+    """All works, on one broker and in one session of Spark.
+
+    Args:
+        spark: The session.
+        broker: The broker.
+        client: Of that broker.
+        work_dir: Gets files.
+        rows: Of the streams that are quick to publish.
+    """
+
+    def __init__(
+        self, spark: SparkSession, broker: Broker, client: SyncClient, work_dir: Path, rows: int
+    ) -> None:
+        self._spark, self._broker, self._client = spark, broker, client
+        self._work_dir, self._rows = work_dir, rows
+        self._meter = Meter(broker)
+        self._filled: dict[str, int] = {}
+        spark.dataSource.register(Ceiling)
+
+    def works(self) -> dict[str, Callable[[], list[Row]]]:
+        """Works by name, in their order."""
+        return {
+            **{f"read-{kind.name}": self._bulk(kind) for kind in streams.KINDS},
+            "stream": self.stream,
+            "archive": self.archive,
+            "replay": self.replay,
+            "audit": self.audit,
+            "floor": self.floor,
+            "latency": self.latency,
+            "decode": self.decode,
+        }
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def _bulk(self, kind: Kind) -> Callable[[], list[Row]]:
+        return lambda: self.bulk(kind)
+
+    def bulk(self, kind: Kind) -> list[Row]:
+        """Read a stream, beside the ceiling and Parquet files of the same rows."""
+        rows = self._fill(kind)
+        files = self._files(kind)
+        read = self._spark.read
+        ours = self._reader("read", kind)
+        samples = {
+            "ours": self._rounds(rows, lambda: _drain(ours)),
+            "ceiling": self._rounds(rows, lambda: _drain(self._piped("read", kind, rows))),
+            "parquet": self._rounds(rows, lambda: _drain(read.parquet(files))),
+        }
+        return [_read_row(f"bulk read, {kind.title}", kind.target, samples)]
+
+    def stream(self) -> list[Row]:
+        """Read a stream in micro-batches, beside the same."""
+        kind = streams.KINDS[1]
+        rows = self._fill(kind)
+        files = self._files(kind)
+        schema = self._spark.read.parquet(files).schema
+        reader = self._spark.readStream.schema(schema).option("maxFilesPerTrigger", 2)
+        samples = {
+            "ours": self._streamed(self._reader("readStream", kind)),
+            "ceiling": self._streamed(self._piped("readStream", kind, rows)),
+            "parquet": self._streamed(reader.parquet(files)),
+        }
+        return [_read_row(f"stream read, {STREAM_STEP // 1000} k rows a batch", 300_000, samples)]
+
+    def _reader(self, how: str, kind: Kind) -> DataFrame:
+        reader = getattr(self._spark, how).format("liftbridge")
+        reader = reader.option("servers", self._broker.address).option("subscribe", kind.name)
+        if kind.has_headers:
+            reader = reader.option("includeHeaders", "true")
+        if how == "readStream":
+            reader = reader.option("startingOffsets", "earliest")
+            reader = reader.option("maxOffsetsPerTrigger", STREAM_STEP)
+        frame: DataFrame = reader.load()
+        return frame
+
+    def _piped(self, how: str, kind: Kind, rows: int) -> DataFrame:
+        """Rows of the ceiling that look as those of a stream."""
+        path = self._work_dir / f"{kind.name}.arrow"
+        given = {"servers": self._broker.address, "subscribe": kind.name}
+        if kind.has_headers:
+            given["includeHeaders"] = "true"
+        ours = BatchReader(read_source(given, is_stream=False))
+        batch = next(iter(ours.read(ours.partitions()[0]))).slice(0, CEILING_ROWS)
+        with pa.ipc.new_file(str(path), batch.schema) as file:
+            file.write_batch(batch)
+        ddl = self._reader("read", kind).schema.toDDL()
+        reader = getattr(self._spark, how).format(Ceiling.name()).option("ddl", ddl)
+        frame: DataFrame = (
+            reader.option("path", str(path)).option("rows", rows).option("step", STREAM_STEP).load()
+        )
+        return frame
+
+    def _files(self, kind: Kind) -> str:
+        """Parquet files of a stream's rows, two for each micro-batch."""
+        path = self._work_dir / f"{kind.name}-files"
+        if not path.exists():
+            writer = self._reader("read", kind).write.option("compression", "zstd")
+            writer.option("maxRecordsPerFile", STREAM_STEP // 2).parquet(str(path))
+        return str(path)
+
+    def _rounds(self, rows: int, act: Callable[[], object]) -> Sample:
+        samples = [self._meter.sample(rows, act) for _ in range(ROUNDS)]
+        return sorted(samples, key=lambda one: one.rate)[ROUNDS // 2]
+
+    def _streamed(self, frame: DataFrame) -> Sample:
+        """All micro-batches of a query but the first, which starts the workers."""
+        begins: list[Usage] = []
+        seconds: list[float] = []
+
+        def take(batch: DataFrame, _number: int) -> None:
+            _drain(batch)
+            begins.append(self._meter.usage())
+            seconds.append(perf_counter())
+
+        query = frame.writeStream.foreachBatch(take).trigger(availableNow=True)
+        _finish(query.option("checkpointLocation", self._folder("checkpoint")).start())
+        count = len(begins) - 1
+        assert count > 0, "too few rows for two micro-batches"
+        return Sample(count * STREAM_STEP, seconds[-1] - seconds[0], begins[-1].since(begins[0]))
+
+    # -- jobs ---------------------------------------------------------------------------------
+
+    def archive(self) -> list[Row]:
+        """Archive a stream, beside Spark's own writer from the same source."""
+        kind = streams.KINDS[1]
+        rows = self._fill(kind)
+        run = runner(self._spark, "archive")
+
+        def ours() -> None:
+            done = archive_once(self._job(kind, self._folder("archive")), run)
+            assert done.records == rows, done
+
+        def by_spark() -> None:
+            writer = self._reader("read", kind).write.option("compression", "zstd")
+            writer.parquet(f"{self._folder('by-spark')}/files")
+
+        sample, other = self._rounds(rows, ours), self._rounds(rows, by_spark)
+        row = Row.of_sample("archive", sample, 250_000)
+        return [row._replace(notes={"df.write.parquet": _ratio(sample, other)})]
+
+    def replay(self) -> list[Row]:
+        """Put an archive back into another stream, with its offsets."""
+        kind = streams.KINDS[1]
+        rows = self._fill(kind)
+        root = self._archived(kind)
+        self._client.streams.create("replayed", partitions=streams.PARTITIONS)
+        words = ["replay", kind.name, root, "--to-stream", "replayed", "--preserve-offsets"]
+        # Done again, it finds nothing to do: so much is the start.
+        return self._commands("replay, same offsets", rows, 150_000, words, words)
+
+    def audit(self) -> list[Row]:
+        """Compare a stream with its archive."""
+        kind = streams.KINDS[1]
+        rows = self._fill(kind)
+        root = self._archived(kind)
+        self._client.streams.create("nothing", partitions=streams.PARTITIONS)
+        words = ["audit", kind.name, "--archive", root]
+        return self._commands("audit, a replica", rows, 400_000, words, ["audit", "nothing"])
+
+    def _job(self, kind: Kind, root: str) -> Job:
+        return Job(kind.name, root, {"servers": self._broker.address}, {}, fails_on_loss=True)
+
+    def _archived(self, kind: Kind) -> str:
+        root = self._work_dir / "archived"
+        if not root.exists():
+            archive_once(self._job(kind, str(root)), runner(self._spark, "archive"))
+        return str(root)
+
+    def _commands(
+        self, title: str, rows: int, target: int, words: Sequence[str], idle: Sequence[str]
+    ) -> list[Row]:
+        """A command, without the time it takes to start and find nothing to do."""
+        full, start = self._command(words, rows), self._command(idle, rows)
+        usage = full.usage.since(start.usage)
+        sample = Sample(rows, max(full.seconds - start.seconds, 0.001), usage)
+        return [Row.of_sample(title, sample, target)._replace(notes={"start, s": start.seconds})]
+
+    def _command(self, words: Sequence[str], rows: int) -> Sample:
+        def run() -> None:
+            done = subprocess.run(
+                [str(COMMAND), "spark", *words, "--servers", self._broker.address, "-o", "json"],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=COMMAND_SECONDS_MAX,
+            )
+            if done.returncode:
+                raise NotMeasuredError(done.stderr.strip().splitlines()[-1])
+            json.loads(done.stdout)
+
+        return self._meter.sample(rows, run)
+
+    # -- waiting ------------------------------------------------------------------------------
+
+    def floor(self) -> list[Row]:
+        """What a micro-batch of one record takes."""
+        self._client.streams.create("floor")
+        stream = self._client.streams.get("floor")
+        seen = threading.Semaphore(0)
+
+        def take(batch: DataFrame, _number: int) -> None:
+            for _ in batch.collect():
+                seen.release()
+
+        query = self._following("floor", take)
+        try:
+            for number in range(FLOOR_TIMES + 1):
+                stream.publish(b"%d" % number)
+                assert seen.acquire(timeout=QUERY_SECONDS_MAX)
+            taken = [
+                one.durationMs["triggerExecution"]
+                for one in _progress_of(query, FLOOR_TIMES)
+                if one.numInputRows
+            ]
+        finally:
+            query.stop()
+        return [Row.of_figure("micro-batch of one record", median(taken[1:]), "ms", 300.0)]
+
+    def latency(self) -> list[Row]:
+        """From the broker's time stamp to a function that has the rows."""
+        self._client.streams.create("latency")
+        waits: list[float] = []
+        seen = threading.Event()
+        count = LATENCY_RATE * LATENCY_SECONDS
+
+        def take(batch: DataFrame, _number: int) -> None:
+            times = batch.select("timestamp_ns").toArrow().column(0).to_pylist()
+            now = time.time_ns()
+            waits.extend((now - one) / 1e6 for one in times)
+            if len(waits) >= count:
+                seen.set()
+
+        query = self._following("latency", take)
+        try:
+            self._publish_paced("latency", count)
+            assert seen.wait(QUERY_SECONDS_MAX)
+        finally:
+            query.stop()
+        # The query starts its workers with the first batches.
+        settled = waits[count // 4 :]
+        title = f"latency at {LATENCY_RATE:,} messages/s"
+        return [
+            Row.of_figure(f"{title}, p50", median(settled), "ms", 500.0),
+            Row.of_figure(f"{title}, p99", quantiles(settled, n=100)[98], "ms", None),
+        ]
+
+    def _publish_paced(self, stream: str, count: int) -> None:
+        pause = threading.Event()
+        with self._client.streams.get(stream).publisher() as publisher:
+            began = perf_counter()
+            for number in range(count):
+                pause.wait(max(0.0, began + number / LATENCY_RATE - perf_counter()))
+                publisher.publish_nowait(b"v" * streams.VALUE_BYTES)
+            publisher.flush()
+
+    def _following(self, stream: str, take: Callable[[DataFrame, int], None]) -> StreamingQuery:
+        reader = self._spark.readStream.format("liftbridge")
+        reader = reader.option("servers", self._broker.address).option("subscribe", stream)
+        frame = reader.option("startingOffsets", "earliest").load()
+        writer = frame.writeStream.foreachBatch(take)
+        return writer.option("checkpointLocation", self._folder("checkpoint")).start()
+
+    # -- the client alone ---------------------------------------------------------------------
+
+    def decode(self) -> list[Row]:
+        """What columns of the client cost, receiving included."""
+        some = ("offset", "timestamp", "key", "value")
+        cases = ((1, some, 2.0), (4, (*some, "headers"), 4.0))
+        return [self._decoded(streams.KINDS[at], names, limit) for at, names, limit in cases]
+
+    def _decoded(self, kind: Kind, names: tuple[str, ...], limit: float) -> Row:
+        rows = self._fill(kind)
+        stream = self._client.streams.get(kind.name)
+        taken = []
+        for _ in range(ROUNDS):
+            began = process_time()
+            found = sum(
+                batch.records.num_rows
+                for partition in range(streams.PARTITIONS)
+                for batch in stream.fetch_columns(
+                    partition, 0, rows // streams.PARTITIONS, columns=names
+                )
+            )
+            taken.append((process_time() - began) / found * _MICROSECONDS)
+            assert found == rows, found
+        return Row.of_figure(f"client, {kind.title}", median(taken), "us CPU a row", limit)
+
+    # -- inside -------------------------------------------------------------------------------
+
+    def _fill(self, kind: Kind) -> int:
+        rows = self._filled.get(kind.name)
+        if rows is None:
+            rows = streams.rows_of(kind, self._rows)
+            began = perf_counter()
+            streams.fill(self._broker, self._client, kind, rows)
+            say(f"published: {rows:,} records, {kind.title}, in {perf_counter() - began:.1f} s")
+            self._filled[kind.name] = rows
+        return rows
+
+    def _folder(self, name: str) -> str:
+        number = sum(1 for _ in self._work_dir.glob(f"{name}-*"))
+        path = self._work_dir / f"{name}-{number}"
+        path.mkdir()
+        return str(path)
+
+
+class NotMeasuredError(Exception):
+    """A work cannot be done here; the text says why."""
+
+
+def _drain(frame: DataFrame) -> None:
+    """Have Spark read all columns of all rows."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _finish(query: StreamingQuery) -> None:
+    assert query.awaitTermination(int(QUERY_SECONDS_MAX))
+
+
+def _progress_of(query: StreamingQuery, count: int) -> list[StreamingQueryProgress]:
+    """Progress of a query once it tells of so many batches with rows."""
+    deadline = perf_counter() + QUERY_SECONDS_MAX
+    while perf_counter() < deadline:
+        found: list[StreamingQueryProgress] = query.recentProgress
+        if sum(one.numInputRows > 0 for one in found) >= count:
+            return found
+        query.awaitTermination(1)
+    raise AssertionError("the query does not tell of its batches")
+
+
+def _read_row(title: str, target: int, samples: dict[str, Sample]) -> Row:
+    ours = samples.pop("ours")
+    notes = {name: _ratio(ours, other) for name, other in samples.items()}
+    return Row.of_sample(title, ours, target)._replace(notes=notes)
+
+
+def _ratio(ours: Sample, other: Sample) -> float:
+    return ours.rate / other.rate

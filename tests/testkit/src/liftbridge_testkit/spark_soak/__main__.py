@@ -1,0 +1,246 @@
+"""Kill -9 of a continuous archive, again and again: nothing may be lost, and nothing kept twice.
+
+`python -m liftbridge_testkit.spark_soak --kills 30` starts three brokers, publishes records whose
+contents follow from their offsets, and has two runners of `liftbridge spark archive --every` keep
+them. One of the two, drawn by chance, is killed at a random moment with its JVM and all
+of its workers, and starts again. Half way the leader of a partition is killed as well; twice,
+everything that a runner keeps locally and all checkpoints of the log are removed. In the end each
+record must be in the table once, as it was published, by three readers; and what killed runners
+left behind must be gone after `gc`.
+
+Needs the interpreter of `.spark`. The archive may lie in an object store (`--root s3://...`); keys
+come by the usual variables of the environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from random import Random
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Final
+
+from liftbridge_client import connect_sync
+from liftbridge_testkit.bench.report import machine, table
+from liftbridge_testkit.cluster import ClusterKit
+from liftbridge_testkit.progress import say
+from liftbridge_testkit.spark_soak import checks
+from liftbridge_testkit.spark_soak.records import Publishing, counts
+from liftbridge_testkit.spark_soak.runners import Runner
+from pyspark_liftbridge.archive import log
+from pyspark_liftbridge.archive.gc import AGE_MS_MIN, remove_orphans
+from pyspark_liftbridge.archive.store import Below, opened
+from pyspark_liftbridge.archive.verify import verify
+from pyspark_liftbridge.session import session
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark_liftbridge.archive.store import Store
+
+STREAM: Final = "soak"
+PARTITIONS: Final = 3
+FRESH_SECONDS_MAX: Final = 60.0
+"""A runner that archives nothing for so long after its start is killed all the same."""
+
+END_SECONDS_MAX: Final = 900.0
+ENDS: Final = frozenset({3, 4, 6})
+"""Exit codes a runner may have: no broker or no answer for too long, or the other one was first."""
+
+_POLL_SECONDS: Final = 0.1
+_MUST_BE_0: Final = (
+    "lost", "twice", "wrong", "orphans left after gc", "findings of verify",
+    "unexpected exits of runners", "partitions not at their end", "readers that differ",
+)  # fmt: skip
+
+
+class Soak:
+    """One run.
+
+    Args:
+        options: Of the command line.
+        work_dir: Gets everything.
+        cluster: Brokers with the stream.
+        servers: Their addresses.
+    """
+
+    def __init__(
+        self, options: argparse.Namespace, work_dir: Path, cluster: ClusterKit, servers: str
+    ) -> None:
+        self.options = options
+        self.work_dir = work_dir
+        self.cluster = cluster
+        self.root = options.root or str(work_dir / "archive")
+        self.store_options = dict(one.split("=", 1) for one in options.store)
+        self.wanted = counts(options.records, PARTITIONS)
+        self._servers = servers
+        self._random = Random(options.seed)
+        words = [
+            *(STREAM, self.root, "--servers", servers),
+            *("--every", str(options.every), "--master", "local[1]"),
+            *("--conf", "spark.ui.showConsoleProgress=false"),
+            *(part for one in options.store for part in ("--store", one)),
+        ]
+        self.runners = [Runner(work_dir / f"runner-{one}", words) for one in (1, 2)]
+        self.checkpoints_removed = 0
+
+    @property
+    def store(self) -> Store:
+        """The folder of the table."""
+        return Below(opened(self.root, self.store_options), f"{STREAM}/")
+
+    def run(self) -> dict[str, float]:
+        """Publish, archive, kill, and see what came of it."""
+        publishing = Publishing(self._servers, STREAM, self.wanted, self.options.rate)
+        try:
+            for runner in self.runners:
+                runner.start()
+            for number in range(1, self.options.kills + 1):
+                publishing.is_done()
+                publishing.allow(self.options.records * number // self.options.kills)
+                self._kill_one(number)
+            publishing.hurry()
+            self._await_all(publishing)
+        except BaseException:
+            for runner in self.runners:
+                say(f"--- {runner.folder.name}\n{runner.log_end()}")
+            raise
+        finally:
+            for runner in self.runners:
+                runner.kill()
+        return self._examine()
+
+    def _kill_one(self, number: int) -> None:
+        victim = self._random.choice(self.runners)
+        began = monotonic()
+        # One in four dies while it starts; the others have archived something and go on.
+        if self._random.random() < 0.75:
+            while not victim.has_told() and monotonic() - began < FRESH_SECONDS_MAX:
+                self._ensure()
+                sleep(_POLL_SECONDS)
+        delay = self._random.uniform(0.0, self.options.pause)
+        sleep(delay)
+        told = victim.has_told()
+        victim.kill()
+        say(
+            f"kill {number} of {self.options.kills}: {victim.folder.name} "
+            f"{'while it archived' if told else 'before its first commit'}; "
+            f"archived so far: {sum(self._ends().values()):,} of {self.options.records:,}"
+        )
+        if number in (self.options.kills // 3, 2 * self.options.kills // 3):
+            victim.forget()
+            self.checkpoints_removed += checks.remove_checkpoints(self.store)
+            say("removed: all that it kept locally, and all checkpoints of the log")
+        if number == self.options.kills // 2:
+            leader = self.cluster.leader_of(STREAM)
+            self.cluster[leader].kill()
+            self.cluster.await_leader(STREAM, other_than=leader)
+            self.cluster.start(leader)
+            say(f"killed: {leader}, which led {STREAM}/0; it is back")
+        self._ensure()
+
+    def _ensure(self) -> None:
+        for runner in self.runners:
+            runner.ensure()
+
+    def _ends(self) -> dict[int, int]:
+        """How far each partition is archived."""
+        ends = log.load(self.store).ends.values()
+        return {int(one.app_id.rsplit("/", 1)[1]): one.version for one in ends}
+
+    def _await_all(self, publishing: Publishing) -> None:
+        deadline = monotonic() + END_SECONDS_MAX
+        while not (publishing.is_done() and self._ends() == self.wanted):
+            if monotonic() > deadline:
+                raise TimeoutError(f"not archived in {END_SECONDS_MAX} s: {self._ends()}")
+            self._ensure()
+            sleep(_POLL_SECONDS)
+        say(f"all archived: {self._ends()}")
+
+    def _examine(self) -> dict[str, float]:
+        store = self.store
+        exits = [code for runner in self.runners for code in runner.codes]
+        left = len(checks.strangers(store))
+        now_ms = time.time_ns() // 1_000_000
+        removed = remove_orphans(store, now_ms=now_ms + 2 * AGE_MS_MIN)
+        say(f"gc removed {len(removed)} of {left} files in no entry")
+        spark = session("local[2]", {"spark.ui.showConsoleProgress": "false"})
+        read = {
+            "deltalake": checks.by_deltalake(f"{self.root}/{STREAM}", self.store_options),
+            "our reader": checks.by_our_log(store),
+            "Spark": checks.by_spark(spark, store, self.work_dir / "copies"),
+        }
+        ledgers = {who: checks.Ledger(self.wanted).filled(found) for who, found in read.items()}
+        spark.stop()
+        for finding in (findings := verify(store)):
+            say(f"{finding.place}: {finding.text}")
+        return {
+            "records published": self.options.records,
+            **{
+                f"records in the table, by {who}": one.digest.records
+                for who, one in ledgers.items()
+            },
+            "entries of the log": log.load(store).version + 1,
+            "kills": self.options.kills,
+            "checkpoints removed": self.checkpoints_removed,
+            "runners that ended by themselves": len(exits),
+            "orphans removed by gc": len(removed),
+            "lost": max(one.lost for one in ledgers.values()),
+            "twice": max(one.twice for one in ledgers.values()),
+            "wrong": max(one.wrong for one in ledgers.values()),
+            "readers that differ": len({one.digest for one in ledgers.values()}) - 1,
+            "partitions not at their end": sum(
+                self._ends().get(one) != count for one, count in self.wanted.items()
+            ),
+            "orphans left after gc": len(checks.strangers(store)),
+            "findings of verify": len(findings),
+            "unexpected exits of runners": sum(code not in ENDS for code in exits),
+        }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run and tell; 0 only when each record is there once and nothing else is."""
+    options = _parse(arguments)
+    about = machine(0.0)
+    with (
+        tempfile.TemporaryDirectory(prefix="spark-soak-") as name,
+        ClusterKit(Path(name), has_proxies=False) as cluster,
+    ):
+        servers = ",".join(one.address for one in cluster.brokers.values())
+        with connect_sync(servers) as client:
+            client.streams.create(STREAM, partitions=PARTITIONS, replication=3)
+        found = Soak(options, Path(name), cluster, servers).run()
+    is_good = not any(found[one] for one in _MUST_BE_0)
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    document = {"machine": about, "seed": options.seed, "is_good": is_good, "counts": found}
+    options.json.write_text(json.dumps(document, indent=1) + "\n")
+    rows = [
+        [what, f"{count:,.0f}", "0" if what in _MUST_BE_0 else ""] for what, count in found.items()
+    ]
+    say(f"\n{table(['what', 'count', 'must be'], rows)}\n\nseed: {options.seed}")
+    say(f"written: {options.json}")
+    return 0 if is_good else 1
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="spark-soak", description=__doc__.partition("\n")[0])
+    parser.add_argument("--kills", type=int, default=30, help="of runners (30)")
+    parser.add_argument("--records", type=int, default=5_000_000, help="to archive (5,000,000)")
+    parser.add_argument("--seed", type=int, default=1, help="of moments and victims (1)")
+    parser.add_argument("--rate", type=float, default=15_000.0, help="records a second (15,000)")
+    parser.add_argument("--pause", type=float, default=12.0, help="seconds before a kill (0 to 12)")
+    parser.add_argument("--every", type=float, default=0.1, help="seconds between rounds (0.1)")
+    parser.add_argument("--root", default="", help="address of an empty archive (a new folder)")
+    parser.add_argument(
+        "--store", action="append", default=[], metavar="NAME=VALUE", help="option of its store"
+    )
+    parser.add_argument("--json", type=Path, default=Path(".bench/spark-soak.json"))
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""What came of it: the table as three readers see it, against what was published."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Self
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from liftbridge_testkit.spark_soak.records import values
+from pyspark_liftbridge.archive import log
+from pyspark_liftbridge.archive.digest import Digest, digest_of
+from pyspark_liftbridge.archive.schema import SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import numpy.typing as npt
+    from pyspark.sql import SparkSession
+
+    from pyspark_liftbridge.archive.store import Store
+
+FILE_BYTES_MAX: Final = 1 << 30
+_LOG: Final = "_delta_log/"
+SPARK_BYTES: Final = 32 << 20
+"""Bytes of files that Spark reads at a time: what it has read comes to this process as a whole."""
+
+
+@dataclass
+class Ledger:
+    """Records that were seen, by partition and offset.
+
+    Args:
+        wanted: Records of each partition.
+
+    Attributes:
+        digest: Of all of them.
+        wrong: Those whose contents or place are not as published.
+    """
+
+    wanted: Mapping[int, int]
+    digest: Digest = field(default_factory=Digest)
+    wrong: int = 0
+    _seen: dict[int, npt.NDArray[np.uint8]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._seen = {one: np.zeros(count, np.uint8) for one, count in self.wanted.items()}
+
+    def filled(self, found: Iterable[pa.RecordBatch]) -> Self:
+        """This, with all that was found."""
+        for batch in found:
+            self.add(batch)
+        return self
+
+    def add(self, records: pa.RecordBatch) -> None:
+        """Take records, of any partitions and in any order."""
+        self.digest = self.digest.joined(digest_of(records))
+        partitions = records.column("partition").to_numpy()
+        for partition in np.unique(partitions):
+            rows = records.filter(pa.array(partitions == partition))
+            offsets = rows.column("offset").to_numpy()
+            seen = self._seen.get(int(partition), np.zeros(0, np.uint8))
+            is_known = (offsets >= 0) & (offsets < len(seen))
+            is_right = rows.column("value").to_numpy(zero_copy_only=False) == values(
+                int(partition), offsets
+            ).to_numpy(zero_copy_only=False)
+            self.wrong += int((~(is_known & is_right)).sum())
+            # Never back to none: so often nothing is archived.
+            np.add.at(seen, offsets[is_known], np.uint8(1))
+
+    @property
+    def lost(self) -> int:
+        """Records that were published and not seen."""
+        return sum(int((seen == 0).sum()) for seen in self._seen.values())
+
+    @property
+    def twice(self) -> int:
+        """Times that a record was seen again."""
+        return sum(
+            int(seen[seen > 1].astype(np.int64).sum() - (seen > 1).sum())
+            for seen in self._seen.values()
+        )
+
+
+def by_deltalake(address: str, options: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+    """Records of the table as deltalake reads it."""
+    table = DeltaTable(address, storage_options=dict(options) or None)
+    for batch in table.to_pyarrow_dataset().to_batches(batch_size=65_536):
+        yield _as_archived(batch)
+
+
+def by_our_log(store: Store) -> Iterator[pa.RecordBatch]:
+    """Records of the files that the log names, as this project reads it."""
+    for add in log.load(store).files.values():
+        data = store.read(add.object_path, bytes_max=FILE_BYTES_MAX)
+        assert data is not None, f"{add.path} is named by the log and not there"
+        for batch in pq.ParquetFile(io.BytesIO(data)).iter_batches(65_536):
+            yield _as_archived(batch)
+
+
+def by_spark(spark: SparkSession, store: Store, folder: Path) -> Iterator[pa.RecordBatch]:
+    """Records as Spark reads the files that the log names.
+
+    Args:
+        spark: A session.
+        store: The folder of the table.
+        folder: Gets copies of the files, as Spark has no jars for object stores.
+    """
+    paths: list[str] = []
+    size = 0
+    for add in log.load(store).files.values():
+        data = store.read(add.object_path, bytes_max=FILE_BYTES_MAX)
+        assert data is not None, f"{add.path} is named by the log and not there"
+        path = folder / add.object_path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        paths.append(str(path))
+        size += len(data)
+        if size >= SPARK_BYTES:
+            yield from _read_by_spark(spark, paths)
+            paths, size = [], 0
+    if paths:
+        yield from _read_by_spark(spark, paths)
+
+
+def _read_by_spark(spark: SparkSession, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    for batch in spark.read.parquet(*paths).toArrow().to_batches():
+        yield _as_archived(batch)
+
+
+def _as_archived(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Columns in their order and of their kinds; readers have kinds of their own for texts."""
+    columns = [batch.column(one.name).cast(one.type) for one in SCHEMA]
+    return pa.record_batch(columns, schema=SCHEMA)
+
+
+def strangers(store: Store) -> Sequence[str]:
+    """Files that are neither of the log nor named by any entry of it, read without our reader."""
+    named: Counter[str] = Counter()
+    paths = [one.path for one in store.listing("")]
+    entries = [path for path in paths if path.startswith(_LOG) and path.endswith(".json")]
+    for path in entries:
+        data = store.read(path, bytes_max=FILE_BYTES_MAX)
+        assert data is not None, path
+        for line in data.splitlines():
+            action = json.loads(line)
+            for kind in ("add", "remove"):
+                if kind in action:
+                    named[unquote(action[kind]["path"])] += 1
+    is_log = (".json", ".checkpoint.parquet", "/_last_checkpoint")
+    return [
+        path
+        for path in paths
+        if path not in named and not (path.startswith(_LOG) and path.endswith(is_log))
+    ]
+
+
+def remove_checkpoints(store: Store) -> int:
+    """Remove all checkpoints and the hint to them; how many checkpoints there were."""
+    paths = [one.path for one in store.listing(_LOG)]
+    found = [path for path in paths if path.endswith(".checkpoint.parquet")]
+    for path in (*found, f"{_LOG}_last_checkpoint"):
+        store.delete(path)
+    return len(found)
