@@ -176,6 +176,7 @@ def undeclared(sources: str, *, allowed: set[str], own: set[str]) -> dict[str, s
         root: f"{where} imports {root}"
         for root, where in imported_roots(ROOT / sources).items()
         if root not in sys.stdlib_module_names
+        and root != "_typeshed"  # is there for the type checker alone
         and root not in own
         and not {normal(provider) for provider in providers.get(root, [root])} & allowed
     }
