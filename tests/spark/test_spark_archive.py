@@ -3,13 +3,15 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from liftbridge_client import SyncClient
+from liftbridge_client import CallTimeoutError, RetriableError, SyncClient, connect_sync
+from liftbridge_client.cli import exits
 from liftbridge_testkit.processes import Broker
 from pyspark_liftbridge.jobs import archive
 from pyspark_liftbridge.jobs.archive import Job, archive_once
@@ -56,6 +58,34 @@ def test_tasks_of_spark_archive_each_record_once(
     assert sorted(zip(*rows.values(), strict=True)) == wanted
     frame = spark.read.parquet(*table.file_uris())
     assert sorted((row.partition, row.offset, row.value) for row in frame.collect()) == wanted
+
+
+@pytest.mark.parametrize(
+    ("stop", "kind", "code"),
+    [
+        (Broker.kill, RetriableError, exits.UNHEALTHY),
+        (Broker.pause, CallTimeoutError, exits.TIMED_OUT),
+    ],
+)
+def test_a_broker_that_goes_away_under_a_task_is_a_refusal(
+    spark: SparkSession, tmp_path: Path, stop: Callable[[Broker], None], kind, code: int
+) -> None:
+    with Broker(tmp_path / "broker") as broker:
+        with connect_sync(broker.address) as lb:
+            lb.streams.create("left")
+            publish(lb, "left", 0, 10)
+        source = {"servers": broker.address, "fetch.timeout": "2s"}
+        job = Job("left", str(tmp_path / "root"), source, {}, fails_on_loss=True)
+        done = runner(spark, "archive")
+
+        def run(works: Sequence[str]) -> Sequence[str]:
+            stop(broker)
+            return done(works)
+
+        with pytest.raises(kind) as caught:
+            archive_once(job, run)
+        assert exits.told(caught.value)[1] == code
+        assert "Traceback" not in str(caught.value)
 
 
 def test_the_command_archives_checks_and_cleans(

@@ -17,8 +17,9 @@ from pyspark_liftbridge.archive.gc import orphans
 from pyspark_liftbridge.archive.store import Below, open_store
 from pyspark_liftbridge.archive.verify import verify
 from pyspark_liftbridge.jobs import archive
-from pyspark_liftbridge.jobs.archive import Job, archive_once, do
+from pyspark_liftbridge.jobs.archive import Job, Work, archive_once, do
 from pyspark_liftbridge.plan.archiving import MissingError, Part, parts_of
+from pyspark_liftbridge.plan.offsets import PartitionId
 from pyspark_liftbridge.plan.options import OptionError
 from pyspark_liftbridge.plan.places import Known
 from pyspark_liftbridge.source.reading import DataLossError
@@ -89,6 +90,30 @@ def test_each_record_is_archived_once_over_many_runs(
     assert (second.records, second.version) == (6, first.version + 1)
     assert archived(tmp_path, "runs") == expected({0: 201, 1: 5, 2: 30})
     assert verify(table_of(tmp_path, "runs")) == []
+
+
+def test_small_ranges_of_a_leader_share_a_task(
+    broker: Broker, lb: SyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "TASK_OFFSETS_MIN", 25)
+    lb.streams.create("shared", partitions=6)
+    for partition, count in enumerate((10, 30, 10, 10, 3, 0)):
+        publish(lb, "shared", count, partition)
+    ranges: list[list[tuple[int, int]]] = []
+
+    def counted(works: Sequence[str]) -> list[str]:
+        ranges.extend([(one.partition, one.size) for one in Work.of(work).ranges] for work in works)
+        return in_turn(works)
+
+    done = archive_once(job(broker, "shared", tmp_path), counted)
+    assert ranges == [[(0, 10), (2, 10), (3, 10)], [(1, 30)], [(4, 3)]]
+    assert (done.records, done.files) == (63, 5)
+    assert verify(table_of(tmp_path, "shared")) == []
+    leaders = {PartitionId("s", one): "ab"[one % 2] for one in range(4)}
+    parts = [Part(one, 0, 5, 0, None) for one in range(4)]
+    works = archive._works(job(broker, "s", tmp_path), "s/", 1, parts, leaders)
+    shared = [[one.partition for one in Work.of(work).ranges] for work in works]
+    assert shared == [[0, 2], [1, 3]]
 
 
 def test_another_run_in_between_takes_the_offsets_once(

@@ -118,27 +118,22 @@ def told() -> Iterator[None]:
     from pyspark_liftbridge.jobs.works import RefusedError  # noqa: PLC0415 - heavy
     from pyspark_liftbridge.plan.archiving import MissingError  # noqa: PLC0415 - heavy
     from pyspark_liftbridge.plan.options import OptionError  # noqa: PLC0415 - heavy
+    from pyspark_liftbridge.source.cluster import PausedError  # noqa: PLC0415 - heavy
     from pyspark_liftbridge.source.reading import DataLossError  # noqa: PLC0415 - heavy
 
+    codes = (
+        (RefusedError, exits.REFUSED),
+        (MissingError, MISSING),
+        (DataLossError, MISSING),
+        (ContentionError, BEATEN),
+        (PausedError, exits.REFUSED),
+        (OptionError, exits.USAGE),
+        (JavaError, exits.USAGE),
+        (ArchiveError, exits.UNHEALTHY),
+    )
     try:
         yield
-    except (
-        MissingError,
-        DataLossError,
-        OptionError,
-        JavaError,
-        ArchiveError,
-        RefusedError,
-    ) as error:
-        codes = (
-            (RefusedError, exits.REFUSED),
-            (MissingError, MISSING),
-            (DataLossError, MISSING),
-            (ContentionError, BEATEN),
-            (OptionError, exits.USAGE),
-            (JavaError, exits.USAGE),
-            (ArchiveError, exits.UNHEALTHY),
-        )
+    except tuple(kind for kind, _ in codes) as error:
         say(f"liftbridge: {' '.join(str(error).split())}")
         raise typer.Exit(next(code for kind, code in codes if isinstance(error, kind))) from None
     except ModuleNotFoundError as error:

@@ -23,6 +23,7 @@ from pyspark_liftbridge.archive.table import Making, Table, open_table
 from pyspark_liftbridge.jobs.cursor import Shown, name_of, show
 from pyspark_liftbridge.jobs.works import Runner
 from pyspark_liftbridge.plan.archiving import Part, parts_of
+from pyspark_liftbridge.plan.offsets import PartitionId
 from pyspark_liftbridge.plan.options import OptionError, SourceOptions, Split, read_source
 from pyspark_liftbridge.plan.places import Known
 from pyspark_liftbridge.plan.ranges import Range, tasks_of
@@ -38,6 +39,9 @@ TASK_OFFSETS_MAX: Final = 1_000_000
 
 BEHIND_SECONDS_MAX: Final = 5.0
 """How long a log may end before what is archived of it until it counts as cut off."""
+
+TASK_OFFSETS_MIN: Final = 10_000
+"""Fewer offsets of a partition share a task with others."""
 
 _POLL_SECONDS: Final = 0.1
 _MILLISECOND_NS: Final = 1_000_000
@@ -74,22 +78,22 @@ class Work(NamedTuple):
     Attributes:
         job: What it belongs to.
         table: Folder of the table below the root.
-        wanted: Offsets to read and to write.
+        ranges: Offsets to read and to write.
     """
 
     job: Job
     table: str
-    wanted: Range
+    ranges: tuple[Range, ...]
 
     def text(self) -> str:
         """The work as its task gets it."""
-        return json.dumps([list(self.job), self.table, list(self.wanted)])
+        return json.dumps([self.job, self.table, self.ranges])
 
     @classmethod
     def of(cls, text: str) -> "Work":
         """The work that `text` made."""
-        job, table, wanted = json.loads(text)
-        return cls(Job(*job), table, Range(*wanted))
+        job, table, ranges = json.loads(text)
+        return cls(Job(*job), table, tuple(Range(*one) for one in ranges))
 
 
 class Archived(NamedTuple):
@@ -126,24 +130,27 @@ def do(text: str) -> str:
         ArchiveError: They could not be written.
     """
     work = Work.of(text)
-    options, wanted = work.job.options, work.wanted
+    options = work.job.options
     client = cluster.client_of(options.connection, options.fetch.timeout_ns)
     store = Below(opened(work.job.root, work.job.store), work.table)
-    span = delta.Span(wanted.partition, wanted.start, wanted.end)
+    pieces = []
     try:
-        written = write_files(
-            store,
-            Place(wanted.stream, wanted.stream_id, span),
-            records_of(client, [wanted], layout_of(options.shape), options),
-            Chance(lambda: uuid4().hex, _now_ms()),
-        )
+        for wanted in work.ranges:
+            span = delta.Span(wanted.partition, wanted.start, wanted.end)
+            written = write_files(
+                store,
+                Place(wanted.stream, wanted.stream_id, span),
+                records_of(client, [wanted], layout_of(options.shape), options),
+                Chance(lambda: uuid4().hex, _now_ms()),
+            )
+            pieces.append([span, delta.encode(written.adds).decode()])
     except DataLossError as error:
         return json.dumps({"missing": str(error)})
-    return json.dumps({"span": list(span), "adds": delta.encode(written.adds).decode()})
+    return json.dumps({"pieces": pieces})
 
 
-def told(text: str) -> Written:
-    """What a task told.
+def told(text: str) -> list[Written]:
+    """What a task told: what it has written for each of its ranges.
 
     Raises:
         DataLossError: Records are gone.
@@ -151,10 +158,12 @@ def told(text: str) -> Written:
     found = json.loads(text)
     if "missing" in found:
         raise DataLossError(found["missing"])
-    adds = delta.decode(found["adds"].encode(), 0) if found["adds"] else ()
-    return Written(
-        delta.Span(*found["span"]), tuple(one for one in adds if isinstance(one, delta.Add))
-    )
+    return [Written(delta.Span(*span), _adds(text)) for span, text in found["pieces"]]
+
+
+def _adds(text: str) -> tuple[delta.Add, ...]:
+    actions = delta.decode(text.encode(), 0) if text else ()
+    return tuple(one for one in actions if isinstance(one, delta.Add))
 
 
 def archive_once(job: Job, run: Runner, shown: Shown | None = None) -> Archived:
@@ -194,7 +203,8 @@ def archive_once(job: Job, run: Runner, shown: Shown | None = None) -> Archived:
         if not parts:
             return sum_
         try:
-            written = [told(text) for text in run(_works(job, table.root, stream_id, parts))]
+            works = _works(job, table.root, stream_id, parts, _leaders(client, job.stream))
+            written = [one for text in run(works) for one in told(text)]
         except DataLossError:
             now = _bounds(client, options)
             is_same = all(one.stream_id == stream_id for one in now.values())
@@ -245,10 +255,22 @@ def _ends(table: Table, stream_id: int, partitions: Mapping[int, Known]) -> dict
     return {one: txn.version for one, txn in txns.items() if txn is not None}
 
 
-def _works(job: Job, table: str, stream_id: int, parts: Sequence[Part]) -> list[str]:
+def _works(
+    job: Job,
+    table: str,
+    stream_id: int,
+    parts: Sequence[Part],
+    leaders: Mapping[PartitionId, str],
+) -> list[str]:
     ranges = [Range(job.stream, stream_id, one.partition, one.start, one.end) for one in parts]
-    tasks = tasks_of(ranges, Split(None, TASK_OFFSETS_MAX, 0), {})
-    return [Work(job, table, wanted).text() for task in tasks for wanted in task]
+    tasks = tasks_of(ranges, Split(None, TASK_OFFSETS_MAX, TASK_OFFSETS_MIN), leaders)
+    return [Work(job, table, tuple(task)).text() for task in tasks]
+
+
+def _leaders(client: SyncClient, stream: str) -> dict[PartitionId, str]:
+    """Who leads each partition: what is small shares a task with others of its leader."""
+    partitions = client.streams.get(stream).info().partitions
+    return {PartitionId(stream, number): one.leader for number, one in partitions.items()}
 
 
 def _commit(
@@ -257,7 +279,7 @@ def _commit(
     """Commit what tasks wrote; the table as it is then, and what the run has archived so far."""
     claims = [
         Claim(
-            tuple(one for one in written if one.span.partition == part.partition),
+            tuple(sorted(one for one in written if one.span.partition == part.partition)),
             part.begins_at,
             part.lost_from,
         )

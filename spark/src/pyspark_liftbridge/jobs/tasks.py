@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pyspark_liftbridge.jobs import archive, audit, replay
+from pyspark_liftbridge.jobs.failures import REFUSALS, error_of, text_of
 from pyspark_liftbridge.jobs.works import Runner
 
 JOBS: Final[Mapping[str, Callable[[str], str]]] = {
@@ -48,10 +49,13 @@ class TaskReader(DataSourceReader):
         """A partition for each work."""
         return [Task(*one) for one in enumerate(self._works)]
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[int, str]]:
-        """Do the work; one row with what it told."""
+    def read(self, partition: InputPartition) -> Iterator[tuple[int, str, str]]:
+        """Do the work; one row with what it told, or with its refusal."""
         assert isinstance(partition, Task)
-        yield partition.number, JOBS[self._job](partition.work)
+        try:
+            yield partition.number, JOBS[self._job](partition.work), ""
+        except REFUSALS as error:
+            yield partition.number, "", text_of(error)
 
 
 class TaskSource(DataSource):
@@ -63,8 +67,8 @@ class TaskSource(DataSource):
         return "liftbridge-tasks"
 
     def schema(self) -> str:
-        """A number and a text for each work."""
-        return "number int not null, told string not null"
+        """A number for each work, with what it told, or why it was not done."""
+        return "number int not null, told string not null, refusal string not null"
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """All works."""
@@ -73,12 +77,16 @@ class TaskSource(DataSource):
 
 
 def runner(spark: SparkSession, job: str) -> Runner:
-    """Does the works of a job in a session."""
+    """Does the works of a job in a session; it raises the first refusal of a task."""
     spark.dataSource.register(TaskSource)
 
     def run(works: Sequence[str]) -> list[str]:
         tasks = spark.read.format(TaskSource.name()).option("job", job)
         rows = tasks.option("works", json.dumps(works)).load().collect()
-        return [row.told for row in sorted(rows, key=lambda row: row.number)]
+        rows.sort(key=lambda row: row.number)
+        refusals = [row.refusal for row in rows if row.refusal]
+        if refusals:
+            raise error_of(refusals[0])
+        return [row.told for row in rows]
 
     return run
