@@ -15,6 +15,7 @@ from pyspark_liftbridge.plan.offsets import Offsets, PartitionId, StreamOffsets
 from pyspark_liftbridge.plan.options import OptionError, SourceOptions, read_source
 from pyspark_liftbridge.plan.ranges import Range
 from pyspark_liftbridge.source import cluster, cursors
+from pyspark_liftbridge.source import watch as watch_module
 from pyspark_liftbridge.source.reading import DataLossError, records_of
 from pyspark_liftbridge.source.schema import layout_of
 from pyspark_liftbridge.source.watch import Watch
@@ -65,6 +66,34 @@ def test_a_record_after_a_pause_is_seen_at_once_and_quiet_streams_cost_little(
     lb.streams.create(f"{name}.new")
     streams[0].publish(b"two", partition=0)
     wait_for(lambda: PartitionId(f"{name}.new", 0) in watch.bounds())
+
+
+def test_many_quiet_streams_cost_a_call_each_in_the_longest_wait(
+    broker: Broker,
+    lb: SyncClient,
+    name: str,
+    watching: Watching,
+    wait_for: Wait,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Up to 59 streams: 60 calls in 30 s. Here a wait lasts for half a second."""
+    count, rounds, seconds = 25, 4, 0.5
+    monkeypatch.setattr(watch_module, "WAIT_SECONDS_MAX", seconds)
+    monkeypatch.setattr(watch_module, "PAUSE_SECONDS_STREAM", 0.0)
+    streams = [lb.streams.create(f"{name}.{number:02}") for number in range(count)]
+    options = options_of(broker.address, subscribePattern=f"{name}.*", **{"fetch.retries": "7"})
+    calls = cluster.planner_of(options).stats
+    watch = watching(options)
+    wait_for(lambda: calls.calls > 2 * count)
+    before, began = calls.calls, monotonic()
+    wait_for(lambda: monotonic() - began > rounds * seconds)
+    assert (rounds - 2) * count < calls.calls - before <= (rounds + 1) * (count + 1)
+    streams[7].publish(b"news")
+    wait_for(lambda: watch.bounds()[PartitionId(f"{name}.07", 0)].latest == 1)
+    former = watch.bounds()[PartitionId(f"{name}.08", 0)].stream_id
+    streams[8].delete()
+    lb.streams.create(f"{name}.08")
+    wait_for(lambda: watch.bounds()[PartitionId(f"{name}.08", 0)].stream_id != former)
 
 
 def test_brokers_that_are_away_for_a_while_are_waited_for_and_then_told(

@@ -74,20 +74,21 @@ async def test_the_first_leader_that_knows_more_ends_the_wait():
 async def test_a_leader_that_fails_ends_the_wait():
     leaders = Leaders({0: "a", 1: "b"})
     async with asyncio.TaskGroup() as group:
-        group.create_task(await_news(leaders, STREAM, {0: 0, 1: 0}, 30.0))
+        waiting = group.create_task(await_news(leaders, STREAM, {0: 0, 1: 0}, 30.0))
         await leaders.is_open.wait()
         leaders.fail("b")
+    assert waiting.result()
     assert len(leaders.asked) == 2
 
 
 async def test_a_broker_that_knows_no_wait_is_asked_a_few_times(monkeypatch):
     monkeypatch.setattr(bounds, "_ANEW_SECONDS", 0.01)
     leaders = Leaders({0: "a"}, waits=False)
-    await await_news(leaders, STREAM, {0: 0}, 0.1)
+    assert not await await_news(leaders, STREAM, {0: 0}, 0.1)
     assert 1 < len(leaders.asked) <= 11
     leaders.asked.clear()
     leaders.tell(0, 5)
-    await await_news(leaders, STREAM, {0: 4}, 30.0)
+    assert await await_news(leaders, STREAM, {0: 4}, 30.0)
     assert len(leaders.asked) == 1
 
 
@@ -107,9 +108,10 @@ async def test_the_first_stream_with_news_ends_the_wait_for_all():
     leaders = Leaders({0: "a", 1: "b"})
     known = {"orders": {0: 0}, "payments": {1: 0}}
     async with asyncio.TaskGroup() as group:
-        group.create_task(Streams(leaders).await_news(known, timedelta(seconds=30)))
+        waiting = group.create_task(Streams(leaders).await_news(known, timedelta(seconds=30)))
         await leaders.is_open.wait()
         leaders.tell(1, 1)
+    assert waiting.result() == {"payments"}
     assert sorted(address for address, *_ in leaders.asked) == ["a", "b"]
 
 
@@ -122,6 +124,7 @@ async def test_a_stream_that_nobody_can_tell_of_ends_the_wait_for_all():
 
     leaders = Leaderless({0: "a"})
     streams = Streams(leaders)
-    await streams.await_news({"orders": {0: 0}, "gone": {0: 0}}, timedelta(seconds=30))
-    await streams.await_news({}, timedelta(seconds=30))
+    both = {"orders": {0: 0}, "gone": {0: 0}}
+    assert await streams.await_news(both, timedelta(seconds=30)) == {"gone"}
+    assert await streams.await_news({}, timedelta(seconds=30)) == frozenset()
     assert len(leaders.asked) <= 1

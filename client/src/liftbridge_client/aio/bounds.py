@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -27,7 +26,7 @@ async def await_news(
     seconds: float,
     *,
     read_replica: bool = False,
-) -> None:
+) -> bool:
     """Wait until more is committed in one of some partitions than the caller knows.
 
     Every broker that can tell has one open call. Whoever cannot answer ends the wait: who asks for
@@ -39,6 +38,9 @@ async def await_news(
         known: High watermarks by partition.
         seconds: Longest wait.
         read_replica: Whether replicas in sync are asked.
+
+    Returns:
+        Whether there may be news; `False` when the time is over without any.
 
     Raises:
         UsageError: The wait is negative or longer than brokers wait.
@@ -60,6 +62,7 @@ async def await_news(
                 groups.setdefault(address, []).append(number)
 
     is_over = asyncio.Event()
+    ended_early = False
 
     async def ask(address: str, numbers: Sequence[int]) -> None:
         request = data_pb2.PartitionBoundsRequest(
@@ -68,15 +71,19 @@ async def await_news(
             read_replica=read_replica,
             known_high_watermarks={number: known[number] for number in numbers},
         )
-        with suppress(LiftbridgeError):
+        nonlocal ended_early
+        try:
             while not is_over.is_set() and (left := deadline - monotonic()) > 0:
                 request.wait_ms = int(left * 1_000)
                 answer = await client.ask(
                     address, methods.PARTITION_BOUNDS, request, wait_seconds=left
                 )
                 if any(one.high_watermark > known[one.partition] for one in answer.partitions):
+                    ended_early = True
                     break
                 await asyncio.sleep(min(_ANEW_SECONDS, max(deadline - monotonic(), 0.0)))
+        except LiftbridgeError:
+            ended_early = True
         is_over.set()
 
     async with asyncio.TaskGroup() as calls:
@@ -85,6 +92,7 @@ async def await_news(
             await is_over.wait()
         for task in tasks:
             task.cancel()
+    return ended_early
 
 
 async def fetch_bounds(

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -95,7 +94,7 @@ class Streams:
         wait: timedelta,
         *,
         read_replica: bool = False,
-    ) -> None:
+    ) -> frozenset[str]:
         """Wait until more is committed in one of some streams, as `Stream.bounds` with `known`.
 
         Whoever cannot answer ends the wait: who asks for bounds then learns why.
@@ -105,21 +104,32 @@ class Streams:
             wait: Longest wait, at most 30 s.
             read_replica: Whether replicas in sync are asked in place of leaders.
 
+        Returns:
+            Streams whose bounds are to be asked for; others may have news as well, which end the
+            next wait at once.
+
         Raises:
             UsageError: The wait is negative or too long.
         """
 
-        async def watch(name: str, marks: Mapping[int, int]) -> None:
-            with suppress(RetriableError, RefusedError):
-                seconds = wait.total_seconds()
-                await await_news(self._client, name, marks, seconds, read_replica=read_replica)
+        async def watch(name: str, marks: Mapping[int, int]) -> bool:
+            seconds = wait.total_seconds()
+            try:
+                return await await_news(
+                    self._client, name, marks, seconds, read_replica=read_replica
+                )
+            except (RetriableError, RefusedError):
+                return True
 
         async with asyncio.TaskGroup() as group:
-            waits = [group.create_task(watch(*one)) for one in known.items()]
+            waits = {name: group.create_task(watch(name, marks)) for name, marks in known.items()}
             if waits:
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            for one in waits:
+                await asyncio.wait(waits.values(), return_when=asyncio.FIRST_COMPLETED)
+            for one in waits.values():
                 one.cancel()
+        return frozenset(
+            name for name, one in waits.items() if not one.cancelled() and one.result()
+        )
 
     async def describe(self, prefix: str = "") -> AsyncGenerator[StreamDescription, None]:
         """Streams with the settings in force, sorted by name; needs a server of this project."""

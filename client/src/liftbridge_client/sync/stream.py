@@ -85,9 +85,9 @@ class SyncStreams:
         wait: timedelta,
         *,
         read_replica: bool = False,
-    ) -> None:
+    ) -> frozenset[str]:
         """As `Streams.await_news`."""
-        self._portal.run(self._streams.await_news(known, wait, read_replica=read_replica))
+        return self._portal.run(self._streams.await_news(known, wait, read_replica=read_replica))
 
     def describe(self, prefix: str = "") -> Iterator[StreamDescription]:
         """As `Streams.describe`."""

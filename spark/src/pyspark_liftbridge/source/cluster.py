@@ -122,7 +122,7 @@ def bounds_at_start(
             "option 'fetch.encoding': raw needs brokers of this project; subscribe works with all"
         )
     wanted = partitions_of(client, options.subscription, running=running)
-    for name, info in _streams(client).items():
+    for name, info in streams_of(client).items():
         for number in wanted.get(name, ()):
             if info.partitions[number].paused:
                 _resume(client, PartitionId(name, number), options)
@@ -143,7 +143,7 @@ def check_not_paused(client: SyncClient, partition: PartitionId, cause: Exceptio
     Raises:
         PausedError: It is.
     """
-    stream = _streams(client).get(partition.stream)
+    stream = streams_of(client).get(partition.stream)
     if stream is not None and stream.partitions[partition.number].paused:
         raise _paused(partition) from cause
 
@@ -153,12 +153,21 @@ def _paused(partition: PartitionId) -> PausedError:
     return PausedError(f"partition {where} is paused; set resume=true to resume it")
 
 
-def _streams(client: SyncClient) -> Mapping[str, StreamInfo]:
+def streams_of(client: SyncClient) -> Mapping[str, StreamInfo]:
+    """All streams by name.
+
+    Raises:
+        LiftbridgeError: The brokers do not tell.
+    """
     return {info.name: info for info in client.streams.list()}
 
 
 def partitions_of(
-    client: SyncClient, wanted: Subscription, *, running: Collection[str] | None = None
+    client: SyncClient,
+    wanted: Subscription,
+    *,
+    running: Collection[str] | None = None,
+    there: Mapping[str, StreamInfo] | None = None,
 ) -> Mapping[str, tuple[int, ...]]:
     """Partitions of a query by stream.
 
@@ -167,12 +176,13 @@ def partitions_of(
         wanted: What is read.
         running: Streams that the query has begun with, `None` before it has: then what is named
             must be there, later it may be gone.
+        there: All streams, `None` to ask for them.
 
     Raises:
         OptionError: A stream or partition that is named does not exist.
         LiftbridgeError: The brokers do not tell.
     """
-    there = _streams(client)
+    there = streams_of(client) if there is None else there
     if wanted.pattern is None:
         names = set(wanted.streams or wanted.partitions or ())
     else:

@@ -5,12 +5,14 @@ that stays open at each broker brings what is new.
 """
 
 import logging
+import math
 import threading
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from liftbridge_client import LiftbridgeError, SyncClient
+from pyspark_liftbridge.plan.offsets import PartitionId
 from pyspark_liftbridge.plan.options import SourceOptions
 from pyspark_liftbridge.plan.places import Bounds
 from pyspark_liftbridge.plan.progress import advanced
@@ -23,7 +25,12 @@ WAIT_SECONDS_MAX: Final = 30.0
 """How long an open call waits; new streams and partitions are looked for as often."""
 
 WAIT_SECONDS_STREAM: Final = 2.0
-"""Longer for each stream, so that a thousand quiet ones do not cost a thousand times as much."""
+"""Longer for each stream. A quiet stream costs one call in `WAIT_SECONDS_MAX`, so that up to 59 of
+them cost a broker 2 calls in a second at most; there is no call for several streams."""
+
+ALL_SECONDS: Final = 600.0
+"""How often all bounds are asked for, those of quiet streams too: retention moves where they begin.
+"""
 
 PAUSE_SECONDS: Final = 0.1
 PAUSE_SECONDS_STREAM: Final = 0.01
@@ -54,6 +61,9 @@ class Watch:
     def __init__(self, options: SourceOptions, found: Bounds) -> None:
         self._options = options
         self._bounds = found
+        self._made: dict[str, datetime] = {}
+        self._news: frozenset[str] = frozenset()
+        self._asked_all_at = -math.inf
         self._failure: _Failure | None = None
         self._is_over = threading.Event()
         # A daemon: Spark kills the process of a reader without telling it.
@@ -95,23 +105,47 @@ class Watch:
                 pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
     def _refresh(self, client: SyncClient) -> None:
+        """Bounds of streams with news, of new ones, and of all of them now and then."""
         options = self._options
+        there = cluster.streams_of(client)
         partitions = cluster.partitions_of(
-            client, options.subscription, running={one.stream for one in self._bounds}
+            client,
+            options.subscription,
+            running={one.stream for one in self._bounds},
+            there=there,
         )
-        found = cluster.bounds_of(client, partitions, options)
-        self._bounds = advanced(self._bounds, found)
+        made = {name: info.created for name, info in there.items() if name in partitions}
+        now = time.monotonic()
+        is_due = now - self._asked_all_at > ALL_SECONDS
+        asked = {
+            name: numbers
+            for name, numbers in partitions.items()
+            if is_due
+            or name in self._news
+            or made.get(name) != self._made.get(name)
+            or any(PartitionId(name, number) not in self._bounds for number in numbers)
+        }
+        found = cluster.bounds_of(client, asked, options)
+        kept = {
+            one: known
+            for one, known in self._bounds.items()
+            if one.number in partitions.get(one.stream, ()) and one.stream not in asked
+        }
+        self._bounds = dict(sorted({**kept, **advanced(self._bounds, found)}.items()))
+        self._made, self._news = made, frozenset()
+        self._asked_all_at = now if is_due else self._asked_all_at
 
     def _await_news(self, client: SyncClient) -> None:
         known: dict[str, dict[int, int]] = {}
         for one, found in self._bounds.items():
             known.setdefault(one.stream, {})[one.number] = found.latest
         if not known or not client.has_data:
+            self._news = frozenset(known)
             self._is_over.wait(POLL_SECONDS)
             return
         self._is_over.wait(PAUSE_SECONDS + PAUSE_SECONDS_STREAM * len(known))
         seconds = WAIT_SECONDS_MIN + WAIT_SECONDS_STREAM * len(known)
-        client.streams.await_news(
+        self._news = client.streams.await_news(
             known,
             timedelta(seconds=min(seconds, WAIT_SECONDS_MAX)),
             read_replica=self._options.fetch.read_replica,
