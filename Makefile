@@ -19,7 +19,7 @@ PYTHONS := $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14)
 PYTEST_ARGS ?= -n 2 --dist loadfile --durations=10
 TEST_GATES := format-check lint prose dockerfiles imports types docs pytest spark-test
 
-.PHONY: help install demo test check operator-sim operator-gates guards stories chaos failover saturation forgery scale operator-scale bench bench-spark soak spark-soak \
+.PHONY: help install demo demo-spark test check operator-sim operator-gates guards stories chaos failover saturation forgery scale operator-scale bench bench-spark soak spark-soak \
 	fuzz docs spark-install proto crds scan lock format clean changelog cluster cluster-down e2e e2e-full $(TEST_GATES) meta unit
 
 help: ## List the targets
@@ -42,6 +42,11 @@ $(STAMP): requirements/bootstrap.py requirements/uv.txt requirements/dev.txt \
 
 demo: install ## See it work: publish, kill -9, restart, count; ends by itself
 	@$(VENV)/bin/liftbridge demo
+
+demo-spark: install ## See it work: archive, kill -9, replay, compare; needs Java 17 or 21
+	@$(PY) -m pyspark_liftbridge.java
+	@$(MAKE) spark-install
+	@$(SPARK)/bin/liftbridge spark demo
 
 test: install ## All gates and all tests, fast ones first; fails if any of them fails
 	@$(MAKE) -k $(TEST_GATES)

@@ -2,7 +2,7 @@
 
 import typer
 
-from pyspark_liftbridge.cli import archive, replay
+from pyspark_liftbridge.cli import archive, demo, replay
 
 
 def register(app: typer.Typer) -> None:
@@ -10,4 +10,5 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Jobs on streams and archives, with Spark.", no_args_is_help=True)
     archive.register(group)
     replay.register(group)
+    demo.register(group)
     app.add_typer(group, name="spark", rich_help_panel="Pipelines")
