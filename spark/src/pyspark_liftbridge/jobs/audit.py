@@ -16,9 +16,8 @@ from liftbridge_client import (
     PartitionInfo,
     SyncClient,
 )
-from pyspark_liftbridge.archive import fence
 from pyspark_liftbridge.archive.errors import ArchiveError
-from pyspark_liftbridge.archive.records import extent_of
+from pyspark_liftbridge.archive.reading import held_of
 from pyspark_liftbridge.archive.store import opened
 from pyspark_liftbridge.archive.table import Table, find_table
 from pyspark_liftbridge.jobs.comparing import (
@@ -403,12 +402,10 @@ class _Held:
 
 def _archived(table: Table, stream: str, stream_id: int, number: int) -> Holder | None:
     """What is archived of a partition, `None` for nothing."""
-    txn = table.snapshot.ends.get(fence.app_id(stream_id, number))
-    extents = [extent_of(add, number) for add in table.snapshot.files.values()]
-    starts = [one.start for one in extents if one is not None]
-    if txn is None or not starts:
+    held = held_of(table.snapshot).get(number)
+    if held is None:
         return None
-    return Holder(ARCHIVE, table.root, stream, stream_id, min(starts), txn.version)
+    return Holder(ARCHIVE, table.root, stream, stream_id, held.begin, held.end)
 
 
 def _partitions(client: SyncClient, stream: str) -> Mapping[int, PartitionInfo]:

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from liftbridge_client import OutOfRangeError, SyncClient
 from pyspark_liftbridge.archive import log
+from pyspark_liftbridge.archive.reading import by_partition
 from pyspark_liftbridge.archive.records import Wanted, records
 from pyspark_liftbridge.archive.store import Below, opened
 from pyspark_liftbridge.jobs.comparing import Copy, copy_of
@@ -121,7 +122,7 @@ def batches_of(
     """
     if holder.kind == ARCHIVE:
         table = Below(opened(access.root, access.store), holder.name)
-        yield from records(table, log.load(table).files.values(), Wanted(partition, start, end))
+        yield from records(table, by_partition(log.load(table)), Wanted(partition, start, end))
         return
     options = access.options(holder.stream)
     layout, place = layout_of(options.shape), Place(holder.stream, partition)

@@ -7,7 +7,7 @@ brokers know which numbers they have.
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from threading import Event, Thread
@@ -23,15 +23,16 @@ from liftbridge_client import (
     SyncClient,
     SyncStream,
 )
-from pyspark_liftbridge.archive import fence, log
-from pyspark_liftbridge.archive.delta import Add
-from pyspark_liftbridge.archive.records import extent_of, files_of, records
+from pyspark_liftbridge.archive import log
+from pyspark_liftbridge.archive.reading import by_partition, files_of, held_of
+from pyspark_liftbridge.archive.records import records
 from pyspark_liftbridge.archive.store import Below, Store, opened
 from pyspark_liftbridge.jobs.holders import Access
 from pyspark_liftbridge.jobs.selection import Selection
 from pyspark_liftbridge.jobs.target import Target, refusal
 from pyspark_liftbridge.jobs.works import Progress, RefusedError, Runner, silent
 from pyspark_liftbridge.plan.options import OptionError
+from pyspark_liftbridge.plan.unified import Held
 from pyspark_liftbridge.source import cluster
 
 WRITE_RETRY_NS: Final = 120_000_000_000
@@ -200,7 +201,7 @@ def _publish(work: Work, stream: SyncStream) -> tuple[int, int]:
 def _chosen(work: Work, start: int) -> Iterator[pa.RecordBatch]:
     store = work.job.store
     wanted = work.job.selection.of(work.part.partition, start, work.part.end)
-    yield from records(store, log.load(store).files.values(), wanted)
+    yield from records(store, by_partition(log.load(store)), wanted)
 
 
 def _headers(found: pa.ListArray) -> pa.MapArray:
@@ -219,21 +220,15 @@ def plan(job: Job) -> list[Part]:
     snapshot = log.load(job.store)
     if snapshot.metadata is None:
         raise OptionError(f"{job.access.root} has no archived stream in {job.table}")
-    ends = {
-        number: txn.version
-        for app_id, txn in snapshot.ends.items()
-        if (number := fence.partition_of(app_id)) is not None
-    }
-    client = job.access.client(job.target)
-    bounds = _bounds(client, job.target)
-    lacking = sorted(ends.keys() - bounds.keys())
+    held = held_of(snapshot)
+    bounds = _bounds(job.access.client(job.target), job.target)
+    lacking = sorted(held.keys() - bounds.keys())
     if lacking:
         raise OptionError(
             f"stream {job.target} has {len(bounds)} partitions, the archive needs "
             f"{max(lacking) + 1}: make a stream with as many"
         )
-    files = tuple(snapshot.files.values())
-    parts = (_part(job, files, number, end, bounds[number]) for number, end in sorted(ends.items()))
+    parts = (_part(job, snapshot, number, held[number], bounds[number]) for number in sorted(held))
     return [one for one in parts if one is not None]
 
 
@@ -251,17 +246,19 @@ def _bounds(client: SyncClient, target: str) -> Mapping[int, PartitionBounds]:
 
 
 def _part(
-    job: Job, files: Collection[Add], number: int, end: int, bounds: PartitionBounds
+    job: Job, snapshot: log.Snapshot, number: int, held: Held, bounds: PartitionBounds
 ) -> Part | None:
     """What is replayed of a partition, `None` for nothing."""
-    wanted = job.selection.of(number, 0, end)
-    chosen = files_of(files, wanted)
-    if not chosen:
+    wanted = job.selection.of(number, held.begin, held.end)
+    paths = {one.path for one in files_of(by_partition(snapshot), wanted.span)}
+    if not paths:
         return None
-    extents = [extent for add in chosen if (extent := extent_of(add, number)) is not None]
-    start = max(wanted.start, min(one.start for one in extents))
-    counts = [add.stats.rows for add in chosen if add.stats is not None]
-    return Part(number, start, wanted.end, len(chosen), sum(counts), bounds.high_watermark)
+    rows = sum(
+        add.stats.rows
+        for add in snapshot.files.values()
+        if add.object_path in paths and add.stats is not None
+    )
+    return Part(number, wanted.start, wanted.end, len(paths), rows, bounds.high_watermark)
 
 
 def replay(job: Job, run: Runner, tell: Progress = silent) -> list[Replayed]:

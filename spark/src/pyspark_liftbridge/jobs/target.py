@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from liftbridge_client import PartitionBounds
 from pyspark_liftbridge.archive import log
+from pyspark_liftbridge.archive.reading import by_partition
 from pyspark_liftbridge.archive.records import Wanted, records
 from pyspark_liftbridge.archive.store import Below, opened
 from pyspark_liftbridge.jobs.comparing import (
@@ -81,7 +82,7 @@ class _Check:
         self._selection = target.selection
         self._access = target.access
         self._store = Below(opened(target.access.root, target.access.store), target.table)
-        self._files = tuple(log.load(self._store).files.values())
+        self._files = by_partition(log.load(self._store))
         self._target = Holder(
             STREAM, "", target.stream, bounds.stream_id, bounds.log_start, bounds.high_watermark
         )
