@@ -59,6 +59,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="module")
-def lb(broker: Broker) -> Iterator[SyncClient]:
+def lb(spark: "SparkSession", broker: Broker) -> Iterator[SyncClient]:
+    """A client, after the session: a JVM that is started beside gRPC's threads may not come up."""
     with connect_sync(broker.address) as client:
         yield client

@@ -86,7 +86,7 @@ def removed_below(lb: SyncClient, name: str) -> int:
 
 
 def test_records_that_retention_removed_are_an_error_or_left_out(
-    broker: Broker, lb: SyncClient
+    broker: Broker, lb: SyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     start = removed_below(lb, "removed")
     (bounds,) = lb.streams.get("removed").bounds()
@@ -96,6 +96,8 @@ def test_records_that_retention_removed_are_an_error_or_left_out(
     some = rows_of(lb, wanted, options_of(broker, subscribe="removed", failOnDataLoss="false"))
     assert [row["offset"] for row in some] == list(range(some[0]["offset"], wanted.end))
     assert some[0]["offset"] >= start
+    (logged,) = caplog.messages
+    assert logged.startswith(f"offsets 0 to {start - 1} of removed/0 are gone")
 
 
 def test_what_lies_beyond_the_log_is_an_error(broker: Broker, lb: SyncClient) -> None:

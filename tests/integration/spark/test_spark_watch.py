@@ -23,6 +23,7 @@ from pyspark_liftbridge.source.watch import Watch
 Wait = Callable[[Callable[[], bool]], None]
 Watching = Callable[[SourceOptions], Watch]
 WINDOW_SECONDS = 2.0
+SECONDS_MAX = 20.0
 CALLS_MAX = 2 * WINDOW_SECONDS
 
 
@@ -204,6 +205,37 @@ def test_a_task_goes_on_at_the_next_leader_behind_what_it_gave(
         assert sum(kit.metric("delivered_messages_total", name) for name in others) > 0
     assert [row["offset"] for row in rows] == list(range(RECORDS))
     assert [int(row["value"][:-SIZE]) for row in rows] == list(range(RECORDS))
+
+
+def test_a_task_without_a_broker_fails_in_time_and_its_repetition_reads_the_same(
+    tmp_path: Path,
+) -> None:
+    with NatsServer(tmp_path) as nats, Broker(tmp_path, nats_url=nats.url) as broker:
+        with connect_sync(broker.address) as lb:
+            stream = lb.streams.create("s")
+            with stream.publisher() as publisher:
+                publisher.publish_batch([b"%d" % at + bytes(SIZE) for at in range(RECORDS)])
+            wanted = Range("s", stream.bounds()[0].stream_id, 0, 0, RECORDS)
+        given = {"subscribe": "s", "fetch.maxBytes": "64k", "fetch.timeout": "2s"}
+        options = options_of(broker.address, **given)
+        layout = layout_of(options.shape)
+
+        def reading() -> Iterator[int]:
+            client = cluster.client_of(options.connection, options.fetch.timeout_ns)
+            batches = records_of(client, [wanted], layout, options)
+            return (row["offset"] for batch in batches for row in batch.to_pylist())
+
+        first = reading()
+        begun = [next(first)]
+        broker.kill()
+        since = monotonic()
+        with pytest.raises(RetriableError):
+            begun.extend(first)
+        assert monotonic() - since < SECONDS_MAX
+        assert begun == list(range(len(begun)))
+        assert len(begun) < RECORDS
+        broker.start()
+        assert list(reading()) == list(range(RECORDS))
 
 
 def test_a_log_start_that_overtakes_a_task_is_an_error_with_what_is_missing(

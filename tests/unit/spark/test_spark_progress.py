@@ -5,7 +5,7 @@ import pytest
 from pyspark_liftbridge.plan.offsets import Offsets, PartitionId, StreamOffsets
 from pyspark_liftbridge.plan.options import Limits, OptionError, Places
 from pyspark_liftbridge.plan.places import Known, at_latest, offsets_at, offsets_of, times_of
-from pyspark_liftbridge.plan.progress import GoneError, advanced, ends_of, next_end
+from pyspark_liftbridge.plan.progress import GoneError, advanced, ends_of, next_end, target_of
 from pyspark_liftbridge.plan.ranges import ranges_between
 from pyspark_liftbridge.plan.table import EARLIEST, LATEST
 from pyspark_liftbridge.plan.values import SECOND_NS
@@ -139,3 +139,14 @@ def test_partitions_that_begin_at_latest_are_known(places, found):
 def test_ends_do_not_go_back_unless_the_stream_is_another_one():
     found = {S0: Known(7, 11, 29, 1), S1: Known(8, 0, 1, 1), PartitionId("u", 0): Known(1, 0, 4, 1)}
     assert advanced(BOUNDS, found) == {**found, S0: Known(7, 11, 30, 1)}
+
+
+def test_a_query_that_ends_reads_partitions_that_it_meets_then():
+    start = offsets(s=(7, {0: 12}))
+    target = target_of(BOUNDS, start)
+    assert target == offsets(s=(7, {0: 30, 1: 5}), t=(9, {0: 2}))
+    met = next_end(start, ends_of(BOUNDS, start, fails_on_loss=True), NO_LIMITS, 0, target)
+    assert met == offsets(s=(7, {0: 30, 1: 0}), t=(9, {0: 2}))
+    later = {one: known._replace(latest=known.latest + 9) for one, known in BOUNDS.items()}
+    assert next_end(met, ends_of(later, met, fails_on_loss=True), NO_LIMITS, 0, target) == target
+    assert target_of(BOUNDS, offsets(s=(7, {0: 40}))).of(S0) == 40

@@ -58,6 +58,13 @@ def ends_of(bounds: Bounds, start: Offsets, *, fails_on_loss: bool) -> Ends:
     return Ends(latest, size / kept if kept else 0.0)
 
 
+def target_of(bounds: Bounds, start: Offsets) -> Offsets:
+    """Where a query ends that reads what is there now, of partitions that it has just met too."""
+    return offsets_of(bounds, {one: known.latest for one, known in bounds.items()}).not_before(
+        start
+    )
+
+
 def advanced(former: Bounds, found: Bounds) -> Bounds:
     """What was found, with no end before a former one of the same stream.
 

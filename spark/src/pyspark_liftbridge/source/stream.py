@@ -20,7 +20,7 @@ from liftbridge_client import SyncClient
 from pyspark_liftbridge.plan.offsets import Offsets, PartitionId, parse
 from pyspark_liftbridge.plan.options import Limits, SourceOptions
 from pyspark_liftbridge.plan.places import Bounds, at_latest, offsets_at, times_of
-from pyspark_liftbridge.plan.progress import ends_of, next_end
+from pyspark_liftbridge.plan.progress import ends_of, next_end, target_of
 from pyspark_liftbridge.plan.ranges import ranges_between, tasks_of
 from pyspark_liftbridge.source import cluster, cursors
 from pyspark_liftbridge.source.batch import Task, archive_of, read, tasks_with_parts
@@ -118,7 +118,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_limited = not isinstance(limit, ReadAllAvailable)
         now = time.monotonic_ns()
         if self._is_last_run and self._target is None:
-            self._target = ends.latest
+            self._target = target_of(bounds, begin)
         end = next_end(
             begin,
             ends,
