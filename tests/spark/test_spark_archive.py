@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from liftbridge_client import CallTimeoutError, RetriableError, SyncClient, connect_sync
 from liftbridge_client.cli import exits
 from liftbridge_testkit.processes import Broker
-from pyspark_liftbridge.jobs import archive
+from pyspark_liftbridge.jobs import archive, compact
 from pyspark_liftbridge.jobs.archive import Job, archive_once
 from pyspark_liftbridge.jobs.tasks import runner
 
@@ -109,6 +109,30 @@ def test_the_command_archives_checks_and_cleans(
     assert (cleaned.returncode, json.loads(cleaned.stdout)) == (0, [])
 
 
+def test_tasks_of_spark_compact_an_archive(
+    spark: SparkSession, broker: Broker, lb: SyncClient, tmp_path: Path
+) -> None:
+    lb.streams.create("packed", partitions=2)
+    source = archive.Job("packed", str(tmp_path), {"servers": broker.address}, {}, True)  # noqa: FBT003 - as a task gets it
+    for _ in range(3):
+        for partition in (0, 1):
+            for key in (b"a", b"b"):
+                lb.streams.get("packed").publish(b"value", key=key, partition=partition)
+        archive_once(source, runner(spark, "archive"))
+
+    def rows() -> list[tuple[int, int]]:
+        found = spark.read.parquet(*DeltaTable(tmp_path / "packed").file_uris())
+        return sorted((row.partition, row.offset) for row in found.collect())
+
+    before = rows()
+    small = compact.Job("packed", str(tmp_path), {}, 1 << 27, None)
+    done = compact.compact(small, runner(spark, "compact"))
+    assert (done.files_before, done.files_after, rows()) == (6, 2, before)
+    by_key = small._replace(keep_tombstones_ms=0)
+    assert compact.compact(by_key, runner(spark, "compact")).records_removed == 8
+    assert rows() == [(0, 4), (0, 5), (1, 4), (1, 5)]
+
+
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
@@ -116,6 +140,12 @@ def test_the_command_archives_checks_and_cleans(
         (("archive", "any", "ftp://x/y"), 3, "the scheme 'ftp' is not one of"),
         (("archive", "any", "{root}", "--store", "secret=x"), 2, "--store secret: must be one of"),
         (("archive", "any", "{root}", "--conf", "x"), 2, "--conf x: must be NAME=VALUE"),
+        (
+            ("archive", "any", "{root}", "--master", "local[1]", "--remote", "sc://x:1"),
+            2,
+            "--master local[1] and --remote sc://x:1 exclude one another",
+        ),
+        (("archive", "any", "{root}", "--remote", "x:1"), 2, "must be an address as sc://"),
     ],
 )
 def test_what_cannot_be_done_is_told_in_one_line(

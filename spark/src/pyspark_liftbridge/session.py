@@ -30,3 +30,18 @@ def session(master: str, conf: Mapping[str, str]) -> "SparkSession":
     for name, value in {"spark.ui.enabled": "false", **conf}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def remote_session(address: str, conf: Mapping[str, str]) -> "SparkSession":
+    """A session on a server of Spark Connect, where this package must be installed as well.
+
+    Args:
+        address: As `sc://host:15002`.
+        conf: Settings of the session.
+    """
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy
+
+    builder = SparkSession.builder.remote(address)
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

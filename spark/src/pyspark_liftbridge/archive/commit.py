@@ -1,6 +1,6 @@
-"""Commit what was archived: at most once, whoever else writes, and whatever answers are lost.
+"""Commit what was archived or rewritten: once, whoever else writes, and whatever answers are lost.
 
-A round judges claims upon a snapshot and writes the entry behind it. When that does not come out
+A round judges proposals upon a snapshot and writes the entry behind it. When that does not come out
 well, the number is read. There stands
 
 - the own entry: an answer was lost, or the store tried again by itself; it is committed;
@@ -9,8 +9,8 @@ well, the number is read. There stands
   is still on its way may come first, which is as well.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from pyspark_liftbridge.archive import delta, fence, log
@@ -22,7 +22,7 @@ from pyspark_liftbridge.archive.errors import (
     StoreError,
     UnknownOutcomeError,
 )
-from pyspark_liftbridge.archive.fence import Claim, Verdict
+from pyspark_liftbridge.archive.fence import Claim, Rewrite, Verdict
 from pyspark_liftbridge.archive.log import Snapshot
 from pyspark_liftbridge.archive.store import Store
 
@@ -55,12 +55,30 @@ class Proposal:
     now_ms: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Compaction:
+    """Rewrites that are to become one entry.
+
+    Attributes:
+        run_id: Chosen by chance for this compaction alone.
+        stream_id: Id of the stream, which the table must be of.
+        rewrites: No two of them remove the same file; by key there is one for each partition.
+        now_ms: Present time, in milliseconds since 1970.
+    """
+
+    run_id: str
+    stream_id: int
+    rewrites: Sequence[Rewrite]
+    now_ms: int
+
+
 class Outcome(NamedTuple):
     """What became of a proposal.
 
     Attributes:
         snapshot: Upon which the verdicts hold, and to plan upon next.
-        verdicts: By partition. What is to be planned again was not written.
+        verdicts: Of claims by partition, of rewrites by their place. What is to be planned again
+            was not written.
         version: Number of the entry, `None` when there was nothing to write.
     """
 
@@ -86,15 +104,64 @@ def commit(store: Store, snapshot: Snapshot, proposal: Proposal) -> Outcome:
         DamagedError, UnsupportedTableError: The log is not sound.
     """
     _check(proposal)
-    failures = _Failures()
-    for _ in range(ROUNDS_MAX):
+
+    def draft(snapshot: Snapshot) -> _Draft:
         ends = _ends(snapshot, proposal)
         verdicts = {one.span.partition: _judge(one, ends) for one in proposal.claims}
+        return _Draft(verdicts, lambda: _entry(proposal, verdicts, ends))
+
+    return _commit(store, snapshot, proposal.run_id, draft)
+
+
+def commit_rewrites(store: Store, snapshot: Snapshot, compaction: Compaction) -> Outcome:
+    """Commit the rewrites that hold, in one entry; ends of partitions stay where they are.
+
+    Args:
+        store: The folder of the table.
+        snapshot: A recent one.
+        compaction: What is to take the place of what.
+
+    Raises:
+        ClaimError: A rewrite does not hold together, or its files are too old.
+        OtherStreamError, ContentionError, UnknownOutcomeError: As of `commit`.
+        DamagedError, UnsupportedTableError: The log is not sound.
+    """
+    _check_rewrites(compaction)
+
+    def draft(snapshot: Snapshot) -> _Draft:
+        _check_stream(snapshot, compaction.stream_id)
+        verdicts = {
+            at: fence.judge_rewrite(one, snapshot.files)
+            for at, one in enumerate(compaction.rewrites)
+        }
+        return _Draft(verdicts, lambda: _compaction_entry(snapshot, compaction, verdicts))
+
+    return _commit(store, snapshot, compaction.run_id, draft)
+
+
+class _Draft(NamedTuple):
+    """What a proposal comes to upon a snapshot.
+
+    Attributes:
+        verdicts: As of `Outcome`.
+        entry: Makes the entry of what holds.
+    """
+
+    verdicts: Mapping[int, Verdict]
+    entry: Callable[[], Sequence[delta.Action]]
+
+
+def _commit(
+    store: Store, snapshot: Snapshot, run_id: str, draft: Callable[[Snapshot], _Draft]
+) -> Outcome:
+    failures = _Failures()
+    for _ in range(ROUNDS_MAX):
+        verdicts, entry = draft(snapshot)
         if Verdict.COMMITTED not in verdicts.values():
             return Outcome(snapshot, verdicts, None)
         version = snapshot.version + 1
         try:
-            written = log.append(store, snapshot, _entry(proposal, verdicts, ends))
+            written = log.append(store, snapshot, entry())
             return Outcome(written, verdicts, version)
         except ConflictError:
             pass
@@ -104,11 +171,11 @@ def commit(store: Store, snapshot: Snapshot, proposal: Proposal) -> Outcome:
         if found is None:
             continue
         snapshot = snapshot.after([found])
-        if _run_id(found) == proposal.run_id:
+        if _run_id(found) == run_id:
             return Outcome(snapshot, verdicts, version)
     raise ContentionError(
-        f"run {proposal.run_id}: other writers were first in {ROUNDS_MAX} rounds, up to entry "
-        f"{snapshot.version}; let fewer of them archive one stream"
+        f"run {run_id}: other writers were first in {ROUNDS_MAX} rounds, up to entry "
+        f"{snapshot.version}; let fewer of them write to one table"
     )
 
 
@@ -140,26 +207,50 @@ def _read(store: Store, version: int, failures: _Failures) -> Sequence[delta.Act
 def _check(proposal: Proposal) -> None:
     for claim in proposal.claims:
         fence.check(claim)
-        for add in (add for piece in claim.pieces for add in piece.adds):
-            if add.modified_ms < proposal.now_ms - FILE_AGE_MS_MAX:
-                raise ClaimError(
-                    f"{add.path}: written more than {FILE_AGE_MS_MAX // 3_600_000} hours ago, it "
-                    "may be removed as one in no entry; write the records again"
-                )
+        _check_ages((add for piece in claim.pieces for add in piece.adds), proposal.now_ms)
     partitions = [one.span.partition for one in proposal.claims]
     if len(set(partitions)) < len(partitions):
         raise ClaimError(f"claims to partitions {partitions}; there must be one for each")
 
 
-def _ends(snapshot: Snapshot, proposal: Proposal) -> dict[int, int]:
-    """End of each partition that is claimed, as far as anything is archived of it."""
+def _check_rewrites(compaction: Compaction) -> None:
+    gone: set[str] = set()
+    by_key: set[int] = set()
+    for one in compaction.rewrites:
+        fence.check_rewrite(one)
+        _check_ages(one.adds, compaction.now_ms)
+        paths = {add.path for add in one.removes}
+        is_second = one.is_by_key and one.span.partition in by_key
+        if is_second or not gone.isdisjoint(paths):
+            raise ClaimError(
+                f"partition {one.span.partition}: two rewrites of the same files; make one of them"
+            )
+        gone |= paths
+        by_key |= {one.span.partition} if one.is_by_key else set()
+
+
+def _check_ages(adds: Iterable[delta.Add], now_ms: int) -> None:
+    for add in adds:
+        if add.modified_ms < now_ms - FILE_AGE_MS_MAX:
+            raise ClaimError(
+                f"{add.path}: written more than {FILE_AGE_MS_MAX // 3_600_000} hours ago, it "
+                "may be removed as one in no entry; write the records again"
+            )
+
+
+def _check_stream(snapshot: Snapshot, stream_id: int) -> None:
     metadata = snapshot.metadata
-    if metadata is None or metadata.stream_id != proposal.stream_id:
+    if metadata is None or metadata.stream_id != stream_id:
         found = "no stream" if metadata is None else f"stream id {metadata.stream_id}"
         raise OtherStreamError(
-            f"the table is of {found}, the records are of stream id {proposal.stream_id}; "
+            f"the table is of {found}, the records are of stream id {stream_id}; "
             "open the table of that stream"
         )
+
+
+def _ends(snapshot: Snapshot, proposal: Proposal) -> dict[int, int]:
+    """End of each partition that is claimed, as far as anything is archived of it."""
+    _check_stream(snapshot, proposal.stream_id)
     partitions = [one.span.partition for one in proposal.claims]
     found_ends = {one: _end(snapshot, proposal.stream_id, one) for one in partitions}
     return {one: end for one, end in found_ends.items() if end is not None}
@@ -200,6 +291,33 @@ def _entry(
         *(delta.Txn(fence.gap_id(stream_id, one), one.end, now_ms) for one in gaps),
         *(add for one in held for piece in one.pieces for add in piece.adds),
     ]
+
+
+def _compaction_entry(
+    snapshot: Snapshot, compaction: Compaction, verdicts: Mapping[int, Verdict]
+) -> list[delta.Action]:
+    """What is written for the rewrites that hold."""
+    held = [one for at, one in enumerate(compaction.rewrites) if verdicts[at] is Verdict.COMMITTED]
+    by_key = tuple(one.span for one in held if one.is_by_key)
+    run = delta.Run(compaction.run_id, compacted=by_key)
+    return [
+        delta.CommitInfo(compaction.now_ms, "OPTIMIZE", delta.ENGINE, run),
+        *(_by_key_txn(snapshot, compaction, span) for span in by_key),
+        *(
+            delta.Remove(add.path, compaction.now_ms, is_change=one.is_by_key, size=add.size)
+            for one in held
+            for add in one.removes
+        ),
+        *(replace(add, is_change=one.is_by_key) for one in held for add in one.adds),
+    ]
+
+
+def _by_key_txn(snapshot: Snapshot, compaction: Compaction, span: delta.Span) -> delta.Txn:
+    """How far a partition is compacted by key; one that began earlier may be committed later."""
+    name = fence.by_key_id(compaction.stream_id, span.partition)
+    known = snapshot.ends.get(name)
+    end = span.end if known is None else max(span.end, known.version)
+    return delta.Txn(name, end, compaction.now_ms)
 
 
 def _run_id(actions: Sequence[delta.Action]) -> str | None:

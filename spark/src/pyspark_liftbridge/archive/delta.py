@@ -207,6 +207,7 @@ class Run:
         gaps: What was lost before it could be archived.
         beginnings: Where partitions begin that begin later than at 0, as empty spans.
         cursors: Positions of consumers when the entry was made, by cursor and partition.
+        compacted: Of which only the last record of each key was kept, and those without a key.
     """
 
     run_id: str
@@ -214,6 +215,7 @@ class Run:
     gaps: tuple[Span, ...] = ()
     beginnings: tuple[Span, ...] = ()
     cursors: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    compacted: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -298,6 +300,7 @@ def as_members(action: Action) -> dict[str, object]:
 
 
 def _run_members(run: Run) -> dict[str, object]:
+    compacted = [span._asdict() for span in run.compacted]
     return {
         "runId": run.run_id,
         "ranges": [span._asdict() for span in run.ranges],
@@ -307,6 +310,7 @@ def _run_members(run: Run) -> dict[str, object]:
             name: {str(number): at for number, at in positions.items()}
             for name, positions in run.cursors.items()
         },
+        **({"compacted": compacted} if compacted else {}),
     }
 
 
@@ -485,6 +489,7 @@ def _run(fields: Fields) -> Run:
         _spans(fields, "gaps", shortest=1),
         _spans(fields, "beginnings", shortest=0),
         {name: _positions(cursors.inner(name)) for name in cursors.members},
+        _spans(fields, "compacted", shortest=1),
     )
 
 

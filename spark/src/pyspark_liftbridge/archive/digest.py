@@ -45,6 +45,12 @@ class Digest(NamedTuple):
             self.records + other.records, self.xor ^ other.xor, (self.total + other.total) & _MASK
         )
 
+    def without(self, part: "Digest") -> "Digest":
+        """Digest of the others, when `part` is that of some of the records."""
+        return Digest(
+            self.records - part.records, self.xor ^ part.xor, (self.total - part.total) & _MASK
+        )
+
     def text(self) -> str:
         """As files and the log carry it."""
         return f"{self.records}:{self.xor:016x}:{self.total:016x}"

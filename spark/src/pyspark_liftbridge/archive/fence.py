@@ -3,12 +3,18 @@
 The table keeps the end of each partition as the version of an application,
 `liftbridge/<stream id>/<partition>`. A claim to `[a, b)` holds only where that end is `a`. It is
 decided upon a snapshot and written to exactly the number behind it: nobody can have come between.
+
+A rewrite, which puts files in the place of others, moves no such end. It holds only where all files
+that it removes are still part of the table. So it never stands in the way of a claim, and of two
+rewrites of one file one is made again.
 """
 
+from collections.abc import Container, Iterable
 from enum import Enum
 from typing import NamedTuple
 
 from pyspark_liftbridge.archive import delta
+from pyspark_liftbridge.archive.digest import Digest
 from pyspark_liftbridge.archive.errors import ClaimError
 
 
@@ -45,15 +51,33 @@ class Claim(NamedTuple):
         return delta.Span(first.partition, first.start, last.end)
 
 
+class Rewrite(NamedTuple):
+    """Files of a partition that are to take the place of others.
+
+    Attributes:
+        span: Offsets that were looked at; all files lie within.
+        removes: Files that go, in the order of offsets.
+        adds: Files that come, likewise.
+        is_by_key: Whether records were left out that have a later one of their key. Else the files
+            that come hold exactly the records of those that go.
+    """
+
+    span: delta.Span
+    removes: tuple[delta.Add, ...]
+    adds: tuple[delta.Add, ...]
+    is_by_key: bool = False
+
+
 class Verdict(Enum):
-    """What became of a claim."""
+    """What became of a claim or a rewrite."""
 
     COMMITTED = "committed"
     DONE = "done"
     """All of it was committed before, by whomever."""
 
     PLAN_AGAIN = "plan again"
-    """The partition ends elsewhere than where the claim begins."""
+    """The partition ends elsewhere than where the claim begins; or a file that the rewrite
+    removes is not part of the table any more."""
 
 
 def app_id(stream_id: int, partition: int) -> str:
@@ -81,6 +105,14 @@ def begin_id(stream_id: int, partition: int) -> str:
 def gap_id(stream_id: int, gap: delta.Span) -> str:
     """Application by whose version the table keeps the end of offsets that were lost."""
     return f"{app_id(stream_id, gap.partition)}/gap/{gap.start}"
+
+
+def by_key_id(stream_id: int, partition: int) -> str:
+    """Application by whose version the table keeps how far a partition was compacted by key.
+
+    Below that offset a record that is not there may have been removed by a compaction.
+    """
+    return f"{app_id(stream_id, partition)}/by-key"
 
 
 def judge(claim: Claim, committed: int | None) -> Verdict:
@@ -122,6 +154,70 @@ def beginning_of(claim: Claim, committed: int | None) -> delta.Span | None:
     if committed is not None or start == 0:
         return None
     return delta.Span(partition, start, start)
+
+
+def judge_rewrite(rewrite: Rewrite, live: Container[str]) -> Verdict:
+    """What a rewrite comes to upon a snapshot.
+
+    That the files which go are still there is enough by key as well. Who removes the last record of
+    a key, as an old tombstone, removes all records of the key in the same entry; so none of them
+    can be in a file that another one puts in place at the same time.
+
+    Args:
+        rewrite: Sound by `check_rewrite`.
+        live: Paths of the files in that snapshot.
+
+    Returns:
+        `COMMITTED` when it may be written as the next entry.
+    """
+    is_there = all(one.path in live for one in rewrite.removes)
+    return Verdict.COMMITTED if is_there else Verdict.PLAN_AGAIN
+
+
+def check_rewrite(rewrite: Rewrite) -> None:
+    """See that a rewrite holds together, and loses nothing that it must keep.
+
+    Raises:
+        ClaimError: It does not.
+    """
+    partition = rewrite.span.partition
+    if not rewrite.removes:
+        raise ClaimError(f"partition {partition}: a rewrite must take the place of some file")
+    _check_order("read", rewrite.removes, rewrite.span)
+    _check_order("written", rewrite.adds, rewrite.span)
+    gone = _sum_of(rewrite.removes)
+    kept = _sum_of(rewrite.adds)
+    if kept.records > gone.records if rewrite.is_by_key else kept != gone:
+        raise ClaimError(
+            f"partition {partition}: files that come hold {kept.text()}, those that go "
+            f"{gone.text()}; a rewrite must hold the same records"
+        )
+
+
+def _origin_of(add: delta.Add) -> delta.Origin:
+    if add.origin is None or add.stats is None:
+        raise ClaimError(f"{add.path}: without range or statistics; only files of ours are joined")
+    return add.origin
+
+
+def _sum_of(adds: Iterable[delta.Add]) -> Digest:
+    total = Digest()
+    for add in adds:
+        total = total.joined(_origin_of(add).digest)
+    return total
+
+
+def _check_order(done: str, adds: Iterable[delta.Add], span: delta.Span) -> None:
+    """See that files are of one partition, and neither overlap nor leave a span."""
+    at = span.start
+    for add in adds:
+        one = _origin_of(add)
+        if one.partition != span.partition or one.start < at or one.end > span.end:
+            raise ClaimError(
+                f"{add.path}: was {done} for {one.partition}/{one.start} to {one.end}, it must lie "
+                f"within {span.partition}/{at} to {span.end}; hand files over in order"
+            )
+        at = one.end
 
 
 def check(claim: Claim) -> None:

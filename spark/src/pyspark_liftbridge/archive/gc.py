@@ -1,7 +1,11 @@
-"""Remove what killed writers left: data files that no entry names, and halves of files in folders.
+"""Remove what is not part of a table.
+
+That is what killed writers left, data files that no entry names and halves of files in folders; and
+files that a compaction has put others in the place of.
 
 A file may be written and not committed yet. So only old ones go, the log is read *after* they were
-listed, and a commit refuses files of half that age.
+listed, and a commit refuses files of half that age. A file that was removed may be read by somebody
+who read the log before, so its age counts from its removal.
 """
 
 import re
@@ -16,7 +20,7 @@ from pyspark_liftbridge.archive.found import Found
 from pyspark_liftbridge.archive.store import Store
 
 AGE_MS_MIN: Final = 24 * 3_600_000
-"""A younger file is left alone."""
+"""A younger file is left alone, and one that was part of the table until later."""
 
 _HALF: Final = re.compile(rf".+{re.escape(LEFT_OVER)}[0-9a-f]{{16}}")
 
@@ -32,11 +36,12 @@ def orphans(store: Store, *, now_ms: int) -> Sequence[Found]:
         DamagedError: The log is not sound, or there is none: then nobody knows what it names.
         UnsupportedTableError, StoreError: As of `log.load`.
     """
-    old = [one for one in store.listing("") if one.modified_ms < now_ms - AGE_MS_MIN]
+    before_ms = now_ms - AGE_MS_MIN
+    old = [one for one in store.listing("") if one.modified_ms < before_ms]
     snapshot = log.load(store)
     if snapshot.version < 0:
         raise DamagedError("there is no log, so no file can be told to be in no entry")
-    named = _named(store, snapshot)
+    named = _named(store, snapshot, before_ms)
     return [one for one in old if _is_left_over(one.path, named)]
 
 
@@ -60,14 +65,27 @@ def remove_orphans(store: Store, *, now_ms: int) -> Sequence[Found]:
     return found
 
 
-def _named(store: Store, snapshot: log.Snapshot) -> set[str]:
-    """Files that the table has, has had as far as it tells, or that any entry there is names."""
-    named = {unquote(path) for path in (*snapshot.files, *snapshot.removed)}
+def _named(store: Store, snapshot: log.Snapshot, before_ms: int) -> set[str]:
+    """Files that the table has, or had until `before_ms` or later; in doubt those that it had."""
+    named: set[str] = set()
+    removed: dict[str, int] = {}
     for version in log.versions_there(store):
         for action in log.read_entry(store, version) or ():
-            if isinstance(action, delta.Add | delta.Remove):
-                named.add(unquote(action.path))
-    return named
+            match action:
+                case delta.Add():
+                    named.add(unquote(action.path))
+                case delta.Remove():
+                    path = unquote(action.path)
+                    removed[path] = max(removed.get(path, 0), action.deleted_ms)
+                case _:
+                    pass
+    for found in snapshot.removed.values():
+        path = unquote(found.path)
+        removed[path] = max(removed.get(path, 0), found.deleted_ms)
+    live = {unquote(path) for path in snapshot.files}
+    # 0: nobody tells when.
+    gone = {path for path, time_ms in removed.items() if 0 < time_ms < before_ms}
+    return live | ((named | removed.keys()) - gone)
 
 
 def _is_left_over(path: str, named: set[str]) -> bool:

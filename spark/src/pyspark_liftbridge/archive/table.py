@@ -55,6 +55,12 @@ def folder_of(stream: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", _escaped, stream)
 
 
+def folder_named(name: str) -> str:
+    """Folder of the table of a stream, or of `<stream>@<id>` for one that was made anew."""
+    stream, at, stream_id = name.partition("@")
+    return f"{folder_of(stream)}{at}{stream_id}/"
+
+
 def _escaped(found: re.Match[str]) -> str:
     return "".join(f",{byte:02X}" for byte in found[0].encode())
 

@@ -1,7 +1,8 @@
 """See whether an archive is whole: its log by itself, then its files against the log.
 
 All that is found is told; nothing is changed. Files that another writer put together of ours have
-no range of their own: what they hold is read, and must come to the same records all together.
+no range of their own: what they hold is read, and must come to the same records all together. What
+a compaction by key left out is taken from what must be there.
 """
 
 import io
@@ -63,13 +64,15 @@ class _History:
     Attributes:
         is_whole: Whether they begin with the first.
         ends: How far each partition has come.
-        digests: Of all records that were added, by partition.
+        digests: Of all records that were added and not left out by a compaction, by partition.
+        origins: Ranges and digests of files that were not removed since, by path.
         findings: What did not fit.
     """
 
     is_whole: bool
     ends: dict[int, int] = field(default_factory=dict)
     digests: dict[int, Digest] = field(default_factory=dict)
+    origins: dict[str, delta.Origin] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -109,10 +112,53 @@ def _apply(history: _History, actions: Sequence[delta.Action]) -> Iterator[str]:
         one.is_change for one in actions if isinstance(one, delta.Add | delta.Remove)
     ):
         yield "another writer has changed what the table holds"
-    for add in adds:
-        if add.origin is not None and add.is_change:
-            before = history.digests.get(add.origin.partition, Digest())
-            history.digests[add.origin.partition] = before.joined(add.origin.digest)
+    if run.run_id and history.is_whole:
+        yield from _rewriting_faults(history, actions, run)
+    _sum_up(history, actions, run)
+
+
+def _sum_up(history: _History, actions: Sequence[delta.Action], run: delta.Run) -> None:
+    """Add what an entry brings to what there was, and take away what a compaction left out."""
+    digests = history.digests
+    for one in actions:
+        if isinstance(one, delta.Remove):
+            origin = history.origins.pop(one.path, None)
+            if origin is not None and one.is_change and run.run_id:
+                before = digests.get(origin.partition, Digest())
+                digests[origin.partition] = before.without(origin.digest)
+        elif isinstance(one, delta.Add) and one.origin is not None:
+            history.origins[one.path] = one.origin
+            if one.is_change:
+                before = digests.get(one.origin.partition, Digest())
+                digests[one.origin.partition] = before.joined(one.origin.digest)
+
+
+def _rewriting_faults(
+    history: _History, actions: Sequence[delta.Action], run: delta.Run
+) -> Iterator[str]:
+    """Files that take the place of others must hold the same records; by key, no more."""
+    removed = {one.path for one in actions if isinstance(one, delta.Remove)}
+    yield from (
+        f"{path} is removed, but is not part of the table"
+        for path in sorted(removed - history.origins.keys())
+    )
+    gone = _sums(history.origins[path] for path in removed & history.origins.keys())
+    come = _sums(one.origin for one in actions if isinstance(one, delta.Add) and one.origin)
+    by_key = {span.partition for span in run.compacted}
+    for partition, before in sorted(gone.items()):
+        after = come.get(partition, Digest())
+        if after.records > before.records if partition in by_key else after != before:
+            yield (
+                f"partition {partition}: files that came hold {after.text()}, those that went "
+                f"{before.text()}"
+            )
+
+
+def _sums(origins: Iterable[delta.Origin]) -> dict[int, Digest]:
+    found: dict[int, Digest] = {}
+    for one in origins:
+        found[one.partition] = found.get(one.partition, Digest()).joined(one.digest)
+    return found
 
 
 def _txn_faults(
@@ -149,7 +195,7 @@ def _tiling_faults(run: delta.Run, adds: Sequence[delta.Add]) -> Iterator[str]:
     for one in origins:
         if not any(
             span.partition == one.partition and span.start <= one.start and one.end <= span.end
-            for span in run.ranges
+            for span in (*run.ranges, *run.compacted)
         ):
             yield f"partition {one.partition}: a file from {one.start} to {one.end} is in no range"
 

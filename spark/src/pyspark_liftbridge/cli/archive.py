@@ -12,6 +12,7 @@ from liftbridge_client.cli.output import Shape
 from pyspark_liftbridge.cli.given import (
     Conf,
     Master,
+    Remote,
     Root,
     StoreOptions,
     StreamName,
@@ -73,7 +74,8 @@ async def archive(
         typer.Option("--allow-loss", help="Record gaps of records that are gone, and go on."),
     ] = False,
     store: StoreOptions = None,
-    master: Master = "local[2]",
+    master: Master = None,
+    remote: Remote = None,
     conf: Conf = None,
 ) -> None:
     """Archive what is committed as a Delta table of Parquet files; each record once.
@@ -84,7 +86,7 @@ async def archive(
     from pyspark_liftbridge.jobs.cursor import Shown  # noqa: PLC0415 - heavy
 
     job = Job(stream, root, source_options(run.profile), store_options(store), not allow_loss)
-    runner, shown = runner_of("archive", master, conf), Shown()
+    runner, shown = runner_of("archive", master, conf, remote), Shown()
     while True:
         with told():
             done = archive_once(job, runner, shown)

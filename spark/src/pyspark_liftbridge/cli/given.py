@@ -10,17 +10,20 @@ from liftbridge_client.cli import exits
 from liftbridge_client.cli.output import say
 from liftbridge_client.cli.profiles import Profile
 from liftbridge_client.errors import UsageError
+from pyspark_liftbridge.cli.failures import MISSING, failure_of, spark_errors
 from pyspark_liftbridge.plan.table import STORE_OPTIONS
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from pyspark_liftbridge.archive.store import Below
     from pyspark_liftbridge.jobs.works import Runner
 
-MISSING: Final = 5
-"""Exit code: records are missing."""
-
 BEATEN: Final = 6
 """Exit code: other writers were first, time and again."""
+
+MASTER: Final = "local[2]"
+"""Where Spark runs unless the command is told."""
 
 StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="Name of the stream.")]
 Root = Annotated[
@@ -39,7 +42,18 @@ StoreOptions = Annotated[
     ),
 ]
 Master = Annotated[
-    str, typer.Option("--master", metavar="MASTER", help="Where Spark runs: local[2], k8s://...")
+    str | None,
+    typer.Option(
+        "--master", metavar="MASTER", help="Where Spark runs: k8s://..., or local[2], the default."
+    ),
+]
+Remote = Annotated[
+    str | None,
+    typer.Option(
+        "--remote",
+        metavar="sc://HOST:PORT",
+        help="A server of Spark Connect with this package, instead of --master.",
+    ),
 ]
 Conf = Annotated[
     list[str] | None,
@@ -58,12 +72,32 @@ def source_options(profile: Profile) -> dict[str, str]:
     return {"servers": profile.servers, **{name: path for name, path in files.items() if path}}
 
 
-def runner_of(job: str, master: str, conf: list[str] | None) -> "Runner":
+def session_of(
+    master: str | None, conf: list[str] | None, remote: str | None = None
+) -> "SparkSession":
+    """A session of Spark, here or at a server of Spark Connect.
+
+    Raises:
+        UsageError: Both are named, or the address is none.
+    """
+    from pyspark_liftbridge.session import remote_session, session  # noqa: PLC0415 - heavy
+
+    settings = pairs(conf, "--conf")
+    if remote is None:
+        return session(master or MASTER, settings)
+    if master is not None:
+        raise UsageError(f"--master {master} and --remote {remote} exclude one another: say one")
+    if not remote.startswith("sc://"):
+        raise UsageError(f"--remote {remote}: must be an address as sc://host:15002")
+    return remote_session(remote, settings)
+
+
+def runner_of(
+    job: str, master: str | None, conf: list[str] | None, remote: str | None = None
+) -> "Runner":
     """Does the tasks of a job in a session of Spark."""
     with told():
-        from pyspark_liftbridge.session import session  # noqa: PLC0415 - heavy
-
-        spark = session(master, pairs(conf, "--conf"))
+        spark = session_of(master, conf, remote)
         from pyspark_liftbridge.jobs.tasks import runner  # noqa: PLC0415 - heavy
 
         return runner(spark, job)
@@ -78,10 +112,9 @@ def table_of(name: str, root: str, store: list[str] | None) -> "Below":
 
 def folder_of_table(name: str) -> str:
     """Folder of the table of a stream, or of `<stream>@<id>`; ends with `/`."""
-    from pyspark_liftbridge.archive.table import folder_of  # noqa: PLC0415 - heavy
+    from pyspark_liftbridge.archive.table import folder_named  # noqa: PLC0415 - heavy
 
-    stream, at, stream_id = name.partition("@")
-    return f"{folder_of(stream)}{at}{stream_id}/"
+    return folder_named(name)
 
 
 def store_options(given: list[str] | None) -> dict[str, str]:
@@ -136,6 +169,10 @@ def told() -> Iterator[None]:
     except tuple(kind for kind, _ in codes) as error:
         say(f"liftbridge: {' '.join(str(error).split())}")
         raise typer.Exit(next(code for kind, code in codes if isinstance(error, kind))) from None
+    except spark_errors() as error:
+        line, code = failure_of(error)
+        say(f"liftbridge: {line}")
+        raise typer.Exit(code) from None
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("pyspark"):
             raise

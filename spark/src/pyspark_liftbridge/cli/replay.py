@@ -13,6 +13,7 @@ from liftbridge_client.cli.output import Shape, say, stderr_console
 from pyspark_liftbridge.cli.given import (
     Conf,
     Master,
+    Remote,
     Root,
     StoreOptions,
     StreamName,
@@ -82,7 +83,8 @@ async def replay(
         bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
     ] = False,
     store: StoreOptions = None,
-    master: Master = "local[2]",
+    master: Master = None,
+    remote: Remote = None,
     conf: Conf = None,
 ) -> None:
     """Write an archived stream to a stream; what a run before has written is not written again."""
@@ -108,7 +110,7 @@ async def replay(
                 ReplayRow(one.partition, one.start, one.end, one.target_end, one.records_max, 0)
             )
         return
-    runner = runner_of("replay", master, conf)
+    runner = runner_of("replay", master, conf, remote)
     with told(), _progress("offsets replayed") as tell:
         rows = replay_of(job, runner, tell)
     for row in rows:
@@ -128,7 +130,8 @@ async def audit(
         typer.Option("--with", metavar="STREAM", help="Compare with another stream as well."),
     ] = "",
     store: StoreOptions = None,
-    master: Master = "local[2]",
+    master: Master = None,
+    remote: Remote = None,
     conf: Conf = None,
 ) -> None:
     """Compare all replicas of a stream record by record; ends with 1 when they are not alike."""
@@ -137,7 +140,7 @@ async def audit(
     from pyspark_liftbridge.jobs.holders import Access  # noqa: PLC0415 - heavy
 
     access = Access(source_options(run.profile), archive, store_options(store))
-    runner = runner_of("audit", master, conf)
+    runner = runner_of("audit", master, conf, remote)
     with told(), _progress("ranges compared") as tell:
         found = audited(Job(stream, access, other), runner, tell)
     for row in found.differences:

@@ -12,13 +12,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pyspark_liftbridge.jobs import archive, audit, replay
+from pyspark_liftbridge.jobs import archive, audit, compact, replay
 from pyspark_liftbridge.jobs.failures import REFUSALS, error_of, text_of
 from pyspark_liftbridge.jobs.works import Runner
 
 JOBS: Final[Mapping[str, Callable[[str], str]]] = {
     "archive": archive.do,
     "audit": audit.do,
+    "compact": compact.do,
     "replay": replay.do,
 }
 """What does one work of a job, by the name of the job."""

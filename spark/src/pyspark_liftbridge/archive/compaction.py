@@ -1,0 +1,148 @@
+"""Which files of a table are rewritten together; decided upon a snapshot alone.
+
+Small files are joined with their neighbours of the same partition and the same UTC day: a file of
+several days would be read for each of them. By key all files of a partition belong together, since
+which record is the last of its key is known only then.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from pyspark_liftbridge.archive import delta, fence
+from pyspark_liftbridge.archive.errors import UnsupportedTableError
+from pyspark_liftbridge.archive.log import Snapshot
+
+FILES_MAX: Final = 10_000
+"""Files that one commit puts others in the place of."""
+
+_DAY: Final = timedelta(days=1)
+
+
+class Group(NamedTuple):
+    """Files of one partition that one task rewrites.
+
+    Attributes:
+        partition: Number of the partition.
+        files: In the order of offsets, none of them without range.
+    """
+
+    partition: int
+    files: tuple[delta.Add, ...]
+
+    @property
+    def span(self) -> delta.Span:
+        """Offsets from the first file to the last."""
+        return delta.Span(self.partition, _place(self.files[0]).start, _place(self.files[-1]).end)
+
+
+def small_groups(snapshot: Snapshot, target_bytes: int) -> list[Group]:
+    """Neighbours that are to be one file; at most `FILES_MAX` of them.
+
+    Files of three quarters of the target are large enough. Those without a range are of another
+    writer and stay as they are.
+
+    Args:
+        snapshot: Of the table.
+        target_bytes: Size of a file at which nothing more is added to it.
+    """
+    found: list[Group] = []
+    left = FILES_MAX
+    for partition, adds in _by_partition(snapshot):
+        for run in _runs(adds, target_bytes * 3 // 4, _by_key_end(snapshot, partition)):
+            for files in _cut(run, target_bytes):
+                if 2 <= len(files) <= left:
+                    left -= len(files)
+                    found.append(Group(partition, tuple(files)))
+    return found
+
+
+def key_groups(snapshot: Snapshot) -> list[Group]:
+    """All files of each partition.
+
+    Raises:
+        UnsupportedTableError: Another writer has put files together, so that nobody knows which
+            partition they are of.
+    """
+    foreign = [one.path for one in snapshot.files.values() if not _is_ours(one)]
+    if foreign:
+        raise UnsupportedTableError(
+            f"{foreign[0]} and {len(foreign) - 1} others are of another writer, which has put "
+            "files together: a table is compacted by key only while all of its files are ours"
+        )
+    return [Group(partition, tuple(adds)) for partition, adds in _by_partition(snapshot)]
+
+
+def _is_ours(add: delta.Add) -> bool:
+    return add.origin is not None and add.stats is not None
+
+
+def _place(add: delta.Add) -> delta.Origin:
+    assert add.origin is not None, add.path
+    return add.origin
+
+
+def _by_partition(snapshot: Snapshot) -> Iterator[tuple[int, list[delta.Add]]]:
+    """Files of each partition in the order of their offsets."""
+    ours = sorted(filter(_is_ours, snapshot.files.values()), key=_place)
+    for partition, adds in groupby(ours, lambda one: _place(one).partition):
+        yield partition, list(adds)
+
+
+def _by_key_end(snapshot: Snapshot, partition: int) -> int:
+    assert snapshot.metadata is not None, "a table with files has metadata"
+    txn = snapshot.ends.get(fence.by_key_id(snapshot.metadata.stream_id, partition))
+    return 0 if txn is None else txn.version
+
+
+def _runs(adds: Iterable[delta.Add], size_most: int, by_key_end: int) -> Iterator[list[delta.Add]]:
+    """Neighbours that may be joined.
+
+    A hole between two files is passed over where a compaction by key has made it; elsewhere nobody
+    can tell it from records that were lost.
+    """
+    run: list[delta.Add] = []
+    for add in adds:
+        may_go_on = (
+            run
+            and _day_of(add) == _day_of(run[-1])
+            and _place(add).start <= max(_place(run[-1]).end, by_key_end)
+        )
+        if run and not may_go_on:
+            yield run
+            run = []
+        if add.size < size_most and _day_of(add) is not None:
+            run.append(add)
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+def _cut(run: Iterable[delta.Add], target_bytes: int) -> Iterator[list[delta.Add]]:
+    """Files that reach the target together; less in the last piece."""
+    files: list[delta.Add] = []
+    size = 0
+    for add in run:
+        files.append(add)
+        size += add.size
+        if size >= target_bytes:
+            yield files
+            files, size = [], 0
+    if files:
+        yield files
+
+
+def _day_of(add: delta.Add) -> datetime | None:
+    """Day of all records of a file, `None` when they are of several, or when nobody tells."""
+    if add.stats is None or add.stats.timestamps is None:
+        return None
+    try:
+        first, last = map(datetime.fromisoformat, add.stats.timestamps)
+    except ValueError:
+        return None
+    day = first.replace(hour=0, minute=0, second=0, microsecond=0)
+    # The last time was rounded up, so it may be the midnight behind the day.
+    return day if last <= day + _DAY else None

@@ -1,0 +1,153 @@
+"""Which records of a partition stay when it is compacted by key.
+
+Of each key the last record stays, and every record without a key. A last record with an empty value
+is a tombstone: it says that the key is gone, and goes itself when it is old enough.
+
+Distinct keys are held in memory. When they are more than `KEYS_BYTES_MAX`, files are read several
+times, each time for a share of the keys.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_liftbridge.archive import delta
+from pyspark_liftbridge.archive.contents import read_columns
+from pyspark_liftbridge.archive.digest import key_hashes
+from pyspark_liftbridge.archive.errors import ArchiveError
+from pyspark_liftbridge.archive.store import Store
+
+KEYS_BYTES_MAX: Final = 512 << 20
+"""Distinct keys with their offsets that are held at a time."""
+
+SHARES: Final = (1, 8, 64)
+"""Shares in which keys are looked at; the next one when a share is too large."""
+
+_REDUCE_ROWS: Final = 500_000
+
+_Offsets = npt.NDArray[np.int64]
+
+
+class Kept(NamedTuple):
+    """Records with a key that stay.
+
+    Attributes:
+        offsets: Of them, ascending: eight bytes for each distinct key.
+        keyed: Records with a key in each file, whether they stay or not.
+    """
+
+    offsets: _Offsets
+    keyed: tuple[int, ...]
+
+    def is_changed(self, at: int, origin: delta.Origin) -> bool:
+        """Whether any record of a file goes, by its place among all and its range."""
+        first, last = np.searchsorted(self.offsets, (origin.start, origin.end))
+        return bool(self.keyed[at] > last - first)
+
+    def of(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        """Those of some records that stay."""
+        offsets = records.column("offset").to_numpy()
+        places = np.searchsorted(self.offsets, offsets)
+        is_last = np.append(self.offsets, -1)[places] == offsets
+        is_keyless = records.column("key").is_null().to_numpy(zero_copy_only=False)
+        return records.filter(pa.array(is_last | is_keyless))
+
+
+def last_of_keys(
+    store: Store,
+    files: Sequence[delta.Add],
+    *,
+    tombstones_from_us: int,
+    memory: int = KEYS_BYTES_MAX,
+) -> Kept:
+    """Find what stays.
+
+    Args:
+        store: The folder of the table.
+        files: All of one partition.
+        tombstones_from_us: Tombstones of this time or later stay, in microseconds since 1970.
+        memory: As `KEYS_BYTES_MAX`.
+
+    Raises:
+        ArchiveError: There are more keys than fit into memory.
+        DamagedError, StoreError: As of `read_columns`.
+    """
+    for shares in SHARES:
+        found: list[_Offsets] = []
+        for share in range(shares):
+            lasts = _lasts(store, files, share, shares, memory)
+            if lasts is None:
+                break
+            found.append(lasts)
+        else:
+            dead, keyed = _dead(store, files, tombstones_from_us)
+            offsets = np.setdiff1d(np.concatenate(found), dead, assume_unique=True)
+            return Kept(np.sort(offsets), keyed)
+    raise ArchiveError(
+        f"partition with {files[0].path}: a share of 1/{SHARES[-1]} of its keys takes more than "
+        f"{memory} bytes; it cannot be compacted by key"
+    )
+
+
+def _lasts(
+    store: Store, files: Sequence[delta.Add], share: int, shares: int, memory: int
+) -> _Offsets | None:
+    """Offset of the last record of each key of a share; `None` when they do not fit."""
+    known: pa.Table | None = None
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+
+    def reduced() -> pa.Table:
+        tables = [] if known is None else [known]
+        whole = pa.concat_tables([*tables, pa.Table.from_batches(waiting)])
+        grouped = whole.group_by("key", use_threads=False).aggregate([("offset", "max")])
+        return pa.table([grouped["key"], grouped["offset_max"]], schema=whole.schema)
+
+    for batch in _keyed(store, files, share, shares):
+        waiting.append(batch)
+        rows += batch.num_rows
+        if rows >= _REDUCE_ROWS:
+            known, waiting, rows = reduced(), [], 0
+            if known.nbytes > memory:
+                return None
+    if waiting:
+        known = reduced()
+    if known is None:
+        return np.zeros(0, np.int64)
+    return None if known.nbytes > memory else known.column("offset").to_numpy()
+
+
+def _keyed(
+    store: Store, files: Sequence[delta.Add], share: int, shares: int
+) -> Iterator[pa.RecordBatch]:
+    """Keys and offsets of a share."""
+    for add in files:
+        for batch in read_columns(store, add, ["key", "offset"]):
+            keyed = batch.filter(batch.column("key").is_valid())
+            if shares > 1:
+                own = key_hashes(keyed) % np.uint64(shares) == np.uint64(share)
+                keyed = keyed.filter(pa.array(own))
+            if keyed.num_rows:
+                yield keyed
+
+
+def _dead(
+    store: Store, files: Sequence[delta.Add], tombstones_from_us: int
+) -> tuple[_Offsets, tuple[int, ...]]:
+    """Offsets of old records without a value; how many records with a key each file has."""
+    found: list[_Offsets] = [np.zeros(0, np.int64)]
+    keyed = []
+    for add in files:
+        count = 0
+        for batch in read_columns(store, add, ["key", "offset", "timestamp", "value"]):
+            count += batch.num_rows - batch.column("key").null_count
+            is_empty = pc.equal(pc.binary_length(batch.column("value")), 0)
+            is_old = pc.less(batch.column("timestamp").cast(pa.int64()), tombstones_from_us)
+            is_dead = pc.and_(is_empty, is_old)
+            found.append(batch.column("offset").filter(is_dead).to_numpy(zero_copy_only=False))
+        keyed.append(count)
+    return np.concatenate(found), tuple(keyed)

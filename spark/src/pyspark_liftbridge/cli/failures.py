@@ -1,0 +1,63 @@
+"""What failed within Spark, in one line, with the exit code of its cause.
+
+Spark carries an error of a task or of a data source as text, with tracebacks of Python and of Java
+around it.
+"""
+
+import re
+import sys
+from typing import Final
+
+from liftbridge_client.cli import exits
+
+MISSING: Final = 5
+"""Exit code: records are missing."""
+
+_LINE: Final = re.compile(r"^((?:\w+\.)*(\w*(?:Error|Exception))): (.+)$", re.MULTILINE)
+"""The last line of a traceback of Python."""
+
+_CODES: Final = {"DataLossError": MISSING, "MissingError": MISSING, "OptionError": exits.USAGE}
+_STATEMENT: Final = (
+    "AnalysisException",
+    "ArithmeticException",
+    "ArrayIndexOutOfBoundsException",
+    "DateTimeException",
+    "IllegalArgumentException",
+    "NumberFormatException",
+    "ParseException",
+    "SparkRuntimeException",
+)
+"""Errors of what a statement says."""
+
+_CHARACTERS_MAX: Final = 1_000
+
+
+def spark_errors() -> tuple[type[Exception], ...]:
+    """Errors that Spark raises; none when it was not used."""
+    if "pyspark" not in sys.modules:
+        return ()
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - heavy
+
+    try:
+        from py4j.protocol import Py4JError  # noqa: PLC0415 - not there with Spark Connect alone
+    except ModuleNotFoundError:
+        return (PySparkException,)
+    return (PySparkException, Py4JError)
+
+
+def failure_of(error: Exception) -> tuple[str, int]:
+    """The one line of an error of Spark, and its exit code."""
+    text = str(error)
+    _, is_python, trace = text.partition("Traceback (most recent call last)")
+    found = _LINE.findall(trace) if is_python else []
+    if found:
+        # Behind the cause come those that Java has put around it.
+        _, name, line = next((one for one in found if "pyspark_liftbridge" in one[0]), found[0])
+        return _short(line), _CODES.get(name, exits.UNHEALTHY)
+    line = next((one.strip() for one in text.splitlines() if one.strip()), type(error).__name__)
+    is_statement = any(one.__name__ in _STATEMENT for one in type(error).__mro__)
+    return _short(line), exits.USAGE if is_statement else exits.UNHEALTHY
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= _CHARACTERS_MAX else f"{line[:_CHARACTERS_MAX]}..."

@@ -1,0 +1,232 @@
+"""Compact an archived stream: tasks write files that take the place of others, the driver commits.
+
+Compaction and archiving, and several compactions, may work on one table at once: a rewrite is
+committed only while all files that it was made from are part of the table (`archive.fence`).
+"""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+from uuid import uuid4
+
+from pyspark_liftbridge.archive import delta, log
+from pyspark_liftbridge.archive.commit import Compaction, commit_rewrites
+from pyspark_liftbridge.archive.compaction import Group, key_groups, small_groups
+from pyspark_liftbridge.archive.errors import ContentionError
+from pyspark_liftbridge.archive.fence import Rewrite, Verdict
+from pyspark_liftbridge.archive.files import Chance, Sizes
+from pyspark_liftbridge.archive.rewriting import Target, join_files, keep_last_of_keys
+from pyspark_liftbridge.archive.store import Below, Store, open_store, opened
+from pyspark_liftbridge.archive.table import folder_named
+from pyspark_liftbridge.jobs.works import Runner
+from pyspark_liftbridge.plan.options import OptionError
+
+ROUNDS_MAX: Final = 100
+"""Times that a run plans anew: others were first, there is more than one entry takes, or what was
+joined can be joined again. Each round of a run that is alone leaves fewer small files."""
+
+_MILLISECOND_NS: Final = 1_000_000
+
+
+class Job(NamedTuple):
+    """What is compacted, and how.
+
+    Attributes:
+        stream: Name of the stream, or `<stream>@<id>` for one that was made anew.
+        root: Address of the archive.
+        store: Options of an object store.
+        target_bytes: Size at which a file ends.
+        keep_tombstones_ms: Compact by key, and keep tombstones for so long; `None` to join small
+            files.
+    """
+
+    stream: str
+    root: str
+    store: Mapping[str, str]
+    target_bytes: int
+    keep_tombstones_ms: int | None
+
+    @property
+    def table(self) -> str:
+        """Folder of the table below the root."""
+        return folder_named(self.stream)
+
+    @property
+    def is_by_key(self) -> bool:
+        """Whether only the last record of each key is kept."""
+        return self.keep_tombstones_ms is not None
+
+    @property
+    def sizes(self) -> Sizes:
+        """Where files end."""
+        return Sizes(file=self.target_bytes)
+
+
+class Work(NamedTuple):
+    """What one task does.
+
+    Attributes:
+        job: What it belongs to.
+        metadata: Name of the stream, and its id.
+        group: Files that it rewrites.
+        now_ms: When the job was planned: tombstones are of the same age for all tasks.
+    """
+
+    job: Job
+    metadata: tuple[str, int]
+    group: Group
+    now_ms: int
+
+    def text(self) -> str:
+        """The work as its task gets it."""
+        files = delta.encode(self.group.files).decode()
+        return json.dumps([list(self.job), self.metadata, self.group.partition, files, self.now_ms])
+
+    @classmethod
+    def of(cls, text: str) -> "Work":
+        """The work that `text` made."""
+        job, (stream, stream_id), partition, files, now_ms = json.loads(text)
+        return cls(Job(*job), (stream, stream_id), Group(partition, _adds(files)), now_ms)
+
+
+class Compacted(NamedTuple):
+    """What a run has compacted.
+
+    Attributes:
+        stream: As of the job.
+        table: Folder of the table below the root.
+        version: Newest entry of its log.
+        files_before: Files that others have taken the place of.
+        files_after: Those others.
+        bytes_before: Size of the former.
+        bytes_after: Size of the latter.
+        records_removed: Records that are not in the table any more.
+    """
+
+    stream: str
+    table: str
+    version: int
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int
+    records_removed: int
+
+
+def do(text: str) -> str:
+    """Rewrite the files of a task; what it tells the driver.
+
+    Raises:
+        ArchiveError: They could not be read or written.
+    """
+    work = Work.of(text)
+    job = work.job
+    target = Target(
+        Below(opened(job.root, job.store), job.table),
+        *work.metadata,
+        Chance(lambda: uuid4().hex, _now_ms()),
+        job.sizes,
+    )
+    if job.keep_tombstones_ms is None:
+        rewrite: Rewrite | None = join_files(target, work.group)
+    else:
+        from_us = (work.now_ms - job.keep_tombstones_ms) * 1_000
+        rewrite = keep_last_of_keys(target, work.group, tombstones_from_us=from_us)
+    if rewrite is None:
+        return ""
+    return json.dumps([[one.path for one in rewrite.removes], delta.encode(rewrite.adds).decode()])
+
+
+def compact(job: Job, run: Runner) -> Compacted:
+    """Compact a table as it is when the run begins.
+
+    Args:
+        job: What is compacted.
+        run: Does each work, as `do`.
+
+    Raises:
+        OptionError: There is no such table.
+        ContentionError: It was not done in `ROUNDS_MAX` rounds, as others were first.
+        ArchiveError: The archive could not be read or written.
+    """
+    store = Below(open_store(job.root, job.store), job.table)
+    snapshot = log.load(store)
+    sum_ = Compacted(job.stream, job.table, snapshot.version, 0, 0, 0, 0, 0)
+    for _ in range(ROUNDS_MAX):
+        metadata = snapshot.metadata
+        if metadata is None:
+            raise OptionError(
+                f"{job.root} holds no archive of stream {job.stream!r}: look at name and root"
+            )
+        groups = key_groups(snapshot) if job.is_by_key else small_groups(snapshot, job.target_bytes)
+        named = (metadata.stream, metadata.stream_id)
+        works = [Work(job, named, one, _now_ms()).text() for one in groups]
+        told = [_told(job, *one) for one in zip(groups, run(works), strict=True)] if works else []
+        rewrites = [one for one in told if one is not None]
+        if not rewrites:
+            return sum_
+        compaction = Compaction(
+            run_id=uuid4().hex,
+            stream_id=metadata.stream_id,
+            rewrites=rewrites,
+            now_ms=_now_ms(),
+        )
+        outcome = commit_rewrites(store, snapshot, compaction)
+        snapshot = _with_checkpoint(store, outcome.snapshot)
+        held = [
+            one
+            for at, one in enumerate(rewrites)
+            if outcome.version is not None and outcome.verdicts[at] is Verdict.COMMITTED
+        ]
+        sum_ = _added(sum_, snapshot, held)
+        if job.is_by_key and len(held) == len(rewrites):
+            return sum_
+        snapshot = log.follow(store, snapshot)
+    raise ContentionError(
+        f"stream {job.stream}: not done in {ROUNDS_MAX} rounds, because other runs were first; let "
+        "fewer of them compact one stream"
+    )
+
+
+def _told(job: Job, group: Group, text: str) -> Rewrite | None:
+    """What a task told."""
+    if not text:
+        return None
+    paths, adds = json.loads(text)
+    gone = set(paths)
+    removes = tuple(one for one in group.files if one.path in gone)
+    return Rewrite(group.span, removes, _adds(adds), job.is_by_key)
+
+
+def _adds(text: str) -> tuple[delta.Add, ...]:
+    actions = delta.decode(text.encode(), 0) if text else ()
+    return tuple(one for one in actions if isinstance(one, delta.Add))
+
+
+def _with_checkpoint(store: Store, snapshot: log.Snapshot) -> log.Snapshot:
+    if not log.is_checkpoint_due(snapshot):
+        return snapshot
+    return log.write_checkpoint(store, snapshot, now_ms=_now_ms())
+
+
+def _added(sum_: Compacted, snapshot: log.Snapshot, held: Sequence[Rewrite]) -> Compacted:
+    """What a run has compacted with the rewrites of one more entry."""
+    removes = [add for one in held for add in one.removes]
+    adds = [add for one in held for add in one.adds]
+    return sum_._replace(
+        version=snapshot.version,
+        files_before=sum_.files_before + len(removes),
+        files_after=sum_.files_after + len(adds),
+        bytes_before=sum_.bytes_before + sum(one.size for one in removes),
+        bytes_after=sum_.bytes_after + sum(one.size for one in adds),
+        records_removed=sum_.records_removed + _rows(removes) - _rows(adds),
+    )
+
+
+def _rows(adds: Sequence[delta.Add]) -> int:
+    return sum(one.stats.rows for one in adds if one.stats is not None)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // _MILLISECOND_NS
