@@ -99,7 +99,7 @@ soak: install ## 200 x kill -9 under load, fsync=commit (LIFTBRIDGE_KILLS=n, LIF
 	@LIFTBRIDGE_KILLS=$${LIFTBRIDGE_KILLS:-200} $(PY) -m pytest -q \
 		tests/faults/test_kill9.py -k random_moments
 
-spark-soak: install ## 30 x kill -9 of a continuous archive (KILLS, RECORDS, SEED, SOAK="--root s3://...")
+spark-soak: install ## 30 x kill -9 of a continuous archive (KILLS, RECORDS, SEED, SOAK=--s3)
 	@$(PY) -m pyspark_liftbridge.java
 	@$(MAKE) spark-install
 	@$(SPARK)/bin/python -m liftbridge_testkit.spark_soak --kills $(or $(KILLS),30) \

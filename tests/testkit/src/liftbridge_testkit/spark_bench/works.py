@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Final
@@ -19,13 +15,18 @@ from liftbridge_testkit.spark_bench import streams
 from liftbridge_testkit.spark_bench.ceiling import Ceiling
 from liftbridge_testkit.spark_bench.rows import Row
 from liftbridge_testkit.spark_bench.usage import Meter, Sample, Usage
+from pyspark_liftbridge.archive.table import folder_of
+from pyspark_liftbridge.jobs import audit, replay
 from pyspark_liftbridge.jobs.archive import Job, archive_once
+from pyspark_liftbridge.jobs.holders import Access
+from pyspark_liftbridge.jobs.selection import Selection
 from pyspark_liftbridge.jobs.tasks import runner
 from pyspark_liftbridge.plan.options import read_source
 from pyspark_liftbridge.source.batch import BatchReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
@@ -48,8 +49,6 @@ FLOOR_TIMES: Final = 20
 LATENCY_RATE: Final = 1_000
 LATENCY_SECONDS: Final = 20
 QUERY_SECONDS_MAX: Final = 120.0
-COMMAND_SECONDS_MAX: Final = 300.0
-COMMAND: Final = Path(sys.executable).parent / "liftbridge"
 _MICROSECONDS: Final = 1e6
 
 
@@ -195,23 +194,38 @@ class Bench:
         return [row._replace(notes={"df.write.parquet": _ratio(sample, other)})]
 
     def replay(self) -> list[Row]:
-        """Put an archive back into another stream, with its offsets."""
+        """Put an archive back into other streams, with its offsets."""
         kind = streams.KINDS[1]
         rows = self._fill(kind)
-        root = self._archived(kind)
-        self._client.streams.create("replayed", partitions=streams.PARTITIONS)
-        words = ["replay", kind.name, root, "--to-stream", "replayed", "--preserve-offsets"]
-        # Done again, it finds nothing to do: so much is the start.
-        return self._commands("replay, same offsets", rows, 150_000, words, words)
+        access = self._access(self._archived(kind))
+        run = runner(self._spark, "replay")
+        targets = (f"replayed-{number}" for number in range(ROUNDS))
+
+        def ours() -> None:
+            target = next(targets)
+            self._client.streams.create(target, partitions=streams.PARTITIONS)
+            table = f"{folder_of(kind.name)}/"
+            found = replay.replay(replay.Job(table, target, access, Selection(), True), run)  # noqa: FBT003 - as the command says it
+            assert sum(one.written for one in found) == rows, found
+
+        sample = self._rounds(rows, ours)
+        return [Row.of_sample("replay, same offsets", sample, 150_000)]
 
     def audit(self) -> list[Row]:
-        """Compare a stream with its archive."""
+        """Compare a stream with its archive; rows count for each of the two copies."""
         kind = streams.KINDS[1]
         rows = self._fill(kind)
-        root = self._archived(kind)
-        self._client.streams.create("nothing", partitions=streams.PARTITIONS)
-        words = ["audit", kind.name, "--archive", root]
-        return self._commands("audit, a replica", rows, 400_000, words, ["audit", "nothing"])
+        job = audit.Job(kind.name, self._access(self._archived(kind)), "")
+        run = runner(self._spark, "audit")
+
+        def ours() -> None:
+            found = audit.audit(job, run)
+            assert (found.differences, found.records) == ((), 2 * rows), found
+
+        return [Row.of_sample("audit, rows of a copy", self._rounds(2 * rows, ours), 400_000)]
+
+    def _access(self, root: str) -> Access:
+        return Access({"servers": self._broker.address}, root, {})
 
     def _job(self, kind: Kind, root: str) -> Job:
         return Job(kind.name, root, {"servers": self._broker.address}, {}, fails_on_loss=True)
@@ -221,30 +235,6 @@ class Bench:
         if not root.exists():
             archive_once(self._job(kind, str(root)), runner(self._spark, "archive"))
         return str(root)
-
-    def _commands(
-        self, title: str, rows: int, target: int, words: Sequence[str], idle: Sequence[str]
-    ) -> list[Row]:
-        """A command, without the time it takes to start and find nothing to do."""
-        full, start = self._command(words, rows), self._command(idle, rows)
-        usage = full.usage.since(start.usage)
-        sample = Sample(rows, max(full.seconds - start.seconds, 0.001), usage)
-        return [Row.of_sample(title, sample, target)._replace(notes={"start, s": start.seconds})]
-
-    def _command(self, words: Sequence[str], rows: int) -> Sample:
-        def run() -> None:
-            done = subprocess.run(
-                [str(COMMAND), "spark", *words, "--servers", self._broker.address, "-o", "json"],
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=COMMAND_SECONDS_MAX,
-            )
-            if done.returncode:
-                raise NotMeasuredError(done.stderr.strip().splitlines()[-1])
-            json.loads(done.stdout)
-
-        return self._meter.sample(rows, run)
 
     # -- waiting ------------------------------------------------------------------------------
 
@@ -358,10 +348,6 @@ class Bench:
         path = self._work_dir / f"{name}-{number}"
         path.mkdir()
         return str(path)
-
-
-class NotMeasuredError(Exception):
-    """A work cannot be done here; the text says why."""
 
 
 def _drain(frame: DataFrame) -> None:

@@ -8,17 +8,20 @@ everything that a runner keeps locally and all checkpoints of the log are remove
 record must be in the table once, as it was published, by three readers; and what killed runners
 left behind must be gone after `gc`.
 
-Needs the interpreter of `.spark`. The archive may lie in an object store (`--root s3://...`); keys
-come by the usual variables of the environment.
+Needs the interpreter of `.spark`. With `--s3` the archive lies in an S3 server that is started too,
+with `--root s3://...` and `--store` in any other; its keys come by the usual variables of the
+environment.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from time import monotonic, sleep
@@ -27,6 +30,7 @@ from typing import TYPE_CHECKING, Final
 from liftbridge_client import connect_sync
 from liftbridge_testkit.bench.report import machine, table
 from liftbridge_testkit.cluster import ClusterKit
+from liftbridge_testkit.object_store import ENVIRONMENT, ObjectStore
 from liftbridge_testkit.progress import say
 from liftbridge_testkit.spark_soak import checks
 from liftbridge_testkit.spark_soak.records import Publishing, counts
@@ -38,12 +42,14 @@ from pyspark_liftbridge.archive.verify import verify
 from pyspark_liftbridge.session import session
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyspark_liftbridge.archive.store import Store
 
 STREAM: Final = "soak"
 PARTITIONS: Final = 3
+CONFIG: Final = {"cursors.stream.partitions": 1}
+"""Of brokers: runners keep a cursor that says how far they are."""
 FRESH_SECONDS_MAX: Final = 60.0
 """A runner that archives nothing for so long after its start is killed all the same."""
 
@@ -171,7 +177,14 @@ class Soak:
         spark = session("local[2]", {"spark.ui.showConsoleProgress": "false"})
         read = {
             "deltalake": checks.by_deltalake(f"{self.root}/{STREAM}", self.store_options),
-            "our reader": checks.by_our_log(store),
+            "our source": checks.by_our_source(
+                {
+                    "servers": self._servers,
+                    "subscribe": STREAM,
+                    "archive": self.root,
+                    **{f"archive.{name}": value for name, value in self.store_options.items()},
+                }
+            ),
             "Spark": checks.by_spark(spark, store, self.work_dir / "copies"),
         }
         ledgers = {who: checks.Ledger(self.wanted).filled(found) for who, found in read.items()}
@@ -208,7 +221,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     about = machine(0.0)
     with (
         tempfile.TemporaryDirectory(prefix="spark-soak-") as name,
-        ClusterKit(Path(name), has_proxies=False) as cluster,
+        _object_store(options, Path(name)),
+        ClusterKit(Path(name), config=CONFIG, has_proxies=False) as cluster,
     ):
         servers = ",".join(one.address for one in cluster.brokers.values())
         with connect_sync(servers) as client:
@@ -226,6 +240,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if is_good else 1
 
 
+@contextmanager
+def _object_store(options: argparse.Namespace, work_dir: Path) -> Iterator[None]:
+    """An S3 server that holds the archive, if it was asked for."""
+    if not options.s3:
+        yield
+        return
+    # Runners and readers find their keys there.
+    os.environ.update(ENVIRONMENT)
+    with ObjectStore(work_dir) as server:
+        options.root = "s3://soak/archive"
+        options.store = [f"endpoint={server.url}", "allow_http=true", "region=us-east-1"]
+        yield
+
+
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="spark-soak", description=__doc__.partition("\n")[0])
     parser.add_argument("--kills", type=int, default=30, help="of runners (30)")
@@ -234,6 +262,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=15_000.0, help="records a second (15,000)")
     parser.add_argument("--pause", type=float, default=12.0, help="seconds before a kill (0 to 12)")
     parser.add_argument("--every", type=float, default=0.1, help="seconds between rounds (0.1)")
+    parser.add_argument("--s3", action="store_true", help="archive into an S3 server of its own")
     parser.add_argument("--root", default="", help="address of an empty archive (a new folder)")
     parser.add_argument(
         "--store", action="append", default=[], metavar="NAME=VALUE", help="option of its store"

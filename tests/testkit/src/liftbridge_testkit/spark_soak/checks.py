@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections import Counter
 from dataclasses import dataclass, field
@@ -11,13 +10,13 @@ from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from liftbridge_testkit.spark_soak.records import values
 from pyspark_liftbridge.archive import log
 from pyspark_liftbridge.archive.digest import Digest, digest_of
 from pyspark_liftbridge.archive.schema import SCHEMA
+from pyspark_liftbridge.plan.options import read_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -97,12 +96,13 @@ def by_deltalake(address: str, options: Mapping[str, str]) -> Iterator[pa.Record
         yield _as_archived(batch)
 
 
-def by_our_log(store: Store) -> Iterator[pa.RecordBatch]:
-    """Records of the files that the log names, as this project reads it."""
-    for add in log.load(store).files.values():
-        data = store.read(add.object_path, bytes_max=FILE_BYTES_MAX)
-        assert data is not None, f"{add.path} is named by the log and not there"
-        for batch in pq.ParquetFile(io.BytesIO(data)).iter_batches(65_536):
+def by_our_source(options: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+    """Records as the data source reads them from archive and stream, by its own classes."""
+    from pyspark_liftbridge.source.batch import BatchReader  # noqa: PLC0415 - not in .venv
+
+    reader = BatchReader(read_source({**options, "includeHeaders": "true"}, is_stream=False))
+    for task in reader.partitions():
+        for batch in reader.read(task):
             yield _as_archived(batch)
 
 
