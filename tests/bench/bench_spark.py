@@ -14,13 +14,14 @@ import json
 import os
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyspark
 
 from liftbridge_client import connect_sync
-from liftbridge_testkit.bench.report import machine
+from liftbridge_testkit.bench.report import machine, replace_marked
 from liftbridge_testkit.processes import Broker
 from liftbridge_testkit.progress import say
 from liftbridge_testkit.spark_bench.rows import tables
@@ -28,9 +29,14 @@ from liftbridge_testkit.spark_bench.works import Bench
 from pyspark_liftbridge.session import session
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from liftbridge_testkit.spark_bench.rows import Row
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/internals/performance.md"
+BEGIN = "<!-- bench-spark: begin -->"
+END = "<!-- bench-spark: end -->"
 ROWS = 2_000_000
 CONF = {
     "spark.driver.memory": "2g",
@@ -72,13 +78,23 @@ def main() -> int:
     }
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(document, indent=1) + "\n")
-    say(f"\n{tables(rows)}\n\n{KAFKA}\n")
-    say(
-        f"{about['time']}, {about['cores']} cores ({about['cpu']}), Python {about['python']}, "
-        f"PySpark {pyspark.__version__}, {options.rows:,} rows; load average {load_before:.1f} "
-        f"before and {about['load_after']:.1f} at the end.\nwritten: {options.output}"
-    )
+    shown = f"{tables(rows)}\n\n{textwrap.fill(KAFKA, 99)}\n\n{conditions(about, options.rows)}\n"
+    say(f"\n{shown}\nwritten: {options.output}")
+    if options.docs:
+        replace_marked(PAGE, shown, begin_mark=BEGIN, end_mark=END)
+        say(f"written: {PAGE}")
     return 0
+
+
+def conditions(about: Mapping[str, str | float], rows: int) -> str:
+    """Machine, versions and sizes in one paragraph."""
+    text = (
+        f"{str(about['time'])[:10]}, {about['cores']} cores ({about['cpu']}), "
+        f"{about['memory_gib']} GiB, Linux {about['kernel']}, Python {about['python']}, PySpark "
+        f"{pyspark.__version__}; {rows:,} rows in the large streams; load average "
+        f"{about['load_before']:.1f} before and {about['load_after']:.1f} at the end."
+    )
+    return textwrap.fill(text, 99, break_long_words=False, break_on_hyphens=False)
 
 
 def parse() -> argparse.Namespace:
@@ -87,6 +103,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=ROWS, help=f"of the large streams ({ROWS:,})")
     parser.add_argument("--only", nargs="+", help="these works only, as read-equal or archive")
     parser.add_argument("-o", "--output", type=Path, default=ROOT / ".bench/spark.json")
+    parser.add_argument("--docs", action="store_true", help=f"put the tables into {PAGE.name}")
     parser.add_argument("--work-dir", type=Path, help="where data is written (the system's /tmp)")
     return parser.parse_args()
 

@@ -147,13 +147,15 @@ def _conditions(result: Mapping[str, object]) -> str:
     return textwrap.fill(text, 99, break_long_words=False, break_on_hyphens=False)
 
 
-def replace_marked(path: Path, content: str) -> None:
+def replace_marked(
+    path: Path, content: str, *, begin_mark: str = BEGIN, end_mark: str = END
+) -> None:
     """Put content between the markers of a Markdown file, in place of what was there."""
-    before, begin, rest = path.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, rest = path.read_text().partition(begin_mark)
+    _, end, after = rest.partition(end_mark)
     if not begin or not end:
-        raise ValueError(f"{path}: the markers {BEGIN} and {END} are missing")
-    path.write_text(f"{before}{BEGIN}\n\n{content}\n{END}{after}")
+        raise ValueError(f"{path}: the markers {begin_mark} and {end_mark} are missing")
+    path.write_text(f"{before}{begin_mark}\n\n{content}\n{end_mark}{after}")
 
 
 def notes(samples: Samples) -> list[str]:
