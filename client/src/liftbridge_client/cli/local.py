@@ -52,6 +52,15 @@ _LAUNCHER: Final = (
 )
 
 
+def tied(*command: str) -> list[str]:
+    """A command whose process ends when this one dies, however it dies; only on Linux.
+
+    Args:
+        command: The program by its whole path, and its arguments.
+    """
+    return [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *command]
+
+
 def is_free(port: int) -> bool:
     """Whether nobody listens on a port of this machine."""
     with socket.socket() as probe:
@@ -172,7 +181,7 @@ class LocalBroker:
 
     def _command(self) -> list[str]:
         return [
-            *(sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), str(find_program())),
+            *tied(str(find_program())),
             *(("--embedded-nats",) if self._has_nats else ()),
             *("--nats-servers", self.nats_url),
             *self._cluster_flags(),

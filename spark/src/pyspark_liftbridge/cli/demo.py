@@ -31,7 +31,7 @@ from liftbridge_client.aio.stream import Stream
 from liftbridge_client.cli import exits
 from liftbridge_client.cli.command import Run, command
 from liftbridge_client.cli.demo import LINES_DEFAULT, LINES_MAX, SECONDS_MAX, Line, library_lines
-from liftbridge_client.cli.local import LocalBroker, free_port
+from liftbridge_client.cli.local import LocalBroker, free_port, tied
 from liftbridge_client.cli.local_cluster import LocalCluster, Ports
 from liftbridge_client.cli.output import Shape, stderr_console
 from liftbridge_client.errors import LiftbridgeError, RetriableError, ServerError
@@ -158,7 +158,7 @@ class SparkDemo:
         words = ("spark", "archive", STREAM, str(self._root), "--every", "0.1")
         with self._log.open("wb") as log:
             job = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-c", "from liftbridge_client.cli import main; main()"),
+                *tied(sys.executable, "-c", "from liftbridge_client.cli import main; main()"),
                 *(*words, "--servers", self._cluster.addresses),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
