@@ -66,6 +66,7 @@ PLANTED = [
     ("spark-layers", {f"{SPARK}/archive/planted.py": "import pyspark_liftbridge.source\n"}),
     ("spark-layers", {f"{SPARK}/source/planted.py": "import pyspark_liftbridge.jobs.archive\n"}),
     ("spark-layers", {f"{SPARK}/homeless/__init__.py": ""}),
+    ("iceberg-adapter", {f"{SPARK}/jobs/planted.py": "from pyiceberg.catalog import Catalog\n"}),
     ("archive-without-spark", {f"{SPARK}/archive/planted.py": "import pyspark.sql\n"}),
     ("archive-without-spark", {f"{SPARK}/archive/planted.py": "import liftbridge_client\n"}),
     ("spark-apart", {f"{CLIENT}/planted.py": "import pyspark_liftbridge\n"}),

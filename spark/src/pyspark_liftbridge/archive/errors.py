@@ -22,7 +22,7 @@ class FileGoneError(ArchiveError):
 
 
 class UnsupportedTableError(ArchiveError):
-    """A sound Delta table that this package must not read or write."""
+    """A sound table that this package must not read or write."""
 
 
 class OtherStreamError(ArchiveError):
@@ -51,6 +51,10 @@ class ConflictError(ArchiveError):
 
 class UnknownOutcomeError(ArchiveError):
     """Whether an entry was written could not be found out; who reads the log later knows."""
+
+
+class CatalogError(ArchiveError):
+    """A catalog of Iceberg did not answer as it should; what is published can be seen there."""
 
 
 class ContentionError(ArchiveError):

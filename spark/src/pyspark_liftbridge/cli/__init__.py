@@ -2,7 +2,7 @@
 
 import typer
 
-from pyspark_liftbridge.cli import archive, compact, demo, replay
+from pyspark_liftbridge.cli import archive, compact, demo, publish, replay
 
 
 def register(app: typer.Typer) -> None:
@@ -12,4 +12,5 @@ def register(app: typer.Typer) -> None:
     compact.register(group)
     replay.register(group)
     demo.register(group)
+    publish.register(group)
     app.add_typer(group, name="spark", rich_help_panel="Pipelines")

@@ -7,10 +7,11 @@ object that is written to it.
 from __future__ import annotations
 
 import json
+import subprocess
 from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Final
 
-from liftbridge_testkit.processes import ServerProcess, free_port, program
+from liftbridge_testkit.processes import ProcessError, ServerProcess, free_port, program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,6 +30,7 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
 OPEN_BUCKET: Final = "open"
 """A bucket that takes requests without a signature, so that they can be changed on their way."""
 
+SHELL_SECONDS_MAX: Final = 60.0
 _PROBE_SECONDS: Final = 1.0
 
 
@@ -92,7 +94,8 @@ class ObjectStore(ServerProcess):
             *inner,
             "-master.telemetry=false",
             "-master.volumeSizeLimitMB=64",
-            "-volume.max=20",
+            # Each bucket has several of its own; they take no room until something is in them.
+            "-volume.max=100",
             "-filer",
             f"-filer.localSocket={self.name}-filer.sock",
             "-s3",
@@ -103,6 +106,29 @@ class ObjectStore(ServerProcess):
             f"-s3.config={config}",
             f"-s3.localSocket={self.name}-s3.sock",
         ]
+
+    def make_table_bucket(self, name: str) -> None:
+        """Make a bucket in which the catalog keeps tables of Iceberg; `s3://name` is a warehouse.
+
+        Raises:
+            ProcessError: It was not made.
+        """
+        peers = [
+            f"-{part}=127.0.0.1:{port}.{grpc_port}"
+            for part, (port, grpc_port) in self._inner.items()
+            if part != "volume"
+        ]
+        done = subprocess.run(
+            [str(program("weed")), "shell", *peers],
+            input=f"s3tables.bucket -create -name {name} -account {KEY_ID}\n",
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SHELL_SECONDS_MAX,
+            cwd=self.work_dir,
+        )
+        if f"bucket/{name}" not in done.stdout:
+            raise ProcessError(f"{self.name}: no table bucket {name}: {done.stdout}{done.stderr}")
 
     def is_ready(self) -> bool:
         """Whether S3 is served, and can be written to."""

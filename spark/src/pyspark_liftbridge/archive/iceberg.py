@@ -1,0 +1,284 @@
+"""Publish an archive as a table of Iceberg: the same files, in the order of the archive's log.
+
+The archive decides, the table lags. Each snapshot tells in its summary the entry of the log whose
+files it has, and is made upon the one before: the catalog takes it only while that is the newest.
+So of two publishers one is refused, looks what is published now, and goes on from there; so does
+one that was killed, or that never heard whether a snapshot was taken. pyiceberg would repeat a
+refused snapshot upon the winner's by itself; `commit.retry.num-retries=0` keeps it from that.
+
+Only this module knows pyiceberg. Catalogs are of many kinds, whose errors have no class in common.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table import TableProperties
+
+from pyspark_liftbridge.archive import delta, log, publishing
+from pyspark_liftbridge.archive.errors import (
+    ArchiveError,
+    CatalogError,
+    ContentionError,
+    DamagedError,
+    OtherStreamError,
+    UnsupportedTableError,
+)
+from pyspark_liftbridge.archive.publishing import Step
+from pyspark_liftbridge.archive.schema import SCHEMA
+from pyspark_liftbridge.archive.store import Store
+
+VERSION: Final = "liftbridge.version"
+"""Entry of the archive's log that is published, in the summary of a snapshot."""
+
+ARCHIVE_ID: Final = "liftbridge.archiveId"
+FAILURES_MAX: Final = 5
+"""Tries in a row after which no more was published than before."""
+
+_PROPERTIES: Final = {
+    TableProperties.COMMIT_NUM_RETRIES: "0",
+    # Each snapshot brings a manifest of its own; readers want few.
+    TableProperties.MANIFEST_MERGE_ENABLED: "true",
+}
+_SCHEMA: Final = pa.schema([one.with_nullable(True) for one in SCHEMA])  # noqa: FBT003 - Arrow's
+"""All columns may be null as far as readers know: other writers of Delta compact the files."""
+
+# What Iceberg needs, where data files are in the archive's own store.
+_STORE_OPTIONS: Final = {"endpoint": "s3.endpoint", "region": "s3.region"}
+
+
+class Target(NamedTuple):
+    """Where an archive is published.
+
+    Attributes:
+        catalog: Name of the catalog, as in pyiceberg's configuration.
+        properties: Of the catalog; what the configuration says besides holds, too.
+        table: Namespace and name, with dots between.
+    """
+
+    catalog: str
+    properties: Mapping[str, str]
+    table: str
+
+
+@dataclass
+class Published:
+    """What a run has published.
+
+    Attributes:
+        table: Namespace and name of the table.
+        version: Entry of the archive's log that is published; -1 for none.
+        snapshots: Snapshots that this run made.
+        added: Files that it added.
+        removed: Files that it removed.
+    """
+
+    table: str
+    version: int = -1
+    snapshots: int = 0
+    added: int = 0
+    removed: int = 0
+
+
+def with_store(properties: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
+    """Properties of a catalog, with what the options of the archive's store say of files."""
+    found = {
+        name: options[option] for option, name in _STORE_OPTIONS.items() if options.get(option)
+    }
+    return {**found, **properties}
+
+
+def publish(store: Store, root: str, target: Target, *, entries_max: int) -> Published:
+    """Publish all that is archived when it begins, by whomever.
+
+    Args:
+        store: The folder of the archive's table.
+        root: Address of that folder.
+        target: Where to.
+        entries_max: Entries of the log in a snapshot.
+
+    Raises:
+        CatalogError: The catalog, or the store behind it, does not answer as it should.
+        ContentionError: Other writers were first in each of `FAILURES_MAX` tries.
+        OtherStreamError: The table is of another archive.
+        UnsupportedTableError: Others have written to the table, or the archive's log.
+        DamagedError, StoreError: The archive cannot be read, or is behind the table.
+    """
+    head = log.load(store)
+    if head.metadata is None:
+        raise DamagedError(f"{root}: there is no archive; archive the stream first")
+    with _told(target):
+        catalog = load_catalog(target.catalog, **target.properties)
+    done = Published(target.table)
+    failure: Exception | None = None
+    failures = 0
+    while failures < FAILURES_MAX:
+        before = done.version
+        try:
+            with _told(target):
+                table = _opened(catalog, target, head.metadata)
+                _Run(table, store, head, _address(root), done).steps(entries_max)
+                return done
+        except (CatalogError, ContentionError) as error:
+            failure = error
+            failures = 1 if done.version > before else failures + 1
+    assert failure is not None, "it has failed"
+    raise failure
+
+
+@dataclass
+class _Run:
+    """Steps of one publisher, up to the first that another one takes.
+
+    Attributes:
+        table: What is known of the table.
+        store: The folder of the archive's table.
+        root: Address of that folder.
+        done: What the run has done so far.
+    """
+
+    table: IcebergTable
+    store: Store
+    head: log.Snapshot
+    address: str
+    done: Published
+    _files: dict[str, DataFile] = field(default_factory=dict)
+
+    def steps(self, entries_max: int) -> None:
+        """Take all steps to what the archive is."""
+        self.done.version = max(self.done.version, _version_of(self.table))
+        published = self.done.version
+        self._files = {task.file.file_path: task.file for task in self.table.scan().plan_files()}
+        present = frozenset(path.removeprefix(f"{self.address}/") for path in self._files)
+        for step in publishing.steps(
+            self.store, self.head, published, present, entries_max=entries_max
+        ):
+            self._take(step)
+            self.done.version = step.version
+            self.done.snapshots += 1
+            self.done.added += len(step.added)
+            self.done.removed += len(step.removed)
+
+    def _take(self, step: Step) -> None:
+        """Make one snapshot upon the newest that is known."""
+        transaction = self.table.transaction()
+        if self.table.metadata.name_mapping() is None:
+            mapping = self.table.schema().name_mapping.model_dump_json()
+            transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
+        update = transaction.update_snapshot(snapshot_properties={VERSION: str(step.version)})
+        change = update.overwrite() if step.removed else update.merge_append()
+        added = [
+            parquet_file_to_data_file(
+                io=self.table.io, table_metadata=self.table.metadata, file_path=self._path(one)
+            )
+            for one in step.added
+        ]
+        for file in added:
+            change.append_data_file(file)
+        for path in step.removed:
+            change.delete_data_file(self._files.pop(self._path(path)))
+        change.commit()
+        transaction.commit_transaction()
+        self._files.update({file.file_path: file for file in added})
+
+    def _path(self, path: str) -> str:
+        return f"{self.address}/{path}"
+
+
+def _opened(catalog: Catalog, target: Target, metadata: delta.Metadata) -> IcebergTable:
+    """The table, made when there is none.
+
+    Raises:
+        OtherStreamError: It is of another archive.
+        UnsupportedTableError: pyiceberg would repeat by itself what was refused.
+    """
+    own = {
+        delta.STREAM: metadata.stream,
+        delta.STREAM_ID: str(metadata.stream_id),
+        ARCHIVE_ID: metadata.table_id,
+    }
+    try:
+        table = catalog.load_table(target.table)
+    except NoSuchTableError:
+        catalog.create_namespace_if_not_exists(target.table.rpartition(".")[0])
+        try:
+            table = catalog.create_table(target.table, _SCHEMA, properties={**_PROPERTIES, **own})
+        except TableAlreadyExistsError:
+            table = catalog.load_table(target.table)
+    found = {name: table.properties.get(name) for name in own}
+    if found != own:
+        raise OtherStreamError(
+            f"{target.table} of catalog {target.catalog}: the table is of {_shown(found)}, the "
+            f"archive of {_shown(own)}; name another table by --table"
+        )
+    retries = table.properties.get(TableProperties.COMMIT_NUM_RETRIES)
+    if retries != "0":
+        raise UnsupportedTableError(
+            f"{target.table} of catalog {target.catalog}: {TableProperties.COMMIT_NUM_RETRIES} "
+            f"must be 0, it is {retries}: else files can get in twice; set it back"
+        )
+    return table
+
+
+def _version_of(table: IcebergTable) -> int:
+    """Entry that is published, -1 for none.
+
+    Snapshots that others made since, as by rewriting manifests, do not count.
+
+    Raises:
+        UnsupportedTableError: No snapshot that is left tells it.
+    """
+    snapshot = table.current_snapshot()
+    if snapshot is None:
+        return -1
+    for _ in range(len(table.metadata.snapshots)):
+        told = None if snapshot.summary is None else snapshot.summary[VERSION]
+        if told is not None and told.isascii() and told.isdigit():
+            return int(told)
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else table.snapshot_by_id(parent)
+        if snapshot is None:
+            break
+    raise UnsupportedTableError(
+        f"{'.'.join(table.name())}: none of its snapshots tells {VERSION}: others have written to "
+        "it; publish under another name"
+    )
+
+
+def _address(root: str) -> str:
+    """Address of the archive's folder as Iceberg has it: nothing escaped, no slash behind."""
+    if urlsplit(root).scheme == "file":
+        root = unquote(urlsplit(root).path)
+    whole = root if "://" in root else f"file://{Path(root).absolute()}"
+    return whole.rstrip("/")
+
+
+def _shown(properties: Mapping[str, str | None]) -> str:
+    stream, stream_id, archive = properties.values()
+    return f"stream {stream} of id {stream_id} (archive {archive})"
+
+
+@contextmanager
+def _told(target: Target) -> Iterator[None]:
+    """Have what pyiceberg, its catalogs and stores raise told as errors of ours."""
+    place = f"{target.table} of catalog {target.catalog}"
+    try:
+        yield
+    except ArchiveError:
+        raise
+    except CommitFailedException as error:
+        raise ContentionError(
+            f"{place}: other writers were first in {FAILURES_MAX} tries in a row; try again"
+        ) from error
+    except Exception as error:
+        text = " ".join(str(error).split())
+        raise CatalogError(f"{place}: {type(error).__name__}: {text}") from error

@@ -1,0 +1,104 @@
+"""What of an archive is published next: changes of its files, in the order of its log.
+
+A step takes a published table from the files of one entry to those of a later one. It spans several
+entries where a table is far behind, and where a file that was added is no part of the archive any
+more: such a file may be gone, and its records are in those that came in its place.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+from pyspark_liftbridge.archive import delta, log
+from pyspark_liftbridge.archive.errors import DamagedError
+from pyspark_liftbridge.archive.store import Store
+
+FILES_MAX: Final = 1_000
+"""Files of a step at which it ends, if it may; each is looked into when it is published."""
+
+
+class Step(NamedTuple):
+    """One change of a published table.
+
+    Attributes:
+        version: Number of the entry whose files the table has afterwards.
+        added: Paths of files that come in, as in the store.
+        removed: The same of files that go.
+    """
+
+    version: int
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+def steps(
+    store: Store, head: log.Snapshot, published: int, present: frozenset[str], *, entries_max: int
+) -> Iterator[Step]:
+    """Steps from what is published to a snapshot of the archive; none that changes nothing.
+
+    Args:
+        store: The folder of the archive's table.
+        head: What its log says.
+        published: Number of the entry that is published, -1 for none.
+        present: Paths of the files that are published.
+        entries_max: Entries at which a step ends, if it may.
+
+    Raises:
+        DamagedError: The archive is behind what is published.
+        UnsupportedTableError, StoreError: As of `log.load`.
+    """
+    if published > head.version:
+        raise DamagedError(
+            f"entry {published} is published, and the archive ends at entry {head.version}: it was "
+            "put back to an earlier state; publish it under another name"
+        )
+    if published == head.version:
+        return iter(())
+    live = frozenset(one.object_path for one in head.files.values())
+    there = [at for at in log.versions_there(store) if published < at <= head.version]
+    if there[:1] == [published + 1]:
+        entries = ((at, log.read_entry(store, at) or ()) for at in there)
+        return planned(entries, present, live, entries_max=entries_max)
+    # Entries were cleaned away behind a checkpoint: what they came to is all that is left.
+    return _between(head.version, present, live)
+
+
+def planned(
+    entries: Iterable[tuple[int, Sequence[delta.Action]]],
+    present: frozenset[str],
+    live: frozenset[str],
+    *,
+    entries_max: int,
+) -> Iterator[Step]:
+    """Steps over entries.
+
+    Args:
+        entries: Numbers and actions of all that are not published, in order.
+        present: Paths of the files that are published.
+        live: The same of the archive after at least the last of the entries.
+        entries_max: Entries at which a step ends, if it may.
+    """
+    wanted = set(present)
+    count, version = 0, -1
+    for version, actions in entries:
+        for action in actions:
+            match action:
+                case delta.Add():
+                    wanted.add(action.object_path)
+                case delta.Remove():
+                    wanted.discard(unquote(action.path))
+                case _:
+                    pass
+        count += 1
+        fresh = wanted - present
+        if (count >= entries_max or len(fresh) >= FILES_MAX) and fresh <= live:
+            yield from _between(version, present, wanted)
+            present, count = frozenset(wanted), 0
+    yield from _between(version, present, wanted)
+
+
+def _between(version: int, before: AbstractSet[str], after: AbstractSet[str]) -> Iterator[Step]:
+    """The step from some files to others, unless they are the same."""
+    if before != after:
+        yield Step(version, tuple(sorted(after - before)), tuple(sorted(before - after)))

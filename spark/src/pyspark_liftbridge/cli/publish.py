@@ -1,0 +1,125 @@
+"""`liftbridge spark publish`: an archive as a table of Iceberg."""
+
+import re
+from typing import Annotated, Final, NamedTuple
+from urllib.parse import urlsplit
+
+import typer
+
+from liftbridge_client.cli.command import Run, command
+from liftbridge_client.cli.output import Shape
+from liftbridge_client.errors import UsageError
+from pyspark_liftbridge.cli.given import (
+    Root,
+    StoreOptions,
+    StreamName,
+    pairs,
+    store_options,
+    table_of,
+    told,
+)
+
+NAMESPACE: Final = "liftbridge"
+_SECRETS: Final = ("secret", "token", "credential", "password", "key")
+
+
+class PublishedRow(NamedTuple):
+    """What was published; `version` is the entry of the archive's log whose files the table has."""
+
+    table: str
+    version: int
+    snapshots: int
+    added: int
+    removed: int
+
+
+async def publish(
+    run: Run[PublishedRow],
+    stream: StreamName,
+    root: Root,
+    *,
+    iceberg: Annotated[
+        str,
+        typer.Option(
+            "--iceberg",
+            metavar="CATALOG",
+            help="Name of the catalog, in the configuration of pyiceberg or for --catalog.",
+        ),
+    ],
+    table: Annotated[
+        str | None,
+        typer.Option(
+            "--table",
+            metavar="NAMESPACE.NAME",
+            help=f"Name of the table; `{NAMESPACE}.` and that of the stream without it.",
+        ),
+    ] = None,
+    catalog: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--catalog",
+            metavar="NAME=VALUE",
+            help="A property of the catalog, as type, uri, warehouse; may be repeated. Secrets "
+            "come by the environment, as PYICEBERG_CATALOG__NAME__TOKEN.",
+        ),
+    ] = None,
+    entries: Annotated[
+        int,
+        typer.Option(
+            "--entries",
+            min=1,
+            max=10_000,
+            metavar="N",
+            help="Entries of the archive's log in one snapshot, where several are due.",
+        ),
+    ] = 100,
+    store: StoreOptions = None,
+) -> None:
+    """Publish an archived stream as a table of Iceberg: the same files, each once.
+
+    The archive decides, and the table follows when this runs. Any number of runs may publish it,
+    and one that is killed leaves nothing that harms.
+    """
+    try:
+        from pyspark_liftbridge.archive import iceberg as to  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("pyiceberg"):
+            raise
+        raise UsageError(
+            "pyiceberg is not installed: pip install 'liftbridge-spark[iceberg]'"
+        ) from None
+    found = store_options(store)
+    properties = to.with_store(_properties(catalog), found)
+    target = to.Target(iceberg, properties, _name(table, stream))
+    with told():
+        folder = table_of(stream, root, store)
+        address = f"{root.rstrip('/')}/{folder.prefix}"
+        done = to.publish(folder, address, target, entries_max=entries)
+    run.emit(PublishedRow(done.table, done.version, done.snapshots, done.added, done.removed))
+
+
+def _name(given: str | None, stream: str) -> str:
+    """Namespace and name of the table."""
+    if given is None:
+        return f"{NAMESPACE}.{re.sub(r'[^A-Za-z0-9_]', '_', stream)}"
+    if not all(given.split(".")) or "." not in given:
+        raise UsageError(f"--table {given}: must be a namespace and a name, as {NAMESPACE}.orders")
+    return given
+
+
+def _properties(given: list[str] | None) -> dict[str, str]:
+    """Properties of the catalog; without secrets, which others on the machine would see."""
+    found = pairs(given, "--catalog")
+    for name, value in found.items():
+        is_secret = any(word in name.lower() for word in _SECRETS)
+        if is_secret or urlsplit(value).password is not None:
+            raise UsageError(
+                f"--catalog {name}: secrets come by the environment, as "
+                "PYICEBERG_CATALOG__NAME__TOKEN, or by the configuration of pyiceberg"
+            )
+    return found
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command."""
+    command(group, "publish", Shape(PublishedRow), group="spark", has_server=False)(publish)
