@@ -11,6 +11,7 @@ from liftbridge_testkit.repository import ROOT, python_files, relative
 
 REFERENCE = ROOT / "docs" / "reference"
 COMPATIBILITY = REFERENCE / "compatibility.md"
+CONNECTORS = ROOT / "docs" / "explanation" / "spark.md"
 ERRORS = REFERENCE / "errors.md"
 TABLE = re.compile(r"(<!-- table: .*? -->\n).*?(<!-- end of table -->)", re.DOTALL)
 ROW = re.compile(r"^\| (F\d\d) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
@@ -98,6 +99,20 @@ def test_features_that_are_done_name_a_test_and_others_do_not():
 
 def test_tests_named_for_features_exist():
     assert [name for *_, tests in rows() for name in missing_tests(tests)] == []
+
+
+def test_rows_beside_other_connectors_are_shown_by_tests():
+    page = CONNECTORS.read_text(encoding="utf-8").partition("## Beside other connectors")[2]
+    compared, shown = (
+        [[cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines()]
+        for part in re.findall(
+            r"^\| Row \|[^\n]*\n\| ---[^\n]*\n((?:\|[^\n]*\n)+)", page, re.MULTILINE
+        )
+    )
+    assert [row[0] for row in compared] == [row[0] for row in shown]
+    assert {len(row) for row in compared} == {6}
+    assert [row[0] for row in shown if not TEST_ID.findall(row[1])] == []
+    assert [test for row in shown for test in missing_tests(row[1])] == []
 
 
 @pytest.mark.parametrize(

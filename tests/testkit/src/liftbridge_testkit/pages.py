@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-_SECTION = re.compile(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+_SECTION = re.compile(r"(?:\A|^## ([^\n]+)\n)(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -23,7 +23,7 @@ class Block(NamedTuple):
 def sections(page: Path) -> dict[str, list[Block]]:
     """Blocks of a page by the title of their section, in the order of the page.
 
-    Sections without a block are left out, and so is what stands before the first title.
+    What stands before the first title has the title "". Sections without a block are left out.
     """
     text = page.read_text(encoding="utf-8")
     found = {
