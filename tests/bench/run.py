@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from liftbridge_testkit.bench import report
+from liftbridge_testkit.bench.beside import BesideResult, measure_beside
 from liftbridge_testkit.bench.biglog import BigLogResult, measure_big_log
 from liftbridge_testkit.bench.cluster import ClusterJetStream, ClusterLiftbridge
 from liftbridge_testkit.bench.loadgen import LoadError, LoadGenerator, build
@@ -48,11 +49,12 @@ def main() -> int:
                 failures += run_system(system, rows, samples, title)
         streams = run_streams(load, work_dir, options)
         big_log = run_big_log(load, work_dir, options)
+        beside = run_beside(load, work_dir, sizes, options)
     result = report.document(
-        samples, sizes, options.rounds, load.title, streams, big_log, load_before
+        samples, sizes, options.rounds, load.title, streams, big_log, beside, load_before
     )
     report.write(options.output, result)
-    tables = report.markdown(samples, streams, big_log, result)
+    tables = report.markdown(samples, streams, big_log, beside, result)
     say(f"\n{tables}\nwritten: {options.output}")
     if options.docs:
         report.replace_marked(PAGE, tables)
@@ -71,7 +73,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="rounds (3, or 1 with --quick)")
     parser.add_argument("--count", type=int, help="messages of the bulk works (1,000,000)")
     parser.add_argument(
-        "--only", nargs="+", choices=[*keys, "streams", "big-log"], help="these rows only"
+        "--only", nargs="+", choices=[*keys, "streams", "big-log", "beside"], help="these rows only"
     )
     parser.add_argument("--systems", nargs="+", help="of jetstream, liftbridge, peer")
     parser.add_argument("-o", "--output", type=Path, default=ROOT / ".bench/results.json")
@@ -167,6 +169,25 @@ def run_big_log(
         say(f" FAILED: {error}")
         return None
     say(f" written in {result.write_seconds:.0f} s")
+    return result
+
+
+def run_beside(
+    load: LoadGenerator, work_dir: Path, sizes: Sizes, options: argparse.Namespace
+) -> BesideResult | None:
+    """Measure acks of a publisher beside a bulk read; None when it cannot run."""
+    if not wants(options, "beside"):
+        return None
+    say("acks beside a bulk read ...", end="")
+    singles = min(sizes.singles, 20_000)
+    try:
+        result = measure_beside(
+            load, work_dir, count=sizes.count, singles=singles, rounds=options.rounds
+        )
+    except (LoadError, ProcessError) as error:
+        say(f" FAILED: {error}")
+        return None
+    say(f" p99 {result.alone_p99_us:,.0f} us alone, {result.batches_p99_us:,.0f} us beside it")
     return result
 
 

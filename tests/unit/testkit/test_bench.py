@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from liftbridge_testkit.bench import report
+from liftbridge_testkit.bench.beside import BOUNDS, BesideResult
 from liftbridge_testkit.bench.loadgen import Measurement, parse
 from liftbridge_testkit.bench.rows import ROWS, Row, Samples, outcome, works_for
 from liftbridge_testkit.bench.systems import Sample, Sizes, measured, search, witnessed
@@ -129,6 +130,15 @@ def test_table_shows_ratio_target_and_verdict() -> None:
     assert cpu.endswith("yes |")
 
 
+def test_acks_beside_a_read_are_compared_with_those_alone() -> None:
+    shown = report.bounds_table("acks", BesideResult(200.0, 380.0, 420.0), BOUNDS)
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown.splitlines()[2:]]
+    assert [(cell[1], cell[2], cell[4]) for cell in cells] == [
+        ("1.90", "<= 2", "yes"),
+        ("2.10", "<= 2", "NO"),
+    ]
+
+
 def test_lines_of_a_table_have_one_width() -> None:
     text = report.table(["a", "b"], [["long name", "1"], ["x", "1,000"]])
     assert len({len(line) for line in text.splitlines()}) == 1
@@ -138,8 +148,8 @@ def test_tables_take_the_place_of_the_old_ones_in_the_page(tmp_path: Path) -> No
     page = tmp_path / "page.md"
     page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
     found = samples([80_000.0], [100_000.0])
-    result = report.document(found, Sizes(), 1, "a generator", None, None, 0.5)
-    report.replace_marked(page, report.markdown(found, None, None, result))
+    result = report.document(found, Sizes(), 1, "a generator", None, None, None, 0.5)
+    report.replace_marked(page, report.markdown(found, None, None, None, result))
     text = page.read_text()
     assert text.startswith("before\n")
     assert text.endswith(f"{report.END}\nafter\n")

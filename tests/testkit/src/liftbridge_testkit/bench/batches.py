@@ -2,7 +2,8 @@
 
 Publishing keeps 20,000 records, or 32 MB, in flight. Reading takes the columns as they come, and
 checks every record: offsets and sequences one after the other, and a CRC-32C over keys, values,
-offsets and timestamps, so that all bytes were looked at.
+offsets and timestamps, so that all bytes were looked at. With the mode `varying` values have from
+half to one and a half times the size, which depends on their sequence.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import random
+import sys
 from collections import deque
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import google_crc32c
 import numpy as np
 
-from liftbridge_client import Ack, PublishResult, connect
+from liftbridge_client import Ack, PublishResult, Start, Stop, connect
 
 if TYPE_CHECKING:
     import argparse
@@ -59,7 +61,7 @@ async def batch_publish(options: argparse.Namespace) -> Result:
         ):
             for first in range(0, options.count, round_count):
                 count = min(round_count, options.count - first)
-                values = _values(first, count, options.size)
+                values = _values(first, _sizes(first, count, options))
                 waiting.append(tasks.create_task(publisher.publish_batch(values)))
                 if len(waiting) == ROUNDS_IN_FLIGHT:
                     await check()
@@ -71,14 +73,24 @@ async def batch_publish(options: argparse.Namespace) -> Result:
     return {"count": checked, "seconds": seconds, "rate": checked / seconds}
 
 
-def _values(first: int, count: int, size: int) -> list[bytes]:
+def _sizes(first: int, count: int, options: argparse.Namespace) -> np.ndarray:
+    """Bytes of values from a sequence on."""
+    size = max(int(options.size), 8)
+    if options.mode != "varying":
+        return np.full(count, size, np.int64)
+    spread = np.arange(first, first + count, dtype=np.uint64) * np.uint64(2_654_435_761)
+    return np.maximum(size // 2 + (spread % np.uint64(size + 1)).astype(np.int64), 8)
+
+
+def _values(first: int, sizes: np.ndarray) -> list[bytes]:
     """Values that hold their sequence in the first 8 bytes and do not compress."""
-    size = max(size, 8)
-    rows = np.empty((count, size), np.uint8)
-    rows[:] = np.frombuffer(random.Random(1).randbytes(size), np.uint8)
+    count, width = len(sizes), int(sizes.max())
+    rows = np.empty((count, width), np.uint8)
+    rows[:] = np.frombuffer(random.Random(1).randbytes(width), np.uint8)
     rows[:, :8] = np.arange(first, first + count, dtype="<i8").view(np.uint8).reshape(count, 8)
     block = rows.tobytes()
-    return [block[start : start + size] for start in range(0, len(block), size)]
+    starts = range(0, len(block), width)
+    return [block[start : start + size] for start, size in zip(starts, sizes.tolist(), strict=True)]
 
 
 def _count_acked(results: list[PublishResult], first: int) -> int:
@@ -95,7 +107,7 @@ async def batch_read(options: argparse.Namespace) -> Result:
     pyarrow is loaded before the clock starts: a quarter of a second once, not for each record.
     """
     importlib.import_module("liftbridge_client.columns")
-    check = _Columns(options.size)
+    check = _Columns(options)
     async with connect(options.server) as client:
         stream = client.streams.get(options.stream)
         start = perf_counter()
@@ -116,11 +128,11 @@ async def batch_read(options: argparse.Namespace) -> Result:
 class _Columns:
     """Takes record batches and checks what is in them."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, options: argparse.Namespace) -> None:
         self.count = 0
         self.bytes = 0
         self.crc = 0
-        self._size = size
+        self._options = options
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Check one record batch with the columns offset, timestamp, key, value."""
@@ -141,9 +153,39 @@ class _Columns:
     def _check_sequences(self, values: pa.Array, wanted: np.ndarray) -> None:
         _, bounds, content = values.buffers()
         starts = np.frombuffer(bounds, dtype=np.int32)[values.offset :][: len(values) + 1]
-        if not np.all(np.diff(starts) == self._size):
+        sizes = _sizes(self.count, len(values), self._options)
+        if not np.array_equal(np.diff(starts), sizes):
             raise WrongBatchError(f"values after {self.count} have another size")
-        block = np.frombuffer(content, dtype=np.uint8)[starts[0] : starts[-1]]
-        first = block.reshape(len(values), self._size)[:, :8].copy().view("<i8").ravel()
+        block = np.frombuffer(content, dtype=np.uint8)
+        first = block[starts[:-1, None] + np.arange(8)].copy().view("<i8").ravel()
         if not np.array_equal(first, wanted):
             raise WrongBatchError(f"values after {self.count} are out of order")
+
+
+async def read_on(options: argparse.Namespace) -> Result:
+    """Read COUNT records again and again, until standard input closes.
+
+    The mode is `batches` (columns of stored batches) or `messages` (one by one).
+    """
+    importlib.import_module("liftbridge_client.columns")
+    count = 0
+    async with connect(options.server) as client:
+        stream = client.streams.get(options.stream)
+
+        async def read() -> None:
+            nonlocal count
+            while True:
+                if options.mode == "batches":
+                    async for batch in stream.fetch_arrow(end=options.count):
+                        count += batch.num_rows
+                else:
+                    async for _ in stream.subscribe(start=Start.earliest(), stop=Stop.latest()):
+                        count += 1
+
+        async with asyncio.TaskGroup() as tasks:
+            reading = tasks.create_task(read())
+            sys.stderr.write("ready\n")
+            sys.stderr.flush()
+            await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+            reading.cancel()
+    return {"count": count}

@@ -85,6 +85,18 @@ class LoadGenerator:
         """A plain NATS subscriber in a process of its own, to be used as a context manager."""
         return Bystander(self._command("nats-count", {"nats": nats_url, "subject": subject}))
 
+    def reader(self, server: str, stream: str, count: int, mode: str) -> Bystander:
+        """A client that reads a stream again and again, in a process of its own; Python only.
+
+        Args:
+            server: The broker.
+            stream: What is read.
+            count: Records of the stream.
+            mode: `batches` or `messages`.
+        """
+        flags: dict[str, Value] = {"server": server, "stream": stream, "count": count, "mode": mode}
+        return Bystander(self._command("read-on", flags))
+
     def _command(self, command: str, flags: Mapping[str, Value]) -> list[str]:
         words = [*self._program, command]
         for name, value in flags.items():
@@ -93,7 +105,7 @@ class LoadGenerator:
 
 
 class Bystander:
-    """Counts what a plain subscriber receives while a publisher runs.
+    """Counts what a reader receives while a publisher runs.
 
     Attributes:
         count: Messages received, known after the context is left.
@@ -116,7 +128,7 @@ class Bystander:
         assert process.stderr is not None
         if process.stderr.readline().strip() != "ready":
             process.kill()
-            raise LoadError(f"the plain subscriber did not start: {process.stderr.read()}")
+            raise LoadError(f"the reader beside did not start: {process.stderr.read()}")
         return self
 
     def __exit__(self, kind: object, *_exc_info: object) -> None:

@@ -4,7 +4,7 @@
 
 A Python client is slower than the servers it measures, so figures it takes compare systems less
 sharply than those of the Go program; the report names the program that took them. The works of
-the ext API (`batch-publish`, `batch-read`) are here only: their client is Python anyway.
+the ext API (`batch-publish`, `batch-read`, `read-on`) are here only: their client is Python anyway.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import nats
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StorageType, StreamConfig
 
 from liftbridge_proto import api_pb2, api_pb2_grpc
-from liftbridge_testkit.bench.batches import batch_publish, batch_read
+from liftbridge_testkit.bench.batches import batch_publish, batch_read, read_on
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -433,6 +433,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "nats-count": nats_count,
     "batch-publish": batch_publish,
     "batch-read": batch_read,
+    "read-on": read_on,
 }
 
 

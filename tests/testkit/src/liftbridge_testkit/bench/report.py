@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
+from liftbridge_testkit.bench.beside import BOUNDS as BESIDE_BOUNDS
 from liftbridge_testkit.bench.biglog import BOUNDS as BIG_LOG_BOUNDS
 from liftbridge_testkit.bench.rows import CLUSTER_ROWS, ROWS, Outcome, Samples, figures, outcome
 from liftbridge_testkit.bench.streams import BOUNDS as STREAMS_BOUNDS
@@ -21,6 +22,7 @@ from liftbridge_testkit.processes import program
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from liftbridge_testkit.bench.beside import BesideResult
     from liftbridge_testkit.bench.biglog import BigLogResult
     from liftbridge_testkit.bench.streams import Bound, StreamsResult
     from liftbridge_testkit.bench.systems import Sizes
@@ -113,6 +115,7 @@ def markdown(
     samples: Samples,
     streams: StreamsResult | None,
     big_log: BigLogResult | None,
+    beside: BesideResult | None,
     result: Mapping[str, object],
 ) -> str:
     """Everything that was measured, and on what, as Markdown."""
@@ -124,6 +127,9 @@ def markdown(
     if big_log is not None:
         title = f"log of {big_log.log_bytes / 1e9:.1f} GB"
         parts.append(bounds_table(title, big_log, BIG_LOG_BOUNDS))
+    if beside is not None:
+        title = f"acks, {beside.alone_p99_us:,.0f} us p99 alone"
+        parts.append(bounds_table(title, beside, BESIDE_BOUNDS))
     if found := notes(samples):
         parts.append("\n".join(f"- {note}" for note in found))
     parts.append(_conditions(result))
@@ -193,6 +199,7 @@ def document(
     load: str,
     streams: StreamsResult | None,
     big_log: BigLogResult | None,
+    beside: BesideResult | None,
     load_before: float,
 ) -> dict[str, object]:
     """All of it as plain values for a JSON file."""
@@ -220,6 +227,7 @@ def document(
         ],
         "streams": None if streams is None else vars(streams),
         "big_log": None if big_log is None else vars(big_log),
+        "beside": None if beside is None else vars(beside),
         "samples": [
             {
                 "system": system,

@@ -81,6 +81,14 @@ ROWS = (
     Row("batch-publish", "batch publish (our client)", "batch-publish", "publish", "rate", 1.8),
     Row("batch-read", "batch read (our client)", "batch-read", "replay", "rate", 2),
     Row(
+        "batch-read-varying",
+        "batch read, values of 0.5 to 1.5 times the size",
+        "batch-read-varying",
+        "replay",
+        "rate",
+        1.5,
+    ),
+    Row(
         "replay-singles",
         "Subscribe, log written one at a time",
         "replay-singles",

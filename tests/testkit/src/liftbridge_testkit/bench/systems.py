@@ -199,25 +199,35 @@ class Liftbridge:
         """Works of our own API, which no other broker has."""
         if self.name == "peer":
             return {}
-        return {"batch-publish": self._batch_publish, "batch-read": self._batch_read}
+        return {
+            "batch-publish": self._batch_publish,
+            "batch-read": self._batch_read,
+            "batch-read-varying": self._batch_read_varying,
+        }
 
     def _batch_publish(self) -> Sample:
         self.create("batches")
         with self._load.bystander(self._nats.url, "batches") as bystander:
-            sample = self._measure_batches("batch-publish")
+            sample = self._measure_batches("batch-publish", "batches")
         return witnessed(sample, bystander.count, self._sizes.count)
 
     def _batch_read(self) -> Sample:
-        return self._measure_batches("batch-read")
+        return self._measure_batches("batch-read", "batches")
 
-    def _measure_batches(self, command: str) -> Sample:
+    def _batch_read_varying(self) -> Sample:
+        self.create("varying")
+        self._measure_batches("batch-publish", "varying", mode="varying")
+        return self._measure_batches("batch-read", "varying", mode="varying")
+
+    def _measure_batches(self, command: str, stream: str, mode: str = "") -> Sample:
         def run() -> Measurement:
             return python_generator().run(
                 command,
                 server=self._broker.address,
-                stream="batches",
+                stream=stream,
                 count=self._sizes.count,
                 size=self._sizes.value_bytes,
+                mode=mode,
             )
 
         return measured(run, self.cpu_seconds)
