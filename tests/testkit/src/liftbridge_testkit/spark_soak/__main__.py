@@ -50,7 +50,7 @@ STREAM: Final = "soak"
 PARTITIONS: Final = 3
 CONFIG: Final = {"cursors.stream.partitions": 1}
 """Of brokers: runners keep a cursor that says how far they are."""
-FRESH_SECONDS_MAX: Final = 60.0
+FRESH_SECONDS_MAX: Final = 180.0
 """A runner that archives nothing for so long after its start is killed all the same."""
 
 END_SECONDS_MAX: Final = 900.0
@@ -92,7 +92,7 @@ class Soak:
             *(part for one in options.store for part in ("--store", one)),
         ]
         self.runners = [Runner(work_dir / f"runner-{one}", words) for one in (1, 2)]
-        self.checkpoints_removed = 0
+        self.checkpoints_removed = self.kills_at_work = 0
 
     @property
     def store(self) -> Store:
@@ -131,6 +131,7 @@ class Soak:
         delay = self._random.uniform(0.0, self.options.pause)
         sleep(delay)
         told = victim.has_told()
+        self.kills_at_work += told
         victim.kill()
         say(
             f"kill {number} of {self.options.kills}: {victim.folder.name} "
@@ -199,6 +200,7 @@ class Soak:
             },
             "entries of the log": log.load(store).version + 1,
             "kills": self.options.kills,
+            "kills while it archived": self.kills_at_work,
             "checkpoints removed": self.checkpoints_removed,
             "runners that ended by themselves": len(exits),
             "orphans removed by gc": len(removed),
