@@ -28,7 +28,7 @@ from pyspark_liftbridge.archive.reading import by_partition
 from pyspark_liftbridge.archive.records import Wanted, records
 from pyspark_liftbridge.archive.schema import SCHEMA
 from pyspark_liftbridge.archive.store import Below, open_store
-from pyspark_liftbridge.jobs import archive, audit, replay
+from pyspark_liftbridge.jobs import archive, audit, compact, replay
 from pyspark_liftbridge.jobs.audit import Difference
 from pyspark_liftbridge.jobs.audit import audit as compared
 from pyspark_liftbridge.jobs.holders import Access
@@ -329,6 +329,29 @@ def test_an_audit_names_offset_and_column_of_an_altered_record(
         Difference(0, altered, altered + 1, name, f"is not as at {first}: value"),
         Difference(0, lost, lost + 1, name, f"lacks what {first} has"),
     )
+
+
+def test_only_an_archive_that_was_compacted_by_key_may_lack_what_is_superseded(
+    broker: Broker, lb: SyncClient, tmp_path: Path
+) -> None:
+    stream = lb.streams.create("kept")
+    for number in range(20):
+        stream.publish(b"%d" % number, key=b"k%d" % (number % 3))
+    archive.archive_once(
+        archive.Job("kept", str(tmp_path), {"servers": broker.address}, {}, fails_on_loss=True),
+        one_by_one(archive.do),
+    )
+    shutil.copytree(tmp_path, tmp_path / "cut")
+    for number in range(5):
+        stream.publish(b"later", key=b"k%d" % (number % 3))
+    rewritten = compact.Job("kept", str(tmp_path), {}, 1 << 27, 86_400_000)
+    compact.compact(rewritten, one_by_one(compact.do))
+    assert differences(broker, "kept", root=tmp_path) == ()
+
+    (file,) = (tmp_path / "cut" / "kept").glob("data/0/*/*.parquet")
+    pq.write_table(pq.read_table(file).slice(1), file)
+    (found,) = differences(broker, "kept", root=tmp_path / "cut")
+    assert (found.start, found.end, found.holder) == (0, 1, "archive kept/")
 
 
 def leader(lb: SyncClient) -> str:

@@ -16,6 +16,7 @@ from liftbridge_client import (
     PartitionInfo,
     SyncClient,
 )
+from pyspark_liftbridge.archive import fence
 from pyspark_liftbridge.archive.errors import ArchiveError
 from pyspark_liftbridge.archive.reading import held_of
 from pyspark_liftbridge.archive.store import opened
@@ -109,7 +110,6 @@ class Work(NamedTuple):
         start: First offset.
         end: First offset not compared.
         holders: Who has them.
-        is_compacted: Whether compaction may have removed records.
     """
 
     access: Access
@@ -117,7 +117,6 @@ class Work(NamedTuple):
     start: int
     end: int
     holders: tuple[Holder, ...]
-    is_compacted: bool
 
     def text(self) -> str:
         """The work as its task gets it."""
@@ -126,9 +125,8 @@ class Work(NamedTuple):
     @classmethod
     def of(cls, text: str) -> "Work":
         """The work that `text` made."""
-        access, partition, start, end, holders, is_compacted = json.loads(text)
-        all_holders = tuple(Holder(*one) for one in holders)
-        return cls(Access(*access), partition, start, end, all_holders, is_compacted)
+        access, partition, start, end, holders = json.loads(text)
+        return cls(Access(*access), partition, start, end, tuple(Holder(*one) for one in holders))
 
 
 class Told(NamedTuple):
@@ -193,9 +191,9 @@ class _Pair:
     def _all(self) -> Iterator[Difference]:
         (_, first), (_, second) = self._first, self._second
         for unlike in compare(first, second):
-            for start, end in self._lost(self._first, unlike.lacks_second):
+            for start, end in self._lost(self._first, self._second, unlike.lacks_second):
                 yield self._row(start, end, f"lacks what {first.name} has")
-            for start, end in self._lost(self._second, unlike.lacks_first):
+            for start, end in self._lost(self._second, self._first, unlike.lacks_first):
                 yield self._row(start, end, f"has what {first.name} lacks")
             for start, end in runs(unlike.contents):
                 names = ", ".join(self._unlike_columns(start))
@@ -206,16 +204,21 @@ class _Pair:
     def _row(self, start: int, end: int, text: str) -> Difference:
         return Difference(self._work.partition, start, end, self._second[1].name, text)
 
-    def _lost(self, has: tuple[Holder, Copy], offsets: Numbers) -> list[tuple[int, int]]:
-        """Ranges of what one copy lacks, without what compaction may have removed."""
-        if not (self._work.is_compacted and len(offsets)):
+    def _lost(
+        self, has: tuple[Holder, Copy], lacks: tuple[Holder, Copy], offsets: Numbers
+    ) -> list[tuple[int, int]]:
+        """Ranges of what one copy lacks, without what compaction may have removed there."""
+        holder, work = has[0], self._work
+        if not (lacks[0].may_lack and len(offsets)):
             return runs(offsets)
-        work, found = self._work, lacking(has[1], offsets)
+        # Who lacks a record must have had the later one of its key.
+        end = min(holder.end, lacks[0].end)
+        found = lacking(has[1].within(work.start, end), offsets)
 
-        def read(start: int, end: int) -> Copy:
-            return copy_at(work.access, has[0], work.partition, start, end)
+        def read(start: int, stop: int) -> Copy:
+            return copy_at(work.access, holder, work.partition, start, stop)
 
-        left = found.open[~appear_later(found, read, work.end, has[0].end, TASK_OFFSETS)]
+        left = found.open[~appear_later(found, read, work.end, end, TASK_OFFSETS)]
         self.superseded += len(offsets) - len(left)
         return runs(left)
 
@@ -292,6 +295,7 @@ class _Held:
         self._job = job
         self.differences: list[Difference] = []
         self._partitions = _partitions(client, job.stream)
+        self._is_compacted = is_compacted(client, job.stream)
         stream = client.streams.get(job.stream)
         self._leaders = {one.partition: one for one in stream.bounds()}
         self.by_partition: dict[int, list[Holder]] = {one: [] for one in self._leaders}
@@ -303,8 +307,6 @@ class _Held:
 
     def works(self) -> list[str]:
         """What is compared, in ranges of which each is a task."""
-        names = [one for one in (self._job.stream, self._job.other) if one]
-        may_lack = any(is_compacted(self._client, one) for one in names)
         found = []
         for number, holders in self.by_partition.items():
             if len(holders) < 2:
@@ -312,7 +314,7 @@ class _Held:
             at, end = min(one.start for one in holders), max(one.end for one in holders)
             while at < end:
                 after = min(end, (at // TASK_OFFSETS + 1) * TASK_OFFSETS)
-                work = Work(self._job.access, number, at, after, tuple(holders), may_lack)
+                work = Work(self._job.access, number, at, after, tuple(holders))
                 found.append(work.text())
                 at = after
         return found
@@ -336,6 +338,7 @@ class _Held:
                         leader.stream_id,
                         bounds.log_start,
                         leader.high_watermark,
+                        self._is_compacted,
                     )
                 )
         for number, holders in self.by_partition.items():
@@ -367,7 +370,7 @@ class _Held:
         if table is None:
             raise OptionError(f"{access.root} has no archive of stream {name} of id {stream_id}")
         for number, bounds in self._leaders.items():
-            holder = _archived(table, name, stream_id, number)
+            holder = _archived(table, name, number, may_lack=self._is_compacted)
             if holder is None:
                 continue
             self.by_partition[number].append(holder)
@@ -382,6 +385,8 @@ class _Held:
     def _add_other(self) -> None:
         other = self._job.other
         partitions = _partitions(self._client, other)
+        # What was put back there may come of a log that was compacted.
+        may_lack = self._is_compacted or is_compacted(self._client, other)
         found = {one.partition: one for one in self._client.streams.get(other).bounds()}
         for number in sorted(partitions.keys() - self._leaders.keys()):
             text = f"has a partition more than stream {self._job.stream}"
@@ -393,19 +398,23 @@ class _Held:
                 self._note(number, f"{STREAM} {other}", "has no such partition")
                 continue
             ends = bounds.log_start, bounds.high_watermark
-            holder = Holder(STREAM, "", other, bounds.stream_id, *ends)
+            holder = Holder(STREAM, "", other, bounds.stream_id, *ends, may_lack)
             self.by_partition[number].append(holder)
             if bounds.high_watermark != leader.high_watermark:
                 text = f"ends at {bounds.high_watermark}, the other at {leader.high_watermark}"
                 self._note(number, holder.label, text)
 
 
-def _archived(table: Table, stream: str, stream_id: int, number: int) -> Holder | None:
+def _archived(table: Table, stream: str, number: int, *, may_lack: bool) -> Holder | None:
     """What is archived of a partition, `None` for nothing."""
-    held = held_of(table.snapshot).get(number)
+    snapshot = table.snapshot
+    held = held_of(snapshot).get(number)
     if held is None:
         return None
-    return Holder(ARCHIVE, table.root, stream, stream_id, held.begin, held.end)
+    assert snapshot.metadata is not None, "it holds something"
+    stream_id = snapshot.metadata.stream_id
+    may_lack |= fence.by_key_id(stream_id, number) in snapshot.ends
+    return Holder(ARCHIVE, table.root, stream, stream_id, held.begin, held.end, may_lack)
 
 
 def _partitions(client: SyncClient, stream: str) -> Mapping[int, PartitionInfo]:

@@ -66,6 +66,7 @@ class Holder(NamedTuple):
         stream_id: Its id.
         start: First offset that it is to have.
         end: First offset that it need not have.
+        may_lack: Whether compaction may have removed some of its records.
     """
 
     kind: str
@@ -74,6 +75,7 @@ class Holder(NamedTuple):
     stream_id: int
     start: int
     end: int
+    may_lack: bool
 
     @property
     def label(self) -> str:

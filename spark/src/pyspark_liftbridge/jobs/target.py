@@ -84,9 +84,14 @@ class _Check:
         self._store = Below(opened(target.access.root, target.access.store), target.table)
         self._files = by_partition(log.load(self._store))
         self._target = Holder(
-            STREAM, "", target.stream, bounds.stream_id, bounds.log_start, bounds.high_watermark
+            STREAM,
+            "",
+            target.stream,
+            bounds.stream_id,
+            bounds.log_start,
+            bounds.high_watermark,
+            may_lack,
         )
-        self._may_lack = may_lack
 
     def refusal(self, start: int, end: int) -> str:
         """What in a range of the target is not as in the archive, empty when all is."""
@@ -117,7 +122,7 @@ class _Check:
 
     def _not_compacted(self, archived: Copy, lost: Numbers) -> Numbers:
         """What of lost records compaction of the target cannot have removed."""
-        if not (self._may_lack and len(lost)):
+        if not (self._target.may_lack and len(lost)):
             return lost
         found = lacking(archived, lost)
         is_later = appear_later(
