@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from threading import Event
 from time import monotonic
@@ -312,3 +313,20 @@ def test_a_query_that_failed_in_its_first_batch_lacks_nothing(
     start(keep, availableNow=True).awaitTermination(60)
     assert sorted(rows) == [1, 2]
     assert stream.fetch_cursor(pin) == 1
+
+
+def test_a_limit_in_bytes_goes_by_what_comes_next(broker: Broker, lb: SyncClient) -> None:
+    stream = lb.streams.create("weighed")
+    with stream.publisher() as publisher:
+        publisher.publish_batch([b"x"] * 20_000)
+        publisher.publish_batch([bytes(10_000)] * 100)
+    options = {"servers": broker.address, "subscribe": "weighed", "maxBytesPerTrigger": "100k"}
+    reader = DefaultSource({**options, "startingOffsets": "earliest"}).streamReader(None)
+    limit, ends = reader.getDefaultReadLimit(), []
+    at = {"streams": {"weighed": {"id": stream.bounds()[0].stream_id, "p": {"0": 20_000}}}, "v": 1}
+    for _ in range(3):
+        at = reader.latestOffset(at, limit)
+        ends.append(at["streams"]["weighed"]["p"]["0"])
+    reader.stop()
+    # By the mean of the whole log, 60 bytes or so, all would have come at once.
+    assert [end - start for start, end in pairwise([20_000, *ends])] == [10, 10, 10]

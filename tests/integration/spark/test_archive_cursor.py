@@ -53,8 +53,15 @@ def test_cursor_is_the_archives_end_of_each_partition(
     assert positions(stream, cursor, 3) == [5, 1, 2]
 
 
+@pytest.mark.parametrize(("overtaken_at", "told"), [("fetch", []), ("set", [(5, 5), (9, 9)])])
 def test_a_runner_that_was_overtaken_does_not_leave_the_cursor_behind(
-    broker: Broker, lb: SyncClient, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: Broker,
+    lb: SyncClient,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    overtaken_at: str,
+    told: list[tuple[int, int]],
 ) -> None:
     stream = lb.streams.create(name)
     publish(stream, 5)
@@ -62,11 +69,15 @@ def test_a_runner_that_was_overtaken_does_not_leave_the_cursor_behind(
     rivals, seen = ExitStack(), []
 
     class Slow:
-        """A stream of which another runner is faster, between what is asked and what is set."""
+        """A stream of which another runner is faster, before something is asked or set."""
 
         def __init__(self, stream: SyncStream) -> None:
-            self.fetch_cursor = stream.fetch_cursor
             self._real = stream
+
+        def fetch_cursor(self, name: str, *, partition: int) -> int | None:
+            if overtaken_at == "fetch" and archived:
+                rivals.close()
+            return self._real.fetch_cursor(name, partition=partition)
 
         def set_cursor(self, name: str, offset: int, *, partition: int) -> None:
             rivals.close()
@@ -79,11 +90,17 @@ def test_a_runner_that_was_overtaken_does_not_leave_the_cursor_behind(
             patch.setattr(cursor, "_set", real)
             assert archive_once(whole, in_turn).records == 4
 
+    archived: list[str] = []
+
+    def run(works: Sequence[str]) -> list[str]:
+        archived.extend(in_turn(works))
+        return archived
+
     real: Callable[..., None] = cursor._set
     rivals.callback(rival)
     monkeypatch.setattr(cursor, "_set", lambda stream, *more: real(Slow(stream), *more))
-    done = archive_once(whole, in_turn)
-    assert seen == [(5, 5), (9, 9)]
+    done = archive_once(whole, run)
+    assert seen == told
     assert positions(stream, done.cursor) == [9]
 
 

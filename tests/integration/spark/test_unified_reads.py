@@ -165,6 +165,11 @@ def test_loss_is_told_where_neither_has_the_records(
     offsets = [row["offset"] for row in rows(lb, lenient, wanted)]
     assert offsets == [*range(40), *range(start, 100)]
     assert caplog.messages[-1].startswith(f"offsets 40 to {start - 1} of {name}/0 are gone")
+    lost = start - 40
+    assert caplog.messages[-1].endswith(f": {lost} offsets, {lost} in this task so far")
+    two = wanted._replace(end=50), wanted._replace(start=50)
+    assert [row["offset"] for row in rows(lb, lenient, *two)] == offsets
+    assert caplog.messages[-1].endswith(f": {start - 50} offsets, {lost} in this task so far")
     archive(broker, name, tmp_path, fails_on_loss=False)
     assert retain(stream, wait_for, 10) > start
     # The gap is known to the archive now.

@@ -1,7 +1,7 @@
 """Where partitions begin and end, asked of every broker that can tell, and put together."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -49,18 +49,7 @@ async def await_news(
     if not 0 <= seconds <= WAIT_SECONDS_MAX:
         raise UsageError(f"wait {seconds:g} s: must be 0 to {WAIT_SECONDS_MAX:g} s")
     deadline = monotonic() + seconds
-    groups: dict[str, list[int]] = {}
-    async for attempt in client.attempts(methods.PARTITION_BOUNDS.path):
-        with attempt:
-            groups.clear()
-            for number in known:
-                address = (
-                    await client.replica_address(stream, number)
-                    if read_replica
-                    else await client.leader_address(stream, number)
-                )
-                groups.setdefault(address, []).append(number)
-
+    groups = await _by_address(client, stream, known, read_replica=read_replica)
     is_over = asyncio.Event()
     ended_early = False
 
@@ -93,6 +82,24 @@ async def await_news(
         for task in tasks:
             task.cancel()
     return ended_early
+
+
+async def _by_address(
+    client: "Session", stream: str, numbers: Iterable[int], *, read_replica: bool
+) -> dict[str, list[int]]:
+    """Partitions by the broker that can tell of them.
+
+    Raises:
+        RetriableError: A partition had nobody who could tell for the retry time.
+    """
+    find = client.replica_address if read_replica else client.leader_address
+    groups: dict[str, list[int]] = {}
+    async for attempt in client.attempts(methods.PARTITION_BOUNDS.path):
+        with attempt:
+            groups.clear()
+            for number in numbers:
+                groups.setdefault(await find(stream, number), []).append(number)
+    return groups
 
 
 async def fetch_bounds(

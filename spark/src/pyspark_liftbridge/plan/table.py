@@ -208,7 +208,7 @@ OPTIONS: Final = (
         "a size as 1048576, 512k or 64m",
         None,
         _one(Use.STREAM),
-        "Bytes of a micro-batch, by the mean size of records.",
+        "Bytes of a micro-batch, about: by the mean size of some records where it begins.",
     ),
     Option(
         "minPartitions",

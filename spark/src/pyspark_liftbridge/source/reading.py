@@ -49,6 +49,50 @@ class _Stop(NamedTuple):
     gone: str = ""
 
 
+class _Losses:
+    """Offsets that a task goes on without, counted; or the error that it does not."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._count = 0
+
+    def add(self, wanted: Range, stop: _Stop) -> None:
+        """Fail for offsets that are gone, or count and log them.
+
+        Raises:
+            DataLossError: The query is to fail then.
+        """
+        start, end = stop.position, stop.kept
+        text = f"offsets {start} to {end - 1} of {wanted.stream}/{wanted.partition} are gone: "
+        if stop.gone:
+            text += stop.gone
+            remedy = "Set failOnDataLoss=false to go on with what has its name now, from earliest."
+        else:
+            text += "retention or an unclean election removed them before they were read"
+            has_archive = self._options.archive is not None
+            remedy = "Set " if has_archive else "Set archive= to read them from an archive, or "
+            remedy += "failOnDataLoss=false to go on without them."
+        if self._options.fails_on_loss:
+            raise DataLossError(f"{text}. {remedy}")
+        self._count += end - start
+        _log.warning(
+            "%s; the query goes on without them (failOnDataLoss=false): %d offsets, %d in this "
+            "task so far",
+            text,
+            end - start,
+            self._count,
+        )
+
+
+class _Reading(NamedTuple):
+    """What a task reads with."""
+
+    client: SyncClient
+    layout: Layout
+    options: SourceOptions
+    losses: _Losses
+
+
 def records_of(
     client: SyncClient,
     ranges: Sequence[Range],
@@ -75,33 +119,24 @@ def records_of(
         from pyspark_liftbridge.source.archived import Archive  # noqa: PLC0415 - heavy
 
         shelf = Archive(options.archive)
+    reading = _Reading(client, layout, options, _Losses(options))
     for one in ranges:
         if shelf is None:
-            yield from _of_log_alone(client, one, layout, options)
+            yield from _of_log_alone(reading, one)
         else:
-            yield from _of_both(shelf, client, one, (parts or {}).get(one), layout, options)
+            yield from _of_both(reading, shelf, one, (parts or {}).get(one))
 
 
-def _of_log_alone(
-    client: SyncClient, wanted: Range, layout: Layout, options: SourceOptions
-) -> Iterator[pa.RecordBatch]:
-    rest = wanted
-    while True:
-        stop = yield from _of_log(client, rest, layout, options)
+def _of_log_alone(reading: _Reading, wanted: Range) -> Iterator[pa.RecordBatch]:
+    while wanted.start < wanted.end:
+        stop = yield from _of_log(reading.client, wanted, reading.layout, reading.options)
         if stop.position < stop.kept:
-            _lost(rest, stop, options)
-        if stop.kept >= wanted.end:
-            return
-        rest = rest._replace(start=stop.kept)
+            reading.losses.add(wanted, stop)
+        wanted = wanted._replace(start=stop.kept)
 
 
 def _of_both(
-    shelf: "Archive",
-    client: SyncClient,
-    wanted: Range,
-    part: "Part | None",
-    layout: Layout,
-    options: SourceOptions,
+    reading: _Reading, shelf: "Archive", wanted: Range, part: "Part | None"
 ) -> Iterator[pa.RecordBatch]:
     """Rows of a range from archive and log; what one has not any more is looked for in the other.
 
@@ -109,13 +144,14 @@ def _of_both(
     to others since. Then the archive is looked at once more: what left the log is in it, if
     retention waits for it.
     """
+    client, layout, options, losses = reading
     place = Place(wanted.stream, wanted.partition)
     position, files_gone = wanted.start, 0
     while position < wanted.end:
         step = next_step(position, wanted.end, None if part is None else part.held)
         rest = wanted._replace(start=position, end=step.end)
         if step.origin is Origin.NOWHERE:
-            _lost(rest, _Stop(position, step.end), options)
+            losses.add(rest, _Stop(position, step.end))
             position = step.end
         elif step.origin is Origin.ARCHIVE:
             assert part is not None
@@ -137,7 +173,7 @@ def _of_both(
                 if newer is not None and newer.held.begin <= position < newer.held.end:
                     part = newer
                     continue
-                _lost(rest, stop, options)
+                losses.add(rest, stop)
                 position = stop.kept
 
 
@@ -153,6 +189,9 @@ def _of_log(
         for records, after in pieces(client, wanted, position, layout.needs, options):
             yield layout.rows(records, place)
             position = after
+        if position >= wanted.end:
+            # Most often; a thousand small ranges would cost a thousand calls more.
+            return _Stop(position, position)
         known = cluster.known_of(client, wanted, options)
     except OutOfRangeError:
         known = cluster.known_of(client, wanted, options)
@@ -196,20 +235,3 @@ def _id_of(client: SyncClient, wanted: Range, options: SourceOptions) -> int | N
         return cluster.known_of(client, wanted, options).stream_id
     except NotFoundError:
         return None
-
-
-def _lost(wanted: Range, stop: _Stop, options: SourceOptions) -> None:
-    """Fail for offsets that are gone, or count and log them."""
-    start, end = stop.position, stop.kept
-    text = f"offsets {start} to {end - 1} of {wanted.stream}/{wanted.partition} are gone: "
-    if stop.gone:
-        text += stop.gone
-        remedy = "Set failOnDataLoss=false to go on with what has its name now, from earliest."
-    else:
-        text += "retention or an unclean election removed them before they were read"
-        hint = "Set archive= to read them from an archive, or"
-        remedy = f"{hint if options.archive is None else 'Set'} failOnDataLoss=false to go on "
-        remedy += "without them."
-    if options.fails_on_loss:
-        raise DataLossError(f"{text}. {remedy}")
-    _log.warning("%s; the query goes on without them (failOnDataLoss=false)", text)

@@ -20,9 +20,9 @@ from liftbridge_client import SyncClient
 from pyspark_liftbridge.plan.offsets import Offsets, PartitionId, parse
 from pyspark_liftbridge.plan.options import Limits, SourceOptions
 from pyspark_liftbridge.plan.places import Bounds, at_latest, offsets_at, times_of
-from pyspark_liftbridge.plan.progress import ends_of, next_end, target_of
-from pyspark_liftbridge.plan.ranges import ranges_between, tasks_of
-from pyspark_liftbridge.source import cluster, cursors
+from pyspark_liftbridge.plan.progress import Ends, ends_of, next_end, target_of
+from pyspark_liftbridge.plan.ranges import backlog_of, ranges_between, tasks_of
+from pyspark_liftbridge.source import cluster, cursors, weight
 from pyspark_liftbridge.source.batch import Task, archive_of, read, tasks_with_parts
 from pyspark_liftbridge.source.watch import Watch
 
@@ -46,6 +46,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Offsets | None = None
         self._watch: Watch | None = None
         self._archive: Archive | None = None
+        self._weight: tuple[Offsets, float | None] | None = None
         self._log_starts: dict[PartitionId, int] = {}
         self._seen: set[tuple[str, int, int]] = set()
         self._moved_at = time.monotonic_ns()
@@ -116,6 +117,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = ends_of(bounds, begin, fails_on_loss=self._options.fails_on_loss)
         self._latest = ends.latest
         is_limited = not isinstance(limit, ReadAllAvailable)
+        if is_limited and self._options.limits.bytes_max is not None:
+            ends = self._weighed(begin, ends)
         now = time.monotonic_ns()
         if self._is_last_run and self._target is None:
             self._target = target_of(bounds, begin)
@@ -129,6 +132,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end != begin:
             self._moved_at = now
         return end.as_json()
+
+    def _weighed(self, begin: Offsets, ends: Ends) -> Ends:
+        """Ends with the mean size of what comes next in place of that of the whole log."""
+        if not backlog_of(begin, ends.latest):
+            return ends
+        if self._weight is None or self._weight[0] != begin:
+            mean = cluster.ask(
+                self._options,
+                lambda client: weight.mean_bytes(client, begin, ends.latest, self._options),
+            )
+            self._weight = begin, mean
+        mean = self._weight[1]
+        return ends if mean is None else ends._replace(mean_bytes=mean)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """The query ends at what is there now."""
