@@ -48,6 +48,17 @@ def find_java(environ: Mapping[str, str], told: Callable[[str], str] = version_t
     Raises:
         JavaError: There is none, or it is of another version.
     """
+    return find_version(environ, told)[0]
+
+
+def find_version(
+    environ: Mapping[str, str], told: Callable[[str], str] = version_text
+) -> tuple[str, int]:
+    """The same, and its version.
+
+    Raises:
+        JavaError: As of `find_java`.
+    """
     home = environ.get("JAVA_HOME")
     program = (
         str(Path(home, "bin", "java"))
@@ -61,7 +72,7 @@ def find_java(environ: Mapping[str, str], told: Callable[[str], str] = version_t
         raise JavaError(f"{program} does not run: {_WANTED}")
     if int(found[1]) not in VERSIONS:
         raise JavaError(f"{program} is Java {found[1]}: {_WANTED}")
-    return program
+    return program, int(found[1])
 
 
 if __name__ == "__main__":

@@ -3,12 +3,15 @@
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark_liftbridge.java import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_TIMES: Final = {"spark.sql.session.timeZone": "UTC"}
+"""Times are printed in UTC, as by the other commands."""
 
 
 def session(master: str, conf: Mapping[str, str]) -> "SparkSession":
@@ -26,10 +29,24 @@ def session(master: str, conf: Mapping[str, str]) -> "SparkSession":
 
     # Workers take `python3` of the path otherwise, which has not what this interpreter has.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
+        **_TIMES,
+        **conf,
+    }
     builder = SparkSession.builder.master(master).appName("liftbridge")
-    for name, value in {"spark.ui.enabled": "false", **conf}.items():
+    for name, value in settings.items():
         builder = builder.config(name, value)
+    _quiet()
     return builder.getOrCreate()
+
+
+def _quiet() -> None:
+    """Errors are raised, and told in a line; PySpark logs each with its trace of Java besides."""
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415 - heavy
+
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
 
 
 def remote_session(address: str, conf: Mapping[str, str]) -> "SparkSession":
@@ -42,6 +59,7 @@ def remote_session(address: str, conf: Mapping[str, str]) -> "SparkSession":
     from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy
 
     builder = SparkSession.builder.remote(address)
-    for name, value in conf.items():
+    for name, value in {**_TIMES, **conf}.items():
         builder = builder.config(name, value)
+    _quiet()
     return builder.getOrCreate()

@@ -1,6 +1,7 @@
 """Parts of the command: values, formats, errors, profiles, examples, what is printed."""
 
 import os
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from liftbridge_client.admin_model import broker_of
 from liftbridge_client.cli import cluster, demo, exits, formats, profiles, values
 from liftbridge_client.cli.dev import Seen, View, table
 from liftbridge_client.cli.examples import EXAMPLES
-from liftbridge_client.cli.output import schema
+from liftbridge_client.cli.output import Form, Printer, Shape, schema
 from liftbridge_client.cli.subscribe import MessageRow, line, row
 from liftbridge_client.model import PartitionBounds
 from liftbridge_proto.ext.v1 import admin_pb2
@@ -277,3 +278,22 @@ def test_broker_is_shown_with_all_its_addresses_as_they_are_connected_to():
 def test_examples_are_command_lines_of_known_topics():
     assert all("liftbridge " in example.command for example in EXAMPLES)
     assert len({example.command for example in EXAMPLES}) == len(EXAMPLES)
+
+
+def test_rows_with_columns_of_their_own_are_printed_in_every_form(capsys):
+    shape = Shape(Mapping[str, object], is_many=True)
+    assert shape.schema()["items"] == {"type": "object", "additionalProperties": {}}
+    rows = [{"how many": 10, "what": None}, {"how many": 2, "what": "x"}]
+    told = {
+        Form.TABLE: "HOW MANY  WHAT\n      10  -   \n       2  x   \n",
+        Form.JSON: '[\n{"how many": 10, "what": null},\n{"how many": 2, "what": "x"}\n]\n',
+        Form.JSONL: '{"how many": 10, "what": null}\n{"how many": 2, "what": "x"}\n',
+    }
+    for form, text in told.items():
+        printer = Printer(shape, form)
+        for one in rows:
+            printer.row(one)
+        printer.end()
+        assert capsys.readouterr().out == text
+    Printer(shape, Form.TABLE).end()
+    assert capsys.readouterr().out.strip() == ""

@@ -270,7 +270,7 @@ def test_orphans_are_old_data_in_no_entry_and_halves_of_files():
     log.append(
         table.store,
         table.snapshot,
-        [delta.Remove(kept, NOW_MS, is_change=False, size=1)],
+        [delta.Remove(kept, NOW_MS + 1, is_change=False, size=1)],
     )
     half = f"{log.entry_path(9)}.tmp-{0:016x}"
     for path in ("data/0/orphan.parquet", half, "part-0.parquet", "_delta_log/notes.json"):

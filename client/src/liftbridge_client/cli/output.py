@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-Row = TypeVar("Row", bound=tuple[Any, ...])
+Row = TypeVar("Row", bound=tuple[Any, ...] | Mapping[str, Any])
 
 WIDTH_UNBOUNDED: Final = 10_000
 _SCALARS: Final[Mapping[object, Mapping[str, object]]] = {
@@ -27,6 +27,7 @@ _SCALARS: Final[Mapping[object, Mapping[str, object]]] = {
     bool: {"type": "boolean"},
     datetime: {"type": "string", "format": "date-time"},
     NoneType: {"type": "null"},
+    object: {},
 }
 
 
@@ -77,7 +78,8 @@ class Shape(Generic[Row]):
     """What a command prints.
 
     Attributes:
-        row: Type of its rows, a NamedTuple.
+        row: Type of its rows, a NamedTuple; or a mapping by the names of columns that only the
+            run knows, all rows of which have the same.
         is_many: Whether it prints any number of rows, or exactly one.
         line: For rows printed while the command runs: a row as a line for people.
     """
@@ -139,8 +141,15 @@ class Printer(Generic[Row]):
             self._table()
         sys.stdout.flush()
 
+    def _hints(self) -> dict[str, Any]:
+        """Columns and their types."""
+        first = self._kept[0] if self._kept else None
+        if isinstance(first, Mapping):
+            return {name: type(value) for name, value in first.items()}
+        return {} if get_origin(self._shape.row) is Mapping else get_type_hints(self._shape.row)
+
     def _table(self) -> None:
-        hints = get_type_hints(self._shape.row)
+        hints = self._hints()
         if not self._shape.is_many:
             if not self._kept:
                 return
@@ -153,7 +162,8 @@ class Printer(Generic[Row]):
                 is_number = hint in (int, float)
                 table.add_column(_title(name), justify="right" if is_number else "left")
             for row in self._kept:
-                table.add_row(*(Text(_cell(value)) for value in row))
+                values = row.values() if isinstance(row, Mapping) else row
+                table.add_row(*(Text(_cell(value)) for value in values))
         self._kept = []
         stdout_console().print(table)
 

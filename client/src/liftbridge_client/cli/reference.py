@@ -67,7 +67,8 @@ def _section(words: str, command: Any) -> Iterator[str]:
     for parameter in command.params:
         if parameter.name not in ("output", "servers", "admin", "profile", "timeout", "help"):
             yield f"| {_spelled(parameter)} | {_meaning(parameter)} |"
-    fields = ", ".join(f"`{name}`" for name in SHAPES[words].row._fields)
+    names = getattr(SHAPES[words].row, "_fields", None)
+    fields = "the columns asked for" if names is None else ", ".join(f"`{one}`" for one in names)
     many = "Rows" if SHAPES[words].is_many else "One row"
     yield f"\n{many} of {fields}.\n"
 

@@ -2,7 +2,7 @@
 
 import typer
 
-from pyspark_liftbridge.cli import archive, compact, demo, publish, replay
+from pyspark_liftbridge.cli import archive, compact, demo, doctor, publish, query, replay
 
 
 def register(app: typer.Typer) -> None:
@@ -10,6 +10,8 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Jobs on streams and archives, with Spark.", no_args_is_help=True)
     archive.register(group)
     compact.register(group)
+    query.register(group)
+    doctor.register(group)
     replay.register(group)
     demo.register(group)
     publish.register(group)

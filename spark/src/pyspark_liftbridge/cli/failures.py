@@ -29,6 +29,7 @@ _STATEMENT: Final = (
 )
 """Errors of what a statement says."""
 
+_JAVA: Final = ("org.", "java.", "py4j.")
 _CHARACTERS_MAX: Final = 1_000
 
 
@@ -49,10 +50,11 @@ def failure_of(error: Exception) -> tuple[str, int]:
     """The one line of an error of Spark, and its exit code."""
     text = str(error)
     _, is_python, trace = text.partition("Traceback (most recent call last)")
-    found = _LINE.findall(trace) if is_python else []
-    if found:
-        # Behind the cause come those that Java has put around it.
-        _, name, line = next((one for one in found if "pyspark_liftbridge" in one[0]), found[0])
+    raised = [one for one in _LINE.findall(trace) if not one[0].startswith(_JAVA)]
+    if is_python and raised:
+        # The last one was raised because of those before it.
+        ours = [one for one in raised if "liftbridge" in one[0]]
+        _, name, line = (ours or raised)[-1]
         return _short(line), _CODES.get(name, exits.UNHEALTHY)
     line = next((one.strip() for one in text.splitlines() if one.strip()), type(error).__name__)
     is_statement = any(one.__name__ in _STATEMENT for one in type(error).__mro__)

@@ -1,0 +1,65 @@
+"""`liftbridge spark doctor`: whether this machine has what jobs need."""
+
+import os
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from liftbridge_client.cli import exits
+from liftbridge_client.cli.command import Run, command
+from liftbridge_client.cli.output import Shape
+from liftbridge_client.errors import LiftbridgeError
+from pyspark_liftbridge.cli.given import StoreOptions, store_options
+
+if TYPE_CHECKING:
+    from pyspark_liftbridge.jobs.doctor import Check
+
+
+class CheckRow(NamedTuple):
+    """What a check has found; `state` is ok, warning or failed, `remedy` what to do."""
+
+    check: str
+    state: str
+    found: str
+    remedy: str
+
+
+async def doctor(
+    run: Run[CheckRow],
+    root: Annotated[
+        str | None,
+        typer.Argument(metavar="ROOT", help="Address of an archive, which is tried as well."),
+    ] = None,
+    *,
+    store: StoreOptions = None,
+) -> None:
+    """Check Java, Python, packages, brokers and the store; ends with 1 when a check fails."""
+    from pyspark_liftbridge.jobs import doctor as checks  # noqa: PLC0415 - heavy
+
+    options = store_options(store)
+    found = [*checks.checks(os.environ), await _brokers(run)]
+    if root is not None:
+        found.append(checks.store(root, options))
+    for one in found:
+        run.emit(CheckRow(*one))
+    if any(one.state == checks.FAILED for one in found):
+        run.exit_code = exits.REFUSED
+
+
+async def _brokers(run: Run[CheckRow]) -> "Check":
+    """Whether brokers answer."""
+    from pyspark_liftbridge.jobs import doctor as checks  # noqa: PLC0415 - heavy
+
+    servers = run.profile.servers
+    try:
+        async with run.client() as client:
+            count = len((await client.metadata()).brokers)
+    except LiftbridgeError as error:
+        found = f"{servers}: {' '.join(str(error).split())}"
+        return checks.Check("brokers", checks.FAILED, found, "start a broker, or set --servers")
+    return checks.Check("brokers", checks.OK, f"{servers}: {count} in the cluster")
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command."""
+    command(group, "doctor", Shape(CheckRow, is_many=True), group="spark")(doctor)

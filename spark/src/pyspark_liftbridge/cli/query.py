@@ -1,0 +1,137 @@
+"""`liftbridge spark query` and `metrics`: ask streams by SQL, and measure them."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, NamedTuple
+
+import typer
+
+from liftbridge_client.cli import values
+from liftbridge_client.cli.command import Run, command
+from liftbridge_client.cli.output import Shape, say
+from liftbridge_client.errors import UsageError
+from pyspark_liftbridge.cli.given import (
+    Conf,
+    Master,
+    Remote,
+    StreamName,
+    session_of,
+    source_options,
+    told,
+)
+
+
+class WindowRow(NamedTuple):
+    """What is told of the records of a time; `gaps` counts offsets without a record before them."""
+
+    start: datetime
+    records: int
+    bytes: int
+    value_p50: int
+    value_p99: int
+    keys: int
+    top_keys: Mapping[str, int]
+    gaps: int
+
+
+async def query(
+    run: Run[Mapping[str, object]],
+    statement: Annotated[
+        str, typer.Argument(metavar="SQL", help="A statement in the SQL of Spark.")
+    ],
+    *,
+    stream: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--stream",
+            "-s",
+            metavar="NAME",
+            help="A stream that the statement may name as a table; may be repeated.",
+        ),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=1_000_000, help="Rows printed at most.")
+    ] = 1_000,
+    master: Master = None,
+    remote: Remote = None,
+    conf: Conf = None,
+) -> None:
+    """Answer a statement over what is committed of streams.
+
+    A name that SQL would not take is put between backticks, as `orders.eu`. Binary columns are
+    printed in base 64; cast(value as string) prints text.
+    """
+    with told():
+        spark = session_of(master, conf, remote)
+        from pyspark_liftbridge.jobs.query import query as answer_of  # noqa: PLC0415 - heavy
+
+        source = source_options(run.profile)
+        answer = answer_of(spark, statement, stream or (), source, rows_max=limit)
+    for row in answer.rows:
+        run.emit(row)
+    if answer.is_cut:
+        say(f"liftbridge: these are the first {limit:,} rows; --limit gives more")
+
+
+async def metrics(
+    run: Run[WindowRow],
+    stream: StreamName,
+    *,
+    window: Annotated[
+        int,
+        typer.Option(
+            "--window", min=1, max=86_400 * 366, metavar="SECONDS", help="Length of a window."
+        ),
+    ] = 60,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="TIME", help="First time, as -10m or in ISO 8601; all by default."
+        ),
+    ] = None,
+    end: Annotated[
+        str | None,
+        typer.Option("--to", metavar="TIME", help="First time that is not measured."),
+    ] = None,
+    master: Master = None,
+    remote: Remote = None,
+    conf: Conf = None,
+) -> None:
+    """Measure what is committed of a stream, by windows of the times of its records.
+
+    Keys and sizes are estimates: distinct keys within 5 of a hundred, the most frequent keys and
+    percentiles nearer. Windows without records are left out.
+    """
+    now = datetime.now(UTC)
+    first, last = _time_ms("--from", start, now), _time_ms("--to", end, now)
+    if first is not None and last is not None and last < first:
+        raise UsageError(f"--to {end}: lies before --from {start}")
+    with told():
+        spark = session_of(master, conf, remote)
+        from pyspark_liftbridge.jobs.metrics import WINDOWS_MAX, Range  # noqa: PLC0415 - heavy
+        from pyspark_liftbridge.jobs.metrics import metrics as measured  # noqa: PLC0415 - heavy
+
+        rows = measured(spark, Range(stream, window, first, last), source_options(run.profile))
+    for row in rows[:WINDOWS_MAX]:
+        run.emit(WindowRow(*row))
+    if len(rows) > WINDOWS_MAX:
+        say(
+            f"liftbridge: these are the first {WINDOWS_MAX:,} windows; take a larger --window, or "
+            "less of the stream by --from and --to"
+        )
+
+
+def _time_ms(option: str, text: str | None, now: datetime) -> int | None:
+    """Milliseconds since 1970 of a time on the command line."""
+    if text is None:
+        return None
+    found = values.time(text, now)
+    if found is None or found.timestamp() < 0:
+        raise UsageError(f"{option} {text}: must be -10m, or an ISO time since 1970")
+    return int(found.timestamp() * 1_000)
+
+
+def register(group: typer.Typer) -> None:
+    """Add the commands."""
+    command(group, "query", Shape(Mapping[str, object], is_many=True), group="spark")(query)
+    command(group, "metrics", Shape(WindowRow, is_many=True), group="spark")(metrics)

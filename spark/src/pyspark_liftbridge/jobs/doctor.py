@@ -1,0 +1,165 @@
+"""See whether a machine has what jobs need; each check says what to do where it has not."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import Final, NamedTuple
+
+from pyspark_liftbridge.archive.errors import ArchiveError
+from pyspark_liftbridge.archive.store import open_store
+from pyspark_liftbridge.java import JavaError, find_version
+
+OK: Final = "ok"
+WARNING: Final = "warning"
+FAILED: Final = "failed"
+
+PACKAGE: Final = "liftbridge-spark"
+
+_SECONDS_MAX: Final = 30
+_PROGRAM: Final = "import sys, pyspark_liftbridge; print('.'.join(map(str, sys.version_info[:3])))"
+_OTHER_PYTHON: Final = (
+    f"unset PYSPARK_PYTHON, or name a Python of the driver's version that has {PACKAGE}"
+)
+_REQUIREMENT: Final = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*([^;]*)")
+
+
+class Check(NamedTuple):
+    """What a check has found.
+
+    Attributes:
+        name: What was looked at.
+        state: `OK`, `WARNING` or `FAILED`.
+        found: What is there.
+        remedy: What to do; empty for nothing.
+    """
+
+    name: str
+    state: str
+    found: str
+    remedy: str = ""
+
+
+class Extra(NamedTuple):
+    """A package that not every job needs.
+
+    Attributes:
+        name: Of the package.
+        use: What needs it.
+        install: What pip is to install.
+    """
+
+    name: str
+    use: str
+    install: str
+
+
+EXTRAS: Final = (
+    Extra("deltalake", "archives as tables of Python", "deltalake"),
+    Extra("pyiceberg", "archives as Iceberg tables", "pyiceberg"),
+    Extra("grpcio-status", "--remote", "pyspark[connect]"),
+)
+
+
+def checks(environ: Mapping[str, str]) -> list[Check]:
+    """Check what is installed on this machine.
+
+    Args:
+        environ: Variables of the environment.
+    """
+    return [java(environ), python(environ), *packages(), *map(optional, EXTRAS)]
+
+
+def java(environ: Mapping[str, str]) -> Check:
+    """The Java that Spark would start."""
+    try:
+        program, number = find_version(environ)
+    except JavaError as error:
+        found, _, remedy = str(error).partition(": ")
+        return Check("java", FAILED, found, remedy)
+    return Check("java", OK, f"{program}, Java {number}")
+
+
+def python(environ: Mapping[str, str]) -> Check:
+    """The Python of workers, which must have this package, and the version of the driver."""
+    program = environ.get("PYSPARK_PYTHON") or sys.executable
+    try:
+        done = subprocess.run(  # noqa: S603 - the Python of whoever runs this
+            (program, "-c", _PROGRAM),
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS_MAX,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Check("python", FAILED, f"{program} does not run ({error})", _OTHER_PYTHON)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["it fails"]
+        return Check("python", FAILED, f"{program}: {lines[-1]}", _OTHER_PYTHON)
+    found = f"{program}, Python {done.stdout.strip()}"
+    own = ".".join(map(str, sys.version_info[:2]))
+    if done.stdout.strip().rpartition(".")[0] != own:
+        return Check("python", FAILED, f"{found}; the driver has {own}", _OTHER_PYTHON)
+    return Check("python", OK, found)
+
+
+def packages() -> list[Check]:
+    """This package, and those that it declares that it needs."""
+    found = _version(PACKAGE)
+    if found is None:
+        return [Check(PACKAGE, FAILED, "not installed", f"pip install {PACKAGE}")]
+    declared = [one for one in requires(PACKAGE) or () if "extra ==" not in one]
+    return [Check(PACKAGE, OK, found), *map(package, sorted(declared))]
+
+
+def package(requirement: str) -> Check:
+    """A package as a distribution declares it, as `pyspark<5,>=4.2`."""
+    parts = _REQUIREMENT.match(requirement)
+    assert parts is not None, requirement
+    name, bounds = parts[1], parts[2].strip()
+    remedy = f"pip install '{name}{bounds}'"
+    found = _version(name)
+    if found is None:
+        return Check(name, FAILED, "not installed", remedy)
+    fits = all(_holds(found, bound.strip()) for bound in bounds.split(",") if bound.strip())
+    return Check(name, OK, found) if fits else Check(name, FAILED, found, remedy)
+
+
+def _holds(found: str, bound: str) -> bool:
+    """Whether a version keeps a bound; one of a kind that is not used here is passed over."""
+    if bound.startswith(">="):
+        return _numbers(found) >= _numbers(bound)
+    return not bound.startswith("<") or _numbers(found) < _numbers(bound)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    found = re.search(r"\d+(?:\.\d+)*", text)
+    return () if found is None else tuple(int(part) for part in found[0].split("."))
+
+
+def optional(wanted: Extra) -> Check:
+    """A package that not every job needs."""
+    found = _version(wanted.name)
+    if found is not None:
+        return Check(wanted.name, OK, found)
+    remedy = f"pip install '{wanted.install}'"
+    return Check(wanted.name, WARNING, f"not installed; {wanted.use} needs it", remedy)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def store(root: str, options: Mapping[str, str]) -> Check:
+    """Whether an archive can be kept at an address: a file is put twice, and removed again."""
+    try:
+        open_store(root, options)
+    except ArchiveError as error:
+        found = " ".join(str(error).split())
+        remedy = "name a folder that can be written, or a store that refuses to overwrite"
+        return Check("archive", FAILED, found, remedy)
+    return Check("archive", OK, f"{root} refuses to put a file twice")

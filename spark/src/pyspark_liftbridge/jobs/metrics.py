@@ -1,0 +1,121 @@
+"""Measure a stream by windows of the times of its records, as SQL over the data source."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from pyspark.sql import SparkSession
+
+from pyspark_liftbridge.jobs.query import frame_of, quoted
+
+WINDOWS_MAX: Final = 10_000
+"""Windows of an answer."""
+
+TOP: Final = 5
+"""Keys that are named of a window."""
+
+_VIEW: Final = "liftbridge_metrics"
+
+# Times of records do not go back in a partition, so what lies between two offsets was removed by
+# retention or compaction, or never stored.
+_STATEMENT: Final = """
+select
+  cast(unix_micros(time.start) as bigint) as start_us,
+  count(*) as records,
+  sum(size + coalesce(length(key), 0)) as bytes,
+  percentile_approx(size, array(0.5D, 0.99D)) as sizes,
+  approx_count_distinct(key) as keys,
+  approx_top_k(name, {top}) filter (where name is not null) as top_keys,
+  sum(gap) as gaps
+from (
+  select
+    key,
+    length(value) as size,
+    if(is_valid_utf8(cast(key as string)), cast(key as string), base64(key)) as name,
+    window(timestamp, '{seconds} seconds') as time,
+    coalesce(offset - lag(offset) over (partition by partition order by offset) - 1, 0) as gap
+  from {view}
+)
+group by time
+order by time.start
+limit {limit}
+"""
+
+
+class Range(NamedTuple):
+    """What is measured.
+
+    Attributes:
+        stream: Name of the stream.
+        window_s: Length of a window, in seconds.
+        start_ms: Time of the first record, in milliseconds since 1970; `None` for all.
+        end_ms: Time of the first record not measured; `None` for all.
+    """
+
+    stream: str
+    window_s: int
+    start_ms: int | None
+    end_ms: int | None
+
+
+class Measured(NamedTuple):
+    """What is told of a window that has records.
+
+    Attributes:
+        start: When it begins.
+        records: How many there are.
+        bytes: Of their keys and values.
+        value_p50: Size of a value that half of them do not exceed, in bytes.
+        value_p99: The same of 99 of a hundred.
+        keys: Distinct keys, approximately.
+        top_keys: Records of the most frequent keys; those that are no UTF-8 in base 64.
+        gaps: Offsets without a record before the records of the window.
+    """
+
+    start: datetime
+    records: int
+    bytes: int
+    value_p50: int
+    value_p99: int
+    keys: int
+    top_keys: Mapping[str, int]
+    gaps: int
+
+
+def metrics(spark: SparkSession, wanted: Range, source: Mapping[str, str]) -> list[Measured]:
+    """Measure a stream.
+
+    Args:
+        spark: The session.
+        wanted: What is measured.
+        source: Options of the data source that say how brokers are reached.
+
+    Returns:
+        Windows in order, at most one more than `WINDOWS_MAX`.
+
+    Raises:
+        PySparkException: Spark cannot measure it.
+    """
+    options = {**source, "columns": "partition,offset,timestamp,key,value"}
+    if wanted.start_ms is not None:
+        options["startingTimestamp"] = str(wanted.start_ms)
+        options["startingOffsetsByTimestampStrategy"] = "latest"
+    if wanted.end_ms is not None:
+        options["endingTimestamp"] = str(wanted.end_ms)
+    frame_of(spark, wanted.stream, options).createOrReplaceTempView(quoted(_VIEW))
+    statement = _STATEMENT.format(
+        top=TOP, seconds=wanted.window_s, view=quoted(_VIEW), limit=WINDOWS_MAX + 1
+    )
+    return [
+        Measured(
+            datetime.fromtimestamp(row.start_us / 1_000_000, UTC),
+            row.records,
+            row.bytes,
+            row.sizes[0],
+            row.sizes[1],
+            row.keys,
+            {one.item: one["count"] for one in row.top_keys or ()},
+            row.gaps,
+        )
+        for row in spark.sql(statement).collect()
+    ]

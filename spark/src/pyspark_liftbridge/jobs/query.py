@@ -1,0 +1,79 @@
+"""Answer one statement of SQL over streams, each of which is a temporary view of its name."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from pyspark_liftbridge.plan.options import OptionError
+
+ROWS_MAX: Final = 1_000_000
+"""Rows of an answer, which is held in memory."""
+
+
+class Answer(NamedTuple):
+    """Rows of an answer.
+
+    Attributes:
+        rows: Values by the names of columns, as JSON has them.
+        is_cut: Whether there are more.
+    """
+
+    rows: Sequence[Mapping[str, object]]
+    is_cut: bool
+
+
+def query(
+    spark: SparkSession,
+    statement: str,
+    streams: Sequence[str],
+    source: Mapping[str, str],
+    *,
+    rows_max: int,
+) -> Answer:
+    """Answer a statement.
+
+    Args:
+        spark: The session, in which the views are made.
+        statement: In the SQL of Spark.
+        streams: Names of streams.
+        source: Options of the data source that say how brokers are reached.
+        rows_max: Rows that are given at most.
+
+    Raises:
+        OptionError: Two columns of the answer have one name.
+        PySparkException: Spark cannot answer.
+    """
+    for name in streams:
+        frame_of(spark, name, source).createOrReplaceTempView(quoted(name))
+    return answer_of(spark.sql(statement), rows_max)
+
+
+def frame_of(spark: SparkSession, stream: str, source: Mapping[str, str]) -> DataFrame:
+    """What is committed of a stream when the frame is used."""
+    return spark.read.format("liftbridge").options(**source).option("subscribe", stream).load()
+
+
+def quoted(name: str) -> str:
+    """A name as SQL takes any name."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def answer_of(frame: DataFrame, rows_max: int) -> Answer:
+    """The first rows of a frame: Spark itself writes them as JSON, whatever their types.
+
+    Raises:
+        OptionError: Two columns have one name.
+    """
+    names = frame.columns
+    for name in names:
+        if names.count(name) > 1:
+            raise OptionError(f"two columns of the answer are called {name!r}: name one by AS")
+    if not names:
+        return Answer((), is_cut=False)
+    record = sql.to_json(sql.struct("*"), {"ignoreNullFields": "false"})
+    found = frame.limit(rows_max + 1).select(record.alias("record")).collect()
+    rows = [json.loads(row.record) for row in found[:rows_max]]
+    return Answer(rows, len(found) > rows_max)
