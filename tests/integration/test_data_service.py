@@ -19,7 +19,7 @@ TRUE = api_pb2.NullableBool(value=True)
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One broker with small records, so that large ones are cheap."""
-    config = {"clustering.replication.max.bytes": 65536}
+    config = {"clustering.replication.max.bytes": 65536, "cursors.stream.partitions": 1}
     with Broker(tmp_path_factory.mktemp("data"), config=config) as running:
         yield running
 
@@ -39,6 +39,8 @@ def test_created_stream_has_the_options_it_was_given(service: Data) -> None:
         fsync_policy=data_pb2.FSYNC_POLICY_COMMIT,
         tombstone_retention_ms=5,
         unclean_mode=data_pb2.UNCLEAN_MODE_MANUAL,
+        retention_cursor="archive",
+        retention_cursor_max_bytes=1 << 40,
     )
     first = service.create(options, partitions=2, segmentMaxBytes=api_pb2.NullableInt64(value=2048))
     found = service.describe()
@@ -84,6 +86,7 @@ def test_altered_options_are_in_force_and_survive(service: Data) -> None:
         ({}, {"fsync_policy": 77}, "fsync_policy: unknown value 77"),
         ({}, {"unclean_mode": 78}, "unclean_mode: unknown value 78"),
         ({}, {"tombstone_retention_ms": -1}, "tombstone_retention_ms -1"),
+        ({}, {"retention_cursor_max_bytes": -1}, "retention_cursor_max_bytes -1"),
     ],
 )
 def test_senseless_stream_is_refused_by_name_and_value(

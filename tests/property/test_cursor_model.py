@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liftbridge_broker.groups.cursors import (
-    UNKNOWN_OFFSET,
+    UNKNOWN,
     CursorIndex,
+    CursorPosition,
     CursorScan,
     IndexState,
     Missing,
@@ -13,15 +14,17 @@ from liftbridge_broker.groups.cursors import (
 from liftbridge_broker.model.ids import Offset
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d", b"e"])
-RECORDS = st.lists(st.tuples(KEYS, st.none() | st.integers(-5, 5)), max_size=40)
+RECORDS = st.lists(
+    st.tuples(KEYS, st.none() | st.builds(CursorPosition, st.integers(-5, 5))), max_size=40
+)
 
 
 @given(RECORDS, st.integers(1, 6), st.lists(KEYS, max_size=10))
 def test_every_look_up_gives_the_latest_or_says_that_it_must_scan(
-    records: list[tuple[bytes, int | None]], cursors_max: int, reads: list[bytes]
+    records: list[tuple[bytes, CursorPosition | None]], cursors_max: int, reads: list[bytes]
 ) -> None:
     index = CursorIndex(Offset(0), cursors_max=cursors_max)
-    latest: dict[bytes, int | None] = {}
+    latest: dict[bytes, CursorPosition | None] = {}
     for offset, (key, value) in enumerate(records):
         index.feed(key, value, Offset(offset))
         latest[key] = value
@@ -33,11 +36,11 @@ def test_every_look_up_gives_the_latest_or_says_that_it_must_scan(
     for key in (b"a", b"b", b"c", b"d", b"e", b"other"):
         found = index.look_up(key)
         if found is Missing.ABSENT:
-            found = UNKNOWN_OFFSET
+            found = UNKNOWN
         elif found is Missing.FORGOTTEN:
             scan = CursorScan(key, Offset(0))
             for offset, (other, value) in enumerate(records):
                 scan.feed(other, value, Offset(offset))
             found = scan.result
         expected = latest.get(key)
-        assert found == (UNKNOWN_OFFSET if expected is None else expected)
+        assert found == (UNKNOWN if expected is None else expected)

@@ -4,10 +4,10 @@ import pytest
 
 from liftbridge_broker.errors import CorruptionError, InvalidRequestError
 from liftbridge_broker.groups.cursors import (
-    CURSOR_ID_BYTES_MAX,
-    UNKNOWN_OFFSET,
+    UNKNOWN,
     Cursor,
     CursorIndex,
+    CursorPosition,
     CursorScan,
     IndexState,
     Missing,
@@ -16,6 +16,7 @@ from liftbridge_broker.groups.cursors import (
     cursors_partition,
 )
 from liftbridge_broker.model.ids import Offset
+from liftbridge_broker.model.subjects import CURSOR_ID_BYTES_MAX
 from liftbridge_broker.wire.cursors import decode_cursor, encode_cursor
 from liftbridge_testkit.fuzzing import Fuzz
 
@@ -64,6 +65,9 @@ def test_values_are_those_of_the_original() -> None:
     assert encode_cursor(cursor) == b"\x0a\x03foo\x10\x03\x1a\x02me\x20" + b"\xff" * 9 + b"\x01"
     assert decode_cursor(encode_cursor(cursor)) == cursor
     assert encode_cursor(Cursor("foo", 0, "me", 0)) == b"\x0a\x03foo\x1a\x02me"
+    known = Cursor("foo", 3, "me", 4, stream_id=9)
+    assert encode_cursor(known) == b"\x0a\x03foo\x10\x03\x1a\x02me\x20\x04\x28\x09"
+    assert decode_cursor(encode_cursor(known)) == known
 
 
 def test_what_is_no_cursor_is_corrupt() -> None:
@@ -90,15 +94,16 @@ def test_no_value_does_more_than_be_corrupt(fuzz: Fuzz) -> None:
 
 def fed(index: CursorIndex, *cursors: tuple[bytes, int | None]) -> CursorIndex:
     for key, offset in cursors:
-        index.feed(key, offset, index.next_offset)
+        position = None if offset is None else CursorPosition(offset)
+        index.feed(key, position, index.next_offset)
     return index
 
 
 def test_the_latest_offset_counts_also_when_it_goes_back() -> None:
     index = fed(CursorIndex(Offset(0)), (b"a", 5), (b"b", 6), (b"a", 3))
 
-    assert index.look_up(b"a") == 3
-    assert index.look_up(b"b") == 6
+    assert index.look_up(b"a") == CursorPosition(3)
+    assert index.look_up(b"b") == CursorPosition(6)
     assert index.look_up(b"c") is Missing.ABSENT
     assert len(index) == 2
 
@@ -116,9 +121,9 @@ def test_an_index_is_ready_when_everything_committed_was_fed() -> None:
 
 def test_records_that_were_fed_are_skipped() -> None:
     index = fed(CursorIndex(Offset(0)), (b"a", 1), (b"a", 2))
-    index.feed(b"a", 1, Offset(0))
+    index.feed(b"a", CursorPosition(1), Offset(0))
 
-    assert index.look_up(b"a") == 2
+    assert index.look_up(b"a") == CursorPosition(2)
     assert index.next_offset == 2
 
 
@@ -143,18 +148,18 @@ def test_beyond_the_bound_the_longest_unused_is_forgotten_and_that_is_told() -> 
 
     assert len(index) == 2
     assert index.look_up(b"a") is Missing.FORGOTTEN
-    assert index.look_up(b"b") == 2
+    assert index.look_up(b"b") == CursorPosition(2)
     fed(index, (b"d", 4))
     assert index.look_up(b"c") is Missing.FORGOTTEN
-    assert index.look_up(b"b") == 2
+    assert index.look_up(b"b") == CursorPosition(2)
 
 
 def test_a_scan_finds_what_was_forgotten() -> None:
     scan = CursorScan(b"a", Offset(3))
-    assert (scan.next_offset, scan.result) == (3, UNKNOWN_OFFSET)
+    assert (scan.next_offset, scan.result) == (Offset(3), UNKNOWN)
     for offset, (key, value) in enumerate([(b"a", 1), (b"b", 9), (b"a", 2)], start=3):
-        scan.feed(key, value, Offset(offset))
+        scan.feed(key, CursorPosition(value), Offset(offset))
 
-    assert (scan.next_offset, scan.result) == (6, 2)
+    assert (scan.next_offset, scan.result) == (Offset(6), CursorPosition(2))
     scan.feed(b"a", None, Offset(6))
-    assert scan.result == UNKNOWN_OFFSET
+    assert scan.result == UNKNOWN

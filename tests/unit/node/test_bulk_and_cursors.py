@@ -304,7 +304,7 @@ def test_cursor_that_memory_had_no_room_for_is_found_in_the_log(
 ) -> None:
     set_cursor(world, cursors, "a", 7)
     world.look_up_cursor(cursors, key_of("a"))
-    table = world.node._cursors[cursors.partition_id]  # makes the memory small
+    table = world.node.cursors._tables[cursors.partition_id]  # makes the memory small
     table._index = CursorIndex(cursors.log.log_start_offset, cursors_max=1)
     set_cursor(world, cursors, "b", 8)
     set_cursor(world, cursors, "c", 9)

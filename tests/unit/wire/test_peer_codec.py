@@ -32,6 +32,8 @@ from liftbridge_broker.wire.peer import (
 )
 from liftbridge_broker.wire.peer_bodies import (
     Body,
+    CursorReply,
+    CursorRequest,
     Heartbeat,
     HeartbeatReply,
     LeaderReport,
@@ -87,6 +89,10 @@ BODIES: list[Body] = [
     SequencesRequest(PublisherId(9), 2, (P, Q)),
     SequencesReply(PublisherId(9), 2, ((P, 0), (Q, 1 << 40))),
     SequencesReply(PublisherId(1), 0, ()),
+    CursorRequest(1 << 62, P, b"archive,s,0"),
+    CursorReply(7, Offset(1 << 40), 9),
+    CursorReply(7, Offset(0), 0),
+    CursorReply(7, None, 9),
     FetchBody(
         5,
         6,

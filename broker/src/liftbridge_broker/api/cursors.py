@@ -9,7 +9,13 @@ from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
 from liftbridge_broker.api.streams import decode
 from liftbridge_broker.errors import InternalError, LiftbridgeError, NotLeaderError
-from liftbridge_broker.groups.cursors import Cursor, check_cursor, cursor_key, cursors_partition
+from liftbridge_broker.groups.cursors import (
+    Cursor,
+    CursorPosition,
+    check_cursor,
+    cursor_key,
+    cursors_partition,
+)
 from liftbridge_broker.model.subjects import CURSORS_STREAM
 from liftbridge_broker.node.answers import Question
 from liftbridge_broker.node.partition import Partition
@@ -77,7 +83,14 @@ class CursorService:
         if request is None:
             return
         check_cursor(request.stream, request.cursorId)
-        cursor = Cursor(request.stream, request.partition, request.cursorId, request.offset)
+        named = self._context.node.state.stream(request.stream)
+        cursor = Cursor(
+            request.stream,
+            request.partition,
+            request.cursorId,
+            request.offset,
+            0 if named is None else named.stream_id,
+        )
         partition = self._partition_of(cursor.key)
         run = PublishRun(
             [encode_cursor(cursor)],
@@ -100,11 +113,11 @@ class CursorService:
         partition = self._partition_of(key)
         answer = _Answer(call, self._answer_seconds)
 
-        def found(outcome: int | LiftbridgeError) -> None:
+        def found(outcome: CursorPosition | LiftbridgeError) -> None:
             if isinstance(outcome, LiftbridgeError):
                 answer.refused(outcome)
             else:
-                answer.reply(api_pb2.FetchCursorResponse(offset=outcome))
+                answer.reply(api_pb2.FetchCursorResponse(offset=outcome.offset))
 
         def may_look(error: LiftbridgeError | None) -> None:
             if isinstance(error, NotLeaderError):
@@ -112,7 +125,7 @@ class CursorService:
             elif error is not None:
                 answer.refused_as(error)
             else:
-                self._context.node.look_up_cursor(partition, key, found)
+                self._context.node.cursors.look_up(partition, key, found)
 
         self._context.ask(partition, Question.END, may_look)
 

@@ -51,11 +51,15 @@ def _overrides(
     if options.unclean_mode and options.unclean_mode not in _UNCLEAN:
         raise InvalidRequestError(f"unclean_mode: unknown value {options.unclean_mode}")
     has_retention = options.HasField("tombstone_retention_ms")
+    has_cursor = options.HasField("retention_cursor")
+    has_bytes = options.HasField("retention_cursor_max_bytes")
     return StreamOverrides(
         **overrides_of(settings),  # type: ignore[arg-type] # types agree by the table of fields
         fsync_policy=_FSYNC.get(options.fsync_policy),
         tombstone_retention_ms=options.tombstone_retention_ms if has_retention else None,
         unclean_mode=_UNCLEAN.get(options.unclean_mode),
+        retention_cursor=options.retention_cursor if has_cursor else None,
+        retention_cursor_bytes_max=options.retention_cursor_max_bytes if has_bytes else None,
     )
 
 
@@ -196,6 +200,8 @@ def _describe_options(options: StreamOptions, target: data_pb2.StreamOptions) ->
     target.unclean_mode = next(
         wire for wire, ours in _UNCLEAN.items() if ours is options.unclean_mode
     )
+    target.retention_cursor = options.retention_cursor
+    target.retention_cursor_max_bytes = options.retention_cursor_bytes_max
 
 
 def _reply(call: Call, response: Message) -> None:

@@ -18,6 +18,7 @@ from liftbridge_broker.errors import (
 from liftbridge_broker.model.ids import PartitionNumber
 from liftbridge_broker.model.streams import StreamOverrides
 from liftbridge_broker.model.subjects import (
+    CURSOR_ID_BYTES_MAX,
     RESERVED_STREAMS,
     check_group,
     check_stream_name,
@@ -41,6 +42,7 @@ _REQUEST_NAMES: Final = (
     ("auto_pause_ms", "autoPauseTime"),
     ("min_isr", "minIsr"),
     ("tombstone_retention_ms", "tombstone_retention_ms"),
+    ("retention_cursor_bytes_max", "retention_cursor_max_bytes"),
 )
 """Settings that must not be negative: our field and the name a client knows it by."""
 
@@ -114,6 +116,28 @@ def check_values(overrides: StreamOverrides) -> None:
         value = getattr(overrides, ours)
         if value is not None and value < 0:
             raise InvalidRequestError(f"Invalid {theirs} {value}, must not be negative")
+
+
+def check_retention_cursor(overrides: StreamOverrides, *, has_cursors: bool) -> None:
+    """Refuse a cursor that cannot be, and one that no broker keeps: nothing would ever be removed.
+
+    Args:
+        overrides: Settings of a stream.
+        has_cursors: Whether the cluster has the stream that keeps cursors.
+    """
+    cursor = overrides.retention_cursor
+    if not cursor:
+        return
+    length = len(cursor.encode())
+    if length > CURSOR_ID_BYTES_MAX:
+        raise InvalidRequestError(
+            f"Invalid retention_cursor of {length} bytes, limit {CURSOR_ID_BYTES_MAX}"
+        )
+    if not has_cursors:
+        raise FailedPreconditionError(
+            f"Invalid retention_cursor {cursor}: this cluster keeps no cursors, "
+            "set cursors.stream.partitions"
+        )
 
 
 def check_min_isr(overrides: StreamOverrides, replication_factor: int) -> None:

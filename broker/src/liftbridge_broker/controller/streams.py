@@ -13,6 +13,7 @@ from liftbridge_broker.controller.checks import (
     check_partitions,
     check_publisher,
     check_replication_factor,
+    check_retention_cursor,
     check_stream_count,
     check_values,
 )
@@ -75,7 +76,7 @@ from liftbridge_broker.model.ids import (
 )
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
-from liftbridge_broker.model.subjects import RESERVED_STREAMS
+from liftbridge_broker.model.subjects import CURSORS_STREAM, RESERVED_STREAMS
 
 PUBLISHERS_MAX: Final = 10_000
 """Idempotent publishers of one stream; beyond it the longest unused is forgotten."""
@@ -90,6 +91,7 @@ def create_stream(state: ClusterState, index: MetadataIndex, command: CreateStre
     check_encryption(command.overrides)
     partition_count = check_partition_count(command.partitions, command.partitions_max)
     check_values(command.overrides)
+    check_retention_cursor(command.overrides, has_cursors=CURSORS_STREAM in state.stream_ids)
     is_growing = command.replication_factor == -1 and command.name in RESERVED_STREAMS
     replication_factor = check_replication_factor(
         command.replication_factor,
@@ -173,6 +175,7 @@ def alter_stream(state: ClusterState, index: MetadataIndex, command: AlterStream
     stream = _existing(state, command.name)
     check_encryption(command.overrides)
     check_values(command.overrides)
+    check_retention_cursor(command.overrides, has_cursors=CURSORS_STREAM in state.stream_ids)
     draft = Draft(state, index)
     factor = _new_factor(draft, stream, command.replication_factor)
     values = {name: getattr(command.overrides, name) for name in _OVERRIDE_NAMES}

@@ -12,35 +12,52 @@ from zlib import crc32
 
 from liftbridge_broker.errors import InvalidRequestError
 from liftbridge_broker.model.ids import Offset, PartitionNumber
+from liftbridge_broker.model.subjects import CURSOR_ID_BYTES_MAX
 
 CURSORS_MAX_DEFAULT: Final = 100_000
-"""Cursors kept in memory for one partition of `__cursors`, about 250 bytes each."""
+"""Cursors kept in memory for one partition of `__cursors`, about 350 bytes each."""
 
 UNKNOWN_OFFSET: Final = -1
 """What a client is told of a cursor that was never set."""
 
-CURSOR_ID_BYTES_MAX: Final = 1_024
-
 
 class Cursor(NamedTuple):
-    """Position of one consumer in one partition; it may go backwards.
+    """CursorPosition of one consumer in one partition; it may go backwards.
 
     Attributes:
         stream: Stream the consumer reads; it need not exist.
         partition: Number of the partition.
         cursor_id: Name of the consumer.
         offset: Whatever the consumer stored, usually the offset of the last record it handled.
+        stream_id: Id that the stream had when it was stored; 0 when that is not known.
     """
 
     stream: str
     partition: int
     cursor_id: str
     offset: int
+    stream_id: int = 0
 
     @property
     def key(self) -> bytes:
         """Key of the record that keeps it."""
         return cursor_key(self.stream, self.partition, self.cursor_id)
+
+
+class CursorPosition(NamedTuple):
+    """What is kept of a cursor: its offset, and the stream that this is an offset of.
+
+    Attributes:
+        offset: See `Cursor.offset`.
+        stream_id: See `Cursor.stream_id`: a stream made anew under the same name has another one.
+    """
+
+    offset: int
+    stream_id: int = 0
+
+
+UNKNOWN: Final = CursorPosition(UNKNOWN_OFFSET)
+"""CursorPosition of a cursor that was never set."""
 
 
 def check_cursor(stream: str, cursor_id: str) -> None:
@@ -86,13 +103,13 @@ class Missing(Enum):
     """Why a look-up found nothing."""
 
     ABSENT = "absent"
-    """No such cursor is stored: answer `UNKNOWN_OFFSET`."""
+    """No such cursor is stored: answer `UNKNOWN`."""
     FORGOTTEN = "forgotten"
     """There are more cursors than memory for them: scan the partition with a `CursorScan`."""
 
 
 class CursorIndex:
-    """Latest offset of each cursor in one partition of `__cursors`, bounded in number.
+    """Latest position of each cursor in one partition of `__cursors`, bounded in number.
 
     The owner keeps it one leadership long, and before each look-up feeds it what was committed
     since: records from `next_offset` up to the high watermark.
@@ -112,7 +129,7 @@ class CursorIndex:
         """
         assert cursors_max > 0
         self.next_offset = log_start
-        self._cursors: dict[bytes, int] = {}
+        self._cursors: dict[bytes, CursorPosition] = {}
         self._cursors_max = cursors_max
         self._has_forgotten = False
 
@@ -124,21 +141,21 @@ class CursorIndex:
         """Whether everything committed was fed; loading again is as quick as the news are few."""
         return IndexState.READY if self.next_offset >= high_watermark else IndexState.LOADING
 
-    def feed(self, key: bytes, cursor_offset: int | None, offset: Offset) -> None:
+    def feed(self, key: bytes, position: CursorPosition | None, offset: Offset) -> None:
         """Take in a committed record; one that was fed before is skipped.
 
         Args:
             key: Key of the record.
-            cursor_offset: Offset in its value; `None` for an empty value, which removes it.
+            position: What its value tells; `None` for an empty value, which removes it.
             offset: Offset of the record in `__cursors`.
         """
         if offset < self.next_offset:
             return
         self.next_offset = Offset(offset + 1)
         self._cursors.pop(key, None)
-        if cursor_offset is None:
+        if position is None:
             return
-        self._cursors[key] = cursor_offset
+        self._cursors[key] = position
         if len(self._cursors) > self._cursors_max:
             del self._cursors[next(iter(self._cursors))]
             self._has_forgotten = True
@@ -147,8 +164,8 @@ class CursorIndex:
         """Tell that no record lies between `next_offset` and `offset` (compaction, retention)."""
         self.next_offset = max(self.next_offset, offset)
 
-    def look_up(self, key: bytes) -> int | Missing:
-        """Latest offset of a cursor, or why there is none; only right in state `READY`."""
+    def look_up(self, key: bytes) -> CursorPosition | Missing:
+        """Latest position of a cursor, or why there is none; only right in state `READY`."""
         found = self._cursors.get(key)
         if found is None:
             return Missing.FORGOTTEN if self._has_forgotten else Missing.ABSENT
@@ -163,7 +180,7 @@ class CursorScan:
 
     Attributes:
         next_offset: First offset not looked at yet.
-        result: Latest offset found so far; `UNKNOWN_OFFSET` until then.
+        result: Latest position found so far; `UNKNOWN` until then.
     """
 
     __slots__ = ("_key", "next_offset", "result")
@@ -171,10 +188,10 @@ class CursorScan:
     def __init__(self, key: bytes, log_start: Offset) -> None:
         self._key = key
         self.next_offset = log_start
-        self.result = UNKNOWN_OFFSET
+        self.result = UNKNOWN
 
-    def feed(self, key: bytes, cursor_offset: int | None, offset: Offset) -> None:
+    def feed(self, key: bytes, position: CursorPosition | None, offset: Offset) -> None:
         """Look at a committed record; records come in order up to the high watermark."""
         self.next_offset = Offset(offset + 1)
         if key == self._key:
-            self.result = UNKNOWN_OFFSET if cursor_offset is None else cursor_offset
+            self.result = UNKNOWN if position is None else position

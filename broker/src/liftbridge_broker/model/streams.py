@@ -50,6 +50,8 @@ class StreamOverrides:
     fsync_policy: FsyncPolicy | None = None
     tombstone_retention_ms: int | None = None
     unclean_mode: UncleanMode | None = None
+    retention_cursor: str | None = None
+    retention_cursor_bytes_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,8 @@ class StreamOptions:
     """Settings in force for one stream: defaults of the original, and of ours where it has none.
 
     A `min_isr` of 0 leaves it to the replication factor: 2 from three replicas on, else 1.
+    Retention removes nothing from the cursor `retention_cursor` on, empty for none, unless a
+    partition holds more than `retention_cursor_bytes_max` bytes.
     """
 
     retention_bytes_max: int = 0
@@ -75,6 +79,8 @@ class StreamOptions:
     fsync_policy: FsyncPolicy = FsyncPolicy.INTERVAL
     tombstone_retention_ms: int = 0
     unclean_mode: UncleanMode = UncleanMode.BALANCED
+    retention_cursor: str = ""
+    retention_cursor_bytes_max: int = 0
 
     def overridden(self, overrides: StreamOverrides) -> "StreamOptions":
         """These settings with every value of `overrides` that is set put in its place."""

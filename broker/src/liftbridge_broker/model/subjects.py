@@ -17,6 +17,9 @@ NAME_BYTES_MAX: Final = 255
 SUBJECT_BYTES_MAX: Final = 1_024
 """Longest subject of a stream, in bytes of UTF-8: well below a NATS control line of 4,096."""
 
+CURSOR_ID_BYTES_MAX: Final = 1_024
+"""Longest name of a cursor, in bytes of UTF-8."""
+
 INTERNAL_ROOT: Final = "_LIFTBRIDGE"
 """First token of the subjects between brokers, of every cluster (ADR 0015)."""
 

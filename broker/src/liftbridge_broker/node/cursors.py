@@ -14,13 +14,14 @@ from liftbridge_broker.errors import (
     NotLeaderError,
 )
 from liftbridge_broker.groups.cursors import (
-    UNKNOWN_OFFSET,
+    UNKNOWN,
     CursorIndex,
+    CursorPosition,
     CursorScan,
     Missing,
 )
 from liftbridge_broker.logformat.records import FRAME_PREFIX, FRAME_PREFIX_SIZE
-from liftbridge_broker.model.ids import Offset
+from liftbridge_broker.model.ids import Offset, PartitionId
 from liftbridge_broker.node.partition import NOT_LEADER_TEXT, Partition
 from liftbridge_broker.node.subscription import ReadHost
 from liftbridge_broker.storage.reader import LogReader
@@ -29,7 +30,7 @@ from liftbridge_proto import api_pb2
 
 READ_BYTES: Final = 1024 * 1024
 
-LookUpDone = Callable[[int | LiftbridgeError], None]
+LookUpDone = Callable[[CursorPosition | LiftbridgeError], None]
 
 
 class _Fed(Protocol):
@@ -37,7 +38,7 @@ class _Fed(Protocol):
 
     next_offset: Offset
 
-    def feed(self, key: bytes, cursor_offset: int | None, offset: Offset) -> None:
+    def feed(self, key: bytes, position: CursorPosition | None, offset: Offset) -> None:
         """Take one record."""
         ...
 
@@ -53,7 +54,7 @@ class CursorTable:
         self._is_feeding = False
 
     def look_up(self, key: bytes, done: LookUpDone) -> None:
-        """Find a cursor; `done` gets its offset, -1 when it was never set, or the error.
+        """Find a cursor; `done` gets its position, `UNKNOWN` when it was never set, or the error.
 
         A new leader that does not know yet what is committed might find an older one than was
         acknowledged: it waits until it knows (I9).
@@ -85,7 +86,7 @@ class CursorTable:
             found = self._index.look_up(key)
             match found:
                 case Missing.ABSENT:
-                    done(UNKNOWN_OFFSET)
+                    done(UNKNOWN)
                 case Missing.FORGOTTEN:
                     self._scan(key, done)
                 case _:
@@ -139,18 +140,39 @@ class CursorTable:
         done(None)
 
 
+class CursorTables:
+    """Tables of the partitions of `__cursors` that are asked here, each for one leadership."""
+
+    def __init__(self, host: ReadHost) -> None:
+        """Begin with none."""
+        self._host = host
+        self._tables: dict[PartitionId, CursorTable] = {}
+
+    def look_up(self, partition: Partition, key: bytes, done: LookUpDone) -> None:
+        """Latest cursor stored under a key in a partition of `__cursors`."""
+        table = self._tables.get(partition.partition_id)
+        if table is None:
+            table = self._tables[partition.partition_id] = CursorTable(partition, self._host)
+        table.look_up(key, done)
+
+    def forget(self, partition_id: PartitionId) -> None:
+        """What a table was fed is not in the log any more, or the partition is gone."""
+        self._tables.pop(partition_id, None)
+
+
 def _feed_frames(frames: bytes, target: _Fed) -> None:
     """Give every cursor record of a run of frames to `target`."""
-    position = 0
-    while position < len(frames):
-        _, length = FRAME_PREFIX.unpack_from(frames, position)
-        start = position + FRAME_PREFIX_SIZE
-        position = start + length
-        message = api_pb2.Message.FromString(frames[start:position])
+    at = 0
+    while at < len(frames):
+        _, length = FRAME_PREFIX.unpack_from(frames, at)
+        start = at + FRAME_PREFIX_SIZE
+        at = start + length
+        message = api_pb2.Message.FromString(frames[start:at])
         if not message.key:
             continue
         try:
-            offset = decode_cursor(message.value).offset if message.value else None
+            cursor = decode_cursor(message.value) if message.value else None
         except CorruptionError:
             continue
-        target.feed(message.key, offset, Offset(message.offset))
+        position = None if cursor is None else CursorPosition(cursor.offset, cursor.stream_id)
+        target.feed(message.key, position, Offset(message.offset))

@@ -36,6 +36,7 @@ from liftbridge_broker.node.peer_link import PeerLink
 from liftbridge_broker.node.peers import Peers
 from liftbridge_broker.node.replica_host import ReplicasHost, ReplicationLimits
 from liftbridge_broker.node.replicas import Replicas
+from liftbridge_broker.node.retention_cursors import RetentionCursors, RetentionCursorsHost
 from liftbridge_broker.node.sequences import PublisherSequences
 from liftbridge_broker.ports.metadata import LeaderChanged
 from liftbridge_broker.ports.transport import Channel
@@ -66,7 +67,9 @@ class ClusterParts:
     replication: ReplicationLimits = field(default_factory=ReplicationLimits)
 
 
-class MembershipHost(OpeningHost, ReplicasHost, HearingHost, PartitionOwner, Protocol):
+class MembershipHost(
+    OpeningHost, ReplicasHost, HearingHost, PartitionOwner, RetentionCursorsHost, Protocol
+):
     """What membership asks of its node."""
 
     metadata: MetadataDriver
@@ -87,6 +90,7 @@ class Membership:
         replicas: The data plane.
         hearing: Those who wait for leaders of new partitions to listen.
         sequences: Publishers that wait to be told where they stand.
+        held: Cursors that hold retention back, being looked up.
         answers: Questions about offsets that wait until they may be answered.
         peers: The way in.
         is_active: Whether the own registration was applied, so that roles are taken.
@@ -105,6 +109,7 @@ class Membership:
         )
         self.hearing = Hearing(host, parts.link)
         self.sequences = PublisherSequences(host, parts.link)
+        self.held = RetentionCursors(host, parts.link, start=parts.link.incarnation_id)
         self.answers = Answers(host)
         self.peers = Peers(parts.link, self._to_metadata, self._to_search, self._to_others)
         self.is_active = False
@@ -175,7 +180,8 @@ class Membership:
             self.impostor_count += 1
             return
         if not (self.replicas.on_peer(header, tail, now) or self.control.on_peer(header, now)):
-            _ = self.hearing.on_peer(header) or self.sequences.on_peer(header)
+            others = (self.hearing, self.sequences, self.held)
+            _ = any(one.on_peer(header) for one in others)
 
     def on_peer(self, channel: Channel, payload: bytes, now: Instant) -> None:
         """Take what arrived from another broker."""
@@ -271,6 +277,7 @@ class Membership:
         """The broker stops: whoever waits for others is answered."""
         self.hearing.end()
         self.sequences.end()
+        self.held.end()
         self.answers.end()
 
     # -- time ---------------------------------------------------------------------------------
@@ -281,6 +288,7 @@ class Membership:
         self.control.on_timer(now)
         self.hearing.on_timer(now)
         self.sequences.on_timer(now)
+        self.held.on_timer(now)
         self.answers.on_timer(now)
         is_fenced = self.is_active and self.is_self_fenced(now)
         if is_fenced != self._was_self_fenced:
@@ -304,5 +312,6 @@ class Membership:
             self.replicas.next_deadline(),
             self.hearing.next_deadline(),
             self.sequences.next_deadline(),
+            self.held.next_deadline(),
             self.answers.next_deadline(),
         )

@@ -32,7 +32,7 @@ from liftbridge_broker.node.applied import (
     take_state,
 )
 from liftbridge_broker.node.auto_pause import AutoPause
-from liftbridge_broker.node.cursors import CursorTable, LookUpDone
+from liftbridge_broker.node.cursors import CursorTables
 from liftbridge_broker.node.finding import PartitionNames
 from liftbridge_broker.node.hearing import once_heard
 from liftbridge_broker.node.listening import Listening
@@ -42,6 +42,7 @@ from liftbridge_broker.node.opening import cut_publishers, open_partition
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.partition import BEGINNING, Partition
 from liftbridge_broker.node.remote import RemotePartition, remote_partition
+from liftbridge_broker.node.retention_cursors import RetentionCursors
 from liftbridge_broker.node.roles import Role
 from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER, PublishRun
 from liftbridge_broker.node.subjects import SubjectPublish, SubjectPublisher, Waiter
@@ -77,6 +78,7 @@ class Node:
         ack_times: Nanoseconds from the append of runs to their acks over NATS, by ack policy.
         has_stopped: Whether `stop` was called.
         known_index: Metadata that were applied when this process began.
+        cursors: Finds cursors in partitions of `__cursors` that are led here.
     """
 
     options: NodeOptions
@@ -92,13 +94,13 @@ class Node:
     partitions: dict[PartitionId, Partition] = field(default_factory=dict)
     cluster: Membership | None = None
     known_index: MetadataIndex = field(init=False)
+    cursors: CursorTables = field(init=False)
     _to_subjects: SubjectPublisher = field(init=False)
     _listening: Listening = field(init=False)
     _names: PartitionNames = field(init=False)
     _remotes: RemotePublisher = field(init=False)
     _reads: dict[Token, ReadDone] = field(default_factory=dict)
     _idle: AutoPause = field(default_factory=AutoPause)
-    _cursors: dict[PartitionId, CursorTable] = field(default_factory=dict)
     has_stopped: bool = False
     _is_stopping: bool = False
     _settled: Callable[[], None] | None = None
@@ -115,11 +117,14 @@ class Node:
 
     def __post_init__(self) -> None:
         self.known_index = self.state.applied_index
+        self.cursors = CursorTables(self)
         self._to_subjects = SubjectPublisher(self.messaging, self.options)
         self._listening = Listening(self.messaging)
         self._names = PartitionNames(self, self._remote)
         if self.parts is not None:
             self.cluster = Membership(self, self.parts)
+        alone = RetentionCursors(self, None)
+        self.store.set_cursor_finder((self.cluster.held if self.cluster else alone).find)
         hearing = None if self.cluster is None else self.cluster.hearing
         self._remotes = RemotePublisher(self, self._to_subjects, hearing)
 
@@ -366,7 +371,7 @@ class Node:
 
     def note_cut(self, partition: Partition) -> None:
         """The log of a follower was cut: publishers may have gone with its records."""
-        self._cursors.pop(partition.partition_id, None)
+        self.cursors.forget(partition.partition_id)
         stream = self.state.stream(partition.stream)
         if (stream is not None and stream.publishers) or len(partition.publishers):
             cut_publishers(self, partition, self.now)
@@ -557,16 +562,9 @@ class Node:
         if self.cluster is not None:
             self.cluster.replicas.drop(partition, self.now)
         self._names.remove(partition)
-        self._cursors.pop(partition_id, None)
+        self.cursors.forget(partition_id)
         self._idle.forget(partition_id)
         partition.close(error)
-
-    def look_up_cursor(self, partition: Partition, key: bytes, done: LookUpDone) -> None:
-        """Latest cursor stored under a key in a partition of `__cursors`."""
-        table = self._cursors.get(partition.partition_id)
-        if table is None:
-            table = self._cursors[partition.partition_id] = CursorTable(partition, self)
-        table.look_up(key, done)
 
     def begin_stop(self, settled: Callable[[], None]) -> None:
         """Refuse new work; what is stored gets its acks as its policy asks for.

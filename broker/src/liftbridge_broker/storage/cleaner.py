@@ -10,12 +10,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from liftbridge_broker.model.ids import Instant, Offset
+from liftbridge_broker.model.ids import Instant, Offset, PartitionId
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.ports.files import FileEvent, Files, Token
 from liftbridge_broker.storage.flush import FlushDriver, StoredLog
 from liftbridge_broker.storage.journal import Journal
-from liftbridge_broker.storage.retention import choose_log_start, limits_of
+from liftbridge_broker.storage.retention import (
+    CursorFound,
+    CursorUnknown,
+    FindCursor,
+    choose_log_start,
+    first_within,
+    limits_of,
+)
 
 TICKS_MAX: Final = 16
 """Logs looked at in one turn; more that are due wait for the next."""
@@ -73,6 +80,9 @@ class Cleaner:
     """Deadlines of all logs of a store, and what is done when they come.
 
     Errors of the device are raised to the store.
+
+    Attributes:
+        find_cursor: Looks up the cursors that hold retention back.
     """
 
     def __init__(
@@ -84,6 +94,7 @@ class Cleaner:
         save: Callable[[StoredLog], None],
         compact: Callable[[StoredLog, Instant, int], None],
         tell: Tell,
+        guarded: Callable[[Callable[[], None], Instant], None],
     ) -> None:
         """Begin without logs.
 
@@ -94,6 +105,7 @@ class Cleaner:
             save: Saves what else the batches of a log tell before some of them go.
             compact: Asks for compaction.
             tell: Tells the observer.
+            guarded: Does something on the disk in a later turn; takes errors of the device.
         """
         self._journal = journal
         self._flush = flush
@@ -101,6 +113,8 @@ class Cleaner:
         self._save = save
         self._compact = compact
         self._tell = tell
+        self._guarded = guarded
+        self.find_cursor: FindCursor = _find_nothing
         self._ticks: list[_Tick] = []
         self._sequence = 0
 
@@ -151,21 +165,61 @@ class Cleaner:
     def _trim(self, stored: StoredLog, now: Instant, wall_ns: int) -> None:
         """Apply retention, and remove segments below the log start that had to wait."""
         log = stored.log
-        wanted = log.log_start_offset
+        begin = wanted = log.log_start_offset
         if stored.is_leader:
-            wanted = choose_log_start(
-                log.segments(),
-                log_start=log.log_start_offset,
-                bound=Offset(min(log.high_watermark, log.recovery_point)),
-                committed=log.high_watermark,
-                limits=limits_of(stored.options),
-                wall_ns=wall_ns,
-            )
-        if wanted > log.log_start_offset:
+            wanted = _log_start(stored, wall_ns, log.high_watermark)
+        is_held = bool(stored.options.retention_cursor)  # guard Retention.cursor
+        if wanted > begin and not is_held:
             self.raise_log_start(stored, wanted, "retention", now)
-        elif log.segment_count > 1 and log.segments()[0].end <= _removable_end(stored, wanted):
-            drop = partial(self._drop_segments, stored, wanted, "retention")
+            return
+        if log.segment_count > 1 and log.segments()[0].end <= _removable_end(stored, begin):
+            drop = partial(self._drop_segments, stored, begin, "retention")
             self._flush.require_journal(drop, now)
+        if wanted > begin:
+            self._look_up(stored, now, wall_ns)
+
+    def _look_up(self, stored: StoredLog, now: Instant, wall_ns: int) -> None:
+        """Apply retention once it is known where its cursor stands."""
+        if stored.awaits_cursor:
+            return
+        stored.awaits_cursor = True
+        name = stored.options.retention_cursor
+
+        def found(cursor: Offset | CursorUnknown, now: Instant) -> None:
+            stored.awaits_cursor = False
+            is_due = stored.is_leader and not stored.is_closed
+            if is_due and stored.options.retention_cursor == name:
+                self._guarded(lambda: self._trim_below(stored, cursor, now, wall_ns), now)
+
+        self.find_cursor(stored.partition_id, name, found, now)
+
+    def _trim_below(
+        self, stored: StoredLog, cursor: Offset | CursorUnknown, now: Instant, wall_ns: int
+    ) -> None:
+        """Apply retention to what lies below a cursor, and to what it must not hold any longer."""
+        log, options = stored.log, stored.options
+        held, unknown = log.log_start_offset, ""
+        if isinstance(cursor, CursorUnknown):
+            unknown = str(cursor)
+        elif cursor > log.log_end_offset:
+            unknown = str(CursorUnknown.BEYOND)
+        else:
+            held = max(held, cursor)
+        within = first_within(
+            log.segments(),
+            committed=log.high_watermark,
+            bytes_max=options.retention_cursor_bytes_max,
+        )
+        wanted = _log_start(stored, wall_ns, max(held, within))
+        told = {"cursor": options.retention_cursor, "bytes": log.size_bytes}
+        if unknown and unknown != stored.unknown_cursor:
+            self._tell(stored, "retention_waits", reason=unknown, **told)
+        stored.unknown_cursor = unknown
+        if wanted > held:
+            limit = options.retention_cursor_bytes_max
+            told |= {"limit_bytes": limit, "log_start_offset": wanted}
+            self._tell(stored, "retention_cursor_passed", position=unknown or held, **told)
+        self.raise_log_start(stored, wanted, "retention", now)
 
     def _drop_segments(self, stored: StoredLog, offset: Offset, reason: str) -> None:
         """The log start is durable: the files below it mean nothing any more."""
@@ -191,6 +245,24 @@ class Cleaner:
     def _push(self, stored: StoredLog, deadline: Instant) -> None:
         self._sequence += 1
         heapq.heappush(self._ticks, _Tick(deadline, self._sequence, stored))
+
+
+def _log_start(stored: StoredLog, wall_ns: int, held: Offset) -> Offset:
+    """First offset that retention keeps, nothing from `held` on removed."""
+    log = stored.log
+    return choose_log_start(
+        log.segments(),
+        log_start=log.log_start_offset,
+        bound=Offset(min(log.high_watermark, log.recovery_point, held)),
+        committed=log.high_watermark,
+        limits=limits_of(stored.options),
+        wall_ns=wall_ns,
+    )
+
+
+def _find_nothing(_partition: PartitionId, _name: str, found: CursorFound, now: Instant) -> None:
+    """Nobody looks cursors up: none is known."""
+    found(CursorUnknown.UNANSWERED, now)
 
 
 def _removable_end(stored: StoredLog, log_start: Offset) -> Offset:

@@ -91,6 +91,8 @@ class StoredLog:
         cut_count: Times the log was cut or began anew.
         tombstones_until: Up to where the last pass might drop tombstones.
         compacted_bytes: Size of the log after the last pass.
+        awaits_cursor: Whether the cursor that holds retention back is being looked up.
+        unknown_cursor: Why retention waited last because that cursor is not known; empty if it is.
         map_start: Where the next pass begins to collect keys; 0 after one that held them all.
     """
 
@@ -116,6 +118,8 @@ class StoredLog:
     tombstones_until: Offset = _NOTHING
     compacted_bytes: int = 0
     map_start: Offset = _NOTHING
+    awaits_cursor: bool = False
+    unknown_cursor: str = ""
 
     def tell(self, journal: Journal) -> None:
         """Give the journal what the log knows now."""

@@ -6,10 +6,11 @@ segments; the active one always stays. Beyond it nothing is removed that is not 
 not count either: were it truncated, the log would have lost what should have stayed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from enum import StrEnum
 from typing import NamedTuple
 
-from liftbridge_broker.model.ids import Offset
+from liftbridge_broker.model.ids import Instant, Offset, PartitionId
 from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOptions
 from liftbridge_broker.storage.types import SegmentInfo
 
@@ -26,6 +27,26 @@ class RetentionLimits(NamedTuple):
     age_ns_max: int
     records_max: int
     bytes_max: int
+
+
+class CursorUnknown(StrEnum):
+    """Why it is not known where the cursor of a partition stands: then everything stays."""
+
+    ABSENT = "absent"
+    """It was never set."""
+    FORMER = "former_stream"
+    """It was set for a deleted stream of the same name, or by a broker that did not say."""
+    BEYOND = "beyond_log_end"
+    """It stands where the log does not reach: it is no offset of this log."""
+    UNANSWERED = "unanswered"
+    """Who keeps it did not answer in time."""
+
+
+CursorFound = Callable[[Offset | CursorUnknown, Instant], None]
+"""Takes the first offset that a cursor holds, or why it is not known, and the time; once."""
+
+FindCursor = Callable[[PartitionId, str, CursorFound, Instant], None]
+"""Looks up the cursor of a name for a partition, now or within a bound of time."""
 
 
 def limits_of(options: StreamOptions) -> RetentionLimits:
@@ -71,6 +92,18 @@ def choose_log_start(
     )
     count = min(removable, wanted)
     return Offset(max(log_start, segments[count].base)) if count else log_start
+
+
+def first_within(segments: Sequence[SegmentInfo], *, committed: Offset, bytes_max: int) -> Offset:
+    """Where the segments begin that together hold so many committed bytes; 0 is no limit.
+
+    Args:
+        segments: All segments, oldest first.
+        committed: First offset that is not known to be committed.
+        bytes_max: Bytes, counted from the newest segment back as retention by bytes counts.
+    """
+    count = _surplus_count([_committed_bytes(one, committed) for one in segments], bytes_max)
+    return segments[min(count, len(segments) - 1)].base
 
 
 def _expired_count(segments: Sequence[SegmentInfo], age_ns_max: int, wall_ns: int) -> int:

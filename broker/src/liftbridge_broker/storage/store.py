@@ -50,6 +50,7 @@ from liftbridge_broker.storage.log import PartitionLog
 from liftbridge_broker.storage.opening import Opener
 from liftbridge_broker.storage.publishers import read_publishers, save_publishers
 from liftbridge_broker.storage.reserve import SpaceGuard, SpaceLimits
+from liftbridge_broker.storage.retention import FindCursor
 from liftbridge_broker.storage.telling import Teller
 from liftbridge_broker.storage.trash import TrashBin
 
@@ -134,6 +135,7 @@ class LogStore:
             save=save,
             compact=self._compactions.request,
             tell=self._teller.tell_of,
+            guarded=self._guarded,
         )
         self._logs: dict[PartitionId, StoredLog] = {}
         is_whole = self._opener.is_journal_whole and not loaded.torn_bytes
@@ -309,6 +311,10 @@ class LogStore:
     def set_compaction_listener(self, listener: Callable[[PartitionId], None]) -> None:
         """Who is told of a log whose compacted offset has moved."""
         self._compactions.on_compacted = listener
+
+    def set_cursor_finder(self, find: FindCursor) -> None:
+        """Who looks up the cursors that hold retention back."""
+        self._cleaner.find_cursor = find
 
     def write_snapshot(self, partition: PartitionId, now: Instant) -> None:
         """Store the state of idempotent publishers now, so that the next start scans less."""

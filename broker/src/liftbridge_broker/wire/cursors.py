@@ -14,6 +14,7 @@ def encode_cursor(cursor: Cursor) -> bytes:
         partition=cursor.partition,
         cursor_id=cursor.cursor_id,
         offset=cursor.offset,
+        stream_id=cursor.stream_id,
     ).SerializeToString(deterministic=True)
 
 
@@ -28,4 +29,6 @@ def decode_cursor(value: bytes) -> Cursor:
         message = metadata_pb2.Cursor.FromString(value)
     except DecodeError as error:
         raise CorruptionError(f"value of a cursor: {error}") from error
-    return Cursor(message.stream, message.partition, message.cursor_id, message.offset)
+    return Cursor(
+        message.stream, message.partition, message.cursor_id, message.offset, message.stream_id
+    )

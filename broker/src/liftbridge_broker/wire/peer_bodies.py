@@ -44,6 +44,8 @@ ORIGIN_SIZE: Final = 16
 
 REASON_LENGTH_MAX: Final = 4_096
 HASH_BYTES_MAX: Final = 64
+KEY_BYTES_MAX: Final = 2_048
+"""Longest key of a cursor: its name, a stream, a number."""
 
 
 class RaftBody(NamedTuple):
@@ -207,6 +209,34 @@ class SequencesReply(NamedTuple):
     places: tuple[tuple[PartitionId, int], ...]
 
 
+class CursorRequest(NamedTuple):
+    """Question of the leader of a partition, to the leader of who keeps a cursor.
+
+    Attributes:
+        question: Its number, of those of a start of a broker.
+        partition: Partition of `__cursors`.
+        key: Key of the cursor.
+    """
+
+    question: int
+    partition: PartitionId
+    key: bytes
+
+
+class CursorReply(NamedTuple):
+    """Where a cursor stands.
+
+    Attributes:
+        question: Number of the question.
+        offset: What was stored last, `None` when it was never set.
+        stream_id: Id that its stream had then; 0 when that is not known.
+    """
+
+    question: int
+    offset: Offset | None
+    stream_id: int
+
+
 Body = (
     RaftBody
     | Propose
@@ -223,6 +253,8 @@ Body = (
     | ListeningReply
     | SequencesRequest
     | SequencesReply
+    | CursorRequest
+    | CursorReply
     | FetchBody
     | FetchReplyBody
     | Hello
@@ -249,10 +281,28 @@ def fill_body(target: pb.Peer, body: Body) -> None:
             _fill_partitions(target, body)
         case Discover() | DiscoverReply() | Join() | Hello():
             fill_membership(target, body)
+        case _:
+            _fill_question(target, body)
+
+
+_Question = (
+    ListeningRequest
+    | ListeningReply
+    | SequencesRequest
+    | SequencesReply
+    | CursorRequest
+    | CursorReply
+)
+
+
+def _fill_question(target: pb.Peer, body: _Question) -> None:
+    match body:
         case ListeningRequest() | ListeningReply():
             _fill_listening(target, body)
         case SequencesRequest() | SequencesReply():
             _fill_sequences(target, body)
+        case CursorRequest() | CursorReply():
+            _fill_cursor(target, body)
 
 
 def _fill_listening(target: pb.Peer, body: ListeningRequest | ListeningReply) -> None:
@@ -272,6 +322,18 @@ def _fill_sequences(target: pb.Peer, body: SequencesRequest | SequencesReply) ->
     target.sequences_reply.publisher_epoch = body.publisher_epoch
     for partition, sequence in body.places:
         target.sequences_reply.places.add(partition_id=partition, next_sequence=sequence)
+
+
+def _fill_cursor(target: pb.Peer, body: CursorRequest | CursorReply) -> None:
+    if isinstance(body, CursorRequest):
+        target.cursor_request.question = body.question
+        target.cursor_request.partition_id = body.partition
+        target.cursor_request.key = body.key
+        return
+    target.cursor_reply.question = body.question
+    target.cursor_reply.stream_id = body.stream_id
+    if body.offset is not None:
+        target.cursor_reply.offset = body.offset
 
 
 def _fill_proposal(target: pb.Peer, body: Propose | ProposeRefused) -> None:
@@ -439,6 +501,18 @@ def _sequences_reply(message: pb.Peer) -> SequencesReply:
     )
 
 
+def _cursor_request(message: pb.Peer) -> CursorRequest:
+    body = message.cursor_request
+    bounded(len(body.key), "bytes of a key", KEY_BYTES_MAX)
+    return CursorRequest(body.question, PartitionId(body.partition_id), body.key)
+
+
+def _cursor_reply(message: pb.Peer) -> CursorReply:
+    body = message.cursor_reply
+    found = offset(body.offset) if body.HasField("offset") else None
+    return CursorReply(body.question, found, body.stream_id)
+
+
 def _log_info_reply(message: pb.Peer) -> LogInfoReply:
     found = message.log_info_reply.logs
     bounded(len(found), "logs")
@@ -486,6 +560,8 @@ _READERS: Final[dict[str, Callable[[pb.Peer], Body]]] = {
     "listening_reply": _listening_reply,
     "sequences_request": _sequences_request,
     "sequences_reply": _sequences_reply,
+    "cursor_request": _cursor_request,
+    "cursor_reply": _cursor_reply,
     "fetch": lambda message: decode_fetch(message.fetch),
     "fetch_reply": lambda message: decode_fetch_reply(message.fetch_reply),
     "hello": decode_hello,

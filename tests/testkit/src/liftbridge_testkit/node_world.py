@@ -21,6 +21,7 @@ from liftbridge_broker.controller.commands import (
 from liftbridge_broker.controller.records import BrokerEpochAnswer, Done
 from liftbridge_broker.controller.state import PublisherState
 from liftbridge_broker.errors import LiftbridgeError
+from liftbridge_broker.groups.cursors import CursorPosition
 from liftbridge_broker.logformat.frames import Frame, decode_frame, iter_frames
 from liftbridge_broker.model.ids import BrokerId, Instant, StreamName
 from liftbridge_broker.model.streams import StreamOptions, StreamOverrides
@@ -449,7 +450,11 @@ class NodeWorld:
     def look_up_cursor(self, partition: Partition, key: bytes) -> list[int | LiftbridgeError]:
         """Ask for a cursor; the list gets the answer, at once or after `settle`."""
         found: list[int | LiftbridgeError] = []
-        self.node.look_up_cursor(partition, key, found.append)
+
+        def done(outcome: CursorPosition | LiftbridgeError) -> None:
+            found.append(outcome.offset if isinstance(outcome, CursorPosition) else outcome)
+
+        self.node.cursors.look_up(partition, key, done)
         return found
 
 

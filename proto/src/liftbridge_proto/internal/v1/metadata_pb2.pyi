@@ -33,7 +33,7 @@ UNCLEAN_MODE_BALANCED: UncleanMode
 UNCLEAN_MODE_PROACTIVE: UncleanMode
 
 class StreamOverrides(_message.Message):
-    __slots__ = ("retention_bytes_max", "retention_messages_max", "retention_age_ms_max", "cleaner_interval_ms", "segment_bytes_max", "segment_age_ms_max", "compact_goroutines_max", "compact_enabled", "auto_pause_ms", "auto_pause_disable_if_subscribers", "min_isr", "optimistic_concurrency", "encryption", "fsync_policy", "tombstone_retention_ms", "unclean_mode")
+    __slots__ = ("retention_bytes_max", "retention_messages_max", "retention_age_ms_max", "cleaner_interval_ms", "segment_bytes_max", "segment_age_ms_max", "compact_goroutines_max", "compact_enabled", "auto_pause_ms", "auto_pause_disable_if_subscribers", "min_isr", "optimistic_concurrency", "encryption", "fsync_policy", "tombstone_retention_ms", "unclean_mode", "retention_cursor", "retention_cursor_bytes_max")
     RETENTION_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     RETENTION_MESSAGES_MAX_FIELD_NUMBER: _ClassVar[int]
     RETENTION_AGE_MS_MAX_FIELD_NUMBER: _ClassVar[int]
@@ -50,6 +50,8 @@ class StreamOverrides(_message.Message):
     FSYNC_POLICY_FIELD_NUMBER: _ClassVar[int]
     TOMBSTONE_RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     UNCLEAN_MODE_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_CURSOR_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_CURSOR_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     retention_bytes_max: int
     retention_messages_max: int
     retention_age_ms_max: int
@@ -66,7 +68,9 @@ class StreamOverrides(_message.Message):
     fsync_policy: FsyncPolicy
     tombstone_retention_ms: int
     unclean_mode: UncleanMode
-    def __init__(self, retention_bytes_max: _Optional[int] = ..., retention_messages_max: _Optional[int] = ..., retention_age_ms_max: _Optional[int] = ..., cleaner_interval_ms: _Optional[int] = ..., segment_bytes_max: _Optional[int] = ..., segment_age_ms_max: _Optional[int] = ..., compact_goroutines_max: _Optional[int] = ..., compact_enabled: _Optional[bool] = ..., auto_pause_ms: _Optional[int] = ..., auto_pause_disable_if_subscribers: _Optional[bool] = ..., min_isr: _Optional[int] = ..., optimistic_concurrency: _Optional[bool] = ..., encryption: _Optional[bool] = ..., fsync_policy: _Optional[_Union[FsyncPolicy, str]] = ..., tombstone_retention_ms: _Optional[int] = ..., unclean_mode: _Optional[_Union[UncleanMode, str]] = ...) -> None: ...
+    retention_cursor: str
+    retention_cursor_bytes_max: int
+    def __init__(self, retention_bytes_max: _Optional[int] = ..., retention_messages_max: _Optional[int] = ..., retention_age_ms_max: _Optional[int] = ..., cleaner_interval_ms: _Optional[int] = ..., segment_bytes_max: _Optional[int] = ..., segment_age_ms_max: _Optional[int] = ..., compact_goroutines_max: _Optional[int] = ..., compact_enabled: _Optional[bool] = ..., auto_pause_ms: _Optional[int] = ..., auto_pause_disable_if_subscribers: _Optional[bool] = ..., min_isr: _Optional[int] = ..., optimistic_concurrency: _Optional[bool] = ..., encryption: _Optional[bool] = ..., fsync_policy: _Optional[_Union[FsyncPolicy, str]] = ..., tombstone_retention_ms: _Optional[int] = ..., unclean_mode: _Optional[_Union[UncleanMode, str]] = ..., retention_cursor: _Optional[str] = ..., retention_cursor_bytes_max: _Optional[int] = ...) -> None: ...
 
 class RegisterBroker(_message.Message):
     __slots__ = ("broker", "incarnation_id", "data_dir_id", "host", "port", "previous_broker_epoch", "clean_partitions", "quarantined_partitions", "zone", "version", "feature_level", "started", "known_index")
@@ -651,13 +655,15 @@ class Snapshot(_message.Message):
     def __init__(self, applied_index: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., feature_level: _Optional[int] = ..., deleted: _Optional[_Iterable[_Union[DeletedStream, _Mapping]]] = ..., chain: _Optional[int] = ..., catch_up_rate: _Optional[int] = ...) -> None: ...
 
 class Cursor(_message.Message):
-    __slots__ = ("stream", "partition", "cursor_id", "offset")
+    __slots__ = ("stream", "partition", "cursor_id", "offset", "stream_id")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
+    STREAM_ID_FIELD_NUMBER: _ClassVar[int]
     stream: str
     partition: int
     cursor_id: str
     offset: int
-    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
+    stream_id: int
+    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., stream_id: _Optional[int] = ...) -> None: ...

@@ -32,7 +32,7 @@ FETCH_ERROR_CORRUPT: FetchError
 FETCH_ERROR_RECOVERING: FetchError
 
 class Peer(_message.Message):
-    __slots__ = ("cluster_id", "protocol_version", "sender", "incarnation_id", "broker_epoch", "correlation_id", "raft", "propose", "propose_refused", "heartbeat", "heartbeat_reply", "leader_report", "log_info_request", "log_info_reply", "discover", "discover_reply", "join", "fetch", "fetch_reply", "listening_request", "listening_reply", "sequences_request", "sequences_reply", "hello")
+    __slots__ = ("cluster_id", "protocol_version", "sender", "incarnation_id", "broker_epoch", "correlation_id", "raft", "propose", "propose_refused", "heartbeat", "heartbeat_reply", "leader_report", "log_info_request", "log_info_reply", "discover", "discover_reply", "join", "fetch", "fetch_reply", "listening_request", "listening_reply", "sequences_request", "sequences_reply", "hello", "cursor_request", "cursor_reply")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +57,8 @@ class Peer(_message.Message):
     SEQUENCES_REQUEST_FIELD_NUMBER: _ClassVar[int]
     SEQUENCES_REPLY_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_REPLY_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     protocol_version: int
     sender: str
@@ -81,7 +83,9 @@ class Peer(_message.Message):
     sequences_request: SequencesRequest
     sequences_reply: SequencesReply
     hello: Hello
-    def __init__(self, cluster_id: _Optional[str] = ..., protocol_version: _Optional[int] = ..., sender: _Optional[str] = ..., incarnation_id: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., correlation_id: _Optional[int] = ..., raft: _Optional[_Union[RaftBody, _Mapping]] = ..., propose: _Optional[_Union[Propose, _Mapping]] = ..., propose_refused: _Optional[_Union[ProposeRefused, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., heartbeat_reply: _Optional[_Union[HeartbeatReply, _Mapping]] = ..., leader_report: _Optional[_Union[LeaderReport, _Mapping]] = ..., log_info_request: _Optional[_Union[LogInfoRequest, _Mapping]] = ..., log_info_reply: _Optional[_Union[LogInfoReply, _Mapping]] = ..., discover: _Optional[_Union[Discover, _Mapping]] = ..., discover_reply: _Optional[_Union[DiscoverReply, _Mapping]] = ..., join: _Optional[_Union[Join, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., fetch_reply: _Optional[_Union[FetchReply, _Mapping]] = ..., listening_request: _Optional[_Union[ListeningRequest, _Mapping]] = ..., listening_reply: _Optional[_Union[ListeningReply, _Mapping]] = ..., sequences_request: _Optional[_Union[SequencesRequest, _Mapping]] = ..., sequences_reply: _Optional[_Union[SequencesReply, _Mapping]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ...) -> None: ...
+    cursor_request: CursorRequest
+    cursor_reply: CursorReply
+    def __init__(self, cluster_id: _Optional[str] = ..., protocol_version: _Optional[int] = ..., sender: _Optional[str] = ..., incarnation_id: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., correlation_id: _Optional[int] = ..., raft: _Optional[_Union[RaftBody, _Mapping]] = ..., propose: _Optional[_Union[Propose, _Mapping]] = ..., propose_refused: _Optional[_Union[ProposeRefused, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., heartbeat_reply: _Optional[_Union[HeartbeatReply, _Mapping]] = ..., leader_report: _Optional[_Union[LeaderReport, _Mapping]] = ..., log_info_request: _Optional[_Union[LogInfoRequest, _Mapping]] = ..., log_info_reply: _Optional[_Union[LogInfoReply, _Mapping]] = ..., discover: _Optional[_Union[Discover, _Mapping]] = ..., discover_reply: _Optional[_Union[DiscoverReply, _Mapping]] = ..., join: _Optional[_Union[Join, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., fetch_reply: _Optional[_Union[FetchReply, _Mapping]] = ..., listening_request: _Optional[_Union[ListeningRequest, _Mapping]] = ..., listening_reply: _Optional[_Union[ListeningReply, _Mapping]] = ..., sequences_request: _Optional[_Union[SequencesRequest, _Mapping]] = ..., sequences_reply: _Optional[_Union[SequencesReply, _Mapping]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., cursor_request: _Optional[_Union[CursorRequest, _Mapping]] = ..., cursor_reply: _Optional[_Union[CursorReply, _Mapping]] = ...) -> None: ...
 
 class PeerChunk(_message.Message):
     __slots__ = ("sender", "incarnation_id", "message_id", "number", "count", "total_bytes")
@@ -281,6 +285,26 @@ class SequencesReply(_message.Message):
     publisher_epoch: int
     places: _containers.RepeatedCompositeFieldContainer[SequencesReply.Place]
     def __init__(self, publisher_id: _Optional[int] = ..., publisher_epoch: _Optional[int] = ..., places: _Optional[_Iterable[_Union[SequencesReply.Place, _Mapping]]] = ...) -> None: ...
+
+class CursorRequest(_message.Message):
+    __slots__ = ("question", "partition_id", "key")
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    question: int
+    partition_id: int
+    key: bytes
+    def __init__(self, question: _Optional[int] = ..., partition_id: _Optional[int] = ..., key: _Optional[bytes] = ...) -> None: ...
+
+class CursorReply(_message.Message):
+    __slots__ = ("question", "offset", "stream_id")
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    STREAM_ID_FIELD_NUMBER: _ClassVar[int]
+    question: int
+    offset: int
+    stream_id: int
+    def __init__(self, question: _Optional[int] = ..., offset: _Optional[int] = ..., stream_id: _Optional[int] = ...) -> None: ...
 
 class Fetch(_message.Message):
     __slots__ = ("session_id", "session_epoch", "partitions", "forgotten", "leader_broker_epoch")

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from liftbridge_broker.controller.commands import CreateStream
 from liftbridge_broker.model.ids import BrokerId, StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions, StreamOverrides
+from liftbridge_broker.model.subjects import CURSORS_STREAM
 from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER, POLICY_NONE
 from liftbridge_broker.node.subscription import StartPosition
 from liftbridge_broker.storage.flush import FlushLimits
@@ -24,6 +25,7 @@ from liftbridge_testkit.sim.breaking.parts import FaultPlan
 from liftbridge_testkit.sim.broker import ClusterBroker, ClusterSettings
 from liftbridge_testkit.sim.checkers.answers import AnswersAreTrue
 from liftbridge_testkit.sim.clients.admin import OPERATIONS, Admin, AdminPlan
+from liftbridge_testkit.sim.clients.archivers import CURSOR, Archiver
 from liftbridge_testkit.sim.clients.askers import Asker, AskerPlan
 from liftbridge_testkit.sim.clients.nats_publishers import NatsPublisher, NatsPublisherPlan
 from liftbridge_testkit.sim.clients.publishers import Publisher, PublisherPlan
@@ -41,6 +43,7 @@ from liftbridge_testkit.sim.epilogue import LogRot
 from liftbridge_testkit.sim.faults import Faults
 from liftbridge_testkit.sim.forging import CLUSTER_KEYS, Forger
 from liftbridge_testkit.sim.invariants import watch_all
+from liftbridge_testkit.sim.invariants.retention import HeldBack, Promise
 from liftbridge_testkit.sim.late_frames import LateFrames
 from liftbridge_testkit.sim.life import Life
 from liftbridge_testkit.sim.lone import BrokerSettings
@@ -65,6 +68,10 @@ NAMES = ("a", "b", "c", "d", "e")
 STREAMS = ("s", "t")
 ASKED_EVERY = 8
 """One life in so many has askers, each of whose questions costs a round of the metadata."""
+
+ARCHIVED_EVERY, ARCHIVED = 8, 7
+"""Of so many lives the one with this remainder has an archiver, whose cursor holds retention back:
+the one that has met the fewest faults before, because all else is another life then."""
 
 KEYS = (b"k1", b"k2", b"k3", b"k4")
 
@@ -115,6 +122,7 @@ class Variety(NamedTuple):
         has_damage: Whether disks are damaged: not where the promise may become less while damage
             is in use, because a stream may need one replica only.
         has_late_frames: Whether frames come again long after their time.
+        has_archiver: Whether a stream is held back by the cursor of an archiver.
     """
 
     shapes: Mapping[str, Shape] = MappingProxyType(dict.fromkeys(STREAMS, Shape()))
@@ -122,11 +130,12 @@ class Variety(NamedTuple):
     trusts_commit: bool = False
     has_damage: bool = True
     has_late_frames: bool = False
+    has_archiver: bool = False
 
 
 def make_cluster_life(seed: int, trace: Trace) -> Life:
     """Draw a life from a seed, of streams of the usual shape."""
-    return _make_life(seed, trace, Variety())
+    return _make_life(seed, trace, Variety(has_archiver=seed % ARCHIVED_EVERY == ARCHIVED))
 
 
 def make_shapes_life(seed: int, trace: Trace) -> Life:
@@ -209,6 +218,8 @@ def _make_life(seed: int, trace: Trace, variety: Variety) -> Life:
         _add_stream(life, name, random, shapes[name])
     if seed % ASKED_EVERY == 0:
         _add_askers(life)
+    if variety.has_archiver:
+        _add_archiver(life, HeldBack(rules, world.coverage))
     rot = LogRot(life, seed)
     life.epilogue = rot if rot.is_wanted else None
     return life
@@ -234,6 +245,42 @@ def _add_askers(life: Life) -> None:
             plan = AskerPlan(name, random.choice((100, 400, 2_000)) * MILLISECOND_NS)
             parts = life.world, life.calls, life.directory, life.history, checker
             life.askers.append(Asker(*parts, plan, len(life.askers)))
+
+
+def _add_archiver(life: Life, held: HeldBack) -> None:
+    """Have a stream held back, with a retention that is due all the time."""
+    random = life.world.new_random()
+    life.world.watchers.append(held)
+    at = random.randrange(len(life.creates))
+    bytes_max = random.choice((0, 0, 4_000))
+    command = life.creates[at]
+    overrides = replace(
+        command.overrides,
+        segment_bytes_max=random.choice((800, 2_000)),
+        retention_messages_max=random.choice((3, 20)),
+        cleaner_interval_ms=500,
+        retention_cursor=CURSOR,
+        retention_cursor_bytes_max=bytes_max,
+    )
+    life.creates[at] = replace(command, overrides=overrides)
+    cursors = CreateStream(
+        name=StreamName(CURSORS_STREAM),
+        subject=f"lb.{CURSORS_STREAM}",
+        replication_factor=3,
+        overrides=StreamOverrides(compact_enabled=True, min_isr=2, cleaner_interval_ms=1_000),
+        is_internal=True,
+    )
+    life.creates.insert(0, cursors)
+    archiver = Archiver(
+        life.world,
+        life.calls,
+        life.directory,
+        command.name,
+        random.choice((100, 300, 1_000)) * MILLISECOND_NS,
+        is_lazy=random.random() < 0.5,
+    )
+    life.archivers.append(archiver)
+    held.promises[command.name] = Promise(lambda one: archiver.told.get(one, 0), bytes_max)
 
 
 def _add_stream(life: Life, name: str, random: Random, shape: Shape) -> None:

@@ -13,6 +13,7 @@ from typing import Protocol
 from liftbridge_broker.controller.commands import CreateStream
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import PartitionId
+from liftbridge_broker.model.subjects import RESERVED_STREAMS
 from liftbridge_broker.node.partition import Partition
 from liftbridge_testkit.sim.broken import BrokenInvariantError
 from liftbridge_testkit.sim.checkers import all_checkers
@@ -110,6 +111,7 @@ class Life:
         admins: All administrators of streams, at least one.
         rearrangers: Those of the cluster.
         askers: Who asks how far logs go.
+        archivers: Who sets the cursors that hold retention back.
         creates: Streams that are there before anything else happens.
         probes: Who must be able to write when everything is mended.
         faults: What breaks things, `None` for nothing.
@@ -128,6 +130,7 @@ class Life:
     admins: list[Admin] = field(default_factory=list)
     rearrangers: list[Rearranger] = field(default_factory=list)
     askers: list[Starting] = field(default_factory=list)
+    archivers: list[Starting] = field(default_factory=list)
     creates: list[CreateStream] = field(default_factory=list)
     probes: list[PublisherPlan] = field(default_factory=list)
     faults: Faults | None = None
@@ -186,6 +189,7 @@ class Life:
             *self.admins,
             *self.rearrangers,
             *self.askers,
+            *self.archivers,
         ]
         for user in users:
             user.start()
@@ -200,6 +204,7 @@ class Life:
         if self.faults is not None:
             self.faults.heal()
         users: list[Starting] = [*self.publishers, *self.admins, *self.rearrangers]
+        users += self.archivers
         for user in users:
             user.stop()
         self.expect("all brokers", self._are_all_serving)
@@ -311,7 +316,8 @@ class Life:
             program = serving_on(machine)
             assert program is not None
             for partition in program.node.partitions.values():
-                if not partition.offline_reason:
+                # What brokers keep in streams is not written by those who have a history.
+                if not partition.offline_reason and partition.stream not in RESERVED_STREAMS:
                     self.history.check_end(final_log(partition, self.history.frames))
         for watcher in self.world.watchers:
             watcher.on_end()

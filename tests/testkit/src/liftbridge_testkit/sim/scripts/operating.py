@@ -20,7 +20,7 @@ from liftbridge_broker.controller.commands import (
     StartReassignment,
 )
 from liftbridge_broker.errors import LiftbridgeError
-from liftbridge_broker.groups.cursors import Cursor
+from liftbridge_broker.groups.cursors import Cursor, CursorPosition
 from liftbridge_broker.logformat.frames import decode_frame, iter_frames
 from liftbridge_broker.model.ids import BrokerId, Instant, StreamName
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
@@ -145,9 +145,11 @@ def _weather(stage: Stage, words: Sequence[str]) -> list[str]:
 def _tune(stage: Stage, words: Sequence[str]) -> list[str]:
     """`tune s [retention=3] [cleaner=200ms] [compact=on] [expect=on] [segment=200] [rf=3] ...`.
 
-    Also `[min-isr=2] [unclean=manual] [fsync=commit]`.
+    Also `[min-isr=2] [unclean=manual] [fsync=commit] [cursor-bytes=1000]`.
     """
     (name,), options = split_options(words)
+    if "cursor-bytes" in options:
+        stage.hold_back(name, int(options["cursor-bytes"]))
     overrides = StreamOverrides(
         retention_messages_max=int(options["retention"]) if "retention" in options else None,
         cleaner_interval_ms=(
@@ -159,6 +161,9 @@ def _tune(stage: Stage, words: Sequence[str]) -> list[str]:
         min_isr=int(options["min-isr"]) if "min-isr" in options else None,
         unclean_mode=UncleanMode(options["unclean"]) if "unclean" in options else None,
         fsync_policy=FsyncPolicy(options["fsync"]) if "fsync" in options else None,
+        retention_cursor_bytes_max=(
+            int(options["cursor-bytes"]) if "cursor-bytes" in options else None
+        ),
     )
     command = AlterStream(
         name=StreamName(name),
@@ -324,11 +329,14 @@ def _cursors(stage: Stage, words: Sequence[str]) -> list[str]:
 def _set_cursor(stage: Stage, words: Sequence[str]) -> list[str]:
     """`set-cursor c 5 [at=A] [later]`: store a cursor, with ALL."""
     (name, offset, *rest), options = split_options(words)
-    cursor = Cursor("s", 0, name, int(offset))
     partition_id = stage.newest(CURSORS).partition_id
+    stage.note_cursor(int(offset))
 
     def serve(broker: Serving, now: Instant, wall_ns: int, answer: Answer) -> None:
         partition = broker.node.partitions[partition_id]
+        stream = broker.node.state.stream("s")
+        stream_id = 0 if stream is None else stream.stream_id
+        cursor = Cursor("s", 0, name, int(offset), stream_id)
         run = PublishRun(
             [encode_cursor(cursor)],
             partition.subject,
@@ -355,11 +363,13 @@ def _get_cursor(stage: Stage, words: Sequence[str]) -> list[str]:
     stage.outcomes.pop(name, None)
 
     def serve(broker: Serving, _now: Instant, _wall_ns: int, answer: Answer) -> None:
-        broker.node.look_up_cursor(broker.node.partitions[partition_id], key, answer)
+        broker.node.cursors.look_up(broker.node.partitions[partition_id], key, answer)
 
     def answered(outcome: object) -> None:
-        is_found = isinstance(outcome, int)
-        stage.outcomes[name] = str(outcome) if is_found else " ".join(told(outcome))
+        if isinstance(outcome, CursorPosition):
+            stage.outcomes[name] = str(outcome.offset)
+        else:
+            stage.outcomes[name] = " ".join(told(outcome))
 
     machine = stage.machine(leader_of(stage, CURSORS, options))
     stage.life.calls.call("client", machine, serve, answered)

@@ -67,7 +67,10 @@ def told(outcome: object) -> list[str]:
 
 
 def create(stage: Stage, words: Sequence[str]) -> list[str]:
-    """`create s rf=3 min-isr=2 [on=A,B,C] [partitions=] [fsync=] [unclean=] [segment=]`."""
+    """`create s rf=3 min-isr=2 [on=A,B,C] [partitions=] [fsync=] [unclean=] [segment=] ...`.
+
+    Also `[retention=] [cleaner=ms] [compact=on] [cursor=c] [cursor-bytes=]`.
+    """
     (name,), options = split_options(words)
     overrides = StreamOverrides(
         min_isr=int(options["min-isr"]) if "min-isr" in options else None,
@@ -77,7 +80,13 @@ def create(stage: Stage, words: Sequence[str]) -> list[str]:
         retention_messages_max=int(options["retention"]) if "retention" in options else None,
         cleaner_interval_ms=int(options["cleaner"]) if "cleaner" in options else None,
         compact_enabled=True if "compact" in options else None,
+        retention_cursor=options.get("cursor"),
+        retention_cursor_bytes_max=(
+            int(options["cursor-bytes"]) if "cursor-bytes" in options else None
+        ),
     )
+    if "cursor" in options:
+        stage.hold_back(name, int(options.get("cursor-bytes", "0")))
     command = CreateStream(
         name=StreamName(name),
         subject=f"sub.{name}",

@@ -22,6 +22,7 @@ from liftbridge_testkit.sim.cluster_atlas import ClusterAtlas, broker_on, state_
 from liftbridge_testkit.sim.faults import Faults
 from liftbridge_testkit.sim.history import Write
 from liftbridge_testkit.sim.invariants import watch_all
+from liftbridge_testkit.sim.invariants.retention import HeldBack, Promise
 from liftbridge_testkit.sim.life import Life
 from liftbridge_testkit.sim.machine import Machine
 from liftbridge_testkit.sim.network import Held, Verdict
@@ -169,6 +170,8 @@ class Stage:
         fetching: Messages of the data plane so far: source, target and payload.
         fetching_seen: How many of them `answers` has looked at, by way and partition.
         settings: What all brokers are told.
+        held: Watches what cursors hold back.
+        cursors: Greatest offset that cursors of a partition were set to.
     """
 
     seed: int = SEED
@@ -190,6 +193,8 @@ class Stage:
     defaults: dict[str, StreamOptions] = field(default_factory=dict)
     rules: list[Rule] = field(default_factory=list)
     told: dict[tuple[str, str], int] = field(default_factory=dict)
+    held: HeldBack = field(init=False)
+    cursors: dict[PartitionId, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.world = World(self.seed, Trace())
@@ -201,14 +206,25 @@ class Stage:
             Admin(self.world, self.life.calls, self.life.directory, AdminPlan(streams=()))
         )
         self.life.faults = Faults(self.world, FaultPlan(kinds=()), ClusterAtlas(self.world))
-        watch_all(self.world)
+        self.held = HeldBack(watch_all(self.world), self.world.coverage)
         self.world.watchers += [
+            self.held,
             self.epochs,
             self.changes,
             self.commands,
             Told(self.told),
         ]
         self.world.network.filter = self._filter
+
+    def hold_back(self, stream: str, bytes_max: int) -> None:
+        """What `set-cursor` told of a stream holds its retention back, up to a limit."""
+        self.held.promises[stream] = Promise(lambda one: self.cursors.get(one, 0), bytes_max)
+
+    def note_cursor(self, offset: int) -> None:
+        """A cursor of the first partition of `s` is about to be set."""
+        if "s" in self.held.promises:
+            partition = self.newest("s/0").partition_id
+            self.cursors[partition] = max(offset, self.cursors.get(partition, 0))
 
     # -- finding ------------------------------------------------------------------------------
 
