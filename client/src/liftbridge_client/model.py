@@ -165,6 +165,8 @@ class Stop(NamedTuple):
 class StreamSettings:
     """Settings of a stream; `None` takes the server's default. Sizes are bytes.
 
+    Retention removes nothing from the cursor `retention_cursor` on, empty for none, unless a
+    partition holds more than `retention_cursor_max_bytes`, 0 for no such limit. Both of them,
     `fsync_policy` and `tombstone_retention` need a server of this project.
     """
 
@@ -183,6 +185,8 @@ class StreamSettings:
     encryption: bool | None = None
     fsync_policy: FsyncPolicy | None = None
     tombstone_retention: timedelta | None = None
+    retention_cursor: str | None = None
+    retention_cursor_max_bytes: int | None = None
 
 
 class BrokerInfo(NamedTuple):

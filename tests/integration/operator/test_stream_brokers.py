@@ -26,7 +26,8 @@ _numbers = count()
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterKit]:
     """Three brokers; the tests leave them as they are."""
-    with ClusterKit(tmp_path_factory.mktemp("cluster")) as running:
+    config = {"cursors.stream.partitions": 1}
+    with ClusterKit(tmp_path_factory.mktemp("cluster"), config=config) as running:
         yield running
 
 
@@ -79,6 +80,8 @@ SETTINGS = {
     "encryption": False,
     "fsync_policy": "commit",
     "unclean_mode": "manual",
+    "retention_cursor": "archive",
+    "retention_cursor_max_bytes": 1 << 40,
 }
 
 

@@ -67,7 +67,8 @@ class Streams:
             wrapped = data_pb2.CreateStreamRequest(stream=request, options=options)
             await self._client.call(methods.DATA_CREATE_STREAM, wrapped)
         else:
-            raise UnimplementedError("this server knows neither fsync policy nor tombstones")
+            text = "this server knows neither fsync policy, tombstones nor retention cursors"
+            raise UnimplementedError(text)
         await self._client.refresh()
         return Stream(self._client, name)
 

@@ -100,6 +100,8 @@ class SettingsRow(NamedTuple):
     encryption: bool | None
     fsync_policy: str | None
     tombstone_retention_seconds: float | None
+    retention_cursor: str | None
+    retention_cursor_max_bytes: int | None
 
 
 class DoneRow(NamedTuple):
@@ -175,6 +177,22 @@ Tombstones = Annotated[
     timedelta | None,
     _option("--tombstone-retention", "How long a message without value outlives its key.", **_TIME),
 ]
+RetentionCursor = Annotated[
+    str | None,
+    _option(
+        "--retention-cursor",
+        "Keep messages from this cursor on, whatever their age; '' for none.",
+        metavar="CURSOR",
+    ),
+]
+CursorBytes = Annotated[
+    int | None,
+    _option(
+        "--retention-cursor-max-bytes",
+        "Size of a partition beyond which that cursor is passed over; 0 for none.",
+        **_SIZE,
+    ),
+]
 
 
 def _settings(
@@ -191,6 +209,8 @@ def _settings(
     concurrency_control: Concurrency = None,
     fsync: Fsync = None,
     tombstone_retention: Tombstones = None,
+    retention_cursor: RetentionCursor = None,
+    retention_cursor_max_bytes: CursorBytes = None,
 ) -> StreamSettings:
     """Settings as the command line gives them."""
     policy: FsyncPolicy | None = fsync  # type: ignore[assignment]  # checked by the parser
@@ -207,6 +227,8 @@ def _settings(
         optimistic_concurrency_control=concurrency_control,
         fsync_policy=policy,
         tombstone_retention=tombstone_retention,
+        retention_cursor=retention_cursor,
+        retention_cursor_max_bytes=retention_cursor_max_bytes,
     )
 
 

@@ -63,6 +63,12 @@ _TIMES: Final = {
     "segment_max_age": "segmentMaxAge",
     "auto_pause_time": "autoPauseTime",
 }
+_OWN: Final = (
+    "fsync_policy",
+    "tombstone_retention",
+    "retention_cursor",
+    "retention_cursor_max_bytes",
+)
 
 
 def _ms(time: timedelta) -> int:
@@ -83,13 +89,17 @@ def fill_settings(settings: StreamSettings, request: api_pb2.CreateStreamRequest
 
 def own_options(settings: StreamSettings) -> data_pb2.StreamOptions | None:
     """The settings that only servers of this project know; `None` when none is given."""
-    if settings.fsync_policy is None and settings.tombstone_retention is None:
+    if all(getattr(settings, name) is None for name in _OWN):
         return None
     options = data_pb2.StreamOptions()
     if settings.fsync_policy is not None:
         options.fsync_policy = _FSYNC[settings.fsync_policy]
     if settings.tombstone_retention is not None:
         options.tombstone_retention_ms = _ms(settings.tombstone_retention)
+    if settings.retention_cursor is not None:
+        options.retention_cursor = settings.retention_cursor
+    if settings.retention_cursor_max_bytes is not None:
+        options.retention_cursor_max_bytes = settings.retention_cursor_max_bytes
     return options
 
 
@@ -108,6 +118,8 @@ def settings_of(
     by_number = {number: name for name, number in _FSYNC.items()}
     values["fsync_policy"] = by_number.get(options.fsync_policy)
     values["tombstone_retention"] = timedelta(milliseconds=options.tombstone_retention_ms)
+    values["retention_cursor"] = options.retention_cursor
+    values["retention_cursor_max_bytes"] = options.retention_cursor_max_bytes
     return StreamSettings(**values)  # type: ignore[arg-type]  # types agree by the tables above
 
 

@@ -99,6 +99,14 @@ class StreamConfig(Model):
     unclean_mode: UncleanMode | None = option(
         "Who may elect a replica that might lack acknowledged records."
     )
+    retention_cursor: str | None = option(
+        "Cursor from which on retention removes nothing; empty for none. Needs brokers that keep "
+        "cursors (`spec.config.cursors.partitions` of the cluster).",
+        max_length=1_024,
+    )
+    retention_cursor_max_bytes: Size | None = option(
+        "Size of a partition beyond which that cursor is passed over; 0 for none."
+    )
 
 
 class DeletionPolicy(StrEnum):

@@ -34,6 +34,8 @@ class Settings(NamedTuple):
     encryption: bool
     fsync_policy: str
     unclean_mode: str
+    retention_cursor: str
+    retention_cursor_max_bytes: int
 
 
 FIXED: Final = frozenset({"encryption"})
@@ -54,6 +56,7 @@ _READ: Final[dict[str, Callable[[Any], Value]]] = {
     "auto_pause_time": _milliseconds,
     "fsync_policy": str,
     "unclean_mode": str,
+    "retention_cursor_max_bytes": size_bytes,
 }
 
 

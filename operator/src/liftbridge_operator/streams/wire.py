@@ -53,6 +53,11 @@ def fill(
         elif name == "tombstone_retention":
             assert isinstance(value, int)
             options.tombstone_retention_ms = value
+        elif name == "retention_cursor":
+            options.retention_cursor = str(value)
+        elif name == "retention_cursor_max_bytes":
+            assert isinstance(value, int)
+            options.retention_cursor_max_bytes = value
         elif name == "fsync_policy":
             options.fsync_policy = _FSYNC[str(value)]
         else:
@@ -118,4 +123,6 @@ def _settings(settings: api_pb2.CreateStreamRequest, options: data_pb2.StreamOpt
         tombstone_retention=options.tombstone_retention_ms,
         fsync_policy=_FSYNC_NAMES[options.fsync_policy],
         unclean_mode=_UNCLEAN_NAMES[options.unclean_mode],
+        retention_cursor=options.retention_cursor,
+        retention_cursor_max_bytes=options.retention_cursor_max_bytes,
     )

@@ -42,6 +42,8 @@ DEFAULTS: Final = Settings(
     encryption=False,
     fsync_policy="interval",
     unclean_mode="balanced",
+    retention_cursor="",
+    retention_cursor_max_bytes=0,
 )
 
 
