@@ -22,7 +22,7 @@ UNKNOWN_OFFSET: Final = -1
 
 
 class Cursor(NamedTuple):
-    """CursorPosition of one consumer in one partition; it may go backwards.
+    """Position of one consumer in one partition; it may go backwards.
 
     Attributes:
         stream: Stream the consumer reads; it need not exist.
@@ -57,7 +57,7 @@ class CursorPosition(NamedTuple):
 
 
 UNKNOWN: Final = CursorPosition(UNKNOWN_OFFSET)
-"""CursorPosition of a cursor that was never set."""
+"""Position of a cursor that was never set."""
 
 
 def check_cursor(stream: str, cursor_id: str) -> None:
