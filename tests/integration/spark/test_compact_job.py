@@ -13,8 +13,9 @@ from pyspark_liftbridge.archive.errors import ContentionError
 from pyspark_liftbridge.archive.gc import orphans
 from pyspark_liftbridge.archive.store import Below, open_store
 from pyspark_liftbridge.archive.verify import verify
-from pyspark_liftbridge.jobs import archive, compact
+from pyspark_liftbridge.jobs import archive, audit, compact
 from pyspark_liftbridge.jobs.archive import archive_once
+from pyspark_liftbridge.jobs.holders import Access
 from pyspark_liftbridge.plan.options import OptionError
 
 Rows = list[tuple[int, int, bytes | None, bytes]]
@@ -170,6 +171,23 @@ def test_the_last_record_of_each_key_stays(
     publish(lb, name, 1, (b"b", b"3"))
     assert archived(broker, name, tmp_path) == 1
     assert verify(table_of(tmp_path, name)) == []
+
+
+def test_an_audit_knows_what_a_compaction_by_key_left_out(
+    broker: Broker, lb: SyncClient, tmp_path: Path, name: str
+) -> None:
+    grown(broker, lb, name, tmp_path)
+    access = Access({"servers": broker.address}, str(tmp_path), {})
+
+    def audited() -> audit.Audited:
+        return audit.audit(
+            audit.Job(name, access, ""), lambda works: [audit.do(one) for one in works]
+        )
+
+    assert (audited().differences, audited().superseded) == ((), 0)
+    compact.compact(job(name, tmp_path, keep_tombstones_ms=0), compacting)
+    found = audited()
+    assert (found.differences, found.superseded) == ((), 8)
 
 
 def test_what_was_not_archived_is_not_compacted(tmp_path: Path) -> None:

@@ -39,11 +39,9 @@ def spark_errors() -> tuple[type[Exception], ...]:
         return ()
     from pyspark.errors import PySparkException  # noqa: PLC0415 - heavy
 
-    try:
-        from py4j.protocol import Py4JError  # noqa: PLC0415 - not there with Spark Connect alone
-    except ModuleNotFoundError:
-        return (PySparkException,)
-    return (PySparkException, Py4JError)
+    # What PySpark has not translated; it is not there with Spark Connect alone.
+    py4j = sys.modules.get("py4j.protocol")
+    return (PySparkException,) if py4j is None else (PySparkException, py4j.Py4JError)
 
 
 def failure_of(error: Exception) -> tuple[str, int]:

@@ -57,7 +57,7 @@ class Extra(NamedTuple):
 
 EXTRAS: Final = (
     Extra("deltalake", "archives as tables of Python", "deltalake"),
-    Extra("pyiceberg", "archives as Iceberg tables", "pyiceberg"),
+    Extra("pyiceberg", "archives as Iceberg tables", "liftbridge-spark[iceberg]"),
     Extra("grpcio-status", "--remote", "pyspark[connect]"),
 )
 
