@@ -32,7 +32,7 @@ from pyspark_liftbridge.jobs import archive, audit, compact, replay
 from pyspark_liftbridge.jobs.audit import Difference
 from pyspark_liftbridge.jobs.audit import audit as compared
 from pyspark_liftbridge.jobs.holders import Access
-from pyspark_liftbridge.jobs.replay import Job, plan
+from pyspark_liftbridge.jobs.replay import Job, plan, set_cursors
 from pyspark_liftbridge.jobs.replay import replay as replayed
 from pyspark_liftbridge.jobs.selection import Selection
 from pyspark_liftbridge.jobs.works import RefusedError, Runner
@@ -48,7 +48,8 @@ COMPACTED = StreamSettings(
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    config = {"streams.fsync.interval": "50ms"}  # only what is synced is compacted
+    # Only what is synced is compacted.
+    config = {"streams.fsync.interval": "50ms", "cursors.stream.partitions": 1}
     with Broker(Path(tmp_path_factory.mktemp("replay")), config=config) as running:
         yield running
 
@@ -352,6 +353,34 @@ def test_only_an_archive_that_was_compacted_by_key_may_lack_what_is_superseded(
     pq.write_table(pq.read_table(file).slice(1), file)
     (found,) = differences(broker, "kept", root=tmp_path / "cut")
     assert (found.start, found.end, found.holder) == (0, 1, "archive kept/")
+
+
+def test_positions_of_consumers_are_put_back_with_the_records(
+    broker: Broker, lb: SyncClient, tmp_path: Path
+) -> None:
+    stream = lb.streams.create("taken", partitions=2)
+    again = lb.streams.create("taken-again", partitions=2)
+    for partition in (0, 1):
+        for number in range(10):
+            stream.publish(b"%d" % number, partition=partition)
+    stream.set_cursor("shop", 3, partition=0)
+    stream.set_cursor("shop", 9, partition=1)
+    source = archive.Job("taken", str(tmp_path), {"servers": broker.address}, {}, True, ("shop",))  # noqa: FBT003
+    archive.archive_once(source, one_by_one(archive.do))
+    for partition in (0, 1):
+        stream.publish(b"later", partition=partition)
+    whole = Job(
+        "taken/", "taken-again", access(broker, tmp_path), Selection(end=8), keeps_offsets=True
+    )
+    assert set_cursors(whole, run(whole)) == 2
+    # Behind what was replayed nothing may be passed over.
+    assert [again.fetch_cursor("shop", partition=one) for one in (0, 1)] == [3, 7]
+
+    plain = source._replace(root=str(tmp_path / "plain"), cursors=())
+    archive.archive_once(plain, one_by_one(archive.do))
+    without = whole._replace(access=access(broker, tmp_path / "plain"))
+    with pytest.raises(OptionError, match="has no positions of cursors: it was not made with"):
+        set_cursors(without, ())
 
 
 def leader(lb: SyncClient) -> str:

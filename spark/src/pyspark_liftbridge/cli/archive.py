@@ -73,6 +73,14 @@ async def archive(
         bool,
         typer.Option("--allow-loss", help="Record gaps of records that are gone, and go on."),
     ] = False,
+    cursor: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cursor",
+            metavar="NAME",
+            help="Write down where this cursor stands, for `replay --cursors`; may be repeated.",
+        ),
+    ] = None,
     store: StoreOptions = None,
     master: Master = None,
     remote: Remote = None,
@@ -85,7 +93,8 @@ async def archive(
     from pyspark_liftbridge.jobs.archive import Job, archive_once  # noqa: PLC0415 - heavy
     from pyspark_liftbridge.jobs.cursor import Shown  # noqa: PLC0415 - heavy
 
-    job = Job(stream, root, source_options(run.profile), store_options(store), not allow_loss)
+    source = source_options(run.profile)
+    job = Job(stream, root, source, store_options(store), not allow_loss, tuple(cursor or ()))
     runner, shown = runner_of("archive", master, conf, remote), Shown()
     while True:
         with told():

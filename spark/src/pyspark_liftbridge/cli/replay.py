@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from liftbridge_client.cli import exits
 from liftbridge_client.cli.command import Run, command
 from liftbridge_client.cli.output import Shape, say, stderr_console
+from liftbridge_client.errors import UsageError
 from pyspark_liftbridge.cli.given import (
     Conf,
     Master,
@@ -79,6 +80,14 @@ async def replay(
             help="Put records back at their offsets, with their times and subjects.",
         ),
     ] = False,
+    cursors: Annotated[
+        bool,
+        typer.Option(
+            "--cursors",
+            help="Set cursors as well, to where they stood when that was archived (`archive "
+            "--cursor`), or to the last offset replayed; needs --preserve-offsets.",
+        ),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
     ] = False,
@@ -89,10 +98,12 @@ async def replay(
 ) -> None:
     """Write an archived stream to a stream; what a run before has written is not written again."""
     from pyspark_liftbridge.jobs.holders import Access  # noqa: PLC0415 - heavy
-    from pyspark_liftbridge.jobs.replay import Job, plan  # noqa: PLC0415 - heavy
+    from pyspark_liftbridge.jobs.replay import Job, plan, set_cursors  # noqa: PLC0415 - heavy
     from pyspark_liftbridge.jobs.replay import replay as replay_of  # noqa: PLC0415 - heavy
     from pyspark_liftbridge.jobs.selection import selection_of  # noqa: PLC0415 - heavy
 
+    if cursors and not preserve_offsets:
+        raise UsageError("--cursors needs --preserve-offsets: elsewhere positions mean nothing")
     with told():
         selection = selection_of(offsets, time)
     job = Job(
@@ -102,6 +113,9 @@ async def replay(
         selection,
         preserve_offsets,
     )
+    if cursors:
+        with told():
+            set_cursors(job, ())  # an archive without any is refused before anything is written
     if dry_run:
         with told():
             parts = plan(job)
@@ -113,6 +127,9 @@ async def replay(
     runner = runner_of("replay", master, conf, remote)
     with told(), _progress("offsets replayed") as tell:
         rows = replay_of(job, runner, tell)
+        count = set_cursors(job, rows) if cursors else 0
+    if cursors:
+        say(f"liftbridge: {count} positions of cursors are set")
     for row in rows:
         run.emit(ReplayRow(*row))
 

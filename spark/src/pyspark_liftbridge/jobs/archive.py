@@ -21,6 +21,7 @@ from pyspark_liftbridge.archive.root import root_id
 from pyspark_liftbridge.archive.store import Below, open_store, opened
 from pyspark_liftbridge.archive.table import Making, Table, open_table
 from pyspark_liftbridge.jobs.cursor import Shown, name_of, show
+from pyspark_liftbridge.jobs.positions import Positions, take
 from pyspark_liftbridge.jobs.works import Runner
 from pyspark_liftbridge.plan.archiving import Part, parts_of
 from pyspark_liftbridge.plan.offsets import PartitionId
@@ -56,6 +57,7 @@ class Job(NamedTuple):
         source: Options of the data source that say how brokers are reached.
         store: Options of an object store.
         fails_on_loss: Whether records that are gone end the job.
+        cursors: Cursors whose positions are written down with what is archived.
     """
 
     stream: str
@@ -63,6 +65,7 @@ class Job(NamedTuple):
     source: Mapping[str, str]
     store: Mapping[str, str]
     fails_on_loss: bool
+    cursors: tuple[str, ...] = ()
 
     @property
     def options(self) -> SourceOptions:
@@ -202,6 +205,7 @@ def archive_once(job: Job, run: Runner, shown: Shown | None = None) -> Archived:
         parts = parts_of(job.stream, bounds, ends, fails_on_loss=job.fails_on_loss)
         if not parts:
             return sum_
+        known = take(client, job.stream, job.cursors, bounds)
         try:
             works = _works(job, table.root, stream_id, parts, _leaders(client, job.stream))
             written = [one for text in run(works) for one in told(text)]
@@ -216,7 +220,7 @@ def archive_once(job: Job, run: Runner, shown: Shown | None = None) -> Archived:
                 for one, known in bounds.items()
             }
             continue
-        table, sum_ = _commit(table, stream_id, parts, written, sum_)
+        table, sum_ = _commit(table, stream_id, parts, written, sum_, known)
         show(client, name, table, bounds, shown)
     raise ContentionError(
         f"stream {job.stream}: other runs were first in {ROUNDS_MAX} rounds; let fewer of them "
@@ -274,7 +278,12 @@ def _leaders(client: SyncClient, stream: str) -> dict[PartitionId, str]:
 
 
 def _commit(
-    table: Table, stream_id: int, parts: Sequence[Part], written: Sequence[Written], sum_: Archived
+    table: Table,
+    stream_id: int,
+    parts: Sequence[Part],
+    written: Sequence[Written],
+    sum_: Archived,
+    cursors: Positions,
 ) -> tuple[Table, Archived]:
     """Commit what tasks wrote; the table as it is then, and what the run has archived so far."""
     claims = [
@@ -285,7 +294,9 @@ def _commit(
         )
         for part in parts
     ]
-    proposal = Proposal(run_id=uuid4().hex, stream_id=stream_id, claims=claims, now_ms=_now_ms())
+    proposal = Proposal(
+        run_id=uuid4().hex, stream_id=stream_id, claims=claims, cursors=cursors, now_ms=_now_ms()
+    )
     outcome = commit(table.store, table.snapshot, proposal)
     snapshot = outcome.snapshot
     if log.is_checkpoint_due(snapshot):

@@ -7,7 +7,7 @@ brokers know which numbers they have.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from threading import Event, Thread
@@ -28,6 +28,7 @@ from pyspark_liftbridge.archive.reading import by_partition, files_of, held_of
 from pyspark_liftbridge.archive.records import records
 from pyspark_liftbridge.archive.store import Below, Store, opened
 from pyspark_liftbridge.jobs.holders import Access
+from pyspark_liftbridge.jobs.positions import End, newest, put_back
 from pyspark_liftbridge.jobs.selection import Selection
 from pyspark_liftbridge.jobs.target import Target, refusal
 from pyspark_liftbridge.jobs.works import Progress, RefusedError, Runner, silent
@@ -286,6 +287,19 @@ def replay(job: Job, run: Runner, tell: Progress = silent) -> list[Replayed]:
         Replayed(part.partition, part.start, part.end, part.target_end, written, known)
         for part, (written, known) in zip(parts, found, strict=True)
     ]
+
+
+def set_cursors(job: Job, replayed: Iterable[Replayed]) -> int:
+    """Set cursors of the target to where they stood when they were archived; how many positions.
+
+    Raises:
+        OptionError: The archive tells of none.
+        LiftbridgeError: The brokers keep no cursors, or do not answer.
+        ArchiveError: The log of the archive cannot be read.
+    """
+    positions = newest(job.store)
+    ends = [End(one.partition, one.end) for one in replayed]
+    return put_back(job.access.client(job.target), job.target, positions, ends)
 
 
 def _works(job: Job, parts: Sequence[Part], *, only_checks: bool) -> list[str]:

@@ -1,0 +1,78 @@
+"""Positions of consumers, written down with what is archived and put back with it."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from liftbridge_client import SyncClient
+from pyspark_liftbridge.archive import delta, log
+from pyspark_liftbridge.archive.store import Store
+from pyspark_liftbridge.plan.options import OptionError
+
+ENTRIES_MAX: Final = 1_000
+"""Newest entries of a log that are searched for positions."""
+
+Positions = Mapping[str, Mapping[int, int]]
+"""Offset of the last message that was taken, by cursor and partition."""
+
+
+class End(NamedTuple):
+    """How far a partition was replayed.
+
+    Attributes:
+        partition: Number of the partition.
+        end: First offset that was not.
+    """
+
+    partition: int
+    end: int
+
+
+def take(
+    client: SyncClient, stream: str, names: Iterable[str], partitions: Collection[int]
+) -> dict[str, dict[int, int]]:
+    """Where cursors of a stream stand; one that was never set in a partition has no place there.
+
+    Raises:
+        LiftbridgeError: The brokers keep no cursors, or do not answer.
+    """
+    found: dict[str, dict[int, int]] = {}
+    of = client.streams.get(stream)
+    for name in names:
+        known = {one: of.fetch_cursor(name, partition=one) for one in partitions}
+        found[name] = {one: at for one, at in known.items() if at is not None}
+    return found
+
+
+def newest(store: Store) -> Positions:
+    """The positions that were written down last in the log of a table.
+
+    Raises:
+        OptionError: None were, in the newest `ENTRIES_MAX` entries.
+        ArchiveError: The log cannot be read.
+    """
+    version = log.load(store).version
+    for at in range(version, max(-1, version - ENTRIES_MAX), -1):
+        for one in log.read_entry(store, at) or ():
+            if isinstance(one, delta.CommitInfo) and one.run is not None and one.run.cursors:
+                return one.run.cursors
+    raise OptionError(
+        "the archive has no positions of cursors: it was not made with --cursor, or not lately"
+    )
+
+
+def put_back(client: SyncClient, stream: str, positions: Positions, ends: Iterable[End]) -> int:
+    """Set cursors of a stream; how many positions were set.
+
+    A position beyond what was replayed is set to its last offset, or a consumer would miss what is
+    published next.
+
+    Raises:
+        LiftbridgeError: The brokers keep no cursors, or do not answer.
+    """
+    of, count = client.streams.get(stream), 0
+    for partition, end in ends:
+        for name, known in positions.items():
+            if partition in known and end > 0:
+                of.set_cursor(name, min(known[partition], end - 1), partition=partition)
+                count += 1
+    return count
