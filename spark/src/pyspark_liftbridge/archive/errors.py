@@ -2,7 +2,11 @@
 
 
 class ArchiveError(Exception):
-    """Of every error here; the text names value, rule, place and remedy."""
+    """Of every error here; the text names value, rule, place and remedy, in one line."""
+
+    def __str__(self) -> str:
+        """The text; what it quotes of foreign errors may go over several lines."""
+        return " ".join(super().__str__().splitlines())
 
 
 class UnsupportedStoreError(ArchiveError):
