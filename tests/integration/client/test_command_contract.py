@@ -169,8 +169,8 @@ def fits(value, schema):
 
 
 def test_every_command_is_walked_here():
-    """But those of Spark, which `tests/spark/test_spark_archive.py` walks where PySpark is."""
-    elsewhere = {"spark archive", "spark verify", "spark gc"}
+    """But those of jobs, which `tests/spark` and `tests/integration/spark` walk."""
+    elsewhere = {words for words in SHAPES if words.startswith("spark ")}
     assert set(COMMANDS) == set(CALLS) | set(REFUSED) | LONG_RUNNING | elsewhere == set(SHAPES)
 
 
