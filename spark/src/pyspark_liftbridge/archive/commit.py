@@ -171,7 +171,7 @@ def _commit(
         if found is None:
             continue
         snapshot = snapshot.after([found])
-        if _run_id(found) == run_id:
+        if _run_id(found) == run_id:  # guard Archive.run
             return Outcome(snapshot, verdicts, version)
     raise ContentionError(
         f"run {run_id}: other writers were first in {ROUNDS_MAX} rounds, up to entry "
@@ -209,7 +209,7 @@ def _check(proposal: Proposal) -> None:
         fence.check(claim)
         _check_ages((add for piece in claim.pieces for add in piece.adds), proposal.now_ms)
     partitions = [one.span.partition for one in proposal.claims]
-    if len(set(partitions)) < len(partitions):
+    if len(set(partitions)) < len(partitions):  # guard Archive.one_claim
         raise ClaimError(f"claims to partitions {partitions}; there must be one for each")
 
 
@@ -231,7 +231,7 @@ def _check_rewrites(compaction: Compaction) -> None:
 
 def _check_ages(adds: Iterable[delta.Add], now_ms: int) -> None:
     for add in adds:
-        if add.modified_ms < now_ms - FILE_AGE_MS_MAX:
+        if add.modified_ms < now_ms - FILE_AGE_MS_MAX:  # guard Archive.file_age
             raise ClaimError(
                 f"{add.path}: written more than {FILE_AGE_MS_MAX // 3_600_000} hours ago, it "
                 "may be removed as one in no entry; write the records again"
@@ -240,7 +240,7 @@ def _check_ages(adds: Iterable[delta.Add], now_ms: int) -> None:
 
 def _check_stream(snapshot: Snapshot, stream_id: int) -> None:
     metadata = snapshot.metadata
-    if metadata is None or metadata.stream_id != stream_id:
+    if metadata is None or metadata.stream_id != stream_id:  # guard Archive.stream
         found = "no stream" if metadata is None else f"stream id {metadata.stream_id}"
         raise OtherStreamError(
             f"the table is of {found}, the records are of stream id {stream_id}; "

@@ -126,16 +126,17 @@ def judge(claim: Claim, committed: int | None) -> Verdict:
         `COMMITTED` when it may be written as the next entry.
     """
     _, start, end = claim.span
-    if committed is not None and end <= committed:
+    if committed is not None and end <= committed:  # guard Archive.done
         return Verdict.DONE
-    return Verdict.COMMITTED if start == _next_of(claim, committed) else Verdict.PLAN_AGAIN
+    is_next = start == _next_of(claim, committed)  # guard Archive.start
+    return Verdict.COMMITTED if is_next else Verdict.PLAN_AGAIN
 
 
 def _next_of(claim: Claim, committed: int | None) -> int:
     """Offset that must be archived next."""
     if committed is None:
-        return claim.begins_at
-    if claim.lost_from == committed:
+        return claim.begins_at  # guard Archive.begin
+    if claim.lost_from == committed:  # guard Archive.lost
         return max(committed, claim.span.start)
     return committed
 
@@ -170,7 +171,7 @@ def judge_rewrite(rewrite: Rewrite, live: Container[str]) -> Verdict:
     Returns:
         `COMMITTED` when it may be written as the next entry.
     """
-    is_there = all(one.path in live for one in rewrite.removes)
+    is_there = all(one.path in live for one in rewrite.removes)  # guard Archive.rewrite
     return Verdict.COMMITTED if is_there else Verdict.PLAN_AGAIN
 
 
@@ -231,7 +232,8 @@ def check(claim: Claim) -> None:
     partition, at, _ = claim.span
     for piece in claim.pieces:
         span = piece.span
-        if span.partition != partition or span.start != at or span.end <= span.start:
+        is_next = (span.partition, span.start) == (partition, at)  # guard Archive.piece
+        if not is_next or span.end <= span.start:
             raise ClaimError(
                 f"partition {span.partition}: {span.start} to {span.end} does not go on from "
                 f"{at} of partition {partition}; hand pieces over in order, without any missing"
@@ -246,13 +248,13 @@ def _check_files(piece: Written) -> None:
         if add.origin is None or add.stats is None:
             raise ClaimError(f"{add.path}: without range or statistics; write it by `write_files`")
         origin = add.origin
-        if origin.partition != piece.span.partition or origin.start != at:
+        if origin.partition != piece.span.partition or origin.start != at:  # guard Archive.file
             raise ClaimError(
                 f"{add.path}: holds {origin.partition}/{origin.start} to {origin.end}, but "
                 f"{piece.span.partition}/{at} comes next; hand files over in order"
             )
         at = origin.end
-    if piece.adds and at != piece.span.end:
+    if piece.adds and at != piece.span.end:  # guard Archive.files_end
         raise ClaimError(
             f"partition {piece.span.partition}: files end at {at}, the piece at {piece.span.end}"
         )

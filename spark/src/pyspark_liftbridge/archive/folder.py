@@ -29,7 +29,7 @@ class LocalFolder:
         try:
             written = self._write_beside(target, data)
             try:
-                os.link(written, target)
+                os.link(written, target)  # guard Archive.link
             except FileExistsError:
                 return False
             finally:

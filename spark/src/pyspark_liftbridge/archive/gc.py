@@ -37,9 +37,9 @@ def orphans(store: Store, *, now_ms: int) -> Sequence[Found]:
         UnsupportedTableError, StoreError: As of `log.load`.
     """
     before_ms = now_ms - AGE_MS_MIN
-    old = [one for one in store.listing("") if one.modified_ms < before_ms]
+    old = [one for one in store.listing("") if one.modified_ms < before_ms]  # guard Archive.gc_age
     snapshot = log.load(store)
-    if snapshot.version < 0:
+    if snapshot.version < 0:  # guard Archive.no_log
         raise DamagedError("there is no log, so no file can be told to be in no entry")
     named = _named(store, snapshot, before_ms)
     return [one for one in old if _is_left_over(one.path, named)]
@@ -93,5 +93,5 @@ def _is_left_over(path: str, named: set[str]) -> bool:
 
     What other writers put elsewhere is theirs to remove.
     """
-    is_data = path.startswith(files.FOLDER) and path not in named
+    is_data = path.startswith(files.FOLDER) and path not in named  # guard Archive.named
     return is_data or _HALF.fullmatch(path) is not None

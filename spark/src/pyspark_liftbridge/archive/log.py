@@ -103,7 +103,7 @@ class _Replay:
 
     def _advance(self, txn: delta.Txn) -> None:
         before = self._ends.get(txn.app_id)
-        if before is not None and txn.version < before.version:
+        if before is not None and txn.version < before.version:  # guard Archive.backwards
             # What is archived would be archived again.
             raise DamagedError(
                 f"entry {self._version}: txn of {txn.app_id} goes back from {before.version} "
@@ -156,7 +156,7 @@ def load(store: Store) -> Snapshot:
         newest = _newest_checkpoint(names)
     snapshot = follow(store, _from_checkpoint(store, newest) if newest >= 0 else Snapshot())
     later = [version for version in map(_entry_version, names) if version > snapshot.version]
-    if later:
+    if later:  # guard Archive.missing
         raise DamagedError(
             f"{entry_path(snapshot.version + 1)} is missing, while entry {min(later)} is there: "
             "it was removed by hand, or the log was copied in part"
@@ -216,7 +216,7 @@ def append(store: Store, snapshot: Snapshot, actions: Sequence[delta.Action]) ->
     assert len(data) <= delta.ENTRY_BYTES_MAX, len(data)
     assert len(actions) <= delta.ENTRY_ACTIONS_MAX, len(actions)
     version = snapshot.version + 1
-    if not store.create(entry_path(version), data):
+    if not store.create(entry_path(version), data):  # guard Archive.next
         raise ConflictError(version)
     return snapshot.after([actions])
 

@@ -153,7 +153,7 @@ def check_store(store: Store, uri: str) -> None:
     second = store.create(path, b"second")
     kept = store.read(path, bytes_max=16)
     store.delete(path)
-    if second or kept != b"first":
+    if second or kept != b"first":  # guard Archive.store
         told = "was overwritten" if second else f"reads {kept!r}"
         raise UnsupportedStoreError(
             f"{uri}: an object that was there already {told} when it was to be created "

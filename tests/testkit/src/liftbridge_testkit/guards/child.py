@@ -139,6 +139,10 @@ def run_seed(world: str, seed: int) -> tuple[str, int]:
         Model(chaos.cluster)
         chaos.run(STEPS)
         return "", STEPS
+    if world == "archive":
+        from liftbridge_testkit.archive_life import life  # noqa: PLC0415 - as above
+
+        return "", life(seed)
     from liftbridge_testkit.sim.seeds import run_seed as run  # noqa: PLC0415 - after `install`
 
     result = run(seed, world)

@@ -16,12 +16,15 @@ import yaml
 from liftbridge_testkit.repository import ROOT
 
 LISTS: Final = ROOT / "tests/guards"
-CODE: Final = ROOT / "broker/src"
+CODE: Final = (ROOT / "broker/src", ROOT / "spark/src/pyspark_liftbridge/archive")
+"""Folders of sources that have marks."""
+
 MARK: Final = re.compile(r"  # guard ([A-Z][\w.]*(?: [A-Z][\w.]*)*)$")
 WORLDS: Final[Mapping[str, tuple[str, ...]]] = {
     "raft": ("raft",),
     "controller": ("cores", "group", "cluster"),
     "replication": ("replicas", "sessions", "cluster"),
+    "archive": ("archive",),
 }
 """Worlds whose seeds suit the guards of a list, quick ones first; `cluster` for all others."""
 
@@ -100,7 +103,7 @@ def _guard(entry: Mapping[str, Any], path: Path) -> Guard:
 def read_marks() -> dict[str, list[str]]:
     """Every mark with the places of it, as `file:line`; each should have one."""
     marks: dict[str, list[str]] = {}
-    for path in sorted(CODE.rglob("*.py")):
+    for path in sorted(path for folder in CODE for path in folder.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         if "# guard " not in text:
             continue

@@ -64,9 +64,9 @@ class Result:
 
 
 def version_of_code() -> str:
-    """Digest of the broker and the simulator."""
+    """Digest of the broker, the archive and the simulator."""
     digest = sha256()
-    for folder in (CODE, SIMULATOR):
+    for folder in (*CODE, SIMULATOR):
         for path in sorted(folder.rglob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
