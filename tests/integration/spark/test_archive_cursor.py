@@ -3,18 +3,23 @@
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from liftbridge_client import SyncClient, SyncStream, connect_sync
+from liftbridge_client import StreamSettings, SyncClient, SyncStream, connect_sync
 from liftbridge_testkit.processes import Broker
 from pyspark_liftbridge.archive.errors import DamagedError
 from pyspark_liftbridge.archive.root import PATH, root_id
 from pyspark_liftbridge.archive.store import open_store
 from pyspark_liftbridge.jobs import cursor
 from pyspark_liftbridge.jobs.archive import Job, archive_once, do
-from pyspark_liftbridge.jobs.cursor import Shown
+from pyspark_liftbridge.jobs.cursor import Shown, name_of
+from pyspark_liftbridge.plan.options import SourceOptions, read_source
+from pyspark_liftbridge.plan.ranges import Range
+from pyspark_liftbridge.source.reading import records_of
+from pyspark_liftbridge.source.schema import layout_of
 
 
 def in_turn(works: Sequence[str]) -> list[str]:
@@ -141,6 +146,38 @@ def test_cursor_of_a_former_stream_is_not_believed(
     assert done.cursor == former.cursor
     assert found == [0]
     assert positions(stream, done.cursor) == [2]
+
+
+def test_retention_that_waits_for_the_cursor_never_parts_log_and_archive(
+    broker: Broker, lb: SyncClient, name: str, tmp_path: Path, wait_for: Callable[..., None]
+) -> None:
+    """All of the stream can be read at any time: no record leaves the log before it is archived."""
+    whole = job(broker, name, tmp_path)
+    settings = StreamSettings(
+        segment_max_bytes=1_000,
+        retention_max_messages=5,
+        cleaner_interval=timedelta(seconds=1),
+        retention_cursor=name_of(root_id(open_store(str(tmp_path)))),
+    )
+    stream = lb.streams.create(name, settings=settings)
+    given = {"servers": broker.address, "subscribe": name, "archive": str(tmp_path)}
+    options = read_source(given, is_stream=False)
+    total = 0
+    for _ in range(3):
+        publish(stream, 40)
+        total += 40
+        before = stream.bounds(0)[0].log_start
+        wanted = Range(name, stream.bounds(0)[0].stream_id, 0, 0, total)
+        assert offsets_of(lb, wanted, options) == list(range(total))
+        archive_once(whole, in_turn)
+        wait_for(lambda start=before: stream.bounds(0)[0].log_start > start)
+        assert stream.bounds(0)[0].log_start <= total
+        assert offsets_of(lb, wanted, options) == list(range(total))
+
+
+def offsets_of(lb: SyncClient, wanted: Range, options: SourceOptions) -> list[int]:
+    batches = records_of(lb, [wanted], layout_of(options.shape), options)
+    return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 
 
 def test_brokers_without_cursors_are_told_of_once(
