@@ -80,7 +80,7 @@ def make_context(options: BrokerOptions, node: Node, clock: Clock) -> Context:
 
 
 def register_streams(server: GrpcServer, context: Context) -> None:
-    """Enter what whoever keeps streams needs of the API: streams themselves, and no messages."""
+    """Enter what whoever keeps streams needs of the API: streams and cursors, and no messages."""
     data, streams = DataService(context), StreamService(context)
     server.unary(DATA + "CreateStream", data.create)
     server.unary(DATA + "AlterStream", data.alter)
@@ -88,6 +88,7 @@ def register_streams(server: GrpcServer, context: Context) -> None:
     server.unary(DATA + "PartitionBounds", BoundsService(context).bounds)
     server.unary(API + "DeleteStream", streams.delete)
     server.unary(API + "SetStreamReadonly", streams.set_readonly)
+    server.unary(API + "FetchCursor", CursorService(context).fetch)
 
 
 def _register_api(server: GrpcServer, context: Context, metadata: MetadataService) -> None:

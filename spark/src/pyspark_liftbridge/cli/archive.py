@@ -56,7 +56,9 @@ class OrphanRow(NamedTuple):
 
 async def archive(
     run: Run[ArchiveRow],
-    stream: StreamName,
+    streams: Annotated[
+        list[str], typer.Argument(metavar="STREAM...", help="Names of the streams.")
+    ],
     root: Root,
     *,
     every: Annotated[
@@ -74,9 +76,18 @@ async def archive(
         typer.Option("--allow-loss", help="Record gaps of records that are gone, and go on."),
     ] = False,
     cursor: Annotated[
-        list[str] | None,
+        str,
         typer.Option(
             "--cursor",
+            metavar="NAME",
+            help="Cursor that says how far partitions are archived; archive/<id of ROOT> without "
+            "it.",
+        ),
+    ] = "",
+    save_cursor: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--save-cursor",
             metavar="NAME",
             help="Write down where this cursor stands, for `replay --cursors`; may be repeated.",
         ),
@@ -88,18 +99,30 @@ async def archive(
 ) -> None:
     """Archive what is committed as a Delta table of Parquet files; each record once.
 
-    Any number of runs may work on one stream. One that is stopped leaves nothing that harms.
+    Any number of runs may work on one stream. One that is stopped leaves nothing that harms. Of
+    several streams, the others are archived before a failure of one ends the command.
     """
     from pyspark_liftbridge.jobs.archive import Job, archive_once  # noqa: PLC0415 - heavy
     from pyspark_liftbridge.jobs.cursor import Shown  # noqa: PLC0415 - heavy
 
-    source = source_options(run.profile)
-    job = Job(stream, root, source, store_options(store), not allow_loss, tuple(cursor or ()))
-    runner, shown = runner_of("archive", master, conf, remote), Shown()
+    source, options = source_options(run.profile), store_options(store)
+    jobs = [
+        Job(one, root, source, options, not allow_loss, tuple(save_cursor or ()), cursor)
+        for one in streams
+    ]
+    runner, shown = runner_of("archive", master, conf, remote), [Shown() for _ in jobs]
     while True:
-        with told():
-            done = archive_once(job, runner, shown)
-        run.emit(ArchiveRow(*done))
+        failure: typer.Exit | None = None
+        for job, known in zip(jobs, shown, strict=True):
+            try:
+                with told():
+                    done = archive_once(job, runner, known)
+            except typer.Exit as error:
+                failure = failure or error
+            else:
+                run.emit(ArchiveRow(*done))
+        if failure is not None:
+            raise failure
         if every is None:
             return
         await asyncio.sleep(every)

@@ -85,7 +85,7 @@ async def replay(
         typer.Option(
             "--cursors",
             help="Set cursors as well, to where they stood when that was archived (`archive "
-            "--cursor`), or to the last offset replayed; needs --preserve-offsets.",
+            "--save-cursor`), or to the last offset replayed; needs --preserve-offsets.",
         ),
     ] = False,
     dry_run: Annotated[

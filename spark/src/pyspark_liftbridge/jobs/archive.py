@@ -58,6 +58,7 @@ class Job(NamedTuple):
         store: Options of an object store.
         fails_on_loss: Whether records that are gone end the job.
         cursors: Cursors whose positions are written down with what is archived.
+        cursor: Cursor that says how far partitions are archived; empty for that of the root.
     """
 
     stream: str
@@ -66,6 +67,7 @@ class Job(NamedTuple):
     store: Mapping[str, str]
     fails_on_loss: bool
     cursors: tuple[str, ...] = ()
+    cursor: str = ""
 
     @property
     def options(self) -> SourceOptions:
@@ -195,7 +197,7 @@ def archive_once(job: Job, run: Runner, shown: Shown | None = None) -> Archived:
     root = open_store(job.root, job.store)
     table = open_table(root, job.stream, stream_id, Making(str(uuid4()), _now_ms()))
     shown = Shown() if shown is None else shown
-    name = name_of(root_id(root))
+    name = job.cursor or name_of(root_id(root))
     sum_ = Archived(job.stream, table.root, table.snapshot.version, 0, 0, 0, 0, name)
     # A runner may have been killed before it did so, and a former stream has left its own.
     show(client, name, table, bounds, shown)
