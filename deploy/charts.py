@@ -221,7 +221,7 @@ def _values(schema: Mapping[str, Any], values: Mapping[str, Any]) -> list[tuple[
 
 def values_schema() -> dict[str, Any]:
     """What values of the chart `liftbridge` may be: as the definitions of the resources say."""
-    cluster, stream = (_specification(resource) for resource in RESOURCES)
+    cluster, stream = (_specification(resource) for resource in RESOURCES[:2])
     # The chart gives these.
     cluster["required"] = [name for name in cluster["required"] if name != "version"]
     stream["required"] = [name for name in stream.get("required", ()) if name != "clusterRef"]

@@ -29,7 +29,9 @@ SCHEMAS = {
     for resource in RESOURCES
 }
 EXAMPLES = [
-    example for name in ("cluster.yaml", "stream.yaml") for example in load_examples(FOLDER / name)
+    example
+    for name in ("cluster.yaml", "stream.yaml", "pipeline.yaml")
+    for example in load_examples(FOLDER / name)
 ]
 
 

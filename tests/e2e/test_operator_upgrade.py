@@ -39,8 +39,12 @@ pytestmark = pytest.mark.e2e
 NAMESPACE = "operator-upgrade"
 RELEASE = "upgrade"
 PASSES = 8
-CLUSTER, STREAM = RESOURCES
-PLACES = {CLUSTER.plural: "podTemplate.priorityClassName", STREAM.plural: "config.autoPauseTime"}
+CLUSTER, STREAM, PIPELINE = RESOURCES
+PLACES = {
+    CLUSTER.plural: "podTemplate.priorityClassName",
+    STREAM.plural: "config.autoPauseTime",
+    PIPELINE.plural: "image",
+}
 """Fields that older definitions do not have; no rule is about them."""
 
 OBJECTS: dict[str, dict[str, Any]] = {
@@ -55,6 +59,14 @@ OBJECTS: dict[str, dict[str, Any]] = {
         "subject": "s",
         "replicationFactor": 1,
         "config": {"autoPauseTime": "5m"},
+    },
+    PIPELINE.plural: {
+        "type": "Archive",
+        "clusterRef": {"name": "absent"},
+        "source": {"streams": ["s"]},
+        "archive": {"root": "s3://bucket"},
+        "mode": "Once",
+        "image": "registry/liftbridge-spark:1",
     },
 }
 

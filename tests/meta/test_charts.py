@@ -204,6 +204,9 @@ def test_settings_of_the_process_are_settings():
 # -- rights ---------------------------------------------------------------------------------------
 
 
+ROLES = "clusterroles.rbac.authorization.k8s.io"
+
+
 def rules() -> list[dict[str, list[str]]]:
     """Rights in a namespace, those behind switches included."""
     text = read("liftbridge-operator/templates/_helpers.tpl")
@@ -226,8 +229,15 @@ def rights() -> dict[str, set[str]]:
 def test_no_right_is_for_everything():
     assert "*" not in json.dumps(rules())
     verbs = set().union(*rights().values())
-    assert verbs <= {"get", "list", "watch", "create", "patch", "delete"}
+    assert verbs <= {"get", "list", "watch", "create", "patch", "delete", "bind"}
     assert not {"pods/exec", "pods/attach", "roles.rbac.authorization.k8s.io"} & set(rights())
+
+
+def test_one_role_may_be_given_to_others_and_none_written():
+    rule = next(one for one in rules() if "clusterroles" in one["resources"])
+    assert rule["verbs"] == ["bind"]
+    assert len(rule["resourceNames"]) == 1
+    assert [one for one in rights() if "bind" in rights()[one]] == [ROLES]
 
 
 def test_secrets_are_neither_listed_nor_watched_nor_deleted():
@@ -238,9 +248,10 @@ def test_volumes_and_clusters_are_created_by_others():
     assert "create" not in rights()["persistentvolumeclaims"]
     assert not {"create", "delete"} & rights()["liftbridgeclusters.liftbridge.io"]
     assert not {"create", "delete"} & rights()["streams.liftbridge.io"]
+    assert not {"create", "patch", "delete"} & rights()["streampipelines.liftbridge.io"]
 
 
 def test_rights_are_about_kinds_that_the_operator_knows():
     known = {kind.qualified for kind in ALL_KINDS}
     asked = {name.replace("/status", "") for name in rights()}
-    assert asked <= known
+    assert asked - {ROLES} <= known

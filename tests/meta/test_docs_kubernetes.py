@@ -149,10 +149,15 @@ def events_text() -> str:
     return rows(("Resource", "Reason", "Type", "Message"), body)
 
 
-CLUSTER, STREAM = RESOURCES
+CLUSTER, STREAM, PIPELINE = RESOURCES
+PAGES = (
+    ("liftbridgecluster.md", CLUSTER),
+    ("stream.md", STREAM),
+    ("streampipeline.md", PIPELINE),
+)
 PARTS = [
     (page, mark, text)
-    for page, resource in (("liftbridgecluster.md", CLUSTER), ("stream.md", STREAM))
+    for page, resource in PAGES
     for mark, text in (
         ("columns", columns_text(resource)),
         ("fields", fields_text(resource, "spec")),

@@ -51,6 +51,11 @@ PLANTED = [
     ("operator-pure", {f"{OPERATOR}/catalogue/planted.py": "from kopf import on\n"}),
     ("operator-pure", {f"{OPERATOR}/rendering/planted.py": "import random\n"}),
     ("operator-pure", {f"{OPERATOR}/kube/intent.py": "import asyncio\n"}),
+    ("operator-pure", {f"{OPERATOR}/pipelines/positions.py": "import time\n"}),
+    (
+        "operator-layers",
+        {f"{OPERATOR}/pipelines/planted.py": "import liftbridge_operator.streams\n"},
+    ),
     ("operator-layers", {f"{OPERATOR}/kube/planted.py": "import liftbridge_operator.runtime\n"}),
     ("operator-layers", {f"{OPERATOR}/runtime/planted.py": "import liftbridge_operator.streams\n"}),
     ("kubernetes-adapter", {f"{OPERATOR}/brokers/planted.py": "import kubernetes.client\n"}),

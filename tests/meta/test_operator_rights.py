@@ -18,10 +18,15 @@ from liftbridge_operator.kube.kinds import (
     CERTIFICATES,
     CLUSTERS,
     CONFIG_MAPS,
+    CRON_JOBS,
+    DEPLOYMENTS,
     EVENTS,
+    JOBS,
     LEASES,
     NETWORK_POLICIES,
+    PIPELINES,
     PROMETHEUS_RULES,
+    ROLE_BINDINGS,
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICE_MONITORS,
@@ -34,7 +39,7 @@ from liftbridge_operator.kube.kinds import (
 from liftbridge_operator.rendering.render import render
 from liftbridge_operator.runtime.watches import OWNED, RESOURCES
 from liftbridge_testkit.kube.memory import MemoryKube
-from liftbridge_testkit.kube.rights import granted
+from liftbridge_testkit.kube.rights import BINDS, granted
 from liftbridge_testkit.operator_sim.toured import NAMESPACE, SYSTEM, tour
 from liftbridge_testkit.operator_sim.traced import Cast
 from liftbridge_testkit.repository import ROOT
@@ -58,6 +63,10 @@ VERBS = {
 """Rights that a call of the port asks for."""
 
 RENDERED = frozenset({SERVICES, SERVICE_ACCOUNTS, NETWORK_POLICIES, CONFIG_MAPS})
+OF_PIPELINES = frozenset(
+    {SERVICE_ACCOUNTS, CONFIG_MAPS, SERVICES, ROLE_BINDINGS, DEPLOYMENTS, JOBS, CRON_JOBS}
+)
+PRUNED = OF_PIPELINES - {SERVICE_ACCOUNTS, CONFIG_MAPS}
 MONITORS = frozenset({SERVICE_MONITORS, PROMETHEUS_RULES})
 SITES: dict[tuple[str, str, str], frozenset[Kind]] = {
     ("acting/keeping.py", "_keep_budget", "apply"): frozenset({BUDGETS}),
@@ -75,6 +84,11 @@ SITES: dict[tuple[str, str, str], frozenset[Kind]] = {
     ("acting/supply.py", "_unlabelled", "get"): RENDERED | MONITORS,
     ("kube/events.py", "_write", "create"): frozenset({EVENTS}),
     ("observing/reads.py", "_one", "get"): frozenset({BUDGETS, CONFIG_MAPS, SETS}),
+    ("pipelines/keeping.py", "_bring", "apply"): OF_PIPELINES,
+    ("pipelines/keeping.py", "_take_away", "delete"): PRUNED,
+    ("pipelines/keeping.py", "_unlabelled", "get"): OF_PIPELINES,
+    ("pipelines/keeping.py", "bring", "list_all"): OF_PIPELINES,
+    ("pipelines/reconciler.py", "_say", "apply_status"): frozenset({PIPELINES}),
     ("reconciling/reconciler.py", "_write_status", "apply_status"): frozenset({CLUSTERS}),
     ("runtime/lease.py", "_create", "create"): frozenset({LEASES}),
     ("runtime/resync.py", "_keys", "list_all"): frozenset(RESOURCES),
@@ -132,6 +146,7 @@ def needed() -> frozenset[str]:
         part = "/status" if site[2] == "apply_status" else ""
         about = {getattr(kinds, constant)} if constant else SITES[site]
         found |= {f"{verb} {kind.qualified}{part}" for verb in VERBS[site[2]] for kind in about}
+        found |= {BINDS} if site[2] == "apply" and ROLE_BINDINGS in about else set()
     return frozenset(found)
 
 
@@ -186,6 +201,7 @@ class Used:
             kind = kind_of(first) if isinstance(first, dict) else first
             part = "/status" if name == "apply_status" else ""
             self.rights |= {f"{verb} {kind.qualified}{part}" for verb in VERBS[name]}
+            self.rights |= {BINDS} if (name, kind) == ("apply", ROLE_BINDINGS) else set()
             return await call(first, *rest, **named)
 
         return noted

@@ -38,13 +38,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 (tests/meta/test_operator_rights.py). To apply what is not there takes the right to create it. */}}
 {{- define "operator.rules" -}}
 - apiGroups: [liftbridge.io]
-  resources: [liftbridgeclusters]
+  resources: [liftbridgeclusters, streampipelines]
   verbs: [get, list, watch]
 - apiGroups: [liftbridge.io]
   resources: [streams]
   verbs: [get, list, watch, patch]
 - apiGroups: [liftbridge.io]
-  resources: [liftbridgeclusters/status, streams/status]
+  resources: [liftbridgeclusters/status, streams/status, streampipelines/status]
   verbs: [patch]
 - apiGroups: [""]
   resources: [pods, persistentvolumeclaims]
@@ -60,8 +60,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   resources: [serviceaccounts]
   verbs: [get, list, create, patch]
 - apiGroups: [apps]
-  resources: [statefulsets]
+  resources: [statefulsets, deployments]
   verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [batch]
+  resources: [jobs, cronjobs]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [rolebindings]
+  verbs: [get, list, create, patch, delete]
+{{- if .Values.rbac.executors }}
+# Drivers of pipelines get this role and no other: it may not be written here, only bound.
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [clusterroles]
+  resourceNames: ['{{ include "operator.name" . }}-executors']
+  verbs: [bind]
+{{- end }}
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch, delete]

@@ -1,4 +1,4 @@
-"""What the process is made of: both reconcilers, with all that they are given."""
+"""What the process is made of: all reconcilers, with all that they are given."""
 
 import secrets
 import string
@@ -11,8 +11,9 @@ from uuid import uuid4
 
 from liftbridge_operator.brokers.grpc_admin import GrpcAdmin, TlsMaterial
 from liftbridge_operator.issuing.x509 import CryptographyIssuer
-from liftbridge_operator.kube.kinds import CLUSTERS, STREAMS, Kind
+from liftbridge_operator.kube.kinds import CLUSTERS, PIPELINES, STREAMS, Kind
 from liftbridge_operator.model.cluster import ClusterSpec
+from liftbridge_operator.pipelines.assembly import pipeline_reconciler
 from liftbridge_operator.reconciling.ports import ImageOf, Itself
 from liftbridge_operator.reconciling.reconciler import ClusterReconciler
 from liftbridge_operator.rendering import names
@@ -32,7 +33,7 @@ _ALPHABET: Final = string.ascii_letters + string.digits
 
 @asynccontextmanager
 async def make_reconcilers(context: Context) -> AsyncIterator[Mapping[Kind, Reconciler]]:
-    """Reconcilers of both kinds, whose connections to brokers last as long as the context.
+    """Reconcilers of all kinds, whose connections to brokers last as long as the context.
 
     Args:
         context: What the process gives to reconcilers.
@@ -58,10 +59,12 @@ async def make_reconcilers(context: Context) -> AsyncIterator[Mapping[Kind, Reco
         board=context.board,
         events=context.events,
     )
+    pipelines = pipeline_reconciler(context)
     async with stream_reconciler(context) as streams:
         try:
-            yield {CLUSTERS: clusters, STREAMS: streams}
+            yield {CLUSTERS: clusters, STREAMS: streams, PIPELINES: pipelines}
         finally:
+            await pipelines.close()
             await clusters.close()
 
 

@@ -6,10 +6,11 @@ from itertools import count
 
 import pytest
 
+from liftbridge_operator.brokers.reach import Endpoint
 from liftbridge_operator.streams import actions as act
 from liftbridge_operator.streams.changing import change
 from liftbridge_operator.streams.decide import decide_stream
-from liftbridge_operator.streams.grpc_streams import Endpoint, GrpcStreams
+from liftbridge_operator.streams.grpc_streams import GrpcStreams
 from liftbridge_operator.streams.observation import ClusterState, Seen, SeenCluster
 from liftbridge_operator.streams.port import ChangedError, RefusedError, SilentError
 from liftbridge_proto import api_pb2

@@ -18,7 +18,7 @@ from liftbridge_operator.crds.definitions import NOT_SEEN
 
 CATALOGUE = load_catalogue()
 CONDITIONS = list(CATALOGUE.conditions.values())
-KINDS = ("LiftbridgeCluster", "Stream")
+KINDS = ("LiftbridgeCluster", "Stream", "StreamPipeline")
 WORD = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
 SENTENCE = re.compile(r"[A-Z{`].*\.", re.DOTALL)
 

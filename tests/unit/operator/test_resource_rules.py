@@ -15,7 +15,11 @@ SCHEMAS = {
     resource.kind: definition(resource)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     for resource in RESOURCES
 }
-TABLES = {"LiftbridgeCluster": "cluster.yaml", "Stream": "stream.yaml"}
+TABLES = {
+    "LiftbridgeCluster": "cluster.yaml",
+    "Stream": "stream.yaml",
+    "StreamPipeline": "pipeline.yaml",
+}
 EXAMPLES = [example for name in TABLES.values() for example in load_examples(FOLDER / name)]
 
 

@@ -15,6 +15,7 @@ def names_text(catalogue: Catalogue) -> str:
     conditions = list(catalogue.conditions.values())
     of_cluster = [spec for spec in conditions if spec.resource == "LiftbridgeCluster"]
     of_stream = [spec for spec in conditions if spec.resource == "Stream"]
+    of_pipeline = [spec for spec in conditions if spec.resource == "StreamPipeline"]
     reasons = (reason for spec in conditions for reason in spec.reasons)
     events = (event.reason for event in catalogue.events.values())
     parts = [
@@ -25,6 +26,11 @@ def names_text(catalogue: Catalogue) -> str:
         ),
         _enumeration(
             "StreamConditionType", "Conditions of a Stream.", (spec.type for spec in of_stream)
+        ),
+        _enumeration(
+            "PipelineConditionType",
+            "Conditions of a StreamPipeline.",
+            (spec.type for spec in of_pipeline),
         ),
         _enumeration("Reason", "Reasons of conditions.", reasons),
         _enumeration("WaitFor", "What is waited for.", catalogue.waits),

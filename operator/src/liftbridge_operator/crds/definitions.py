@@ -13,6 +13,12 @@ from liftbridge_operator.crds.structural import Schema, structural
 from liftbridge_operator.model.base import GROUP, VERSION, Model, Rule
 from liftbridge_operator.model.cluster import CLUSTER_KIND, CLUSTER_RULES, ClusterSpec
 from liftbridge_operator.model.cluster_status import ClusterStatus
+from liftbridge_operator.model.pipeline import (
+    PIPELINE_KIND,
+    PIPELINE_RULES,
+    PipelineSpec,
+    PipelineStatus,
+)
 from liftbridge_operator.model.stream import STREAM_KIND, StreamSpec, StreamStatus
 
 NOT_SEEN: Final = {
@@ -134,6 +140,31 @@ RESOURCES: Final = (
                 "Partitions with a replica that is not in sync.",
                 1,
             ),
+            _AGE,
+        ),
+        has_scale=False,
+    ),
+    Resource(
+        PIPELINE_KIND,
+        "streampipelines",
+        "lbp",
+        "A job of Spark on streams of a Liftbridge cluster.",
+        PipelineSpec,
+        PipelineStatus,
+        PIPELINE_RULES,
+        (
+            Column("Cluster", "string", ".spec.clusterRef.name", "Cluster it belongs to."),
+            Column("Type", "string", ".spec.type", "What it does."),
+            Column("Mode", "string", ".spec.mode", "When it runs."),
+            *_READY,
+            Column("Lag", "integer", ".status.lag", "Offsets that are not archived yet."),
+            Column(
+                "Caught-Up",
+                "string",
+                '.status.conditions[?(@.type=="CaughtUp")].status',
+                "Whether everything is archived.",
+            ),
+            Column("Runtime", "string", ".spec.runtime", "Where tasks run.", 1),
             _AGE,
         ),
         has_scale=False,

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from liftbridge_operator.model.base import GROUP, VERSION
 from liftbridge_operator.model.cluster import CLUSTER_KIND
+from liftbridge_operator.model.pipeline import PIPELINE_KIND
 from liftbridge_operator.model.stream import STREAM_KIND
 
 
@@ -40,6 +41,7 @@ class Kind:
 
 CLUSTERS: Final = Kind(GROUP, VERSION, CLUSTER_KIND, "liftbridgeclusters")
 STREAMS: Final = Kind(GROUP, VERSION, STREAM_KIND, "streams")
+PIPELINES: Final = Kind(GROUP, VERSION, PIPELINE_KIND, "streampipelines")
 
 PODS: Final = Kind("", "v1", "Pod", "pods")
 CLAIMS: Final = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
@@ -51,6 +53,10 @@ SERVICE_ACCOUNTS: Final = Kind("", "v1", "ServiceAccount", "serviceaccounts")
 NODES: Final = Kind("", "v1", "Node", "nodes", is_namespaced=False)
 NAMESPACES: Final = Kind("", "v1", "Namespace", "namespaces", is_namespaced=False)
 SETS: Final = Kind("apps", "v1", "StatefulSet", "statefulsets")
+DEPLOYMENTS: Final = Kind("apps", "v1", "Deployment", "deployments")
+JOBS: Final = Kind("batch", "v1", "Job", "jobs")
+CRON_JOBS: Final = Kind("batch", "v1", "CronJob", "cronjobs")
+ROLE_BINDINGS: Final = Kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
 BUDGETS: Final = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
 NETWORK_POLICIES: Final = Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies")
 STORAGE_CLASSES: Final = Kind(
@@ -66,6 +72,7 @@ PROMETHEUS_RULES: Final = Kind("monitoring.coreos.com", "v1", "PrometheusRule", 
 ALL_KINDS: Final = (
     CLUSTERS,
     STREAMS,
+    PIPELINES,
     PODS,
     CLAIMS,
     VOLUMES,
@@ -76,6 +83,10 @@ ALL_KINDS: Final = (
     NODES,
     NAMESPACES,
     SETS,
+    DEPLOYMENTS,
+    JOBS,
+    CRON_JOBS,
+    ROLE_BINDINGS,
     BUDGETS,
     NETWORK_POLICIES,
     STORAGE_CLASSES,

@@ -1,4 +1,4 @@
-"""The custom resources as values: `LiftbridgeCluster` and `Stream`.
+"""The custom resources as values: `LiftbridgeCluster`, `Stream` and `StreamPipeline`.
 
 Every field says what it means, what it may be and what it is when nothing is given; `rules` of a
 class are what the API server checks beyond types and bounds, in CEL. The definitions under

@@ -39,9 +39,12 @@ _SUBJECT_PATTERN: Final = (
     r"^(>|(\*|[!-#%-)+-\-/-=?-~][!-)+-\-/-=?-~]*)(\.(\*|[!-)+-\-/-=?-~]+))*(\.>)?)$"
 )
 
+StreamName = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=_NAME_PATTERN)]
+"""Name of a stream."""
+
 
 class ClusterRef(Model):
-    """The cluster that a stream belongs to."""
+    """The cluster that a stream or a pipeline belongs to."""
 
     name: Label = Field(description="Name of the LiftbridgeCluster.")
     namespace: Label | None = option(
@@ -187,9 +190,7 @@ class StreamSpec(Model):
     cluster_ref: ClusterRef = Field(
         description="The cluster that the stream belongs to. Cannot be changed."
     )
-    stream_name: Annotated[
-        str | None, StringConstraints(min_length=1, max_length=255, pattern=_NAME_PATTERN)
-    ] = option(
+    stream_name: StreamName | None = option(
         "Name of the stream; `metadata.name` without it. Cannot be changed, added or removed."
     )
     subject: Annotated[

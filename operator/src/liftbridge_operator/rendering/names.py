@@ -16,6 +16,7 @@ NATS_PORT_NAMES: Final = {"nats": CLIENTS_PORT, "routes": ROUTES_PORT}
 
 # Labels.
 CLUSTER: Final = f"{GROUP}/cluster"
+PIPELINE: Final = f"{GROUP}/pipeline"
 CLUSTER_ID: Final = f"{GROUP}/cluster-id"
 SERVICE_ROLE: Final = f"{GROUP}/service"
 LISTENER: Final = f"{GROUP}/listener"

@@ -24,7 +24,7 @@ import structlog
 
 from liftbridge_operator.kube.client import Bounds, KubeClient, connect
 from liftbridge_operator.kube.events import Events
-from liftbridge_operator.kube.kinds import CLUSTERS, STREAMS, Kind
+from liftbridge_operator.kube.kinds import CLUSTERS, PIPELINES, STREAMS, Kind
 from liftbridge_operator.kube.port import Fence, Kube
 from liftbridge_operator.runtime.clock import Clock, SystemClock
 from liftbridge_operator.runtime.dispatcher import Dispatcher
@@ -44,6 +44,9 @@ END_S: Final = 5.0
 """What is cut off has this time to end; then the process ends without it."""
 
 _IN_FLIGHT_MAX: Final = 32
+
+_PIPELINE_WORKERS: Final = 4
+"""Passes of StreamPipelines at the same time."""
 
 log = structlog.get_logger("liftbridge.operator")
 
@@ -216,6 +219,7 @@ class _Process:
         workers = {
             CLUSTERS: self.settings.cluster_workers,
             STREAMS: self.settings.stream_workers,
+            PIPELINES: _PIPELINE_WORKERS,
         }
         async with make_reconcilers(context) as reconcilers:
             for kind in RESOURCES:

@@ -17,7 +17,7 @@ class Key(NamedTuple):
     """A resource that somebody should look at.
 
     Attributes:
-        kind: `kinds.CLUSTERS` or `kinds.STREAMS`.
+        kind: `kinds.CLUSTERS`, `kinds.STREAMS` or `kinds.PIPELINES`.
         namespace: Where it lies.
         name: Which it is.
     """

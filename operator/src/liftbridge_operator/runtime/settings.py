@@ -72,6 +72,20 @@ SETTINGS: Final = (
         "`spec.image` names another image.",
     ),
     Setting(
+        "spark_image",
+        "text",
+        "liftbridge-spark",
+        "Image of pipelines without a tag; the version of the operator is the tag unless "
+        "`spec.image` names another image.",
+    ),
+    Setting(
+        "executor_role",
+        "text",
+        "",
+        "ClusterRole that drivers with executors get in their namespace; without it there are "
+        "none.",
+    ),
+    Setting(
         "pod_labels",
         "list",
         ("app.kubernetes.io/name=liftbridge-operator",),
@@ -155,6 +169,8 @@ class Settings:
     log_format: str
     log_level: str
     broker_image: str
+    spark_image: str
+    executor_role: str
     pod_labels: tuple[str, ...]
     lease_name: str
     lease_namespace: str

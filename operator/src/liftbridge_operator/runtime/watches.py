@@ -19,7 +19,11 @@ from liftbridge_operator.kube.kinds import (
     CLAIMS,
     CLUSTERS,
     CONFIG_MAPS,
+    CRON_JOBS,
+    DEPLOYMENTS,
+    JOBS,
     NETWORK_POLICIES,
+    PIPELINES,
     PODS,
     SERVICES,
     SETS,
@@ -30,11 +34,16 @@ from liftbridge_operator.rendering import names
 from liftbridge_operator.runtime.metrics import Metrics
 from liftbridge_operator.runtime.reconciler import Key
 
-RESOURCES: Final = (CLUSTERS, STREAMS)
+RESOURCES: Final = (CLUSTERS, STREAMS, PIPELINES)
 """Kinds that have passes."""
 
-OWNED: Final = (PODS, SETS, CLAIMS, CONFIG_MAPS, SERVICES, BUDGETS, NETWORK_POLICIES)
+OF_CLUSTERS: Final = (PODS, SETS, CLAIMS, CONFIG_MAPS, SERVICES, BUDGETS, NETWORK_POLICIES)
 """Kinds whose objects are parts of clusters; Secrets are read by name, never watched."""
+
+OF_PIPELINES: Final = (DEPLOYMENTS, JOBS, CRON_JOBS)
+"""Kinds whose objects run pipelines."""
+
+OWNED: Final = (*OF_CLUSTERS, *OF_PIPELINES)
 
 _FOLDER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _REQUEST_SECONDS_MAX: Final = 30.0
@@ -139,6 +148,9 @@ def key_of(kind: Kind, namespace: str, name: str, labels: Mapping[str, str]) -> 
     """The resource that should be looked at when an object changes; None for nobody's object."""
     if kind in RESOURCES:
         return Key(kind, namespace, name)
+    if kind in OF_PIPELINES:
+        pipeline = labels.get(names.PIPELINE)
+        return Key(PIPELINES, namespace, pipeline) if pipeline else None
     cluster = labels.get(names.CLUSTER)
     return Key(CLUSTERS, namespace, cluster) if cluster else None
 
@@ -162,7 +174,8 @@ def watch_settings(backoffs_s: Collection[float] = BACKOFFS_S) -> kopf.OperatorS
     found.queueing.idle_timeout = 1.0
     found.queueing.exit_timeout = 0.5
     for kind in OWNED:
-        found.watching.label_selectors[kind.group, kind.version, kind.plural] = names.CLUSTER
+        label = names.PIPELINE if kind in OF_PIPELINES else names.CLUSTER
+        found.watching.label_selectors[kind.group, kind.version, kind.plural] = label
     return found
 
 

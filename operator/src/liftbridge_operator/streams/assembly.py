@@ -1,20 +1,14 @@
 """The reconciler of streams with its feed, as the process runs it."""
 
 import asyncio
-from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
-import grpc
-
-from liftbridge_operator.kube.kinds import SECRETS
+from liftbridge_operator.brokers.reach import UnusableError, credentials_of, endpoints_of
 from liftbridge_operator.kube.port import Kube, Object
-from liftbridge_operator.model.network import ADMIN_PORT
-from liftbridge_operator.rendering import names
 from liftbridge_operator.runtime.process import Context
 from liftbridge_operator.streams.feed import StreamFeed
-from liftbridge_operator.streams.grpc_streams import Endpoint, GrpcStreams
+from liftbridge_operator.streams.grpc_streams import GrpcStreams
 from liftbridge_operator.streams.port import SilentError, StreamBrokers
 from liftbridge_operator.streams.reconciler import StreamReconciler
 
@@ -61,23 +55,8 @@ async def connect_brokers(kube: Kube, body: Object) -> GrpcStreams:
         KubeError: The certificate is not there, or cannot be read.
         SilentError: It is not usable.
     """
-    metadata: dict[str, Any] = body["metadata"]
-    namespace, name = metadata["namespace"], metadata["name"]
-    secret = await kube.get(SECRETS, namespace, names.operator_leaf(name))
-    files = {key: b64decode(text) for key, text in secret.get("data", {}).items()}
-    keys = (names.CA_KEY, names.KEY_KEY, names.CERT_KEY)
-    if not all(files.get(key) for key in keys):
-        raise SilentError(f"Secret {names.operator_leaf(name)} lacks a file")
-    credentials = grpc.ssl_channel_credentials(*(files[key] for key in keys))
-    return GrpcStreams(_endpoints(namespace, name, body), credentials)
-
-
-def _endpoints(namespace: str, cluster: str, body: Object) -> list[Endpoint]:
-    """All brokers that there are, or are to be."""
-    wanted = body.get("spec", {}).get("replicas", 1)
-    present = body.get("status", {}).get("replicas", 0)
-    brokers = [names.broker(cluster, ordinal) for ordinal in range(max(wanted, present, 1))]
-    return [
-        Endpoint(broker, f"{names.host(broker, cluster, namespace)}:{ADMIN_PORT}")
-        for broker in brokers
-    ]
+    try:
+        credentials = await credentials_of(kube, body)
+    except UnusableError as error:
+        raise SilentError(str(error)) from error
+    return GrpcStreams(endpoints_of(body), credentials)

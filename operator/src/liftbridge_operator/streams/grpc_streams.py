@@ -7,13 +7,14 @@ answer is left for the next one at the next call.
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc
 import grpc.aio
 from google.protobuf.message import Message as ProtoMessage
 
 from liftbridge_operator.brokers.channels import open_channel
+from liftbridge_operator.brokers.reach import Endpoint
 from liftbridge_operator.streams import wire
 from liftbridge_operator.streams.observation import ObservedStream
 from liftbridge_operator.streams.port import ChangedError, RefusedError, SilentError
@@ -41,13 +42,6 @@ _SAID: Final = frozenset(
         grpc.StatusCode.UNIMPLEMENTED,
     }
 )
-
-
-class Endpoint(NamedTuple):
-    """Where a broker is reached: host and port of its port for operators."""
-
-    broker: str
-    address: str
 
 
 class GrpcStreams:

@@ -8,7 +8,14 @@ import pytest
 from prometheus_client import generate_latest
 
 from liftbridge_operator.kube.errors import UnavailableError
-from liftbridge_operator.kube.kinds import CLUSTERS, CONFIG_MAPS, PODS, STREAMS
+from liftbridge_operator.kube.kinds import (
+    CLUSTERS,
+    CONFIG_MAPS,
+    JOBS,
+    PIPELINES,
+    PODS,
+    STREAMS,
+)
 from liftbridge_operator.runtime.metrics import ConditionBoard, Metrics, load_metrics
 from liftbridge_operator.runtime.reconciler import Key
 from liftbridge_operator.runtime.resync import RETRY_S, SPREAD, Resync
@@ -115,6 +122,9 @@ async def test_failed_list_is_tried_again_soon():
         (STREAMS, {"liftbridge.io/cluster": "c"}, Key(STREAMS, "n", "x")),
         (PODS, {"liftbridge.io/cluster": "c"}, Key(CLUSTERS, "n", "c")),
         (CONFIG_MAPS, {}, None),
+        (PIPELINES, {}, Key(PIPELINES, "n", "x")),
+        (JOBS, {"liftbridge.io/pipeline": "p"}, Key(PIPELINES, "n", "p")),
+        (JOBS, {"liftbridge.io/cluster": "c"}, None),
     ],
 )
 def test_changes_lead_to_the_resource_they_are_part_of(kind, labels, key):

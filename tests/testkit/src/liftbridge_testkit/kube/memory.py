@@ -26,7 +26,11 @@ from liftbridge_operator.kube.kinds import (
     BUDGETS,
     CLAIMS,
     CLUSTERS,
+    CRON_JOBS,
+    DEPLOYMENTS,
+    JOBS,
     NETWORK_POLICIES,
+    PIPELINES,
     PODS,
     SETS,
     STREAMS,
@@ -57,8 +61,11 @@ from liftbridge_testkit.kube.fields import (
     without,
 )
 
-_WITH_STATUS = frozenset({CLUSTERS, STREAMS, PODS, CLAIMS, SETS, BUDGETS})
-_WITH_GENERATION = frozenset({CLUSTERS, STREAMS, PODS, SETS, BUDGETS, NETWORK_POLICIES})
+_WORKLOADS = frozenset({SETS, DEPLOYMENTS, JOBS, CRON_JOBS})
+_WITH_STATUS = frozenset({CLUSTERS, STREAMS, PIPELINES, PODS, CLAIMS, BUDGETS}) | _WORKLOADS
+_WITH_GENERATION = (
+    frozenset({CLUSTERS, STREAMS, PIPELINES, PODS, BUDGETS, NETWORK_POLICIES}) | _WORKLOADS
+)
 _COLLECTED = {Propagation.ORPHAN: "orphan", Propagation.FOREGROUND: "foregroundDeletion"}
 """Finalizers by which a deletion waits for the garbage collector."""
 

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 AGGREGATED = "rbac.authorization.k8s.io/aggregate-to-"
 """Begins labels of roles that are for people, not for the operator."""
 
+EXECUTORS = "liftbridge.io/role"
+"""Label of the role for drivers of pipelines, which the operator gives and does not have."""
+
+BINDS = "bind clusterroles.rbac.authorization.k8s.io"
+"""Right that whoever makes a RoleBinding is asked for as well; the audit log does not tell."""
+
+BINDINGS = "rolebindings.rbac.authorization.k8s.io"
 CREATED = 201
 
 NAMESPACES = "namespaces"
@@ -41,16 +48,20 @@ class Rights(NamedTuple):
 
 
 def granted(roles: Iterable[dict[str, Any]]) -> frozenset[str]:
-    """Rights that Roles and ClusterRoles grant, but for those that are for people."""
+    """Rights that Roles and ClusterRoles grant, but for those that are for others."""
     return frozenset(
         f"{verb} {_qualified(resource, group)}"
         for role in roles
-        if not any(label.startswith(AGGREGATED) for label in role["metadata"].get("labels", {}))
+        if not _is_for_others(role["metadata"].get("labels", {}))
         for rule in role.get("rules") or ()
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     )
+
+
+def _is_for_others(labels: Iterable[str]) -> bool:
+    return any(label.startswith(AGGREGATED) or label == EXECUTORS for label in labels)
 
 
 def _qualified(resource: str, group: str) -> str:
@@ -89,6 +100,7 @@ def rights(
                 if one.verb == "patch" and one.code == CREATED:
                     # An apply of what was not there asks for both.
                     used.add(f"create {one.resource}")
+                    used |= {BINDS} if one.resource == BINDINGS else set()
             elif one.namespace in ended:
                 continue  # its Roles go with it
             elif one.at >= since and not any(begin <= one.at <= end for begin, end in starts):

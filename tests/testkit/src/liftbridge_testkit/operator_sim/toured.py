@@ -15,11 +15,22 @@ from liftbridge_operator.app import make_password
 from liftbridge_operator.catalogue.names import EventReason
 from liftbridge_operator.issuing.x509 import CryptographyIssuer
 from liftbridge_operator.kube.events import Events
-from liftbridge_operator.kube.kinds import CLAIMS, CLUSTERS, PODS, SECRETS, SETS, STREAMS, kind_of
+from liftbridge_operator.kube.kinds import (
+    CLAIMS,
+    CLUSTERS,
+    PIPELINES,
+    PODS,
+    SECRETS,
+    SETS,
+    STREAMS,
+    kind_of,
+)
 from liftbridge_operator.kube.port import Object, Preconditions
 from liftbridge_operator.model.cluster import API_VERSION, CLUSTER_KIND, ClusterSpec
 from liftbridge_operator.observing.objects import metadata_of, set_of
 from liftbridge_operator.observing.reads import read
+from liftbridge_operator.pipelines.reconciler import PipelineReconciler
+from liftbridge_operator.pipelines.subject import Means
 from liftbridge_operator.planning import actions as act
 from liftbridge_operator.reconciling.ports import Itself
 from liftbridge_operator.reconciling.reconciler import ClusterReconciler
@@ -36,6 +47,7 @@ from liftbridge_testkit.operator_sim.admin import ModelAdmin
 from liftbridge_testkit.operator_sim.reconciled import SPEC, OpenFence, image_of
 from liftbridge_testkit.operator_sim.stage import Stage
 from liftbridge_testkit.operator_sim.traced import Cast
+from liftbridge_testkit.pipelines_memory import MemoryArchives, pipeline
 from liftbridge_testkit.streams_memory import (
     AskedPasses,
     HeardEvents,
@@ -51,6 +63,8 @@ SYSTEM: Final = "liftbridge-system"
 LEASE: Final = "liftbridge"
 NAME: Final = "full"
 PASSES: Final = 6
+EXECUTOR_ROLE: Final = "liftbridge-executors"
+"""Role that drivers get, as the chart names it for this release."""
 FULL: Final[dict[str, Any]] = {
     **SPEC,
     "tls": {"mode": "Generated"},
@@ -85,6 +99,7 @@ async def tour(cast: Cast) -> None:
     await _clusters(cast)
     await _around_pods(cast)
     await _streams(cast)
+    await _pipelines(cast)
     await _events(cast)
 
 
@@ -220,6 +235,37 @@ async def _streams(cast: Cast) -> None:
     await cast.person.delete(*_place(made), preconditions=Preconditions(_uid(made)))
     await reconciler.reconcile(key)
     await feed.close()
+
+
+async def _pipelines(cast: Cast) -> None:
+    """A pipeline runs in each mode and runtime after another, and is suspended."""
+    brokers = MemoryArchives()
+
+    async def connect(_body: Object) -> MemoryArchives:
+        return brokers
+
+    reconciler = PipelineReconciler(
+        cast.operator,
+        connect,
+        HeardEvents(),
+        ManualClock(),
+        board=SeenBoard(),
+        means=Means("liftbridge-spark:1", EXECUTOR_ROLE),
+    )
+    made = await cast.person.create(pipeline(NAME, NAMESPACE, clusterRef={"name": NAME}))
+    key = Key(PIPELINES, NAMESPACE, NAME)
+    for change in (
+        {},
+        {"runtime": "Executors", "executors": {}},
+        {"runtime": "Local", "executors": None, "mode": "Once"},
+        {"suspend": True},
+        {"mode": "Scheduled", "schedule": {"cron": "@hourly"}},
+        {"mode": "Continuous", "schedule": None},
+    ):
+        seen = Preconditions(_uid(made))
+        await cast.person.patch(*_place(made), {"spec": change}, preconditions=seen)
+        await reconciler.reconcile(key)
+    await reconciler.close()
 
 
 async def _events(cast: Cast) -> None:

@@ -1,0 +1,55 @@
+"""How the operator reaches the brokers of a cluster: at which names, and with which certificate."""
+
+from base64 import b64decode
+from typing import Any, NamedTuple
+
+import grpc
+
+from liftbridge_operator.kube.kinds import SECRETS
+from liftbridge_operator.kube.port import Kube, Object
+from liftbridge_operator.model.network import ADMIN_PORT
+from liftbridge_operator.rendering import names
+
+
+class Endpoint(NamedTuple):
+    """Where a broker is reached: host and port of its port for operators."""
+
+    broker: str
+    address: str
+
+
+class UnusableError(Exception):
+    """The certificate that the operator shows brokers lacks a file."""
+
+
+async def credentials_of(kube: Kube, body: Object) -> grpc.ChannelCredentials:
+    """What the operator trusts and shows at the brokers of a cluster.
+
+    Args:
+        kube: Has the certificate.
+        body: The LiftbridgeCluster.
+
+    Raises:
+        KubeError: The certificate is not there, or cannot be read.
+        UnusableError: It lacks a file.
+    """
+    metadata: dict[str, Any] = body["metadata"]
+    name = names.operator_leaf(metadata["name"])
+    secret = await kube.get(SECRETS, metadata["namespace"], name)
+    files = {key: b64decode(text) for key, text in secret.get("data", {}).items()}
+    keys = (names.CA_KEY, names.KEY_KEY, names.CERT_KEY)
+    if not all(files.get(key) for key in keys):
+        raise UnusableError(f"Secret {name} lacks a file")
+    return grpc.ssl_channel_credentials(*(files[key] for key in keys))
+
+
+def endpoints_of(body: Object) -> list[Endpoint]:
+    """All brokers of a cluster that there are, or are to be."""
+    namespace, cluster = body["metadata"]["namespace"], body["metadata"]["name"]
+    wanted = body.get("spec", {}).get("replicas", 1)
+    present = body.get("status", {}).get("replicas", 0)
+    brokers = [names.broker(cluster, ordinal) for ordinal in range(max(wanted, present, 1))]
+    return [
+        Endpoint(broker, f"{names.host(broker, cluster, namespace)}:{ADMIN_PORT}")
+        for broker in brokers
+    ]

@@ -1,0 +1,42 @@
+"""The reconciler of pipelines, as the process runs it."""
+
+from importlib import metadata
+
+from liftbridge_operator.brokers.reach import UnusableError, credentials_of, endpoints_of
+from liftbridge_operator.kube.port import Object
+from liftbridge_operator.pipelines.grpc_positions import GrpcPositions
+from liftbridge_operator.pipelines.port import SilentError
+from liftbridge_operator.pipelines.reconciler import PipelineReconciler
+from liftbridge_operator.pipelines.subject import Means
+from liftbridge_operator.runtime.process import Context
+
+
+def pipeline_reconciler(context: Context) -> PipelineReconciler:
+    """A reconciler; whoever makes it closes it.
+
+    Args:
+        context: What the process gives to reconcilers.
+    """
+
+    async def connect(body: Object) -> GrpcPositions:
+        try:
+            credentials = await credentials_of(context.kube, body)
+        except UnusableError as error:
+            raise SilentError(str(error)) from error
+        return GrpcPositions(endpoints_of(body), credentials)
+
+    return PipelineReconciler(
+        context.kube,
+        connect,
+        context.events,
+        context.clock,
+        board=context.board,
+        means=means_of(context),
+    )
+
+
+def means_of(context: Context) -> Means:
+    """What the settings of the process give to pipelines."""
+    given = context.settings
+    version = metadata.version("liftbridge-operator")
+    return Means(f"{given.spark_image}:{version}", given.executor_role)

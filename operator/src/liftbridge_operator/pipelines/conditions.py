@@ -1,0 +1,171 @@
+"""What is told of a pipeline, from what was seen: pure and total."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from liftbridge_operator.catalogue.names import PipelineConditionType, Reason
+from liftbridge_operator.model.pipeline import PipelineMode, PipelineSpec, PipelineType
+from liftbridge_operator.pipelines.observation import Ended, Run, Workload, last_ended
+from liftbridge_operator.pipelines.positions import Positions, behind
+
+MISSING: Final = 5
+"""Exit code of `liftbridge spark`: records are missing."""
+
+Type = PipelineConditionType
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A condition: its reason, from which the catalogue knows the status, and values of its text.
+
+    Attributes:
+        reason: Why.
+        values: What the text of the reason has in braces.
+    """
+
+    reason: Reason
+    values: Mapping[str, object] = field(default_factory=dict)
+
+
+Claims = Mapping[PipelineConditionType, Claim]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an archive has come.
+
+    Attributes:
+        positions: Of all partitions; None when they are not known.
+        is_caught_up: See `positions.judge`.
+        unknown: Why they are not known.
+    """
+
+    positions: Positions | None = None
+    is_caught_up: bool = False
+    unknown: Claim | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """All that a pass has seen.
+
+    Attributes:
+        spec: None when it cannot be read.
+        obstacle: Why nothing could be brought; None when all is as it was rendered.
+        workload: None while there is none.
+        runs: Pods, those of earlier runs included.
+        is_recovered: Whether the present pod has run for long since the last failure.
+    """
+
+    spec: PipelineSpec | None
+    obstacle: Claim | None
+    workload: Workload | None
+    runs: tuple[Run, ...]
+    progress: Progress
+    is_recovered: bool = False
+
+
+def conditions(seen: Seen) -> Claims:
+    """All conditions."""
+    failed = failure_of(seen)
+    return {
+        Type.READY: _ready(seen, failed),
+        Type.PROGRESSING: _progressing(seen),
+        Type.DEGRADED: _degraded(seen, failed),
+        Type.CAUGHT_UP: _caught_up(seen),
+        Type.DATA_LOSS: _data_loss(failed),
+    }
+
+
+def failure_of(seen: Seen) -> Ended | None:
+    """The failure that the last run has come to; None when it did not fail, or is forgotten."""
+    workload = seen.workload
+    if workload is not None and workload.is_complete:
+        return None
+    ended = last_ended(seen.runs)
+    if ended is not None and ended.exit_code and not seen.is_recovered:
+        return ended
+    if workload is not None and workload.is_failed:
+        return Ended("", -1, "its pods are gone; see the events of the Job")
+    return None
+
+
+def _ready(seen: Seen, failed: Ended | None) -> Claim:
+    if seen.obstacle is not None:
+        return seen.obstacle
+    spec, workload = seen.spec, seen.workload
+    assert spec is not None, "what cannot be read is an obstacle"
+    assert workload is not None, "what is not there was made, or could not be"
+    if spec.suspend and not workload.is_complete:
+        return Claim(Reason.SUSPENDED)
+    if failed is not None:
+        return _run_failed(failed)
+    return _at_work(spec, workload, seen.runs)
+
+
+def _at_work(spec: PipelineSpec, workload: Workload, runs: tuple[Run, ...]) -> Claim:
+    """What is told of a job that nothing is wrong with."""
+    named = {"workload": workload.name}
+    match spec.mode:
+        case PipelineMode.CONTINUOUS:
+            is_up = workload.is_current and workload.active
+            return Claim(Reason.RUNNING if is_up else Reason.STARTING, named)
+        case PipelineMode.SCHEDULED:
+            assert spec.schedule is not None, "one without is refused as it is read"
+            return Claim(Reason.SCHEDULED, {"cron": spec.schedule.cron})
+        case PipelineMode.ONCE:
+            if workload.is_complete:
+                return Claim(Reason.COMPLETE)
+            is_up = any(one.began for one in runs)
+            return Claim(Reason.RUN_UNDER_WAY if is_up else Reason.STARTING, named)
+
+
+def _run_failed(failed: Ended) -> Claim:
+    detail = failed.message or "it says nothing"
+    return Claim(Reason.RUN_FAILED, {"code": failed.exit_code, "detail": detail})
+
+
+def _progressing(seen: Seen) -> Claim:
+    if seen.obstacle is not None:
+        return Claim(Reason.BLOCKED)
+    spec, workload = seen.spec, seen.workload
+    assert spec is not None, "what cannot be read is an obstacle"
+    assert workload is not None, "what is not there was made, or could not be"
+    named = {"workload": workload.name}
+    if spec.mode is PipelineMode.ONCE and (workload.is_complete or workload.is_failed):
+        return Claim(Reason.COMPLETE)
+    if spec.suspend and not (spec.mode is PipelineMode.SCHEDULED and workload.active):
+        return Claim(Reason.SUSPENDED)
+    if spec.mode is PipelineMode.CONTINUOUS:
+        is_up = workload.is_current and workload.active
+        return Claim(Reason.RECONCILED if is_up else Reason.STARTING, named)
+    if spec.mode is PipelineMode.SCHEDULED and not workload.active:
+        return Claim(Reason.RECONCILED, named)
+    is_up = any(one.began for one in seen.runs)
+    return Claim(Reason.RUN_UNDER_WAY if is_up else Reason.STARTING, named)
+
+
+def _degraded(seen: Seen, failed: Ended | None) -> Claim:
+    stuck = next((one for one in seen.runs if one.stuck), None)
+    if stuck is not None:
+        return Claim(Reason.POD_STUCK, {"pod": stuck.pod, "detail": stuck.stuck})
+    return _run_failed(failed) if failed is not None else Claim(Reason.NONE)
+
+
+def _caught_up(seen: Seen) -> Claim:
+    if seen.spec is None or seen.spec.type is not PipelineType.ARCHIVE:
+        return Claim(Reason.NOT_MEASURED)
+    progress = seen.progress
+    if progress.positions is None:
+        assert progress.unknown is not None, "what is not known is not for a reason"
+        return progress.unknown
+    if progress.is_caught_up:
+        return Claim(Reason.CAUGHT_UP, {"partitions": len(progress.positions)})
+    return Claim(Reason.BEHIND, {"partitions": len(behind(progress.positions))})
+
+
+def _data_loss(failed: Ended | None) -> Claim:
+    if failed is not None and failed.exit_code == MISSING:
+        return Claim(Reason.RECORDS_MISSING, {"detail": failed.message or "see its log"})
+    return Claim(Reason.NONE)

@@ -1,0 +1,155 @@
+"""What is seen of a pipeline: its workload, its pods, and how far its archive has come, as values.
+
+Nothing here raises for what a server may have written: what is missing or odd is read as absent.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from liftbridge_operator.kube.kinds import DEPLOYMENTS, JOBS
+from liftbridge_operator.pipelines import names
+
+Json = Mapping[str, Any]
+
+MESSAGE_CHARACTERS_MAX: Final = 400
+STUCK: Final = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+    }
+)
+"""Reasons for which a container waits, and will without a person."""
+
+
+class Ended(NamedTuple):
+    """A run that has ended.
+
+    Attributes:
+        ended: When, as the API server writes it; empty when it does not say.
+        exit_code: As of `liftbridge spark`.
+        message: End of its log, when it failed.
+    """
+
+    ended: str
+    exit_code: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A pod of the pipeline.
+
+    Attributes:
+        began: When its container began to run; empty while it does not.
+        ended: Its container's last end.
+        stuck: Why it does not start; empty for none.
+    """
+
+    pod: str
+    began: str
+    ended: Ended | None
+    stuck: str
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What runs the job.
+
+    Attributes:
+        name: With its kind, for people.
+        is_current: Whether its controller has seen what is asked for now.
+        active: Pods, or jobs of a schedule, that are under way.
+        is_complete: Whether a single run has done its work.
+        is_failed: Whether a single run has failed for good.
+    """
+
+    name: str
+    is_current: bool
+    active: int
+    is_complete: bool = False
+    is_failed: bool = False
+
+
+def workload_of(body: Json) -> Workload:
+    """The workload that an object is."""
+    metadata, status = body["metadata"], body.get("status") or {}
+    name = f"{body['kind']}/{metadata['name']}"
+    if body["kind"] == DEPLOYMENTS.kind:
+        is_current = status.get("observedGeneration", 0) >= metadata.get("generation", 1)
+        ready = status.get("updatedReplicas", 0) and status.get("readyReplicas", 0)
+        return Workload(name, bool(is_current), int(ready))
+    if body["kind"] == JOBS.kind:
+        done = {
+            one.get("type") for one in status.get("conditions") or () if one.get("status") == "True"
+        }
+        return Workload(
+            name,
+            is_current=True,
+            active=int(status.get("active") or 0),
+            is_complete="Complete" in done,
+            is_failed="Failed" in done,
+        )
+    return Workload(name, is_current=True, active=len(status.get("active") or ()))
+
+
+def run_of(body: Json) -> Run:
+    """The run that a pod is."""
+    status = body.get("status") or {}
+    container: Json = next(
+        (
+            one
+            for one in status.get("containerStatuses") or ()
+            if one.get("name") == names.CONTAINER
+        ),
+        {},
+    )
+    state, last = container.get("state") or {}, container.get("lastState") or {}
+    ended = state.get("terminated") or last.get("terminated")
+    waiting = state.get("waiting") or {}
+    stuck = _shown(waiting) if waiting.get("reason") in STUCK else _unscheduled(status)
+    return Run(
+        str(body["metadata"]["name"]),
+        str((state.get("running") or {}).get("startedAt") or ""),
+        _ended(ended) if ended else None,
+        stuck,
+    )
+
+
+def _unscheduled(status: Json) -> str:
+    for one in status.get("conditions") or ():
+        if (one.get("type"), one.get("status")) == ("PodScheduled", "False"):
+            return _shown(one)
+    return ""
+
+
+def _shown(found: Json) -> str:
+    words = [str(found.get(name) or "") for name in ("reason", "message")]
+    return shortened(": ".join(filter(None, words)))
+
+
+def _ended(found: Json) -> Ended:
+    message = str(found.get("message") or found.get("reason") or "")
+    code = found.get("exitCode")
+    return Ended(
+        str(found.get("finishedAt") or ""),
+        code if isinstance(code, int) else -1,
+        shortened(message) if code else "",
+    )
+
+
+def shortened(text: str) -> str:
+    """A text in one line, its end when it is too long: the last line of a log says most."""
+    line = " ".join(text.split())
+    return line if len(line) <= MESSAGE_CHARACTERS_MAX else f"… {line[-MESSAGE_CHARACTERS_MAX:]}"
+
+
+def last_ended(runs: Iterable[Run]) -> Ended | None:
+    """The run that ended last."""
+    found = (one.ended for one in runs if one.ended is not None)
+    return max(found, key=lambda one: one.ended, default=None)

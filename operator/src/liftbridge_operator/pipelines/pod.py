@@ -1,0 +1,194 @@
+"""Pods of a pipeline: satisfy the restricted profile, and end at any moment without harm."""
+
+from typing import Final
+
+from liftbridge_operator.model.pipeline import PipelineMode, PipelineType, Runtime
+from liftbridge_operator.pipelines import names
+from liftbridge_operator.pipelines.commands import arguments
+from liftbridge_operator.pipelines.subject import Authority, Object, Pipeline, Reach
+from liftbridge_operator.rendering import names as cluster_names
+from liftbridge_operator.rendering.pod import security_context
+
+USER: Final = 10_001
+GRACE_SECONDS: Final = 30
+
+
+def driver_template(pipeline: Pipeline, reach: Reach, image: str) -> Object:
+    """The template of the pod that runs the command."""
+    spec = pipeline.spec
+    is_continuous = spec.mode is PipelineMode.CONTINUOUS
+    container: Object = {
+        "name": names.CONTAINER,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        **_secrets(pipeline),
+        "env": _environment(pipeline, reach),
+        "resources": {
+            "requests": spec.resources.requests.manifest(),
+            "limits": spec.resources.limits.manifest(),
+        },
+        "securityContext": security_context(),
+        # The end of the log is the message of a run that failed.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": _mounts(pipeline, reach),
+    }
+    if spec.script is not None:
+        container["command"] = ["python3", f"{names.SCRIPT_DIRECTORY}/{spec.script.key}"]
+    else:
+        container["args"] = arguments(pipeline)
+    return {
+        "metadata": {
+            "labels": names.labels(pipeline.name),
+            "annotations": {"kubectl.kubernetes.io/default-container": names.CONTAINER},
+        },
+        "spec": {
+            **_common(pipeline),
+            "serviceAccountName": names.owned(pipeline.name),
+            "automountServiceAccountToken": spec.runtime is Runtime.EXECUTORS,
+            "restartPolicy": "Always" if is_continuous else "Never",
+            # Process 1 of a container heeds no SIGTERM that it has no handler for, and leaves
+            # zombies; so another one is process 1.
+            "shareProcessNamespace": True,
+            "terminationGracePeriodSeconds": GRACE_SECONDS,
+            "containers": [container],
+            "volumes": _volumes(pipeline, reach),
+        },
+    }
+
+
+def executor_pod(pipeline: Pipeline, reach: Reach) -> Object:
+    """The pod that Spark makes executors of; it fills in image, command and resources."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"labels": names.executor_labels(pipeline.name)},
+        "spec": {
+            **_common(pipeline),
+            "automountServiceAccountToken": False,
+            "containers": [
+                {
+                    "name": names.CONTAINER,
+                    **_secrets(pipeline),
+                    "env": _plain_environment(pipeline, reach),
+                    "securityContext": security_context(),
+                    "volumeMounts": _mounts(pipeline, reach),
+                }
+            ],
+            "volumes": _volumes(pipeline, reach),
+        },
+    }
+
+
+def _common(pipeline: Pipeline) -> Object:
+    made: Object = {
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+    pulled = [{"name": name} for name in pipeline.spec.image_pull_secrets]
+    return made | ({"imagePullSecrets": pulled} if pulled else {})
+
+
+def _environment(pipeline: Pipeline, reach: Reach) -> list[Object]:
+    """Of the pod that runs the command; it tells Spark what is known in the pod alone."""
+    made = _plain_environment(pipeline, reach)
+    made += [
+        {"name": "SPARK_CONF_DIR", "value": names.CONFIG_DIRECTORY},
+        {"name": "SPARK_LOCAL_DIRS", "value": "/tmp"},  # noqa: S108 - a volume of the pod
+    ]
+    if pipeline.spec.runtime is Runtime.EXECUTORS:
+        field = {"apiVersion": "v1", "fieldPath": "metadata.name"}
+        made.append({"name": "POD_NAME", "valueFrom": {"fieldRef": field}})
+        told = "--conf spark.kubernetes.driver.pod.name=$(POD_NAME) pyspark-shell"
+        made.append({"name": "PYSPARK_SUBMIT_ARGS", "value": told})
+    return made
+
+
+def _plain_environment(pipeline: Pipeline, reach: Reach) -> list[Object]:
+    """Of every pod."""
+    values = {
+        "HOME": "/tmp",  # noqa: S108 - a volume of the pod
+        "LIFTBRIDGE_CONFIG": f"{names.CONFIG_DIRECTORY}/{names.PROFILES_KEY}",
+    }
+    if pipeline.spec.type is PipelineType.CUSTOM:
+        values |= _of_script(pipeline, reach)
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def _secrets(pipeline: Pipeline) -> Object:
+    """Secrets whose keys are variables of the environment."""
+    given = pipeline.spec.credentials.secrets
+    return {"envFrom": [{"secretRef": {"name": name}} for name in given]} if given else {}
+
+
+def _of_script(pipeline: Pipeline, reach: Reach) -> dict[str, str]:
+    """What a job of the user's own needs to know, each as an option of the data source has it."""
+    spec = pipeline.spec
+    found = {
+        "PIPELINE_SERVERS": reach.servers,
+        "PIPELINE_STREAMS": ",".join(spec.source.streams),
+        "PIPELINE_ARCHIVE": spec.archive.root if spec.archive is not None else "",
+        **{f"PIPELINE_TLS_{key.upper()}": path for key, path in tls_files(reach).items()},
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def tls_files(reach: Reach) -> dict[str, str]:
+    """Places of the files of a TLS connection in pods, by what a profile calls them."""
+    if reach.authority is None:
+        return {}
+    keys = {"ca": cluster_names.CA_KEY}
+    if reach.authority.has_certificate:
+        keys |= {"cert": cluster_names.CERT_KEY, "key": cluster_names.KEY_KEY}
+    return {name: f"{names.TLS_DIRECTORY}/{key}" for name, key in keys.items()}
+
+
+def _mounts(pipeline: Pipeline, reach: Reach) -> list[Object]:
+    spec = pipeline.spec
+    found = [(names.CONFIG_VOLUME, names.CONFIG_DIRECTORY, True)]
+    if reach.authority is not None:
+        found.append((names.TLS_VOLUME, names.TLS_DIRECTORY, True))
+    if spec.script is not None:
+        found.append((names.SCRIPT_VOLUME, names.SCRIPT_DIRECTORY, True))
+    if spec.state is not None:
+        found.append((names.STATE_VOLUME, names.STATE_DIRECTORY, False))
+    found.append((names.TEMPORARY_VOLUME, "/tmp", False))  # noqa: S108 - the volume itself
+    return [
+        {"name": name, "mountPath": path} | ({"readOnly": True} if is_fixed else {})
+        for name, path, is_fixed in found
+    ]
+
+
+def _volumes(pipeline: Pipeline, reach: Reach) -> list[Object]:
+    spec = pipeline.spec
+    found: list[Object] = [
+        {"name": names.CONFIG_VOLUME, "configMap": {"name": names.owned(pipeline.name)}}
+    ]
+    if reach.authority is not None:
+        found.append({"name": names.TLS_VOLUME, **_files(reach.authority)})
+    if spec.script is not None:
+        items = [{"key": spec.script.key, "path": spec.script.key}]
+        source = {"name": spec.script.config_map_name, "items": items}
+        found.append({"name": names.SCRIPT_VOLUME, "configMap": source})
+    if spec.state is not None:
+        claim = {"claimName": spec.state.claim_name}
+        found.append({"name": names.STATE_VOLUME, "persistentVolumeClaim": claim})
+    found.append({"name": names.TEMPORARY_VOLUME, "emptyDir": {}})
+    return found
+
+
+def _files(authority: Authority) -> Object:
+    """The source of a volume with what a connection needs, and nothing else of the object."""
+    keys = [cluster_names.CA_KEY]
+    if authority.has_certificate:
+        keys += [cluster_names.CERT_KEY, cluster_names.KEY_KEY]
+    items = [{"key": key, "path": key} for key in keys]
+    if authority.is_secret:
+        return {"secret": {"secretName": authority.name, "items": items}}
+    return {"configMap": {"name": authority.name, "items": items}}

@@ -1,0 +1,298 @@
+"""One pass over one `StreamPipeline`: look, bring the objects, ask the brokers, say.
+
+A pass writes nothing when nothing changed. Of the brokers it only asks.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from pydantic import ValidationError
+
+from liftbridge_operator.catalogue.names import EventReason, PipelineConditionType, Reason
+from liftbridge_operator.kube.errors import ForbiddenError, KubeError, NotFoundError
+from liftbridge_operator.kube.kinds import CLUSTERS, PIPELINES
+from liftbridge_operator.kube.port import Kube, Object
+from liftbridge_operator.model.cluster import ClusterSpec
+from liftbridge_operator.model.pipeline import PipelineMode, PipelineType
+from liftbridge_operator.observing.times import moment_ms
+from liftbridge_operator.pipelines import names
+from liftbridge_operator.pipelines.commands import interval_seconds
+from liftbridge_operator.pipelines.conditions import Claim, Progress, Seen, failure_of
+from liftbridge_operator.pipelines.keeping import Brought, bring, pods_of
+from liftbridge_operator.pipelines.observation import Run, last_ended, run_of, workload_of
+from liftbridge_operator.pipelines.port import (
+    CursorError,
+    PipelineBoard,
+    PipelineBrokers,
+    PipelineEvents,
+    SilentError,
+    UnknownStreamError,
+)
+from liftbridge_operator.pipelines.positions import Mark, Place, Position, judge
+from liftbridge_operator.pipelines.render import render
+from liftbridge_operator.pipelines.resources import UnreadableError, pipeline_of
+from liftbridge_operator.pipelines.status import is_same, status_of
+from liftbridge_operator.pipelines.subject import Means, Pipeline, UnreachableError, reach_of
+from liftbridge_operator.runtime.clock import Clock
+from liftbridge_operator.runtime.reconciler import Key, RequeueAfter
+
+LOOK_SECONDS: Final = 30.0
+"""From one look at a pipeline that has something to do to the next."""
+
+LOAD_SHARE: Final = 10.0
+"""A look begins no sooner than so many times after the length of the one before."""
+
+CONNECTED_SECONDS: Final = 300.0
+"""Age at which connections are made anew, with the certificates and brokers of then."""
+
+RECOVERED_MS: Final = 300_000
+"""Time that a pod runs after a failure before that is forgotten."""
+
+
+class _Connection(NamedTuple):
+    """The brokers of a cluster, as they were reached."""
+
+    brokers: PipelineBrokers
+    uid: str
+    generation: int
+    since_s: float
+
+
+class PipelineReconciler:
+    """See `runtime.reconciler.Reconciler`."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        connect: Callable[[Object], Awaitable[PipelineBrokers]],
+        events: PipelineEvents,
+        clock: Clock,
+        *,
+        board: PipelineBoard,
+        means: Means,
+    ) -> None:
+        """Remember nothing yet.
+
+        Args:
+            kube: The API server.
+            connect: Reaches the brokers of the cluster whose resource it gets; raises
+                `SilentError`.
+            events: Tells what happened.
+            clock: Time.
+            board: Told of conditions.
+            means: What the operator gives.
+        """
+        self._kube = kube
+        self._connect = connect
+        self._events = events
+        self._clock = clock
+        self._board = board
+        self._means = means
+        self._connections: dict[Key, _Connection] = {}
+        self._marks: dict[Key, Mark] = {}
+
+    async def close(self) -> None:
+        """Close the connections to all brokers."""
+        for key in list(self._connections):
+            await self._disconnect(key)
+
+    async def reconcile(self, key: Key) -> RequeueAfter | None:
+        """See `Reconciler`."""
+        began = self._clock.now()
+        try:
+            body = await self._kube.get(PIPELINES, key.namespace, key.name)
+        except NotFoundError:
+            await self._forget(key)
+            return None
+        if body["metadata"].get("deletionTimestamp"):
+            return None  # what it owns goes with it
+        seen, drift = await self._look(key, body)
+        told = await self._say(key, body, seen)
+        for name, fields in drift:
+            values = {"object": name, "fields": fields}
+            await self._events.tell(told, EventReason.DRIFT_REPAIRED, values)
+        await self._tell_failure(body, told, seen)
+        if _is_at_rest(seen):
+            return None
+        return RequeueAfter(max(LOOK_SECONDS, (self._clock.now() - began) * LOAD_SHARE))
+
+    async def _forget(self, key: Key) -> None:
+        self._marks.pop(key, None)
+        self._board.forget(key)
+        await self._disconnect(key)
+
+    # -- look ---------------------------------------------------------------------------------
+
+    async def _look(self, key: Key, body: Object) -> tuple[Seen, list[tuple[str, str]]]:
+        """All that is seen, after everything was brought; and what somebody else had changed."""
+        nothing = Seen(None, None, None, (), Progress())
+        try:
+            pipeline = pipeline_of(body)
+        except UnreadableError as error:
+            return replace(nothing, obstacle=_invalid(str(error))), []
+        found = await self._cluster(pipeline)
+        if isinstance(found, Claim):
+            unknown = Progress(unknown=_unreachable(pipeline, "it is not there"))
+            seen = Seen(pipeline.spec, found, None, await self._runs(pipeline), unknown)
+            return seen, []
+        brought = await self._bring(pipeline, found)
+        runs = await self._runs(pipeline)
+        workload = workload_of(brought.workload) if brought.workload is not None else None
+        progress = await self._progress(key, pipeline, found, body)
+        is_recovered = _is_recovered(runs, int(self._clock.wall().timestamp() * 1_000))
+        seen = Seen(pipeline.spec, brought.obstacle, workload, runs, progress, is_recovered)
+        return seen, brought.drift
+
+    async def _cluster(self, pipeline: Pipeline) -> Object | Claim:
+        """The resource of the cluster, or why there is none for this pipeline."""
+        ref = pipeline.spec.cluster_ref
+        namespace = ref.namespace or pipeline.namespace
+        shown = f"{namespace}/{ref.name}"
+        try:
+            body = await self._kube.get(CLUSTERS, namespace, ref.name)
+        except (NotFoundError, ForbiddenError):
+            return Claim(Reason.CLUSTER_NOT_FOUND, {"cluster": shown})
+        allowed = (body.get("spec", {}).get("streams") or {}).get("allowedNamespaces") or ()
+        if namespace != pipeline.namespace and not {"*", pipeline.namespace} & set(allowed):
+            values = {"cluster": shown, "namespace": pipeline.namespace}
+            return Claim(Reason.NOT_ALLOWED, values)
+        return body
+
+    async def _bring(self, pipeline: Pipeline, cluster: Object) -> Brought:
+        try:
+            spec = ClusterSpec.model_validate(cluster.get("spec", {}))
+            wanted = render(pipeline, reach_of(pipeline, spec), self._means)
+        except ValidationError:
+            name = cluster["metadata"]["name"]
+            return Brought(obstacle=_invalid(f"cluster {name} cannot be read"))
+        except UnreachableError as error:
+            return Brought(obstacle=_invalid(str(error)))
+        return await bring(self._kube, wanted, pipeline.uid)
+
+    async def _runs(self, pipeline: Pipeline) -> tuple[Run, ...]:
+        pods = await pods_of(self._kube, pipeline.namespace, pipeline.name)
+        return tuple(run_of(one) for one in pods)
+
+    # -- ask ----------------------------------------------------------------------------------
+
+    async def _progress(
+        self, key: Key, pipeline: Pipeline, cluster: Object, body: Object
+    ) -> Progress:
+        """How far the archive has come, as the brokers tell."""
+        if pipeline.spec.type is not PipelineType.ARCHIVE:
+            return Progress()
+        cursor = names.cursor(pipeline.namespace, pipeline.name)
+        found: dict[Place, Position] = {}
+        try:
+            brokers = await self._reached(key, cluster)
+            for stream in pipeline.spec.source.streams:
+                found |= await brokers.positions(stream, cursor)
+        except UnknownStreamError as error:
+            return Progress(unknown=Claim(Reason.NOT_FOUND, {"stream": str(error)}))
+        except CursorError as error:
+            values = {"cursor": cursor, "detail": str(error)}
+            return Progress(unknown=Claim(Reason.CURSOR_UNKNOWN, values))
+        except (SilentError, KubeError) as error:
+            # Perhaps they are others now, or want another certificate.
+            await self._disconnect(key)
+            return Progress(unknown=_unreachable(pipeline, str(error)))
+        mark = self._marks.get(key)
+        if mark is None and _was_caught_up(body):
+            # Another process has told so; what it had seen is not known any more.
+            now_s = self._clock.now()
+            marks = {place: one.high_watermark for place, one in found.items()}
+            mark = Mark(now_s, marks, is_caught_up=True)
+        mark = judge(found, mark, self._clock.now(), interval_seconds(pipeline))
+        self._marks[key] = mark
+        return Progress(found, mark.is_caught_up)
+
+    async def _reached(self, key: Key, cluster: Object) -> PipelineBrokers:
+        metadata = cluster["metadata"]
+        known = self._connections.get(key)
+        now_s = self._clock.now()
+        if known is not None:
+            is_same_cluster = (known.uid, known.generation) == (
+                metadata["uid"],
+                metadata.get("generation", 0),
+            )
+            if is_same_cluster and now_s - known.since_s < CONNECTED_SECONDS:
+                return known.brokers
+            await self._disconnect(key)
+        brokers = await self._connect(cluster)
+        self._connections[key] = _Connection(
+            brokers, metadata["uid"], metadata.get("generation", 0), now_s
+        )
+        return brokers
+
+    async def _disconnect(self, key: Key) -> None:
+        known = self._connections.pop(key, None)
+        if known is not None:
+            await known.brokers.close()
+
+    # -- say ----------------------------------------------------------------------------------
+
+    async def _say(self, key: Key, body: Object, seen: Seen) -> Object:
+        """Write the status if it changes; the resource as it is then."""
+        before: Mapping[str, Any] = body.get("status") or {}
+        metadata = body["metadata"]
+        status = status_of(
+            seen,
+            key.namespace,
+            key.name,
+            before=before,
+            generation=metadata.get("generation", 1),
+            now_ms=int(self._clock.wall().timestamp() * 1_000),
+        )
+        self._board.tell(key, status["conditions"])
+        if is_same(status, before):
+            return body
+        return await self._kube.apply_status(
+            {
+                "apiVersion": PIPELINES.api_version,
+                "kind": PIPELINES.kind,
+                "metadata": {name: metadata[name] for name in ("name", "namespace", "uid")},
+                "status": status,
+            }
+        )
+
+    async def _tell_failure(self, body: Object, told: Object, seen: Seen) -> None:
+        """Tell of a run that has failed and was not told of before."""
+        failed = failure_of(seen)
+        before = (body.get("status") or {}).get("lastRun") or {}
+        if failed is None or (before.get("ended", ""), before.get("exitCode")) == failed[:2]:
+            return
+        values = {"code": failed.exit_code, "detail": failed.message or "it says nothing"}
+        await self._events.tell(told, EventReason.RUN_FAILED, values)
+
+
+def _invalid(detail: str) -> Claim:
+    return Claim(Reason.INVALID_SPEC, {"detail": detail})
+
+
+def _unreachable(pipeline: Pipeline, detail: str) -> Claim:
+    values = {"cluster": pipeline.spec.cluster_ref.name, "detail": detail}
+    return Claim(Reason.CLUSTER_UNREACHABLE, values)
+
+
+def _was_caught_up(body: Object) -> bool:
+    told = (body.get("status") or {}).get("conditions") or ()
+    kind = PipelineConditionType.CAUGHT_UP.value
+    return any((one["type"], one["status"]) == (kind, "True") for one in told)
+
+
+def _is_recovered(runs: tuple[Run, ...], now_ms: int) -> bool:
+    """Whether a pod runs for long, begun after the last failure."""
+    ended = last_ended(runs)
+    return ended is not None and any(
+        one.began > ended.ended and now_ms - moment_ms(one.began) >= RECOVERED_MS for one in runs
+    )
+
+
+def _is_at_rest(seen: Seen) -> bool:
+    """Whether nothing changes by itself: watches and the resync are enough."""
+    spec, workload = seen.spec, seen.workload
+    if spec is None:
+        return True
+    is_done = workload is not None and (workload.is_complete or workload.is_failed)
+    return spec.mode is PipelineMode.ONCE and is_done

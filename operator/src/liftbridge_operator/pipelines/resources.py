@@ -1,0 +1,56 @@
+"""A `StreamPipeline` of the API server as a value."""
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from liftbridge_operator.kube.port import Object
+from liftbridge_operator.model.pipeline import PipelineMode, PipelineSpec, PipelineType, Runtime
+from liftbridge_operator.pipelines.render import digest
+from liftbridge_operator.pipelines.subject import Pipeline
+
+_ARCHIVED = (PipelineType.ARCHIVE, PipelineType.REPLAY, PipelineType.COMPACT)
+
+
+class UnreadableError(ValueError):
+    """The specification cannot be read: it may be of another version of the definition."""
+
+
+def pipeline_of(body: Object) -> Pipeline:
+    """The pipeline that an object is.
+
+    Raises:
+        UnreadableError: Its specification cannot be read.
+    """
+    metadata: dict[str, Any] = body["metadata"]
+    given: dict[str, Any] = body.get("spec", {})
+    try:
+        spec = PipelineSpec.model_validate(given)
+    except ValidationError as error:
+        raise UnreadableError("it cannot be read") from error
+    unread = ", ".join(f"spec{path}" for path in spec.unread(given))
+    if unread:
+        raise UnreadableError(f"only a newer operator knows {unread}")
+    if not _is_whole(spec):
+        raise UnreadableError("it contradicts the rules of its definition")
+    return Pipeline(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        generation=metadata.get("generation", 1),
+        spec=spec,
+        asked=digest({name: value for name, value in given.items() if name != "suspend"}),
+    )
+
+
+def _is_whole(spec: PipelineSpec) -> bool:
+    """Whether what belongs together is there, as the rules of the definition have it."""
+    pairs = (
+        (spec.type is PipelineType.REPLAY, spec.sink),
+        (spec.type is PipelineType.CUSTOM, spec.script),
+        (spec.mode is PipelineMode.SCHEDULED, spec.schedule),
+        (spec.runtime is Runtime.EXECUTORS, spec.executors),
+    )
+    has_streams = spec.type is PipelineType.CUSTOM or bool(spec.source.streams)
+    has_archive = spec.type not in _ARCHIVED or spec.archive is not None
+    return has_streams and has_archive and all(is_due == (one is not None) for is_due, one in pairs)

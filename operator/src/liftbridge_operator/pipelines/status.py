@@ -1,0 +1,92 @@
+"""The status of a `StreamPipeline`, whole, from what was seen; unchanged when nothing changed."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from liftbridge_operator.catalogue.load import load_catalogue
+from liftbridge_operator.catalogue.names import PipelineConditionType
+from liftbridge_operator.model.pipeline import PIPELINE_KIND, PipelineStatus, PipelineType
+from liftbridge_operator.observing.times import moment_text
+from liftbridge_operator.pipelines import names, positions
+from liftbridge_operator.pipelines.conditions import Claim, Seen, conditions
+from liftbridge_operator.pipelines.observation import last_ended
+
+_KEPT: Final = ("lag", "partitions", "others")
+
+
+def status_of(
+    seen: Seen,
+    namespace: str,
+    name: str,
+    *,
+    before: Mapping[str, Any],
+    generation: int,
+    now_ms: int,
+) -> dict[str, Any]:
+    """The whole status as it stands in a manifest.
+
+    Args:
+        seen: All that was seen.
+        namespace: Of the pipeline.
+        name: Of the pipeline.
+        before: The present status.
+        generation: `metadata.generation` that all this is about.
+        now_ms: Unix milliseconds.
+    """
+    now = moment_text(now_ms)
+    status: dict[str, Any] = {"observedGeneration": generation}
+    workload = seen.workload
+    if workload is not None:
+        status["workload"] = workload.name
+    if seen.spec is not None and seen.spec.type is PipelineType.ARCHIVE:
+        status["cursor"] = names.cursor(namespace, name)
+        found = seen.progress.positions
+        if found is None:  # what is known stays, and the condition says that it is old
+            status |= {key: before[key] for key in _KEPT if key in before}
+        else:
+            status |= positions.told(found, before, now)
+    ended = last_ended(seen.runs)
+    if ended is not None:
+        status["lastRun"] = {
+            "exitCode": ended.exit_code,
+            "message": ended.message,
+            **({"ended": ended.ended} if ended.ended else {}),
+        }
+    elif "lastRun" in before:
+        status["lastRun"] = before["lastRun"]
+    known = {one["type"]: one for one in before.get("conditions") or ()}
+    status["conditions"] = [
+        _condition(kind, claim, known.get(kind.value), generation, now)
+        for kind, claim in conditions(seen).items()
+    ]
+    return status
+
+
+def _condition(
+    kind: PipelineConditionType,
+    claim: Claim,
+    before: Mapping[str, Any] | None,
+    generation: int,
+    now: str,
+) -> dict[str, Any]:
+    spec = load_catalogue().condition(PIPELINE_KIND, kind).reasons[claim.reason]
+    is_same_status = before is not None and before["status"] == spec.status
+    since = before["lastTransitionTime"] if before is not None and is_same_status else now
+    return {
+        "type": kind.value,
+        "status": spec.status,
+        "observedGeneration": generation,
+        "lastTransitionTime": since,
+        "reason": spec.reason,
+        "message": spec.text.fill(claim.values),
+    }
+
+
+def is_same(status: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    """Whether two states of a status say the same, with what the API server adds by default."""
+    try:
+        return PipelineStatus.model_validate(status) == PipelineStatus.model_validate(before)
+    except ValidationError:
+        return False

@@ -1,0 +1,112 @@
+"""What a pipeline is rendered from, as values."""
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from liftbridge_operator.model.cluster import ClusterSpec
+from liftbridge_operator.model.network import ClientAuth, ListenerType, TlsMode
+from liftbridge_operator.model.pipeline import PipelineSpec
+from liftbridge_operator.rendering import names as cluster_names
+
+Object: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A `StreamPipeline` as it was read.
+
+    Attributes:
+        generation: Its `metadata.generation`.
+        asked: Digest of its specification as it stands in the manifest, but for `suspend`.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    spec: PipelineSpec
+    asked: str
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """Where the certificate lies that brokers are trusted by, in the namespace of the pods.
+
+    Attributes:
+        is_secret: Whether in a Secret, else in a ConfigMap.
+        name: Its name.
+        has_certificate: Whether a certificate to show lies there as well.
+    """
+
+    is_secret: bool
+    name: str
+    has_certificate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How the brokers are reached.
+
+    Attributes:
+        servers: Host and port of the Service of a listener.
+        authority: None for plaintext.
+    """
+
+    servers: str
+    authority: Authority | None
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What the operator gives.
+
+    Attributes:
+        image: Of pods of pipelines that name none.
+        executor_role: ClusterRole of drivers that make executors; empty for none.
+    """
+
+    image: str
+    executor_role: str
+
+
+class UnreachableError(ValueError):
+    """Pods of the pipeline could not reach the brokers; the text says what is missing."""
+
+
+def reach_of(pipeline: Pipeline, cluster: ClusterSpec) -> Reach:
+    """How pods of a pipeline reach the brokers of its cluster.
+
+    Raises:
+        UnreachableError: Something is missing that nobody but a person can give.
+    """
+    ref = pipeline.spec.cluster_ref
+    namespace = ref.namespace or pipeline.namespace
+    inside = (one for one in cluster.listeners if one.type is ListenerType.INTERNAL)
+    listener = next(inside, None)
+    if listener is None:
+        raise UnreachableError(f"cluster {ref.name} has no listener of type Internal")
+    service = cluster_names.listener(ref.name, listener.name)
+    servers = f"{service}.{namespace}.svc:{listener.port}"
+    given = pipeline.spec.credentials.tls_secret_name
+    if not listener.tls:
+        return Reach(servers, None)
+    shows = cluster.tls.client_auth is ClientAuth.REQUIRED
+    if given is not None:
+        return Reach(servers, Authority(is_secret=True, name=given, has_certificate=shows))
+    if shows or namespace != pipeline.namespace:
+        why = "asks for a certificate" if shows else "lies in another namespace"
+        raise UnreachableError(
+            f"spec.credentials.tlsSecretName is needed: cluster {ref.name} speaks TLS and {why}"
+        )
+    return Reach(servers, _authority(ref.name, cluster))
+
+
+def _authority(name: str, cluster: ClusterSpec) -> Authority:
+    match cluster.tls.mode:
+        case TlsMode.CERT_MANAGER:
+            found, is_secret = cluster_names.leaf(name), True
+        case TlsMode.SECRET:
+            found, is_secret = cluster.tls.secret_name or "", True
+        case _:
+            found, is_secret = cluster_names.authority(name), False
+    return Authority(is_secret=is_secret, name=found, has_certificate=False)
