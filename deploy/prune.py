@@ -1,14 +1,32 @@
 """Remove from a virtual environment what is not needed to run what an image is for.
 
-Tests, headers and sources go. The build of the image loads what stays.
+Tests, headers and sources go, and of Spark what only Hive, YARN and other systems than Linux need.
+The build of the image loads what stays.
 """
 
 import shutil
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 FOLDERS = {"tests", "test", "include"}
 SUFFIXES = {".pyx", ".pxd", ".pxi", ".pyi", ".c", ".h"}
+JARS = (
+    "HikariCP-*",
+    "commons-dbcp-*",
+    "datanucleus-*",
+    "derby*",
+    "hive-[!s]*",  # Parquet and ORC need hive-storage-api
+    "hive-s[!t]*",
+    "javax.jdo-*",
+    "jdo-api-*",
+    "libfb303-*",
+    "spark-hive*",
+    "spark-yarn*",
+    "*-osx-*",
+    "*-windows-*",
+)
+"""Jars of Spark that go."""
 
 
 def main(environment: Path) -> None:
@@ -22,7 +40,11 @@ def main(environment: Path) -> None:
 
 def is_idle(path: Path) -> bool:
     """Whether nothing that runs reads this."""
-    return path.name in FOLDERS if path.is_dir() else path.suffix in SUFFIXES
+    if path.is_dir():
+        return path.name in FOLDERS
+    if path.suffix == ".jar":
+        return any(fnmatch(path.name, pattern) for pattern in JARS)
+    return path.suffix in SUFFIXES
 
 
 def remove(path: Path) -> int:

@@ -44,7 +44,7 @@ CHARTS: Final = {
 """Chart and values of each variant. The other chart makes resources of our own alone, which checkov
 has no checks for; what becomes of them are the objects of clusters."""
 
-DOCKERFILES: Final = ("Dockerfile.broker", "Dockerfile.operator")
+DOCKERFILES: Final = ("Dockerfile.broker", "Dockerfile.operator", "Dockerfile.spark")
 
 
 class Finding(NamedTuple):

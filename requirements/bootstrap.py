@@ -23,6 +23,8 @@ PINNED = ("uv", "broker", "client", "operator", "build", "image", "dev")
 ALONE = ("checkov",)
 # What is needed beside dev.txt for one part of the repository, in an environment of its own.
 BESIDE = ("spark",)
+# What an image holds that is in no environment here.
+IMAGES = ("image-spark",)
 PYTHON_MIN = (3, 11)
 # Option of pip -> variable of uv with the same meaning, and what stands between several values.
 HANDED_ON = {
@@ -105,7 +107,7 @@ def lock(venv: Path, *, upgrade: bool) -> None:
         flags.append("--upgrade")
     environment = uv_environment(venv / "bin" / "python")
     earlier: list[str] = []
-    for name in (*PINNED, *BESIDE, *ALONE):
+    for name in (*PINNED, *BESIDE, *IMAGES, *ALONE):
         say(f"pinning requirements/{name}.txt")
         earlier = [] if name in ALONE else earlier
         files = ["--output-file", f"requirements/{name}.txt", f"requirements/{name}.in"]

@@ -17,6 +17,9 @@ NAMES = ("uv", "broker", "client", "operator", "build", "image", "dev")
 BESIDE = ("spark",)
 """Installed with what `dev` pins."""
 
+IMAGES = ("image-spark",)
+"""Installed in an image alone."""
+
 ALONE = ("checkov",)
 """In an environment of its own, with versions of its own."""
 
@@ -94,13 +97,13 @@ def imported_roots(folder: Path) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("name", [*NAMES, *BESIDE, *ALONE])
+@pytest.mark.parametrize("name", [*NAMES, *BESIDE, *IMAGES, *ALONE])
 def test_every_entry_is_pinned(name):
     pinned = {pin.partition("==")[0] for pin in pins(name)}
     assert set(entries(REQUIREMENTS / f"{name}.in")) - pinned == set()
 
 
-@pytest.mark.parametrize("name", [*NAMES, *BESIDE, *ALONE])
+@pytest.mark.parametrize("name", [*NAMES, *BESIDE, *IMAGES, *ALONE])
 def test_every_pin_has_hashes_and_nothing_but_hashes(name):
     text = (REQUIREMENTS / f"{name}.txt").read_text(encoding="utf-8")
     assert [pin for pin, hashes in pins(name).items() if not hashes] == []
@@ -118,10 +121,18 @@ def test_all_files_agree_on_versions():
     pinned = {pin.partition("==")[0] for pin in development}
     assert {
         pin
-        for name in BESIDE
+        for name in (*BESIDE, *IMAGES)
         for pin in pins(name)
         if pin not in development and pin.partition("==")[0] in pinned
     } == set()
+
+
+def test_image_of_pipelines_holds_what_the_distribution_needs():
+    project = tomllib.loads((ROOT / "spark" / "pyproject.toml").read_text(encoding="utf-8"))
+    named = {normal(re.split(r"[<>=]", one)[0]) for one in project["project"]["dependencies"]}
+    assert named - OWN <= set(entries(REQUIREMENTS / "image-spark.in"))
+    tests = {pin for pin in pins("spark") if pin.startswith(("pyspark==", "py4j=="))}
+    assert tests <= set(pins("image-spark"))
 
 
 def test_image_holds_what_the_broker_and_the_command_need():

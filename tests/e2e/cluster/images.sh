@@ -4,7 +4,8 @@
 #                          the store that new nodes begin with
 #   images.sh build TAG DOCKERFILE [BUILDAH OPTION...]
 #                          builds DOCKERFILE in the root of the repository as TAG, upon the
-#                          Python base image, and loads it into every running node
+#                          Python base image, and loads it into every running node; Dockerfile.spark
+#                          upon one with Java, which is made when it is missing
 #   images.sh target NAME DIR DOCKERFILE
 #                          builds one target of DOCKERFILE and puts its files into DIR
 #   images.sh load TAR...  loads archives of images into every running node
@@ -27,15 +28,16 @@ pause() {
   rm -rf "$tmp"
 }
 
-# A Python on Debian. Packages are unpacked, not installed: a third of the time. The few files
+# python_base TAG FILE [PACKAGE...]: a Python on Debian. Packages are unpacked, not installed: a third of the time. The few files
 # that their install scripts would make are made by hand, and what each package says of itself is
 # kept where images without a package manager have it, for the bill of materials.
-base() {
-  local tmp c root; tmp=$(mktemp -d)
+python_base() {
+  local tag=$1 file=$2 tmp c root more java; tmp=$(mktemp -d); shift 2
+  more=$(printf ',%s' "$@"); [ $# -gt 0 ] || more=
   # shellcheck disable=SC2016 # the hook's own shell expands these
   mmdebstrap -q --variant=extract --format=tar --dpkgopt='path-exclude=/usr/share/doc/*' \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
-    --include=base-files,libc-bin,dash,coreutils,sed,grep,python3,python3-pip-whl,ca-certificates,libstdc++6 \
+    --include=base-files,libc-bin,dash,coreutils,sed,grep,python3,python3-pip-whl,"ca-certificates,libstdc++6$more" \
     --extract-hook='mkdir -p "$1/var/lib/dpkg/status.d"; for d in "$1"/var/cache/apt/archives/*.deb; do
       dpkg-deb -f "$d" >"$1/var/lib/dpkg/status.d/$(dpkg-deb -f "$d" Package)"; done' \
     bookworm "$tmp/rootfs.tar"
@@ -58,13 +60,21 @@ PYTHONPATH=$(echo /usr/share/python-wheels/pip-*.whl) exec python3 -m pip "$@"
 X
   chmod 755 "$root/usr/local/bin/pip"
   rm -f "$root/usr/lib/python3.11/EXTERNALLY-MANAGED"
+  for java in "$root"/usr/lib/jvm/java-*/bin/java; do
+    [ ! -e "$java" ] || ln -sf "${java#"$root"}" "$root/usr/bin/java"
+  done
   rm -rf "$root/var/lib/apt" "$root/var/cache"
   buildah umount "$c" >/dev/null
   buildah config --cmd python3 --env PYTHONUNBUFFERED=1 --env PYTHONDONTWRITEBYTECODE=1 "$c"
-  buildah commit -q --rm "$c" "$BASE" >/dev/null
-  save "$BASE" "$IMAGES/python.tar"
+  buildah commit -q --rm "$c" "$tag" >/dev/null
+  save "$tag" "$file"
   rm -rf "$tmp"
 }
+
+base() { python_base "$BASE" "$IMAGES/python.tar"; }
+
+# Not among the images of new nodes: only what is built upon it is.
+java_base() { python_base "$JAVA_BASE" "$KUBE_OUT/java.tar" openjdk-17-jre-headless; }
 
 # All of KUBE_OUT/images, unpacked once by a containerd of its own.
 store() {
@@ -104,13 +114,17 @@ pip_config() {
 
 # bud DOCKERFILE OPTION...: buildah on the root of the repository.
 bud() {
-  local file=$1 config status=0; shift
+  local file=$1 base=$BASE archive=$IMAGES/python.tar config status=0; shift
+  if [ "$file" = Dockerfile.spark ]; then
+    base=$JAVA_BASE archive=$KUBE_OUT/java.tar
+    [ -s "$archive" ] || java_base
+  fi
   # KUBE_OUT may be a cache that outlived the storage of buildah.
-  buildah inspect --type image "$BASE" >/dev/null 2>&1 ||
-    buildah pull -q "docker-archive:$IMAGES/python.tar" >/dev/null
+  buildah inspect --type image "$base" >/dev/null 2>&1 ||
+    buildah pull -q "docker-archive:$archive" >/dev/null
   config=$(mktemp); pip_config "$config"
   buildah bud -q --network host --layers --pull-never -v "$config:/etc/pip.conf:ro" \
-    -v /etc/ssl/certs:/etc/ssl/certs:ro --build-arg "BASE=$BASE" \
+    -v /etc/ssl/certs:/etc/ssl/certs:ro --build-arg "BASE=$base" \
     --build-arg "REVISION=$(git -C "$ROOT" rev-parse HEAD 2>/dev/null || echo unknown)" \
     "$@" -f "$ROOT/$file" "$ROOT" || status=$?
   rm -f "$config"

@@ -25,6 +25,7 @@ BIN=$KUBE_OUT/bin
 IMAGES=$KUBE_OUT/images                 # each *.tar in it is on every new node
 PAUSE=liftbridge.test/pause:1
 BASE=liftbridge.test/python:3.11
+JAVA_BASE=liftbridge.test/python-java:3.11
 PROGRAMS="kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl helm etcd
   coredns pv-provisioner"
 CGROUPS=$(awk '$3 == "cgroup" || $3 == "cgroup2" {print $2}' /proc/mounts)
