@@ -365,7 +365,14 @@ def test_positions_of_consumers_are_put_back_with_the_records(
             stream.publish(b"%d" % number, partition=partition)
     stream.set_cursor("shop", 3, partition=0)
     stream.set_cursor("shop", 9, partition=1)
-    source = archive.Job("taken", str(tmp_path), {"servers": broker.address}, {}, True, ("shop",))  # noqa: FBT003
+    source = archive.Job(
+        "taken",
+        str(tmp_path),
+        {"servers": broker.address},
+        {},
+        fails_on_loss=True,
+        cursors=("shop",),
+    )
     archive.archive_once(source, one_by_one(archive.do))
     for partition in (0, 1):
         stream.publish(b"later", partition=partition)

@@ -24,6 +24,24 @@ from pyspark_liftbridge.cli.given import (
 )
 
 
+ArchivedCursor = Annotated[
+    str,
+    typer.Option(
+        "--cursor",
+        metavar="NAME",
+        help="Cursor that says how far partitions are archived; archive/<id of ROOT> without it.",
+    ),
+]
+SavedCursors = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--save-cursor",
+        metavar="NAME",
+        help="Write down where this cursor stands, for `replay --cursors`; may be repeated.",
+    ),
+]
+
+
 class ArchiveRow(NamedTuple):
     """What was archived; `version` is the newest entry of the table's log.
 
@@ -75,23 +93,8 @@ async def archive(
         bool,
         typer.Option("--allow-loss", help="Record gaps of records that are gone, and go on."),
     ] = False,
-    cursor: Annotated[
-        str,
-        typer.Option(
-            "--cursor",
-            metavar="NAME",
-            help="Cursor that says how far partitions are archived; archive/<id of ROOT> without "
-            "it.",
-        ),
-    ] = "",
-    save_cursor: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--save-cursor",
-            metavar="NAME",
-            help="Write down where this cursor stands, for `replay --cursors`; may be repeated.",
-        ),
-    ] = None,
+    cursor: ArchivedCursor = "",
+    save_cursor: SavedCursors = None,
     store: StoreOptions = None,
     master: Master = None,
     remote: Remote = None,

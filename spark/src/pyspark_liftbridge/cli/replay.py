@@ -26,6 +26,41 @@ from pyspark_liftbridge.cli.given import (
 )
 
 
+ToStream = Annotated[
+    str,
+    typer.Option(
+        "--to-stream",
+        metavar="NAME",
+        help="Stream to write, which must exist; without it the one of the archived name.",
+    ),
+]
+Offsets = Annotated[
+    str, typer.Option("--offsets", metavar="A:B", help="Only offsets from A to before B.")
+]
+Times = Annotated[
+    str,
+    typer.Option(
+        "--time", metavar="FROM:TO", help="Only records of these times, as ISO 8601 has them."
+    ),
+]
+PreserveOffsets = Annotated[
+    bool,
+    typer.Option(
+        "--preserve-offsets",
+        help="Put records back at their offsets, with their times and subjects.",
+    ),
+]
+WithCursors = Annotated[
+    bool,
+    typer.Option(
+        "--cursors",
+        help="Set cursors as well, to where they stood when that was archived (`archive "
+        "--save-cursor`), or to the last offset replayed; needs --preserve-offsets.",
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+
+
 class ReplayRow(NamedTuple):
     """What became of a partition; with `--dry-run` what would.
 
@@ -56,41 +91,12 @@ async def replay(
     stream: StreamName,
     root: Root,
     *,
-    to_stream: Annotated[
-        str,
-        typer.Option(
-            "--to-stream",
-            metavar="NAME",
-            help="Stream to write, which must exist; without it the one of the archived name.",
-        ),
-    ] = "",
-    offsets: Annotated[
-        str, typer.Option("--offsets", metavar="A:B", help="Only offsets from A to before B.")
-    ] = ":",
-    time: Annotated[
-        str,
-        typer.Option(
-            "--time", metavar="FROM:TO", help="Only records of these times, as ISO 8601 has them."
-        ),
-    ] = ":",
-    preserve_offsets: Annotated[
-        bool,
-        typer.Option(
-            "--preserve-offsets",
-            help="Put records back at their offsets, with their times and subjects.",
-        ),
-    ] = False,
-    cursors: Annotated[
-        bool,
-        typer.Option(
-            "--cursors",
-            help="Set cursors as well, to where they stood when that was archived (`archive "
-            "--save-cursor`), or to the last offset replayed; needs --preserve-offsets.",
-        ),
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
-    ] = False,
+    to_stream: ToStream = "",
+    offsets: Offsets = ":",
+    time: Times = ":",
+    preserve_offsets: PreserveOffsets = False,
+    cursors: WithCursors = False,
+    dry_run: DryRun = False,
     store: StoreOptions = None,
     master: Master = None,
     remote: Remote = None,
