@@ -49,6 +49,7 @@ FLOOR_TIMES: Final = 20
 LATENCY_RATE: Final = 1_000
 LATENCY_SECONDS: Final = 20
 QUERY_SECONDS_MAX: Final = 120.0
+_POLL_SECONDS: Final = 0.2
 _MICROSECONDS: Final = 1e6
 
 
@@ -168,10 +169,11 @@ class Bench:
             seconds.append(perf_counter())
 
         query = frame.writeStream.foreachBatch(take).trigger(availableNow=True)
-        _finish(query.option("checkpointLocation", self._folder("checkpoint")).start())
-        count = len(begins) - 1
-        assert count > 0, "too few rows for two micro-batches"
-        return Sample(count * STREAM_STEP, seconds[-1] - seconds[0], begins[-1].since(begins[0]))
+        query = query.option("checkpointLocation", self._folder("checkpoint")).start()
+        assert query.awaitTermination(int(QUERY_SECONDS_MAX))
+        rows = sum(one.numInputRows for one in _progress_of(query, len(begins))[1:])
+        assert rows, "too few rows for two micro-batches"
+        return Sample(rows, seconds[-1] - seconds[0], begins[-1].since(begins[0]))
 
     # -- jobs ---------------------------------------------------------------------------------
 
@@ -253,11 +255,7 @@ class Bench:
             for number in range(FLOOR_TIMES + 1):
                 stream.publish(b"%d" % number)
                 assert seen.acquire(timeout=QUERY_SECONDS_MAX)
-            taken = [
-                one.durationMs["triggerExecution"]
-                for one in _progress_of(query, FLOOR_TIMES)
-                if one.numInputRows
-            ]
+            taken = [one.durationMs["triggerExecution"] for one in _progress_of(query, FLOOR_TIMES)]
         finally:
             query.stop()
         return [Row.of_figure("micro-batch of one record", median(taken[1:]), "ms", 300.0)]
@@ -355,18 +353,14 @@ def _drain(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def _finish(query: StreamingQuery) -> None:
-    assert query.awaitTermination(int(QUERY_SECONDS_MAX))
-
-
 def _progress_of(query: StreamingQuery, count: int) -> list[StreamingQueryProgress]:
-    """Progress of a query once it tells of so many batches with rows."""
+    """Progress of a query's micro-batches that had rows, once it tells of so many."""
     deadline = perf_counter() + QUERY_SECONDS_MAX
     while perf_counter() < deadline:
-        found: list[StreamingQueryProgress] = query.recentProgress
-        if sum(one.numInputRows > 0 for one in found) >= count:
+        found = [one for one in query.recentProgress if one.numInputRows]
+        if len(found) >= count:
             return found
-        query.awaitTermination(1)
+        threading.Event().wait(_POLL_SECONDS)
     raise AssertionError("the query does not tell of its batches")
 
 
