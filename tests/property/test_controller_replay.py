@@ -48,6 +48,8 @@ OVERRIDES = st.builds(
     encryption=st.none() | st.booleans(),
     fsync_policy=st.none() | st.sampled_from(FsyncPolicy),
     unclean_mode=st.none() | st.sampled_from(UncleanMode),
+    retention_cursor=st.none() | st.sampled_from(["", "archive", "é" * 600]),
+    retention_cursor_bytes_max=SMALL,
 )
 COMMANDS: st.SearchStrategy[Command] = st.one_of(
     st.builds(

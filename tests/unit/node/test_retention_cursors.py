@@ -2,7 +2,7 @@
 
 import pytest
 
-from liftbridge_broker.controller.commands import CreateStream, DeleteStream
+from liftbridge_broker.controller.commands import CreateStream, DeleteStream, PauseStream
 from liftbridge_broker.groups.cursors import Cursor
 from liftbridge_broker.model.ids import PartitionId
 from liftbridge_broker.model.streams import StreamOverrides
@@ -101,6 +101,14 @@ def test_cursor_of_a_former_stream_of_that_name_does_not_count(world):
     assert found(world, asking) == 2
     set_cursor(world, 2, stream_id=0)  # by a broker that does not say of which stream
     assert found(world, asking) is CursorUnknown.FORMER
+
+
+def test_cursor_is_found_while_its_partition_sleeps(world):
+    asking = begin(world)
+    set_cursor(world, 7)
+    world.propose(PauseStream(name=CURSORS_STREAM, is_automatic=True, is_internal=True))
+    world.until(lambda: world.state(CURSORS_STREAM).paused)
+    assert found(world, asking) == found(world, world.leader(CURSORS_STREAM)) == 7
 
 
 def test_lost_question_is_asked_again(world):
