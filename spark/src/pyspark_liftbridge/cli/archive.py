@@ -23,7 +23,6 @@ from pyspark_liftbridge.cli.given import (
     told,
 )
 
-
 ArchivedCursor = Annotated[
     str,
     typer.Option(

@@ -25,7 +25,6 @@ from pyspark_liftbridge.cli.given import (
     told,
 )
 
-
 ToStream = Annotated[
     str,
     typer.Option(
