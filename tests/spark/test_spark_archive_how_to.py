@@ -61,6 +61,7 @@ def lines_of(block: Block, places: dict[str, str]) -> list[str]:
     return lines
 
 
+@pytest.mark.timeout(300)  # Spark starts twice, once for the tests and once for the command
 def test_commands_archive_to_s3(broker: Broker, object_store: ObjectStore) -> None:
     (block,) = SECTIONS["Archive to S3"]
     places = {"localhost:9292": broker.address, "http://localhost:8333": object_store.url}

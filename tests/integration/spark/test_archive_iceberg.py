@@ -47,7 +47,7 @@ ROWS = 5
 """Of an entry."""
 
 KILLS, ENTRIES = 10, 15
-SECONDS_MAX = 60.0
+SECONDS_MAX = 90.0
 
 
 class Shelf(NamedTuple):
