@@ -21,6 +21,9 @@ from pyspark_liftbridge.jobs.metrics import Range, metrics
 PAGE = ROOT / "docs/how-to/query-streams.md"
 COMMAND = Path(sys.executable).parent / "liftbridge"
 
+# The first one waits for the session as well, which a busy machine takes a minute to start.
+pytestmark = pytest.mark.timeout(300)
+
 
 class Done(NamedTuple):
     code: int
