@@ -73,8 +73,8 @@ X
 
 base() { python_base "$BASE" "$IMAGES/python.tar"; }
 
-# Not among the images of new nodes: only what is built upon it is.
-java_base() { python_base "$JAVA_BASE" "$KUBE_OUT/java.tar" openjdk-17-jre-headless; }
+# Scripts of Spark are those of bash. Not among the images of new nodes: only what is built upon it.
+java_base() { python_base "$JAVA_BASE" "$KUBE_OUT/java.tar" bash openjdk-17-jre-headless; }
 
 # All of KUBE_OUT/images, unpacked once by a containerd of its own.
 store() {

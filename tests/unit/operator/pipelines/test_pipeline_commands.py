@@ -24,7 +24,11 @@ COMMANDS = {
         "executors": {},
     },
     "replay": {"type": "Replay", "mode": "Once", "sink": {"stream": "copy"}},
+    "compact": {"type": "Compact", "mode": "Once"},
+    "compact by key": {"type": "Compact", "mode": "Once", "compaction": "ByKey"},
+    "metrics": {"type": "Metrics", "mode": "Once"},
     "audit": {"type": "Audit", "mode": "Once"},
+    "audit without an archive": {"type": "Audit", "mode": "Once", "archive": None},
 }
 
 
