@@ -44,6 +44,7 @@ OTHERS = frozenset(
         "prefix",
         "publisher",
         "reply_subjects",  # of records that are put back: nothing is sent there
+        "retention_cursor",
         "stream",
         "streams",
         "target",

@@ -6,7 +6,13 @@ from datetime import timedelta
 import pytest
 from tenacity import AsyncRetrying, stop_after_attempt
 
-from liftbridge_client import NotFoundError, RetriableError, UsageError
+from liftbridge_client import (
+    ClosedError,
+    NotFoundError,
+    RetriableError,
+    ServerError,
+    UsageError,
+)
 from liftbridge_client.aio import bounds
 from liftbridge_client.aio.bounds import await_news
 from liftbridge_client.aio.streams import Streams
@@ -115,11 +121,12 @@ async def test_the_first_stream_with_news_ends_the_wait_for_all():
     assert sorted(address for address, *_ in leaders.asked) == ["a", "b"]
 
 
-async def test_a_stream_that_nobody_can_tell_of_ends_the_wait_for_all():
+@pytest.mark.parametrize("error", [NotFoundError, ServerError, ClosedError])
+async def test_a_stream_that_nobody_can_tell_of_ends_the_wait_for_all(error):
     class Leaderless(Leaders):
         async def leader_address(self, stream, number):
             if stream == "gone":
-                raise NotFoundError("no such stream")
+                raise error("nobody can tell")
             return await super().leader_address(stream, number)
 
     leaders = Leaderless({0: "a"})
@@ -128,3 +135,9 @@ async def test_a_stream_that_nobody_can_tell_of_ends_the_wait_for_all():
     assert await streams.await_news(both, timedelta(seconds=30)) == {"gone"}
     assert await streams.await_news({}, timedelta(seconds=30)) == frozenset()
     assert len(leaders.asked) <= 1
+
+
+@pytest.mark.parametrize("seconds", [-1, 31])
+async def test_a_wait_for_streams_that_brokers_would_refuse_is_refused(seconds):
+    with pytest.raises(UsageError, match=r"must be 0 to 30 s"):
+        await Streams(Leaders({0: "a"})).await_news({"orders": {0: 0}}, timedelta(seconds=seconds))

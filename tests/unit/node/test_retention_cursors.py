@@ -3,10 +3,11 @@
 import pytest
 
 from liftbridge_broker.controller.commands import CreateStream, DeleteStream, PauseStream
-from liftbridge_broker.groups.cursors import Cursor
+from liftbridge_broker.groups.cursors import Cursor, CursorIndex, CursorScan
 from liftbridge_broker.model.ids import PartitionId
 from liftbridge_broker.model.streams import StreamOverrides
 from liftbridge_broker.model.subjects import CURSORS_STREAM
+from liftbridge_broker.node.cursors import CursorTable
 from liftbridge_broker.node.retention_cursors import ASK_NS, WAIT_NS, WAITS_MAX
 from liftbridge_broker.ports.transport import Channel
 from liftbridge_broker.storage.retention import CursorUnknown
@@ -251,3 +252,30 @@ def test_broker_alone_looks_into_its_own_log():
     cursors.go_offline("a bit flipped")
     find(stream.partition_id, "c", lambda found, _: told.append(found), world.now)
     assert told == [4, CursorUnknown.UNANSWERED]
+
+
+def test_one_scan_answers_all_who_look_for_a_cursor_meanwhile(world, monkeypatch):
+    """There are more cursors than are kept in memory, and the disk is slow."""
+    begin_index, feed = CursorIndex.__init__, CursorTable._feed
+    monkeypatch.setattr(
+        CursorIndex, "__init__", lambda index, start: begin_index(index, start, cursors_max=2)
+    )
+    asking = begin(world)
+    for number in range(5):
+        set_cursor(world, number, name=f"c{number}")
+    scans = []
+
+    def held_back(table, target, done):
+        if isinstance(target, CursorScan):
+            scans.append((table, target, done))
+        else:
+            feed(table, target, done)
+
+    monkeypatch.setattr(CursorTable, "_feed", held_back)
+    told = [find(world, asking, "c0"), find(world, asking, "c0")]
+    world.run(3 * ASK_MS)
+    assert (len(scans), told) == (1, [[], []])
+    monkeypatch.undo()
+    feed(*scans[0])
+    world.until(lambda: all(told))
+    assert told == [[0], [0]]

@@ -52,6 +52,7 @@ class CursorTable:
         self._index = CursorIndex(partition.log.log_start_offset)
         self._waiting: list[tuple[bytes, LookUpDone]] = []
         self._is_feeding = False
+        self._scans: dict[bytes, list[LookUpDone]] = {}
 
     def look_up(self, key: bytes, done: LookUpDone) -> None:
         """Find a cursor; `done` gets its position, `UNKNOWN` when it was never set, or the error.
@@ -93,8 +94,21 @@ class CursorTable:
                     done(found)
 
     def _scan(self, key: bytes, done: LookUpDone) -> None:
+        """Look for a key in the whole partition; who asks for it meanwhile gets the same answer.
+
+        A scan ends with all that is committed then, so with all that was when any of them asked.
+        """
+        if key in self._scans:
+            self._scans[key].append(done)
+            return
+        self._scans[key] = [done]
         scan = CursorScan(key, self._partition.log.log_start_offset)
-        self._feed(scan, lambda error: done(scan.result if error is None else error))
+
+        def ended(error: LiftbridgeError | None) -> None:
+            for one in self._scans.pop(key):
+                one(scan.result if error is None else error)
+
+        self._feed(scan, ended)
 
     def _feed(self, target: _Fed, done: Callable[[LiftbridgeError | None], None]) -> None:
         reader = self._partition.log.reader(target.next_offset)

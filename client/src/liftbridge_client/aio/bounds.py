@@ -19,6 +19,16 @@ _ANEW_SECONDS: Final = 0.5
 """Time between two questions to a broker that answers at once, as one does that knows no wait."""
 
 
+def check_wait(seconds: float) -> None:
+    """Refuse a wait that is negative or longer than brokers wait.
+
+    Raises:
+        UsageError: It is.
+    """
+    if not 0 <= seconds <= WAIT_SECONDS_MAX:
+        raise UsageError(f"wait {seconds:g} s: must be 0 to {WAIT_SECONDS_MAX:g} s")
+
+
 async def await_news(
     client: "Session",
     stream: str,
@@ -46,8 +56,7 @@ async def await_news(
         UsageError: The wait is negative or longer than brokers wait.
         RetriableError: A partition had nobody who could tell for the retry time.
     """
-    if not 0 <= seconds <= WAIT_SECONDS_MAX:
-        raise UsageError(f"wait {seconds:g} s: must be 0 to {WAIT_SECONDS_MAX:g} s")
+    check_wait(seconds)
     deadline = monotonic() + seconds
     groups = await _by_address(client, stream, known, read_replica=read_replica)
     is_over = asyncio.Event()

@@ -6,10 +6,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from liftbridge_client import methods
-from liftbridge_client.aio.bounds import await_news
+from liftbridge_client.aio.bounds import await_news, check_wait
 from liftbridge_client.aio.stream import Stream
 from liftbridge_client.core.codec import description_of, fill_settings, own_options
-from liftbridge_client.errors import RefusedError, RetriableError, UnimplementedError
+from liftbridge_client.errors import LiftbridgeError, UnimplementedError
 from liftbridge_client.model import StreamDescription, StreamInfo, StreamSettings
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2
@@ -112,14 +112,15 @@ class Streams:
         Raises:
             UsageError: The wait is negative or too long.
         """
+        seconds = wait.total_seconds()
+        check_wait(seconds)
 
         async def watch(name: str, marks: Mapping[int, int]) -> bool:
-            seconds = wait.total_seconds()
             try:
                 return await await_news(
                     self._client, name, marks, seconds, read_replica=read_replica
                 )
-            except (RetriableError, RefusedError):
+            except LiftbridgeError:
                 return True
 
         async with asyncio.TaskGroup() as group:
