@@ -1,6 +1,7 @@
 """One pass over one `StreamPipeline`: look, bring the objects, ask the brokers, say.
 
-A pass writes nothing when nothing changed. Of the brokers it only asks.
+A pass writes nothing when nothing changed. Of the brokers it only asks, and not again so soon: each
+status that is written comes back as an event, and records go on arriving.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,7 +21,13 @@ from liftbridge_operator.pipelines import names
 from liftbridge_operator.pipelines.commands import interval_seconds
 from liftbridge_operator.pipelines.conditions import Claim, Progress, Seen, failure_of
 from liftbridge_operator.pipelines.keeping import Brought, bring, pods_of
-from liftbridge_operator.pipelines.observation import Run, last_ended, run_of, workload_of
+from liftbridge_operator.pipelines.observation import (
+    Run,
+    Workload,
+    last_ended,
+    run_of,
+    workload_of,
+)
 from liftbridge_operator.pipelines.port import (
     CursorError,
     PipelineBoard,
@@ -43,6 +50,10 @@ LOOK_SECONDS: Final = 30.0
 LOAD_SHARE: Final = 10.0
 """A look begins no sooner than so many times after the length of the one before."""
 
+FRESH_SECONDS: Final = 0.9 * LOOK_SECONDS
+"""Least time from one question to the brokers to the next; what events ask for in between is told
+with the answer that is known. Less than from look to look, so that each look asks."""
+
 CONNECTED_SECONDS: Final = 300.0
 """Age at which connections are made anew, with the certificates and brokers of then."""
 
@@ -57,6 +68,19 @@ class _Connection(NamedTuple):
     uid: str
     generation: int
     since_s: float
+
+
+class _Asked(NamedTuple):
+    """What the brokers have told.
+
+    Attributes:
+        about: What was asked for, and of whom; another one is another question.
+        until_s: Until when that is good enough.
+    """
+
+    about: tuple[object, ...]
+    until_s: float
+    progress: Progress
 
 
 class PipelineReconciler:
@@ -91,6 +115,7 @@ class PipelineReconciler:
         self._means = means
         self._connections: dict[Key, _Connection] = {}
         self._marks: dict[Key, Mark] = {}
+        self._asked: dict[Key, _Asked] = {}
 
     async def close(self) -> None:
         """Close the connections to all brokers."""
@@ -119,6 +144,7 @@ class PipelineReconciler:
 
     async def _forget(self, key: Key) -> None:
         self._marks.pop(key, None)
+        self._asked.pop(key, None)
         self._board.forget(key)
         await self._disconnect(key)
 
@@ -139,7 +165,7 @@ class PipelineReconciler:
         brought = await self._bring(pipeline, found)
         runs = await self._runs(pipeline)
         workload = workload_of(brought.workload) if brought.workload is not None else None
-        progress = await self._progress(key, pipeline, found, body)
+        progress = await self._progress(key, pipeline, found, body, workload)
         is_recovered = _is_recovered(runs, int(self._clock.wall().timestamp() * 1_000))
         seen = Seen(pipeline.spec, brought.obstacle, workload, runs, progress, is_recovered)
         return seen, brought.drift
@@ -177,11 +203,34 @@ class PipelineReconciler:
     # -- ask ----------------------------------------------------------------------------------
 
     async def _progress(
-        self, key: Key, pipeline: Pipeline, cluster: Object, body: Object
+        self,
+        key: Key,
+        pipeline: Pipeline,
+        cluster: Object,
+        body: Object,
+        workload: Workload | None,
     ) -> Progress:
-        """How far the archive has come, as the brokers tell."""
+        """How far the archive has come, as the brokers tell now or told not long ago."""
         if pipeline.spec.type is not PipelineType.ARCHIVE:
             return Progress()
+        metadata = cluster["metadata"]
+        about = (
+            (pipeline.uid, pipeline.generation),
+            (metadata["uid"], metadata.get("generation", 0)),
+            # Nobody looks again at a run that is done: what it came to is asked for at its end.
+            workload is not None and (workload.is_complete or workload.is_failed),
+        )
+        began = self._clock.now()
+        known = self._asked.get(key)
+        if known is not None and known.about == about and began < known.until_s:
+            return known.progress
+        progress = await self._ask(key, pipeline, cluster, body)
+        took = self._clock.now() - began
+        until_s = began + max(FRESH_SECONDS, took * LOAD_SHARE)
+        self._asked[key] = _Asked(about, until_s, progress)
+        return progress
+
+    async def _ask(self, key: Key, pipeline: Pipeline, cluster: Object, body: Object) -> Progress:
         cursor = names.cursor(pipeline.namespace, pipeline.name)
         found: dict[Place, Position] = {}
         try:

@@ -5,12 +5,15 @@ brokers.put("orders", 0, high_watermark=10, archived=4)
 brokers.trouble = SilentError("nobody")     # the next questions are answered so
 """
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from liftbridge_operator.kube.kinds import PIPELINES
 from liftbridge_operator.kube.port import Object
 from liftbridge_operator.pipelines.port import UnknownStreamError
 from liftbridge_operator.pipelines.positions import Place, Position, Positions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CLUSTER: Final[dict[str, Any]] = {
     "version": "0.1.0",
@@ -42,12 +45,14 @@ class MemoryArchives:
 
     Attributes:
         trouble: Raised instead of an answer; None for none.
+        before_answer: Called before each answer.
         asked: Streams and cursors that were asked for, in order.
         is_closed: Whether nobody uses it any more.
     """
 
     def __init__(self) -> None:
         self.trouble: Exception | None = None
+        self.before_answer: Callable[[], None] = lambda: None
         self.asked: list[tuple[str, str]] = []
         self.is_closed = False
         self._positions: dict[Place, Position] = {}
@@ -62,6 +67,7 @@ class MemoryArchives:
     async def positions(self, stream: str, cursor: str) -> Positions:
         """See `PipelineBrokers`."""
         self.asked.append((stream, cursor))
+        self.before_answer()
         if self.trouble is not None:
             raise self.trouble
         found = {place: one for place, one in self._positions.items() if place.stream == stream}

@@ -1,6 +1,7 @@
 """Passes over pipelines: what is brought, kept, taken away, asked and told."""
 
 from datetime import timedelta
+from random import Random
 
 import pytest
 
@@ -22,6 +23,7 @@ from liftbridge_operator.pipelines import names
 from liftbridge_operator.pipelines.port import CursorError, SilentError
 from liftbridge_operator.pipelines.reconciler import LOOK_SECONDS, PipelineReconciler
 from liftbridge_operator.pipelines.subject import Means
+from liftbridge_operator.runtime.queue import WorkQueue
 from liftbridge_operator.runtime.reconciler import Key
 from liftbridge_testkit.kube.memory import MemoryKube
 from liftbridge_testkit.pipelines_memory import CLUSTER, MemoryArchives, pipeline
@@ -198,6 +200,56 @@ async def test_another_process_of_the_operator_goes_on_with_what_was_told(world)
     assert world.reason("CaughtUp") == "Behind"
 
 
+@pytest.mark.parametrize("records_per_s", [0, 100])
+async def test_own_writes_do_not_bring_further_questions_to_the_brokers(world, records_per_s):
+    world.put()
+    await world.look()
+    queue = WorkQueue(Random(1))
+    queue.add(KEY, world.clock.now())
+    world.kube.writes.clear()
+    world.brokers.asked.clear()
+    began = world.clock.now()
+    while world.clock.now() < began + 4 * LOOK_SECONDS:
+        if queue.take(world.clock.now()) is None:
+            world.clock.seconds = max(world.clock.now() + 0.01, queue.next_s())
+            continue
+        committed = 10 + int((world.clock.now() - began) * records_per_s)
+        world.brokers.put("orders", 0, high_watermark=committed, archived=9)
+        before = len(world.kube.writes)
+        again = await world.reconciler.reconcile(KEY)
+        if len(world.kube.writes) > before:
+            queue.add(KEY, world.clock.now())  # as the watch does
+        world.clock.seconds += 0.05
+        queue.succeed(KEY, world.clock.now(), again)
+    assert 3 <= len(world.brokers.asked) <= 5
+    assert len(world.kube.writes) == (len(world.brokers.asked) if records_per_s else 0)
+
+
+async def test_slow_brokers_are_asked_less_often(world):
+    world.put()
+
+    def slow():
+        world.clock.seconds += 10.0
+
+    world.brokers.before_answer = slow
+    await world.look()
+    world.clock.seconds += 10 * 10.0 - 11.0
+    await world.look()
+    assert len(world.brokers.asked) == 1
+    world.clock.seconds += 1.0
+    await world.look()
+    assert len(world.brokers.asked) == 2
+
+
+async def test_another_pipeline_of_the_same_name_is_asked_for_anew(world):
+    world.put()
+    await world.look()
+    world.kube.remove(*KEY)
+    world.put()
+    await world.look()
+    assert len(world.brokers.asked) == 2
+
+
 # -- what is brought and taken away -------------------------------------------------------------
 
 
@@ -363,6 +415,7 @@ async def test_brokers_that_do_not_tell_leave_what_was_known(world, trouble, rea
     await world.look()
     before = world.status["partitions"]
     world.brokers.trouble = trouble
+    world.clock.seconds += LOOK_SECONDS
     await world.look()
     assert world.reason("CaughtUp") == reason
     assert world.status["partitions"] == before
@@ -425,10 +478,12 @@ async def test_single_run_that_is_done_is_looked_at_no_more(world):
     world.put(**ONCE)
     await world.look()
     ((_, name),) = world.workloads()
+    world.brokers.put("orders", 0, high_watermark=30, archived=29)
     done = [{"type": "Complete", "status": "True"}]
     world.kube.edit(JOBS, "shop", name, lambda live: live.update(status={"conditions": done}))
     assert await world.look() is None
     assert world.reason("Ready") == "Complete"
+    assert world.status["partitions"][0]["archivedOffset"] == 29
 
 
 async def test_specification_that_cannot_be_read_changes_nothing(world):
