@@ -2,7 +2,8 @@
 
 Each broker tells the bounds of the partitions that it leads. A cursor is told by the leader of the
 partition that keeps it, which nobody needs to know: brokers are asked in turn, beginning with the
-one that told the cursor of this partition the last time.
+one that told something the last time, and ending with those that let the time of a call run out.
+So a broker whose node is gone costs that time once, not once for each partition.
 """
 
 import asyncio
@@ -34,19 +35,24 @@ class GrpcPositions:
     """See `PipelineBrokers`; whoever makes it closes it."""
 
     def __init__(
-        self, endpoints: Sequence[Endpoint], credentials: grpc.ChannelCredentials | None = None
+        self,
+        endpoints: Sequence[Endpoint],
+        credentials: grpc.ChannelCredentials | None = None,
+        call_seconds: float = CALL_SECONDS,
     ) -> None:
         """Connect to nobody yet.
 
         Args:
             endpoints: All brokers of the cluster, at least one.
             credentials: To trust and to show; None is plaintext, offered on loopback only.
+            call_seconds: Bound of each call.
         """
         assert endpoints, "a cluster has at least one broker"
         self._endpoints = tuple(endpoints)
         self._credentials = credentials
         self._channels: dict[str, grpc.aio.Channel] = {}
-        self._first: dict[Place, int] = {}
+        self._call_seconds = call_seconds
+        self._order = list(self._endpoints)
         self._room = asyncio.Semaphore(CALLS_MAX)
 
     async def close(self) -> None:
@@ -57,24 +63,7 @@ class GrpcPositions:
     async def positions(self, stream: str, cursor: str) -> Positions:
         """See `PipelineBrokers`."""
         count = await self._count(stream)
-        request = data_pb2.PartitionBoundsRequest(stream=stream)
-        answers = await asyncio.gather(
-            *(
-                self._ask(one, BOUNDS, request, data_pb2.PartitionBoundsResponse)
-                for one in self._endpoints
-            ),
-            return_exceptions=True,
-        )
-        bounds: dict[int, data_pb2.PartitionBounds] = {}
-        for answer in answers:
-            if isinstance(answer, grpc.aio.AioRpcError):
-                continue
-            if isinstance(answer, BaseException):
-                raise answer
-            bounds |= {one.partition: one for one in answer.partitions}
-        missing = [number for number in range(count) if number not in bounds]
-        if missing:
-            raise SilentError(f"partition {missing[0]} of stream {stream} has no leader that tells")
+        bounds = await self._bounds(stream, count)
         places = [Place(stream, number) for number in range(count)]
         cursors = await asyncio.gather(*(self._cursor(place, cursor) for place in places))
         return {
@@ -84,6 +73,37 @@ class GrpcPositions:
             for place, offset in zip(places, cursors, strict=True)
         }
 
+    async def _bounds(self, stream: str, count: int) -> dict[int, data_pb2.PartitionBounds]:
+        """Bounds of all partitions; who does not answer is waited for only while some are missing.
+
+        Raises:
+            SilentError: A partition has no leader that answers.
+        """
+        request = data_pb2.PartitionBoundsRequest(stream=stream)
+        bounds: dict[int, data_pb2.PartitionBounds] = {}
+        async with asyncio.TaskGroup() as group:
+            calls = [group.create_task(self._bounds_at(one, request)) for one in self._endpoints]
+            for call in asyncio.as_completed(calls):
+                bounds |= await call
+                if len(bounds) >= count:
+                    break
+            for each in calls:
+                each.cancel()
+        missing = [number for number in range(count) if number not in bounds]
+        if missing:
+            raise SilentError(f"partition {missing[0]} of stream {stream} has no leader that tells")
+        return bounds
+
+    async def _bounds_at(
+        self, at: Endpoint, request: data_pb2.PartitionBoundsRequest
+    ) -> dict[int, data_pb2.PartitionBounds]:
+        """Bounds of the partitions that a broker leads; none when it does not tell."""
+        try:
+            answer = await self._ask(at, BOUNDS, request, data_pb2.PartitionBoundsResponse)
+        except grpc.aio.AioRpcError:
+            return {}
+        return {one.partition: one for one in answer.partitions}
+
     async def _count(self, stream: str) -> int:
         """Partitions of a stream.
 
@@ -91,21 +111,16 @@ class GrpcPositions:
             UnknownStreamError: There is no such stream.
             SilentError: Nobody answers.
         """
-        last: grpc.aio.AioRpcError | None = None
         # Streams are listed by name, so the one of just this name comes first.
         request = data_pb2.ListStreamsRequest(prefix=stream, page_size=1)
-        for one in self._endpoints:
-            try:
-                answer = await self._ask(one, STREAMS, request, data_pb2.ListStreamsResponse)
-            except grpc.aio.AioRpcError as error:
-                last = error
-                continue
-            found = next((each for each in answer.streams if each.settings.name == stream), None)
-            if found is None:
-                raise UnknownStreamError(stream)
-            return found.partitions
-        assert last is not None, "there is at least one broker"
-        raise SilentError(_said(last)) from last
+        try:
+            answer = await self._ask_in_turn(STREAMS, request, data_pb2.ListStreamsResponse)
+        except grpc.aio.AioRpcError as error:
+            raise SilentError(_said(error)) from error
+        found = next((each for each in answer.streams if each.settings.name == stream), None)
+        if found is None:
+            raise UnknownStreamError(stream)
+        return found.partitions
 
     async def _cursor(self, place: Place, cursor: str) -> int:
         """Last offset that is archived of a partition; -1 for none.
@@ -118,22 +133,36 @@ class GrpcPositions:
         request = api_pb2.FetchCursorRequest(
             stream=place.stream, partition=place.partition, cursorId=cursor
         )
-        first = self._first.get(place, 0)
-        last: grpc.aio.AioRpcError | None = None
         async with self._room:
-            for turn in range(len(self._endpoints)):
-                number = (first + turn) % len(self._endpoints)
-                try:
-                    answer = await self._ask(
-                        self._endpoints[number], CURSOR, request, api_pb2.FetchCursorResponse
-                    )
-                except grpc.aio.AioRpcError as error:
-                    last = error
-                    continue
-                self._first[place] = number
-                return max(answer.offset, 0) - 1
+            try:
+                answer = await self._ask_in_turn(CURSOR, request, api_pb2.FetchCursorResponse)
+            except grpc.aio.AioRpcError as error:
+                raise CursorError(_said(error)) from error
+        return max(answer.offset, 0) - 1
+
+    async def _ask_in_turn(
+        self, method: str, request: ProtoMessage, response: type[_Response]
+    ) -> _Response:
+        """The first answer that a broker gives.
+
+        Raises:
+            AioRpcError: Of the last one, when all refuse or say nothing.
+        """
+        last: grpc.aio.AioRpcError | None = None
+        for one in tuple(self._order):
+            try:
+                answer = await self._ask(one, method, request, response)
+            except grpc.aio.AioRpcError as error:
+                last = error
+                if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                    self._order.remove(one)
+                    self._order.append(one)
+                continue
+            self._order.remove(one)
+            self._order.insert(0, one)
+            return answer
         assert last is not None, "there is at least one broker"
-        raise CursorError(_said(last)) from last
+        raise last
 
     async def _ask(
         self, at: Endpoint, method: str, request: ProtoMessage, response: type[_Response]
@@ -146,7 +175,7 @@ class GrpcPositions:
             request_serializer=type(request).SerializeToString,
             response_deserializer=response.FromString,
         )
-        answer: _Response = await call(request, timeout=CALL_SECONDS)
+        answer: _Response = await call(request, timeout=self._call_seconds)
         return answer
 
 

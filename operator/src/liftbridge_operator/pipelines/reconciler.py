@@ -4,6 +4,7 @@ A pass writes nothing when nothing changed. Of the brokers it only asks, and not
 status that is written comes back as an event, and records go on arriving.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
@@ -54,6 +55,9 @@ FRESH_SECONDS: Final = 0.9 * LOOK_SECONDS
 """Least time from one question to the brokers to the next; what events ask for in between is told
 with the answer that is known. Less than from look to look, so that each look asks."""
 
+ASK_SECONDS: Final = 20.0
+"""Bound of asking brokers within a pass; less than what a pass has, so that the rest is told."""
+
 CONNECTED_SECONDS: Final = 300.0
 """Age at which connections are made anew, with the certificates and brokers of then."""
 
@@ -95,6 +99,7 @@ class PipelineReconciler:
         *,
         board: PipelineBoard,
         means: Means,
+        deadline: Callable[[float], asyncio.Timeout] = asyncio.timeout,
     ) -> None:
         """Remember nothing yet.
 
@@ -106,6 +111,7 @@ class PipelineReconciler:
             clock: Time.
             board: Told of conditions.
             means: What the operator gives.
+            deadline: Bounds a wait by seconds.
         """
         self._kube = kube
         self._connect = connect
@@ -113,6 +119,7 @@ class PipelineReconciler:
         self._clock = clock
         self._board = board
         self._means = means
+        self._deadline = deadline
         self._connections: dict[Key, _Connection] = {}
         self._marks: dict[Key, Mark] = {}
         self._asked: dict[Key, _Asked] = {}
@@ -234,9 +241,14 @@ class PipelineReconciler:
         cursor = names.cursor(pipeline.namespace, pipeline.name)
         found: dict[Place, Position] = {}
         try:
-            brokers = await self._reached(key, cluster)
-            for stream in pipeline.spec.source.streams:
-                found |= await brokers.positions(stream, cursor)
+            async with self._deadline(ASK_SECONDS):
+                brokers = await self._reached(key, cluster)
+                for stream in pipeline.spec.source.streams:
+                    found |= await brokers.positions(stream, cursor)
+        except TimeoutError:
+            # The connection stays: it knows by now who does not answer.
+            detail = f"not all was told within {ASK_SECONDS:.0f} s"
+            return Progress(unknown=_unreachable(pipeline, detail))
         except UnknownStreamError as error:
             return Progress(unknown=Claim(Reason.NOT_FOUND, {"stream": str(error)}))
         except CursorError as error:

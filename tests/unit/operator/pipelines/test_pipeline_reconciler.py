@@ -1,5 +1,6 @@
 """Passes over pipelines: what is brought, kept, taken away, asked and told."""
 
+import asyncio
 from datetime import timedelta
 from random import Random
 
@@ -21,8 +22,9 @@ from liftbridge_operator.kube.kinds import (
 )
 from liftbridge_operator.pipelines import names
 from liftbridge_operator.pipelines.port import CursorError, SilentError
-from liftbridge_operator.pipelines.reconciler import LOOK_SECONDS, PipelineReconciler
+from liftbridge_operator.pipelines.reconciler import ASK_SECONDS, LOOK_SECONDS, PipelineReconciler
 from liftbridge_operator.pipelines.subject import Means
+from liftbridge_operator.runtime.dispatcher import PASS_SECONDS_MAX
 from liftbridge_operator.runtime.queue import WorkQueue
 from liftbridge_operator.runtime.reconciler import Key
 from liftbridge_testkit.kube.memory import MemoryKube
@@ -223,6 +225,32 @@ async def test_own_writes_do_not_bring_further_questions_to_the_brokers(world, r
         queue.succeed(KEY, world.clock.now(), again)
     assert 3 <= len(world.brokers.asked) <= 5
     assert len(world.kube.writes) == (len(world.brokers.asked) if records_per_s else 0)
+
+
+async def test_brokers_that_never_answer_leave_the_rest_of_the_status(world):
+    world.put()
+    waits = []
+
+    def at_once(seconds):
+        waits.append(seconds)
+        return asyncio.timeout(0)
+
+    async def never(body):
+        await asyncio.Event().wait()
+
+    reconciler = PipelineReconciler(
+        world.kube,
+        never,
+        world.events,
+        world.clock,
+        board=world.board,
+        means=MEANS,
+        deadline=at_once,
+    )
+    await reconciler.reconcile(KEY)
+    assert waits == [ASK_SECONDS]
+    assert ASK_SECONDS < PASS_SECONDS_MAX / 2
+    assert (world.reason("Ready"), world.reason("CaughtUp")) == ("Starting", "ClusterUnreachable")
 
 
 async def test_slow_brokers_are_asked_less_often(world):
