@@ -160,6 +160,9 @@ def _caught_up(seen: Seen) -> Claim:
     if progress.positions is None:
         assert progress.unknown is not None, "what is not known is not for a reason"
         return progress.unknown
+    if seen.spec.mode is not PipelineMode.CONTINUOUS or seen.spec.suspend:
+        # Between two runs an archive falls behind, and is meant to.
+        return Claim(Reason.NOT_MEASURED)
     if progress.is_caught_up:
         return Claim(Reason.CAUGHT_UP, {"partitions": len(progress.positions)})
     return Claim(Reason.BEHIND, {"partitions": len(behind(progress.positions))})

@@ -52,6 +52,9 @@ def blocked(reason, **values):
 SEEN = {
     "at rest": REST,
     "behind": replace(REST, progress=BEHIND),
+    "behind between two runs": replace(REST, spec=SCHEDULED, workload=CRON, progress=BEHIND),
+    "behind after a single run": replace(REST, spec=ONCE, workload=DONE, progress=BEHIND),
+    "behind and suspended": replace(REST, spec=SUSPENDED, workload=DOWN, progress=BEHIND),
     "starting": replace(REST, workload=DOWN, runs=(PENDING,)),
     "stuck": replace(REST, workload=DOWN, runs=(STUCK,)),
     "failing": replace(REST, workload=DOWN, runs=(BROKEN,)),
@@ -74,6 +77,9 @@ SEEN = {
     "foreign": blocked(Reason.CONFLICT, object="Deployment/p-pipeline"),
     "refused": blocked(Reason.REFUSED, object="Job/p", detail="quota"),
     "no stream": replace(REST, progress=unknown(Reason.NOT_FOUND, stream="orders")),
+    "no stream, by a schedule": replace(
+        REST, spec=SCHEDULED, workload=CRON, progress=unknown(Reason.NOT_FOUND, stream="orders")
+    ),
     "no cursors": replace(REST, progress=unknown(Reason.CURSOR_UNKNOWN, cursor="c", detail="off")),
     "silent": replace(REST, progress=unknown(Reason.CLUSTER_UNREACHABLE, cluster="c", detail="x")),
 }
@@ -128,6 +134,10 @@ def test_every_reason_is_found_from_something_seen():
         ("waits for its moment", Type.READY, Reason.SCHEDULED),
         ("at its moment", Type.PROGRESSING, Reason.RUN_UNDER_WAY),
         ("metrics", Type.CAUGHT_UP, Reason.NOT_MEASURED),
+        ("behind between two runs", Type.CAUGHT_UP, Reason.NOT_MEASURED),
+        ("behind after a single run", Type.CAUGHT_UP, Reason.NOT_MEASURED),
+        ("behind and suspended", Type.CAUGHT_UP, Reason.NOT_MEASURED),
+        ("no stream, by a schedule", Type.CAUGHT_UP, Reason.NOT_FOUND),
         ("no cluster", Type.PROGRESSING, Reason.BLOCKED),
     ],
 )

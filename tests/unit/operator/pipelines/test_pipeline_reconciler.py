@@ -253,6 +253,17 @@ async def test_brokers_that_never_answer_leave_the_rest_of_the_status(world):
     assert (world.reason("Ready"), world.reason("CaughtUp")) == ("Starting", "ClusterUnreachable")
 
 
+@pytest.mark.parametrize("changes", [ONCE, HOURLY, {"suspend": True}], ids=str)
+async def test_lag_of_an_archive_that_need_not_keep_up_is_told_and_not_judged(world, changes):
+    world.put(**changes)
+    for number in range(4):
+        world.brokers.put("orders", 0, high_watermark=12 + number, archived=9)
+        await world.look()
+        assert world.status["lag"] == 2 + number
+        assert world.reason("CaughtUp") == "NotMeasured"
+        world.clock.seconds += LOOK_SECONDS
+
+
 async def test_slow_brokers_are_asked_less_often(world):
     world.put()
 
