@@ -323,6 +323,8 @@ class PipelineReconciler:
         before = (body.get("status") or {}).get("lastRun") or {}
         if failed is None or (before.get("ended", ""), before.get("exitCode")) == failed[:2]:
             return
+        if not failed.ended and _has_told_failure(body):
+            return  # the pods that would tell one failure from another are gone
         values = {"code": failed.exit_code, "detail": failed.message or "it says nothing"}
         await self._events.tell(told, EventReason.RUN_FAILED, values)
 
@@ -340,6 +342,12 @@ def _was_caught_up(body: Object) -> bool:
     told = (body.get("status") or {}).get("conditions") or ()
     kind = PipelineConditionType.CAUGHT_UP.value
     return any((one["type"], one["status"]) == (kind, "True") for one in told)
+
+
+def _has_told_failure(body: Object) -> bool:
+    told = (body.get("status") or {}).get("conditions") or ()
+    ready = (PipelineConditionType.READY.value, "False", Reason.RUN_FAILED.value)
+    return any((one["type"], one["status"], one["reason"]) == ready for one in told)
 
 
 def _is_recovered(runs: tuple[Run, ...], now_ms: int) -> bool:

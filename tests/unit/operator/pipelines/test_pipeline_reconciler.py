@@ -525,6 +525,17 @@ async def test_single_run_that_is_done_is_looked_at_no_more(world):
     assert world.status["partitions"][0]["archivedOffset"] == 29
 
 
+async def test_failure_of_a_single_run_whose_pods_are_gone_is_told_once(world):
+    world.put(**ONCE)
+    await world.look()
+    ((_, name),) = world.workloads()
+    failed = [{"type": "Failed", "status": "True"}]
+    world.kube.edit(JOBS, "shop", name, lambda live: live.update(status={"conditions": failed}))
+    await world.look(3)
+    assert world.reason("Ready") == "RunFailed"
+    assert world.events.told == [("p", EventReason.RUN_FAILED)]
+
+
 async def test_specification_that_cannot_be_read_changes_nothing(world):
     world.put()
     await world.look()
