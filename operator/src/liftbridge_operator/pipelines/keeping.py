@@ -142,6 +142,8 @@ async def _bring(kube: Kube, body: Object, live: Object | None, uid: str, done: 
     fields = ", ".join(dict.fromkeys(one.field for one in found if one.manager))
     if fields:
         done.drift.append((f"{body['kind']}/{body['metadata']['name']}", fields))
+    if kind == ROLE_BINDINGS and live.get("roleRef") != body["roleRef"]:
+        await _take_away(kube, kind, live)  # a binding keeps its role for good
     return await kube.apply(body, force=True)
 
 

@@ -6,6 +6,7 @@ from liftbridge_operator.kube.errors import (
     AlreadyExistsError,
     ApplyConflictError,
     ConflictError,
+    InvalidError,
     NotFoundError,
     UnavailableError,
 )
@@ -189,3 +190,19 @@ async def test_item_that_is_applied_no_more_goes_as_a_whole():
 
     await tell("Ready", "Stalled")
     assert [one["type"] for one in await tell("Ready")] == ["Ready"]
+
+
+async def test_binding_keeps_its_role():
+    kube = MemoryKube()
+
+    def binding(role):
+        return {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "b", "namespace": "n"},
+            "roleRef": {"kind": "ClusterRole", "name": role},
+        }
+
+    await kube.apply(binding("one"))
+    with pytest.raises(InvalidError, match="roleRef"):
+        await kube.apply(binding("two"))

@@ -310,6 +310,23 @@ async def test_executors_bring_a_name_and_rights_which_go_again(world):
     assert world.kube.names_of(SERVICES) == world.kube.names_of(ROLE_BINDINGS) == []
 
 
+async def test_binding_to_another_role_takes_the_place_of_the_one_before(world):
+    world.put(**EXECUTORS)
+    await world.look()
+    other = PipelineReconciler(
+        world.kube,
+        world.connect,
+        world.events,
+        world.clock,
+        board=world.board,
+        means=Means("liftbridge-spark:1", "other-executors"),
+    )
+    await other.reconcile(KEY)
+    binding = world.kube.look(ROLE_BINDINGS, "shop", "p-pipeline")
+    assert binding["roleRef"]["name"] == "other-executors"
+    assert (world.reason("Ready"), world.events.told) == ("Starting", [])
+
+
 async def test_changed_specification_of_a_single_run_runs_again(world):
     world.put(**ONCE)
     await world.look()

@@ -6,7 +6,8 @@
     assert kube.writes == [Write("apply", kinds.SETS, "n", "c")]
 
 It keeps what the operator relies upon: uids and resource versions that change, preconditions,
-owners of fields, finalizers, status apart from the rest, no write where nothing changes. It has no
+owners of fields, finalizers, status apart from the rest, no write where nothing changes, and that a
+RoleBinding keeps its role. It has no
 controllers, defaults and schemas. `kube.fail` plants a failure of the next call that matches.
 """
 
@@ -32,6 +33,7 @@ from liftbridge_operator.kube.kinds import (
     NETWORK_POLICIES,
     PIPELINES,
     PODS,
+    ROLE_BINDINGS,
     SETS,
     STREAMS,
     Kind,
@@ -324,6 +326,8 @@ class MemoryKube:
     def _store(self, key: tuple[Kind, str, str], value: Object, before: Object | None) -> Object:
         if value == before:
             return copied(value)
+        if before is not None and key[0] == ROLE_BINDINGS:
+            _check_role(value, before)
         self.changes += 1
         metadata = value["metadata"]
         is_last = before is not None and before["metadata"].get("finalizers")
@@ -434,6 +438,17 @@ def _key(body: Mapping[str, Any]) -> tuple[Kind, str, str]:
     namespace = metadata.get("namespace", "")
     assert bool(namespace) == kind.is_namespaced, f"{kind.kind} in namespace {namespace!r}"
     return kind, namespace, metadata["name"]
+
+
+def _check_role(value: Object, before: Object) -> None:
+    """Raise for another role.
+
+    Raises:
+        InvalidError: It is another one.
+    """
+    if value.get("roleRef") != before.get("roleRef"):
+        message = "roleRef: Invalid value: cannot change roleRef"
+        raise InvalidError(message, status=422, reason="Invalid")
 
 
 def _compare(before: Object, meant: Preconditions, *, is_patch: bool) -> None:
