@@ -258,6 +258,86 @@ def test_a_replay_without_offsets_publishes_each_record_once(
     assert values[1:] == [value for one in batches for value in one.column("value").to_pylist()]
 
 
+def archive_all(broker: Broker, name: str, root: Path, *, cursors: tuple[str, ...] = ()) -> None:
+    source = {"servers": broker.address}
+    whole = archive.Job(name, str(root), source, {}, fails_on_loss=True, cursors=cursors)
+    archive.archive_once(whole, one_by_one(archive.do))
+
+
+def compact_by_key(name: str, root: Path) -> None:
+    """Leave the last record of each key, and no tombstone."""
+    whole = compact.Job(name, str(root), {}, 1 << 27, 0)
+    compact.compact(whole, one_by_one(compact.do))
+
+
+def values(stream: SyncStream) -> list[bytes]:
+    return [one.value for one in stream.subscribe(start=Start.earliest(), stop=Stop.latest())]
+
+
+def test_a_replay_without_offsets_loses_nothing_behind_a_compaction_by_key(
+    broker: Broker, lb: SyncClient, tmp_path: Path
+) -> None:
+    stream = lb.streams.create("moved")
+    copy = lb.streams.create("moved-anew")
+    for number in range(10):
+        stream.publish(b"%d" % number, key=b"k%d" % (number % 2))
+    archive_all(broker, "moved", tmp_path)
+    whole = Job("moved/", "moved-anew", access(broker, tmp_path), Selection(), keeps_offsets=False)
+    run(whole)
+    compact_by_key("moved", tmp_path)
+    for number in range(10, 16):
+        stream.publish(b"%d" % number, key=b"n%d" % number)
+    archive_all(broker, "moved", tmp_path)
+    (done,) = run(whole)
+    # Places have moved, so what the archive still has comes again.
+    assert (done.written, done.known) == (8, 0)
+    assert values(copy) == [b"%d" % number for number in (*range(10), *range(8, 16))]
+    (done,) = run(whole)
+    assert (done.written, done.known) == (0, 8)
+
+
+def test_tombstones_that_go_later_begin_another_numbering(
+    broker: Broker, lb: SyncClient, tmp_path: Path
+) -> None:
+    stream = lb.streams.create("marked")
+    copy = lb.streams.create("marked-anew")
+    for value in (b"0", b""):
+        stream.publish(value, key=b"gone")
+    stream.publish(b"2", key=b"kept")
+    archive_all(broker, "marked", tmp_path)
+    kept = compact.Job("marked", str(tmp_path), {}, 1 << 27, 86_400_000)
+    compact.compact(kept, one_by_one(compact.do))
+    place = access(broker, tmp_path)
+    whole = Job("marked/", "marked-anew", place, Selection(), keeps_offsets=False)
+    run(whole)
+    compact_by_key("marked", tmp_path)  # as far as before
+    stream.publish(b"3", key=b"new")
+    archive_all(broker, "marked", tmp_path)
+    run(whole)
+    assert values(copy) == [b"", b"2", b"2", b"3"]
+
+
+def test_a_compaction_by_key_between_plan_and_tasks_is_refused(
+    broker: Broker, lb: SyncClient, tmp_path: Path
+) -> None:
+    stream = lb.streams.create("raced")
+    copy = lb.streams.create("raced-anew")
+    for number in range(10):
+        stream.publish(b"%d" % number, key=b"k%d" % (number % 2))
+    archive_all(broker, "raced", tmp_path)
+    whole = Job("raced/", "raced-anew", access(broker, tmp_path), Selection(), keeps_offsets=False)
+
+    def overtaken(works: Sequence[str]) -> list[str]:
+        compact_by_key("raced", tmp_path)
+        return [replay.do(one) for one in works]
+
+    with pytest.raises(RefusedError, match="compacted by key meanwhile; start the replay again"):
+        replayed(whole, overtaken)
+    assert values(copy) == []
+    run(whole)
+    assert values(copy) == [b"8", b"9"]
+
+
 def test_the_plan_says_what_would_be_done(broker: Broker, lb: SyncClient, root: Path) -> None:
     lb.streams.create("planned", subject="planned")
     (part,) = plan(job(broker, root, "planned", start=10))

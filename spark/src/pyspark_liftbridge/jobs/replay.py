@@ -3,7 +3,8 @@
 One task writes one partition, because a log has one order. Nothing is kept between runs: with
 offsets preserved the target's own log says where to go on, and what it holds must be what the
 archive has there. Published anew, records are numbered by their place in what was chosen, and the
-brokers know which numbers they have.
+brokers know which numbers they have. A compaction by key moves records to other places, so each one
+begins a numbering of its own: what was published before comes again, and nothing is passed over.
 """
 
 import json
@@ -23,7 +24,7 @@ from liftbridge_client import (
     SyncClient,
     SyncStream,
 )
-from pyspark_liftbridge.archive import log
+from pyspark_liftbridge.archive import fence, log
 from pyspark_liftbridge.archive.reading import by_partition, files_of, held_of
 from pyspark_liftbridge.archive.records import records
 from pyspark_liftbridge.archive.store import Below, Store, opened
@@ -78,6 +79,7 @@ class Part(NamedTuple):
         files: Files that hold them.
         records_max: Records in these files; fewer may be chosen.
         target_end: Where the target ended when the run began.
+        by_key: Tells the last compaction by key from all others, empty for none.
     """
 
     partition: int
@@ -86,6 +88,7 @@ class Part(NamedTuple):
     files: int
     records_max: int
     target_end: int
+    by_key: str
 
 
 class Work(NamedTuple):
@@ -141,6 +144,7 @@ def do(text: str) -> str:
     Raises:
         LiftbridgeError: Nobody could serve or take records.
         ArchiveError: The archive could not be read.
+        RefusedError: It was compacted by key since the work was planned.
     """
     work = Work.of(text)
     job, part = work.job, work.part
@@ -161,7 +165,8 @@ def _restore(work: Work, stream: SyncStream) -> tuple[int, int]:
 
     def columns() -> Iterator[pa.RecordBatch]:
         nonlocal count
-        for batch in _chosen(work, max(work.part.start, bounds.high_watermark)):
+        start = max(work.part.start, bounds.high_watermark)
+        for batch in _chosen(work, log.load(work.job.store), start):
             count += batch.num_rows
             yield pa.record_batch(
                 {
@@ -181,9 +186,16 @@ def _restore(work: Work, stream: SyncStream) -> tuple[int, int]:
 
 def _publish(work: Work, stream: SyncStream) -> tuple[int, int]:
     """Publish records that are not stored yet; how many, and how many were."""
+    # The places of records are those of this snapshot, whatever is compacted from here on.
+    snapshot = log.load(work.job.store)
+    if _by_key(snapshot, work.part.partition) != work.part.by_key:
+        raise RefusedError(
+            f"partition {work.part.partition} of the archive was compacted by key meanwhile; start "
+            "the replay again"
+        )
 
     def columns() -> Iterator[pa.RecordBatch]:
-        for batch in _chosen(work, work.part.start):
+        for batch in _chosen(work, snapshot, work.part.start):
             yield pa.record_batch(
                 {
                     "key": batch.column("key"),
@@ -199,10 +211,19 @@ def _publish(work: Work, stream: SyncStream) -> tuple[int, int]:
     return done.acked_count, done.known_count
 
 
-def _chosen(work: Work, start: int) -> Iterator[pa.RecordBatch]:
-    store = work.job.store
+def _chosen(work: Work, snapshot: log.Snapshot, start: int) -> Iterator[pa.RecordBatch]:
     wanted = work.job.selection.of(work.part.partition, start, work.part.end)
-    yield from records(store, by_partition(log.load(store)), wanted)
+    yield from records(work.job.store, by_partition(snapshot), wanted)
+
+
+def _by_key(snapshot: log.Snapshot, partition: int) -> str:
+    """Tells the last compaction by key of a partition from all others, empty for none.
+
+    How far it went is not enough: old tombstones may go later, with nothing behind them.
+    """
+    assert snapshot.metadata is not None, "it was planned"
+    done = snapshot.ends.get(fence.by_key_id(snapshot.metadata.stream_id, partition))
+    return "" if done is None else f"{done.version}@{done.updated_ms}"
 
 
 def _headers(found: pa.ListArray) -> pa.MapArray:
@@ -259,7 +280,8 @@ def _part(
         for add in snapshot.files.values()
         if add.object_path in paths and add.stats is not None
     )
-    return Part(number, wanted.start, wanted.end, len(paths), rows, bounds.high_watermark)
+    end, by_key = bounds.high_watermark, _by_key(snapshot, number)
+    return Part(number, wanted.start, wanted.end, len(paths), rows, end, by_key)
 
 
 def replay(job: Job, run: Runner, tell: Progress = silent) -> list[Replayed]:
@@ -271,8 +293,8 @@ def replay(job: Job, run: Runner, tell: Progress = silent) -> list[Replayed]:
         tell: Gets the offsets that the target has got in this run, and all that it is to get.
 
     Raises:
-        RefusedError: The target holds what is not a beginning of what would be replayed; nothing
-            was written.
+        RefusedError: The target holds what is not a beginning of what would be replayed, and
+            nothing was written; or what is published anew was compacted by key meanwhile.
         OptionError, LiftbridgeError, ArchiveError: As of `plan`.
     """
     parts = plan(job)
@@ -309,13 +331,14 @@ def _works(job: Job, parts: Sequence[Part], *, only_checks: bool) -> list[str]:
 def _publisher(job: Job, part: Part) -> str:
     """Name under which records are numbered, the same for each run of one choice.
 
-    An end that was not chosen is not in it: a later run goes on with what was archived since.
+    An end that was not chosen is not in it: a later run goes on with what was archived since. A
+    compaction by key is: behind it the same number would be another record.
     """
     if job.keeps_offsets:
         return ""
     metadata = log.load(job.store).metadata
     assert metadata is not None, "it was planned"
-    chosen = json.dumps([metadata.table_id, job.selection]).encode()
+    chosen = json.dumps([metadata.table_id, job.selection, part.by_key]).encode()
     return f"replay/{blake2b(chosen, digest_size=_ID_BYTES).hexdigest()}/{part.partition}"
 
 
