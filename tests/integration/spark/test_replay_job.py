@@ -470,6 +470,25 @@ def test_positions_of_consumers_are_put_back_with_the_records(
         set_cursors(without, ())
 
 
+def test_no_cursor_is_set_beyond_the_end_of_the_target(
+    broker: Broker, lb: SyncClient, tmp_path: Path
+) -> None:
+    stream = lb.streams.create("timely")
+    again = lb.streams.create("timely-again")
+    for number in range(10):
+        stream.publish(b"%d" % number)
+    stream.set_cursor("shop", 9, partition=0)
+    archive_all(broker, "timely", tmp_path, cursors=("shop",))
+    times = sorted(row[1] for row in rows(stream))
+    place, chosen = access(broker, tmp_path), Selection(end_ns=times[5])
+    whole = Job("timely/", "timely-again", place, chosen, keeps_offsets=True)
+    found = run(whole)
+    (bounds,) = again.bounds(0)
+    assert (found[0].end, bounds.high_watermark) == (10, 5)
+    assert set_cursors(whole, found) == 1
+    assert again.fetch_cursor("shop", partition=0) == 4
+
+
 def leader(lb: SyncClient) -> str:
     return lb.streams.get("orders").info().partitions[0].leader
 

@@ -63,14 +63,17 @@ def newest(store: Store) -> Positions:
 def put_back(client: SyncClient, stream: str, positions: Positions, ends: Iterable[End]) -> int:
     """Set cursors of a stream; how many positions were set.
 
-    A position beyond what was replayed is set to its last offset, or a consumer would miss what is
-    published next.
+    A position beyond what was replayed, or beyond the end of the stream, is set to the last offset
+    before that, or a consumer would miss what is published next. The stream ends first where the
+    last offsets that were replayed have no record, or none that was chosen.
 
     Raises:
         LiftbridgeError: The brokers keep no cursors, or do not answer.
     """
     of, count = client.streams.get(stream), 0
-    for partition, end in ends:
+    for partition, replayed in ends:
+        (bounds,) = of.bounds(partition)
+        end = min(replayed, bounds.high_watermark)
         for name, known in positions.items():
             if partition in known and end > 0:
                 of.set_cursor(name, min(known[partition], end - 1), partition=partition)
