@@ -9,8 +9,10 @@ import pytest
 from liftbridge_broker.logformat.batch import COVERED_START, read_header
 from liftbridge_broker.logformat.checksum import crc32c
 from liftbridge_client import SyncClient, connect_sync
+from liftbridge_client.cli import exits
 from liftbridge_testkit.cluster import ClusterKit
-from pyspark_liftbridge.jobs import audit
+from pyspark_liftbridge.cli.replay import exit_code_of
+from pyspark_liftbridge.jobs import audit, holders
 from pyspark_liftbridge.jobs.audit import Audited, Difference
 from pyspark_liftbridge.jobs.audit import audit as compared
 from pyspark_liftbridge.jobs.comparing import BUCKET
@@ -62,6 +64,31 @@ def alter(broker_dir: Path, old: bytes, new: bytes) -> None:
     place.write_bytes(data)
 
 
+def test_a_broker_that_dies_meanwhile_is_told_apart_from_a_difference(
+    cluster: ClusterKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holders, "RETRY_NS", 1_000_000_000)
+    with connect_sync(servers(cluster)) as lb:
+        first = leader(lb)
+    follower = next(name for name in cluster.brokers if name != first)
+    whole = audit.Job("orders", Access({"servers": servers(cluster)}, "", {}), "")
+
+    def overtaken(works: Sequence[str]) -> list[str]:
+        cluster[follower].kill()
+        return [audit.do(one) for one in works]
+
+    found = compared(whole, overtaken)
+    cluster.start(follower)
+    with connect_sync(servers(cluster)) as lb:
+        cluster.until(
+            lambda: follower in lb.streams.get("orders").info().partitions[0].isr, "in sync"
+        )
+    (away,) = found.differences
+    assert (away.holder, away.is_unread) == (f"broker {follower}", True)
+    assert away.text.startswith("could not be read: ")
+    assert exit_code_of(found) == exits.UNHEALTHY
+
+
 def test_replicas_are_alike_until_one_is_altered_or_away(
     cluster: ClusterKit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,13 +110,18 @@ def test_replicas_are_alike_until_one_is_altered_or_away(
         )
         text = f"is not as at broker {leader(lb)}: value"
     altered = Difference(0, ALTERED, ALTERED + 1, f"broker {follower}", text)
-    assert audited(cluster).differences == (altered,)
+    found = audited(cluster)
+    assert found.differences == (altered,)
+    assert exit_code_of(found) == exits.REFUSED
 
     cluster[follower].kill()
     with connect_sync(servers(cluster)) as lb:
         cluster.until(
             lambda: follower not in lb.streams.get("orders").info().partitions[0].isr, "left"
         )
-    (away,) = audited(cluster).differences
+    found = audited(cluster)
     told = "was not compared: it is not in sync"
-    assert away == Difference(0, 0, COUNT, f"broker {follower}", told)
+    assert found.differences == (
+        Difference(0, 0, COUNT, f"broker {follower}", told, is_unread=True),
+    )
+    assert exit_code_of(found) == exits.UNHEALTHY

@@ -391,6 +391,7 @@ def test_an_audit_names_a_damaged_file(broker: Broker, root: Path, tmp_path: Pat
     assert found.holder == "archive orders/"
     assert found.text.startswith("could not be read: ")
     assert file.name in found.text
+    assert not found.is_unread
 
 
 def test_an_audit_names_offset_and_column_of_an_altered_record(

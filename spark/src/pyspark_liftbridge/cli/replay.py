@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -24,6 +24,9 @@ from pyspark_liftbridge.cli.given import (
     store_options,
     told,
 )
+
+if TYPE_CHECKING:
+    from pyspark_liftbridge.jobs.audit import Audited
 
 ToStream = Annotated[
     str,
@@ -156,7 +159,10 @@ async def audit(
     remote: Remote = None,
     conf: Conf = None,
 ) -> None:
-    """Compare all replicas of a stream record by record; ends with 1 when they are not alike."""
+    """Compare all replicas of a stream record by record; ends with 1 when they are not alike.
+
+    It ends with 3 when all that was read is alike, but some could not be read.
+    """
     from pyspark_liftbridge.jobs.audit import Job  # noqa: PLC0415 - heavy
     from pyspark_liftbridge.jobs.audit import audit as audited  # noqa: PLC0415 - heavy
     from pyspark_liftbridge.jobs.holders import Access  # noqa: PLC0415 - heavy
@@ -166,13 +172,20 @@ async def audit(
     with told(), _progress("ranges compared") as tell:
         found = audited(Job(stream, access, other), runner, tell)
     for row in found.differences:
-        run.emit(DifferenceRow(*row))
+        run.emit(DifferenceRow(row.partition, row.start, row.end, row.holder, row.text))
     gone = f"; compaction accounts for {found.superseded:,} more" if found.superseded else ""
     say(
         f"liftbridge: {found.records:,} records of {len(found.holders)} holders compared "
         f"({', '.join(found.holders)}), {len(found.differences):,} differences{gone}"
     )
-    run.exit_code = exits.REFUSED if found.differences else exits.OK
+    run.exit_code = exit_code_of(found)
+
+
+def exit_code_of(found: "Audited") -> int:
+    """How `audit` ends: what could not be read is no difference, but does not pass for alike."""
+    if found.is_unlike:
+        return exits.REFUSED
+    return exits.UNHEALTHY if found.differences else exits.OK
 
 
 @contextmanager

@@ -14,10 +14,11 @@ from liftbridge_client import (
     NotFoundError,
     PartitionBounds,
     PartitionInfo,
+    RetriableError,
     SyncClient,
 )
 from pyspark_liftbridge.archive import fence
-from pyspark_liftbridge.archive.errors import ArchiveError
+from pyspark_liftbridge.archive.errors import ArchiveError, StoreError
 from pyspark_liftbridge.archive.reading import held_of
 from pyspark_liftbridge.archive.store import opened
 from pyspark_liftbridge.archive.table import Table, find_table
@@ -68,7 +69,7 @@ class Job(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """Something that is not alike.
+    """Something that is not alike, or could not be looked at.
 
     Attributes:
         partition: Number of the partition.
@@ -76,6 +77,7 @@ class Difference(NamedTuple):
         end: First offset behind it.
         holder: Who is unlike another one.
         text: What is not alike.
+        is_unread: Whether nobody looked, as the holder is away: it may be alike.
     """
 
     partition: int
@@ -83,6 +85,7 @@ class Difference(NamedTuple):
     end: int
     holder: str
     text: str
+    is_unread: bool = False
 
 
 class Audited(NamedTuple):
@@ -99,6 +102,11 @@ class Audited(NamedTuple):
     records: int
     holders: tuple[str, ...]
     superseded: int
+
+    @property
+    def is_unlike(self) -> bool:
+        """Whether anything that was read is not alike."""
+        return any(not one.is_unread for one in self.differences)
 
 
 class Work(NamedTuple):
@@ -156,7 +164,10 @@ def _compare(work: Work) -> Told:
             copies[holder] = copy_at(work.access, holder, work.partition, work.start, work.end)
         except (LiftbridgeError, ArchiveError) as error:
             text = f"could not be read: {' '.join(str(error).split())}"
-            found.append(Difference(work.partition, work.start, work.end, holder.label, text))
+            # What is read and makes no sense, as a damaged file, is a difference; who is away not.
+            is_away = isinstance(error, RetriableError | StoreError)
+            place = work.partition, work.start, work.end, holder.label
+            found.append(Difference(*place, text, is_unread=is_away))
     superseded = 0
     first, *others = copies or (None,)
     for other in others:
@@ -355,13 +366,13 @@ class _Held:
         return {one.partition: one for one in found}
 
     def _unread(self, number: int, broker: str, cause: str) -> None:
-        self._note(number, f"{REPLICA} {broker}", f"was not compared: {cause}")
+        text = f"was not compared: {cause}"
+        self._note(number, f"{REPLICA} {broker}", text, is_unread=True)
 
-    def _note(self, number: int, holder: str, text: str) -> None:
+    def _note(self, number: int, holder: str, text: str, *, is_unread: bool = False) -> None:
         bounds = self._leaders[number]
-        self.differences.append(
-            Difference(number, bounds.log_start, bounds.high_watermark, holder, text)
-        )
+        place = number, bounds.log_start, bounds.high_watermark, holder
+        self.differences.append(Difference(*place, text, is_unread))
 
     def _add_archive(self) -> None:
         access, name = self._job.access, self._job.stream
