@@ -5,7 +5,9 @@ log may lose it to retention between the plan and the read. Retention that is bo
 archive's cursor never passes that end, so above it the log has everything; and old records cost
 brokers nothing. Which place a row comes from changes nothing about the tasks: these follow from
 offsets and options alone, so a batch that Spark repeats gives the same rows in the same tasks, even
-when the archive has grown meanwhile.
+when the archive has grown meanwhile. Only a compaction by key between two attempts, of the stream
+or of the archive, makes the second one lack rows: a sink that numbers rows by their place, as that
+for exactly once, needs streams and archives that are not compacted so.
 """
 
 from collections.abc import Iterable, Mapping
