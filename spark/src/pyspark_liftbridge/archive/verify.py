@@ -49,6 +49,8 @@ def verify(store: Store) -> list[Finding]:
     """
     try:
         snapshot = log.load(store)
+        if snapshot.metadata is None:
+            return [Finding("log", "there is no archive here: look at name and root")]
         history = _read_history(store, snapshot)
     except StoreError:
         raise

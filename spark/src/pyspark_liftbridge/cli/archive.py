@@ -2,13 +2,16 @@
 
 import asyncio
 import time
-from typing import Annotated, NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from liftbridge_client.cli import exits
 from liftbridge_client.cli.command import Run, command
-from liftbridge_client.cli.output import Shape
+from liftbridge_client.cli.output import Shape, say
+from liftbridge_client.errors import LiftbridgeError
 from pyspark_liftbridge.cli.given import (
     Conf,
     Master,
@@ -22,6 +25,9 @@ from pyspark_liftbridge.cli.given import (
     table_of,
     told,
 )
+
+if TYPE_CHECKING:
+    from pyspark_liftbridge.jobs.archive import Archived
 
 ArchivedCursor = Annotated[
     str,
@@ -113,21 +119,42 @@ async def archive(
         for one in streams
     ]
     runner, shown = runner_of("archive", master, conf, remote), [Shown() for _ in jobs]
+    works = [
+        partial(archive_once, job, runner, known) for job, known in zip(jobs, shown, strict=True)
+    ]
     while True:
-        failure: typer.Exit | None = None
-        for job, known in zip(jobs, shown, strict=True):
-            try:
-                with told():
-                    done = archive_once(job, runner, known)
-            except typer.Exit as error:
-                failure = failure or error
-            else:
-                run.emit(ArchiveRow(*done))
-        if failure is not None:
-            raise failure
-        if every is None:
+        run.exit_code = archive_all(works, lambda done: run.emit(ArchiveRow(*done)))
+        if run.exit_code != exits.OK or every is None:
             return
         await asyncio.sleep(every)
+
+
+def archive_all(
+    works: Sequence[Callable[[], "Archived"]], emit: Callable[["Archived"], None]
+) -> int:
+    """Archive streams one after the other, whatever becomes of those before.
+
+    Args:
+        works: Each archives one stream.
+        emit: Takes what was archived.
+
+    Returns:
+        Exit code of the first failure.
+    """
+    code = exits.OK
+    for work in works:
+        try:
+            with told():
+                done = work()
+        except typer.Exit as error:
+            code = code or error.exit_code
+        except LiftbridgeError as error:
+            line, found = exits.told(error)
+            say(line)
+            code = code or found
+        else:
+            emit(done)
+    return code
 
 
 async def verify(
