@@ -19,8 +19,9 @@ from pyspark_liftbridge.archive.errors import (
 from pyspark_liftbridge.archive.fence import Claim
 from pyspark_liftbridge.archive.files import Chance, Place, write_files
 from pyspark_liftbridge.archive.folder import LocalFolder
-from pyspark_liftbridge.archive.table import Making, find_table, folder_of, open_table
+from pyspark_liftbridge.archive.table import Making, find_table, folder_named, folder_of, open_table
 from pyspark_liftbridge.archive.verify import verify
+from pyspark_liftbridge.plan.options import OptionError
 
 MAKING = Making("7a3c2f52-6f0e-4a3e-9d0e-0c1f4f5b6a7d", NOW_MS)
 HOUR_MS = 3_600_000
@@ -242,11 +243,39 @@ def test_table_that_was_moved_to_a_name_of_another_is_not_taken():
 def test_names_of_folders_stay_apart():
     names = ["orders", "orders.eu", "a/b", "a@2", "ü", "a=b", "..", "a,2Fb", "a%2Fb"]
     folders = [folder_of(name) for name in names]
+    assert folders[6] == ",2E,2E"
     assert folders[2:6] == ["a,2Fb", "a,402", ",C3,BC", "a,3Db"]
     # A comma is in no name of a stream.
     assert folder_of("a,2Fb") != folder_of("a/b")
     assert len(set(folders)) == len(names)
     assert all("/" not in one and "=" not in one and "@" not in one for one in folders)
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("orders", "orders/"),
+        ("orders@9", "orders@9/"),
+        ("a@b", "a,40b/"),
+        ("a@b@9", "a,40b@9/"),
+        ("orders@../x", "orders,40..,2Fx/"),
+        ("orders@\N{ARABIC-INDIC DIGIT NINE}", "orders,40,D9,A9/"),
+        ("orders@", "orders,40/"),
+        ("..", ",2E,2E/"),
+        (".@9", ",2E@9/"),
+        ("...", ".../"),
+        ("../x", "..,2Fx/"),
+        ("a\n", "a,0A/"),
+    ],
+)
+def test_names_are_single_folders(name, folder):
+    assert folder_named(name) == folder
+
+
+@pytest.mark.parametrize("name", ["", "@9"])
+def test_nothing_is_no_name(name):
+    with pytest.raises(OptionError, match="names no stream"):
+        folder_named(name)
 
 
 class Down(MemoryStore):

@@ -61,3 +61,12 @@ def test_streams_behind_one_that_fails_are_archived(capsys, error, code, line):
     assert told[0].startswith(line)
     assert told[1].startswith("liftbridge: later (")
     assert archive_all([lambda: work("a")], archived.append) == 0
+
+
+@pytest.mark.parametrize("words", [("verify", "@9"), ("gc", ""), ("compact", "@9")])
+def test_name_of_nothing_is_told_in_one_line(run, tmp_path, words):
+    code, _, lines = run(*words, tmp_path)
+    assert (code, lines) == (
+        2,
+        [f"liftbridge: {words[1]!r} names no stream: say its name, or <name>@<id>"],
+    )

@@ -17,6 +17,7 @@ from pyspark_liftbridge.archive.errors import (
     UnknownOutcomeError,
 )
 from pyspark_liftbridge.archive.store import Below, Store
+from pyspark_liftbridge.plan.options import OptionError
 
 _TRIES_MAX: Final = 5
 
@@ -50,15 +51,27 @@ class Making(NamedTuple):
 def folder_of(stream: str) -> str:
     """Folder of a stream's table: its name, with what is not usual in paths as `,` and two digits.
 
-    No stream has a comma in its name, so names stay apart.
+    No stream has a comma in its name, so names stay apart. `.` and `..` would be other folders.
     """
-    return re.sub(r"[^A-Za-z0-9._-]", _escaped, stream)
+    return re.sub(r"\A\.{1,2}\Z|[^A-Za-z0-9._-]", _escaped, stream)
 
 
 def folder_named(name: str) -> str:
-    """Folder of the table of a stream, or of `<stream>@<id>` for one that was made anew."""
-    stream, at, stream_id = name.partition("@")
-    return f"{folder_of(stream)}{at}{stream_id}/"
+    """Folder of the table of a stream, or of `<stream>@<id>` for one that was made anew.
+
+    What stands behind the last `@` is an id when it is a number; names may hold an `@` as well.
+
+    Raises:
+        OptionError: No name is left.
+    """
+    stream, at, stream_id = name.rpartition("@")
+    if not (at and stream_id.isascii() and stream_id.isdecimal()):
+        stream, suffix = name, ""
+    else:
+        suffix = f"{at}{stream_id}"
+    if not stream:
+        raise OptionError(f"{name!r} names no stream: say its name, or <name>@<id>")
+    return f"{folder_of(stream)}{suffix}/"
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -16,6 +16,7 @@ from pyspark_liftbridge.cli.given import (
     Root,
     StoreOptions,
     StreamName,
+    folder_of_table,
     runner_of,
     store_options,
     told,
@@ -89,6 +90,7 @@ async def compact(
         raise UsageError(f"--target-size: must be 1MiB to 1GiB, it is {target_size} bytes")
     if keep_tombstones is not None and not by_key:
         raise UsageError("--keep-tombstones: only with --by-key; every record is kept without it")
+    folder_of_table(stream)  # a wrong name is told before Spark is started
     kept = timedelta(hours=24.0 if keep_tombstones is None else keep_tombstones)
     job = Job(
         stream,

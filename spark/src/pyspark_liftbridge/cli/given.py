@@ -114,7 +114,8 @@ def folder_of_table(name: str) -> str:
     """Folder of the table of a stream, or of `<stream>@<id>`; ends with `/`."""
     from pyspark_liftbridge.archive.table import folder_named  # noqa: PLC0415 - heavy
 
-    return folder_named(name)
+    with told():
+        return folder_named(name)
 
 
 def store_options(given: list[str] | None) -> dict[str, str]:
