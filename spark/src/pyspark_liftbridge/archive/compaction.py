@@ -12,10 +12,14 @@ from typing import Final, NamedTuple
 
 from pyspark_liftbridge.archive import delta, fence
 from pyspark_liftbridge.archive.errors import UnsupportedTableError
+from pyspark_liftbridge.archive.files import FILE_BYTES
 from pyspark_liftbridge.archive.log import Snapshot
 
 FILES_MAX: Final = 10_000
 """Files that one commit puts others in the place of."""
+
+KEY_FILES_MAX: Final = 50_000
+"""Files of a compaction by key, and those that their bytes come to: an entry names all of them."""
 
 _DAY: Final = timedelta(days=1)
 
@@ -58,18 +62,29 @@ def small_groups(snapshot: Snapshot, target_bytes: int) -> list[Group]:
     return found
 
 
-def key_groups(snapshot: Snapshot) -> list[Group]:
+def key_groups(snapshot: Snapshot, target_bytes: int = FILE_BYTES) -> list[Group]:
     """All files of each partition.
+
+    Args:
+        snapshot: Of the table.
+        target_bytes: As of `small_groups`.
 
     Raises:
         UnsupportedTableError: Another writer has put files together, so that nobody knows which
-            partition they are of.
+            partition they are of; or there are too many files for an entry.
     """
     foreign = [one.path for one in snapshot.files.values() if not _is_ours(one)]
     if foreign:
         raise UnsupportedTableError(
             f"{foreign[0]} and {len(foreign) - 1} others are of another writer, which has put "
             "files together: a table is compacted by key only while all of its files are ours"
+        )
+    count = len(snapshot.files)
+    if count + sum(one.size for one in snapshot.files.values()) // target_bytes > KEY_FILES_MAX:
+        raise UnsupportedTableError(
+            f"{count:,} files are too many for one entry, which takes {KEY_FILES_MAX:,} with those "
+            f"that they come to at {target_bytes:,} bytes: join small files first, or let files "
+            "be larger"
         )
     return [Group(partition, tuple(adds)) for partition, adds in _by_partition(snapshot)]
 

@@ -147,6 +147,7 @@ def compact(job: Job, run: Runner) -> Compacted:
 
     Raises:
         OptionError: There is no such table.
+        UnsupportedTableError: It cannot be compacted by key; nothing was done.
         ContentionError: It was not done in `ROUNDS_MAX` rounds, as others were first.
         ArchiveError: The archive could not be read or written.
     """
@@ -159,7 +160,7 @@ def compact(job: Job, run: Runner) -> Compacted:
             raise OptionError(
                 f"{job.root} holds no archive of stream {job.stream!r}: look at name and root"
             )
-        groups = key_groups(snapshot) if job.is_by_key else small_groups(snapshot, job.target_bytes)
+        groups = (key_groups if job.is_by_key else small_groups)(snapshot, job.target_bytes)
         named = (metadata.stream, metadata.stream_id)
         works = [Work(job, named, one, _now_ms()).text() for one in groups]
         told = [_told(job, *one) for one in zip(groups, run(works), strict=True)] if works else []
