@@ -1,9 +1,11 @@
 """The reference of the data source says what its tables of options and columns say."""
 
 import re
+import shlex
 
 import pytest
 
+from liftbridge_testkit.pages import commands, sections, words_of
 from liftbridge_testkit.repository import ROOT
 from pyspark_liftbridge.plan.table import OPTIONS
 from pyspark_liftbridge.source.schema import COLUMNS, KAFKA_COLUMNS
@@ -66,3 +68,26 @@ def test_reference_repeats_the_table_of_the_code(mark, text, rewrite):
 def test_no_cell_ends_before_its_time():
     assert [one.name for one in OPTIONS if "|" in one.rule + one.meaning] == []
     assert [one.name for one in COLUMNS if "|" in one.ddl + one.meaning] == []
+
+
+def lines_for_spark():
+    """Command lines of jobs in all pages."""
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        for blocks in sections(page).values():
+            for block in blocks:
+                if block.language in ("console", "sh", "bash"):
+                    lines = commands(block)
+                    yield from (one for one in lines if one.startswith("liftbridge spark "))
+
+
+def test_commands_reach_the_program_as_pages_show_them():
+    lines = list(lines_for_spark())
+    assert len(lines) > 10
+    for line in lines:
+        assert words_of(line) == shlex.split(line)
+
+
+@pytest.mark.parametrize("line", ['liftbridge "a `b.c` d"', "liftbridge a | b", "liftbridge 'a"])
+def test_command_that_a_shell_would_take_apart_is_found(line):
+    with pytest.raises(ValueError, match="line 1"):
+        words_of(line)

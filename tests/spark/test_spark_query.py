@@ -1,7 +1,6 @@
 """`liftbridge spark query`, `metrics` and `doctor`, and what the how-to says of them."""
 
 import json
-import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -13,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from liftbridge_client import SyncClient
 from liftbridge_client.cli import app
-from liftbridge_testkit.pages import commands, sections
+from liftbridge_testkit.pages import commands, sections, words_of
 from liftbridge_testkit.processes import Broker
 from liftbridge_testkit.repository import ROOT
 from pyspark_liftbridge.jobs.metrics import Range, metrics
@@ -174,7 +173,7 @@ def test_commands_of_the_how_to_run(run: Any, broker: Broker, tmp_path: Path) ->
     told: dict[str, list[str]] = {}
     for title, blocks in sections(PAGE).items():
         for line in (line for block in blocks for line in commands(block)):
-            words = shlex.split(line.replace("localhost:9292", broker.address))
+            words = words_of(line.replace("localhost:9292", broker.address))
             words = [str(tmp_path) if word == "/archive" else word for word in words]
             assert words[:2] == ["liftbridge", "spark"]
             done = run(*words[2:])
@@ -197,7 +196,7 @@ def test_archives_are_compacted_as_the_how_to_says(
     blocks = sections(ROOT / "docs/how-to/archive-streams.md")["Compact"]
     told = []
     for line in (line for block in blocks for line in commands(block)):
-        words = [str(tmp_path) if word == "/archive" else word for word in shlex.split(line)]
+        words = [str(tmp_path) if word == "/archive" else word for word in words_of(line)]
         assert app.run([*words[1:], "-o", "json"]) == 0, line
         told.append(json.loads(capsys.readouterr().out))
     assert [(row["table"], row["records_removed"]) for row in told] == [("orders/", 0)] * 2

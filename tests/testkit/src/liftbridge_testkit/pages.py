@@ -1,6 +1,7 @@
 """Programs and commands that a page of the documentation shows, for tests that run them."""
 
 import re
+import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,3 +37,20 @@ def sections(page: Path) -> dict[str, list[Block]]:
 def commands(block: Block) -> list[str]:
     """Command lines of a block, those that go over several lines as one."""
     return [line for line in block.text.replace("\\\n", " ").splitlines() if line.strip()]
+
+
+def words_of(line: str) -> list[str]:
+    """Words of a command line, the program first, as a shell gives them to it.
+
+    Raises:
+        ValueError: The shell runs something else in the line, or tells an error.
+    """
+    program = line.split(maxsplit=1)[0]
+    # Nothing but the function is found, so what the shell would run besides is an error.
+    script = f"""PATH=/none; {program}() {{ printf '%s\\0' "$@"; }}; {line}"""
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, check=False, timeout=60
+    )
+    if done.returncode or done.stderr:
+        raise ValueError(f"{line}: {done.stderr}")
+    return [program, *done.stdout.split("\0")[:-1]]
