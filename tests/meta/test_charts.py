@@ -240,6 +240,27 @@ def test_one_role_may_be_given_to_others_and_none_written():
     assert [one for one in rights() if "bind" in rights()[one]] == [ROLES]
 
 
+def test_without_executors_there_is_no_right_about_bindings():
+    text = read("liftbridge-operator/templates/_helpers.tpl")
+    before, behind = text.split("{{- if .Values.rbac.executors }}")
+    inside, after = behind.split("{{- end }}", 1)
+    assert "rolebindings" in inside
+    assert "rbac.authorization.k8s.io" not in before + after
+
+
+def test_drivers_delete_no_volumes():
+    text = read("liftbridge-operator/templates/rbac.yaml")
+    role = text.split("liftbridge.io/role: executors")[1].split("{{- end }}")[0]
+    assert "resources: [pods]" in role
+    assert "persistentvolumeclaims" not in role
+
+
+def test_each_switch_of_rights_is_told_of():
+    page = (ROOT / "docs" / "how-to" / "install-the-operator.md").read_text(encoding="utf-8")
+    switches = yaml.safe_load(read("liftbridge-operator/values.yaml"))["rbac"]
+    assert [name for name in switches if f"`rbac.{name}`" not in page] == []
+
+
 def test_secrets_are_neither_listed_nor_watched_nor_deleted():
     assert rights()["secrets"] == {"get", "create", "patch"}
 

@@ -65,10 +65,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [batch]
   resources: [jobs, cronjobs]
   verbs: [get, list, watch, create, patch, delete]
+{{- if .Values.rbac.executors }}
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [rolebindings]
   verbs: [get, list, create, patch, delete]
-{{- if .Values.rbac.executors }}
 # Drivers of pipelines get this role and no other: it may not be written here, only bound.
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [clusterroles]

@@ -33,6 +33,7 @@ from liftbridge_operator.kube.port import Kube, Object, Preconditions
 from liftbridge_operator.model.values import size_bytes
 from liftbridge_operator.pipelines import names
 from liftbridge_operator.pipelines.conditions import Claim
+from liftbridge_operator.pipelines.subject import Means
 
 WORKLOADS: Final = (DEPLOYMENTS, JOBS, CRON_JOBS)
 PRUNED: Final = (*WORKLOADS, SERVICES, ROLE_BINDINGS)
@@ -69,13 +70,21 @@ async def pods_of(kube: Kube, namespace: str, pipeline: str) -> Sequence[Object]
     return (await kube.list_all(PODS, namespace, selector=f"{names.PIPELINE}={pipeline}")).items
 
 
-async def bring(kube: Kube, wanted: Sequence[Object], uid: str) -> Brought:
+def kinds_of(means: Means) -> Sequence[Kind]:
+    """Kinds of objects that pipelines may have: without a role to give, no right is asked for."""
+    return tuple(one for one in KINDS if means.executor_role or one != ROLE_BINDINGS)
+
+
+async def bring(
+    kube: Kube, wanted: Sequence[Object], uid: str, kinds: Sequence[Kind] = KINDS
+) -> Brought:
     """Bring all objects to what was rendered, and take away what is not.
 
     Args:
         kube: Where.
         wanted: All objects; the last one runs the job.
         uid: Of the pipeline, which owns them.
+        kinds: Kinds that are looked for.
 
     Raises:
         KubeError: A call failed, but for what a person has to mend.
@@ -84,7 +93,7 @@ async def bring(kube: Kube, wanted: Sequence[Object], uid: str) -> Brought:
     metadata = wanted[-1]["metadata"]
     selector = f"{names.PIPELINE}={metadata['labels'][names.PIPELINE]}"
     present: dict[tuple[Kind, str], Object] = {}
-    for kind in KINDS:
+    for kind in kinds:
         found = await kube.list_all(kind, metadata["namespace"], selector=selector)
         present |= {(kind, str(one["metadata"]["name"])): one for one in found.items}
     rendered = {(kind_of(one), str(one["metadata"]["name"])) for one in wanted}

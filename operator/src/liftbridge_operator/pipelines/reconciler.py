@@ -21,7 +21,7 @@ from liftbridge_operator.observing.times import moment_ms
 from liftbridge_operator.pipelines import names
 from liftbridge_operator.pipelines.commands import interval_seconds
 from liftbridge_operator.pipelines.conditions import Claim, Progress, Seen, failure_of
-from liftbridge_operator.pipelines.keeping import Brought, bring, pods_of
+from liftbridge_operator.pipelines.keeping import Brought, bring, kinds_of, pods_of
 from liftbridge_operator.pipelines.observation import (
     Run,
     Workload,
@@ -201,7 +201,7 @@ class PipelineReconciler:
             return Brought(obstacle=_invalid(f"cluster {name} cannot be read"))
         except UnreachableError as error:
             return Brought(obstacle=_invalid(str(error)))
-        return await bring(self._kube, wanted, pipeline.uid)
+        return await bring(self._kube, wanted, pipeline.uid, kinds_of(self._means))
 
     async def _runs(self, pipeline: Pipeline) -> tuple[Run, ...]:
         pods = await pods_of(self._kube, pipeline.namespace, pipeline.name)

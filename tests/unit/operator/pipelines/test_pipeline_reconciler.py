@@ -327,6 +327,21 @@ async def test_binding_to_another_role_takes_the_place_of_the_one_before(world):
     assert (world.reason("Ready"), world.events.told) == ("Starting", [])
 
 
+async def test_without_a_role_to_give_no_right_to_bindings_is_asked_for(world):
+    world.put()
+    world.kube.fail(ForbiddenError("no right"), verb="list", kind=ROLE_BINDINGS)
+    other = PipelineReconciler(
+        world.kube,
+        world.connect,
+        world.events,
+        world.clock,
+        board=world.board,
+        means=Means("liftbridge-spark:1", ""),
+    )
+    await other.reconcile(KEY)
+    assert world.reason("Ready") == "Starting"
+
+
 async def test_changed_specification_of_a_single_run_runs_again(world):
     world.put(**ONCE)
     await world.look()
