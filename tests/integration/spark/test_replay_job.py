@@ -31,6 +31,7 @@ from pyspark_liftbridge.archive.store import Below, open_store
 from pyspark_liftbridge.jobs import archive, audit, compact, replay
 from pyspark_liftbridge.jobs.audit import Difference
 from pyspark_liftbridge.jobs.audit import audit as compared
+from pyspark_liftbridge.jobs.comparing import Copy, Unlike, compare
 from pyspark_liftbridge.jobs.holders import Access
 from pyspark_liftbridge.jobs.replay import Job, plan, set_cursors
 from pyspark_liftbridge.jobs.replay import replay as replayed
@@ -411,6 +412,34 @@ def test_an_audit_names_offset_and_column_of_an_altered_record(
         Difference(0, altered, altered + 1, name, f"is not as at {first}: value"),
         Difference(0, lost, lost + 1, name, f"lacks what {first} has"),
     )
+
+
+def test_an_altered_record_that_compaction_removes_meanwhile_is_a_difference(
+    broker: Broker, lb: SyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = lb.streams.create("fleeting")
+    for number in range(3):
+        stream.publish(b"%d" % number, key=b"one")
+    archive_all(broker, "fleeting", tmp_path)
+    (file,) = (tmp_path / "fleeting").glob("data/0/*/*.parquet")
+    sound = file.read_bytes()
+    table = pq.read_table(file).to_pylist()
+    table[1]["value"] = b"!"
+    pq.write_table(pa.Table.from_pylist(table, SCHEMA), file)
+    removed: list[int] = []
+
+    def overtaken(*copies: Copy) -> Iterator[Unlike]:
+        for one in compare(*copies):
+            if not removed:
+                file.write_bytes(sound)  # compaction takes no other file
+                compact_by_key("fleeting", tmp_path)
+                removed.append(1)
+            yield one
+
+    monkeypatch.setattr(audit, "compare", overtaken)
+    (found,) = differences(broker, "fleeting", root=tmp_path)
+    assert (found.start, found.end, found.holder) == (1, 2, "archive fleeting/")
+    assert found.text.endswith(": the record was removed before its columns could be compared")
 
 
 def test_only_an_archive_that_was_compacted_by_key_may_lack_what_is_superseded(

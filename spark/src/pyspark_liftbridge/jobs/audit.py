@@ -9,9 +9,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+import pyarrow as pa
+
 from liftbridge_client import (
     LiftbridgeError,
     NotFoundError,
+    OutOfRangeError,
     PartitionBounds,
     PartitionInfo,
     RetriableError,
@@ -207,8 +210,8 @@ class _Pair:
             for start, end in self._lost(self._second, self._first, unlike.lacks_first):
                 yield self._row(start, end, f"has what {first.name} lacks")
             for start, end in runs(unlike.contents):
-                names = ", ".join(self._unlike_columns(start))
-                yield self._row(start, end, f"is not as at {first.name}: {names}")
+                what = self._unlike_columns(start)
+                yield self._row(start, end, f"is not as at {first.name}: {what}")
             for start, end in runs(unlike.epochs):
                 yield self._row(start, end, f"is of another leader epoch than at {first.name}")
 
@@ -233,17 +236,24 @@ class _Pair:
         self.superseded += len(offsets) - len(left)
         return runs(left)
 
-    def _unlike_columns(self, offset: int) -> Iterator[str]:
-        """Names of columns that are not alike in a record that both have."""
-        work = self._work
-        one, other = (
-            next(batches_of(work.access, holder, work.partition, offset, offset + 1))
-            for holder in (self._first[0], self._second[0])
-        )
-        for name in _COMPARED:
-            if one.column(name)[0] != other.column(name)[0]:
-                yield name
+    def _unlike_columns(self, offset: int) -> str:
+        """Names of columns that are not alike in a record that both had."""
+        one, other = self._record(self._first[0], offset), self._record(self._second[0], offset)
+        if one is None or other is None:
+            return _GONE
+        return ", ".join(name for name in _COMPARED if one.column(name)[0] != other.column(name)[0])
 
+    def _record(self, holder: Holder, offset: int) -> pa.RecordBatch | None:
+        """One record of a holder, `None` when it was removed since it was compared."""
+        work = self._work
+        try:
+            found = batches_of(work.access, holder, work.partition, offset, offset + 1)
+            return next((one for one in found if one.num_rows), None)
+        except OutOfRangeError:
+            return None
+
+
+_GONE: Final = "the record was removed before its columns could be compared"
 
 _COMPARED: Final = ("timestamp_ns", "key", "value", "subject", "reply_subject", "headers")
 
