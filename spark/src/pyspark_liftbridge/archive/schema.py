@@ -35,6 +35,12 @@ _WORDS: Final = {
 }
 
 
+def headers_of_client(column: pa.ListArray) -> pa.MapArray:
+    """Headers as the client has them: a map, of the same buffers."""
+    entries = column.values
+    return pa.MapArray.from_arrays(column.offsets, entries.field("key"), entries.field("value"))
+
+
 def _struct(fields: list[pa.Field]) -> dict[str, object]:
     return {
         "type": "struct",

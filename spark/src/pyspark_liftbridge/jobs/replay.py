@@ -27,6 +27,7 @@ from liftbridge_client import (
 from pyspark_liftbridge.archive import fence, log
 from pyspark_liftbridge.archive.reading import by_partition, files_of, held_of
 from pyspark_liftbridge.archive.records import records
+from pyspark_liftbridge.archive.schema import headers_of_client
 from pyspark_liftbridge.archive.store import Below, Store, opened
 from pyspark_liftbridge.jobs.holders import Access
 from pyspark_liftbridge.jobs.positions import End, newest, put_back
@@ -174,7 +175,7 @@ def _restore(work: Work, stream: SyncStream) -> tuple[int, int]:
                     "timestamp": batch.column("timestamp_ns"),
                     "key": batch.column("key"),
                     "value": batch.column("value"),
-                    "headers": _headers(batch.column("headers")),
+                    "headers": headers_of_client(batch.column("headers")),
                     "subject": batch.column("subject"),
                     "reply_subject": batch.column("reply_subject"),
                 }
@@ -200,7 +201,7 @@ def _publish(work: Work, stream: SyncStream) -> tuple[int, int]:
                 {
                     "key": batch.column("key"),
                     "value": batch.column("value"),
-                    "headers": _headers(batch.column("headers")),
+                    "headers": headers_of_client(batch.column("headers")),
                     "partition": batch.column("partition"),
                 }
             )
@@ -224,11 +225,6 @@ def _by_key(snapshot: log.Snapshot, partition: int) -> str:
     assert snapshot.metadata is not None, "it was planned"
     done = snapshot.ends.get(fence.by_key_id(snapshot.metadata.stream_id, partition))
     return "" if done is None else f"{done.version}@{done.updated_ms}"
-
-
-def _headers(found: pa.ListArray) -> pa.MapArray:
-    entries = found.values
-    return pa.MapArray.from_arrays(found.offsets, entries.field("key"), entries.field("value"))
 
 
 def plan(job: Job) -> list[Part]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark_liftbridge.archive import log, reading
 from pyspark_liftbridge.archive.delta import Add, Span
 from pyspark_liftbridge.archive.reading import Part
+from pyspark_liftbridge.archive.schema import headers_of_client
 from pyspark_liftbridge.archive.store import Below, opened
 from pyspark_liftbridge.archive.table import Table, find_table
 from pyspark_liftbridge.plan.offsets import PartitionId
@@ -189,7 +190,5 @@ def _as_of_client(name: str, column: pa.Array) -> pa.Array:
     if name == "timestamp":
         return column.cast(pa.timestamp("ns", "UTC"))
     if name == "headers":
-        entries = column.values
-        keys, values = entries.field("key"), entries.field("value")
-        return pa.MapArray.from_arrays(column.offsets, keys, values)
+        return headers_of_client(column)
     return column
