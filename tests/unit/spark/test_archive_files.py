@@ -277,7 +277,9 @@ def test_whole_archive_has_no_finding(table):
 def test_missing_file_is_found(table):
     _, path = data_path(table, 50)
     del objects(table)[path]
-    assert [one.text for one in verify(table.store)] == ["the file is missing"]
+    (finding,) = verify(table.store)
+    assert f"orders/{finding.place}" == path
+    assert finding.text.startswith("the file is missing; ")
 
 
 def test_cut_file_is_found(table):

@@ -28,6 +28,8 @@ SHARES: Final = (1, 8, 64)
 """Shares in which keys are looked at; the next one when a share is too large."""
 
 _REDUCE_ROWS: Final = 500_000
+_REDUCE_SHARE: Final = 4
+"""Keys that repeat are put together when so many wait, or such a part of the memory."""
 
 _Offsets = npt.NDArray[np.int64]
 
@@ -99,7 +101,7 @@ def _lasts(
     """Offset of the last record of each key of a share; `None` when they do not fit."""
     known: pa.Table | None = None
     waiting: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size = 0
 
     def reduced() -> pa.Table:
         tables = [] if known is None else [known]
@@ -110,8 +112,9 @@ def _lasts(
     for batch in _keyed(store, files, share, shares):
         waiting.append(batch)
         rows += batch.num_rows
-        if rows >= _REDUCE_ROWS:
-            known, waiting, rows = reduced(), [], 0
+        size += batch.nbytes
+        if rows >= _REDUCE_ROWS or size >= memory // _REDUCE_SHARE:
+            known, waiting, rows, size = reduced(), [], 0, 0
             if known.nbytes > memory:
                 return None
     if waiting:
