@@ -429,7 +429,7 @@ def test_the_command_publishes(local: Shelf) -> None:
         (("--catalog", "uri=postgresql://me:pw@host/db"), 2, "--catalog uri: secrets come by"),
         (("--catalog", "uri"), 2, "--catalog uri: must be NAME=VALUE"),
         (("--table", "orders"), 2, "--table orders: must be a namespace and a name"),
-        ((), 3, "there is no archive; archive the stream first"),
+        ((), 2, "there is no archive; archive the stream first"),
     ],
 )
 def test_what_cannot_be_published_is_told_in_one_line(

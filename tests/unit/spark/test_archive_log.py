@@ -314,7 +314,7 @@ def test_orphans_are_old_data_in_no_entry_and_halves_of_files():
 def test_without_a_log_nothing_is_an_orphan():
     store = MemoryStore()
     store.create("data/0/a.parquet", b"x")
-    with pytest.raises(DamagedError, match="there is no log"):
+    with pytest.raises(OptionError, match="there is no archive here"):
         gc.remove_orphans(store, now_ms=NOW_MS + 100 * HOUR_MS)
     assert list(store.objects) == ["data/0/a.parquet"]
 

@@ -123,13 +123,16 @@ def test_folder_by_its_address(tmp_path):
         ("memory:///", {}, "the scheme 'memory' is not one of"),
         ("file://host/x", {}, "names the host 'host'"),
         ("some/folder", {"region": "x"}, "a folder takes no options, but region is set"),
+        ("s3://[x", {}, r"'s3://\[x': .*IPv6"),
+        ("file://[x", {}, r"'file://\[x': .*IPv6"),
         ("s3://bucket/x", {"colour": "red"}, "no such option among colour"),
         ("s3://bucket/x", {"allow_http": "maybe"}, "failed to parse .*maybe.* as boolean"),
     ],
 )
 def test_address_that_is_none_is_refused_with_what_would_do(uri, options, text):
-    with pytest.raises(UnsupportedStoreError, match=text):
+    with pytest.raises(UnsupportedStoreError, match=text) as told:
         open_store(uri, options)
+    assert "Debug source" not in str(told.value)
 
 
 def test_kinds_of_object_stores_are_opened_without_a_call():

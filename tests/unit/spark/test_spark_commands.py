@@ -70,3 +70,31 @@ def test_name_of_nothing_is_told_in_one_line(run, tmp_path, words):
         2,
         [f"liftbridge: {words[1]!r} names no stream: say its name, or <name>@<id>"],
     )
+
+
+def test_nothing_is_removed_where_there_is_no_archive(run, tmp_path):
+    code, _, lines = run("gc", "nowhere", tmp_path)
+    assert (code, lines) == (2, ["liftbridge: there is no archive here: look at name and root"])
+
+
+@pytest.mark.parametrize("name", ["verify", "gc"])
+def test_address_that_cannot_be_read_is_told_in_one_line(run, name):
+    code, _, lines = run(name, "orders", "s3://[x")
+    assert (code, len(lines)) == (3, 1)
+    assert "archive address 's3://[x'" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("root", "properties", "told"),
+    [
+        ("/archive", "uri=http://me:secret@[x", "--catalog uri: the value is no address"),
+        ("az://container/x", "type=sql", "as abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH"),
+        ("AZURE://container/x", "type=sql", "Iceberg knows no azure://"),
+        ("adl://container/x", "type=sql", "Iceberg knows no adl://"),
+    ],
+)
+def test_what_can_never_be_published_is_refused_at_once(run, root, properties, told):
+    code, _, lines = run("publish", "orders", root, "--iceberg", "c", "--catalog", properties)
+    assert (code, len(lines)) == (2, 1)
+    assert told in lines[0]
+    assert "secret" not in lines[0]

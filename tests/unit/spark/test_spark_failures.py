@@ -40,6 +40,7 @@ Traceback (most recent call last):
     [
         ("pyspark_liftbridge.source.reading.DataLossError", 5),
         ("pyspark_liftbridge.plan.options.OptionError", exits.USAGE),
+        ("pyspark_liftbridge.source.cluster.PausedError", exits.REFUSED),
         ("pyspark_liftbridge.archive.errors.StoreError", exits.UNHEALTHY),
     ],
 )

@@ -14,10 +14,10 @@ from typing import Final
 from urllib.parse import unquote
 
 from pyspark_liftbridge.archive import delta, files, log
-from pyspark_liftbridge.archive.errors import DamagedError
 from pyspark_liftbridge.archive.folder import LEFT_OVER
 from pyspark_liftbridge.archive.found import Found
 from pyspark_liftbridge.archive.store import Store
+from pyspark_liftbridge.plan.options import OptionError
 
 AGE_MS_MIN: Final = 24 * 3_600_000
 """A younger file is left alone, and one that was part of the table until later."""
@@ -33,14 +33,14 @@ def orphans(store: Store, *, now_ms: int) -> Sequence[Found]:
         now_ms: Present time, in milliseconds since 1970.
 
     Raises:
-        DamagedError: The log is not sound, or there is none: then nobody knows what it names.
-        UnsupportedTableError, StoreError: As of `log.load`.
+        OptionError: There is no log, so nobody knows what it would name.
+        DamagedError, UnsupportedTableError, StoreError: As of `log.load`.
     """
     before_ms = now_ms - AGE_MS_MIN
     old = [one for one in store.listing("") if one.modified_ms < before_ms]  # guard Archive.gc_age
     snapshot = log.load(store)
     if snapshot.version < 0:  # guard Archive.no_log
-        raise DamagedError("there is no log, so no file can be told to be in no entry")
+        raise OptionError("there is no archive here: look at name and root")
     named = _named(store, snapshot, before_ms)
     return [one for one in old if _is_left_over(one.path, named)]
 
@@ -56,6 +56,7 @@ def remove_orphans(store: Store, *, now_ms: int) -> Sequence[Found]:
         What was removed.
 
     Raises:
+        OptionError: As of `orphans`.
         DamagedError, UnsupportedTableError, StoreError: As of `orphans`; what was removed before
             is gone, and another run goes on.
     """

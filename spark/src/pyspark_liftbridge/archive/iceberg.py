@@ -29,13 +29,13 @@ from pyspark_liftbridge.archive.errors import (
     ArchiveError,
     CatalogError,
     ContentionError,
-    DamagedError,
     OtherStreamError,
     UnsupportedTableError,
 )
 from pyspark_liftbridge.archive.publishing import Step
 from pyspark_liftbridge.archive.schema import SCHEMA
 from pyspark_liftbridge.archive.store import Store
+from pyspark_liftbridge.plan.options import OptionError
 
 VERSION: Final = "liftbridge.version"
 """Entry of the archive's log that is published, in the summary of a snapshot."""
@@ -107,6 +107,7 @@ def publish(store: Store, root: str, target: Target, *, entries_max: int) -> Pub
         entries_max: Entries of the log in a snapshot.
 
     Raises:
+        OptionError: There is no such archive.
         CatalogError: The catalog, or the store behind it, does not answer as it should.
         ContentionError: Other writers were first in each of `FAILURES_MAX` tries.
         OtherStreamError: The table is of another archive.
@@ -115,7 +116,7 @@ def publish(store: Store, root: str, target: Target, *, entries_max: int) -> Pub
     """
     head = log.load(store)
     if head.metadata is None:
-        raise DamagedError(f"{root}: there is no archive; archive the stream first")
+        raise OptionError(f"{root}: there is no archive; archive the stream first")
     with _told(target):
         catalog = load_catalog(target.catalog, **target.properties)
     done = Published(target.table)

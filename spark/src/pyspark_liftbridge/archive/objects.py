@@ -62,10 +62,11 @@ def open_objects(uri: str, options: Mapping[str, str]) -> "Objects":
         )
     except UnknownConfigurationKeyError as error:
         raise UnsupportedStoreError(
-            f"archive address {uri!r}: there is no such option among {', '.join(options)} ({error})"
+            f"archive address {uri!r}: there is no such option among {', '.join(options)} "
+            f"({_in_short(error)})"
         ) from error
     except _FAILURES as error:
-        raise UnsupportedStoreError(f"archive address {uri!r}: {error}") from error
+        raise UnsupportedStoreError(f"archive address {uri!r}: {_in_short(error)}") from error
     return Objects(store, uri)
 
 

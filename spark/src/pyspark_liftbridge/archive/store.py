@@ -121,7 +121,11 @@ def opened(uri: str, options: Mapping[str, str]) -> Store:
     Raises:
         UnsupportedStoreError: No such scheme, or wrong options.
     """
-    scheme = urlsplit(uri).scheme if "://" in uri else ""
+    try:
+        parts = urlsplit(uri if "://" in uri else "")
+    except ValueError as error:
+        raise UnsupportedStoreError(f"archive address {uri!r}: {error}") from error
+    scheme = parts.scheme
     if scheme in SCHEMES:
         return open_objects(uri, options)
     if scheme not in ("", "file") or not uri:
@@ -133,12 +137,12 @@ def opened(uri: str, options: Mapping[str, str]) -> Store:
         raise UnsupportedStoreError(
             f"archive address {uri!r}: a folder takes no options, but {', '.join(options)} is set"
         )
-    if scheme and urlsplit(uri).netloc not in ("", "localhost"):
+    if parts.netloc not in ("", "localhost"):
         raise UnsupportedStoreError(
-            f"archive address {uri!r} names the host {urlsplit(uri).netloc!r}; "
+            f"archive address {uri!r} names the host {parts.netloc!r}; "
             "a folder of this machine has three slashes: file:///archive"
         )
-    return LocalFolder(unquote(urlsplit(uri).path) if scheme else uri)
+    return LocalFolder(unquote(parts.path) if scheme else uri)
 
 
 def check_store(store: Store, uri: str) -> None:

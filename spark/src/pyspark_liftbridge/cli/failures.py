@@ -16,7 +16,12 @@ MISSING: Final = 5
 _LINE: Final = re.compile(r"^((?:\w+\.)*(\w*(?:Error|Exception))): (.+)$", re.MULTILINE)
 """The last line of a traceback of Python."""
 
-_CODES: Final = {"DataLossError": MISSING, "MissingError": MISSING, "OptionError": exits.USAGE}
+_CODES: Final = {
+    "DataLossError": MISSING,
+    "MissingError": MISSING,
+    "OptionError": exits.USAGE,
+    "PausedError": exits.REFUSED,
+}
 _STATEMENT: Final = (
     "AnalysisException",
     "ArithmeticException",

@@ -20,6 +20,7 @@ from pyspark_liftbridge.cli.given import (
 )
 
 NAMESPACE: Final = "liftbridge"
+_AZURE_ALONE: Final = ("az", "azure", "adl")
 _SECRETS: Final = ("secret", "token", "credential", "password", "key")
 
 
@@ -80,6 +81,8 @@ async def publish(
     The archive decides, and the table follows when this runs. Any number of runs may publish it,
     and one that is killed leaves nothing that harms.
     """
+    given = _properties(catalog)
+    _check_address(root)
     try:
         from pyspark_liftbridge.archive import iceberg as to  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
@@ -89,7 +92,7 @@ async def publish(
             "pyiceberg is not installed: pip install 'liftbridge-spark[iceberg]'"
         ) from None
     found = store_options(store)
-    properties = to.with_store(_properties(catalog), found)
+    properties = to.with_store(given, found)
     target = to.Target(iceberg, properties, _name(table, stream))
     with told():
         folder = table_of(stream, root, store)
@@ -107,12 +110,27 @@ def _name(given: str | None, stream: str) -> str:
     return given
 
 
+def _check_address(root: str) -> None:
+    """Refuse an address that readers of Iceberg do not know: their files are named by it."""
+    scheme = root.partition("://")[0].lower() if "://" in root else ""
+    if scheme in _AZURE_ALONE:
+        raise UsageError(
+            f"ROOT {root}: Iceberg knows no {scheme}://; name the same place as "
+            "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH"
+        )
+
+
 def _properties(given: list[str] | None) -> dict[str, str]:
     """Properties of the catalog; without secrets, which others on the machine would see."""
     found = pairs(given, "--catalog")
     for name, value in found.items():
         is_secret = any(word in name.lower() for word in _SECRETS)
-        if is_secret or urlsplit(value).password is not None:
+        try:
+            has_password = urlsplit(value).password is not None
+        except ValueError:
+            # The error may quote a password.
+            raise UsageError(f"--catalog {name}: the value is no address") from None
+        if is_secret or has_password:
             raise UsageError(
                 f"--catalog {name}: secrets come by the environment, as "
                 "PYICEBERG_CATALOG__NAME__TOKEN, or by the configuration of pyiceberg"

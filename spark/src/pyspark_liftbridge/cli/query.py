@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import typer
 
@@ -19,6 +19,9 @@ from pyspark_liftbridge.cli.given import (
     source_options,
     told,
 )
+
+ROWS_MAX: Final = 1_000_000
+"""Rows of an answer, which is held in memory."""
 
 
 class WindowRow(NamedTuple):
@@ -50,7 +53,7 @@ async def query(
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, max=1_000_000, help="Rows printed at most.")
+        int, typer.Option("--limit", min=1, max=ROWS_MAX, help="Rows printed at most.")
     ] = 1_000,
     master: Master = None,
     remote: Remote = None,

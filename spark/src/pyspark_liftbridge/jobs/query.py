@@ -2,15 +2,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from pyspark_liftbridge.plan.options import OptionError
-
-ROWS_MAX: Final = 1_000_000
-"""Rows of an answer, which is held in memory."""
 
 
 class Answer(NamedTuple):
