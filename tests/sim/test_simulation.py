@@ -76,6 +76,8 @@ REGRESSION_SEEDS = {
         50_669_333_710,
         # A reader waited where retention had left nothing to read: no fault.
         200_005_465,
+        # A spoiled disk of a broker that was no voter yet was not replaced: no fault.
+        230_000_082,
     ),
     "shapes": (
         # A leader that stood still longer than it waits for the metadata group took its request for

@@ -140,7 +140,8 @@ class ClusterAtlas(Watcher):
         if leader is None or len(leader.consensus.voters) < 3:
             return False
         core = leader.consensus.core
-        if not core.is_configuration_committed or leader.consensus.learners:
+        learners = [one for one in leader.consensus.learners if one.broker != machine.name]
+        if not core.is_configuration_committed or learners:
             return False
         for other in self.world.machines.values():
             if other is machine:
