@@ -98,3 +98,12 @@ def test_what_can_never_be_published_is_refused_at_once(run, root, properties, t
     assert (code, len(lines)) == (2, 1)
     assert told in lines[0]
     assert "secret" not in lines[0]
+
+
+@pytest.mark.parametrize(
+    "words", [("archive", "orders", "/archive"), ("query", "select 1"), ("metrics", "orders")]
+)
+def test_jobs_take_no_timeout_that_they_would_not_heed(run, words):
+    code, _, lines = run(*words, "--timeout", "9")
+    assert (code, len(lines)) == (2, 1)
+    assert "No such option: --timeout" in lines[0]

@@ -155,6 +155,7 @@ def command(
     shape: Shape[Any],
     *,
     has_server: bool = True,
+    has_timeout: bool = True,
     is_admin: bool = False,
     group: str = "",
     panel: str | None = None,
@@ -167,6 +168,7 @@ def command(
         name: The word that calls it.
         shape: What it prints.
         has_server: Whether it talks to a server and takes the options of a connection.
+        has_timeout: Whether one of them says how long a call may take.
         is_admin: Whether that is the port for operators.
         group: Words before its own.
         panel: Heading it stands under in the help.
@@ -178,7 +180,7 @@ def command(
 
     def add(body: _Body) -> _Body:
         own = _parameters(body, expands or {})
-        common = _common(shape, has_server=has_server, is_admin=is_admin)
+        common = _common(shape, has_server=has_server, has_timeout=has_timeout, is_admin=is_admin)
 
         def call(**values: Any) -> int:
             form = values.pop("output")
@@ -190,7 +192,7 @@ def command(
                     profile=values.pop("profile"),
                     admin=values.pop("admin", None),
                 )
-                timeout = timedelta(seconds=values.pop("timeout"))
+                timeout = timedelta(seconds=values.pop("timeout", TIMEOUT_SECONDS))
             for parameter, make in (expands or {}).items():
                 parts = {part: values.pop(part) for part in inspect.signature(make).parameters}
                 values[parameter] = make(**parts)
@@ -216,7 +218,9 @@ def command(
     return add
 
 
-def _common(shape: Shape[Any], *, has_server: bool, is_admin: bool) -> list[inspect.Parameter]:
+def _common(
+    shape: Shape[Any], *, has_server: bool, has_timeout: bool, is_admin: bool
+) -> list[inspect.Parameter]:
     """Parameters that all commands have, and those of a connection."""
     found = [_parameter("output", _output_option(shape), Form.TABLE)]
     if has_server and is_admin:
@@ -225,6 +229,7 @@ def _common(shape: Shape[Any], *, has_server: bool, is_admin: bool) -> list[insp
         found.append(_parameter("servers", Servers, None))
     if has_server:
         found.append(_parameter("profile", ProfileName, None))
+    if has_server and has_timeout:
         found.append(_parameter("timeout", Timeout, TIMEOUT_SECONDS))
     return found
 

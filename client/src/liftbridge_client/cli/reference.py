@@ -34,8 +34,9 @@ needs `--yes` then. An error is one line that says what happened, its code, and 
 
 Every command takes `-o table` (for people), `json` (one document), `jsonl` (one object a line) and
 `schema` (the JSON Schema of the document; nothing else is done). Commands that talk to a server
-take `--servers`, `--profile` and `--timeout`. The connection is the first of: `--servers`
-(`LIFTBRIDGE_SERVERS`), `--profile` (`LIFTBRIDGE_PROFILE`), the current profile, `localhost:9292`.
+take `--servers`, `--profile` and `--timeout`, the jobs of Spark without the last. The connection is
+the first of: `--servers` (`LIFTBRIDGE_SERVERS`), `--profile` (`LIFTBRIDGE_PROFILE`), the current
+profile, `localhost:9292`.
 Those of `cluster` talk to the ports for operators: `--admin` (`LIFTBRIDGE_ADMIN`), the `admin` of
 the profile, `localhost:9294`; name those of all brokers, for some answers only one broker has.
 `LIFTBRIDGE_CONFIG` names another file of profiles than `profiles.toml` in the user's configuration

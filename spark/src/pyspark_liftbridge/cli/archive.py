@@ -185,7 +185,9 @@ async def gc(
 
 def register(group: typer.Typer) -> None:
     """Add the commands."""
-    command(group, "archive", Shape(ArchiveRow, is_many=True), group="spark")(archive)
+    command(group, "archive", Shape(ArchiveRow, is_many=True), group="spark", has_timeout=False)(
+        archive
+    )
     command(group, "verify", Shape(FindingRow, is_many=True), group="spark", has_server=False)(
         verify
     )
