@@ -136,8 +136,9 @@ def _time_ms(option: str, text: str | None, now: datetime) -> int | None:
 
 def register(group: typer.Typer) -> None:
     """Add the commands."""
-    rows = Shape(Mapping[str, object], is_many=True)
-    command(group, "query", rows, group="spark", has_timeout=False)(query)
+    command(
+        group, "query", Shape(Mapping[str, object], is_many=True), group="spark", has_timeout=False
+    )(query)
     command(group, "metrics", Shape(WindowRow, is_many=True), group="spark", has_timeout=False)(
         metrics
     )

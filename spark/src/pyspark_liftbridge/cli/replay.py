@@ -205,5 +205,9 @@ def _progress(text: str) -> Iterator[Callable[[int, int], None]]:
 
 def register(group: typer.Typer) -> None:
     """Add the commands."""
-    command(group, "replay", Shape(ReplayRow, is_many=True), group="spark")(replay)
-    command(group, "audit", Shape(DifferenceRow, is_many=True), group="spark")(audit)
+    command(group, "replay", Shape(ReplayRow, is_many=True), group="spark", has_timeout=False)(
+        replay
+    )
+    command(group, "audit", Shape(DifferenceRow, is_many=True), group="spark", has_timeout=False)(
+        audit
+    )
