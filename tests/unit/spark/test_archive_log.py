@@ -19,7 +19,14 @@ from pyspark_liftbridge.archive.errors import (
 from pyspark_liftbridge.archive.fence import Claim
 from pyspark_liftbridge.archive.files import Chance, Place, write_files
 from pyspark_liftbridge.archive.folder import LocalFolder
-from pyspark_liftbridge.archive.table import Making, find_table, folder_named, folder_of, open_table
+from pyspark_liftbridge.archive.table import (
+    Making,
+    find_table,
+    folder_named,
+    folder_of,
+    open_table,
+    parts_named,
+)
 from pyspark_liftbridge.archive.verify import verify
 from pyspark_liftbridge.plan.options import OptionError
 
@@ -270,6 +277,13 @@ def test_names_of_folders_stay_apart():
 )
 def test_names_are_single_folders(name, folder):
     assert folder_named(name) == folder
+
+
+@pytest.mark.parametrize(
+    ("name", "stream"), [("orders@9", "orders"), ("a@b", "a@b"), ("a@b@9", "a@b")]
+)
+def test_a_name_tells_its_stream(name, stream):
+    assert parts_named(name)[0] == stream
 
 
 @pytest.mark.parametrize("name", ["", "@9"])

@@ -56,8 +56,8 @@ def folder_of(stream: str) -> str:
     return re.sub(r"\A\.{1,2}\Z|[^A-Za-z0-9._-]", _escaped, stream)
 
 
-def folder_named(name: str) -> str:
-    """Folder of the table of a stream, or of `<stream>@<id>` for one that was made anew.
+def parts_named(name: str) -> tuple[str, str]:
+    """Name of the stream of a table, and `@<id>` where it is that of a stream that was made anew.
 
     What stands behind the last `@` is an id when it is a number; names may hold an `@` as well.
 
@@ -71,6 +71,16 @@ def folder_named(name: str) -> str:
         suffix = f"{at}{stream_id}"
     if not stream:
         raise OptionError(f"{name!r} names no stream: say its name, or <name>@<id>")
+    return stream, suffix
+
+
+def folder_named(name: str) -> str:
+    """Folder of the table of a stream, or of `<stream>@<id>` for one that was made anew.
+
+    Raises:
+        OptionError: No name is left.
+    """
+    stream, suffix = parts_named(name)
     return f"{folder_of(stream)}{suffix}/"
 
 

@@ -105,6 +105,7 @@ async def replay(
     conf: Conf = None,
 ) -> None:
     """Write an archived stream to a stream; what a run before has written is not written again."""
+    from pyspark_liftbridge.archive.table import parts_named  # noqa: PLC0415 - heavy
     from pyspark_liftbridge.jobs.holders import Access  # noqa: PLC0415 - heavy
     from pyspark_liftbridge.jobs.replay import Job, plan, set_cursors  # noqa: PLC0415 - heavy
     from pyspark_liftbridge.jobs.replay import replay as replay_of  # noqa: PLC0415 - heavy
@@ -116,7 +117,7 @@ async def replay(
         selection = selection_of(offsets, time)
     job = Job(
         folder_of_table(stream),
-        to_stream or stream.partition("@")[0],
+        to_stream or parts_named(stream)[0],
         Access(source_options(run.profile), root, store_options(store)),
         selection,
         preserve_offsets,
