@@ -70,6 +70,9 @@ def test_a_broker_that_dies_meanwhile_is_told_apart_from_a_difference(
     monkeypatch.setattr(holders, "RETRY_NS", 1_000_000_000)
     with connect_sync(servers(cluster)) as lb:
         first = leader(lb)
+        cluster.until(
+            lambda: len(lb.streams.get("orders").info().partitions[0].isr) == 3, "all in sync"
+        )
     follower = next(name for name in cluster.brokers if name != first)
     whole = audit.Job("orders", Access({"servers": servers(cluster)}, "", {}), "")
 
@@ -85,7 +88,8 @@ def test_a_broker_that_dies_meanwhile_is_told_apart_from_a_difference(
         )
     (away,) = found.differences
     assert (away.holder, away.is_unread) == (f"broker {follower}", True)
-    assert away.text.startswith("could not be read: ")
+    # On a slow machine it is out of sync before it is asked.
+    assert away.text.startswith(("could not be read: ", "was not compared: "))
     assert exit_code_of(found) == exits.UNHEALTHY
 
 
