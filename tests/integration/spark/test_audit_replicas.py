@@ -23,9 +23,9 @@ COUNT = 3 * BUCKET
 ALTERED = BUCKET + 17
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterKit]:
-    with ClusterKit(tmp_path_factory.mktemp("audit"), has_proxies=False) as running:
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ClusterKit]:
+    with ClusterKit(tmp_path, has_proxies=False) as running:
         with connect_sync(servers(running)) as lb:
             stream = lb.streams.create("orders", replication=3)
             with stream.publisher(ack_policy="all") as publisher:
