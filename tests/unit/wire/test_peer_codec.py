@@ -31,6 +31,7 @@ from liftbridge_broker.wire.peer import (
     pack,
 )
 from liftbridge_broker.wire.peer_bodies import (
+    CLOCK_NS_MAX,
     Body,
     CursorReply,
     CursorRequest,
@@ -62,7 +63,10 @@ ORIGIN = bytes(range(16))
 HEAD = FetchedHead(P, Offset(7), LeaderEpoch(3), Offset(6), Offset(1), None, None, 2)
 BODIES: list[Body] = [
     RaftBody(),
+    RaftBody(0),
+    RaftBody(CLOCK_NS_MAX),
     Propose(ORIGIN, 7, is_essential=True),
+    Propose(ORIGIN, 9, is_essential=False, term=3, deadline_ns=2**62),
     Propose(ORIGIN, 8, is_essential=False),
     ProposeRefused(ORIGIN, 7, is_definite=True, code="C", reason="why", leader=B),
     ProposeRefused(ORIGIN, 7, is_definite=False, code="", reason="", leader=None),
@@ -184,6 +188,13 @@ def test_no_header_does_more_than_refuse(fuzz: Fuzz) -> None:
         assert decode(encode(found))[0] == found
         taken += 1
     assert fuzz.count // 100 < taken < fuzz.count
+
+
+def test_a_clock_beyond_all_machines_is_refused() -> None:
+    body = RaftBody(CLOCK_NS_MAX + 1)
+
+    with pytest.raises(WireError, match="clock"):
+        decode(encode(header(body)))
 
 
 def test_every_error_of_a_fetch_comes_back() -> None:

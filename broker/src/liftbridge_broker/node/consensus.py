@@ -28,6 +28,8 @@ from liftbridge_broker.node.proposals import (
     PREFIX_SIZE,
     PROPOSALS_MAX,
     TOKEN_SIZE,
+    WAIT_NS,
+    LeaderClock,
     OwnProposals,
     SeenProposals,
     Waiting,
@@ -55,6 +57,7 @@ from liftbridge_broker.raft.types import (
     ConfigChange,
     Entry,
     EntryKind,
+    FromLeader,
     Message,
     NotRaftLeaderError,
     Peer,
@@ -108,6 +111,8 @@ class RaftConsensus:
         self._now = now
         self._own = OwnProposals(origin)
         self._seen = SeenProposals()
+        self._leader_clock = LeaderClock()
+        self._term_at_start = core.term
         self._events: list[MetadataEvent] = []
         self._writing: Ready | None = None
         self._blocked: Ready | None = None
@@ -331,7 +336,7 @@ class RaftConsensus:
             return
         match header.body:
             case RaftBody():
-                self._on_raft(header.sender, tail)
+                self._on_raft(header.sender, header.body, tail)
             case Propose():
                 self._on_propose(header.sender, header.body, tail)
             case ProposeRefused():
@@ -340,41 +345,72 @@ class RaftConsensus:
                 return
         self._advance()
 
-    def _on_raft(self, sender: BrokerId, data: bytes) -> None:
+    def _on_raft(self, sender: BrokerId, body: RaftBody, data: bytes) -> None:
         try:
             message = decode_message(data)
         except WireError:
             self.malformed_count += 1
             return
-        if message.sender.broker == sender:
-            self._core.step(message, self._now)
+        if message.sender.broker != sender:
+            return
+        self._core.step(message, self._now)
+        if (
+            body.clock_ns is not None
+            and isinstance(message, FromLeader)
+            and (message.sender, message.term) == (self._core.leader, self._core.term)
+        ):
+            self._leader_clock.on_told(message.term, body.clock_ns, self._now)
 
     def _on_propose(self, sender: BrokerId, body: Propose, command: bytes) -> None:
         """Append a command of another broker, or say that it was not."""
         if not command or not self._seen.is_new(body.origin, body.token):
             return
-        data = body.origin + body.token.to_bytes(TOKEN_SIZE, "big") + command
-        refusal: LiftbridgeError
-        try:
-            if self._core.is_leader and not self._has_room(data, is_essential=body.is_essential):
-                refusal = StorageFullError(_FULL_TEXT)
-            else:
-                self._core.propose(data)
-                return
-        except RaftTooLargeError as error:
-            refusal = TooLargeError(str(error))
-        except RaftRefusalError as error:
-            refusal = UnavailableError(str(error))
+        refusal = self._out_of_time(body) or self._append_foreign(body, command)
+        if refusal is None:
+            return
         leader = self._core.leader
         answer = ProposeRefused(
             body.origin,
             body.token,
-            is_definite=True,
+            # A former process of this broker that led in that term may have appended it.
+            is_definite=body.term == 0 or body.term > self._term_at_start,  # guard Propose.definite
             code=refusal.code,
             reason=refusal.text,
             leader=None if leader is None else leader.broker,
         )
         self._link.send(sender, Channel.METADATA, answer)
+
+    def _out_of_time(self, body: Propose) -> LiftbridgeError | None:
+        """Why a proposal came too late to be appended, or may have been before; `None` if not.
+
+        Its proposer may have given up, and its client may have seen other changes made since. What
+        is appended by the deadline precedes in the log whatever is asked for later, or is lost.
+        """
+        if body.term == 0:
+            return None  # of a former version, which says no more
+        if not self._core.is_leader:
+            return None  # the core refuses, and knows better words
+        if body.term != self._core.term:  # guard Propose.term
+            return UnavailableError(
+                f"the change is for term {body.term} of the metadata leader, "
+                f"which leads in term {self._core.term}: ask again"
+            )
+        if self._now > body.deadline_ns:  # guard Propose.deadline
+            return UnavailableError("the change reached the metadata leader too late: ask again")
+        return None
+
+    def _append_foreign(self, body: Propose, command: bytes) -> LiftbridgeError | None:
+        """Append a command of another broker; gives why it was not."""
+        data = body.origin + body.token.to_bytes(TOKEN_SIZE, "big") + command
+        try:
+            if self._core.is_leader and not self._has_room(data, is_essential=body.is_essential):
+                return StorageFullError(_FULL_TEXT)
+            self._core.propose(data)
+        except RaftTooLargeError as error:
+            return TooLargeError(str(error))
+        except RaftRefusalError as error:
+            return UnavailableError(str(error))
+        return None
 
     def _on_refused(self, body: ProposeRefused) -> None:
         """The leader did not take a proposal of this process."""
@@ -431,7 +467,9 @@ class RaftConsensus:
             return
         self._own.on_sent(proposal)
         is_essential = proposal.urgency is Urgency.ESSENTIAL
-        body = Propose(self._own.origin, proposal.token, is_essential)
+        term = self._core.term
+        deadline_ns = self._leader_clock.at(term, Instant(proposal.entered_at + WAIT_NS))
+        body = Propose(self._own.origin, proposal.token, is_essential, term, deadline_ns)
         self._link.send(leader, Channel.METADATA, body, proposal.command)
 
     # -- what the core asks for ---------------------------------------------------------------
@@ -495,7 +533,7 @@ class RaftConsensus:
     def _send(self, messages: Sequence[Message]) -> None:
         for message in messages:
             data = encode_message(message)
-            self._link.send(message.target.broker, Channel.METADATA, RaftBody(), data)
+            self._link.send(message.target.broker, Channel.METADATA, RaftBody(self._now), data)
 
     # -- failure ------------------------------------------------------------------------------
 

@@ -120,11 +120,42 @@ class OwnProposals:
         self._places.clear()
 
 
+class LeaderClock:
+    """What the clock of the metadata leader shows at the least, by what its messages tell of it.
+
+    By it a proposal says until when it may be appended. A message shows what the clock showed
+    before it arrived, so the deadline that comes of it is never after the moment that is meant, and
+    before it by the time that the message took. Clocks of different processes begin anywhere, so
+    what is known belongs to one term: there one process leads.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing told."""
+        self._term = 0
+        self._clock_ns = 0
+        self._heard_at = Instant(0)
+
+    def on_told(self, term: int, clock_ns: int, now: Instant) -> None:
+        """A message of the leader of a term arrived."""
+        if term == self._term and clock_ns <= self._clock_ns:
+            return  # it came late, or twice
+        self._term, self._clock_ns, self._heard_at = term, clock_ns, now
+
+    def at(self, term: int, moment: Instant) -> int:
+        """What the clock of the leader of a term shows at a moment of the own clock, or less.
+
+        0 when that leader told nothing of its clock.
+        """
+        if term != self._term:
+            return 0
+        return max(0, self._clock_ns + moment - self._heard_at)
+
+
 class SeenProposals:
     """Last proposal of each process that came by message, so that none is appended twice.
 
     Tokens of a process rise, and messages keep their order on a connection: one that does not rise
-    came twice.
+    came twice. What came to another leader is not known here, so a proposal is for one term.
     """
 
     def __init__(self) -> None:

@@ -44,12 +44,21 @@ ORIGIN_SIZE: Final = 16
 
 REASON_LENGTH_MAX: Final = 4_096
 HASH_BYTES_MAX: Final = 64
+CLOCK_NS_MAX: Final = 2**62
+"""Clocks begin at the start of a machine or later, so none honest gets there (146 years)."""
+
 KEY_BYTES_MAX: Final = 2_048
 """Longest key of a cursor: its name, a stream, a number."""
 
 
 class RaftBody(NamedTuple):
-    """The tail is a message of the metadata group (`wire.raft`)."""
+    """The tail is a message of the metadata group (`wire.raft`).
+
+    Attributes:
+        clock_ns: What the monotonic clock of the sender shows; `None` from a former version.
+    """
+
+    clock_ns: int | None = None
 
 
 class Propose(NamedTuple):
@@ -59,11 +68,16 @@ class Propose(NamedTuple):
         origin: Random name of the proposing process, `ORIGIN_SIZE` bytes.
         token: Number of the proposal in that process.
         is_essential: Whether it may use the space kept back for a full disk.
+        term: Term in which the receiver leads; 0 from a former version.
+        deadline_ns: What the monotonic clock of that leader shows when the proposer gives up; 0
+            when it does not know that clock.
     """
 
     origin: bytes
     token: int
     is_essential: bool
+    term: int = 0
+    deadline_ns: int = 0
 
 
 class ProposeRefused(NamedTuple):
@@ -267,8 +281,10 @@ Body = (
 def fill_body(target: pb.Peer, body: Body) -> None:
     """Write a body into a header."""
     match body:
-        case RaftBody():
+        case RaftBody(clock_ns):
             target.raft.SetInParent()
+            if clock_ns is not None:
+                target.raft.clock_ns = clock_ns
         case FetchBody():
             encode_fetch(target.fetch, body)
         case FetchReplyBody():
@@ -341,6 +357,8 @@ def _fill_proposal(target: pb.Peer, body: Propose | ProposeRefused) -> None:
         target.propose.origin = body.origin
         target.propose.token = body.token
         target.propose.is_essential = body.is_essential
+        target.propose.term = body.term
+        target.propose.deadline_ns = body.deadline_ns
         return
     target.propose_refused.origin = body.origin
     target.propose_refused.token = body.token
@@ -414,7 +432,7 @@ def _origin(data: bytes) -> bytes:
 
 def _propose(message: pb.Peer) -> Propose:
     body = message.propose
-    return Propose(_origin(body.origin), body.token, body.is_essential)
+    return Propose(_origin(body.origin), body.token, body.is_essential, body.term, body.deadline_ns)
 
 
 def _propose_refused(message: pb.Peer) -> ProposeRefused:
@@ -540,8 +558,12 @@ def offset(value: int) -> Offset:
 
 
 def _raft(message: pb.Peer) -> RaftBody:
-    del message
-    return RaftBody()
+    body = message.raft
+    if not body.HasField("clock_ns"):
+        return RaftBody()
+    if body.clock_ns > CLOCK_NS_MAX:
+        raise WireError(f"peer message: a clock of {body.clock_ns} ns")
+    return RaftBody(body.clock_ns)
 
 
 _READERS: Final[dict[str, Callable[[pb.Peer], Body]]] = {

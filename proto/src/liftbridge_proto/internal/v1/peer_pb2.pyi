@@ -104,18 +104,24 @@ class PeerChunk(_message.Message):
     def __init__(self, sender: _Optional[str] = ..., incarnation_id: _Optional[str] = ..., message_id: _Optional[int] = ..., number: _Optional[int] = ..., count: _Optional[int] = ..., total_bytes: _Optional[int] = ...) -> None: ...
 
 class RaftBody(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("clock_ns",)
+    CLOCK_NS_FIELD_NUMBER: _ClassVar[int]
+    clock_ns: int
+    def __init__(self, clock_ns: _Optional[int] = ...) -> None: ...
 
 class Propose(_message.Message):
-    __slots__ = ("origin", "token", "is_essential")
+    __slots__ = ("origin", "token", "is_essential", "term", "deadline_ns")
     ORIGIN_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     IS_ESSENTIAL_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_NS_FIELD_NUMBER: _ClassVar[int]
     origin: bytes
     token: int
     is_essential: bool
-    def __init__(self, origin: _Optional[bytes] = ..., token: _Optional[int] = ..., is_essential: _Optional[bool] = ...) -> None: ...
+    term: int
+    deadline_ns: int
+    def __init__(self, origin: _Optional[bytes] = ..., token: _Optional[int] = ..., is_essential: _Optional[bool] = ..., term: _Optional[int] = ..., deadline_ns: _Optional[int] = ...) -> None: ...
 
 class ProposeRefused(_message.Message):
     __slots__ = ("origin", "token", "is_definite", "code", "reason", "leader")
