@@ -1,18 +1,30 @@
 """The state of publishers with the way back: what is saved, and what of it is believed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import pytest
 
-from liftbridge_broker.errors import CorruptionError
-from liftbridge_broker.model.ids import LeaderEpoch, Offset
+from liftbridge_broker.errors import CorruptionError, FencedPublisherError, OutOfOrderError
+from liftbridge_broker.model.ids import LeaderEpoch, Offset, PublisherId
 from liftbridge_broker.replication.publisher_history import DRAIN_STAMPS, PublisherHistory
-from liftbridge_broker.replication.publishers import PublisherTable, StampedBatch
+from liftbridge_broker.replication.publishers import (
+    PublisherStamp,
+    PublisherTable,
+    StampedBatch,
+)
 from liftbridge_testkit.fuzzing import Fuzz
 from liftbridge_testkit.headers import PublisherHeader
 
 P = 7
 Q = 8
+
+
+class Registered(NamedTuple):
+    """Applied metadata, as a table sees them."""
+
+    applied_index: int
+    publisher_epochs: Mapping[PublisherId, int]
 
 
 class Log:
@@ -75,6 +87,27 @@ def test_a_cut_below_what_is_settled_is_not_known_and_changes_nothing() -> None:
 
     assert not history.roll_back()
     assert history.next_sequence(P) == 5
+
+
+def test_of_what_a_copy_does_not_know_only_a_beginning_passes_until_the_publisher_begins_anew() -> (
+    None
+):
+    """The limit of `docs/explanation/durability.md`: retention had removed all of the publisher."""
+    epochs = {PublisherId(P): 0}
+    log = Log(start=9, end=9)
+    history = PublisherHistory(
+        lambda: PublisherTable(registered=lambda: Registered(P, epochs)), log
+    )
+    history.take_up(None)
+
+    assert history.check(PublisherStamp(PublisherId(P), 0, 0), 2) == ()
+    assert history.check(PublisherStamp(PublisherId(P), 0, 5, may_skip=True), 1) == ()
+    with pytest.raises(OutOfOrderError):
+        history.check(PublisherStamp(PublisherId(P), 0, 1), 1)
+    epochs[PublisherId(P)] = 1
+    for first, may_skip in ((0, False), (5, True)):
+        with pytest.raises(FencedPublisherError):
+            history.check(PublisherStamp(PublisherId(P), 0, first, may_skip), 1)
 
 
 def test_a_log_that_begins_anew_further_on_is_of_an_unknown_past() -> None:

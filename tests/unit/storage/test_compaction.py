@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.logformat.batch import (
     ATTRIBUTE_COMPACTED,
+    ATTRIBUTE_FILLER,
     BatchHeader,
     read_header,
     walk_verified,
 )
 from liftbridge_broker.model.ids import LeaderEpoch, Offset
+from liftbridge_broker.replication.publishers import PublisherTable
 from liftbridge_broker.storage.compaction import (
     CompactionJob,
     CompactionResult,
@@ -64,6 +66,7 @@ class Bed:
         *records: tuple[str, str],
         leader_epoch: int = 1,
         timestamp: int = START_WALL_NS,
+        publisher: tuple[int, int, int] = (0, 0, 0),
     ) -> None:
         """A batch of (key, value) pairs; an empty key is none."""
         batch = batch_of(
@@ -73,6 +76,7 @@ class Bed:
             keys=[key.encode() for key, _ in records],
             leader_epoch=leader_epoch,
             timestamp=timestamp,
+            publisher=publisher,
         )
         self.log.append(batch, read_header(batch, 0), timestamp)
 
@@ -195,6 +199,101 @@ def test_emptied_neighbours_of_one_epoch_become_one_filler(bed: Bed) -> None:
         (7, 7, 2, 1),
     ]
     assert bed.log.epochs.entries == ((LeaderEpoch(1), Offset(0)), (LeaderEpoch(2), Offset(4)))
+
+
+def stamps(bed: Bed) -> list[tuple[int, int, int, int, int]]:
+    """Headers with a publisher: its id, epoch and first sequence, base and last offset."""
+    return [
+        (h.publisher_id, h.publisher_epoch, h.first_sequence, h.base_offset, h.last_offset)
+        for h in bed.headers()
+        if h.publisher_id
+    ]
+
+
+def test_last_header_of_a_publisher_stays_when_its_records_go(bed: Bed) -> None:
+    bed.append(("a", "0"), ("b", "1"), publisher=(7, 2, 0))
+    bed.append(("a", "2"), publisher=(8, 0, 4))
+    bed.append(("a", "3"), ("b", "4"), publisher=(7, 2, 2))
+    bed.append(("b", "5"), timestamp=START_WALL_NS + 1)
+    bed.append(("a", "6"), ("b", "7"))
+    bed.roll()
+    bed.append(("c", "8"))
+    bed.run(bed.job())
+    assert bed.values() == {6: "6", 7: "7", 8: "8"}
+    assert stamps(bed) == [(8, 0, 4, 2, 2), (7, 2, 2, 3, 4)]
+    emptied = bed.headers()[:4]
+    assert [(h.base_offset, h.last_offset) for h in emptied] == [(0, 1), (2, 2), (3, 4), (5, 5)]
+    for header in emptied:
+        assert header.count == 0
+        assert header.attributes == ATTRIBUTE_COMPACTED | ATTRIBUTE_FILLER
+    times = [(h.first_timestamp, h.largest_timestamp) for h in emptied]
+    assert times[:3] == [(START_WALL_NS, START_WALL_NS)] * 3
+
+    # The publisher goes on: its former header is of no use any more.
+    bed.append(("a", "9"), publisher=(7, 2, 4))
+    bed.roll()
+    bed.append(("a", "10"))
+    bed.run(bed.job())
+    assert stamps(bed) == [(8, 0, 4, 2, 2), (7, 2, 4, 9, 9)]
+
+
+def test_header_of_a_publisher_stays_while_what_follows_may_be_cut(bed: Bed) -> None:
+    bed.append(("a", "0"), publisher=(7, 0, 0))
+    bed.append(("a", "1"))
+    bed.roll()
+    bed.append(("b", "2"))
+    bed.append(("a", "3"), publisher=(7, 0, 1))
+    bed.run(bed.job(until=3))
+    assert stamps(bed) == [(7, 0, 0, 0, 0), (7, 0, 1, 3, 3)]
+
+
+def test_header_of_a_publisher_stays_in_a_pass_that_did_not_see_it(bed: Bed) -> None:
+    bed.append(("a", "0"), publisher=(7, 0, 0))
+    bed.roll()
+    bed.append(("a", "1"))
+    bed.roll()
+    bed.append(("b", "2"))
+    result = bed.run(bed.job(map_start=Offset(1)))
+    assert result.removed_count == 1
+    assert stamps(bed) == [(7, 0, 0, 0, 0)]
+
+
+def test_headers_of_the_longest_silent_publishers_go_beyond_the_bound(bed: Bed) -> None:
+    for publisher in (1, 2, 3, 4, 1):
+        bed.append(("a", "x"), publisher=(publisher, 0, 0))
+    bed.append(("a", "y"))
+    bed.roll()
+    bed.append(("b", "z"))
+    bed.run(bed.job(publisher_count_max=2))
+    assert [publisher for publisher, *_ in stamps(bed)] == [4, 1]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.integers(1, 3), st.booleans()),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_copy_of_a_compacted_log_knows_where_each_publisher_stands(
+    appends: list[tuple[str, int, int, bool]],
+) -> None:
+    bed, known = Bed(), PublisherTable()
+    for key, publisher, count, is_compacted in appends:
+        place = (publisher, 0, known.next_sequence(publisher)) if publisher else (0, 0, 0)
+        bed.append(*[(key, "x")] * count, publisher=place)
+        if publisher:
+            known.replay(bed.headers()[-1])
+        if is_compacted:
+            bed.roll()
+            bed.run(bed.job(segment_bytes_max=600))
+    copied = PublisherTable()
+    for header in bed.headers():
+        if header.publisher_id:
+            copied.replay(header)
+    for publisher in (1, 2, 3):
+        assert copied.next_sequence(publisher) == known.next_sequence(publisher)
+        assert copied.end_of(publisher) == known.end_of(publisher)
 
 
 def test_thinned_batch_keeps_its_range_and_is_marked(bed: Bed) -> None:

@@ -11,7 +11,8 @@ state at any end it may have is what is settled and the stamps up to there.
 
 An unclean election may cut below what is settled; then headers tell what they still can. They also
 do after a restart when the log start was raised beyond what is synced here, by more stamps than are
-held; and a replica that fetches a log which is compacted already knows no more than its headers.
+held; and a replica that copies a log knows no more than its headers. Compaction leaves the last one
+of each publisher, so that it is known from them; retention does not.
 """
 
 from collections import deque

@@ -3,8 +3,9 @@
 Follows the original's rules (liftbridge 4.8) where they are not its defects: sealed segments only,
 records without a key stay, and the last record of the log stays always. Ranges of offsets stay
 too: batches that lost all their records become header-only *fillers*, neighbours of one leader
-epoch become one, never across epochs (replication 1.15). Segments that have become small are
-merged.
+epoch become one, never across epochs (replication 1.15). The last batch of an idempotent publisher
+keeps its header to itself, so that a replica that copies the log knows where the publisher stands
+(Kafka does the same). Segments that have become small are merged.
 
 The bound is what is both committed and synced. A record must not be dropped because of a newer one
 that a power cut may still take back.
@@ -24,6 +25,7 @@ from typing import Final, NamedTuple, Protocol
 from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.logformat.batch import (
     ATTRIBUTE_COMPACTED,
+    ATTRIBUTE_FILLER,
     HEADER_SIZE,
     BatchHeader,
     filler,
@@ -35,7 +37,7 @@ from liftbridge_broker.logformat.frames import (
     frame_timestamp,
     iter_frames,
 )
-from liftbridge_broker.model.ids import Offset, PartitionId
+from liftbridge_broker.model.ids import Offset, PartitionId, PublisherId
 from liftbridge_broker.ports.files import FileHandle, Files, Token
 from liftbridge_broker.storage.rewrite import write_index_file
 from liftbridge_broker.storage.scan import LogFile, scan_batches
@@ -45,6 +47,12 @@ STEP_BYTES: Final = 1 << 20
 """Bytes of log read in one step, unless one batch is larger."""
 KEY_COUNT_MAX: Final = 1_000_000
 """Keys held in one pass, about 130 bytes each; a log with more takes several passes."""
+PUBLISHER_COUNT_MAX: Final = 20_000
+"""Publishers whose last header stays, at most 88 bytes each; beyond it the longest silent goes.
+
+The metadata know half as many of a stream and refuse the others. While one is known, as many again
+may have come after it and published: only once more than that did is it forgotten.
+"""
 NOTHING: Final = Offset(0)
 """No offset is below it."""
 _SHORT_KEY_BYTES: Final = 24
@@ -74,6 +82,7 @@ class CompactionJob:
         map_start: Where to begin to collect keys.
         segment_bytes_max: Size up to which small segments are merged, 0 for never.
         key_count_max: Keys to hold.
+        publisher_count_max: Publishers whose last header stays.
         tombstones_before_ns: Tombstones with an older timestamp may go; 0 keeps them all.
         tombstones_until: Offset up to which every replica was compacted cleanly.
     """
@@ -86,6 +95,7 @@ class CompactionJob:
     map_start: Offset
     segment_bytes_max: int
     key_count_max: int = KEY_COUNT_MAX
+    publisher_count_max: int = PUBLISHER_COUNT_MAX
     tombstones_before_ns: int = 0
     tombstones_until: Offset = NOTHING
 
@@ -149,14 +159,20 @@ class _Sieve:
         job: What is to be done.
         map_end: First offset whose key was not collected.
         latest: Last offset of every key collected.
+        publishers: Where the last batch of a publisher begins, the longest silent first.
+        silent_until: Batches up to it are of publishers that were left out as the longest silent,
+            unless `publishers` has them.
     """
 
     job: CompactionJob
     map_end: Offset
     latest: dict[bytes, int] = field(default_factory=dict)
+    publishers: dict[PublisherId, Offset] = field(default_factory=dict)
+    silent_until: int = -1
 
-    def collect(self, batch: bytes) -> bool:
-        """Note the keys of a batch; false when there is no room for more."""
+    def collect(self, batch: bytes, header: BatchHeader) -> bool:
+        """Note the publisher and the keys of a batch; false when there is no room for more keys."""
+        self._note_publisher(header)
         latest = self.latest
         for position, _, offset in iter_frames(batch, HEADER_SIZE, len(batch)):
             if offset >= self.job.until:
@@ -170,6 +186,23 @@ class _Sieve:
                 return False
             latest[name] = offset
         return True
+
+    def _note_publisher(self, header: BatchHeader) -> None:
+        publishers = self.publishers
+        if header.publisher_id == 0:
+            return
+        publishers.pop(header.publisher_id, None)
+        publishers[header.publisher_id] = header.base_offset
+        if len(publishers) > self.job.publisher_count_max:
+            self.silent_until = publishers.pop(next(iter(publishers)))
+
+    def tells_publisher(self, header: BatchHeader) -> bool:
+        """Whether the header of an emptied batch tells what a publisher stored last."""
+        if header.publisher_id == 0 or header.base_offset <= self.silent_until:
+            return False
+        # One that was not noted in this pass may have nothing behind this batch.
+        last = self.publishers.get(header.publisher_id, header.base_offset)
+        return last <= header.base_offset
 
     def kept(self, batch: bytes) -> list[tuple[int, int]]:
         """Where the records of a batch that stay begin and end."""
@@ -242,7 +275,7 @@ def _collect_keys(
         for batch, header in _batches(files, job, segment):
             if header.base_offset >= job.until:
                 return
-            if header.end_offset > job.map_start and not sieve.collect(batch):
+            if header.end_offset > job.map_start and not sieve.collect(batch, header):
                 return
             if pace.is_over(header.size):
                 yield
@@ -316,27 +349,34 @@ def _sift(batch: bytes, header: BatchHeader, sieve: _Sieve, output: "_Output") -
     """Put what stays of one batch into the output."""
     kept = sieve.kept(batch)
     if not kept:
-        output.put_empty(header)
+        if sieve.tells_publisher(header):  # guard Log.publishers
+            output.put(_resealed(batch, header, kept))
+        else:
+            output.put_empty(header)
         return
     if len(kept) == header.count:
         output.put(batch)
         return
+    output.put(_resealed(batch, header, kept))
+
+
+def _resealed(batch: bytes, header: BatchHeader, kept: Sequence[tuple[int, int]]) -> bytes:
+    """The range and publisher of a batch with what stays of its records, which may be nothing."""
     timestamps = [frame_timestamp(batch, position) for position, _ in kept]
-    output.put(
-        seal(
-            frames=[batch[position:end] for position, end in kept],
-            partition_id=header.partition_id,
-            leader_epoch=header.leader_epoch,
-            base_offset=header.base_offset,
-            last_offset=header.last_offset,
-            count=len(kept),
-            first_timestamp=timestamps[0],
-            largest_timestamp=max(timestamps),
-            attributes=header.attributes | ATTRIBUTE_COMPACTED,
-            publisher_id=header.publisher_id,
-            publisher_epoch=header.publisher_epoch,
-            first_sequence=header.first_sequence,
-        )
+    attributes = header.attributes | ATTRIBUTE_COMPACTED
+    return seal(
+        frames=[batch[position:end] for position, end in kept],
+        partition_id=header.partition_id,
+        leader_epoch=header.leader_epoch,
+        base_offset=header.base_offset,
+        last_offset=header.last_offset,
+        count=len(kept),
+        first_timestamp=timestamps[0] if kept else header.first_timestamp,
+        largest_timestamp=max(timestamps, default=header.largest_timestamp),
+        attributes=attributes if kept else attributes | ATTRIBUTE_FILLER,
+        publisher_id=header.publisher_id,
+        publisher_epoch=header.publisher_epoch,
+        first_sequence=header.first_sequence,
     )
 
 

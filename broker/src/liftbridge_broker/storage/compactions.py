@@ -143,7 +143,8 @@ class Compactions:
         stored, job = work.stored, work.job
         is_whole = not stored.is_closed and stored.cut_count == work.cut_count
         try:
-            if result.removed_count and not stored.is_closed:
+            # Also without a record removed, headers of publishers may be.
+            if result.replacements and not stored.is_closed:
                 self._save(stored)
             for replacement in result.replacements:
                 is_whole = self._swap(stored, replacement.segments) and is_whole

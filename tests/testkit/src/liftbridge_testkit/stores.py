@@ -13,6 +13,7 @@ from liftbridge_broker.model.ids import (
     Offset,
     PartitionId,
     PartitionNumber,
+    PublisherId,
     StreamId,
     StreamName,
     number_of,
@@ -46,8 +47,9 @@ def batch_of(
     keys: Sequence[bytes] | None = None,
     leader_epoch: int = 1,
     timestamp: int = START_WALL_NS,
+    publisher: tuple[int, int, int] = (0, 0, 0),
 ) -> bytes:
-    """A sealed batch as a leader makes it."""
+    """A sealed batch as a leader makes it; of a publisher by its id, epoch and first sequence."""
     encoder = RecordEncoder("stream", number_of(partition))
     return seal(
         frames=encoder.encode(
@@ -65,6 +67,9 @@ def batch_of(
         count=len(values),
         first_timestamp=timestamp,
         largest_timestamp=timestamp,
+        publisher_id=PublisherId(publisher[0]),
+        publisher_epoch=publisher[1],
+        first_sequence=publisher[2],
     )
 
 
