@@ -172,17 +172,28 @@ def test_cursor_is_passed_over_beyond_the_limit_and_only_as_far(
     assert (told["log_start_offset"], told["bytes"]) == (bed.log(A).log_start_offset, size)
 
 
+@pytest.mark.parametrize("unknown", [*CursorUnknown, Offset(99)])
 def test_limit_ends_the_waiting_for_an_unknown_cursor_too(
-    begin: Callable[..., StoreBed], cursors: Cursors
+    begin: Callable[..., StoreBed], cursors: Cursors, unknown: Offset | CursorUnknown
 ) -> None:
-    cursors.answer = CursorUnknown.UNANSWERED
+    cursors.answer = unknown
     bed = begin(replace(HELD, retention_cursor_bytes_max=1_500))
     assert 0 < start(bed) < 10
-    assert bed.told("retention_cursor_passed")[0]["position"] == "unanswered"
     size = bed.log(A).size_bytes
     start(bed)
     assert bed.log(A).size_bytes == size
-    assert len(bed.told("retention_cursor_passed")) == 1
+    passed, ignored = bed.told("retention_cursor_passed"), bed.told("retention_cursor_ignored")
+    if unknown is CursorUnknown.UNANSWERED:  # it may stand beyond what went
+        (told,) = ignored
+        assert (passed, "position" in told) == ([], False)
+    else:
+        (told,) = passed
+        assert ignored == []
+        assert told["position"] == (
+            unknown if isinstance(unknown, CursorUnknown) else "beyond_log_end"
+        )
+    assert (told["cursor"], told["limit_bytes"]) == ("archive", 1_500)
+    assert told["log_start_offset"] == bed.log(A).log_start_offset
 
 
 def test_below_the_limit_nothing_is_passed_over(

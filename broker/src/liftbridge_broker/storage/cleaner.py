@@ -218,7 +218,11 @@ class Cleaner:
         if wanted > held:
             limit = options.retention_cursor_bytes_max
             told |= {"limit_bytes": limit, "log_start_offset": wanted}
-            self._tell(stored, "retention_cursor_passed", position=unknown or held, **told)
+            if cursor is CursorUnknown.UNANSWERED:
+                # It may be ahead of all that goes: nobody can say that something was lost.
+                self._tell(stored, "retention_cursor_ignored", **told)
+            else:
+                self._tell(stored, "retention_cursor_passed", position=unknown or held, **told)
         self.raise_log_start(stored, wanted, "retention", now)
 
     def _drop_segments(self, stored: StoredLog, offset: Offset, reason: str) -> None:
