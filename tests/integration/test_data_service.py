@@ -1,5 +1,6 @@
 """`liftbridge.ext.v1.Data` on a real broker: each call, its options in force, each refusal."""
 
+import re
 import threading
 from collections.abc import Iterator
 
@@ -49,7 +50,7 @@ def test_created_stream_has_the_options_it_was_given(service: Data) -> None:
         2,
         service.name,
     )
-    assert found.options == options
+    assert found.options == first.options == options
     assert found.settings.segmentMaxBytes.value == 2048
     assert found.settings.retentionMaxAge.value == 168 * 3_600_000
     assert found.creation_timestamp > 0
@@ -58,7 +59,7 @@ def test_created_stream_has_the_options_it_was_given(service: Data) -> None:
 def test_altered_options_are_in_force_and_survive(service: Data) -> None:
     service.create()
     service.publish(b"v" * 1000)
-    service.stub.AlterStream(
+    altered = service.stub.AlterStream(
         data_pb2.AlterStreamRequest(
             name=service.name,
             settings=api_pb2.CreateStreamRequest(segmentMaxBytes=api_pb2.NullableInt64(value=1024)),
@@ -70,6 +71,7 @@ def test_altered_options_are_in_force_and_survive(service: Data) -> None:
         assert service.publish(b"v" * 1000, ack_policy=api_pb2.ALL).error == Error.OK
     assert service.bounds()[0].segments >= 3
     found = service.describe()
+    assert found.options == altered.options
     assert found.options.fsync_policy == data_pb2.FSYNC_POLICY_COMMIT
     assert found.settings.segmentMaxBytes.value == 1024
 
@@ -96,6 +98,37 @@ def test_senseless_stream_is_refused_by_name_and_value(
         service.create(data_pb2.StreamOptions(**options), **stream)  # type: ignore[arg-type] # by name
     assert caught.value.code() is StatusCode.INVALID_ARGUMENT
     assert text.lower() in (caught.value.details() or "").lower()
+
+
+@pytest.mark.parametrize(
+    ("cursor", "by", "code", "text"),
+    [
+        ({}, 1, StatusCode.FAILED_PRECONDITION, "cursor c is not set: stream .* was made anew"),
+        ({"stream": "none"}, 0, StatusCode.FAILED_PRECONDITION, "stream none .* not exist"),
+        ({"cursorId": ""}, 0, StatusCode.INVALID_ARGUMENT, "No cursorId provided"),
+        ({"stream": ""}, 1, StatusCode.INVALID_ARGUMENT, "No stream provided"),
+    ],
+)
+def test_refused_cursor_changes_nothing(
+    service: Data, cursor: dict[str, object], by: int, code: StatusCode, text: str
+) -> None:
+    stream_id = service.create().stream_id
+    given = {"stream": service.name, "cursorId": "c", "offset": 3}
+    right = data_pb2.SetCursorRequest(
+        cursor=api_pb2.SetCursorRequest(**given),  # type: ignore[arg-type] # by name
+        stream_id=stream_id,
+    )
+    service.stub.SetCursor(right, timeout=TIMEOUT)
+    wrong = data_pb2.SetCursorRequest(
+        cursor=api_pb2.SetCursorRequest(**given | {"offset": 4} | cursor),  # type: ignore[arg-type] # by name
+        stream_id=stream_id + by,
+    )
+    with pytest.raises(grpc.RpcError) as caught:
+        service.stub.SetCursor(wrong, timeout=TIMEOUT)
+    assert caught.value.code() is code
+    assert re.search(text, caught.value.details() or "")
+    fetch = api_pb2.FetchCursorRequest(stream=service.name, cursorId="c")
+    assert service.api.FetchCursor(fetch, timeout=TIMEOUT).offset == 3
 
 
 def test_second_stream_of_a_name_is_refused(service: Data) -> None:

@@ -2,7 +2,11 @@
 
 import pytest
 
-from liftbridge_broker.errors import CorruptionError, InvalidRequestError
+from liftbridge_broker.errors import (
+    CorruptionError,
+    FailedPreconditionError,
+    InvalidRequestError,
+)
 from liftbridge_broker.groups.cursors import (
     UNKNOWN,
     Cursor,
@@ -14,6 +18,7 @@ from liftbridge_broker.groups.cursors import (
     check_cursor,
     cursor_key,
     cursors_partition,
+    stamp,
 )
 from liftbridge_broker.model.ids import Offset
 from liftbridge_broker.model.subjects import CURSOR_ID_BYTES_MAX
@@ -68,6 +73,22 @@ def test_values_are_those_of_the_original() -> None:
     known = Cursor("foo", 3, "me", 4, stream_id=9)
     assert encode_cursor(known) == b"\x0a\x03foo\x10\x03\x1a\x02me\x20\x04\x28\x09"
     assert decode_cursor(encode_cursor(known)) == known
+
+
+def test_cursor_is_stored_with_the_id_of_its_stream() -> None:
+    cursor = Cursor("foo", 3, "me", 4)
+    assert stamp(cursor, 9) == cursor._replace(stream_id=9)
+    assert stamp(cursor, 0) == cursor
+    meant = cursor._replace(stream_id=9)
+    assert stamp(meant, 9) == meant
+
+
+@pytest.mark.parametrize(
+    ("present", "text"), [(9, "stream foo has id 9, not 7"), (0, "stream foo with id 7 does not")]
+)
+def test_cursor_of_another_stream_is_not_stored(present: int, text: str) -> None:
+    with pytest.raises(FailedPreconditionError, match=f"cursor me is not set: {text}"):
+        stamp(Cursor("foo", 3, "me", 4, stream_id=7), present)
 
 
 def test_what_is_no_cursor_is_corrupt() -> None:

@@ -1,4 +1,4 @@
-"""`SetCursor` and `FetchCursor` (spec 1.11)."""
+"""`SetCursor` and `FetchCursor` (spec 1.11), and `SetCursor` of a stream that is told by its id."""
 
 import asyncio
 from typing import Final
@@ -15,6 +15,7 @@ from liftbridge_broker.groups.cursors import (
     check_cursor,
     cursor_key,
     cursors_partition,
+    stamp,
 )
 from liftbridge_broker.model.subjects import CURSORS_STREAM
 from liftbridge_broker.node.answers import Question
@@ -22,6 +23,7 @@ from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import POLICY_ALL, PublishRun, Stored, Ticket
 from liftbridge_broker.wire.cursors import encode_cursor
 from liftbridge_proto import api_pb2
+from liftbridge_proto.ext.v1 import data_pb2
 
 ANSWER_SECONDS: Final = 5.0
 """How long a call without a deadline waits for the disk and the other replicas (spec 1.11)."""
@@ -49,7 +51,7 @@ class _Answer:
     def acked(self, stored: Stored) -> None:
         """The record of a cursor is committed."""
         del stored
-        self.reply(api_pb2.SetCursorResponse())
+        self.reply(data_pb2.SetCursorResponse())  # as empty as that of `proto.API`
 
     def refused(self, error: LiftbridgeError) -> None:
         """It did not."""
@@ -80,18 +82,23 @@ class CursorService:
     def set(self, call: Call, raw: bytes) -> None:
         """Serve `SetCursor`; a paused cursors partition wakes up first."""
         request = decode(call, api_pb2.SetCursorRequest, raw)
-        if request is None:
-            return
+        if request is not None:
+            self._set(call, request, 0)
+
+    def set_of_stream(self, call: Call, raw: bytes) -> None:
+        """Serve `SetCursor` of `Data`: a stream with another id than the one meant is refused."""
+        request = decode(call, data_pb2.SetCursorRequest, raw)
+        if request is not None:
+            self._set(call, request.cursor, request.stream_id)
+
+    def _set(self, call: Call, request: api_pb2.SetCursorRequest, stream_id: int) -> None:
         check_cursor(request.stream, request.cursorId)
-        named = self._context.node.state.stream(request.stream)
-        cursor = Cursor(
-            request.stream,
-            request.partition,
-            request.cursorId,
-            request.offset,
-            0 if named is None else named.stream_id,
+        meant = Cursor(
+            request.stream, request.partition, request.cursorId, request.offset, stream_id
         )
-        partition = self._partition_of(cursor.key)
+        partition = self._partition_of(meant.key)
+        named = self._context.node.state.stream(request.stream)
+        cursor = stamp(meant, 0 if named is None else named.stream_id)
         run = PublishRun(
             [encode_cursor(cursor)],
             partition.subject,

@@ -4,7 +4,7 @@ from google.protobuf.message import Message
 
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
-from liftbridge_broker.api.streams import OVERRIDE_FIELDS, answer_with, decode, overrides_of
+from liftbridge_broker.api.streams import OVERRIDE_FIELDS, decode, overrides_of
 from liftbridge_broker.controller.commands import AlterStream, CreateStream, InitPublisher
 from liftbridge_broker.controller.state import PublisherState, StreamState
 from liftbridge_broker.errors import (
@@ -95,8 +95,11 @@ class DataService:
             if isinstance(outcome, LiftbridgeError):
                 refuse(call, outcome)
             else:
-                stream_id = created.stream_id if created is not None else 0
-                _reply(call, data_pb2.CreateStreamResponse(stream_id=stream_id))
+                response = data_pb2.CreateStreamResponse()
+                if created is not None:
+                    response.stream_id = created.stream_id
+                    _describe_options(node.options_of(created), response.options)
+                _reply(call, response)
 
         node.propose(command, self._context.clock.now(), answered)
 
@@ -117,8 +120,19 @@ class DataService:
             overrides=_overrides(request.settings, request.options),
             replication_factor=request.settings.replicationFactor,
         )
-        answer = answer_with(call, data_pb2.AlterStreamResponse())
-        self._context.node.propose(command, self._context.clock.now(), answer)
+        node = self._context.node
+
+        def answered(outcome: object) -> None:
+            altered = node.state.stream(request.name)
+            if isinstance(outcome, LiftbridgeError):
+                refuse(call, outcome)
+            else:
+                response = data_pb2.AlterStreamResponse()
+                if altered is not None:
+                    _describe_options(node.options_of(altered), response.options)
+                _reply(call, response)
+
+        node.propose(command, self._context.clock.now(), answered)
 
     def init_publisher(self, call: Call, raw: bytes) -> None:
         """Serve `InitPublisher`."""

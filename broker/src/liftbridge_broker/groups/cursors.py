@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from liftbridge_broker.errors import InvalidRequestError
+from liftbridge_broker.errors import FailedPreconditionError, InvalidRequestError
 from liftbridge_broker.model.ids import Offset, PartitionNumber
 from liftbridge_broker.model.subjects import CURSOR_ID_BYTES_MAX
 
@@ -77,6 +77,28 @@ def check_cursor(stream: str, cursor_id: str) -> None:
         raise InvalidRequestError(
             f"Invalid cursor: stream or cursorId is longer than {CURSOR_ID_BYTES_MAX} bytes"
         )
+
+
+def stamp(cursor: Cursor, present: int) -> Cursor:
+    """A cursor as it is stored: with the id of the stream that it is a position in.
+
+    Args:
+        cursor: What is to be stored; its `stream_id` is the one that is meant, 0 for any.
+        present: Id that the stream of that name has now, 0 when there is none.
+
+    Raises:
+        FailedPreconditionError: Another stream is meant. An offset of it would let retention free
+            records of this one that nobody has.
+    """
+    if cursor.stream_id not in (0, present):  # guard Cursor.stream
+        now = f"has id {present}, not {cursor.stream_id}: it was made anew"
+        if present == 0:
+            now = f"with id {cursor.stream_id} does not exist"
+        raise FailedPreconditionError(
+            f"cursor {cursor.cursor_id} is not set: stream {cursor.stream} {now}; "
+            "ask where the present one begins, then set it anew"
+        )
+    return cursor._replace(stream_id=present)
 
 
 def cursor_key(stream: str, partition: int, cursor_id: str) -> bytes:

@@ -118,6 +118,7 @@ def _register_data(server: GrpcServer, context: Context) -> None:
     server.unary(DATA + "InitPublisher", data.init_publisher)
     server.unary(DATA + "ListStreams", data.list_streams)
     server.unary(DATA + "PartitionBounds", BoundsService(context).bounds)
+    server.unary(DATA + "SetCursor", CursorService(context).set_of_stream)
     server.streaming(DATA + "PublishBatch", lambda call: _take(PublishBatchCall(context, call)))
     server.streaming(DATA + "FetchBatches", lambda call: _take(FetchBatchesCall(context, call)))
 

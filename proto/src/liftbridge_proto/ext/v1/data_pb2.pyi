@@ -63,10 +63,12 @@ class CreateStreamRequest(_message.Message):
     def __init__(self, stream: _Optional[_Union[_api_pb2.CreateStreamRequest, _Mapping]] = ..., options: _Optional[_Union[StreamOptions, _Mapping]] = ...) -> None: ...
 
 class CreateStreamResponse(_message.Message):
-    __slots__ = ("stream_id",)
+    __slots__ = ("stream_id", "options")
     STREAM_ID_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
     stream_id: int
-    def __init__(self, stream_id: _Optional[int] = ...) -> None: ...
+    options: StreamOptions
+    def __init__(self, stream_id: _Optional[int] = ..., options: _Optional[_Union[StreamOptions, _Mapping]] = ...) -> None: ...
 
 class AlterStreamRequest(_message.Message):
     __slots__ = ("name", "settings", "options")
@@ -79,8 +81,10 @@ class AlterStreamRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[_api_pb2.CreateStreamRequest, _Mapping]] = ..., options: _Optional[_Union[StreamOptions, _Mapping]] = ...) -> None: ...
 
 class AlterStreamResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("options",)
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    options: StreamOptions
+    def __init__(self, options: _Optional[_Union[StreamOptions, _Mapping]] = ...) -> None: ...
 
 class InitPublisherRequest(_message.Message):
     __slots__ = ("stream", "publisher")
@@ -345,3 +349,15 @@ class PublishBatchResponse(_message.Message):
     pieces: _containers.RepeatedCompositeFieldContainer[PublishBatchResponse.Piece]
     leader_epoch: int
     def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[PublishBatchResponse.Error, str]] = ..., message: _Optional[str] = ..., base_offset: _Optional[int] = ..., timestamp: _Optional[int] = ..., duplicate: _Optional[bool] = ..., pieces: _Optional[_Iterable[_Union[PublishBatchResponse.Piece, _Mapping]]] = ..., leader_epoch: _Optional[int] = ...) -> None: ...
+
+class SetCursorRequest(_message.Message):
+    __slots__ = ("cursor", "stream_id")
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    STREAM_ID_FIELD_NUMBER: _ClassVar[int]
+    cursor: _api_pb2.SetCursorRequest
+    stream_id: int
+    def __init__(self, cursor: _Optional[_Union[_api_pb2.SetCursorRequest, _Mapping]] = ..., stream_id: _Optional[int] = ...) -> None: ...
+
+class SetCursorResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -71,6 +71,11 @@ class DataStub:
                 request_serializer=liftbridge_dot_ext_dot_v1_dot_data__pb2.PublishBatchRequest.SerializeToString,
                 response_deserializer=liftbridge_dot_ext_dot_v1_dot_data__pb2.PublishBatchResponse.FromString,
                 _registered_method=True)
+        self.SetCursor = channel.unary_unary(
+                '/liftbridge.ext.v1.Data/SetCursor',
+                request_serializer=liftbridge_dot_ext_dot_v1_dot_data__pb2.SetCursorRequest.SerializeToString,
+                response_deserializer=liftbridge_dot_ext_dot_v1_dot_data__pb2.SetCursorResponse.FromString,
+                _registered_method=True)
 
 
 class DataServicer:
@@ -126,6 +131,13 @@ class DataServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetCursor(self, request, context):
+        """As proto.API/SetCursor, of a stream that is told by its id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DataServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -163,6 +175,11 @@ def add_DataServicer_to_server(servicer, server):
                     servicer.PublishBatch,
                     request_deserializer=liftbridge_dot_ext_dot_v1_dot_data__pb2.PublishBatchRequest.FromString,
                     response_serializer=liftbridge_dot_ext_dot_v1_dot_data__pb2.PublishBatchResponse.SerializeToString,
+            ),
+            'SetCursor': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetCursor,
+                    request_deserializer=liftbridge_dot_ext_dot_v1_dot_data__pb2.SetCursorRequest.FromString,
+                    response_serializer=liftbridge_dot_ext_dot_v1_dot_data__pb2.SetCursorResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -355,6 +372,33 @@ class Data:
             '/liftbridge.ext.v1.Data/PublishBatch',
             liftbridge_dot_ext_dot_v1_dot_data__pb2.PublishBatchRequest.SerializeToString,
             liftbridge_dot_ext_dot_v1_dot_data__pb2.PublishBatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetCursor(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/liftbridge.ext.v1.Data/SetCursor',
+            liftbridge_dot_ext_dot_v1_dot_data__pb2.SetCursorRequest.SerializeToString,
+            liftbridge_dot_ext_dot_v1_dot_data__pb2.SetCursorResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -19,10 +19,10 @@ from liftbridge_broker.controller.commands import (
     ResumeStream,
     StartReassignment,
 )
-from liftbridge_broker.errors import LiftbridgeError
-from liftbridge_broker.groups.cursors import Cursor, CursorPosition
+from liftbridge_broker.errors import FailedPreconditionError, LiftbridgeError
+from liftbridge_broker.groups.cursors import Cursor, CursorPosition, stamp
 from liftbridge_broker.logformat.frames import decode_frame, iter_frames
-from liftbridge_broker.model.ids import BrokerId, Instant, StreamName
+from liftbridge_broker.model.ids import BrokerId, Instant, StreamName, stream_of
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOverrides, UncleanMode
 from liftbridge_broker.model.subjects import CURSORS_STREAM
 from liftbridge_broker.node.consensus import RaftConsensus
@@ -327,16 +327,27 @@ def _cursors(stage: Stage, words: Sequence[str]) -> list[str]:
 
 
 def _set_cursor(stage: Stage, words: Sequence[str]) -> list[str]:
-    """`set-cursor c 5 [at=A] [later]`: store a cursor, with ALL."""
+    """`set-cursor c 5 [at=A] [former] [later]`: store a cursor, with ALL.
+
+    With `former` it is meant for a stream that the present one of the name has taken the place of.
+    """
     (name, offset, *rest), options = split_options(words)
     partition_id = stage.newest(CURSORS).partition_id
-    stage.note_cursor(int(offset))
+    meant = 0
+    if "former" in rest:
+        meant = stream_of(stage.newest("s/0").partition_id) - 1
+    else:
+        stage.note_cursor(int(offset))
 
     def serve(broker: Serving, now: Instant, wall_ns: int, answer: Answer) -> None:
         partition = broker.node.partitions[partition_id]
         stream = broker.node.state.stream("s")
         stream_id = 0 if stream is None else stream.stream_id
-        cursor = Cursor("s", 0, name, int(offset), stream_id)
+        try:
+            cursor = stamp(Cursor("s", 0, name, int(offset), meant), stream_id)
+        except LiftbridgeError as error:
+            answer(error)
+            return
         run = PublishRun(
             [encode_cursor(cursor)],
             partition.subject,
@@ -352,6 +363,8 @@ def _set_cursor(stage: Stage, words: Sequence[str]) -> list[str]:
         stage.life.calls.call("client", stage.machine(leader), serve, lambda _outcome: None)
         return []
     outcome = ask(stage, leader, serve)
+    if isinstance(outcome, FailedPreconditionError):
+        return ["refused: of a former stream"]
     return ["set"] if isinstance(outcome, Stored) else told(outcome)
 
 
