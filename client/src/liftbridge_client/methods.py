@@ -60,6 +60,7 @@ PARTITION_BOUNDS = Method(
 FETCH_BATCHES = Method(
     _DATA + "FetchBatches", data_pb2.FetchBatchesRequest, data_pb2.FetchBatchesResponse
 )
+DATA_SET_CURSOR = Method(_DATA + "SetCursor", data_pb2.SetCursorRequest, data_pb2.SetCursorResponse)
 PUBLISH_BATCH = Method(
     _DATA + "PublishBatch", data_pb2.PublishBatchRequest, data_pb2.PublishBatchResponse
 )

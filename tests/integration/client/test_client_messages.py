@@ -351,6 +351,22 @@ async def test_cursor_needs_no_stream_of_its_name(lb, name):
     assert await stream.fetch_cursor("me") == 4
 
 
+async def test_cursor_meant_for_a_former_stream_is_refused_and_stays(lb, name):
+    stream = await lb.streams.create(name)
+    (former,) = await stream.bounds()
+    await stream.set_cursor("me", 4, stream_id=former.stream_id)
+    await stream.delete()
+    with pytest.raises(FailedPreconditionError, match=f"id {former.stream_id} does not exist"):
+        await stream.set_cursor("me", 5, stream_id=former.stream_id)
+    stream = await lb.streams.create(name)
+    with pytest.raises(FailedPreconditionError, match=f"not {former.stream_id}: it was made anew"):
+        await stream.set_cursor("me", 6, stream_id=former.stream_id)
+    assert await stream.fetch_cursor("me") == 4
+    (present,) = await stream.bounds()
+    await stream.set_cursor("me", 7, stream_id=present.stream_id)
+    assert await stream.fetch_cursor("me") == 7
+
+
 async def test_publish_resumes_a_paused_partition(lb, name):
     stream = await lb.streams.create(name)
     await stream.publish(b"a")

@@ -16,6 +16,7 @@ from liftbridge_operator.streams.port import ChangedError, RefusedError, SilentE
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.cluster import ClusterKit
 from liftbridge_testkit.load import api
+from liftbridge_testkit.older_broker import older_broker
 from liftbridge_testkit.streams_memory import resource
 
 WAIT_SECONDS = 20.0
@@ -163,6 +164,15 @@ async def test_refusals_and_changes_by_others_are_told_apart(brokers, name):
     with pytest.raises(ChangedError):
         await brokers.alter(name, {"min_isr": 1}, factor=0)
     assert name not in await brokers.streams()
+
+
+async def test_retention_cursor_that_a_broker_passes_over_is_a_refusal():
+    async with older_broker() as address:
+        brokers = GrpcStreams([Endpoint("older", address)])
+        with pytest.raises(RefusedError, match=r"config\.retentionCursor archive is not in force"):
+            await brokers.alter("s", {"retention_cursor": "archive"}, factor=0)
+        await brokers.alter("s", {"retention_cursor": ""}, factor=0)
+        await brokers.close()
 
 
 async def test_broker_that_is_away_is_left_for_the_next(cluster, brokers, name):

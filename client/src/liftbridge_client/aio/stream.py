@@ -16,6 +16,7 @@ from liftbridge_client.core.codec import (
     POLICIES,
     ack_of,
     bounds_of,
+    check_in_force,
     fill_settings,
     own_options,
     partition_of,
@@ -528,10 +529,15 @@ class Stream:
         await self._client.call(methods.SET_READONLY, request)
 
     async def alter(self, settings: StreamSettings) -> None:
-        """Change settings; what is `None` stays. Needs a server of this project."""
+        """Change settings; what is `None` stays. Needs a server of this project.
+
+        Raises:
+            UnimplementedError: A broker is too old for a retention cursor, and passed it over.
+        """
         request = data_pb2.AlterStreamRequest(name=self.name, options=own_options(settings))
         fill_settings(settings, request.settings)
-        await self._client.call(methods.ALTER_STREAM, request)
+        response = await self._client.call(methods.ALTER_STREAM, request)
+        check_in_force(self.name, settings, response.options)
 
     async def delete(self) -> None:
         """Delete the stream with its data.
@@ -544,17 +550,31 @@ class Stream:
 
     # -- cursors ------------------------------------------------------------------------------
 
-    async def set_cursor(self, cursor_id: str, offset: int, *, partition: int = 0) -> None:
+    async def set_cursor(
+        self, cursor_id: str, offset: int, *, partition: int = 0, stream_id: int = 0
+    ) -> None:
         """Store a position in a partition under a name; neither needs to exist, nor to stay.
 
+        Args:
+            cursor_id: The name.
+            offset: The position.
+            partition: Number of the partition.
+            stream_id: Id that the stream must have, as `bounds` tells it; 0 for any.
+
         Raises:
+            FailedPreconditionError: The stream has another id: it was made anew; nothing is stored.
             ServerError: Cursors are off (`cursors.stream.partitions` is 0).
+            UnimplementedError: The server compares no ids, and stores nothing with one.
         """
         request = api_pb2.SetCursorRequest(
             stream=self.name, partition=partition, cursorId=cursor_id, offset=offset
         )
         target = await cursor_partition(self._client, self.name, partition, cursor_id)
-        await self._client.call(methods.SET_CURSOR, request, leader_of=target)
+        if stream_id == 0:
+            await self._client.call(methods.SET_CURSOR, request, leader_of=target)
+            return
+        of_stream = data_pb2.SetCursorRequest(cursor=request, stream_id=stream_id)
+        await self._client.call(methods.DATA_SET_CURSOR, of_stream, leader_of=target)
 
     async def fetch_cursor(self, cursor_id: str, *, partition: int = 0) -> int | None:
         """The position stored under a name; `None` when there is none, or no such stream."""

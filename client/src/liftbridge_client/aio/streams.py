@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 from liftbridge_client import methods
 from liftbridge_client.aio.bounds import await_news, check_wait
 from liftbridge_client.aio.stream import Stream
-from liftbridge_client.core.codec import description_of, fill_settings, own_options
+from liftbridge_client.core.codec import (
+    check_in_force,
+    description_of,
+    fill_settings,
+    own_options,
+)
 from liftbridge_client.errors import LiftbridgeError, UnimplementedError
 from liftbridge_client.model import StreamDescription, StreamInfo, StreamSettings
 from liftbridge_proto import api_pb2
@@ -49,7 +54,8 @@ class Streams:
         Raises:
             AlreadyExistsError: A stream of this name exists.
             InvalidRequestError: A value breaks a rule of the server.
-            UnimplementedError: A setting needs a server of this project.
+            UnimplementedError: A setting needs a server of this project; or a broker is too old for
+                a retention cursor, and the stream was created without.
         """
         settings = settings or StreamSettings()
         request = api_pb2.CreateStreamRequest(
@@ -65,7 +71,8 @@ class Streams:
             await self._client.call(methods.CREATE_STREAM, request)
         elif self._client.has_data:
             wrapped = data_pb2.CreateStreamRequest(stream=request, options=options)
-            await self._client.call(methods.DATA_CREATE_STREAM, wrapped)
+            response = await self._client.call(methods.DATA_CREATE_STREAM, wrapped)
+            check_in_force(name, settings, response.options)
         else:
             text = "this server knows neither fsync policy, tombstones nor retention cursors"
             raise UnimplementedError(text)

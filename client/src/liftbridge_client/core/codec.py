@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Final
 
+from liftbridge_client.errors import UnimplementedError
 from liftbridge_client.model import (
     Ack,
     AckPolicy,
@@ -101,6 +102,27 @@ def own_options(settings: StreamSettings) -> data_pb2.StreamOptions | None:
     if settings.retention_cursor_max_bytes is not None:
         options.retention_cursor_max_bytes = settings.retention_cursor_max_bytes
     return options
+
+
+def check_in_force(stream: str, settings: StreamSettings, options: data_pb2.StreamOptions) -> None:
+    """Refuse to believe that a retention cursor is in force which a broker has passed over.
+
+    A broker that is too old knows no such field, and takes the rest of the request.
+
+    Args:
+        stream: Name of the stream.
+        settings: What was asked for.
+        options: What a server says is in force, right behind the change.
+
+    Raises:
+        UnimplementedError: The stream is without.
+    """
+    if settings.retention_cursor and not options.retention_cursor:
+        raise UnimplementedError(
+            f"retention_cursor {settings.retention_cursor} of stream {stream} is not in force: a "
+            "broker of this cluster is too old to know it, and what is not archived may be "
+            "removed; upgrade all brokers, then set it by an alteration of the stream"
+        )
 
 
 def settings_of(

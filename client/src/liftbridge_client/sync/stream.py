@@ -392,9 +392,13 @@ class SyncStream:
 
     # -- cursors ------------------------------------------------------------------------------
 
-    def set_cursor(self, cursor_id: str, offset: int, *, partition: int = 0) -> None:
+    def set_cursor(
+        self, cursor_id: str, offset: int, *, partition: int = 0, stream_id: int = 0
+    ) -> None:
         """As `Stream.set_cursor`."""
-        self._portal.run(self._stream.set_cursor(cursor_id, offset, partition=partition))
+        self._portal.run(
+            self._stream.set_cursor(cursor_id, offset, partition=partition, stream_id=stream_id)
+        )
 
     def fetch_cursor(self, cursor_id: str, *, partition: int = 0) -> int | None:
         """As `Stream.fetch_cursor`."""

@@ -230,7 +230,13 @@ class GrpcStreams:
         request = data_pb2.AlterStreamRequest(name=name)
         request.settings.replicationFactor = factor
         wire.fill(settings, request.settings, request.options)
-        await self._ask(self._preferred, DATA, request, data_pb2.AlterStreamResponse)
+        answer = await self._ask(self._preferred, DATA, request, data_pb2.AlterStreamResponse)
+        cursor = request.options.retention_cursor
+        if cursor and not answer.options.retention_cursor:
+            raise RefusedError(
+                f"config.retentionCursor {cursor} is not in force: a broker of the cluster is too "
+                "old to know it, and what is not archived may be removed; upgrade all brokers"
+            )
 
     async def set_readonly(self, name: str, *, is_readonly: bool) -> None:
         """See `StreamBrokers`."""
