@@ -8,12 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from liftbridge_client import StreamSettings, SyncClient, SyncStream, connect_sync
+from liftbridge_client import (
+    StreamSettings,
+    SyncClient,
+    SyncStream,
+    UnimplementedError,
+    connect_sync,
+)
 from liftbridge_testkit.processes import Broker
 from pyspark_liftbridge.archive.errors import DamagedError
 from pyspark_liftbridge.archive.root import PATH, root_id
 from pyspark_liftbridge.archive.store import open_store
-from pyspark_liftbridge.jobs import cursor
+from pyspark_liftbridge.jobs import archive, cursor
 from pyspark_liftbridge.jobs.archive import Job, archive_once, do
 from pyspark_liftbridge.jobs.cursor import Shown, name_of
 from pyspark_liftbridge.plan.options import SourceOptions, read_source
@@ -58,7 +64,7 @@ def test_cursor_is_the_archives_end_of_each_partition(
     assert positions(stream, cursor, 3) == [5, 1, 2]
 
 
-@pytest.mark.parametrize(("overtaken_at", "told"), [("fetch", []), ("set", [(5, 5), (9, 9)])])
+@pytest.mark.parametrize(("overtaken_at", "told"), [("fetch", [(9, 9)]), ("set", [(5, 5), (9, 9)])])
 def test_a_runner_that_was_overtaken_does_not_leave_the_cursor_behind(
     broker: Broker,
     lb: SyncClient,
@@ -84,9 +90,9 @@ def test_a_runner_that_was_overtaken_does_not_leave_the_cursor_behind(
                 rivals.close()
             return self._real.fetch_cursor(name, partition=partition)
 
-        def set_cursor(self, name: str, offset: int, *, partition: int) -> None:
+        def set_cursor(self, name: str, offset: int, *, partition: int, stream_id: int) -> None:
             rivals.close()
-            self._real.set_cursor(name, offset, partition=partition)
+            self._real.set_cursor(name, offset, partition=partition, stream_id=stream_id)
             seen.append((offset, self._real.fetch_cursor(name, partition=partition)))
 
     def rival() -> None:
@@ -146,6 +152,95 @@ def test_cursor_of_a_former_stream_is_not_believed(
     assert done.cursor == former.cursor
     assert found == [0]
     assert positions(stream, done.cursor) == [2]
+
+
+def test_late_cursor_of_a_former_stream_frees_nothing_of_the_present_one(
+    broker: Broker,
+    lb: SyncClient,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Somebody makes the stream anew between what a runner has asked and what it sets."""
+    stream = lb.streams.create(name)
+    publish(stream, 9)
+    real: Callable[..., None] = cursor._set
+
+    class Late:
+        """A stream of which another is made under the same name before its cursor is set."""
+
+        def fetch_cursor(self, name: str, *, partition: int) -> int | None:
+            return stream.fetch_cursor(name, partition=partition)
+
+        def set_cursor(self, name: str, offset: int, **of: int) -> None:
+            stream.delete()
+            publish(lb.streams.create(stream.name), 2)
+            stream.set_cursor(name, offset, **of)
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr(cursor, "_set", lambda _, *more: real(Late(), *more))
+        done = archive_once(job(broker, name, tmp_path), in_turn)
+    assert done.records == 9
+    assert positions(stream, done.cursor) == [None]
+    (text,) = caplog.messages
+    assert text.startswith(f"cursor {done.cursor} is not up to date: ")
+    assert "it was made anew" in text
+    archive_once(job(broker, name, tmp_path), in_turn)
+    assert positions(stream, done.cursor) == [2]
+
+
+def test_cursor_that_was_right_for_a_former_stream_does_not_hold_back_a_quiet_one(
+    broker: Broker,
+    lb: SyncClient,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    wait_for: Callable[..., None],
+) -> None:
+    """Its offset is that of the present one, whose runner was killed before it set it."""
+    whole = job(broker, name, tmp_path)
+    settings = StreamSettings(
+        segment_max_bytes=1_000,
+        retention_max_messages=5,
+        cleaner_interval=timedelta(seconds=1),
+        retention_cursor=name_of(root_id(open_store(str(tmp_path)))),
+    )
+    stream = lb.streams.create(name, settings=settings)
+    publish(stream, 40)
+    former = archive_once(whole, in_turn)
+    stream.delete()
+    stream = lb.streams.create(name, settings=settings)
+    publish(stream, 40)
+    with monkeypatch.context() as patch:
+        patch.setattr(archive, "show", lambda *_: None)
+        assert archive_once(whole, in_turn).records == 40
+    assert positions(stream, former.cursor) == [40]
+    assert archive_once(whole, in_turn).records == 0
+    wait_for(lambda: stream.bounds(0)[0].log_start > 0)
+
+
+def test_brokers_that_are_too_old_for_cursors_of_one_stream_are_told_of_once(
+    broker: Broker,
+    lb: SyncClient,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stream, shown = lb.streams.create(name), Shown()
+
+    def too_old(*_: object) -> None:
+        raise UnimplementedError("unknown method")
+
+    monkeypatch.setattr(cursor, "_set", too_old)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            publish(stream, 1)
+            assert archive_once(job(broker, name, tmp_path), in_turn, shown).records == 1
+    (text,) = caplog.messages
+    assert text.startswith("the brokers are too old for cursors of one stream (unknown method)")
+    assert text.endswith("upgrade them")
 
 
 def test_retention_that_waits_for_the_cursor_never_parts_log_and_archive(

@@ -1,7 +1,12 @@
 """The cursor `archive/<root id>`: how far partitions are archived, for retention that waits for it.
 
 It is the first offset not archived, so retention that removes nothing from there on keeps what is
-not committed to the archive. It is set behind each commit to what the log of the table says.
+not committed to the archive. It is set behind each commit to what the log of the table says, for
+the stream that the table is of: where another has its name by now, brokers refuse it.
+
+A process sets each position once even where it is right. Brokers do not tell for which stream one
+was set; kept for a former stream, or by a broker that noted none, it would hold retention back.
+
 Brokers know no "set if it is more"; so a runner that was overtaken between its question and its
 answer puts the right position in place afterwards. Where the cursor was behind meanwhile, retention
 only waits.
@@ -12,7 +17,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from liftbridge_client import LiftbridgeError, RetriableError, SyncClient, SyncStream
+from liftbridge_client import (
+    FailedPreconditionError,
+    LiftbridgeError,
+    RetriableError,
+    SyncClient,
+    SyncStream,
+    UnimplementedError,
+)
 from pyspark_liftbridge.archive import log, reading
 from pyspark_liftbridge.archive.table import Table
 from pyspark_liftbridge.plan.places import Known
@@ -30,7 +42,7 @@ class Shown:
     Attributes:
         stream_id: Id of the stream that they are of.
         positions: By partition.
-        has_warned: Whether it was told that the brokers keep no cursors.
+        has_warned: Whether it was told that the brokers keep no cursors, or are too old for them.
     """
 
     stream_id: int = 0
@@ -73,16 +85,20 @@ def show(
                     _set(stream, partition, name, end, table, bounds)
                     shown.positions[partition] = end
             table = _followed(table)
-    except RetriableError as error:
+    except (RetriableError, FailedPreconditionError) as error:
         _log.warning("cursor %s is not up to date: %s", name, error)
     except LiftbridgeError as error:
         if not shown.has_warned:
             shown.has_warned = True
+            why, remedy = "keep no cursors", "set cursors.stream.partitions there"
+            if isinstance(error, UnimplementedError):
+                why, remedy = "are too old for cursors of one stream", "upgrade them"
             _log.warning(
-                "the brokers keep no cursors (%s): no cursor %s says what is archived; set "
-                "cursors.stream.partitions there",
+                "the brokers %s (%s): no cursor %s says what is archived; %s",
+                why,
                 error,
                 name,
+                remedy,
             )
 
 
@@ -94,18 +110,21 @@ def _set(
     table: Table,
     bounds: Mapping[int, Known],
 ) -> None:
-    """Set one position, unless it is right already or another runner is ahead.
+    """Set one position for the stream of the table, unless another runner is ahead.
 
-    A cursor that is ahead of what is committed is of a former stream of the name.
+    A cursor that is ahead of what is committed is of a former stream of the name. One that is right
+    is set all the same: which stream it is of is not told.
     """
+    metadata = table.snapshot.metadata
+    assert metadata is not None, "the table is there"
     found = stream.fetch_cursor(name, partition=partition)
     if found is not None and found > end:
         end = _ends(_followed(table), bounds)[partition]
         if found <= end:
             return
-    elif found == end or (found is None and not _is_archived(table, partition)):
+    elif found is None and not _is_archived(table, partition):
         return
-    stream.set_cursor(name, end, partition=partition)
+    stream.set_cursor(name, end, partition=partition, stream_id=metadata.stream_id)
 
 
 def _ends(table: Table, bounds: Mapping[int, Known]) -> dict[int, int]:
