@@ -271,6 +271,27 @@ def test_the_best_answer_is_the_latest_epoch_then_the_longest_log_then_the_first
     assert best_answer([], (A, B, C)) is None
 
 
+def test_a_replica_with_a_damaged_log_is_not_the_best_however_much_it_holds() -> None:
+    damaged = ReplicaAnswer(A, 1, 9, 99, is_damaged=True)
+
+    assert best_answer([damaged, ReplicaAnswer(B, 1, 0, 0)], (A, B, C)) == "b"
+    assert best_answer([damaged], (A, B, C)) is None
+
+
+def test_a_damaged_replica_is_waited_for_but_not_elected() -> None:
+    world, number = powerless()
+    (inquiry,) = inquiries(world.state)
+    damaged = told(world, "b", 7, 12)._replace(is_damaged=True)
+    whole = told(world, "c", 7, 10)
+
+    assert conclude(inquiry, [whole], is_over=True) is None
+    assert conclude(inquiry, [damaged, whole], is_over=False) == recovery(
+        world, number, "c", damaged, whole
+    )
+    assert world.refused(recovery(world, number, "b", damaged, whole)) == "INVALID_REQUEST"
+    assert conclude(inquiry, [damaged, whole._replace(is_damaged=True)], is_over=True) is None
+
+
 def test_a_balanced_inquiry_asks_all_last_known_and_waits_for_them() -> None:
     world, number = powerless()
     (inquiry,) = inquiries(world.state)

@@ -22,6 +22,12 @@ def test_leader_without_a_record_of_its_epoch_tells_the_epoch():
     assert (told.last_epoch, told.log_end_offset) == (9, 4)
 
 
+def test_damaged_log_is_told_as_such():
+    log = ReplicaLog.of((3, 4))
+    assert not end_of(PARTITION, log).is_damaged
+    assert end_of(PARTITION, log, is_damaged=True).is_damaged
+
+
 def test_log_that_never_held_a_record_has_no_epoch():
     told = end_of(PARTITION, ReplicaLog())
     assert (told.last_epoch, told.log_end_offset) == (None, 0)

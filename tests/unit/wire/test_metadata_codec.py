@@ -205,9 +205,9 @@ GOLDEN: list[tuple[Command, str]] = [
             chosen=A,
             partition_epoch=6,
             mode=UncleanMode.BALANCED,
-            answers=(ReplicaAnswer(B, 1, 2, 3),),
+            answers=(ReplicaAnswer(B, 1, 2, 3), ReplicaAnswer(B, 1, 2, 3, is_damaged=True)),
         ),
-        "a201140801120161180620022a090a0162100118022003",
+        "a201210801120161180620022a090a01621001180220032a0b0a01621001180220032801",
     ),
     (
         ChangeLeader(changes=(LeaderChange(PartitionId(1), 5, 6, A),)),

@@ -77,7 +77,9 @@ BODIES: list[Body] = [
     LeaderReport((Silence(P, B, LeaderEpoch(3), MetadataIndex(4), 600_000_000),)),
     LeaderReport(()),
     LogInfoRequest((P, Q)),
-    LogInfoReply((LogInfo(P, LeaderEpoch(0), Offset(8)), LogInfo(Q, None, Offset(0)))),
+    LogInfoReply(
+        (LogInfo(P, LeaderEpoch(0), Offset(8)), LogInfo(Q, None, Offset(0), is_damaged=True)),
+    ),
     Discover("disk", is_empty=True, cluster_id="c"),
     Discover("disk", is_empty=False, cluster_id=""),
     Discover("disk", is_empty=True, cluster_id="", claim=Claim(is_seed=True)),

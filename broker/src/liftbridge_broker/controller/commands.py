@@ -49,12 +49,14 @@ class ReplicaAnswer(NamedTuple):
         broker_epoch: Session of the broker that told it.
         last_epoch: Leader epoch of the last record it holds.
         log_end_offset: End of its log.
+        is_damaged: Whether the log is damaged, so that the replica cannot lead.
     """
 
     broker: BrokerId
     broker_epoch: int
     last_epoch: int
     log_end_offset: int
+    is_damaged: bool = False
 
 
 class LeaderChange(NamedTuple):

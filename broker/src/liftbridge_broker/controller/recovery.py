@@ -91,7 +91,15 @@ def conclude(
 def best_answer(
     answers: Sequence[ReplicaAnswer], replicas: tuple[BrokerId, ...]
 ) -> BrokerId | None:
-    """The replica with the latest epoch and then the longest log; the first of equals."""
-    told = {one.broker: (one.last_epoch, one.log_end_offset) for one in answers}
+    """The replica with the latest epoch and then the longest log; the first of equals.
+
+    One whose log is damaged does not count: it could serve nothing of it, and would keep
+    others from being elected. `None` when there is no other.
+    """
+    told = {
+        one.broker: (one.last_epoch, one.log_end_offset)
+        for one in answers
+        if not one.is_damaged  # guard C10.damaged
+    }
     known = [one for one in replicas if one in told]
     return max(known, key=lambda one: told[one], default=None)

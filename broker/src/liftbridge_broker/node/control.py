@@ -110,7 +110,7 @@ class ControlHost(Protocol):
         ...
 
     def log_infos(self, partitions: Sequence[PartitionId]) -> tuple[LogInfo, ...]:
-        """Ends of logs held here; those of damaged ones cover their verified beginning only."""
+        """Ends of logs held here; damaged ones are told as such."""
         ...
 
     def transition(self, kind: str, fields: dict[str, object]) -> None:

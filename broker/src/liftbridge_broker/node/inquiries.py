@@ -28,14 +28,14 @@ Ask = Callable[[BrokerId, tuple[PartitionId, ...]], None]
 """Sends a broker the question for the ends of logs."""
 
 
-def end_of(partition: PartitionId, log: LogView) -> LogInfo:
+def end_of(partition: PartitionId, log: LogView, *, is_damaged: bool = False) -> LogInfo:
     """What a replica tells of its log.
 
     The epoch is the newest one it knows, also when no record of it is left: an empty log whose
     records retention removed would else seem to hold less than one that lost some of them, and
     so would that of a leader whose epoch began at its end.
     """
-    return LogInfo(partition, log.epochs.latest, log.log_end_offset)
+    return LogInfo(partition, log.epochs.latest, log.log_end_offset, is_damaged)
 
 
 @dataclass(slots=True)
@@ -104,7 +104,11 @@ class Inquiries:
             if one is None or broker_id not in one.inquiry.asked:
                 continue
             one.answers[broker_id] = ReplicaAnswer(
-                broker_id, broker_epoch, int(log.last_epoch or 0), log.log_end_offset
+                broker_id,
+                broker_epoch,
+                int(log.last_epoch or 0),
+                log.log_end_offset,
+                log.is_damaged,
             )
             command = self._conclude(one, now)
             if command is not None:

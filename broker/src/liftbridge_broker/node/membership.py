@@ -147,7 +147,7 @@ class Membership:
         self._host.transition(kind, fields)
 
     def log_infos(self, partitions: Sequence[PartitionId]) -> tuple[LogInfo, ...]:
-        """Ends of logs held here; a damaged one ends where what recovery verified of it does.
+        """Ends of logs held here; a damaged one is told as such, so that nobody waits for it.
 
         One that went offline since is left out: nothing of it is vouched for.
         """
@@ -156,7 +156,8 @@ class Membership:
             partition = self._host.partitions.get(partition_id)
             if partition is None or (partition.offline_reason and not partition.log.is_offline):
                 continue
-            found.append(end_of(partition_id, partition.log))
+            is_damaged = bool(partition.offline_reason)
+            found.append(end_of(partition_id, partition.log, is_damaged=is_damaged))
         return tuple(found)
 
     # -- messages -----------------------------------------------------------------------------

@@ -171,11 +171,13 @@ class LogInfo(NamedTuple):
         partition: Whose log.
         last_epoch: Leader epoch of its last record, `None` when it has none.
         log_end_offset: First offset it does not hold.
+        is_damaged: Whether it is damaged, so that its replica cannot lead.
     """
 
     partition: PartitionId
     last_epoch: LeaderEpoch | None
     log_end_offset: Offset
+    is_damaged: bool = False
 
 
 class LogInfoReply(NamedTuple):
@@ -406,6 +408,7 @@ def _fill_partitions(target: pb.Peer, body: LeaderReport | LogInfoRequest | LogI
                     partition_id=log.partition,
                     last_epoch=log.last_epoch,
                     log_end_offset=log.log_end_offset,
+                    is_damaged=log.is_damaged,
                 )
 
 
@@ -540,6 +543,7 @@ def _log_info_reply(message: pb.Peer) -> LogInfoReply:
                 PartitionId(one.partition_id),
                 LeaderEpoch(one.last_epoch) if one.HasField("last_epoch") else None,
                 offset(one.log_end_offset),
+                one.is_damaged,
             )
             for one in found
         )

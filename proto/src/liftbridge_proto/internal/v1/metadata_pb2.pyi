@@ -337,16 +337,18 @@ class ElectPreferred(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ReplicaAnswer(_message.Message):
-    __slots__ = ("broker", "broker_epoch", "last_epoch", "log_end_offset")
+    __slots__ = ("broker", "broker_epoch", "last_epoch", "log_end_offset", "is_damaged")
     BROKER_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     LAST_EPOCH_FIELD_NUMBER: _ClassVar[int]
     LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    IS_DAMAGED_FIELD_NUMBER: _ClassVar[int]
     broker: str
     broker_epoch: int
     last_epoch: int
     log_end_offset: int
-    def __init__(self, broker: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., last_epoch: _Optional[int] = ..., log_end_offset: _Optional[int] = ...) -> None: ...
+    is_damaged: bool
+    def __init__(self, broker: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., last_epoch: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., is_damaged: _Optional[bool] = ...) -> None: ...
 
 class RecoverUnclean(_message.Message):
     __slots__ = ("partition_id", "chosen", "partition_epoch", "mode", "answers")

@@ -193,14 +193,16 @@ class LogInfoRequest(_message.Message):
 class LogInfoReply(_message.Message):
     __slots__ = ("logs",)
     class LogInfo(_message.Message):
-        __slots__ = ("partition_id", "last_epoch", "log_end_offset")
+        __slots__ = ("partition_id", "last_epoch", "log_end_offset", "is_damaged")
         PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
         LAST_EPOCH_FIELD_NUMBER: _ClassVar[int]
         LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+        IS_DAMAGED_FIELD_NUMBER: _ClassVar[int]
         partition_id: int
         last_epoch: int
         log_end_offset: int
-        def __init__(self, partition_id: _Optional[int] = ..., last_epoch: _Optional[int] = ..., log_end_offset: _Optional[int] = ...) -> None: ...
+        is_damaged: bool
+        def __init__(self, partition_id: _Optional[int] = ..., last_epoch: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., is_damaged: _Optional[bool] = ...) -> None: ...
     LOGS_FIELD_NUMBER: _ClassVar[int]
     logs: _containers.RepeatedCompositeFieldContainer[LogInfoReply.LogInfo]
     def __init__(self, logs: _Optional[_Iterable[_Union[LogInfoReply.LogInfo, _Mapping]]] = ...) -> None: ...
