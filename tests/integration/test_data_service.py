@@ -345,6 +345,61 @@ def test_bounds_that_wait_tell_that_the_stream_has_gone(service: Data) -> None:
     assert caught.value.code() is StatusCode.NOT_FOUND
 
 
+# -- AwaitNews ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def other(service: Data) -> str:
+    """Another stream, with two partitions."""
+    name = f"{service.name}.other"
+    request = api_pb2.CreateStreamRequest(name=name, subject=name, partitions=2)
+    service.api.CreateStream(request, timeout=TIMEOUT)
+    return name
+
+
+def test_one_call_waits_for_news_in_any_of_its_streams(service: Data, other: str) -> None:
+    service.create()
+    known = {service.name: {0: 0}, other: {0: 0, 1: 0}}
+    for name, partition in ((other, 1), (service.name, 0)):
+        call = service.following(known, wait_ms=30_000)
+        request = api_pb2.PublishRequest(stream=name, partition=partition, value=b"news")
+        service.api.Publish(request, timeout=TIMEOUT)
+        assert call.result(timeout=TIMEOUT).streams == [name]
+        known[name][partition] = 1
+
+
+def test_all_streams_with_news_are_told_at_once(service: Data, other: str) -> None:
+    service.create()
+    service.publish(b"a")
+    known = {service.name: {0: 0}, other: {0: 0}, f"{other}.gone": {0: 0}}
+    told = service.following(known, wait_ms=30_000).result(timeout=TIMEOUT).streams
+    assert told == [service.name, f"{other}.gone"]
+    known = {service.name: {0: 1}, other: {0: 0, 2: 0}}
+    assert service.following(known, wait_ms=30_000).result(timeout=TIMEOUT).streams == [other]
+
+
+def test_a_wait_without_news_ends_with_none(service: Data, other: str) -> None:
+    for wait_ms in (0, 20):
+        assert (
+            not service.following({other: {0: 0}}, wait_ms=wait_ms).result(timeout=TIMEOUT).streams
+        )
+    assert not service.following({}, wait_ms=30_000).result(timeout=TIMEOUT).streams
+
+
+def test_a_stream_that_is_deleted_meanwhile_is_news(service: Data, other: str) -> None:
+    service.create()
+    call = service.following({service.name: {0: 0}, other: {0: 0}}, wait_ms=30_000)
+    service.api.DeleteStream(api_pb2.DeleteStreamRequest(name=other), timeout=TIMEOUT)
+    assert call.result(timeout=TIMEOUT).streams == [other]
+
+
+@pytest.mark.parametrize("wait_ms", [-1, 30_001])
+def test_wait_for_news_has_bounds(service: Data, wait_ms: int) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        service.following({service.name: {0: 0}}, wait_ms=wait_ms).result(timeout=TIMEOUT)
+    assert caught.value.details() == f"wait_ms {wait_ms}: must be 0 to 30000"
+
+
 @pytest.mark.parametrize("wait_ms", [-1, 30_001])
 def test_wait_of_bounds_has_bounds(service: Data, wait_ms: int) -> None:
     service.create()

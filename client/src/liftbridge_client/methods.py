@@ -57,6 +57,7 @@ PARTITION_BOUNDS = Method(
     data_pb2.PartitionBoundsRequest,
     data_pb2.PartitionBoundsResponse,
 )
+AWAIT_NEWS = Method(_DATA + "AwaitNews", data_pb2.AwaitNewsRequest, data_pb2.AwaitNewsResponse)
 FETCH_BATCHES = Method(
     _DATA + "FetchBatches", data_pb2.FetchBatchesRequest, data_pb2.FetchBatchesResponse
 )

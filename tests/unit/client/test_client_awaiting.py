@@ -11,7 +11,9 @@ from liftbridge_client import (
     NotFoundError,
     RetriableError,
     ServerError,
+    UnimplementedError,
     UsageError,
+    methods,
 )
 from liftbridge_client.aio import bounds
 from liftbridge_client.aio.bounds import await_news
@@ -24,7 +26,8 @@ STREAM = "orders"
 class Leaders:
     """A session to leaders of partitions; `tell` lets the open calls to one of them end."""
 
-    def __init__(self, leaders, *, waits=True):
+    def __init__(self, leaders, *, waits=True, is_older=False):
+        self.is_older = is_older
         self.leaders = leaders
         self.waits = waits
         self.marks = dict.fromkeys(leaders, 0)
@@ -47,7 +50,9 @@ class Leaders:
     async def leader_address(self, _stream, number):
         return self.leaders[number]
 
-    async def ask(self, address, _method, request, *, wait_seconds):
+    async def ask(self, address, method, request, *, wait_seconds):
+        if method is methods.AWAIT_NEWS:
+            return await self._news(address, request)
         self.asked.append((address, sorted(request.partitions), wait_seconds))
         if len({one for one, *_ in self.asked}) == len(self._told):
             self.is_open.set()
@@ -61,6 +66,22 @@ class Leaders:
                 for one in request.partitions
             ]
         )
+
+    async def _news(self, address, request):
+        if self.is_older:
+            raise UnimplementedError("no such call")
+        self.asked.append((address, [one.name for one in request.streams], request.wait_ms))
+        if len(self.asked) == len(self._told):
+            self.is_open.set()
+        await self._told[address].wait()
+        if address in self.failing:
+            raise RetriableError("gone")
+        news = [
+            one.name
+            for one in request.streams
+            if any(self.marks[number] > mark for number, mark in one.high_watermarks.items())
+        ]
+        return data_pb2.AwaitNewsResponse(streams=news)
 
 
 async def test_the_first_leader_that_knows_more_ends_the_wait():
@@ -110,8 +131,38 @@ async def test_no_partitions_are_not_waited_for():
     assert leaders.asked == []
 
 
-async def test_the_first_stream_with_news_ends_the_wait_for_all():
+async def test_a_broker_has_one_call_for_all_streams_and_the_first_with_news_ends_the_wait():
     leaders = Leaders({0: "a", 1: "b"})
+    known = {"orders": {0: 0, 1: 0}, "payments": {1: 0}, "refunds": {0: 0}}
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(Streams(leaders).await_news(known, timedelta(seconds=30)))
+        await leaders.is_open.wait()
+        leaders.tell(1, 1)
+    assert waiting.result() == {"orders", "payments"}
+    assert leaders.asked == [
+        ("a", ["orders", "refunds"], 30_000),
+        ("b", ["orders", "payments"], 30_000),
+    ]
+
+
+async def test_all_brokers_without_news_end_the_wait_with_none():
+    leaders = Leaders({0: "a", 1: "b"})
+    known = {"orders": {0: 0, 1: 0}}
+    leaders.tell(0, 0)
+    leaders.tell(1, 0)
+    assert await Streams(leaders).await_news(known, timedelta(seconds=30)) == frozenset()
+    assert len(leaders.asked) == 2
+
+
+async def test_streams_of_a_broker_that_fails_may_have_news():
+    leaders = Leaders({0: "a", 1: "b"})
+    leaders.fail("b")
+    known = {"orders": {0: 0}, "payments": {1: 0}}
+    assert await Streams(leaders).await_news(known, timedelta(seconds=30)) == {"payments"}
+
+
+async def test_with_older_brokers_the_first_stream_with_news_ends_the_wait_for_all():
+    leaders = Leaders({0: "a", 1: "b"}, is_older=True)
     known = {"orders": {0: 0}, "payments": {1: 0}}
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(Streams(leaders).await_news(known, timedelta(seconds=30)))

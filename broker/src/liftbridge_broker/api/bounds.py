@@ -1,4 +1,4 @@
-"""`PartitionBounds`: how far the logs of partitions go, at once or when they go further."""
+"""`PartitionBounds`, how far the logs of partitions go, and `AwaitNews`, when they go further."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -34,15 +34,48 @@ class BoundsService:
         request = decode(call, data_pb2.PartitionBoundsRequest, raw)
         if request is None:
             return
-        if not 0 <= request.wait_ms <= WAIT_MS_MAX:
-            raise InvalidRequestError(f"wait_ms {request.wait_ms}: must be 0 to {WAIT_MS_MAX}")
+        _check_wait(request.wait_ms)
         asked = self._asked(request, self._stream(request))
-        known = request.known_high_watermarks
-        has_passed = any(_is_passed(one, known) for one in asked)
-        if not request.wait_ms or has_passed or not asked:
+        known = {one: request.known_high_watermarks.get(one.number, -1) for one in asked}
+        if not request.wait_ms or not known or _has_passed(known):
             self._answer(call, request)
         else:
-            _Wait(self._context, call, request, asked, partial(self._answer, call, request))
+            _Wait(self._context, call, request, known, partial(self._answer, call, request))
+
+    def await_news(self, call: Call, raw: bytes) -> None:
+        """Serve `AwaitNews`."""
+        request = decode(call, data_pb2.AwaitNewsRequest, raw)
+        if request is None:
+            return
+        _check_wait(request.wait_ms)
+        news, known = self._news(request)
+        if not request.wait_ms or not known or news:
+            self._tell(call, request)
+        else:
+            _Wait(self._context, call, request, known, partial(self._tell, call, request))
+
+    def _tell(self, call: Call, request: data_pb2.AwaitNewsRequest) -> None:
+        news, _ = self._news(request)
+        call.reply(data_pb2.AwaitNewsResponse(streams=news).SerializeToString())
+
+    def _news(self, request: data_pb2.AwaitNewsRequest) -> tuple[list[str], dict[Partition, int]]:
+        """Streams to ask for; partitions of all others with what is known of them."""
+        node = self._context.node
+        find = node.find_replica if request.read_replica else node.find_led
+        news: list[str] = []
+        quiet: dict[Partition, int] = {}
+        # The last one counts of those that have the same name.
+        for name, known in {one.name: one.high_watermarks for one in request.streams}.items():
+            try:
+                asked = {find(name, number): mark for number, mark in known.items()}
+            except LiftbridgeError:
+                news.append(name)  # whoever asks for bounds is told why
+                continue
+            if _has_passed(asked):
+                news.append(name)
+            else:
+                quiet.update(asked)
+        return news, quiet
 
     def _stream(self, request: data_pb2.PartitionBoundsRequest) -> StreamState:
         stream = self._context.node.state.stream(request.stream)
@@ -66,9 +99,14 @@ class BoundsService:
         _Bounds(self._context, call, request, asked, stream.stream_id).ask()
 
 
-def _is_passed(partition: Partition, known: Mapping[int, int]) -> bool:
+def _check_wait(wait_ms: int) -> None:
+    if not 0 <= wait_ms <= WAIT_MS_MAX:
+        raise InvalidRequestError(f"wait_ms {wait_ms}: must be 0 to {WAIT_MS_MAX}")
+
+
+def _has_passed(known: Mapping[Partition, int]) -> bool:
     """Whether more is committed, as far as this broker knows, than a client knows of."""
-    return partition.log.high_watermark > known.get(partition.number, -1)
+    return any(one.log.high_watermark > mark for one, mark in known.items())
 
 
 class _Watch:
@@ -111,18 +149,17 @@ class _Wait:
         self,
         context: Context,
         call: Call,
-        request: data_pb2.PartitionBoundsRequest,
-        asked: Sequence[Partition],
+        request: data_pb2.PartitionBoundsRequest | data_pb2.AwaitNewsRequest,
+        known: Mapping[Partition, int],
         done: Callable[[], None],
     ) -> None:
         context.take_subscription()
         self._context = context
         self._call = call
         self._done = done
-        known = request.known_high_watermarks
         self._watches = [
-            _Watch(one, known[one.number], self._end, reads_replica=request.read_replica)
-            for one in asked
+            _Watch(one, mark, self._end, reads_replica=request.read_replica)
+            for one, mark in known.items()
         ]
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(request.wait_ms / 1_000, self._end)

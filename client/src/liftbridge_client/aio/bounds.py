@@ -6,7 +6,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from liftbridge_client import methods
-from liftbridge_client.errors import LiftbridgeError, RetriableError, UsageError
+from liftbridge_client.errors import (
+    LiftbridgeError,
+    RetriableError,
+    UnimplementedError,
+    UsageError,
+)
 from liftbridge_proto.ext.v1 import data_pb2
 
 if TYPE_CHECKING:
@@ -91,6 +96,81 @@ async def await_news(
         for task in tasks:
             task.cancel()
     return ended_early
+
+
+async def await_streams(
+    client: "Session",
+    known: Mapping[str, Mapping[int, int]],
+    seconds: float,
+    *,
+    read_replica: bool = False,
+) -> frozenset[str]:
+    """Wait until there may be news in one of some streams, with one open call for each broker.
+
+    A stream that has nobody to ask may have news.
+
+    Args:
+        client: Who asks.
+        known: High watermarks by stream and partition.
+        seconds: Longest wait.
+        read_replica: Whether replicas in sync are asked.
+
+    Returns:
+        Streams that may have news; none when the time is over.
+
+    Raises:
+        UsageError: The wait is negative or longer than brokers wait.
+        UnimplementedError: A broker waits for one stream in a call only.
+    """
+    check_wait(seconds)
+    requests, lost = await _requests(client, known, read_replica=read_replica)
+    if lost:
+        return lost
+
+    async def ask(address: str, request: data_pb2.AwaitNewsRequest) -> frozenset[str]:
+        request.wait_ms, request.read_replica = int(seconds * 1_000), read_replica
+        try:
+            answer = await client.ask(address, methods.AWAIT_NEWS, request, wait_seconds=seconds)
+        except LiftbridgeError as error:
+            if isinstance(error, UnimplementedError):
+                raise
+            return frozenset(one.name for one in request.streams)
+        return frozenset(answer.streams)
+
+    found: frozenset[str] = frozenset()
+    calls: list[asyncio.Task[frozenset[str]]] = []
+    try:
+        async with asyncio.TaskGroup() as group:
+            calls += [group.create_task(ask(*one)) for one in requests.items()]
+            for answer in asyncio.as_completed(calls):
+                if found := await answer:
+                    break
+            for call in calls:
+                call.cancel()
+    except* UnimplementedError as errors:
+        raise UnimplementedError(str(errors.exceptions[0])) from errors
+    return found
+
+
+async def _requests(
+    client: "Session", known: Mapping[str, Mapping[int, int]], *, read_replica: bool
+) -> tuple[dict[str, data_pb2.AwaitNewsRequest], frozenset[str]]:
+    """What each broker is asked, by address; streams that have nobody to ask."""
+    find = client.replica_address if read_replica else client.leader_address
+    requests: dict[str, data_pb2.AwaitNewsRequest] = {}
+    lost: set[str] = set()
+    for name, marks in known.items():
+        groups: dict[str, dict[int, int]] = {}
+        try:
+            for number, mark in marks.items():
+                groups.setdefault(await find(name, number), {})[number] = mark
+        except LiftbridgeError:
+            lost.add(name)
+            continue
+        for address, some in groups.items():
+            request = requests.setdefault(address, data_pb2.AwaitNewsRequest())
+            request.streams.add(name=name, high_watermarks=some)
+    return requests, frozenset(lost)
 
 
 async def _by_address(

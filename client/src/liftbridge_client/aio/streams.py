@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from liftbridge_client import methods
-from liftbridge_client.aio.bounds import await_news, check_wait
+from liftbridge_client.aio.bounds import await_news, await_streams, check_wait
 from liftbridge_client.aio.stream import Stream
 from liftbridge_client.core.codec import (
     check_in_force,
@@ -105,7 +106,8 @@ class Streams:
     ) -> frozenset[str]:
         """Wait until more is committed in one of some streams, as `Stream.bounds` with `known`.
 
-        Whoever cannot answer ends the wait: who asks for bounds then learns why.
+        Every broker has one open call for all of them, and one for each stream where it is older
+        than that call. Whoever cannot answer ends the wait: who asks for bounds then learns why.
 
         Args:
             known: High watermarks that the caller knows, by stream and partition.
@@ -121,6 +123,8 @@ class Streams:
         """
         seconds = wait.total_seconds()
         check_wait(seconds)
+        with suppress(UnimplementedError):
+            return await await_streams(self._client, known, seconds, read_replica=read_replica)
 
         async def watch(name: str, marks: Mapping[int, int]) -> bool:
             try:

@@ -25,8 +25,8 @@ WAIT_SECONDS_MAX: Final = 30.0
 """How long an open call waits; new streams and partitions are looked for as often."""
 
 WAIT_SECONDS_STREAM: Final = 2.0
-"""Longer for each stream. A quiet stream costs one call in `WAIT_SECONDS_MAX`, so that up to 59 of
-them cost a broker 2 calls in a second at most; there is no call for several streams."""
+"""Longer for each stream: a broker looks at all of them for each call, and one that knows no call
+for several streams has one open for each."""
 
 ALL_SECONDS: Final = 600.0
 """How often all bounds are asked for, those of quiet streams too: retention moves where they begin.
@@ -34,7 +34,8 @@ ALL_SECONDS: Final = 600.0
 
 PAUSE_SECONDS: Final = 0.1
 PAUSE_SECONDS_STREAM: Final = 0.01
-"""Between two rounds while there is always something new, with so much more for each stream."""
+"""Between two rounds while there is always something new, with so much more for each stream that
+had news: each of them cost a call."""
 
 PAUSE_SECONDS_MAX: Final = 5.0
 """Between two rounds while brokers fail."""
@@ -64,6 +65,7 @@ class Watch:
         self._made: dict[str, datetime] = {}
         self._news: frozenset[str] = frozenset()
         self._asked_all_at = -math.inf
+        self._busy_count = 0
         self._failure: _Failure | None = None
         self._is_over = threading.Event()
         # A daemon: Spark kills the process of a reader without telling it.
@@ -132,6 +134,7 @@ class Watch:
             if one.number in partitions.get(one.stream, ()) and one.stream not in asked
         }
         self._bounds = dict(sorted({**kept, **advanced(self._bounds, found)}.items()))
+        self._busy_count = len(self._news)
         self._made, self._news = made, frozenset()
         self._asked_all_at = now if is_due else self._asked_all_at
 
@@ -143,7 +146,7 @@ class Watch:
             self._news = frozenset(known)
             self._is_over.wait(POLL_SECONDS)
             return
-        self._is_over.wait(PAUSE_SECONDS + PAUSE_SECONDS_STREAM * len(known))
+        self._is_over.wait(PAUSE_SECONDS + PAUSE_SECONDS_STREAM * self._busy_count)
         seconds = WAIT_SECONDS_MIN + WAIT_SECONDS_STREAM * len(known)
         self._news = client.streams.await_news(
             known,

@@ -1,6 +1,6 @@
 """Calls of `liftbridge.ext.v1.Data`, with what a test of one of them needs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import count
 
 import grpc
@@ -70,6 +70,19 @@ class Data:
         """A call for bounds that waits."""
         request = data_pb2.PartitionBoundsRequest(stream=self.name, **fields)  # type: ignore[arg-type] # by name
         call: grpc.Future[data_pb2.PartitionBoundsResponse] = self.stub.PartitionBounds.future(
+            request, timeout=TIMEOUT
+        )
+        return call
+
+    def following(
+        self, known: Mapping[str, Mapping[int, int]], **fields: object
+    ) -> "grpc.Future[data_pb2.AwaitNewsResponse]":
+        """A call that waits for news in streams."""
+        streams = [
+            data_pb2.KnownStream(name=name, high_watermarks=marks) for name, marks in known.items()
+        ]
+        request = data_pb2.AwaitNewsRequest(streams=streams, **fields)  # type: ignore[arg-type] # by name
+        call: grpc.Future[data_pb2.AwaitNewsResponse] = self.stub.AwaitNews.future(
             request, timeout=TIMEOUT
         )
         return call

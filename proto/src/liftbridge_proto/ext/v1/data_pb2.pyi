@@ -200,6 +200,37 @@ class PartitionBounds(_message.Message):
     stream_id: int
     def __init__(self, partition: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_end: _Optional[int] = ..., bytes: _Optional[int] = ..., segments: _Optional[int] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ..., timestamp_offset: _Optional[int] = ..., first_timestamp: _Optional[int] = ..., last_timestamp: _Optional[int] = ..., stream_id: _Optional[int] = ...) -> None: ...
 
+class AwaitNewsRequest(_message.Message):
+    __slots__ = ("streams", "wait_ms", "read_replica")
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    READ_REPLICA_FIELD_NUMBER: _ClassVar[int]
+    streams: _containers.RepeatedCompositeFieldContainer[KnownStream]
+    wait_ms: int
+    read_replica: bool
+    def __init__(self, streams: _Optional[_Iterable[_Union[KnownStream, _Mapping]]] = ..., wait_ms: _Optional[int] = ..., read_replica: _Optional[bool] = ...) -> None: ...
+
+class KnownStream(_message.Message):
+    __slots__ = ("name", "high_watermarks")
+    class HighWatermarksEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARKS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    high_watermarks: _containers.ScalarMap[int, int]
+    def __init__(self, name: _Optional[str] = ..., high_watermarks: _Optional[_Mapping[int, int]] = ...) -> None: ...
+
+class AwaitNewsResponse(_message.Message):
+    __slots__ = ("streams",)
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    streams: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, streams: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class EpochStart(_message.Message):
     __slots__ = ("leader_epoch", "start_offset")
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]

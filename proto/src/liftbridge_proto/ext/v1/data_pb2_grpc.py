@@ -61,6 +61,11 @@ class DataStub:
                 request_serializer=liftbridge_dot_ext_dot_v1_dot_data__pb2.PartitionBoundsRequest.SerializeToString,
                 response_deserializer=liftbridge_dot_ext_dot_v1_dot_data__pb2.PartitionBoundsResponse.FromString,
                 _registered_method=True)
+        self.AwaitNews = channel.unary_unary(
+                '/liftbridge.ext.v1.Data/AwaitNews',
+                request_serializer=liftbridge_dot_ext_dot_v1_dot_data__pb2.AwaitNewsRequest.SerializeToString,
+                response_deserializer=liftbridge_dot_ext_dot_v1_dot_data__pb2.AwaitNewsResponse.FromString,
+                _registered_method=True)
         self.FetchBatches = channel.unary_stream(
                 '/liftbridge.ext.v1.Data/FetchBatches',
                 request_serializer=liftbridge_dot_ext_dot_v1_dot_data__pb2.FetchBatchesRequest.SerializeToString,
@@ -117,6 +122,13 @@ class DataServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AwaitNews(self, request, context):
+        """Waits until more is committed somewhere in some streams than the caller knows.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def FetchBatches(self, request, context):
         """A bounded range of committed records as stored batches.
         """
@@ -165,6 +177,11 @@ def add_DataServicer_to_server(servicer, server):
                     servicer.PartitionBounds,
                     request_deserializer=liftbridge_dot_ext_dot_v1_dot_data__pb2.PartitionBoundsRequest.FromString,
                     response_serializer=liftbridge_dot_ext_dot_v1_dot_data__pb2.PartitionBoundsResponse.SerializeToString,
+            ),
+            'AwaitNews': grpc.unary_unary_rpc_method_handler(
+                    servicer.AwaitNews,
+                    request_deserializer=liftbridge_dot_ext_dot_v1_dot_data__pb2.AwaitNewsRequest.FromString,
+                    response_serializer=liftbridge_dot_ext_dot_v1_dot_data__pb2.AwaitNewsResponse.SerializeToString,
             ),
             'FetchBatches': grpc.unary_stream_rpc_method_handler(
                     servicer.FetchBatches,
@@ -318,6 +335,33 @@ class Data:
             '/liftbridge.ext.v1.Data/PartitionBounds',
             liftbridge_dot_ext_dot_v1_dot_data__pb2.PartitionBoundsRequest.SerializeToString,
             liftbridge_dot_ext_dot_v1_dot_data__pb2.PartitionBoundsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AwaitNews(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/liftbridge.ext.v1.Data/AwaitNews',
+            liftbridge_dot_ext_dot_v1_dot_data__pb2.AwaitNewsRequest.SerializeToString,
+            liftbridge_dot_ext_dot_v1_dot_data__pb2.AwaitNewsResponse.FromString,
             options,
             channel_credentials,
             insecure,
