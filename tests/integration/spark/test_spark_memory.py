@@ -3,6 +3,7 @@
 import tracemalloc
 
 import pyarrow as pa
+import pytest
 
 from liftbridge_client import SyncClient
 from liftbridge_testkit.processes import Broker
@@ -16,22 +17,29 @@ CALLS = 10
 BATCHES, RECORDS, SIZE = 120, 100, 1_000
 
 
-def test_a_task_holds_two_answers_and_a_batch(broker: Broker, lb: SyncClient, name: str) -> None:
-    stream = lb.streams.create(name)
+@pytest.mark.parametrize("partitions", [1, 120])
+def test_a_task_holds_two_answers_and_a_batch(
+    broker: Broker, lb: SyncClient, name: str, partitions: int
+) -> None:
+    """Of one range, and of many small ones."""
+    stream = lb.streams.create(name, partitions=partitions)
     with stream.publisher() as publisher:
-        for _ in range(BATCHES):
-            publisher.publish_batch([bytes(SIZE)] * RECORDS)
-    (bounds,) = stream.bounds()
+        for at in range(BATCHES):
+            publisher.publish_batch([bytes(SIZE)] * RECORDS, partition=at % partitions)
+    bounds = stream.bounds()
     given = {"servers": broker.address, "subscribe": name, "fetch.maxBytes": str(FETCH_BYTES)}
     options = read_source(given, is_stream=False)
     layout = layout_of(options.shape)
 
-    def read(end: int) -> tuple[int, int, int]:
+    def read(offsets: int) -> tuple[int, int, int]:
         """Rows, bytes of the largest batch, and bytes held at most when a batch is given out."""
         rows = largest = most = 0
         before = pa.total_allocated_bytes()
-        wanted = Range(name, bounds.stream_id, 0, 0, end)
-        for batch in resized(records_of(lb, [wanted], layout, options), FETCH_BYTES):
+        wanted = [
+            Range(name, one.stream_id, one.partition, 0, min(offsets, one.high_watermark))
+            for one in bounds
+        ]
+        for batch in resized(records_of(lb, wanted, layout, options), FETCH_BYTES):
             for _ in range(CALLS):
                 stream.bounds(0)  # a slow reader, behind which all waits that may wait
             held = tracemalloc.get_traced_memory()[0] + pa.total_allocated_bytes() - before
@@ -40,10 +48,10 @@ def test_a_task_holds_two_answers_and_a_batch(broker: Broker, lb: SyncClient, na
             del batch  # Spark has it then
         return rows, largest, most
 
-    read(RECORDS)  # what is made once in a process is not the task's
+    read(RECORDS // 2)  # what is made once in a process is not the task's
     tracemalloc.start()
     try:
-        rows, largest, most = read(bounds.high_watermark)
+        rows, largest, most = read(BATCHES * RECORDS)
     finally:
         tracemalloc.stop()
     assert rows == BATCHES * RECORDS

@@ -2,6 +2,8 @@
 
 import logging
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
@@ -17,7 +19,7 @@ from pyspark_liftbridge.plan.offsets import PartitionId
 from pyspark_liftbridge.plan.options import SourceOptions
 from pyspark_liftbridge.plan.ranges import Range
 from pyspark_liftbridge.plan.unified import Origin, next_step
-from pyspark_liftbridge.source import cluster
+from pyspark_liftbridge.source import ahead, cluster
 from pyspark_liftbridge.source.messages import by_message
 from pyspark_liftbridge.source.schema import Layout, Place
 
@@ -120,16 +122,37 @@ def records_of(
 
         shelf = Archive(options.archive)
     reading = _Reading(client, layout, options, _Losses(options))
-    for one in ranges:
-        if shelf is None:
-            yield from _of_log_alone(reading, one)
-        else:
+    if shelf is not None:
+        for one in ranges:
             yield from _of_both(reading, shelf, one, (parts or {}).get(one))
+        return
+    is_raw = _is_raw(client, options)
+    for is_ahead, some in groupby(ranges, lambda one: is_raw and one.size <= ahead.RECORDS_MAX):
+        if is_ahead:
+            yield from _of_many(reading, list(some))
+        else:
+            for one in some:
+                yield from _of_log_alone(reading, one)
 
 
-def _of_log_alone(reading: _Reading, wanted: Range) -> Iterator[pa.RecordBatch]:
+def _of_many(reading: _Reading, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
+    """Rows of small ranges, several of which are asked for at once."""
+    client, layout, options, _ = reading
+
+    def ask(wanted: Range, size: int) -> Iterator[ahead.Piece]:
+        return _by_batch(client, wanted, wanted.start, layout.needs, options, max_bytes=size)
+
+    with closing(ahead.answers(ranges, ask, options.fetch.bytes_max)) as answers:
+        for answer in answers:
+            yield from _of_log_alone(reading, answer.wanted, answer)
+
+
+def _of_log_alone(
+    reading: _Reading, wanted: Range, first: ahead.Answer | None = None
+) -> Iterator[pa.RecordBatch]:
     while wanted.start < wanted.end:
-        stop = yield from _of_log(reading.client, wanted, reading.layout, reading.options)
+        stop = yield from _of_log(reading.client, wanted, reading.layout, reading.options, first)
+        first = None
         if stop.position < stop.kept:
             reading.losses.add(wanted, stop)
         wanted = wanted._replace(start=stop.kept)
@@ -178,15 +201,26 @@ def _of_both(
 
 
 def _of_log(
-    client: SyncClient, wanted: Range, layout: Layout, options: SourceOptions
+    client: SyncClient,
+    wanted: Range,
+    layout: Layout,
+    options: SourceOptions,
+    first: ahead.Answer | None = None,
 ) -> Generator[pa.RecordBatch, None, _Stop]:
-    """Rows of a range as far as the log has them; where it came to an end."""
+    """Rows of a range as far as the log has them; where it came to an end.
+
+    With `first` that much of it has been asked for already.
+    """
     place = Place(wanted.stream, wanted.partition)
-    is_raw = client.has_data and options.fetch.encoding != "subscribe"
-    pieces = _by_batch if is_raw else by_message
     position = wanted.start
+    if first is not None:
+        pieces = _with_rest(client, first, layout.needs, options)
+    elif _is_raw(client, options):
+        pieces = _by_batch(client, wanted, position, layout.needs, options)
+    else:
+        pieces = by_message(client, wanted, position, layout.needs, options)
     try:
-        for records, after in pieces(client, wanted, position, layout.needs, options):
+        for records, after in pieces:
             yield layout.rows(records, place)
             position = after
         if position >= wanted.end:
@@ -209,22 +243,44 @@ def _of_log(
     return _Stop(max(position, min(known.latest, wanted.end)), wanted.end)
 
 
+def _is_raw(client: SyncClient, options: SourceOptions) -> bool:
+    """Whether stored batches are read."""
+    return client.has_data and options.fetch.encoding != "subscribe"
+
+
+def _with_rest(
+    client: SyncClient, first: ahead.Answer, columns: Sequence[str], options: SourceOptions
+) -> Iterator[ahead.Piece]:
+    """What the first call brought of a range, and what it left; without more ahead of it."""
+    yield from first.pieces
+    if first.error is not None:
+        raise first.error
+    position = first.pieces[-1][1] if first.pieces else first.wanted.start
+    if position < first.wanted.end:
+        yield from _by_batch(client, first.wanted, position, columns, options, prefetch=0)
+
+
 def _by_batch(
     client: SyncClient,
     wanted: Range,
     position: int,
     columns: Sequence[str],
     options: SourceOptions,
-) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """As `by_message`, of stored batches."""
+    *,
+    max_bytes: int = 0,
+    prefetch: int = 1,
+) -> Iterator[ahead.Piece]:
+    """As `by_message`, of stored batches; with `max_bytes` of one call, which ends there."""
     batches = client.streams.get(wanted.stream).fetch_columns(
         wanted.partition,
         position,
         wanted.end,
         columns=columns,
+        max_bytes=max_bytes,
         call_bytes=options.fetch.bytes_max,
         stream_id=wanted.stream_id,
         read_replica=options.fetch.read_replica,
+        prefetch=0 if max_bytes else prefetch,
     )
     return ((batch.records, batch.next_offset) for batch in batches)
 

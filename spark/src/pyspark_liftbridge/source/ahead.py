@@ -1,0 +1,80 @@
+"""Small ranges, several asked for at once: for a few records each, a task waits for answers mostly.
+
+What waits to be taken stays below one answer of `fetch.maxBytes`: each range is asked for its share
+of it, and ranges that follow one of large records are read one after the other.
+"""
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from liftbridge_client import LiftbridgeError
+from pyspark_liftbridge.plan.ranges import Range
+
+RECORDS_MAX: Final = 100
+"""Offsets of a range that is small."""
+
+AT_ONCE_MAX: Final = 8
+"""Ranges that are asked for at once; with more of them, a task on one core is no faster."""
+
+Piece = tuple[pa.RecordBatch, int]
+"""Records, and the first offset behind them."""
+
+
+class Answer(NamedTuple):
+    """What the first call for a range brought.
+
+    Attributes:
+        wanted: The range.
+        pieces: Records in order, perhaps not all of the range.
+        error: Why there are no more, `None` for the end of the call.
+    """
+
+    wanted: Range
+    pieces: Sequence[Piece]
+    error: LiftbridgeError | None
+
+
+Ask = Callable[[Range, int], Iterator[Piece]]
+"""Reads a range, about so many bytes of it at most."""
+
+
+def answers(ranges: Sequence[Range], ask: Ask, bytes_max: int) -> Generator[Answer, None, None]:
+    """What the first call for each range brings, in the order of the ranges.
+
+    Args:
+        ranges: Small ones.
+        ask: Called in threads.
+        bytes_max: Bytes that wait to be taken, as long as no batch is larger than its share when
+            all before it were not.
+    """
+    share = max(1, bytes_max // AT_ONCE_MAX)
+
+    def first(wanted: Range) -> Answer:
+        pieces: list[Piece] = []
+        try:
+            pieces.extend(ask(wanted, share))
+        except LiftbridgeError as error:
+            return Answer(wanted, pieces, error)
+        return Answer(wanted, pieces, None)
+
+    threads = ThreadPoolExecutor(min(AT_ONCE_MAX, len(ranges)), "liftbridge-ahead")
+    waiting: deque[Future[Answer]] = deque()
+    rest = iter(ranges)
+    largest, at_once = 0, 1  # nothing is known before the first answer
+    try:
+        while True:
+            while len(waiting) < at_once and (wanted := next(rest, None)) is not None:
+                waiting.append(threads.submit(first, wanted))
+            if not waiting:
+                return
+            answer = waiting.popleft().result()
+            largest = max(largest, sum(records.nbytes for records, _ in answer.pieces), 1)
+            at_once = max(1, min(AT_ONCE_MAX, bytes_max // largest))
+            yield answer
+    finally:
+        # Whoever wants no more does not wait for what is under way.
+        threads.shutdown(wait=False, cancel_futures=True)
