@@ -5,7 +5,7 @@ next to nothing there. So files are read by row groups, and of each no more than
 """
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, Final
 
 import pyarrow as pa
@@ -17,7 +17,58 @@ from pyspark_liftbridge.archive.errors import DamagedError
 from pyspark_liftbridge.archive.schema import SCHEMA
 from pyspark_liftbridge.archive.store import Store
 
-_ROWS: Final = 20_000
+ROWS_MAX: Final = 20_000
+BYTES_MAX: Final = 4 << 20
+"""Records decoded at a time, unless one is larger."""
+
+
+def decoded(
+    source: BinaryIO,
+    path: str,
+    columns: Sequence[str],
+    *,
+    is_wanted: Callable[[pq.RowGroupMetaData], bool] = lambda _group: True,
+    buffer_bytes: int = 0,
+) -> Iterator[pa.RecordBatch]:
+    """Some columns of a Parquet file, in the order of its records; batches are of one row group.
+
+    Args:
+        source: The file, which is closed in the end.
+        path: Its name in errors.
+        columns: Columns of an archive.
+        is_wanted: Whether a row group is read.
+        buffer_bytes: How much is read at a time; 0 reads what adjoins in one call of the store,
+            and decodes columns side by side.
+
+    Raises:
+        DamagedError: It cannot be decoded.
+        StoreError: The store does not answer.
+    """
+    schema = pa.schema([SCHEMA.field(name) for name in columns])
+    try:
+        with (
+            source,
+            pq.ParquetFile(
+                source,
+                buffer_size=buffer_bytes,
+                pre_buffer=not buffer_bytes,
+                page_checksum_verification=True,
+            ) as file,
+        ):
+            for number in range(file.num_row_groups):
+                group = file.metadata.row_group(number)
+                if not is_wanted(group):
+                    continue
+                rows = BYTES_MAX * group.num_rows // max(1, group.total_byte_size)
+                for batch in file.iter_batches(
+                    max(1, min(ROWS_MAX, rows)),
+                    row_groups=[number],
+                    columns=list(columns),
+                    use_threads=not buffer_bytes,
+                ):
+                    yield batch.select(columns).cast(schema)
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        raise DamagedError(f"{path}: no Parquet file of an archive ({error})") from error
 
 
 def read_columns(store: Store, add: delta.Add, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -27,15 +78,7 @@ def read_columns(store: Store, add: delta.Add, columns: Sequence[str]) -> Iterat
         DamagedError: It is not what its action says, as far as that can be seen.
         StoreError: The store does not answer.
     """
-    schema = pa.schema([SCHEMA.field(name) for name in columns])
-    with _opened(store, add) as source:
-        file = _parquet(source, add)
-        try:
-            for number in range(file.num_row_groups):
-                for batch in file.iter_batches(_ROWS, row_groups=[number], columns=list(columns)):
-                    yield batch.select(columns).cast(schema)
-        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-            raise DamagedError(f"{add.path}: cannot be decoded ({error})") from error
+    yield from decoded(_opened(store, add), add.path, columns)
 
 
 def read_records(store: Store, add: delta.Add) -> Iterator[pa.RecordBatch]:
@@ -67,11 +110,3 @@ def _opened(store: Store, add: delta.Add) -> BinaryIO:
         source.close()
         raise DamagedError(f"{add.path}: {size} bytes, the log says {add.size}")
     return source
-
-
-def _parquet(source: BinaryIO, add: delta.Add) -> pq.ParquetFile:
-    try:
-        # Columns of a row group that adjoin are one call of the store.
-        return pq.ParquetFile(source, pre_buffer=True, page_checksum_verification=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise DamagedError(f"{add.path}: no Parquet file of an archive ({error})") from error

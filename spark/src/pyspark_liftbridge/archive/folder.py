@@ -4,14 +4,18 @@ A hard link fails when its name is taken, so two writers cannot both win, and a 
 file or none. `rename` would put the later one in the place of the earlier.
 """
 
+import io
 import os
 import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from pyspark_liftbridge.archive.errors import DamagedError, StoreError
 from pyspark_liftbridge.archive.found import Found
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 LEFT_OVER: Final = ".tmp-"
 """Stands behind the name of a file that is being written; one of a killed writer stays."""
@@ -71,7 +75,7 @@ class LocalFolder:
         """See `Store`."""
         target = self._path(path)
         try:
-            return target.open("rb")
+            return io.BufferedReader(_File(target))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -117,6 +121,22 @@ class LocalFolder:
                     continue  # removed since, or the name of a writer that has finished
                 relative = path.relative_to(self._root).as_posix()
                 yield Found(relative, status.st_size, status.st_mtime_ns // 1_000_000)
+
+
+class _File(io.FileIO):
+    """A file to read, whose failures are those of a store: readers take others for damage."""
+
+    def readinto(self, buffer: "WriteableBuffer") -> int | None:
+        try:
+            return super().readinto(buffer)
+        except OSError as error:
+            raise StoreError(f"{self.name}: cannot be read ({error.strerror})") from error
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        try:
+            return super().seek(offset, whence)
+        except OSError as error:
+            raise StoreError(f"{self.name}: cannot be read ({error.strerror})") from error
 
 
 def _make(folder: Path) -> None:

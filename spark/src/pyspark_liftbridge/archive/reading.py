@@ -16,16 +16,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pyspark_liftbridge.archive import delta, fence
+from pyspark_liftbridge.archive.contents import ROWS_MAX, decoded
 from pyspark_liftbridge.archive.errors import DamagedError, FileGoneError
 from pyspark_liftbridge.archive.fields import WHOLE_MAX
 from pyspark_liftbridge.archive.log import Snapshot
-from pyspark_liftbridge.archive.schema import SCHEMA
 from pyspark_liftbridge.archive.store import Store
 from pyspark_liftbridge.plan.unified import Held
-
-ROWS_MAX: Final = 20_000
-BYTES_MAX: Final = 4 << 20
-"""Records read at a time, unless one is larger."""
 
 _BUFFER_BYTES: Final = 1 << 16
 _APP: Final = re.compile(r"(liftbridge/[0-9]+/([0-9]+))(?:/begin|/gap/([0-9]+))?")
@@ -178,27 +174,16 @@ def _records(
     if source is None:
         raise FileGoneError(f"{wanted.path} is not there any more, though the log names it")
     names = tuple(dict.fromkeys((*columns, *_PLACE)))
-    schema = pa.schema([SCHEMA.field(name) for name in names])
-    try:
-        with (
-            source,
-            pq.ParquetFile(
-                source, buffer_size=_BUFFER_BYTES, page_checksum_verification=True
-            ) as file,
-        ):
-            for number in range(file.num_row_groups):
-                group = file.metadata.row_group(number)
-                if not _may_hold(group, span):
-                    continue
-                rows = max(1, min(ROWS_MAX, BYTES_MAX * group.num_rows // group.total_byte_size))
-                for batch in file.iter_batches(
-                    rows, row_groups=[number], columns=list(names), use_threads=False
-                ):
-                    kept = _within(batch.select(names).cast(schema), span, wanted)
-                    if kept.num_rows:
-                        yield kept.select(list(columns))
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        raise DamagedError(f"{wanted.path}: no Parquet file of an archive ({error})") from error
+    for batch in decoded(
+        source,
+        wanted.path,
+        names,
+        is_wanted=lambda group: _may_hold(group, span),
+        buffer_bytes=_BUFFER_BYTES,
+    ):
+        kept = _within(batch, span, wanted)
+        if kept.num_rows:
+            yield kept.select(list(columns))
 
 
 def _may_hold(group: pq.RowGroupMetaData, span: delta.Span) -> bool:
