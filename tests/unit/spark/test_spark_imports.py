@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from liftbridge_testkit.lone_imports import lone_imports, modules_of
+
 HEAVY = {
     "deltalake", "google", "grpc", "liftbridge_client", "liftbridge_proto", "numpy", "obstore",
     "pandas", "py4j", "pyarrow", "pyiceberg", "pyspark", "rich", "typer",
@@ -52,3 +54,12 @@ def test_the_command_with_our_group_loads_nothing_heavy():
 @pytest.mark.parametrize("heavy", ["numpy", "pyarrow"])
 def test_planted_heavy_import_is_found(heavy):
     assert heavy in roots(loaded(heavy)) & HEAVY
+
+
+def test_each_module_can_be_imported_first():
+    """Those that need Spark are imported by `tests/spark`."""
+    found = lone_imports("pyspark_liftbridge")
+    assert sorted(found) == modules_of("pyspark_liftbridge")
+    assert {told for told in found.values() if told} <= {
+        "ModuleNotFoundError: No module named 'pyspark'"
+    }

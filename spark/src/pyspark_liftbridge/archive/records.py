@@ -42,21 +42,25 @@ class Wanted(NamedTuple):
 
 
 def records(
-    store: Store, files: Mapping[int | None, Sequence[delta.Add]], wanted: Wanted
+    store: Store,
+    files: Mapping[int | None, Sequence[delta.Add]],
+    wanted: Wanted,
+    columns: Sequence[str] = SCHEMA.names,
 ) -> Iterator[pa.RecordBatch]:
-    """Records in the order of offsets, with the columns of an archive.
+    """Records in the order of offsets.
 
     Args:
         store: The folder of the table.
         files: Of `reading.by_partition`.
         wanted: What is read.
+        columns: Columns of an archive, `offset` and `timestamp_ns` among them.
 
     Raises:
         FileGoneError, DamagedError, StoreError: As of `reading.records_of`; damaged is a table as
             well that has an offset twice.
     """
     at, chosen = wanted.start, files_of(files, wanted.span)
-    for batch in records_of(store, chosen, wanted.span, SCHEMA.names):
+    for batch in records_of(store, chosen, wanted.span, columns):
         offsets = batch.column("offset").to_numpy()
         if offsets[0] < at or (np.diff(offsets) <= 0).any():
             raise DamagedError(

@@ -2,11 +2,19 @@
 
 import typer
 
-from pyspark_liftbridge.cli import archive, compact, demo, doctor, publish, query, replay
-
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
+    from pyspark_liftbridge.cli import (  # noqa: PLC0415 - they import the command, see below
+        archive,
+        compact,
+        demo,
+        doctor,
+        publish,
+        query,
+        replay,
+    )
+
     group = typer.Typer(help="Jobs on streams and archives, with Spark.", no_args_is_help=True)
     archive.register(group)
     compact.register(group)
@@ -16,3 +24,8 @@ def register(app: typer.Typer) -> None:
     demo.register(group)
     publish.register(group)
     app.add_typer(group, name="spark", rich_help_panel="Pipelines")
+
+
+# The command calls `register` while it is imported, and our commands import parts of it. So it is
+# loaded before any of them, whichever of these modules a program asks for first.
+import liftbridge_client.cli  # noqa: E402, F401

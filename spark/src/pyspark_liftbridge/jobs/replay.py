@@ -14,6 +14,7 @@ from hashlib import blake2b
 from threading import Event, Thread
 from typing import Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from liftbridge_client import (
@@ -27,7 +28,7 @@ from liftbridge_client import (
 from pyspark_liftbridge.archive import fence, log
 from pyspark_liftbridge.archive.reading import by_partition, files_of, held_of
 from pyspark_liftbridge.archive.records import records
-from pyspark_liftbridge.archive.schema import headers_of_client
+from pyspark_liftbridge.archive.schema import SCHEMA, headers_of_client
 from pyspark_liftbridge.archive.store import Below, Store, opened
 from pyspark_liftbridge.jobs.holders import Access
 from pyspark_liftbridge.jobs.positions import End, newest, put_back
@@ -153,21 +154,45 @@ def do(text: str) -> str:
         target = Target(
             job.target, part.partition, job.access, job.table, job.selection, part.start
         )
-        return json.dumps(refusal(target))
+        return json.dumps(_unfit_time(work) or refusal(target))
     client = cluster.client_of(job.access.options(job.target).connection, WRITE_RETRY_NS)
     stream = client.streams.get(job.target)
     return json.dumps(_restore(work, stream) if not work.publisher else _publish(work, stream))
 
 
+def _unfit_time(work: Work) -> str:
+    """Why brokers would refuse the times of records that are put back, empty when they would not.
+
+    A log of theirs is searched by time, so its times never go back. Those of an archive may: where
+    another server wrote the stream, or where the clock was set back while the log was empty.
+    """
+    largest = 0
+    for batch in _chosen(work, _snapshot(work), work.part.start, ("offset", "timestamp_ns")):
+        times = batch.column("timestamp_ns").to_numpy()
+        before = np.maximum.accumulate(np.append(largest, times))
+        earlier = np.flatnonzero(times < before[:-1])
+        if len(earlier):
+            at = earlier[0]
+            return (
+                f"offset {batch.column('offset')[at]} of partition {work.part.partition} of the "
+                f"archive has an earlier time than one before it ({times[at]} and {before[at]} ns "
+                "since 1970), which no log takes: choose records whose times do not go back "
+                "(--offsets, --time), or replay without --preserve-offsets"
+            )
+        largest = before[-1]
+    return ""
+
+
 def _restore(work: Work, stream: SyncStream) -> tuple[int, int]:
     """Put records back behind what is committed; how many."""
+    snapshot = _snapshot(work)
     (bounds,) = stream.bounds(work.part.partition)
     count = 0
 
     def columns() -> Iterator[pa.RecordBatch]:
         nonlocal count
         start = max(work.part.start, bounds.high_watermark)
-        for batch in _chosen(work, log.load(work.job.store), start):
+        for batch in _chosen(work, snapshot, start):
             count += batch.num_rows
             yield pa.record_batch(
                 {
@@ -187,13 +212,7 @@ def _restore(work: Work, stream: SyncStream) -> tuple[int, int]:
 
 def _publish(work: Work, stream: SyncStream) -> tuple[int, int]:
     """Publish records that are not stored yet; how many, and how many were."""
-    # The places of records are those of this snapshot, whatever is compacted from here on.
-    snapshot = log.load(work.job.store)
-    if _by_key(snapshot, work.part.partition) != work.part.by_key:
-        raise RefusedError(
-            f"partition {work.part.partition} of the archive was compacted by key meanwhile; start "
-            "the replay again"
-        )
+    snapshot = _snapshot(work)
 
     def columns() -> Iterator[pa.RecordBatch]:
         for batch in _chosen(work, snapshot, work.part.start):
@@ -212,9 +231,26 @@ def _publish(work: Work, stream: SyncStream) -> tuple[int, int]:
     return done.acked_count, done.known_count
 
 
-def _chosen(work: Work, snapshot: log.Snapshot, start: int) -> Iterator[pa.RecordBatch]:
+def _snapshot(work: Work) -> log.Snapshot:
+    """What is replayed, whatever is compacted from here on.
+
+    Raises:
+        RefusedError: It was compacted by key since the work was planned, and the target checked.
+    """
+    snapshot = log.load(work.job.store)
+    if _by_key(snapshot, work.part.partition) != work.part.by_key:
+        raise RefusedError(
+            f"partition {work.part.partition} of the archive was compacted by key meanwhile; start "
+            "the replay again"
+        )
+    return snapshot
+
+
+def _chosen(
+    work: Work, snapshot: log.Snapshot, start: int, columns: Sequence[str] = SCHEMA.names
+) -> Iterator[pa.RecordBatch]:
     wanted = work.job.selection.of(work.part.partition, start, work.part.end)
-    yield from records(work.job.store, by_partition(snapshot), wanted)
+    yield from records(work.job.store, by_partition(snapshot), wanted, columns)
 
 
 def _by_key(snapshot: log.Snapshot, partition: int) -> str:
@@ -289,8 +325,9 @@ def replay(job: Job, run: Runner, tell: Progress = silent) -> list[Replayed]:
         tell: Gets the offsets that the target has got in this run, and all that it is to get.
 
     Raises:
-        RefusedError: The target holds what is not a beginning of what would be replayed, and
-            nothing was written; or what is published anew was compacted by key meanwhile.
+        RefusedError: The target holds what is not a beginning of what would be replayed, or times
+            go back that are to be put back, and nothing was written; or the archive was compacted
+            by key meanwhile.
         OptionError, LiftbridgeError, ArchiveError: As of `plan`.
     """
     parts = plan(job)

@@ -1,0 +1,49 @@
+"""Each module of a package imported alone: what depends on the order of imports fails there."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+_PROGRAM = """
+import importlib, json, os, sys
+for name in sys.argv[1].split():
+    importlib.import_module(name)
+for name in sys.argv[2:]:
+    child = os.fork()
+    if not child:
+        told = ""
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            told = f"{type(error).__name__}: {error}"
+        print(json.dumps([name, told]), flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+_SHARED = "grpc numpy pyarrow.compute pyarrow.parquet typer"
+"""Slow modules of others, which are loaded once for all."""
+
+
+def modules_of(package: str) -> list[str]:
+    """Names of all modules of a package, which is not imported."""
+    spec = find_spec(package)
+    assert spec is not None, package
+    assert spec.origin is not None, package
+    root = Path(spec.origin).parent
+    paths = (one.relative_to(root.parent).with_suffix("") for one in root.rglob("*.py"))
+    return sorted(".".join(one.parts).removesuffix(".__init__") for one in paths)
+
+
+def lone_imports(package: str) -> Mapping[str, str]:
+    """What each module of a package raises when it is imported first, empty for nothing."""
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, _SHARED, *modules_of(package)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    return dict(json.loads(line) for line in done.stdout.splitlines())
