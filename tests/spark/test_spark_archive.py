@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from liftbridge_client import CallTimeoutError, RetriableError, SyncClient, connect_sync
-from liftbridge_client.cli import exits
+from liftbridge_client.cli import app, exits
 from liftbridge_testkit.processes import Broker
 from pyspark_liftbridge.jobs import archive, compact
 from pyspark_liftbridge.jobs.archive import Job, archive_once
@@ -107,6 +107,22 @@ def test_the_command_archives_checks_and_cleans(
     assert file.name in json.loads(checked.stdout)[0]["place"]
     cleaned = run("gc", *words)
     assert (cleaned.returncode, json.loads(cleaned.stdout)) == (0, [])
+
+
+def test_root_is_found_from_where_the_command_is_given(
+    spark: SparkSession,
+    broker: Broker,
+    lb: SyncClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Tasks begin in the folder of the JVM, which was made before."""
+    assert spark.version
+    lb.streams.create("near")
+    publish(lb, "near", 0, 20)
+    monkeypatch.chdir(tmp_path)
+    assert app.run(["spark", "archive", "near", "root", "--servers", broker.address]) == 0
+    assert DeltaTable(tmp_path / "root" / "near").to_pyarrow_table().num_rows == 20
 
 
 def test_tasks_of_spark_compact_an_archive(

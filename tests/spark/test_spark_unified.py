@@ -4,11 +4,14 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from liftbridge_client import StreamSettings, SyncClient
 from liftbridge_testkit.processes import Broker
 from pyspark_liftbridge.jobs.archive import Job, archive_once, do
+from pyspark_liftbridge.source.data_source import LiftbridgeSource
 
 SECONDS_MAX = 30.0
 SETTINGS = StreamSettings(segment_max_bytes=2_000, cleaner_interval=timedelta(seconds=1))
@@ -77,3 +80,18 @@ def test_a_batch_and_a_stream_read_archive_and_log_as_one(
     archive(broker, "unified", tmp_path)
     remove_old(lb, "unified")
     assert run() == expected(0, 200)
+
+
+def test_an_archive_is_found_from_where_the_query_is_planned(
+    broker: Broker, lb: SyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lb.streams.create("nearby")
+    publish(lb, "nearby", 0, 10)
+    archive(broker, "nearby", tmp_path / "root")
+    monkeypatch.chdir(tmp_path)
+    given = {"servers": broker.address, "subscribe": "nearby", "archive": "root"}
+    source = LiftbridgeSource(given)
+    reader = source.reader(StructType())
+    (task,) = reader.partitions()
+    monkeypatch.chdir("/")
+    assert sum(batch.num_rows for batch in reader.read(task)) == 10

@@ -273,6 +273,9 @@ def test_names_of_folders_stay_apart():
         ("...", ".../"),
         ("../x", "..,2Fx/"),
         ("a\n", "a,0A/"),
+        ("orders,409", "orders,409/"),
+        ("orders,409@8", "orders,409@8/"),
+        ("a,FFb,4", "a,EF,BF,BDb,2C4/"),
     ],
 )
 def test_names_are_single_folders(name, folder):
@@ -280,10 +283,17 @@ def test_names_are_single_folders(name, folder):
 
 
 @pytest.mark.parametrize(
-    ("name", "stream"), [("orders@9", "orders"), ("a@b", "a@b"), ("a@b@9", "a@b")]
+    ("name", "stream"), [("orders@9", "orders"), ("a@b", "a@b"), ("a@b@9", "a@b"), ("a,409", "a@9")]
 )
 def test_a_name_tells_its_stream(name, stream):
     assert parts_named(name)[0] == stream
+
+
+@pytest.mark.parametrize("stream", ["orders", "orders@9", "orders@9@8", "@", "\N{SNOWMAN}", ".."])
+def test_the_folder_of_a_table_is_its_name(stream):
+    for folder in (folder_of(stream), f"{folder_of(stream)}@7"):
+        assert folder_named(folder) == f"{folder}/"
+        assert parts_named(folder)[0] == stream
 
 
 @pytest.mark.parametrize("name", ["", "@9"])

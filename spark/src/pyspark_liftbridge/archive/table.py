@@ -60,6 +60,7 @@ def parts_named(name: str) -> tuple[str, str]:
     """Name of the stream of a table, and `@<id>` where it is that of a stream that was made anew.
 
     What stands behind the last `@` is an id when it is a number; names may hold an `@` as well.
+    A name that ends like that itself is given as its folder is: `x,409` is the stream `x@9`.
 
     Raises:
         OptionError: No name is left.
@@ -71,7 +72,8 @@ def parts_named(name: str) -> tuple[str, str]:
         suffix = f"{at}{stream_id}"
     if not stream:
         raise OptionError(f"{name!r} names no stream: say its name, or <name>@<id>")
-    return stream, suffix
+    plain = re.sub(rb",([0-9A-F]{2})", lambda one: bytes.fromhex(one[1].decode()), stream.encode())
+    return plain.decode(errors="replace"), suffix
 
 
 def folder_named(name: str) -> str:

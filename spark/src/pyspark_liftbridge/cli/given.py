@@ -10,6 +10,7 @@ from liftbridge_client.cli import exits
 from liftbridge_client.cli.output import say
 from liftbridge_client.cli.profiles import Profile
 from liftbridge_client.errors import UsageError
+from pyspark_liftbridge.address import whole_address
 from pyspark_liftbridge.cli.failures import MISSING, failure_of, spark_errors
 from pyspark_liftbridge.plan.table import STORE_OPTIONS
 
@@ -29,7 +30,9 @@ StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="Name of the s
 Root = Annotated[
     str,
     typer.Argument(
-        metavar="ROOT", help="Address of the archive: a folder, s3://bucket/path, gs:// or az://."
+        parser=whole_address,
+        metavar="ROOT",
+        help="Address of the archive: a folder, s3://bucket/path, gs:// or az://.",
     ),
 ]
 StoreOptions = Annotated[

@@ -11,6 +11,7 @@ from liftbridge_client.cli import exits
 from liftbridge_client.cli.command import Run, command
 from liftbridge_client.cli.output import Shape, say, stderr_console
 from liftbridge_client.errors import UsageError
+from pyspark_liftbridge.address import whole_address
 from pyspark_liftbridge.cli.given import (
     Conf,
     Master,
@@ -149,7 +150,12 @@ async def audit(
     *,
     archive: Annotated[
         str,
-        typer.Option("--archive", metavar="ROOT", help="Compare with the archive there as well."),
+        typer.Option(
+            "--archive",
+            parser=whole_address,
+            metavar="ROOT",
+            help="Compare with the archive there as well.",
+        ),
     ] = "",
     other: Annotated[
         str,

@@ -1,6 +1,7 @@
 """The entry for Spark, which asks for it in many processes: heavy parts come when used."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -11,9 +12,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from pyspark_liftbridge.address import whole_address
 from pyspark_liftbridge.plan.options import (
     OptionError,
     SinkOptions,
+    SourceOptions,
     read_shape,
     read_sink,
     read_source,
@@ -48,7 +51,7 @@ class LiftbridgeSource(DataSource):
         from pyspark_liftbridge.source.batch import BatchReader, PushdownReader  # noqa: PLC0415 - heavy
 
         del schema
-        options = read_source(self.options, is_stream=False)
+        options = _source(self.options, is_stream=False)
         return (PushdownReader if options.has_pushdown else BatchReader)(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
@@ -60,7 +63,7 @@ class LiftbridgeSource(DataSource):
         from pyspark_liftbridge.source.stream import StreamReader  # noqa: PLC0415 - heavy
 
         del schema
-        return StreamReader(read_source(self.options, is_stream=True))
+        return StreamReader(_source(self.options, is_stream=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A frame that is written.
@@ -81,6 +84,15 @@ class LiftbridgeSource(DataSource):
         from pyspark_liftbridge.source.sink import StreamWriter  # noqa: PLC0415 - heavy
 
         return StreamWriter(_sink(self.options, schema, overwrite=overwrite))
+
+
+def _source(given: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
+    """Options of a source, as its tasks take them."""
+    options = read_source(given, is_stream=is_stream)
+    place = options.archive
+    if place is None:
+        return options
+    return replace(options, archive=place._replace(root=whole_address(place.root)))
 
 
 def _sink(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> SinkOptions:
