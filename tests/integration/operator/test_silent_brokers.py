@@ -65,8 +65,8 @@ class Speaker(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not generic 
 
 
 @pytest.fixture
-async def brokers():
-    """Three brokers, the first of which is silent, and what asks them."""
+async def served():
+    """Addresses of three brokers, the first of which is silent, and the brokers."""
     speakers = [Speaker(None), Speaker(0), Speaker(1)]
     servers, endpoints = [], []
     for number, speaker in enumerate(speakers):
@@ -76,11 +76,18 @@ async def brokers():
         await server.start()
         servers.append(server)
         endpoints.append(Endpoint(f"b-{number}", f"127.0.0.1:{port}"))
+    yield endpoints, speakers
+    for server in servers:
+        await server.stop(None)
+
+
+@pytest.fixture
+async def brokers(served):
+    """What asks them, and the brokers."""
+    endpoints, speakers = served
     made = GrpcPositions(endpoints, call_seconds=CALL_SECONDS)
     yield made, speakers
     await made.close()
-    for server in servers:
-        await server.stop(None)
 
 
 async def test_silent_broker_costs_the_time_of_one_call(brokers):
@@ -92,6 +99,17 @@ async def test_silent_broker_costs_the_time_of_one_call(brokers):
             assert len(found) == PARTITIONS
     silent = speakers[0].asked
     assert (silent[STREAMS], silent[CURSOR]) == (1, 0)
+
+
+async def test_broker_that_has_answered_is_asked_first_over_new_connections(served, brokers):
+    endpoints, speakers = served
+    made, _ = brokers
+    await made.positions("orders", "c")
+    again = GrpcPositions(endpoints, first=made.answered, call_seconds=CALL_SECONDS)
+    found = await again.positions("orders", "c")
+    await again.close()
+    assert len(found) == PARTITIONS
+    assert speakers[0].asked[STREAMS] == 1
 
 
 async def test_partition_of_a_silent_broker_is_waited_for(brokers):

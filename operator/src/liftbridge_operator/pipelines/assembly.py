@@ -18,12 +18,12 @@ def pipeline_reconciler(context: Context) -> PipelineReconciler:
         context: What the process gives to reconcilers.
     """
 
-    async def connect(body: Object) -> GrpcPositions:
+    async def connect(body: Object, first: str) -> GrpcPositions:
         try:
             credentials = await credentials_of(context.kube, body)
         except UnusableError as error:
             raise SilentError(str(error)) from error
-        return GrpcPositions(endpoints_of(body), credentials)
+        return GrpcPositions(endpoints_of(body), credentials, first=first)
 
     return PipelineReconciler(
         context.kube,

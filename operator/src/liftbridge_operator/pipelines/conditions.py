@@ -1,9 +1,10 @@
 """What is told of a pipeline, from what was seen: pure and total."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
+from liftbridge_operator.catalogue.claim import Claim
 from liftbridge_operator.catalogue.names import PipelineConditionType, Reason
 from liftbridge_operator.model.pipeline import PipelineMode, PipelineSpec, PipelineType
 from liftbridge_operator.pipelines.observation import Ended, Run, Workload, last_ended
@@ -13,19 +14,6 @@ MISSING: Final = 5
 """Exit code of `liftbridge spark`: records are missing."""
 
 Type = PipelineConditionType
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A condition: its reason, from which the catalogue knows the status, and values of its text.
-
-    Attributes:
-        reason: Why.
-        values: What the text of the reason has in braces.
-    """
-
-    reason: Reason
-    values: Mapping[str, object] = field(default_factory=dict)
 
 
 Claims = Mapping[PipelineConditionType, Claim]

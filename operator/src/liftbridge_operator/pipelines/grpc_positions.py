@@ -38,6 +38,8 @@ class GrpcPositions:
         self,
         endpoints: Sequence[Endpoint],
         credentials: grpc.ChannelCredentials | None = None,
+        *,
+        first: str = "",
         call_seconds: float = CALL_SECONDS,
     ) -> None:
         """Connect to nobody yet.
@@ -45,6 +47,7 @@ class GrpcPositions:
         Args:
             endpoints: All brokers of the cluster, at least one.
             credentials: To trust and to show; None is plaintext, offered on loopback only.
+            first: Address of the broker that is asked before the others; of none for any.
             call_seconds: Bound of each call.
         """
         assert endpoints, "a cluster has at least one broker"
@@ -52,13 +55,18 @@ class GrpcPositions:
         self._credentials = credentials
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._call_seconds = call_seconds
-        self._order = list(self._endpoints)
+        self._order = sorted(self._endpoints, key=lambda one: one.address != first)
         self._room = asyncio.Semaphore(CALLS_MAX)
 
     async def close(self) -> None:
         """See `PipelineBrokers`."""
         channels, self._channels = self._channels, {}
         await asyncio.gather(*(channel.close(None) for channel in channels.values()))
+
+    @property
+    def answered(self) -> str:
+        """See `PipelineBrokers`."""
+        return self._order[0].address
 
     async def positions(self, stream: str, cursor: str) -> Positions:
         """See `PipelineBrokers`."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from liftbridge_operator.catalogue.claim import Claim
 from liftbridge_operator.catalogue.names import Reason
 from liftbridge_operator.kube.errors import (
     ConflictError,
@@ -32,7 +33,6 @@ from liftbridge_operator.kube.kinds import (
 from liftbridge_operator.kube.port import Kube, Object, Preconditions
 from liftbridge_operator.model.values import size_bytes
 from liftbridge_operator.pipelines import names
-from liftbridge_operator.pipelines.conditions import Claim
 from liftbridge_operator.pipelines.subject import Means
 
 WORKLOADS: Final = (DEPLOYMENTS, JOBS, CRON_JOBS)

@@ -27,6 +27,11 @@ class CursorError(Exception):
 class PipelineBrokers(Protocol):
     """The brokers of one cluster."""
 
+    @property
+    def answered(self) -> str:
+        """Address of a broker that has answered; of any before one has."""
+        ...
+
     async def positions(self, stream: str, cursor: str) -> Positions:
         """How far the archive of each partition of a stream has come.
 

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
+from liftbridge_operator.catalogue.claim import Claim
 from liftbridge_operator.catalogue.names import EventReason, PipelineConditionType, Reason
 from liftbridge_operator.kube.errors import ForbiddenError, KubeError, NotFoundError
 from liftbridge_operator.kube.kinds import CLUSTERS, PIPELINES
@@ -20,7 +21,7 @@ from liftbridge_operator.model.pipeline import PipelineMode, PipelineType
 from liftbridge_operator.observing.times import moment_ms
 from liftbridge_operator.pipelines import names
 from liftbridge_operator.pipelines.commands import interval_seconds
-from liftbridge_operator.pipelines.conditions import Claim, Progress, Seen, failure_of
+from liftbridge_operator.pipelines.conditions import Progress, Seen, failure_of
 from liftbridge_operator.pipelines.keeping import Brought, bring, kinds_of, pods_of
 from liftbridge_operator.pipelines.observation import (
     Run,
@@ -93,7 +94,7 @@ class PipelineReconciler:
     def __init__(
         self,
         kube: Kube,
-        connect: Callable[[Object], Awaitable[PipelineBrokers]],
+        connect: Callable[[Object, str], Awaitable[PipelineBrokers]],
         events: PipelineEvents,
         clock: Clock,
         *,
@@ -105,8 +106,8 @@ class PipelineReconciler:
 
         Args:
             kube: The API server.
-            connect: Reaches the brokers of the cluster whose resource it gets; raises
-                `SilentError`.
+            connect: Reaches the brokers of the cluster whose resource it gets, and asks the one of
+                an address first; raises `SilentError`.
             events: Tells what happened.
             clock: Time.
             board: Told of conditions.
@@ -280,7 +281,8 @@ class PipelineReconciler:
             if is_same_cluster and now_s - known.since_s < CONNECTED_SECONDS:
                 return known.brokers
             await self._disconnect(key)
-        brokers = await self._connect(cluster)
+        # Who was silent the last time would cost the time of a call again.
+        brokers = await self._connect(cluster, "" if known is None else known.brokers.answered)
         self._connections[key] = _Connection(
             brokers, metadata["uid"], metadata.get("generation", 0), now_s
         )

@@ -5,9 +5,10 @@ resource come first, is there a stream, whose is it, and is it as it should be. 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
+from liftbridge_operator.catalogue.claim import Claim
 from liftbridge_operator.catalogue.names import EventReason, Reason, StreamConditionType
 from liftbridge_operator.model.stream import (
     AdoptionPolicy,
@@ -42,19 +43,6 @@ REFUSED_SECONDS: Final = 60.0
 """Time after which the brokers are asked again what they have refused."""
 
 Type = StreamConditionType
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A condition: its reason, from which the catalogue knows the status, and values of its text.
-
-    Attributes:
-        reason: Why.
-        values: What the text of the reason has in braces.
-    """
-
-    reason: Reason
-    values: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ doubt the stream stays, and where nobody could answer for it any more, the resou
 
 from typing import Final
 
+from liftbridge_operator.catalogue.claim import Claim
 from liftbridge_operator.catalogue.names import EventReason, Reason, StreamConditionType
 from liftbridge_operator.model.stream import DeletionPolicy, ManagementPolicy
 from liftbridge_operator.streams.actions import Delete, RemoveFinalizer
-from liftbridge_operator.streams.decide import Claim, Decision, health, unknown_of
+from liftbridge_operator.streams.decide import Decision, health, unknown_of
 from liftbridge_operator.streams.marks import mark_of
 from liftbridge_operator.streams.observation import (
     UNKNOWN,

@@ -28,4 +28,4 @@ def register(app: typer.Typer) -> None:
 
 # The command calls `register` while it is imported, and our commands import parts of it. So it is
 # loaded before any of them, whichever of these modules a program asks for first.
-import liftbridge_client.cli  # noqa: E402, F401
+import liftbridge_client.cli  # noqa: E402, F401 - loaded for what comes of it

@@ -47,6 +47,7 @@ class MemoryArchives:
         trouble: Raised instead of an answer; None for none.
         before_answer: Called before each answer.
         asked: Streams and cursors that were asked for, in order.
+        answered: See `PipelineBrokers`.
         is_closed: Whether nobody uses it any more.
     """
 
@@ -54,6 +55,7 @@ class MemoryArchives:
         self.trouble: Exception | None = None
         self.before_answer: Callable[[], None] = lambda: None
         self.asked: list[tuple[str, str]] = []
+        self.answered = ""
         self.is_closed = False
         self._positions: dict[Place, Position] = {}
 

@@ -22,7 +22,12 @@ from liftbridge_operator.kube.kinds import (
 )
 from liftbridge_operator.pipelines import names
 from liftbridge_operator.pipelines.port import CursorError, SilentError
-from liftbridge_operator.pipelines.reconciler import ASK_SECONDS, LOOK_SECONDS, PipelineReconciler
+from liftbridge_operator.pipelines.reconciler import (
+    ASK_SECONDS,
+    CONNECTED_SECONDS,
+    LOOK_SECONDS,
+    PipelineReconciler,
+)
 from liftbridge_operator.pipelines.subject import Means
 from liftbridge_operator.runtime.dispatcher import PASS_SECONDS_MAX
 from liftbridge_operator.runtime.queue import WorkQueue
@@ -50,12 +55,17 @@ class World:
         self.board = SeenBoard()
         self.put_cluster()
         self.brokers.put("orders", 0, high_watermark=10, archived=9)
-        self.reconciler = PipelineReconciler(
-            self.kube, self.connect, self.events, self.clock, board=self.board, means=MEANS
+        self.reconciler = self.operator()
+
+    def operator(self, means=MEANS, connect=None, **given):
+        """A process of the operator that remembers nothing yet."""
+        connect = connect or self.connect
+        return PipelineReconciler(
+            self.kube, connect, self.events, self.clock, board=self.board, means=means, **given
         )
 
-    async def connect(self, body):
-        self.connections.append(body["metadata"]["uid"])
+    async def connect(self, _body, first):
+        self.connections.append(first)
         return self.brokers
 
     def put_cluster(self, namespace="shop", **spec):
@@ -187,14 +197,7 @@ async def test_another_process_of_the_operator_goes_on_with_what_was_told(world)
     world.put()
     await world.look()
     world.brokers.put("orders", 0, high_watermark=99, archived=9)
-    other = PipelineReconciler(
-        world.kube,
-        world.connect,
-        world.events,
-        world.clock,
-        board=world.board,
-        means=MEANS,
-    )
+    other = world.operator()
     await other.reconcile(KEY)
     assert world.reason("CaughtUp") == "CaughtUp"
     world.clock.seconds += 600
@@ -235,19 +238,10 @@ async def test_brokers_that_never_answer_leave_the_rest_of_the_status(world):
         waits.append(seconds)
         return asyncio.timeout(0)
 
-    async def never(body):
+    async def never(body, first):
         await asyncio.Event().wait()
 
-    reconciler = PipelineReconciler(
-        world.kube,
-        never,
-        world.events,
-        world.clock,
-        board=world.board,
-        means=MEANS,
-        deadline=at_once,
-    )
-    await reconciler.reconcile(KEY)
+    await world.operator(connect=never, deadline=at_once).reconcile(KEY)
     assert waits == [ASK_SECONDS]
     assert ASK_SECONDS < PASS_SECONDS_MAX / 2
     assert (world.reason("Ready"), world.reason("CaughtUp")) == ("Starting", "ClusterUnreachable")
@@ -313,14 +307,7 @@ async def test_executors_bring_a_name_and_rights_which_go_again(world):
 async def test_binding_to_another_role_takes_the_place_of_the_one_before(world):
     world.put(**EXECUTORS)
     await world.look()
-    other = PipelineReconciler(
-        world.kube,
-        world.connect,
-        world.events,
-        world.clock,
-        board=world.board,
-        means=Means("liftbridge-spark:1", "other-executors"),
-    )
+    other = world.operator(Means("liftbridge-spark:1", "other-executors"))
     await other.reconcile(KEY)
     binding = world.kube.look(ROLE_BINDINGS, "shop", "p-pipeline")
     assert binding["roleRef"]["name"] == "other-executors"
@@ -330,14 +317,7 @@ async def test_binding_to_another_role_takes_the_place_of_the_one_before(world):
 async def test_without_a_role_to_give_no_right_to_bindings_is_asked_for(world):
     world.put()
     world.kube.fail(ForbiddenError("no right"), verb="list", kind=ROLE_BINDINGS)
-    other = PipelineReconciler(
-        world.kube,
-        world.connect,
-        world.events,
-        world.clock,
-        board=world.board,
-        means=Means("liftbridge-spark:1", ""),
-    )
+    other = world.operator(Means("liftbridge-spark:1", ""))
     await other.reconcile(KEY)
     assert world.reason("Ready") == "Starting"
 
@@ -367,14 +347,7 @@ async def test_suspending_a_single_run_leaves_what_it_runs(world):
 async def test_another_operator_leaves_a_single_run_as_it_began(world):
     world.put(**ONCE)
     await world.look(2)
-    other = PipelineReconciler(
-        world.kube,
-        world.connect,
-        world.events,
-        world.clock,
-        board=world.board,
-        means=Means("liftbridge-spark:2", "executors"),
-    )
+    other = world.operator(Means("liftbridge-spark:2", "executors"))
     world.kube.writes.clear()
     await other.reconcile(KEY)
     assert [one for one in world.kube.writes if one.kind == JOBS] == []
@@ -496,6 +469,15 @@ async def test_stream_that_is_not_there_is_told(world):
     world.put(source={"streams": ["absent"]})
     await world.look()
     assert world.reason("CaughtUp") == "NotFound"
+
+
+async def test_broker_that_has_answered_is_asked_first_when_connections_have_aged(world):
+    world.put()
+    await world.look()
+    world.brokers.answered = "b-1:9292"
+    world.clock.seconds += CONNECTED_SECONDS + LOOK_SECONDS
+    await world.look()
+    assert world.connections == ["", "b-1:9292"]
 
 
 async def test_connections_are_made_anew_for_another_generation_and_closed_at_the_end(world):

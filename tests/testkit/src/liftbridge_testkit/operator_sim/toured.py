@@ -241,7 +241,7 @@ async def _pipelines(cast: Cast) -> None:
     """A pipeline runs in each mode and runtime after another, and is suspended."""
     brokers = MemoryArchives()
 
-    async def connect(_body: Object) -> MemoryArchives:
+    async def connect(_body: Object, _first: str) -> MemoryArchives:
         return brokers
 
     reconciler = PipelineReconciler(
