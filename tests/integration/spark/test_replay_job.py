@@ -283,15 +283,22 @@ def values(stream: SyncStream) -> list[bytes]:
     return [one.value for one in stream.subscribe(start=Start.earliest(), stop=Stop.latest())]
 
 
+def two_keys(
+    broker: Broker, lb: SyncClient, name: str, root: Path
+) -> tuple[SyncStream, SyncStream]:
+    """A stream with five records of each of two keys, which is archived, and an empty target."""
+    stream, copy = lb.streams.create(name), lb.streams.create(f"{name}-again")
+    for number in range(10):
+        stream.publish(b"%d" % number, key=b"k%d" % (number % 2))
+    archive_all(broker, name, root)
+    return stream, copy
+
+
 def test_a_replay_without_offsets_loses_nothing_behind_a_compaction_by_key(
     broker: Broker, lb: SyncClient, tmp_path: Path
 ) -> None:
-    stream = lb.streams.create("moved")
-    copy = lb.streams.create("moved-anew")
-    for number in range(10):
-        stream.publish(b"%d" % number, key=b"k%d" % (number % 2))
-    archive_all(broker, "moved", tmp_path)
-    whole = Job("moved/", "moved-anew", access(broker, tmp_path), Selection(), keeps_offsets=False)
+    stream, copy = two_keys(broker, lb, "moved", tmp_path)
+    whole = Job("moved/", "moved-again", access(broker, tmp_path), Selection(), keeps_offsets=False)
     run(whole)
     compact_by_key("moved", tmp_path)
     for number in range(10, 16):
@@ -331,10 +338,7 @@ def test_a_compaction_by_key_between_plan_and_tasks_is_refused(
     broker: Broker, lb: SyncClient, tmp_path: Path, *, keeps: bool
 ) -> None:
     name = f"raced-{keeps}"
-    stream, copy = lb.streams.create(name), lb.streams.create(f"{name}-again")
-    for number in range(10):
-        stream.publish(b"%d" % number, key=b"k%d" % (number % 2))
-    archive_all(broker, name, tmp_path)
+    _, copy = two_keys(broker, lb, name, tmp_path)
     whole = Job(f"{name}/", f"{name}-again", access(broker, tmp_path), Selection(), keeps)
 
     def overtaken(works: Sequence[str]) -> list[str]:

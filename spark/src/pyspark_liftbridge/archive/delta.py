@@ -334,6 +334,12 @@ def decode(data: bytes, version: int) -> tuple[Action, ...]:
     return tuple(_decode_line(line, f"{place}, line {at}") for at, line in enumerate(lines, 1))
 
 
+def adds_of(text: str) -> tuple[Add, ...]:
+    """Files of which a task has told by actions; none of no text."""
+    actions = decode(text.encode(), 0) if text else ()
+    return tuple(one for one in actions if isinstance(one, Add))
+
+
 def _decode_line(line: bytes, place: str) -> Action:
     try:
         text = line.decode()

@@ -226,6 +226,17 @@ def is_checkpoint_due(snapshot: Snapshot) -> bool:
     return snapshot.version - snapshot.checkpoint_version >= checkpoint.EVERY
 
 
+def with_checkpoint(store: Store, snapshot: Snapshot, *, now_ms: int) -> Snapshot:
+    """A snapshot with a checkpoint that readers want; it is written where one is due.
+
+    Raises:
+        StoreError: The store does not answer.
+    """
+    if not is_checkpoint_due(snapshot):
+        return snapshot
+    return write_checkpoint(store, snapshot, now_ms=now_ms)
+
+
 def write_checkpoint(store: Store, snapshot: Snapshot, *, now_ms: int) -> Snapshot:
     """Write down what a snapshot says, so that readers need not begin at the first entry.
 

@@ -163,12 +163,7 @@ def told(text: str) -> list[Written]:
     found = json.loads(text)
     if "missing" in found:
         raise DataLossError(found["missing"])
-    return [Written(delta.Span(*span), _adds(text)) for span, text in found["pieces"]]
-
-
-def _adds(text: str) -> tuple[delta.Add, ...]:
-    actions = delta.decode(text.encode(), 0) if text else ()
-    return tuple(one for one in actions if isinstance(one, delta.Add))
+    return [Written(delta.Span(*span), delta.adds_of(text)) for span, text in found["pieces"]]
 
 
 def archive_once(job: Job, run: Runner, shown: Shown | None = None) -> Archived:
@@ -300,9 +295,7 @@ def _commit(
         run_id=uuid4().hex, stream_id=stream_id, claims=claims, cursors=cursors, now_ms=_now_ms()
     )
     outcome = commit(table.store, table.snapshot, proposal)
-    snapshot = outcome.snapshot
-    if log.is_checkpoint_due(snapshot):
-        snapshot = log.write_checkpoint(table.store, snapshot, now_ms=_now_ms())
+    snapshot = log.with_checkpoint(table.store, outcome.snapshot, now_ms=_now_ms())
     held = [
         (part, claim)
         for part, claim in zip(parts, claims, strict=True)

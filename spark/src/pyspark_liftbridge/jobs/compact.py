@@ -17,7 +17,7 @@ from pyspark_liftbridge.archive.errors import ContentionError
 from pyspark_liftbridge.archive.fence import Rewrite, Verdict
 from pyspark_liftbridge.archive.files import Chance, Sizes
 from pyspark_liftbridge.archive.rewriting import Target, join_files, keep_last_of_keys
-from pyspark_liftbridge.archive.store import Below, Store, open_store, opened
+from pyspark_liftbridge.archive.store import Below, open_store, opened
 from pyspark_liftbridge.archive.table import folder_named
 from pyspark_liftbridge.jobs.works import Runner
 from pyspark_liftbridge.plan.options import OptionError
@@ -87,7 +87,7 @@ class Work(NamedTuple):
     def of(cls, text: str) -> "Work":
         """The work that `text` made."""
         job, (stream, stream_id), partition, files, now_ms = json.loads(text)
-        return cls(Job(*job), (stream, stream_id), Group(partition, _adds(files)), now_ms)
+        return cls(Job(*job), (stream, stream_id), Group(partition, delta.adds_of(files)), now_ms)
 
 
 class Compacted(NamedTuple):
@@ -174,7 +174,7 @@ def compact(job: Job, run: Runner) -> Compacted:
             now_ms=_now_ms(),
         )
         outcome = commit_rewrites(store, snapshot, compaction)
-        snapshot = _with_checkpoint(store, outcome.snapshot)
+        snapshot = log.with_checkpoint(store, outcome.snapshot, now_ms=_now_ms())
         held = [
             one
             for at, one in enumerate(rewrites)
@@ -197,18 +197,7 @@ def _told(job: Job, group: Group, text: str) -> Rewrite | None:
     paths, adds = json.loads(text)
     gone = set(paths)
     removes = tuple(one for one in group.files if one.path in gone)
-    return Rewrite(group.span, removes, _adds(adds), job.is_by_key)
-
-
-def _adds(text: str) -> tuple[delta.Add, ...]:
-    actions = delta.decode(text.encode(), 0) if text else ()
-    return tuple(one for one in actions if isinstance(one, delta.Add))
-
-
-def _with_checkpoint(store: Store, snapshot: log.Snapshot) -> log.Snapshot:
-    if not log.is_checkpoint_due(snapshot):
-        return snapshot
-    return log.write_checkpoint(store, snapshot, now_ms=_now_ms())
+    return Rewrite(group.span, removes, delta.adds_of(adds), job.is_by_key)
 
 
 def _added(sum_: Compacted, snapshot: log.Snapshot, held: Sequence[Rewrite]) -> Compacted:
