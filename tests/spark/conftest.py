@@ -11,6 +11,7 @@ import pytest
 
 from liftbridge_client import SyncClient, connect_sync
 from liftbridge_testkit.processes import Broker
+from liftbridge_testkit.spark_sessions import stop_within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +40,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
         .getOrCreate()
     )
     yield session
-    session.stop()
+    stop_within(session)
 
 
 @pytest.fixture(scope="session")

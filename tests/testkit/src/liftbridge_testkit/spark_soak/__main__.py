@@ -32,6 +32,7 @@ from liftbridge_testkit.bench.report import machine, table
 from liftbridge_testkit.cluster import ClusterKit
 from liftbridge_testkit.object_store import ENVIRONMENT, ObjectStore
 from liftbridge_testkit.progress import say
+from liftbridge_testkit.spark_sessions import stop_within
 from liftbridge_testkit.spark_soak import checks
 from liftbridge_testkit.spark_soak.records import Publishing, counts
 from liftbridge_testkit.spark_soak.runners import Runner
@@ -189,7 +190,7 @@ class Soak:
             "Spark": checks.by_spark(spark, store, self.work_dir / "copies"),
         }
         ledgers = {who: checks.Ledger(self.wanted).filled(found) for who, found in read.items()}
-        spark.stop()
+        stop_within(spark)
         for finding in (findings := verify(store)):
             say(f"{finding.place}: {finding.text}")
         return {
