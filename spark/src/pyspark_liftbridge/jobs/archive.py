@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import uuid4
 
-from liftbridge_client import SyncClient
+from liftbridge_client import RetriableError, SyncClient
 from pyspark_liftbridge.archive import delta, fence, log
 from pyspark_liftbridge.archive.commit import Proposal, commit
 from pyspark_liftbridge.archive.errors import ContentionError
@@ -198,7 +198,7 @@ def archive_once(job: Job, run: Runner, shown: Shown | None = None) -> Archived:
     show(client, name, table, bounds, shown)
     for _ in range(ROUNDS_MAX):
         ends = _ends(table, stream_id, bounds)
-        bounds = _not_behind(client, options, bounds, ends)
+        bounds = _not_behind(client, job.stream, options, bounds, ends)
         parts = parts_of(job.stream, bounds, ends, fails_on_loss=job.fails_on_loss)
         if not parts:
             return sum_
@@ -231,12 +231,19 @@ def _bounds(client: SyncClient, options: SourceOptions) -> dict[int, Known]:
 
 
 def _not_behind(
-    client: SyncClient, options: SourceOptions, bounds: dict[int, Known], ends: Mapping[int, int]
+    client: SyncClient,
+    stream: str,
+    options: SourceOptions,
+    bounds: dict[int, Known],
+    ends: Mapping[int, int],
 ) -> dict[int, Known]:
     """Bounds that hold what is archived, if the log does.
 
-    Another run may have begun later and archived more, and a new leader may know of less for a
-    moment.
+    Another run may have begun later and archived more, and a new leader may know of less until its
+    followers have told it what they hold.
+
+    Raises:
+        RetriableError: The log has what is archived, and it is still not committed there.
     """
     deadline = time.monotonic() + BEHIND_SECONDS_MAX
     while any(end > bounds[one].latest for one, end in ends.items()):
@@ -244,11 +251,34 @@ def _not_behind(
         is_same = all(
             one in now and now[one].stream_id == known.stream_id for one, known in bounds.items()
         )
-        if not is_same or time.monotonic() > deadline:
+        if not is_same:
             break
         bounds = {one: now[one] for one in bounds}
+        if time.monotonic() > deadline:
+            _check_stored(client, stream, bounds, ends)
+            break
         time.sleep(_POLL_SECONDS)
     return bounds
+
+
+def _check_stored(
+    client: SyncClient, stream: str, bounds: Mapping[int, Known], ends: Mapping[int, int]
+) -> None:
+    """See that something archived is not in the log; else time helps, and nothing is lost.
+
+    Raises:
+        RetriableError: All of it is.
+    """
+    if not client.has_data:
+        return  # such a server does not tell where its log ends
+    stored = {one.partition: one.log_end for one in client.streams.get(stream).bounds()}
+    behind = [one for one, end in ends.items() if end > bounds[one].latest]
+    if all(ends[one] <= stored.get(one, 0) for one in behind):
+        first = behind[0]
+        raise RetriableError(
+            f"{stream}/{first}: offsets up to {ends[first] - 1} are archived, and its leader has "
+            f"them committed up to {bounds[first].latest} only: a replica is away; try again"
+        )
 
 
 def _ends(table: Table, stream_id: int, partitions: Mapping[int, Known]) -> dict[int, int]:
