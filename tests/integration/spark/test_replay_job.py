@@ -304,12 +304,32 @@ def test_a_replay_without_offsets_loses_nothing_behind_a_compaction_by_key(
     for number in range(10, 16):
         stream.publish(b"%d" % number, key=b"n%d" % number)
     archive_all(broker, "moved", tmp_path)
+    with pytest.raises(RefusedError, match="moved-again/0 has records of before the archive was"):
+        run(whole)
+    assert len(values(copy)) == 10
+    whole = whole._replace(allows_repeats=True)
     (done,) = run(whole)
     # Places have moved, so what the archive still has comes again.
     assert (done.written, done.known) == (8, 0)
     assert values(copy) == [b"%d" % number for number in (*range(10), *range(8, 16))]
     (done,) = run(whole)
     assert (done.written, done.known) == (0, 8)
+
+
+def test_a_replay_that_began_behind_a_compaction_by_key_goes_on_by_itself(
+    broker: Broker, lb: SyncClient, tmp_path: Path
+) -> None:
+    stream, copy = two_keys(broker, lb, "packed", tmp_path)
+    compact_by_key("packed", tmp_path)
+    whole = Job(
+        "packed/", "packed-again", access(broker, tmp_path), Selection(), keeps_offsets=False
+    )
+    run(whole)
+    stream.publish(b"10", key=b"k2")
+    archive_all(broker, "packed", tmp_path)
+    (done,) = run(whole)
+    assert (done.written, done.known) == (1, 2)
+    assert values(copy) == [b"8", b"9", b"10"]
 
 
 def test_tombstones_that_go_later_begin_another_numbering(
@@ -329,7 +349,7 @@ def test_tombstones_that_go_later_begin_another_numbering(
     compact_by_key("marked", tmp_path)  # as far as before
     stream.publish(b"3", key=b"new")
     archive_all(broker, "marked", tmp_path)
-    run(whole)
+    run(whole._replace(allows_repeats=True))
     assert values(copy) == [b"", b"2", b"2", b"3"]
 
 

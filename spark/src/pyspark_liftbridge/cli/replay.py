@@ -53,6 +53,14 @@ PreserveOffsets = Annotated[
         help="Put records back at their offsets, with their times and subjects.",
     ),
 ]
+AllowRepeats = Annotated[
+    bool,
+    typer.Option(
+        "--allow-repeats",
+        help="Publish again what a replay may have published before the archive was compacted by "
+        "key.",
+    ),
+]
 WithCursors = Annotated[
     bool,
     typer.Option(
@@ -98,6 +106,7 @@ async def replay(
     offsets: Offsets = ":",
     time: Times = ":",
     preserve_offsets: PreserveOffsets = False,
+    allow_repeats: AllowRepeats = False,
     cursors: WithCursors = False,
     dry_run: DryRun = False,
     store: StoreOptions = None,
@@ -122,6 +131,7 @@ async def replay(
         Access(source_options(run.profile), root, store_options(store)),
         selection,
         preserve_offsets,
+        allow_repeats,
     )
     if cursors:
         with told():

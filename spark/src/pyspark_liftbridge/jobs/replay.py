@@ -4,7 +4,8 @@ One task writes one partition, because a log has one order. Nothing is kept betw
 offsets preserved the target's own log says where to go on, and what it holds must be what the
 archive has there. Published anew, records are numbered by their place in what was chosen, and the
 brokers know which numbers they have. A compaction by key moves records to other places, so each one
-begins a numbering of its own: what was published before comes again, and nothing is passed over.
+begins a numbering of its own: what was published before would come again, which is refused unless
+it is allowed, and nothing is passed over.
 """
 
 import json
@@ -46,6 +47,7 @@ PROGRESS_SECONDS: Final = 1.0
 """Time between two reports of progress."""
 
 _ID_BYTES: Final = 8
+_MILLISECOND_NS: Final = 1_000_000
 
 
 class Job(NamedTuple):
@@ -57,6 +59,8 @@ class Job(NamedTuple):
         access: How brokers and the archive are reached.
         selection: Which records.
         keeps_offsets: Whether they get their offsets, times and subjects back.
+        allows_repeats: Whether records may be published anew that a replay before a compaction by
+            key has published.
     """
 
     table: str
@@ -64,6 +68,7 @@ class Job(NamedTuple):
     access: Access
     selection: Selection
     keeps_offsets: bool
+    allows_repeats: bool = False
 
     @property
     def store(self) -> Store:
@@ -115,8 +120,8 @@ class Work(NamedTuple):
     @classmethod
     def of(cls, text: str) -> "Work":
         """The work that `text` made."""
-        (table, target, access, selection, keeps_offsets), part, *rest = json.loads(text)
-        job = Job(table, target, Access(*access), Selection(*selection), keeps_offsets)
+        (table, target, access, selection, *how), part, *rest = json.loads(text)
+        job = Job(table, target, Access(*access), Selection(*selection), *how)
         return cls(job, Part(*part), *rest)
 
 
@@ -267,6 +272,7 @@ def plan(job: Job) -> list[Part]:
     """What would be replayed, by partition; nothing is changed.
 
     Raises:
+        RefusedError: What would be published anew may be in the target already.
         OptionError: There is no such archive or target, or the target has too few partitions.
         LiftbridgeError: No broker answers.
         ArchiveError: The archive could not be read.
@@ -313,7 +319,21 @@ def _part(
         if add.object_path in paths and add.stats is not None
     )
     end, by_key = bounds.high_watermark, _by_key(snapshot, number)
+    if not (job.keeps_offsets or job.allows_repeats) and _is_older(bounds, by_key):
+        raise RefusedError(
+            f"{job.target}/{number} has records of before the archive was compacted by key: what a "
+            "replay published there until then would come again; replay into an empty stream, or "
+            "with --allow-repeats"
+        )
     return Part(number, wanted.start, wanted.end, len(paths), rows, end, by_key)
+
+
+def _is_older(bounds: PartitionBounds, by_key: str) -> bool:
+    """Whether a target has records of before a compaction: numbers of those mean others now."""
+    _, _, done_ms = by_key.partition("@")
+    return bool(by_key and bounds.first_timestamp) and not (
+        done_ms.isdecimal() and bounds.first_timestamp >= int(done_ms) * _MILLISECOND_NS
+    )
 
 
 def replay(job: Job, run: Runner, tell: Progress = silent) -> list[Replayed]:
@@ -326,8 +346,8 @@ def replay(job: Job, run: Runner, tell: Progress = silent) -> list[Replayed]:
 
     Raises:
         RefusedError: The target holds what is not a beginning of what would be replayed, or times
-            go back that are to be put back, and nothing was written; or the archive was compacted
-            by key meanwhile.
+            go back that are to be put back, or as of `plan`, and nothing was written; or the
+            archive was compacted by key meanwhile.
         OptionError, LiftbridgeError, ArchiveError: As of `plan`.
     """
     parts = plan(job)
