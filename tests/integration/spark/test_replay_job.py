@@ -8,12 +8,14 @@ import asyncio
 import multiprocessing
 import random
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
+from threading import Event
 from unittest.mock import patch
 
 import nats
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -48,6 +50,8 @@ from pyspark_liftbridge.plan.options import OptionError
 KEYS = 40
 COUNT = 4_000
 KILLS = 20
+STOPS_BEHIND = 50
+SECONDS_MAX = 120.0
 DAY_US = 86_400_000_000
 HOUR_US = 3_600_000_000
 COMPACTED = StreamSettings(
@@ -159,9 +163,27 @@ def test_a_replay_puts_back_all_that_a_record_has(
     assert [one.written for one in run(job(broker, root, "copy"))] == [0]
 
 
-def attempt(whole: Job) -> None:
-    """Replay in requests that are small, so that there is much to be killed in between."""
-    with patch.object(restoring, "REQUEST_RECORDS_MAX", 3):
+def attempt(whole: Job, end: int) -> None:
+    """Replay in requests that are small, so that there is much to be killed in between.
+
+    It stops before an offset: on a busy machine it would be done before it is killed.
+    """
+    restore = SyncStream.restore
+
+    def some(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            count = int(np.searchsorted(batch.column("offset").to_numpy(), end))
+            yield batch.slice(0, count)
+            if count < batch.num_rows:
+                Event().wait(SECONDS_MAX)
+
+    def restore_some(stream: SyncStream, partition: int, batches: Iterable[pa.RecordBatch]) -> int:
+        return restore(stream, partition, some(batches))
+
+    with (
+        patch.object(restoring, "REQUEST_RECORDS_MAX", 3),
+        patch.object(SyncStream, "restore", restore_some),
+    ):
         replayed(whole, one_by_one(replay.do))
 
 
@@ -175,9 +197,10 @@ def test_a_replay_that_is_killed_again_and_again_loses_and_repeats_nothing(
     chance = random.Random(7)
     at = 0
     for _ in range(KILLS):
-        process = context.Process(target=attempt, args=(job(broker, root, "killed"),))
-        process.start()
         at += chance.randint(0, 100)
+        end = at + STOPS_BEHIND
+        process = context.Process(target=attempt, args=(job(broker, root, "killed"), end))
+        process.start()
         while process.is_alive() and target.bounds(0)[0].log_end < at:
             pass
         assert process.is_alive(), f"it is done at {at}"
