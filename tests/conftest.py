@@ -7,7 +7,7 @@ header of a run prints the seed of pytest-randomly; `--randomly-seed=N` repeats 
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,6 +15,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from liftbridge_testkit.fuzzing import Fuzz
+from liftbridge_testkit.pages import Shown
 from liftbridge_testkit.sim.floors import floors_for
 from liftbridge_testkit.sim.total import Sum
 
@@ -74,6 +75,15 @@ def fuzz(request: pytest.FixtureRequest, record_property: Callable[[str, object]
 def rewrite(request: pytest.FixtureRequest) -> bool:
     """Whether expected files are to be written instead of compared."""
     return bool(request.config.getoption("--rewrite"))
+
+
+@pytest.fixture
+def shown(request: pytest.FixtureRequest) -> Iterator[Shown]:
+    """Blocks of a page that the mark `shows` of the test names; the test must take all of them."""
+    (mark,) = request.node.iter_markers("shows")
+    found = Shown(*mark.args, **mark.kwargs)
+    yield found
+    assert found.left() == []
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,12 +1,19 @@
 """The reference of the data source says what its tables of options and columns say."""
 
+import ast
+import json
 import re
 import shlex
 
 import pytest
 
-from liftbridge_testkit.pages import commands, sections, words_of
+from liftbridge_client.cli import exits
+from liftbridge_testkit.pages import commands, commands_of, sections, words_of
 from liftbridge_testkit.repository import ROOT
+from pyspark_liftbridge.cli import given
+from pyspark_liftbridge.cli.failures import MISSING
+from pyspark_liftbridge.cli.query import WindowRow
+from pyspark_liftbridge.plan import offsets
 from pyspark_liftbridge.plan.table import OPTIONS
 from pyspark_liftbridge.source.schema import COLUMNS, KAFKA_COLUMNS
 
@@ -63,6 +70,75 @@ def test_reference_repeats_the_table_of_the_code(mark, text, rewrite):
     if rewrite:
         REFERENCE.write_text(after, encoding="utf-8")
     assert REFERENCE.read_text(encoding="utf-8") == after
+
+
+@pytest.mark.shows("reference/spark.md", "Offsets")
+def test_reference_shows_offsets_as_they_are_kept(shown):
+    (block,) = shown.take("Offsets")
+    kept = json.loads(block.text)
+    assert offsets.parse(kept).as_json() == kept
+
+
+@pytest.mark.shows("how-to/use-spark-features.md", "")
+def test_packages_to_install_are_those_of_the_tests(shown):
+    (line,) = commands_of(shown, "")
+    program, verb, *packages = shlex.split(line)
+    assert (program, verb) == ("pip", "install")
+    tested = (ROOT / "requirements" / "spark.in").read_text(encoding="utf-8").splitlines()
+    assert packages != []
+    for package in packages:
+        assert any(line.startswith(package) for line in tested), package
+
+
+def first_cells(page, heading):
+    """Texts between backticks in the first cells of the table that begins so, and all else."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    (body,) = re.findall(
+        rf"^\| {heading} \|[^\n]*\n\| ---[^\n]*\n((?:\|[^\n]*\n)+)", text, re.MULTILINE
+    )
+    return [line.split("|")[1].strip() for line in body.splitlines()]
+
+
+def test_exit_codes_of_the_reference_are_those_of_commands():
+    known = {value for name, value in vars(exits).items() if name.isupper() and type(value) is int}
+    documented = [int(cell) for cell in first_cells("reference/command.md", "Exit code")]
+    assert documented == sorted(known | {MISSING, given.BEATEN})
+
+
+def test_columns_of_measurements_are_those_of_the_how_to():
+    cells = first_cells("how-to/query-streams.md", "Column")
+    assert [name for cell in cells for name in re.findall("`(.*?)`", cell)] == [*WindowRow._fields]
+
+
+def audit_texts():
+    """Patterns of what an audit says of a difference: texts it assigns, and those of `_row`."""
+    path = ROOT / "spark" / "src" / "pyspark_liftbridge" / "jobs" / "audit.py"
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Assign(targets=[ast.Name(id="text")], value=ast.JoinedStr() as found):
+                yield pattern_of(found)
+            case ast.Call(
+                func=ast.Attribute(attr="_row" | "_note"),
+                args=[_, _, ast.JoinedStr() | ast.Constant() as found],
+            ):
+                yield pattern_of(found)
+            case _:
+                pass
+
+
+def pattern_of(found):
+    parts = found.values if isinstance(found, ast.JoinedStr) else [found]
+    return "".join(re.escape(one.value) if isinstance(one, ast.Constant) else ".+" for one in parts)
+
+
+def test_texts_of_an_audit_are_those_of_the_how_to():
+    cells = first_cells("how-to/replay-and-audit-streams.md", "Text")
+    texts = [text for cell in cells for text in re.findall("`(.*?)`", cell)]
+    patterns = list(audit_texts())
+    assert len(patterns) > 5
+    unknown = [text for text in texts if not any(re.fullmatch(one, text) for one in patterns)]
+    untold = [one for one in patterns if not any(re.fullmatch(one, text) for text in texts)]
+    assert (unknown, untold) == ([], [])
 
 
 def test_no_cell_ends_before_its_time():

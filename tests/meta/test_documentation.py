@@ -102,7 +102,7 @@ def test_tests_named_for_features_exist():
 
 
 def test_rows_beside_other_connectors_are_shown_by_tests():
-    page = CONNECTORS.read_text(encoding="utf-8").partition("## Beside other connectors")[2]
+    page = CONNECTORS.read_text(encoding="utf-8").partition("## Compared with other connectors")[2]
     compared, shown = (
         [[cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines()]
         for part in re.findall(

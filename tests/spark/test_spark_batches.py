@@ -1,7 +1,9 @@
 """`spark.read.format("liftbridge")`: what a query gets, and what it is told instead."""
 
+import json
 from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -66,6 +68,34 @@ def test_places_bound_a_batch(spark: SparkSession, broker: Broker, lb: SyncClien
     )
     assert all(row.timestamp_ns > middle.timestamp_ns for row in late.collect())
     assert late.count() < 5
+
+
+def test_times_bound_a_batch_for_all_partitions_or_for_each(
+    spark: SparkSession, broker: Broker, lb: SyncClient
+) -> None:
+    begin = 1_764_000_000_000  # ms
+    batch = pa.record_batch(
+        {
+            "offset": pa.array(range(10), pa.int64()),
+            "timestamp": pa.array([(begin + 1_000 * at) * 10**6 for at in range(10)], pa.int64()),
+            "value": pa.array([b"%d" % at for at in range(10)], pa.binary()),
+        }
+    )
+    stream = lb.streams.create("timed", partitions=2)
+    for partition in (0, 1):
+        stream.restore(partition, [batch])
+
+    def places(**options: str) -> list[tuple[int, int]]:
+        rows = read(spark, broker, subscribe="timed", **options).collect()
+        return sorted((row.partition, row.offset) for row in rows)
+
+    def times(first: int, second: int) -> str:
+        return json.dumps({"timed": {"0": begin + 1_000 * first, "1": begin + 1_000 * second}})
+
+    whole = places(startingTimestamp=str(begin + 3_000), endingTimestamp=str(begin + 5_000))
+    assert whole == [(0, 3), (0, 4), (1, 3), (1, 4)]
+    each = places(startingOffsetsByTimestamp=times(2, 8), endingOffsetsByTimestamp=times(4, 9))
+    assert each == [(0, 2), (0, 3), (1, 8)]
 
 
 def test_tasks_share_a_large_partition(spark: SparkSession, broker: Broker, lb: SyncClient) -> None:

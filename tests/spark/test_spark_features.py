@@ -14,12 +14,9 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from liftbridge_client import Start, Stop, SyncClient
-from liftbridge_testkit.pages import Block, sections
+from liftbridge_testkit.pages import Block, Shown
 from liftbridge_testkit.processes import Broker
-from liftbridge_testkit.repository import ROOT
 
-PAGE = ROOT / "docs/how-to/use-spark-features.md"
-SECTIONS = sections(PAGE)
 BROKER, CONNECT, STORAGE = "localhost:9292", "sc://localhost:15002", "/var/lib/pipelines/orders"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -82,48 +79,37 @@ def run(*words: str | Path, folder: Path, **variables: str) -> str:
 # -- what the how-to shows ----------------------------------------------------------------------
 
 
-def test_the_page_shows_what_is_tested_here() -> None:
-    assert list(SECTIONS) == [
-        "",  # what to install
-        "SQL",
-        "State for each key",
-        "State for each key, with pandas",
-        "Spark Connect",
-        "Declarative Pipelines",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("title", "rows"),
-    [
-        ("SQL", {"0": 2, "1": 2, "2": 2}),
-        ("State for each key", {"0": 2, "1": 2, "2": 2}),
-        ("State for each key, with pandas", {"0": 16, "1": 16, "2": 16}),
-    ],
+@pytest.mark.shows(
+    "how-to/use-spark-features.md", "SQL", "State for each key", "State for each key, with pandas"
 )
 def test_views_and_processors_of_the_how_to(
+    shown: Shown,
     spark: SparkSession,
     broker: Broker,
     tmp_path: Path,
     setting: Any,
     capsys: pytest.CaptureFixture[str],
-    title: str,
-    rows: dict[str, int],
 ) -> None:
     setting(PROVIDER, spark.conf.get(PROVIDER))  # which programs change
-    (program,) = SECTIONS[title]
-    path = placed(tmp_path / "program.py", program)
+    spark.catalog.dropTempView("orders")  # the tutorial has one in the same session
     given = {"spark": spark, "servers": broker.address, "folder": tmp_path}
-    # As a program: classes of a module are not sent to the processes that Spark starts.
-    run_path(str(path), given, run_name="__main__")
-    shown = re.findall(r"^\| *(\d) *\| *(\d+) *\|$", capsys.readouterr().out, re.MULTILINE)
-    assert {key: int(count) for key, count in shown} == rows
+    counts = []
+    for title in shown.titles:
+        (program,) = shown.take(title)
+        path = placed(tmp_path / "program.py", program)
+        # As a program: classes of a module are not sent to the processes that Spark starts.
+        run_path(str(path), given, run_name="__main__")
+        rows = re.findall(r"^\| *(\d) *\| *(\d+) *\|$", capsys.readouterr().out, re.MULTILINE)
+        counts.append({key: int(count) for key, count in rows})
+    orders, sizes = {"0": 2, "1": 2, "2": 2}, {"0": 16, "1": 16, "2": 16}
+    assert counts == [orders, orders, sizes]
 
 
+@pytest.mark.shows("how-to/use-spark-features.md", "Spark Connect")
 def test_a_program_of_connect_reads_writes_and_streams(
-    broker: Broker, lb: SyncClient, remote: str, tmp_path: Path
+    shown: Shown, broker: Broker, lb: SyncClient, remote: str, tmp_path: Path
 ) -> None:
-    (program,) = SECTIONS["Spark Connect"]
+    (program,) = shown.take("Spark Connect")
     path = placed(tmp_path / "program.py", program, (BROKER, broker.address), (CONNECT, remote))
     # It has no Java, and our package is not there for it.
     alone = (
@@ -135,10 +121,11 @@ def test_a_program_of_connect_reads_writes_and_streams(
     assert sorted(one.value for one in copied) == [b"%d apples" % number for number in range(6)]
 
 
+@pytest.mark.shows("how-to/use-spark-features.md", "Declarative Pipelines")
 def test_a_pipeline_has_a_streaming_table_and_a_view(
-    spark: SparkSession, broker: Broker, remote: str, tmp_path: Path
+    shown: Shown, spark: SparkSession, broker: Broker, remote: str, tmp_path: Path
 ) -> None:
-    spec, tables, command = SECTIONS["Declarative Pipelines"]
+    spec, tables, command = shown.take("Declarative Pipelines")
     placed(tmp_path / "spark-pipeline.yml", spec, (STORAGE, str(tmp_path / "storage")))
     placed(tmp_path / "tables/orders.py", tables, (BROKER, broker.address))
     program, *words = command.text.split()

@@ -1,4 +1,4 @@
-"""The programs of the how-to do what it says."""
+"""The programs of two how-tos do what they say: reading and writing, and a job in a pipeline."""
 
 import re
 from pathlib import Path
@@ -8,14 +8,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from liftbridge_client import Start, Stop, SyncClient
-from liftbridge_testkit.pages import sections
+from liftbridge_testkit.pages import Shown
 from liftbridge_testkit.processes import Broker
-from liftbridge_testkit.repository import ROOT
-
-PAGE = ROOT / "docs/how-to/use-spark.md"
 
 
+@pytest.mark.shows("how-to/use-spark.md")
 def test_every_program_of_the_how_to_runs(
+    shown: Shown,
     spark: SparkSession,
     broker: Broker,
     lb: SyncClient,
@@ -25,21 +24,16 @@ def test_every_program_of_the_how_to_runs(
     orders = lb.streams.create("orders", partitions=2)
     for number in range(6):
         orders.publish(b"%d apples" % number, key=b"%d" % (number % 3))
-    programs = sections(PAGE)
-    assert list(programs) == [
-        "Read what is there",
-        "Follow a stream",
-        "Write a frame",
-        "Write each row once",
-    ]
-    told = {}
-    for number, (title, (program,)) in enumerate(programs.items()):
+    printed = {}
+    for number, title in enumerate(shown.titles):
+        (program,) = shown.take(title)
+        assert program.language == "python"
         path = tmp_path / f"{number}.py"
         path.write_text(program.text, encoding="utf-8")
         run_path(str(path), {"spark": spark, "servers": broker.address, "folder": tmp_path})
-        told[title] = capsys.readouterr().out
-    assert told["Read what is there"].count(" apples") == 6
-    assert re.findall(r"\| +(\d)\| +2\|", told["Follow a stream"]) != []
+        printed[title] = capsys.readouterr().out
+    assert printed["Read what is there"].count(" apples") == 6
+    assert re.findall(r"\| +(\d)\| +2\|", printed["Follow a stream"]) != []
 
     def values(name: str, partitions: int) -> list[bytes]:
         stream = lb.streams.get(name)
@@ -53,3 +47,23 @@ def test_every_program_of_the_how_to_runs(
 
     assert values("baskets", 3) == [b"three apples", b"two pears"]
     assert values("orders-in-capitals", 1) == [b"%d APPLES" % number for number in range(6)]
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.shows("how-to/spark-on-kubernetes.md", "Run a job of your own", languages=("python",))
+def test_a_job_of_a_pipeline_runs(
+    shown: Shown,
+    broker: Broker,
+    lb: SyncClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lb.streams.create("jobs").publish(b"one")
+    monkeypatch.setenv("PIPELINE_SERVERS", broker.address)
+    monkeypatch.setenv("PIPELINE_STREAMS", "jobs")
+    (program,) = shown.take("Run a job of your own")
+    path = tmp_path / "job.py"
+    path.write_text(program.text, encoding="utf-8")
+    run_path(str(path))
+    assert capsys.readouterr().out.strip() == "1"

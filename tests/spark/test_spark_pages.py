@@ -14,12 +14,9 @@ from pyspark.sql import SparkSession
 
 from liftbridge_client import SyncClient
 from liftbridge_client.cli import app
-from liftbridge_testkit.pages import Block, commands, sections
+from liftbridge_testkit.pages import Block, Shown, commands, commands_of
 from liftbridge_testkit.processes import Broker
-from liftbridge_testkit.repository import ROOT
 
-TUTORIAL = ROOT / "docs/tutorials/spark.md"
-ARCHIVE = ROOT / "docs/how-to/archive-streams.md"
 PROGRAMS = Path(sys.executable).parent
 pytestmark = pytest.mark.timeout(300)  # many programs; a busy machine takes minutes
 
@@ -28,16 +25,16 @@ def run(capsys: pytest.CaptureFixture[str], words: list[str]) -> str:
     """What a command prints that ends well, in this process: others would start more JVMs."""
     capsys.readouterr()
     code = app.run(words)
-    told = capsys.readouterr()
-    assert code == 0, told.err
-    return told.out
+    printed = capsys.readouterr()
+    assert code == 0, printed.err
+    return printed.out
 
 
 @pytest.fixture
-def dev(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def dev(shown: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of the broker that the tutorial starts."""
     monkeypatch.setenv("LIFTBRIDGE_CONFIG", str(tmp_path / "profiles.toml"))
-    (block,) = sections(TUTORIAL)["Start a broker"]
+    (block,) = shown.take("Start a broker")
     (line,) = commands(block)
     program, *words = shlex.split(line)
     assert program == ".spark/bin/liftbridge"
@@ -64,7 +61,7 @@ class Reader:
         self._folder = folder
         self._capsys = capsys
         self._program = ""
-        self.shown: list[str] = []
+        self.printed: list[str] = []
 
     def do(self, block: Block) -> None:
         """Save a program, or run commands and keep what they print, or compare with that."""
@@ -76,14 +73,14 @@ class Reader:
             for line in commands(block):
                 program, *words = shlex.split(line)
                 if program == ".spark/bin/python":
-                    self.shown.append(self._run_program(Path(words[0])))
+                    self.printed.append(self._run_program(Path(words[0])))
                 else:
                     assert program == ".spark/bin/liftbridge"
                     if words[0] == "spark":
                         words[-1] = str(self._folder / words[-1])
-                    self.shown.append(run(self._capsys, words))
+                    self.printed.append(run(self._capsys, words))
         else:
-            assert self.shown[-1].strip() == block.text.strip()
+            assert self.printed[-1].strip() == block.text.strip()
 
     def _run_program(self, path: Path) -> str:
         """In this process, whose session it then finds: another JVM would take its time."""
@@ -94,31 +91,35 @@ class Reader:
 
 
 @pytest.mark.usefixtures("spark")
+@pytest.mark.shows("tutorials/spark.md")
 def test_the_tutorial_works_as_it_stands(
-    dev: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    shown: Shown,
+    dev: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    pages = sections(TUTORIAL)
-    assert list(pages) == [
-        "Install", "Start a broker", "Publish", "Read", "Follow", "Archive",
-        "Query archive and stream",
-    ]  # fmt: skip
+    begin, *titles = shown.titles
+    assert begin == "Start a broker"
     reader = Reader(dev, tmp_path, capsys)
-    shown: dict[str, list[str]] = {}
-    for title in list(pages)[2:]:
-        reader.shown = []
-        for block in pages[title]:
+    printed: dict[str, list[str]] = {}
+    for title in titles:
+        reader.printed = []
+        for block in shown.take(title):
             reader.do(block)
-        shown[title] = reader.shown
-    first, _, second = shown["Follow"]
+        printed[title] = reader.printed
+    first, _, second = printed["Follow"]
     assert [first.count(word) for word in ("apples", "pears", "plums", "melon")] == [1, 1, 1, 0]
     assert [second.count(word) for word in ("apples", "pears", "plums", "melon")] == [0, 0, 0, 1]
-    archived, verified = shown["Archive"]
+    archived, verified = printed["Archive"]
     assert re.search(r"^orders +orders/ +\d+ +4 +1 ", archived, re.MULTILINE)
     assert verified.split() == ["PLACE", "TEXT"]
 
 
+@pytest.mark.shows("how-to/archive-streams.md", "", "Read an archive", "Check and clean up")
 def test_archives_are_read_and_checked_as_the_how_to_says(
+    shown: Shown,
     spark: SparkSession,
     broker: Broker,
     lb: SyncClient,
@@ -134,19 +135,17 @@ def test_archives_are_read_and_checked_as_the_how_to_says(
             text = text.replace(f"{before}/archive", f"{before}{tmp_path}/archive")
         return text.replace("localhost:9292", broker.address)
 
-    pages = sections(ARCHIVE)
-    for line in commands(pages[""][0]):
-        if "s3://" not in line:  # which another test has
-            run(capsys, shlex.split(here(line))[1:])
+    for line in commands_of(shown, ""):
+        run(capsys, shlex.split(here(line))[1:])
     stream.publish(b"not archived")
     path, rows = tmp_path / "program.py", []
-    for block in pages["Read an archive"]:
+    for block in shown.take("Read an archive"):
         path.write_text(here(block.text), encoding="utf-8")
         found = run_path(str(path), {"spark": spark, "servers": broker.address})
         rows.append(found["orders"].count() if "orders" in found else capsys.readouterr().out)
     assert rows == ["3\n", 4]
-    told = [
+    printed = [
         run(capsys, [*shlex.split(here(line))[1:], "-o", "json"])
-        for line in commands(pages["Check and clean"][0])
+        for line in commands_of(shown, "Check and clean up")
     ]
-    assert [one.strip() for one in told] == ["[]", "[]"]
+    assert [one.strip() for one in printed] == ["[]", "[]"]

@@ -12,12 +12,10 @@ from pyspark.sql import SparkSession
 
 from liftbridge_client import SyncClient
 from liftbridge_client.cli import app
-from liftbridge_testkit.pages import commands, sections, words_of
+from liftbridge_testkit.pages import Shown, commands_of, words_of
 from liftbridge_testkit.processes import Broker
-from liftbridge_testkit.repository import ROOT
 from pyspark_liftbridge.jobs.metrics import Range, metrics
 
-PAGE = ROOT / "docs/how-to/query-streams.md"
 COMMAND = Path(sys.executable).parent / "liftbridge"
 
 # The first one waits for the session as well, which a busy machine takes a minute to start.
@@ -169,18 +167,18 @@ def test_command_runs_at_a_server_of_spark_connect(broker: Broker, remote: str) 
     assert json.loads(done.stdout) == [{"n": 6}]
 
 
-def test_commands_of_the_how_to_run(run: Any, broker: Broker, tmp_path: Path) -> None:
-    told: dict[str, list[str]] = {}
-    for title, blocks in sections(PAGE).items():
-        for line in (line for block in blocks for line in commands(block)):
+@pytest.mark.shows("how-to/query-streams.md")
+def test_commands_of_the_how_to_run(shown: Shown, run: Any, broker: Broker, tmp_path: Path) -> None:
+    printed: dict[str, list[str]] = {}
+    for title in shown.titles:
+        for line in commands_of(shown, title):
             words = words_of(line.replace("localhost:9292", broker.address))
             words = [str(tmp_path) if word == "/archive" else word for word in words]
             assert words[:2] == ["liftbridge", "spark"]
             done = run(*words[2:])
             assert (done.code, done.lines) == (0, []), line
-            told.setdefault(title, []).append(done.out)
-    assert list(told) == ["See whether everything is there", "Ask by SQL", "Measure"]
-    doctor, query, measure = told.values()
+            printed.setdefault(title, []).append(done.out)
+    doctor, query, measure = printed.values()
     assert "1 in the cluster" in doctor[0]
     assert "refuses to put a file twice" in doctor[1]
     assert query[0].split() == ["ORDERS", "6"]
@@ -189,17 +187,17 @@ def test_commands_of_the_how_to_run(run: Any, broker: Broker, tmp_path: Path) ->
     assert sum(row["records"] for row in json.loads(measure[1])) == 6
 
 
+@pytest.mark.shows("how-to/archive-streams.md", "Compact")
 def test_archives_are_compacted_as_the_how_to_says(
-    run: Any, broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    shown: Shown, run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("archive", "orders", str(tmp_path)).code == 0
-    blocks = sections(ROOT / "docs/how-to/archive-streams.md")["Compact"]
-    told = []
-    for line in (line for block in blocks for line in commands(block)):
+    compacted = []
+    for line in commands_of(shown, "Compact"):
         words = [str(tmp_path) if word == "/archive" else word for word in words_of(line)]
         assert app.run([*words[1:], "-o", "json"]) == 0, line
-        told.append(json.loads(capsys.readouterr().out))
-    assert [(row["table"], row["records_removed"]) for row in told] == [("orders/", 0)] * 2
+        compacted.append(json.loads(capsys.readouterr().out))
+    assert [(row["table"], row["records_removed"]) for row in compacted] == [("orders/", 0)] * 2
 
 
 def test_doctor_ends_with_1_when_a_check_fails(run: Any) -> None:

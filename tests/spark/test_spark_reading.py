@@ -215,6 +215,22 @@ def test_a_paused_partition_is_named_or_resumed(
     assert read(spark, broker, subscribe="paused", resume="true").count() == 1
 
 
+def test_a_task_that_runs_twice_at_a_time_gives_the_same_rows(
+    broker: Broker, lb: SyncClient
+) -> None:
+    stream = lb.streams.create("twice")
+    with stream.publisher() as publisher:
+        publisher.publish_batch([b"%d" % number for number in range(20_000)])
+    given = {"servers": broker.address, "subscribe": "twice", "fetch.maxBytes": "64k"}
+    reader = DefaultSource(given).reader(None)
+    (task,) = reader.partitions()
+    stream.publish(b"later")
+    in_turns = list(zip(reader.read(task), reader.read(task), strict=True))
+    assert len(in_turns) > 1
+    assert all(one.equals(other) for one, other in in_turns)
+    assert sum(one.num_rows for one, _ in in_turns) == 20_000
+
+
 # -- where a query begins, and how far it goes -----------------------------------------------
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -13,22 +12,18 @@ from pyspark.sql import SparkSession
 
 from liftbridge_client import SyncClient
 from liftbridge_client.cli.app import run
+from liftbridge_testkit.pages import Shown, commands_of
 from liftbridge_testkit.processes import Broker
-from liftbridge_testkit.repository import ROOT
 from pyspark_liftbridge.jobs import archive
 from pyspark_liftbridge.jobs.archive import Job, archive_once
 from pyspark_liftbridge.jobs.tasks import runner
 
-PAGE = ROOT / "docs/how-to/replay-and-audit-streams.md"
-BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COUNT = 300
 
 
-def commands(broker: Broker, root: Path) -> list[list[str]]:
+def words_of(shown: Shown, broker: Broker, root: Path) -> list[list[str]]:
     """Commands of the how-to, on this broker and this archive."""
-    lines = [
-        line for block in BLOCK.findall(PAGE.read_text("utf-8")) for line in block.splitlines()
-    ]
+    lines = [line for title in shown.titles for line in commands_of(shown, title)]
     places = {"localhost:9292": broker.address, "/archive": str(root)}
     return [[places.get(word, word) for word in shlex.split(line)[1:]] for line in lines]
 
@@ -53,14 +48,16 @@ def archived(
     return tmp_path
 
 
+@pytest.mark.shows("how-to/replay-and-audit-streams.md")
 def test_every_command_of_the_how_to_does_what_it_says(
-    broker: Broker, lb: SyncClient, archived: Path, capfd: pytest.CaptureFixture[str]
+    shown: Shown, broker: Broker, lb: SyncClient, archived: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    told = []
-    for words in commands(broker, archived):
+    printed = []
+    commands = words_of(shown, broker, archived)
+    for words in commands:
         assert run([*words, "-o", "json"]) == 0, words
-        told.append(json.loads(capfd.readouterr().out))
-    _, planned, replayed, by_offset, by_time, differences = told
+        printed.append(json.loads(capfd.readouterr().out))
+    _, planned, replayed, by_offset, by_time, differences = printed
     assert [(row["end"], row["written"], row["target_end"]) for row in planned] == [
         (COUNT, COUNT, 0),
         (2 * COUNT, 2 * COUNT, 0),
@@ -71,7 +68,7 @@ def test_every_command_of_the_how_to_does_what_it_says(
     assert differences == []
 
     lb.streams.get("orders-again").publish(b"one more", partition=1)
-    *_, replay, _, _, audit = commands(broker, archived)
+    *_, replay, _, _, audit = commands
     assert run([*audit, "-o", "json"]) == 1
     (difference,) = json.loads(capfd.readouterr().out)
     assert difference["text"] == f"ends at {2 * COUNT + 1}, the other at {2 * COUNT}"

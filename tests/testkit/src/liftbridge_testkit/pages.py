@@ -1,12 +1,22 @@
-"""Programs and commands that a page of the documentation shows, for tests that run them."""
+"""Programs and commands that a page of the documentation shows, for tests that run them.
+
+A test names what it runs by its mark, `@pytest.mark.shows("how-to/use-spark.md", "Write a frame")`,
+and takes it from the fixture `shown`. A block that no test can run has the reason in the line
+before it: `<!-- not run: it installs packages -->`.
+"""
 
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from liftbridge_testkit.repository import ROOT
+
 _SECTION = re.compile(r"(?:\A|^## ([^\n]+)\n)(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
-_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(
+    r"^(?:<!-- not run: ([^\n]+) -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
 
 
 class Block(NamedTuple):
@@ -15,10 +25,12 @@ class Block(NamedTuple):
     Attributes:
         language: As the page names it, `python` or `console`.
         text: What it holds.
+        not_run: Why no test runs it; empty where one must.
     """
 
     language: str
     text: str
+    not_run: str = ""
 
 
 def sections(page: Path) -> dict[str, list[Block]]:
@@ -28,10 +40,62 @@ def sections(page: Path) -> dict[str, list[Block]]:
     """
     text = page.read_text(encoding="utf-8")
     found = {
-        title: [Block(*block) for block in _BLOCK.findall(body)]
+        title: [Block(language, text, why) for why, language, text in _BLOCK.findall(body)]
         for title, body in _SECTION.findall(text)
     }
     return {title: blocks for title, blocks in found.items() if blocks}
+
+
+class Shown:
+    """Blocks of a page that one test runs.
+
+    Attributes:
+        titles: Sections they are in, in the order of the page.
+    """
+
+    def __init__(self, page: str, *titles: str, languages: Sequence[str] = ()) -> None:
+        """Read a page.
+
+        Args:
+            page: Its path below `docs`.
+            titles: Its sections; all without one.
+            languages: Which of their blocks; all without one.
+
+        Raises:
+            LookupError: There is no such section, or no such block in it.
+        """
+        found = {
+            title: [one for one in blocks if is_run(one, languages)]
+            for title, blocks in sections(ROOT / "docs" / page).items()
+        }
+        found = {title: blocks for title, blocks in found.items() if blocks}
+        missing = [title for title in titles if title not in found]
+        if missing or not found:
+            raise LookupError(f"docs/{page} has nothing to run in {missing or 'any section'}")
+        self._blocks = {title: found[title] for title in titles or found}
+        self._left = set(self._blocks)
+        self.titles = list(self._blocks)
+
+    def take(self, title: str) -> list[Block]:
+        """Blocks of a section, for the test to run them all."""
+        self._left.discard(title)
+        return self._blocks[title]
+
+    def left(self) -> list[str]:
+        """Sections that were not taken."""
+        return [title for title in self.titles if title in self._left]
+
+
+def commands_of(shown: Shown, title: str) -> list[str]:
+    """Command lines of a section that shows nothing else."""
+    blocks = shown.take(title)
+    assert {one.language for one in blocks} == {"console"}
+    return [line for one in blocks for line in commands(one)]
+
+
+def is_run(block: Block, languages: Sequence[str] = ()) -> bool:
+    """Whether a test must run the block, one of these languages if there are any."""
+    return not block.not_run and (not languages or block.language in languages)
 
 
 def commands(block: Block) -> list[str]:

@@ -4,8 +4,6 @@ The schemas are those of their definitions as far as the manifests go, and close
 operator 2.5, and of Apache's 1.0.
 """
 
-import re
-
 import jsonschema
 import pytest
 import typer.main
@@ -14,7 +12,6 @@ import yaml
 from liftbridge_client.cli.app import app
 from liftbridge_testkit.repository import ROOT
 
-PAGE = ROOT / "docs" / "how-to" / "spark-operators.md"
 STRING = {"type": "string"}
 STRINGS = {"type": "array", "items": STRING}
 INTEGER = {"type": "integer"}
@@ -85,30 +82,35 @@ ARGUMENTS = {"sparkoperator.k8s.io/v1beta2": "arguments", "spark.apache.org/v1":
 FILES = {"sparkoperator.k8s.io/v1beta2": "mainApplicationFile", "spark.apache.org/v1": "pyFiles"}
 
 
-def manifests():
-    text = PAGE.read_text(encoding="utf-8")
-    found = [yaml.safe_load(one) for one in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
-    return {one["apiVersion"]: one for one in found}
+def manifests(shown):
+    """Manifests of the page by their version; there is one for each."""
+    blocks = [block for title in shown.titles for block in shown.take(title)]
+    found = {one["apiVersion"]: one for one in (yaml.safe_load(block.text) for block in blocks)}
+    assert len(found) == len(blocks)
+    assert set(found) == set(SCHEMAS)
+    return found
+
+
+@pytest.mark.shows("how-to/spark-operators.md")
+def test_manifests_are_what_their_definitions_take(shown):
+    for version, body in manifests(shown).items():
+        assert body["kind"] == "SparkApplication"
+        jsonschema.validate(body["spec"], SCHEMAS[version])
 
 
 @pytest.mark.parametrize("version", SCHEMAS)
-def test_manifest_is_what_its_definition_takes(version):
-    body = manifests()[version]
-    assert body["kind"] == "SparkApplication"
-    jsonschema.validate(body["spec"], SCHEMAS[version])
-
-
-@pytest.mark.parametrize("version", SCHEMAS)
-def test_wrong_field_would_be_noticed(version):
-    body = manifests()[version]
+@pytest.mark.shows("how-to/spark-operators.md")
+def test_wrong_field_would_be_noticed(shown, version):
+    body = manifests(shown)[version]
     body["spec"]["executors"] = 2
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(body["spec"], SCHEMAS[version])
 
 
 @pytest.mark.parametrize("version", SCHEMAS)
-def test_driver_runs_a_command_that_there_is_in_a_file_of_the_image(version):
-    spec = manifests()[version]["spec"]
+@pytest.mark.shows("how-to/spark-operators.md")
+def test_driver_runs_a_command_that_there_is_in_a_file_of_the_image(shown, version):
+    spec = manifests(shown)[version]["spec"]
     group, word, *rest = spec[ARGUMENTS[version]]
     context = typer.main.get_command(app).commands[group].commands[word].make_context(word, rest)
     assert context.params["streams"] == ["orders.created"]
