@@ -84,7 +84,7 @@ def test_a_broker_that_goes_away_under_a_task_is_a_refusal(
 
         with pytest.raises(kind) as caught:
             archive_once(job, run)
-        assert exits.told(caught.value)[1] == code
+        assert exits.line_and_code(caught.value)[1] == code
         assert "Traceback" not in str(caught.value)
 
 

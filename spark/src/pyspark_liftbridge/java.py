@@ -38,21 +38,21 @@ def version_text(program: str) -> str:
     return done.stderr if done.returncode == 0 else ""
 
 
-def find_java(environ: Mapping[str, str], told: Callable[[str], str] = version_text) -> str:
+def find_java(environ: Mapping[str, str], version_of: Callable[[str], str] = version_text) -> str:
     """Program that Spark would start.
 
     Args:
         environ: Variables of the environment.
-        told: Gives what a program prints of its version.
+        version_of: Returns what a program prints about its version.
 
     Raises:
         JavaError: There is none, or it is of another version.
     """
-    return find_version(environ, told)[0]
+    return find_version(environ, version_of)[0]
 
 
 def find_version(
-    environ: Mapping[str, str], told: Callable[[str], str] = version_text
+    environ: Mapping[str, str], version_of: Callable[[str], str] = version_text
 ) -> tuple[str, int]:
     """The same, and its version.
 
@@ -67,7 +67,7 @@ def find_version(
     )
     if program is None:
         raise JavaError(f"no Java: {_WANTED}")
-    found = re.search(r'version "(?:1\.)?(\d+)', told(program))
+    found = re.search(r'version "(?:1\.)?(\d+)', version_of(program))
     if found is None:
         raise JavaError(f"{program} does not run: {_WANTED}")
     if int(found[1]) not in VERSIONS:

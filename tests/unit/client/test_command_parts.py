@@ -44,7 +44,7 @@ MESSAGE = Message(
     ],
 )
 def test_every_error_has_one_line_and_a_stable_exit_code(error, code):
-    text, found = exits.told(error)
+    text, found = exits.line_and_code(error)
     assert found == code
     assert text.startswith("liftbridge: ")
     assert "\n" not in text

@@ -44,6 +44,7 @@ def test_refusal_comes_out_as_it_went_in(error, kind):
 
 def test_absent_and_late_brokers_have_exit_codes_of_their_own():
     codes = [
-        exits.told(error_of(text_of(kind("x"))))[1] for kind in (RetriableError, CallTimeoutError)
+        exits.line_and_code(error_of(text_of(kind("x"))))[1]
+        for kind in (RetriableError, CallTimeoutError)
     ]
     assert codes == [exits.UNHEALTHY, exits.TIMED_OUT]

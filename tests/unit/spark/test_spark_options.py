@@ -24,10 +24,10 @@ WRONG = {
     "true or false": ["yes", "1", ""],
     "a whole number of at least 1": ["0", "-1", "1.5", "", "1e3", "9" * 30],
     "a whole number of at least 0": ["-1", "x"],
-    "a whole number of 0 to 1000": ["-1", "1001"],
-    "a whole number of 1 to 1000, or -1 for all brokers": ["0", "-2", "1001"],
-    "a size as 1048576, 512k or 64m": ["0", "-1", "4t", "m", ""],
-    "a time as 500ms, 30s or 15m": ["0s", "10", "1w", "", "-1s"],
+    "a whole number from 0 to 1000": ["-1", "1001"],
+    "a whole number from 1 to 1000, or -1 for all brokers": ["0", "-2", "1001"],
+    "a size such as 1048576, 512k or 64m": ["0", "-1", "4t", "m", ""],
+    "a time such as 500ms, 30s or 15m": ["0s", "10", "1w", "", "-1s"],
     "milliseconds since 1970": ["-1", "now", "1e3"],
     "a path": ["", " "],
     "a name": [""],
@@ -35,10 +35,10 @@ WRONG = {
     "the address of an archive: a folder, s3://bucket/path, gs:// or az://": [""],
     "a URL": ["", " "],
     "a regular expression": ["(", ""],
-    "brokers as host:port with commas between": ["", "a:1,,b:1", "a:1,a:1"],
-    "names of streams with commas between, each once": ["", "a,", "a,a"],
-    "names of columns with commas between, each once": ["", "offset,offset"],
-    'JSON as {"orders": [0, 1]}': [
+    "brokers as host:port, separated by commas": ["", "a:1,,b:1", "a:1,a:1"],
+    "names of streams, separated by commas, each once": ["", "a,", "a,a"],
+    "names of columns, separated by commas, each once": ["", "offset,offset"],
+    'JSON such as {"orders": [0, 1]}': [
         "",
         "[]",
         "{}",
@@ -50,13 +50,13 @@ WRONG = {
         '{"":[0]}',
         "[" * 100_000,
     ],
-    'JSON as {"orders": {"0": 1764000000000}}, milliseconds since 1970': [
+    'JSON such as {"orders": {"0": 1764000000000}}, milliseconds since 1970': [
         "{}",
         '{"s":{}}',
         '{"s":{"0":-1}}',
         '{"s":{"0":1.5}}',
     ],
-    'earliest, latest or JSON as {"orders": {"0": 123, "1": -2, "2": -1}}': [
+    'earliest, latest or JSON such as {"orders": {"0": 123, "1": -2, "2": -1}}': [
         "first",
         '{"s":{"0":-3}}',
         '{"s":{"x":1}}',

@@ -85,7 +85,7 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if os.environ.get("LIFTBRIDGE_TRACEBACK"):
             raise
-        line, code = exits.told(error)
+        line, code = exits.line_and_code(error)
         sys.stderr.write(line + "\n")
         return code
     return result if isinstance(result, int) else exits.OK

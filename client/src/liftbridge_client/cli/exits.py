@@ -51,7 +51,7 @@ def line_of(error: LiftbridgeError) -> str:
     return f"liftbridge: {text.rstrip('.')} ({error.code}). {advice}"
 
 
-def told(error: Exception) -> tuple[str, int]:
+def line_and_code(error: Exception) -> tuple[str, int]:
     """The one line for any error, and its exit code."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]

@@ -28,8 +28,8 @@ needs `--yes` then. An error is one line that says what happened, its code, and 
 | 2 | the command line, or a file named on it, is wrong |
 | 3 | the server is away or unhealthy |
 | 4 | no answer in time |
-| 5 | `spark`: records are missing that were to be archived |
-| 6 | `spark`: other runs were first, time and again |
+| 5 | `spark`: records are missing |
+| 6 | `spark`: other runs won every attempt |
 | 130 | interrupted |
 
 Every command takes `-o table` (for people), `json` (one document), `jsonl` (one object a line) and

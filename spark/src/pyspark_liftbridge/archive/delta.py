@@ -49,7 +49,7 @@ class Metadata:
     Attributes:
         table_id: Chosen by chance when the table was made.
         configuration: Properties of the table; the stream and its id among them.
-        created_ms: When it was made, `None` when that is not told.
+        created_ms: When it was made, `None` if it is not recorded.
     """
 
     table_id: str
@@ -73,7 +73,7 @@ class Txn(NamedTuple):
     Attributes:
         app_id: The application.
         version: Its number, which never falls.
-        updated_ms: When, `None` when that is not told.
+        updated_ms: When, `None` if it is not recorded.
     """
 
     app_id: str
@@ -103,12 +103,12 @@ class Stats(NamedTuple):
             "offset": self.offsets,
             "timestamp": self.timestamps,
         }
-        told = {name: both for name, both in known.items() if both is not None}
+        known_bounds = {name: both for name, both in known.items() if both is not None}
         return _json(
             {
                 "numRecords": self.rows,
-                "minValues": {name: both[0] for name, both in told.items()},
-                "maxValues": {name: both[1] for name, both in told.items()},
+                "minValues": {name: both[0] for name, both in known_bounds.items()},
+                "maxValues": {name: both[1] for name, both in known_bounds.items()},
             }
         )
 
@@ -163,8 +163,8 @@ class Add:
         if self.origin is None:
             return dict(self.tags)
         partition, start, end, digest = self.origin
-        told = (str(partition), str(start), str(end), digest.text())
-        return {**self.tags, **dict(zip(_TAGS, told, strict=True))}
+        values = (str(partition), str(start), str(end), digest.text())
+        return {**self.tags, **dict(zip(_TAGS, values, strict=True))}
 
 
 class Remove(NamedTuple):
@@ -172,9 +172,9 @@ class Remove(NamedTuple):
 
     Attributes:
         path: As in `Add`.
-        deleted_ms: When, 0 when that is not told.
+        deleted_ms: When, 0 if it is not recorded.
         is_change: As in `Add`.
-        size: Bytes, `None` when that is not told.
+        size: Bytes, `None` if it is not recorded.
     """
 
     path: str
@@ -223,9 +223,9 @@ class CommitInfo:
     """Action `commitInfo`: who made an entry.
 
     Attributes:
-        timestamp_ms: When, `None` when that is not told.
+        timestamp_ms: When, `None` if it is not recorded.
         operation: What was done, for readers of the history.
-        engine: Who did it, empty when that is not told.
+        engine: Who did it, empty if it is not recorded.
         run: Ours, `None` of another writer.
     """
 

@@ -231,7 +231,7 @@ class _File:
         path = _stored(store, data, f"{folder}/{origin.start}-{origin.end}", chance.new_id)
         assert self._times is not None, "a file holds a record"
         stats = Stats(
-            self._digest.records, (partition, partition), self._offsets, _told(*self._times)
+            self._digest.records, (partition, partition), self._offsets, _rounded(*self._times)
         )
         return Add(
             path=path,
@@ -254,8 +254,8 @@ def _stored(store: Store, data: bytes, stem: str, new_id: Callable[[], str]) -> 
                 return path
         except StoreError as error:
             failure = error
-    told = failure or "each name was taken"
-    raise StoreError(f"{stem}: not written in {_NAMES_MAX} tries ({told})") from failure
+    cause = failure or "each name was taken"
+    raise StoreError(f"{stem}: not written in {_NAMES_MAX} tries ({cause})") from failure
 
 
 def _holds(store: Store, path: str, data: bytes) -> bool:
@@ -277,8 +277,8 @@ def _not_larger(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatc
         yield batch.slice(start, batch.num_rows * (piece + 1) // pieces - start)
 
 
-def _told(least_us: int, most_us: int) -> tuple[str, str]:
-    """Times as statistics carry them: milliseconds, the last one rounded up to hold all records."""
+def _rounded(least_us: int, most_us: int) -> tuple[str, str]:
+    """Times in milliseconds for statistics; the last one is rounded up to include all records."""
     return _time(least_us // 1_000), _time(-(-most_us // 1_000))
 
 

@@ -117,7 +117,7 @@ def publish(store: Store, root: str, target: Target, *, entries_max: int) -> Pub
     head = log.load(store)
     if head.metadata is None:
         raise OptionError(f"{root}: there is no archive; archive the stream first")
-    with _told(target):
+    with _translated_errors(target):
         catalog = load_catalog(target.catalog, **target.properties)
     done = Published(target.table)
     failure: Exception | None = None
@@ -125,7 +125,7 @@ def publish(store: Store, root: str, target: Target, *, entries_max: int) -> Pub
     while failures < FAILURES_MAX:
         before = done.version
         try:
-            with _told(target):
+            with _translated_errors(target):
                 table = _opened(catalog, target, head.metadata)
                 _Run(table, store, head, _address(root), done).steps(entries_max)
                 return done
@@ -242,9 +242,9 @@ def _version_of(table: IcebergTable) -> int:
     if snapshot is None:
         return -1
     for _ in range(len(table.metadata.snapshots)):
-        told = None if snapshot.summary is None else snapshot.summary[VERSION]
-        if told is not None and told.isascii() and told.isdigit():
-            return int(told)
+        version = None if snapshot.summary is None else snapshot.summary[VERSION]
+        if version is not None and version.isascii() and version.isdigit():
+            return int(version)
         parent = snapshot.parent_snapshot_id
         snapshot = None if parent is None else table.snapshot_by_id(parent)
         if snapshot is None:
@@ -269,8 +269,8 @@ def _shown(properties: Mapping[str, str | None]) -> str:
 
 
 @contextmanager
-def _told(target: Target) -> Iterator[None]:
-    """Have what pyiceberg, its catalogs and stores raise told as errors of ours."""
+def _translated_errors(target: Target) -> Iterator[None]:
+    """Translate errors of pyiceberg, its catalogs and stores into ours."""
     place = f"{target.table} of catalog {target.catalog}"
     try:
         yield

@@ -37,7 +37,7 @@ _CONNECTION: Final = (
     "user_agent",
 )
 _PREFIXES: Final = re.compile(r"^(?:aws|google|azure)_")
-_TOLD: Final = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>")
+_ERROR: Final = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>")
 
 _PART_BYTES: Final = 1 << 20
 """Least part of an object that is asked for: what comes with it costs less than another call."""
@@ -162,9 +162,9 @@ class Objects:
 def _in_short(error: Exception) -> str:
     """What obstore says, without the values it looked at and the XML of the store."""
     text = str(error).partition("Debug source:")[0]
-    told = _TOLD.search(text)
-    if told is not None:
-        text = f"{text[: text.find('<')]}{told[1]}: {told[2]}"
+    match = _ERROR.search(text)
+    if match is not None:
+        text = f"{text[: text.find('<')]}{match[1]}: {match[2]}"
     return " ".join(text.split())
 
 

@@ -158,9 +158,9 @@ def check_store(store: Store, uri: str) -> None:
     kept = store.read(path, bytes_max=16)
     store.delete(path)
     if second or kept != b"first":  # guard Archive.store
-        told = "was overwritten" if second else f"reads {kept!r}"
+        problem = "was overwritten" if second else f"reads {kept!r}"
         raise UnsupportedStoreError(
-            f"{uri}: an object that was there already {told} when it was to be created "
+            f"{uri}: an object that was there already {problem} when it was to be created "
             f"(first answer {first}, second {second}). An archive needs a store that refuses "
             "this (If-None-Match on S3): use another store, or a newer version of this one"
         )

@@ -226,9 +226,9 @@ def _files_findings(store: Store, snapshot: log.Snapshot, history: _History) -> 
         end = snapshot.ends.get(_app_of(snapshot, partition))
         last = max(run[1] for run in found.runs)
         if end is None or last > end.version:
-            told = "nothing" if end is None else end.version
+            txn_end = "nothing" if end is None else end.version
             yield Finding(
-                f"partition {partition}", f"files hold up to {last}, its txn tells of {told}"
+                f"partition {partition}", f"files hold up to {last}, its txn tells of {txn_end}"
             )
     if not (is_read and history.is_whole):
         return

@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
         replay,
     )
 
-    group = typer.Typer(help="Jobs on streams and archives, with Spark.", no_args_is_help=True)
+    group = typer.Typer(help="Run Spark jobs on streams and archives.", no_args_is_help=True)
     archive.register(group)
     compact.register(group)
     query.register(group)

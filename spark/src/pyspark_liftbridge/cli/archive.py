@@ -1,4 +1,4 @@
-"""`liftbridge spark archive`, `verify` and `gc`: what makes an archive and looks after it."""
+"""`liftbridge spark archive`, `verify` and `gc`: write, check and clean up an archive."""
 
 import asyncio
 import time
@@ -19,11 +19,11 @@ from pyspark_liftbridge.cli.given import (
     Root,
     StoreOptions,
     StreamName,
+    reported_errors,
     runner_of,
     source_options,
     store_options,
     table_of,
-    told,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ ArchivedCursor = Annotated[
     typer.Option(
         "--cursor",
         metavar="NAME",
-        help="Cursor that says how far partitions are archived; archive/<id of ROOT> without it.",
+        help="Cursor for the first offset that is not archived; archive/<id of ROOT> by default.",
     ),
 ]
 SavedCursors = Annotated[
@@ -42,15 +42,15 @@ SavedCursors = Annotated[
     typer.Option(
         "--save-cursor",
         metavar="NAME",
-        help="Write down where this cursor stands, for `replay --cursors`; may be repeated.",
+        help="Save the positions of this cursor for `replay --cursors`; may be repeated.",
     ),
 ]
 
 
 class ArchiveRow(NamedTuple):
-    """What was archived; `version` is the newest entry of the table's log.
+    """What was archived; `version` is the latest entry of the table's log.
 
-    `cursor` is what `retention_cursor` of the stream may name.
+    `retention_cursor` of the stream may name `cursor`.
     """
 
     stream: str
@@ -64,14 +64,14 @@ class ArchiveRow(NamedTuple):
 
 
 class FindingRow(NamedTuple):
-    """Something that is not as it should be."""
+    """Something that is wrong."""
 
     place: str
     text: str
 
 
 class OrphanRow(NamedTuple):
-    """A file in no entry, which was removed."""
+    """A file that no entry lists and that was removed."""
 
     path: str
     bytes: int
@@ -91,12 +91,12 @@ async def archive(
             min=0.0,
             max=86_400.0,
             metavar="SECONDS",
-            help="Go on until stopped, with such a pause; without it once.",
+            help="Repeat until stopped, with this pause; by default run once.",
         ),
     ] = None,
     allow_loss: Annotated[
         bool,
-        typer.Option("--allow-loss", help="Record gaps of records that are gone, and go on."),
+        typer.Option("--allow-loss", help="Record gaps where records are missing, and continue."),
     ] = False,
     cursor: ArchivedCursor = "",
     save_cursor: SavedCursors = None,
@@ -105,10 +105,10 @@ async def archive(
     remote: Remote = None,
     conf: Conf = None,
 ) -> None:
-    """Archive what is committed as a Delta table of Parquet files; each record once.
+    """Archive committed records as a Delta table of Parquet files, each record once.
 
-    Any number of runs may work on one stream. One that is stopped leaves nothing that harms. Of
-    several streams, the others are archived before a failure of one ends the command.
+    Any number of runs may archive the same stream, and it is safe to kill one. If one of several
+    streams fails, the others are still archived before the command ends.
     """
     from pyspark_liftbridge.jobs.archive import Job, archive_once  # noqa: PLC0415 - heavy
     from pyspark_liftbridge.jobs.cursor import Shown  # noqa: PLC0415 - heavy
@@ -132,11 +132,11 @@ async def archive(
 def archive_all(
     works: Sequence[Callable[[], "Archived"]], emit: Callable[["Archived"], None]
 ) -> int:
-    """Archive streams one after the other, whatever becomes of those before.
+    """Archive streams one after another, even if an earlier one fails.
 
     Args:
         works: Each archives one stream.
-        emit: Takes what was archived.
+        emit: Receives the result of each.
 
     Returns:
         Exit code of the first failure.
@@ -144,12 +144,12 @@ def archive_all(
     code = exits.OK
     for work in works:
         try:
-            with told():
+            with reported_errors():
                 done = work()
         except typer.Exit as error:
             code = code or error.exit_code
         except LiftbridgeError as error:
-            line, found = exits.told(error)
+            line, found = exits.line_and_code(error)
             say(line)
             code = code or found
         else:
@@ -160,10 +160,10 @@ def archive_all(
 async def verify(
     run: Run[FindingRow], stream: StreamName, root: Root, *, store: StoreOptions = None
 ) -> None:
-    """Check the log of an archived stream, and all files in it; ends with 1 for a finding."""
+    """Check the log and all files of an archived stream; ends with 1 if anything is wrong."""
     from pyspark_liftbridge.archive.verify import verify as findings_of  # noqa: PLC0415 - heavy
 
-    with told():
+    with reported_errors():
         table = table_of(stream, root, store)
         findings = findings_of(table)
     for finding in findings:
@@ -174,10 +174,10 @@ async def verify(
 async def gc(
     run: Run[OrphanRow], stream: StreamName, root: Root, *, store: StoreOptions = None
 ) -> None:
-    """Remove files in no entry of an archived stream that are older than a day."""
+    """Remove files of an archived stream that no log entry lists and that are a day old."""
     from pyspark_liftbridge.archive.gc import remove_orphans  # noqa: PLC0415 - heavy
 
-    with told():
+    with reported_errors():
         removed = remove_orphans(table_of(stream, root, store), now_ms=time.time_ns() // 1_000_000)
     for one in removed:
         run.emit(OrphanRow(one.path, one.size))

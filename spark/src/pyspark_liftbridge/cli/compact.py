@@ -1,4 +1,4 @@
-"""`liftbridge spark compact`: fewer and larger files, or only the last record of each key."""
+"""`liftbridge spark compact`: merge small files, or keep only the last record of each key."""
 
 from datetime import timedelta
 from typing import Annotated, Final, NamedTuple
@@ -17,9 +17,9 @@ from pyspark_liftbridge.cli.given import (
     StoreOptions,
     StreamName,
     folder_of_table,
+    reported_errors,
     runner_of,
     store_options,
-    told,
 )
 
 _TARGET_BYTES: Final = (1 << 20, 1 << 30)
@@ -27,7 +27,7 @@ _HOURS_MAX: Final = 24.0 * 36_500
 
 
 class CompactRow(NamedTuple):
-    """What was compacted; `version` is the newest entry of the table's log."""
+    """What was compacted; `version` is the latest entry of the table's log."""
 
     stream: str
     table: str
@@ -48,8 +48,8 @@ async def compact(
         bool,
         typer.Option(
             "--by-key/--small-files",
-            help="Keep the last record of each key, and those without a key; or join small files "
-            "and keep every record.",
+            help="Keep the last record of each key and all records without a key; or merge small "
+            "files and keep every record.",
         ),
     ] = False,
     target_size: Annotated[
@@ -58,9 +58,9 @@ async def compact(
             "--target-size",
             parser=values.size,
             metavar="SIZE",
-            help="Size at which a file ends, 1MiB to 1GiB.",
+            help="Size of the new files, 1MiB to 1GiB.",
         ),
-    ] = "128MiB",  # type: ignore[assignment]  # the parser makes a number of it
+    ] = "128MiB",  # type: ignore[assignment]  # the parser turns it into a number
     keep_tombstones: Annotated[
         float | None,
         typer.Option(
@@ -68,7 +68,7 @@ async def compact(
             min=0.0,
             max=_HOURS_MAX,
             metavar="HOURS",
-            help="With --by-key: how long the last record of a key stays when its value is empty; "
+            help="With --by-key: how long the last record of a key is kept if its value is empty; "
             "24 by default.",
         ),
     ] = None,
@@ -77,10 +77,10 @@ async def compact(
     remote: Remote = None,
     conf: Conf = None,
 ) -> None:
-    """Rewrite files of an archived stream; readers see all of the old files or all of the new.
+    """Rewrite files of an archived stream; readers see either all old files or all new ones.
 
-    It may run beside archiving and other compactions. Files that were replaced are removed by
-    `liftbridge spark gc` after a day.
+    It may run at the same time as archiving and other compactions. After a day `liftbridge spark
+    gc` removes the files that were replaced.
     """
     from pyspark_liftbridge.jobs.compact import Job  # noqa: PLC0415 - heavy
     from pyspark_liftbridge.jobs.compact import compact as compacted_by  # noqa: PLC0415 - heavy
@@ -90,7 +90,7 @@ async def compact(
         raise UsageError(f"--target-size: must be 1MiB to 1GiB, it is {target_size} bytes")
     if keep_tombstones is not None and not by_key:
         raise UsageError("--keep-tombstones: only with --by-key; every record is kept without it")
-    folder_of_table(stream)  # a wrong name is told before Spark is started
+    folder_of_table(stream)  # refuses a wrong name before Spark is started
     kept = timedelta(hours=24.0 if keep_tombstones is None else keep_tombstones)
     job = Job(
         stream,
@@ -99,7 +99,7 @@ async def compact(
         target_size,
         kept // timedelta(milliseconds=1) if by_key else None,
     )
-    with told():
+    with reported_errors():
         done = compacted_by(job, runner_of("compact", master, conf, remote))
     run.emit(CompactRow(*done))
 

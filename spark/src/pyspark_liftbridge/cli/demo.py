@@ -1,10 +1,10 @@
-"""`liftbridge spark demo`: archive a stream while it grows, kill what works on it, replay, compare.
+"""`liftbridge spark demo`: archive a growing stream, kill a job and a broker, replay, compare.
 
-The text is that of `liftbridge demo`: the sources of Python's own library, line by line, keyed by
-file. They go to three brokers through a publisher whose every line must be stored once. Meanwhile
-one run of the archive is killed, and a broker that leads; another run goes on. In the end the
-archive is replayed into a new stream, and an audit compares all replicas of the first stream, the
-archive, and the new stream, record by record.
+It publishes the same text as `liftbridge demo`, the source code of Python's standard library, to
+three brokers, line by line and keyed by file. Every line must be stored once. Meanwhile an archive
+run is killed, and so is a broker that leads partitions; another run continues. Finally the archive
+is replayed into a new stream, and an audit compares all replicas of the first stream, the archive
+and the new stream record by record.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from liftbridge_client.cli.local_cluster import LocalCluster, Ports
 from liftbridge_client.cli.output import Shape, stderr_console
 from liftbridge_client.errors import LiftbridgeError, RetriableError, ServerError
 from liftbridge_client.model import PartitionInfo
-from pyspark_liftbridge.cli.given import runner_of, told
+from pyspark_liftbridge.cli.given import reported_errors, runner_of
 
 STREAM: Final = "library"
 COPY: Final = "library-again"
@@ -45,10 +45,10 @@ BROKERS: Final = 3
 CHUNK: Final = 2_000
 SLOW_PARTS: Final = 1_000
 SLOW_SECONDS: Final = 0.1
-"""Until all that is killed was killed, a call publishes a part of what is left, so far apart."""
+"""Until everything has been killed, each call publishes only a part of the rest, then pauses."""
 
 JOB_SECONDS_MAX: Final = 120.0
-"""How long the first run may take until it has archived anything."""
+"""How long the first run may take to archive anything."""
 
 POLL_SECONDS: Final = 0.1
 MASTER: Final = "local[2]"
@@ -58,7 +58,7 @@ _Answer = TypeVar("_Answer")
 
 
 class SparkDemoRow(NamedTuple):
-    """What was found; `is_ok` says whether all of it is as it should be."""
+    """Result of the demo; `is_ok` says whether everything is right."""
 
     is_ok: bool
     lines: int
@@ -76,7 +76,7 @@ class SparkDemo:
         cluster: Three brokers, which run.
         place: Folder for the archive.
         lines: What is published.
-        console: Where steps are told.
+        console: Where steps are reported.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class SparkDemo:
         self._published = 0
 
     def tell(self, text: str) -> None:
-        """Say that a step is done."""
+        """Report that a step is done."""
         self._console.print(f"[green]✓[/green] {text}", highlight=False)
 
     def _hurt(self, text: str) -> None:
@@ -101,7 +101,7 @@ class SparkDemo:
         """Do all of it.
 
         Raises:
-            LiftbridgeError: The cluster did not serve, or a step did not come to its end.
+            LiftbridgeError: The cluster did not serve, or a step did not finish.
         """
         stream = await lb.streams.create(
             STREAM, subject="demo.library", partitions=PARTITIONS, replication=BROKERS
@@ -133,7 +133,7 @@ class SparkDemo:
                 await self._until(lb, lambda one: set(one.isr) == set(one.replicas), "in sync")
                 self.tell(f"{broker.name} is back on its data, and in sync again")
         except* typer.Exit as group:
-            raise group.exceptions[0] from None  # its error was told
+            raise group.exceptions[0] from None  # its error was reported
         return archived
 
     # -- publishing ---------------------------------------------------------------------------
@@ -281,7 +281,7 @@ class SparkDemo:
 
 
 def archived_count(root: Path) -> int:
-    """Records in the archive, 0 before there is one."""
+    """Number of records in the archive, 0 if there is none yet."""
     from pyspark_liftbridge.archive.log import load  # noqa: PLC0415 - heavy
     from pyspark_liftbridge.archive.store import Below, opened  # noqa: PLC0415 - heavy
 
@@ -290,12 +290,12 @@ def archived_count(root: Path) -> int:
 
 
 async def in_thread(step: Callable[[], _Answer]) -> _Answer:
-    """What a step of Spark comes to; it blocks a thread of its own."""
+    """Run a step of Spark in a thread of its own, which it blocks."""
 
     def body() -> _Answer:
-        with told():
+        with reported_errors():
             return step()
-        raise AssertionError("an error was told")
+        raise AssertionError("an error was reported")
 
     return await asyncio.to_thread(body)
 
@@ -304,16 +304,17 @@ async def demo(
     run: Run[SparkDemoRow],
     *,
     lines: Annotated[
-        int, typer.Option(min=1_000, max=LINES_MAX, metavar="COUNT", help="Lines to publish.")
+        int,
+        typer.Option(min=1_000, max=LINES_MAX, metavar="COUNT", help="Number of lines to publish."),
     ] = LINES_DEFAULT,
 ) -> None:
-    """See it work: archive a stream of three brokers, kill the job and a broker, replay, compare.
+    """Show it at work: archive a stream, kill the job and a broker, replay, compare.
 
-    Ends by itself and leaves nothing behind.
+    It uses three brokers of its own, ends by itself and leaves nothing behind.
     """
     from pyspark_liftbridge.java import find_java  # noqa: PLC0415 - as the others
 
-    with told():
+    with reported_errors():
         find_java(os.environ)
     console = stderr_console()
     place = Path(tempfile.mkdtemp(prefix="liftbridge-spark-demo-"))

@@ -1,4 +1,4 @@
-"""`liftbridge spark doctor`: whether this machine has what jobs need."""
+"""`liftbridge spark doctor`: check whether this machine has what jobs need."""
 
 import os
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class CheckRow(NamedTuple):
-    """What a check has found; `state` is ok, warning or failed, `remedy` what to do."""
+    """Result of a check; `state` is ok, warning or failed, `remedy` says what to do."""
 
     check: str
     state: str
@@ -28,12 +28,12 @@ async def doctor(
     run: Run[CheckRow],
     root: Annotated[
         str | None,
-        typer.Argument(metavar="ROOT", help="Address of an archive, which is tried as well."),
+        typer.Argument(metavar="ROOT", help="Address of an archive whose store is checked too."),
     ] = None,
     *,
     store: StoreOptions = None,
 ) -> None:
-    """Check Java, Python, packages, brokers and the store; ends with 1 when a check fails."""
+    """Check Java, Python, packages, brokers and the store; ends with 1 if a check fails."""
     from pyspark_liftbridge.jobs import doctor as checks  # noqa: PLC0415 - heavy
 
     options = store_options(store)

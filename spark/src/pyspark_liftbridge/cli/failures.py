@@ -1,7 +1,7 @@
-"""What failed within Spark, in one line, with the exit code of its cause.
+"""One line and an exit code for an error within Spark.
 
-Spark carries an error of a task or of a data source as text, with tracebacks of Python and of Java
-around it.
+Spark passes an error of a task or of a data source on as text, between tracebacks of Python and
+Java.
 """
 
 import re
@@ -14,7 +14,7 @@ MISSING: Final = 5
 """Exit code: records are missing."""
 
 _LINE: Final = re.compile(r"^((?:\w+\.)*(\w*(?:Error|Exception))): (.+)$", re.MULTILINE)
-"""The last line of a traceback of Python."""
+"""Last line of a Python traceback."""
 
 _CODES: Final = {
     "DataLossError": MISSING,
@@ -32,30 +32,30 @@ _STATEMENT: Final = (
     "ParseException",
     "SparkRuntimeException",
 )
-"""Errors of what a statement says."""
+"""Errors in a statement."""
 
 _JAVA: Final = ("org.", "java.", "py4j.")
 _CHARACTERS_MAX: Final = 1_000
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """Errors that Spark raises; none when it was not used."""
+    """Errors that Spark raises; none if Spark was not used."""
     if "pyspark" not in sys.modules:
         return ()
     from pyspark.errors import PySparkException  # noqa: PLC0415 - heavy
 
-    # What PySpark has not translated; it is not there with Spark Connect alone.
+    # Errors that PySpark does not translate; Spark Connect alone has no py4j.
     py4j = sys.modules.get("py4j.protocol")
     return (PySparkException,) if py4j is None else (PySparkException, py4j.Py4JError)
 
 
 def failure_of(error: Exception) -> tuple[str, int]:
-    """The one line of an error of Spark, and its exit code."""
+    """One line for an error of Spark, and its exit code."""
     text = str(error)
     _, is_python, trace = text.partition("Traceback (most recent call last)")
     raised = [one for one in _LINE.findall(trace) if not one[0].startswith(_JAVA)]
     if is_python and raised:
-        # The last one was raised because of those before it.
+        # The last one was caused by those before it.
         ours = [one for one in raised if "liftbridge" in one[0]]
         _, name, line = (ours or raised)[-1]
         return _short(line), _CODES.get(name, exits.UNHEALTHY)

@@ -1,4 +1,4 @@
-"""What the commands of jobs are given, and how they tell errors."""
+"""Parameters that commands of jobs share, and how these commands report errors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from pyspark_liftbridge.jobs.works import Runner
 
 BEATEN: Final = 6
-"""Exit code: other writers were first, time and again."""
+"""Exit code: other writers won every attempt."""
 
 MASTER: Final = "local[2]"
-"""Where Spark runs unless the command is told."""
+"""Where Spark runs by default."""
 
 StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="Name of the stream.")]
 Root = Annotated[
@@ -40,14 +40,16 @@ StoreOptions = Annotated[
     typer.Option(
         "--store",
         metavar="NAME=VALUE",
-        help=f"An option of an object store, of {', '.join(STORE_OPTIONS)}; keys and secrets come "
-        "by the usual variables of the environment.",
+        help=f"An option of the object store, one of {', '.join(STORE_OPTIONS)}; may be repeated. "
+        "Keys and secrets come from the usual environment variables.",
     ),
 ]
 Master = Annotated[
     str | None,
     typer.Option(
-        "--master", metavar="MASTER", help="Where Spark runs: k8s://..., or local[2], the default."
+        "--master",
+        metavar="MASTER",
+        help="Where Spark runs, such as k8s://...; local[2] by default.",
     ),
 ]
 Remote = Annotated[
@@ -55,17 +57,17 @@ Remote = Annotated[
     typer.Option(
         "--remote",
         metavar="sc://HOST:PORT",
-        help="A server of Spark Connect with this package, instead of --master.",
+        help="A Spark Connect server that has this package, instead of --master.",
     ),
 ]
 Conf = Annotated[
     list[str] | None,
-    typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
+    typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting; may be repeated."),
 ]
 
 
 def source_options(profile: Profile) -> dict[str, str]:
-    """Options of the data source that say how the brokers of a profile are reached."""
+    """Options of the data source to connect to the brokers of a profile."""
     if profile.server_name or (profile.tls and not profile.ca):
         raise UsageError(
             "jobs take TLS by the files ca, cert and key: name them in the profile, and no "
@@ -78,10 +80,10 @@ def source_options(profile: Profile) -> dict[str, str]:
 def session_of(
     master: str | None, conf: list[str] | None, remote: str | None = None
 ) -> "SparkSession":
-    """A session of Spark, here or at a server of Spark Connect.
+    """A Spark session, here or on a Spark Connect server.
 
     Raises:
-        UsageError: Both are named, or the address is none.
+        UsageError: Both are given, or the address is invalid.
     """
     from pyspark_liftbridge.session import remote_session, session  # noqa: PLC0415 - heavy
 
@@ -98,8 +100,8 @@ def session_of(
 def runner_of(
     job: str, master: str | None, conf: list[str] | None, remote: str | None = None
 ) -> "Runner":
-    """Does the tasks of a job in a session of Spark."""
-    with told():
+    """A function that runs the tasks of a job in a Spark session."""
+    with reported_errors():
         spark = session_of(master, conf, remote)
         from pyspark_liftbridge.jobs.tasks import runner  # noqa: PLC0415 - heavy
 
@@ -107,7 +109,7 @@ def runner_of(
 
 
 def table_of(name: str, root: str, store: list[str] | None) -> "Below":
-    """The table of a stream, or of `<stream>@<id>` for one that was made anew."""
+    """Table of a stream, or of `<stream>@<id>` for one that was created again."""
     from pyspark_liftbridge.archive.store import Below, opened  # noqa: PLC0415 - heavy
 
     return Below(opened(root, store_options(store)), folder_of_table(name))
@@ -117,12 +119,12 @@ def folder_of_table(name: str) -> str:
     """Folder of the table of a stream, or of `<stream>@<id>`; ends with `/`."""
     from pyspark_liftbridge.archive.table import folder_named  # noqa: PLC0415 - heavy
 
-    with told():
+    with reported_errors():
         return folder_named(name)
 
 
 def store_options(given: list[str] | None) -> dict[str, str]:
-    """Options of an object store, of those that the command takes."""
+    """Options of an object store from the command line."""
     found = pairs(given, "--store")
     for name in found:
         if name not in STORE_OPTIONS:
@@ -134,7 +136,7 @@ def store_options(given: list[str] | None) -> dict[str, str]:
 
 
 def pairs(given: list[str] | None, option: str) -> dict[str, str]:
-    """Values by their names, of an option that is given as NAME=VALUE."""
+    """Values by name, of an option that is given as NAME=VALUE."""
     found: dict[str, str] = {}
     for text in given or ():
         name, equals, value = text.partition("=")
@@ -145,8 +147,8 @@ def pairs(given: list[str] | None, option: str) -> dict[str, str]:
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """Tell errors of jobs in one line, with their exit codes."""
+def reported_errors() -> Iterator[None]:
+    """Report an error of a job in one line, and end with its exit code."""
     from pyspark_liftbridge.archive.errors import (  # noqa: PLC0415 - heavy
         ArchiveError,
         ContentionError,

@@ -1,4 +1,4 @@
-"""`liftbridge spark publish`: an archive as a table of Iceberg."""
+"""`liftbridge spark publish`: publish an archive as an Iceberg table."""
 
 import re
 from typing import Annotated, Final, NamedTuple
@@ -14,9 +14,9 @@ from pyspark_liftbridge.cli.given import (
     StoreOptions,
     StreamName,
     pairs,
+    reported_errors,
     store_options,
     table_of,
-    told,
 )
 
 NAMESPACE: Final = "liftbridge"
@@ -25,7 +25,7 @@ _SECRETS: Final = ("secret", "token", "credential", "password", "key")
 
 
 class PublishedRow(NamedTuple):
-    """What was published; `version` is the entry of the archive's log whose files the table has."""
+    """What was published; `version` is the entry of the archive's log that the table contains."""
 
     table: str
     version: int
@@ -44,7 +44,7 @@ async def publish(
         typer.Option(
             "--iceberg",
             metavar="CATALOG",
-            help="Name of the catalog, in the configuration of pyiceberg or for --catalog.",
+            help="Name of the catalog, in pyiceberg's configuration or for --catalog.",
         ),
     ],
     table: Annotated[
@@ -52,7 +52,7 @@ async def publish(
         typer.Option(
             "--table",
             metavar="NAMESPACE.NAME",
-            help=f"Name of the table; `{NAMESPACE}.` and that of the stream without it.",
+            help=f"Name of the table; by default `{NAMESPACE}.` and the name of the stream.",
         ),
     ] = None,
     catalog: Annotated[
@@ -60,8 +60,8 @@ async def publish(
         typer.Option(
             "--catalog",
             metavar="NAME=VALUE",
-            help="A property of the catalog, as type, uri, warehouse; may be repeated. Secrets "
-            "come by the environment, as PYICEBERG_CATALOG__NAME__TOKEN.",
+            help="A property of the catalog, such as type, uri, warehouse; may be repeated. "
+            "Secrets come from the environment, as in PYICEBERG_CATALOG__NAME__TOKEN.",
         ),
     ] = None,
     entries: Annotated[
@@ -71,15 +71,15 @@ async def publish(
             min=1,
             max=10_000,
             metavar="N",
-            help="Entries of the archive's log in one snapshot, where several are due.",
+            help="Maximum number of entries of the archive's log in one snapshot.",
         ),
     ] = 100,
     store: StoreOptions = None,
 ) -> None:
-    """Publish an archived stream as a table of Iceberg: the same files, each once.
+    """Publish an archived stream as an Iceberg table of the same files, each once.
 
-    The archive decides, and the table follows when this runs. Any number of runs may publish it,
-    and one that is killed leaves nothing that harms.
+    The archive is authoritative, and the table catches up when this runs. Any number of runs may
+    publish the same archive, and it is safe to kill one.
     """
     given = _properties(catalog)
     _check_address(root)
@@ -94,7 +94,7 @@ async def publish(
     found = store_options(store)
     properties = to.with_store(given, found)
     target = to.Target(iceberg, properties, _name(table, stream))
-    with told():
+    with reported_errors():
         folder = table_of(stream, root, store)
         address = f"{root.rstrip('/')}/{folder.prefix}"
         done = to.publish(folder, address, target, entries_max=entries)
@@ -111,7 +111,7 @@ def _name(given: str | None, stream: str) -> str:
 
 
 def _check_address(root: str) -> None:
-    """Refuse an address that readers of Iceberg do not know: their files are named by it."""
+    """Refuse an address that readers of Iceberg do not know, because it names the files."""
     scheme = root.partition("://")[0].lower() if "://" in root else ""
     if scheme in _AZURE_ALONE:
         raise UsageError(
@@ -121,7 +121,7 @@ def _check_address(root: str) -> None:
 
 
 def _properties(given: list[str] | None) -> dict[str, str]:
-    """Properties of the catalog; without secrets, which others on the machine would see."""
+    """Properties of the catalog, without secrets: others on the machine would see them."""
     found = pairs(given, "--catalog")
     for name, value in found.items():
         is_secret = any(word in name.lower() for word in _SECRETS)

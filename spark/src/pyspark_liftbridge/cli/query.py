@@ -15,17 +15,17 @@ from pyspark_liftbridge.cli.given import (
     Master,
     Remote,
     StreamName,
+    reported_errors,
     session_of,
     source_options,
-    told,
 )
 
 ROWS_MAX: Final = 1_000_000
-"""Rows of an answer, which is held in memory."""
+"""Maximum rows of a result, which is held in memory."""
 
 
 class WindowRow(NamedTuple):
-    """What is told of the records of a time; `gaps` counts offsets without a record before them."""
+    """Measurements of a window; `gaps` counts offsets without a record before its records."""
 
     start: datetime
     records: int
@@ -39,9 +39,7 @@ class WindowRow(NamedTuple):
 
 async def query(
     run: Run[Mapping[str, object]],
-    statement: Annotated[
-        str, typer.Argument(metavar="SQL", help="A statement in the SQL of Spark.")
-    ],
+    statement: Annotated[str, typer.Argument(metavar="SQL", help="A statement in Spark SQL.")],
     *,
     stream: Annotated[
         list[str] | None,
@@ -49,22 +47,22 @@ async def query(
             "--stream",
             "-s",
             metavar="NAME",
-            help="A stream that the statement may name as a table; may be repeated.",
+            help="A stream that the statement can use as a table; may be repeated.",
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, max=ROWS_MAX, help="Rows printed at most.")
+        int, typer.Option("--limit", min=1, max=ROWS_MAX, help="Maximum number of rows to print.")
     ] = 1_000,
     master: Master = None,
     remote: Remote = None,
     conf: Conf = None,
 ) -> None:
-    """Answer a statement over what is committed of streams.
+    """Query the committed records of streams with SQL.
 
-    A name that SQL would not take is put between backticks, as `orders.eu`. Binary columns are
-    printed in base 64; cast(value as string) prints text.
+    Put a name that is not an SQL identifier between backticks, such as `orders.eu`. Binary columns
+    are printed in base64; cast(value as string) prints text.
     """
-    with told():
+    with reported_errors():
         spark = session_of(master, conf, remote)
         from pyspark_liftbridge.jobs.query import query as answer_of  # noqa: PLC0415 - heavy
 
@@ -89,27 +87,29 @@ async def metrics(
     start: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="TIME", help="First time, as -10m or in ISO 8601; all by default."
+            "--from",
+            metavar="TIME",
+            help="First time, such as -10m or an ISO 8601 time; everything by default.",
         ),
     ] = None,
     end: Annotated[
         str | None,
-        typer.Option("--to", metavar="TIME", help="First time that is not measured."),
+        typer.Option("--to", metavar="TIME", help="First time that is no longer included."),
     ] = None,
     master: Master = None,
     remote: Remote = None,
     conf: Conf = None,
 ) -> None:
-    """Measure what is committed of a stream, by windows of the times of its records.
+    """Measure the committed records of a stream in windows of time.
 
-    Keys and sizes are estimates: distinct keys within 5 of a hundred, the most frequent keys and
-    percentiles nearer. Windows without records are left out.
+    Numbers of keys and percentiles of sizes are estimates: distinct keys to within about 5 %, the
+    others more precisely. Windows without records are left out.
     """
     now = datetime.now(UTC)
     first, last = _time_ms("--from", start, now), _time_ms("--to", end, now)
     if first is not None and last is not None and last < first:
         raise UsageError(f"--to {end}: lies before --from {start}")
-    with told():
+    with reported_errors():
         spark = session_of(master, conf, remote)
         from pyspark_liftbridge.jobs.metrics import WINDOWS_MAX, Range  # noqa: PLC0415 - heavy
         from pyspark_liftbridge.jobs.metrics import metrics as measured  # noqa: PLC0415 - heavy

@@ -1,4 +1,4 @@
-"""`liftbridge spark replay` and `audit`: put an archived stream back, and compare what is held."""
+"""`liftbridge spark replay` and `audit`: write an archive to a stream, and compare all copies."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,10 +20,10 @@ from pyspark_liftbridge.cli.given import (
     StoreOptions,
     StreamName,
     folder_of_table,
+    reported_errors,
     runner_of,
     source_options,
     store_options,
-    told,
 )
 
 if TYPE_CHECKING:
@@ -34,23 +34,24 @@ ToStream = Annotated[
     typer.Option(
         "--to-stream",
         metavar="NAME",
-        help="Stream to write, which must exist; without it the one of the archived name.",
+        help="Stream to write to, which must exist; by default the one with the archived name.",
     ),
 ]
 Offsets = Annotated[
-    str, typer.Option("--offsets", metavar="A:B", help="Only offsets from A to before B.")
+    str,
+    typer.Option(
+        "--offsets", metavar="A:B", help="Only offsets from A up to, but not including, B."
+    ),
 ]
 Times = Annotated[
     str,
-    typer.Option(
-        "--time", metavar="FROM:TO", help="Only records of these times, as ISO 8601 has them."
-    ),
+    typer.Option("--time", metavar="FROM:TO", help="Only records of this time range, in ISO 8601."),
 ]
 PreserveOffsets = Annotated[
     bool,
     typer.Option(
         "--preserve-offsets",
-        help="Put records back at their offsets, with their times and subjects.",
+        help="Keep the original offsets, times and subjects of records.",
     ),
 ]
 AllowRepeats = Annotated[
@@ -65,18 +66,21 @@ WithCursors = Annotated[
     bool,
     typer.Option(
         "--cursors",
-        help="Set cursors as well, to where they stood when that was archived (`archive "
-        "--save-cursor`), or to the last offset replayed; needs --preserve-offsets.",
+        help="Also restore the cursors that `archive --save-cursor` saved, at most to the last "
+        "offset replayed; needs --preserve-offsets.",
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")
+]
 
 
 class ReplayRow(NamedTuple):
-    """What became of a partition; with `--dry-run` what would.
+    """What was done in a partition; with `--dry-run` what would be done.
 
-    `start` and `end` are offsets of the archive, `target_end` is where the target ended before.
-    `written` records were written, or would be at most; `known` were there already.
+    `start` and `end` are offsets of the archive, `target_end` is the end of the target before the
+    replay. `written` is the number of records written, or the most that would be; `known` is the
+    number that the target had already.
     """
 
     partition: int
@@ -88,7 +92,7 @@ class ReplayRow(NamedTuple):
 
 
 class DifferenceRow(NamedTuple):
-    """Offsets of a partition at which `holder` is not as another one."""
+    """Offsets of a partition at which `holder` differs from another holder."""
 
     partition: int
     start: int
@@ -114,7 +118,7 @@ async def replay(
     remote: Remote = None,
     conf: Conf = None,
 ) -> None:
-    """Write an archived stream to a stream; what a run before has written is not written again."""
+    """Write an archived stream to a stream; records that an earlier run wrote are skipped."""
     from pyspark_liftbridge.archive.table import parts_named  # noqa: PLC0415 - heavy
     from pyspark_liftbridge.jobs.holders import Access  # noqa: PLC0415 - heavy
     from pyspark_liftbridge.jobs.replay import Job, plan, set_cursors  # noqa: PLC0415 - heavy
@@ -123,7 +127,7 @@ async def replay(
 
     if cursors and not preserve_offsets:
         raise UsageError("--cursors needs --preserve-offsets: elsewhere positions mean nothing")
-    with told():
+    with reported_errors():
         selection = selection_of(offsets, time)
     job = Job(
         folder_of_table(stream),
@@ -134,10 +138,10 @@ async def replay(
         allow_repeats,
     )
     if cursors:
-        with told():
-            set_cursors(job, ())  # an archive without any is refused before anything is written
+        with reported_errors():
+            set_cursors(job, ())  # refuses an archive without any before anything is written
     if dry_run:
-        with told():
+        with reported_errors():
             parts = plan(job)
         for one in parts:
             run.emit(
@@ -145,7 +149,7 @@ async def replay(
             )
         return
     runner = runner_of("replay", master, conf, remote)
-    with told(), _progress("offsets replayed") as tell:
+    with reported_errors(), _progress("offsets replayed") as tell:
         rows = replay_of(job, runner, tell)
         count = set_cursors(job, rows) if cursors else 0
     if cursors:
@@ -164,21 +168,21 @@ async def audit(
             "--archive",
             parser=whole_address,
             metavar="ROOT",
-            help="Compare with the archive there as well.",
+            help="Also compare with the archive at this address.",
         ),
     ] = "",
     other: Annotated[
         str,
-        typer.Option("--with", metavar="STREAM", help="Compare with another stream as well."),
+        typer.Option("--with", metavar="STREAM", help="Also compare with another stream."),
     ] = "",
     store: StoreOptions = None,
     master: Master = None,
     remote: Remote = None,
     conf: Conf = None,
 ) -> None:
-    """Compare all replicas of a stream record by record; ends with 1 when they are not alike.
+    """Compare all replicas of a stream record by record; ends with 1 if they differ.
 
-    It ends with 3 when all that was read is alike, but some could not be read.
+    It ends with 3 if everything that was read is the same, but some of it could not be read.
     """
     from pyspark_liftbridge.jobs.audit import Job  # noqa: PLC0415 - heavy
     from pyspark_liftbridge.jobs.audit import audit as audited  # noqa: PLC0415 - heavy
@@ -186,7 +190,7 @@ async def audit(
 
     access = Access(source_options(run.profile), archive, store_options(store))
     runner = runner_of("audit", master, conf, remote)
-    with told(), _progress("ranges compared") as tell:
+    with reported_errors(), _progress("ranges compared") as tell:
         found = audited(Job(stream, access, other), runner, tell)
     for row in found.differences:
         run.emit(DifferenceRow(row.partition, row.start, row.end, row.holder, row.text))
@@ -199,7 +203,7 @@ async def audit(
 
 
 def exit_code_of(found: "Audited") -> int:
-    """How `audit` ends: what could not be read is no difference, but does not pass for alike."""
+    """Exit code of `audit`: what could not be read is no difference, but no success either."""
     if found.is_unlike:
         return exits.REFUSED
     return exits.UNHEALTHY if found.differences else exits.OK

@@ -71,7 +71,7 @@ class Job(NamedTuple):
 
     @property
     def options(self) -> SourceOptions:
-        """Options of reading; what is gone is told, whatever the job makes of it."""
+        """Options for reading; missing records are always reported, the job decides what to do."""
         return read_source(
             {**self.source, "subscribe": self.stream, "includeHeaders": "true"}, is_stream=False
         )
@@ -126,9 +126,9 @@ class Archived(NamedTuple):
 
 
 def do(text: str) -> str:
-    """Read the offsets of a task and write them as files; what it tells the driver.
+    """Write the offsets of a task to files, and return its report to the driver.
 
-    That records are gone is told as well: the driver decides what comes of it.
+    The report may also say that records are missing; the driver decides what follows from that.
 
     Raises:
         LiftbridgeError: Nobody could serve them within the timeout, or what came is damaged.
@@ -154,8 +154,8 @@ def do(text: str) -> str:
     return json.dumps({"pieces": pieces})
 
 
-def told(text: str) -> list[Written]:
-    """What a task told: what it has written for each of its ranges.
+def written_by(text: str) -> list[Written]:
+    """What a task reports that it has written for each of its ranges.
 
     Raises:
         DataLossError: Records are gone.
@@ -205,7 +205,7 @@ def archive_once(job: Job, run: Runner, shown: Shown | None = None) -> Archived:
         known = take(client, job.stream, job.cursors, bounds)
         try:
             works = _works(job, table.root, stream_id, parts, _leaders(client, job.stream))
-            written = [one for text in run(works) for one in told(text)]
+            written = [one for text in run(works) for one in written_by(text)]
         except DataLossError:
             now = _bounds(client, options)
             is_same = all(one.stream_id == stream_id for one in now.values())

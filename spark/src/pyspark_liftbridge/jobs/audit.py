@@ -140,13 +140,13 @@ class Work(NamedTuple):
         return cls(Access(*access), partition, start, end, tuple(Holder(*one) for one in holders))
 
 
-class Told(NamedTuple):
-    """What a task tells.
+class RangeResult(NamedTuple):
+    """Result of a task.
 
     Attributes:
         records: Records that it read.
         superseded: Of `Audited`.
-        differences: What is not alike.
+        differences: Where the copies differ.
     """
 
     records: int
@@ -159,7 +159,7 @@ def do(text: str) -> str:
     return json.dumps(_compare(Work.of(text)))
 
 
-def _compare(work: Work) -> Told:
+def _compare(work: Work) -> RangeResult:
     copies: dict[Holder, Copy] = {}
     found: list[Difference] = []
     for holder in work.holders:
@@ -178,7 +178,7 @@ def _compare(work: Work) -> Told:
         pair = _Pair(work, (first, copies[first]), (other, copies[other]))
         found += pair.differences()
         superseded += pair.superseded
-    return Told(sum(len(copy.offsets) for copy in copies.values()), superseded, tuple(found))
+    return RangeResult(sum(len(copy.offsets) for copy in copies.values()), superseded, tuple(found))
 
 
 class _Pair:
@@ -284,23 +284,23 @@ def audit(job: Job, run: Runner, tell: Progress = silent) -> Audited:
             f"stream {job.stream} has nothing that could be compared: it is empty, or has one "
             "replica; name an archive or another stream"
         )
-    told: list[Told] = []
+    results: list[RangeResult] = []
     for at in range(0, len(works), WAVE):
         tell(at, len(works))
-        told += map(_told, run(works[at : at + WAVE]))
+        results += map(_result, run(works[at : at + WAVE]))
     tell(len(works), len(works))
-    rows = [*held.differences, *(row for one in told for row in one.differences)]
+    rows = [*held.differences, *(row for one in results for row in one.differences)]
     return Audited(
         tuple(sorted(rows)),
-        sum(one.records for one in told),
+        sum(one.records for one in results),
         tuple(sorted({one.label for all_ in held.by_partition.values() for one in all_})),
-        sum(one.superseded for one in told),
+        sum(one.superseded for one in results),
     )
 
 
-def _told(text: str) -> Told:
+def _result(text: str) -> RangeResult:
     count, superseded, differences = json.loads(text)
-    return Told(count, superseded, tuple(Difference(*one) for one in differences))
+    return RangeResult(count, superseded, tuple(Difference(*one) for one in differences))
 
 
 class _Held:

@@ -163,8 +163,9 @@ def compact(job: Job, run: Runner) -> Compacted:
         groups = (key_groups if job.is_by_key else small_groups)(snapshot, job.target_bytes)
         named = (metadata.stream, metadata.stream_id)
         works = [Work(job, named, one, _now_ms()).text() for one in groups]
-        told = [_told(job, *one) for one in zip(groups, run(works), strict=True)] if works else []
-        rewrites = [one for one in told if one is not None]
+        results = run(works) if works else []
+        made = [_rewrite(job, *one) for one in zip(groups, results, strict=True)]
+        rewrites = [one for one in made if one is not None]
         if not rewrites:
             return sum_
         compaction = Compaction(
@@ -190,8 +191,8 @@ def compact(job: Job, run: Runner) -> Compacted:
     )
 
 
-def _told(job: Job, group: Group, text: str) -> Rewrite | None:
-    """What a task told."""
+def _rewrite(job: Job, group: Group, text: str) -> Rewrite | None:
+    """The rewrite that a task reports, `None` if it had nothing to do."""
     if not text:
         return None
     paths, adds = json.loads(text)

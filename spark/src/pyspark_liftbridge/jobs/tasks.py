@@ -1,6 +1,6 @@
-"""Tasks of a job in Spark: a data source that has a row for each, with what the task told.
+"""Run the tasks of a job in Spark, as a data source that has one row for the result of each.
 
-So a job runs wherever a data source does: in one process, on a cluster, by Spark Connect.
+So a job runs wherever a data source does: in one process, on a cluster, through Spark Connect.
 """
 
 import json
@@ -22,7 +22,7 @@ JOBS: Final[Mapping[str, Callable[[str], str]]] = {
     "compact": compact.do,
     "replay": replay.do,
 }
-"""What does one work of a job, by the name of the job."""
+"""The function that does one task of a job, by the name of the job."""
 
 
 @dataclass
@@ -30,8 +30,8 @@ class Task(InputPartition):
     """One task.
 
     Attributes:
-        number: Its place among all.
-        work: What it does.
+        number: Its position among all tasks.
+        work: What to do.
     """
 
     number: int
@@ -39,19 +39,19 @@ class Task(InputPartition):
 
 
 class TaskReader(DataSourceReader):
-    """Does each work, as a partition of its own."""
+    """Runs each task as a partition."""
 
     def __init__(self, job: str, works: Sequence[str]) -> None:
-        """Begin with all works."""
+        """Keep the job and its tasks."""
         self._job = job
         self._works = works
 
     def partitions(self) -> list[InputPartition]:
-        """A partition for each work."""
+        """One partition for each task."""
         return [Task(*one) for one in enumerate(self._works)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int, str, str]]:
-        """Do the work; one row with what it told, or with its refusal."""
+        """Run the task; yields one row with its result or its refusal."""
         assert isinstance(partition, Task)
         try:
             yield partition.number, JOBS[self._job](partition.work), ""
@@ -60,7 +60,7 @@ class TaskReader(DataSourceReader):
 
 
 class TaskSource(DataSource):
-    """Works as a data source; the options are those that `runner` sets."""
+    """Tasks as a data source, with the options that `runner` sets."""
 
     @classmethod
     def name(cls) -> str:
@@ -68,17 +68,17 @@ class TaskSource(DataSource):
         return "liftbridge-tasks"
 
     def schema(self) -> str:
-        """A number for each work, with what it told, or why it was not done."""
-        return "number int not null, told string not null, refusal string not null"
+        """The number of each task, with its result or its refusal."""
+        return "number int not null, result string not null, refusal string not null"
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """All works."""
+        """A reader for all tasks."""
         del schema
         return TaskReader(self.options["job"], json.loads(self.options["works"]))
 
 
 def runner(spark: SparkSession, job: str) -> Runner:
-    """Does the works of a job in a session; it raises the first refusal of a task."""
+    """A function that runs the tasks of a job in a session, and raises the first refusal."""
     spark.dataSource.register(TaskSource)
 
     def run(works: Sequence[str]) -> list[str]:
@@ -88,6 +88,6 @@ def runner(spark: SparkSession, job: str) -> Runner:
         refusals = [row.refusal for row in rows if row.refusal]
         if refusals:
             raise error_of(refusals[0])
-        return [row.told for row in rows]
+        return [row.result for row in rows]
 
     return run

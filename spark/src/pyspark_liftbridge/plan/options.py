@@ -211,10 +211,10 @@ def read_source(given: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
     found = _values(given, Use.STREAM if is_stream else Use.BATCH)
     chosen = [name for name in SUBSCRIPTIONS if name.lower() in found]
     if len(chosen) != 1:
-        told = f"not {' and '.join(chosen)}" if chosen else "and none is given"
+        others = f"not {' and '.join(chosen)}" if chosen else "and none is given"
         raise OptionError(
             f"exactly one of {', '.join(SUBSCRIPTIONS[:-1])} and {SUBSCRIPTIONS[-1]} "
-            f"is needed, {told}"
+            f"is needed, {others}"
         )
     start = _places(found, "starting", LATEST if is_stream else EARLIEST)
     end = _places(found, "ending", LATEST)
@@ -341,7 +341,7 @@ def _parsed(option: Option, text: str) -> object:
 
 def _connection(found: Mapping[str, Any]) -> Connection:
     if "servers" not in found:
-        raise OptionError("option 'servers' is missing: brokers as host:port with commas between")
+        raise OptionError("option 'servers' is missing: brokers as host:port, separated by commas")
     if ("tls.cert" in found) != ("tls.key" in found):
         raise OptionError("options 'tls.cert' and 'tls.key' go together")
     files = (found.get(name, "") for name in ("tls.ca", "tls.cert", "tls.key"))

@@ -114,8 +114,8 @@ def _numbers(places: Places, partitions: Bounds) -> dict[PartitionId, int]:
         for number, place in by_number.items()
     }
     lacking, surplus = (
-        _told(partitions.keys() - given.keys()),
-        _told(given.keys() - partitions.keys()),
+        _listed(partitions.keys() - given.keys()),
+        _listed(given.keys() - partitions.keys()),
     )
     if lacking or surplus:
         faults = [f"no place for {lacking}"] * bool(lacking)
@@ -127,6 +127,6 @@ def _numbers(places: Places, partitions: Bounds) -> dict[PartitionId, int]:
     return given
 
 
-def _told(partitions: Iterable[PartitionId]) -> str:
+def _listed(partitions: Iterable[PartitionId]) -> str:
     """Names of partitions, in order."""
     return ", ".join(f"{one.stream}/{one.number}" for one in sorted(partitions))

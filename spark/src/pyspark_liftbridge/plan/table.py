@@ -1,7 +1,7 @@
 """The table of options: names, values, rules, defaults and meanings.
 
-Options are read by it, and the reference is checked against it. A name that Spark's Kafka source
-has means the same here.
+Options are parsed by this table, and the reference is checked against it. An option that has the
+name of one of Spark's Kafka source also has its meaning.
 """
 
 from enum import StrEnum
@@ -13,11 +13,11 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 
 STORE_OPTIONS: Final = ("endpoint", "region", "allow_http", "virtual_hosted_style_request")
-"""Options of an object store that may be written down; secrets come by the environment."""
+"""Options of an object store that may appear in plans; secrets come from the environment."""
 
 
 class Use(StrEnum):
-    """What options are given for."""
+    """Where an option applies."""
 
     BATCH = "batch"
     STREAM = "stream"
@@ -33,9 +33,9 @@ class Option(NamedTuple):
 
     Attributes:
         name: As users write it; case does not matter, Spark lowers it.
-        kind: Makes its value.
+        kind: Parses its value.
         rule: What a value must be, as part of a sentence.
-        default: Value when it is not given, as text; `None` means none.
+        default: Its default, as text; `None` for none.
         uses: Where it may be given.
         meaning: What it does, for the reference.
     """
@@ -50,8 +50,8 @@ class Option(NamedTuple):
 
 _FLAG: Final = "true or false"
 _COUNT: Final = "a whole number of at least 1"
-_OFFSETS: Final = 'earliest, latest or JSON as {"orders": {"0": 123, "1": -2, "2": -1}}'
-_TIMES: Final = 'JSON as {"orders": {"0": 1764000000000}}, milliseconds since 1970'
+_OFFSETS: Final = 'earliest, latest or JSON such as {"orders": {"0": 123, "1": -2, "2": -1}}'
+_TIMES: Final = 'JSON such as {"orders": {"0": 1764000000000}}, milliseconds since 1970'
 _MILLISECONDS: Final = "milliseconds since 1970"
 _PATH: Final = "a path"
 _count = values.whole(1, values.OFFSET_MAX)
@@ -80,21 +80,28 @@ OPTIONS: Final = (
     Option(
         "servers",
         values.names,
-        "brokers as host:port with commas between",
+        "brokers as host:port, separated by commas",
         None,
         _ALL,
-        "Brokers to connect to; the others are found by them.",
+        "Brokers to connect to first; they know the others.",
     ),
-    Option("tls.ca", values.text, _PATH, None, _ALL, "Authorities of the brokers' certificates."),
-    Option("tls.cert", values.text, _PATH, None, _ALL, "Certificate shown to brokers."),
-    Option("tls.key", values.text, _PATH, None, _ALL, "Its private key."),
+    Option(
+        "tls.ca",
+        values.text,
+        _PATH,
+        None,
+        _ALL,
+        "Certificate authorities that sign the brokers' certificates.",
+    ),
+    Option("tls.cert", values.text, _PATH, None, _ALL, "Client certificate."),
+    Option("tls.key", values.text, _PATH, None, _ALL, "Private key of the client certificate."),
     Option(
         "subscribe",
         values.names,
-        "names of streams with commas between, each once",
+        "names of streams, separated by commas, each once",
         None,
         READS,
-        "Streams to read, all their partitions.",
+        "Streams to read, with all their partitions.",
     ),
     Option(
         "subscribePattern",
@@ -102,12 +109,12 @@ OPTIONS: Final = (
         "a regular expression",
         None,
         READS,
-        "Streams to read: those whose whole name matches.",
+        "Streams to read: those whose full name matches.",
     ),
     Option(
         "assign",
         values.partitions,
-        'JSON as {"orders": [0, 1]}',
+        'JSON such as {"orders": [0, 1]}',
         None,
         READS,
         "Partitions to read.",
@@ -118,7 +125,7 @@ OPTIONS: Final = (
         "leader or replica",
         "leader",
         READS,
-        "Who is read: the leader, or a replica in sync.",
+        "Replica to read from: the leader, or any replica in sync.",
     ),
     Option(
         "startingOffsets",
@@ -126,8 +133,8 @@ OPTIONS: Final = (
         _OFFSETS,
         None,
         READS,
-        "Where a new query begins: earliest by default for a batch, latest for a stream. In JSON "
-        "-2 is earliest and -1 latest. Partitions found later begin at earliest.",
+        "Where a new query starts: by default at earliest for a batch, at latest for a stream. In "
+        "JSON -2 means earliest and -1 latest. Partitions found later start at earliest.",
     ),
     Option(
         "startingTimestamp",
@@ -135,7 +142,7 @@ OPTIONS: Final = (
         _MILLISECONDS,
         None,
         READS,
-        "Begin at the first record of this time or later; goes before the other two.",
+        "Start at the first record with this time or later; overrides the other two.",
     ),
     Option(
         "startingOffsetsByTimestamp",
@@ -143,7 +150,7 @@ OPTIONS: Final = (
         _TIMES,
         None,
         READS,
-        "The same by partition; goes before startingOffsets.",
+        "The same for each partition; overrides startingOffsets.",
     ),
     Option(
         "startingOffsetsByTimestampStrategy",
@@ -151,7 +158,7 @@ OPTIONS: Final = (
         "error or latest",
         "error",
         READS,
-        "What happens where no record is as late as the time.",
+        "What to do if no record has that time or a later one.",
     ),
     Option(
         "endingOffsets",
@@ -159,7 +166,7 @@ OPTIONS: Final = (
         _OFFSETS,
         None,
         _one(Use.BATCH),
-        "Where a batch ends: latest by default, and never earliest.",
+        "Where a batch ends: latest by default; earliest is not allowed.",
     ),
     Option(
         "endingTimestamp",
@@ -167,7 +174,7 @@ OPTIONS: Final = (
         _MILLISECONDS,
         None,
         _one(Use.BATCH),
-        "End before the first record of this time or later; goes before the other two.",
+        "End before the first record with this time or later; overrides the other two.",
     ),
     Option(
         "endingOffsetsByTimestamp",
@@ -175,7 +182,7 @@ OPTIONS: Final = (
         _TIMES,
         None,
         _one(Use.BATCH),
-        "The same by partition; goes before endingOffsets.",
+        "The same for each partition; overrides endingOffsets.",
     ),
     Option(
         "maxOffsetsPerTrigger",
@@ -183,8 +190,8 @@ OPTIONS: Final = (
         _COUNT,
         None,
         _one(Use.STREAM),
-        "Offsets of a micro-batch, shared out by backlog, at least one for each partition that "
-        "has any.",
+        "Maximum number of offsets in a micro-batch, divided in proportion to the backlog; at "
+        "least one for each partition that has any.",
     ),
     Option(
         "minOffsetsPerTrigger",
@@ -192,23 +199,24 @@ OPTIONS: Final = (
         _COUNT,
         None,
         _one(Use.STREAM),
-        "Offsets that a micro-batch waits for, for maxTriggerDelay at most.",
+        "Number of offsets that a micro-batch waits for, up to maxTriggerDelay.",
     ),
     Option(
         "maxTriggerDelay",
         values.duration,
-        "a time as 500ms, 30s or 15m",
+        "a time such as 500ms, 30s or 15m",
         "15m",
         _one(Use.STREAM),
-        "Longest wait for minOffsetsPerTrigger.",
+        "Maximum wait for minOffsetsPerTrigger.",
     ),
     Option(
         "maxBytesPerTrigger",
         values.size,
-        "a size as 1048576, 512k or 64m",
+        "a size such as 1048576, 512k or 64m",
         None,
         _one(Use.STREAM),
-        "Bytes of a micro-batch, about: by the mean size of some records where it begins.",
+        "Approximate maximum size of a micro-batch in bytes, estimated from some records at its "
+        "start.",
     ),
     Option(
         "minPartitions",
@@ -216,27 +224,39 @@ OPTIONS: Final = (
         _COUNT,
         None,
         READS,
-        "Tasks wished for: large ranges are split until there are as many.",
+        "Number of tasks to aim for: large ranges are split until there are that many.",
     ),
-    Option("maxRecordsPerPartition", _count, _COUNT, None, READS, "Offsets of a task."),
+    Option(
+        "maxRecordsPerPartition",
+        _count,
+        _COUNT,
+        None,
+        READS,
+        "Maximum number of offsets in a task.",
+    ),
     Option(
         "minRecordsPerTask",
         values.whole(0, values.OFFSET_MAX),
         "a whole number of at least 0",
         "10000",
         READS,
-        "Ranges of fewer offsets share a task; 0 gives each its own.",
+        "Ranges with fewer offsets share a task; with 0 each range has its own.",
     ),
     Option(
-        "includeHeaders", values.flag, _FLAG, "false", _ALL, "Whether there is a column headers."
+        "includeHeaders",
+        values.flag,
+        _FLAG,
+        "false",
+        _ALL,
+        "Whether the frame has a column headers.",
     ),
     Option(
         "columns",
         values.names,
-        "names of columns with commas between, each once",
+        "names of columns, separated by commas, each once",
         None,
         READS,
-        "Columns that are read; nothing else is decoded.",
+        "Columns to read; no others are decoded.",
     ),
     Option(
         "schema",
@@ -244,7 +264,7 @@ OPTIONS: Final = (
         "liftbridge or kafka",
         "liftbridge",
         READS,
-        "Names of columns: ours, or those of Spark's Kafka source.",
+        "Names of columns: those of this source, or those of Spark's Kafka source.",
     ),
     Option(
         "pushdown",
@@ -252,7 +272,7 @@ OPTIONS: Final = (
         _FLAG,
         "false",
         _one(Use.BATCH),
-        "Whether filters are pushed down; needs spark.sql.python.filterPushdown.enabled.",
+        "Whether to push filters down; needs spark.sql.python.filterPushdown.enabled.",
     ),
     Option(
         "failOnDataLoss",
@@ -260,31 +280,31 @@ OPTIONS: Final = (
         _FLAG,
         "true",
         READS,
-        "Whether offsets that are gone, and streams made anew, fail the query.",
+        "Whether the query fails if offsets are missing or a stream was created again.",
     ),
     Option(
         "fetch.timeout",
         values.duration,
-        "a time as 500ms, 30s or 15m",
+        "a time such as 500ms, 30s or 15m",
         "120s",
         READS,
-        "How long a task waits for a broker that can serve it.",
+        "How long a task waits for a broker that can serve its range.",
     ),
     Option(
         "fetch.retries",
         values.whole(0, 1_000),
-        "a whole number of 0 to 1000",
+        "a whole number from 0 to 1000",
         "3",
         READS,
-        "How often offsets are asked for again while a query is planned.",
+        "How often a failed request for offsets is retried while a query is planned.",
     ),
     Option(
         "fetch.maxBytes",
         values.size,
-        "a size as 1048576, 512k or 64m",
+        "a size such as 1048576, 512k or 64m",
         "4m",
         READS,
-        "Bytes asked for at a time.",
+        "Maximum size of one fetch in bytes.",
     ),
     Option(
         "fetch.encoding",
@@ -292,17 +312,17 @@ OPTIONS: Final = (
         "auto, raw or subscribe",
         "auto",
         READS,
-        "How records are fetched: as stored batches, or one by one, as servers of "
-        "the original need it.",
+        "How to fetch records: as stored batches, or one by one, which servers of the original "
+        "need.",
     ),
-    Option("resume", values.flag, _FLAG, "false", READS, "Whether paused partitions are resumed."),
+    Option("resume", values.flag, _FLAG, "false", READS, "Whether to resume paused partitions."),
     Option(
         "cursorId",
         values.text,
         "a name",
         None,
         _one(Use.STREAM),
-        "Cursor that shows the progress, and keeps where the query began.",
+        "Cursor that shows the progress of the query and keeps where it started.",
     ),
     Option(
         "archive",
@@ -310,7 +330,7 @@ OPTIONS: Final = (
         "the address of an archive: a folder, s3://bucket/path, gs:// or az://",
         None,
         READS,
-        "Archive of the streams: offsets below its end come from there, those above from brokers.",
+        "Archive of the streams: offsets below its end are read from it, later ones from brokers.",
     ),
     Option(
         "archive.endpoint",
@@ -318,7 +338,7 @@ OPTIONS: Final = (
         "a URL",
         None,
         READS,
-        "Where the object store of the archive is; keys and secrets come by the environment.",
+        "URL of the object store of the archive; keys and secrets come from the environment.",
     ),
     Option("archive.region", values.text, "a name", None, READS, "Region of the object store."),
     Option(
@@ -327,7 +347,7 @@ OPTIONS: Final = (
         _FLAG,
         None,
         READS,
-        "Whether the object store may be reached without TLS.",
+        "Whether the object store may be used without TLS.",
     ),
     Option(
         "archive.virtual_hosted_style_request",
@@ -335,7 +355,7 @@ OPTIONS: Final = (
         _FLAG,
         None,
         READS,
-        "Whether the bucket is part of the host's name.",
+        "Whether the bucket is part of the host name.",
     ),
     Option(
         "stream",
@@ -343,7 +363,7 @@ OPTIONS: Final = (
         "the name of a stream",
         None,
         _one(Use.SINK),
-        "Stream to write to; goes before the column stream.",
+        "Stream to write to; overrides the column stream.",
     ),
     Option(
         "ackPolicy",
@@ -351,7 +371,7 @@ OPTIONS: Final = (
         "all or leader",
         "all",
         _one(Use.SINK),
-        "Who must have a record before it counts as written.",
+        "Which replicas must have a record before it counts as written.",
     ),
     Option(
         "partitioner",
@@ -359,7 +379,7 @@ OPTIONS: Final = (
         "key, roundrobin or column",
         "key",
         _one(Use.SINK),
-        "How records are spread over partitions.",
+        "How records are assigned to partitions.",
     ),
     Option(
         "createStream.partitions",
@@ -367,15 +387,15 @@ OPTIONS: Final = (
         _COUNT,
         None,
         _one(Use.SINK),
-        "Create the stream with so many partitions when it is not there.",
+        "Create the stream, with this many partitions, if it does not exist.",
     ),
     Option(
         "createStream.replicationFactor",
         _factor,
-        "a whole number of 1 to 1000, or -1 for all brokers",
+        "a whole number from 1 to 1000, or -1 for all brokers",
         None,
         _one(Use.SINK),
-        "Replicas of a stream that is created.",
+        "Number of replicas of a stream that is created.",
     ),
     Option(
         "delivery",
@@ -383,6 +403,6 @@ OPTIONS: Final = (
         "at-least-once or exactly-once",
         "at-least-once",
         _one(Use.SINK),
-        "What a repeated task does: may write again, or writes each row once.",
+        "Whether a retried task may write its rows again, or writes each row once.",
     ),
 )

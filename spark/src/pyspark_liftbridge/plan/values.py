@@ -80,7 +80,7 @@ def choice(*names: str) -> Callable[[str], str]:
 
 
 def names(given: str) -> tuple[str, ...]:
-    """Names with commas between, each once."""
+    """Names, separated by commas, each once."""
     found = tuple(name.strip() for name in given.split(","))
     if not all(found) or len(set(found)) < len(found):
         raise ValueError
@@ -96,7 +96,7 @@ def pattern(given: str) -> re.Pattern[str]:
 
 
 def partitions(given: str) -> Mapping[str, tuple[int, ...]]:
-    """JSON as `{"orders": [0, 1]}`."""
+    """JSON such as `{"orders": [0, 1]}`."""
     found: dict[str, tuple[int, ...]] = {}
     for name, numbers in _object(given).items():
         if not isinstance(numbers, list) or not numbers or not all(map(_is_partition, numbers)):
@@ -106,7 +106,7 @@ def partitions(given: str) -> Mapping[str, tuple[int, ...]]:
 
 
 def numbers(least: int) -> Callable[[str], Mapping[str, Mapping[int, int]]]:
-    """JSON as `{"orders": {"0": 123, "1": -2}}`; numbers from `least` on."""
+    """JSON such as `{"orders": {"0": 123, "1": -2}}`; no number is below `least`."""
 
     def parse(given: str) -> Mapping[str, Mapping[int, int]]:
         found: dict[str, dict[int, int]] = {}

@@ -93,7 +93,7 @@ _HEADERS: Final = Column(
     pa.list_(pa.field("element", _HEADER)),
     ("headers",),
     _headers,
-    "The publisher's headers, in the order of their keys; only with `includeHeaders`.",
+    "Headers of the publisher, sorted by key; only with `includeHeaders`.",
 )
 
 COLUMNS: Final = (
@@ -127,7 +127,7 @@ COLUMNS: Final = (
         _TIME,
         ("timestamp",),
         _microseconds,
-        "When the leader stored it; microseconds, rounded down.",
+        "Time at which the leader stored the record; microseconds, rounded down.",
     ),
     Column(
         "timestamp_ns",
@@ -135,7 +135,7 @@ COLUMNS: Final = (
         pa.int64(),
         ("timestamp",),
         _nanoseconds,
-        "The same, Unix nanoseconds.",
+        "The same time in Unix nanoseconds.",
     ),
     Column(
         "key",
@@ -143,17 +143,17 @@ COLUMNS: Final = (
         pa.binary(),
         ("key",),
         _taken("key"),
-        "Key; null for none, and an empty key is none.",
+        "Key; null if there is none or it is empty.",
         is_nullable=True,
     ),
-    Column("value", "binary", pa.binary(), ("value",), _taken("value"), "Value, perhaps empty."),
+    Column("value", "binary", pa.binary(), ("value",), _taken("value"), "Value; may be empty."),
     Column(
         "subject",
         "string",
         pa.string(),
         ("subject",),
         _taken("subject"),
-        "NATS subject it was published to.",
+        "NATS subject to which the record was published.",
     ),
     Column(
         "reply_subject",
@@ -161,7 +161,7 @@ COLUMNS: Final = (
         pa.string(),
         ("reply_subject",),
         _taken("reply_subject"),
-        "NATS reply subject, empty for none.",
+        "NATS reply subject; empty if there is none.",
     ),
     _HEADERS,
     Column(
@@ -170,7 +170,7 @@ COLUMNS: Final = (
         pa.int64(),
         ("leader_epoch",),
         _taken("leader_epoch"),
-        "Epoch of the leader that stored it; null with `fetch.encoding=subscribe`.",
+        "Epoch of the leader that stored the record; null with `fetch.encoding=subscribe`.",
         is_nullable=True,
     ),
 )
@@ -191,7 +191,7 @@ KAFKA_COLUMNS: Final = (
         pa.int32(),
         (),
         _repeated(pa.int32(), lambda _: 0),
-        "0: the time is that of creation.",
+        "Always 0: the time is the time of creation.",
     ),
     _HEADERS,
 )
