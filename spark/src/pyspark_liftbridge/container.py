@@ -1,4 +1,4 @@
-"""What the image of pipelines begins with: `python -m pyspark_liftbridge.container WORD...`.
+"""Entry point of the image of pipelines: `python -m pyspark_liftbridge.container WORD...`.
 
 Without one of the words below it is the command `liftbridge`. Spark itself begins the containers
 that it makes on Kubernetes with one of them, and says the rest by variables of the environment, as
@@ -37,7 +37,7 @@ _JAVA_OPTION: Final = re.compile(r"SPARK_JAVA_OPT_([0-9]+)")
 
 
 class StartError(RuntimeError):
-    """A container cannot begin as it is asked to; the text says what is missing."""
+    """A container cannot start as requested; the text says what is missing."""
 
 
 def executor_command(environ: Mapping[str, str], java: str, home: str) -> list[str]:

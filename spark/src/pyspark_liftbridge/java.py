@@ -1,4 +1,4 @@
-"""Find the Java that Spark runs on; `python -m pyspark_liftbridge.java` says when there is none."""
+"""Find the Java that Spark runs on; `python -m pyspark_liftbridge.java` fails if there is none."""
 
 import os
 import re
@@ -57,7 +57,7 @@ def find_version(
     """The same, and its version.
 
     Raises:
-        JavaError: As of `find_java`.
+        JavaError: As for `find_java`.
     """
     home = environ.get("JAVA_HOME")
     program = (

@@ -1,4 +1,4 @@
-"""A session of Spark for the command, after what Spark needs was looked for."""
+"""Spark sessions for the command, after a check for what Spark needs."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ _TIMES: Final = {"spark.sql.session.timeZone": "UTC"}
 
 
 def session(master: str, conf: Mapping[str, str]) -> "SparkSession":
-    """A session, made or found.
+    """A new or existing session.
 
     Args:
         master: Where Spark runs, `local[2]` or the address of a cluster.
@@ -27,7 +27,7 @@ def session(master: str, conf: Mapping[str, str]) -> "SparkSession":
     find_java(os.environ)
     from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy
 
-    # Workers take `python3` of the path otherwise, which has not what this interpreter has.
+    # Otherwise workers use `python3` from the path, which lacks the packages of this interpreter.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
         "spark.ui.enabled": "false",
@@ -43,7 +43,7 @@ def session(master: str, conf: Mapping[str, str]) -> "SparkSession":
 
 
 def _quiet() -> None:
-    """Errors are raised, and told in a line; PySpark logs each with its trace of Java besides."""
+    """Keep PySpark from logging errors with their Java traces; they are reported in one line."""
     from pyspark.logger import PySparkLogger  # noqa: PLC0415 - heavy
 
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")

@@ -107,7 +107,7 @@ def decode(data: bytes) -> tuple[delta.Action, ...]:
         data: A Parquet file.
 
     Raises:
-        DamagedError: It is none, or an action in it is wrong.
+        DamagedError: It is not one, or an action in it is wrong.
         UnsupportedTableError: It is of a later protocol.
     """
     try:

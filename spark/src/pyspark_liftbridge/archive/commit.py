@@ -1,10 +1,10 @@
-"""Commit what was archived or rewritten: once, whoever else writes, and whatever answers are lost.
+"""Commit what was archived or rewritten exactly once, despite other writers and lost answers.
 
-A round judges proposals upon a snapshot and writes the entry behind it. When that does not come out
+A round judges proposals on a snapshot and writes the entry after it. When that does not come out
 well, the number is read. There stands
 
 - the own entry: an answer was lost, or the store tried again by itself; it is committed;
-- another one: it lost. The next round judges upon what the other wrote;
+- another one: it lost. The next round judges on what the other wrote;
 - nothing: the next round writes the same entry to the same number. A put of the round before that
   is still on its way may come first, which is as well.
 """
@@ -38,14 +38,14 @@ FILE_AGE_MS_MAX: Final = 12 * 3_600_000
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """What is to become one entry.
+    """What one entry is to commit.
 
     Attributes:
-        run_id: Chosen by chance for this proposal alone.
+        run_id: Random; belongs to this proposal alone.
         stream_id: Id of the stream, which the table must be of.
         claims: One for each partition.
         cursors: Positions of consumers, for the record.
-        now_ms: Present time, in milliseconds since 1970.
+        now_ms: Current time in milliseconds since 1970.
     """
 
     run_id: str
@@ -57,13 +57,13 @@ class Proposal:
 
 @dataclass(frozen=True, kw_only=True)
 class Compaction:
-    """Rewrites that are to become one entry.
+    """Rewrites that one entry is to commit.
 
     Attributes:
-        run_id: Chosen by chance for this compaction alone.
+        run_id: Random; belongs to this compaction alone.
         stream_id: Id of the stream, which the table must be of.
         rewrites: No two of them remove the same file; by key there is one for each partition.
-        now_ms: Present time, in milliseconds since 1970.
+        now_ms: Current time in milliseconds since 1970.
     """
 
     run_id: str
@@ -73,13 +73,13 @@ class Compaction:
 
 
 class Outcome(NamedTuple):
-    """What became of a proposal.
+    """Outcome of a proposal.
 
     Attributes:
-        snapshot: Upon which the verdicts hold, and to plan upon next.
+        snapshot: The one that the verdicts are based on, and to plan on next.
         verdicts: Of claims by partition, of rewrites by their place. What is to be planned again
             was not written.
-        version: Number of the entry, `None` when there was nothing to write.
+        version: Number of the entry, `None` if there was nothing to write.
     """
 
     snapshot: Snapshot
@@ -96,12 +96,12 @@ def commit(store: Store, snapshot: Snapshot, proposal: Proposal) -> Outcome:
         proposal: What is claimed.
 
     Raises:
-        ClaimError: A claim does not hold together, or its files are too old.
+        ClaimError: A claim is inconsistent, or its files are too old.
         OtherStreamError: The table is of another stream.
-        ContentionError: Others were first in each of `ROUNDS_MAX` rounds.
+        ContentionError: Others won each of `ROUNDS_MAX` rounds.
         UnknownOutcomeError: The store failed more than `FAILURES_MAX` times; the log may hold the
-            entry, or may get it yet. Plan upon a new snapshot.
-        DamagedError, UnsupportedTableError: The log is not sound.
+            entry, or may get it yet. Plan on a new snapshot.
+        DamagedError, UnsupportedTableError: The log is damaged.
     """
     _check(proposal)
 
@@ -119,12 +119,12 @@ def commit_rewrites(store: Store, snapshot: Snapshot, compaction: Compaction) ->
     Args:
         store: The folder of the table.
         snapshot: A recent one.
-        compaction: What is to take the place of what.
+        compaction: What is to replace what.
 
     Raises:
-        ClaimError: A rewrite does not hold together, or its files are too old.
-        OtherStreamError, ContentionError, UnknownOutcomeError: As of `commit`.
-        DamagedError, UnsupportedTableError: The log is not sound.
+        ClaimError: A rewrite is inconsistent, or its files are too old.
+        OtherStreamError, ContentionError, UnknownOutcomeError: As for `commit`.
+        DamagedError, UnsupportedTableError: The log is damaged.
     """
     _check_rewrites(compaction)
 
@@ -140,10 +140,10 @@ def commit_rewrites(store: Store, snapshot: Snapshot, compaction: Compaction) ->
 
 
 class _Draft(NamedTuple):
-    """What a proposal comes to upon a snapshot.
+    """What can be committed of a proposal on a snapshot.
 
     Attributes:
-        verdicts: As of `Outcome`.
+        verdicts: As for `Outcome`.
         entry: Makes the entry of what holds.
     """
 
@@ -195,7 +195,7 @@ class _Failures:
 
 
 def _read(store: Store, version: int, failures: _Failures) -> Sequence[delta.Action] | None:
-    """The entry of a number, `None` when there is none."""
+    """The entry of a number, `None` if there is none."""
     for _ in range(FAILURES_MAX + 1):
         try:
             return log.read_entry(store, version)

@@ -1,4 +1,4 @@
-"""Which files of a table are rewritten together; decided upon a snapshot alone.
+"""Choose which files of a table to rewrite together, based on a snapshot alone.
 
 Small files are joined with their neighbours of the same partition and the same UTC day: a file of
 several days would be read for each of them. By key all files of a partition belong together, since
@@ -16,7 +16,7 @@ from pyspark_liftbridge.archive.files import FILE_BYTES
 from pyspark_liftbridge.archive.log import Snapshot
 
 FILES_MAX: Final = 10_000
-"""Files that one commit puts others in the place of."""
+"""Maximum number of files that one commit replaces."""
 
 KEY_FILES_MAX: Final = 50_000
 """Files of a compaction by key, and those that their bytes come to: an entry names all of them."""
@@ -67,7 +67,7 @@ def key_groups(snapshot: Snapshot, target_bytes: int = FILE_BYTES) -> list[Group
 
     Args:
         snapshot: Of the table.
-        target_bytes: As of `small_groups`.
+        target_bytes: As for `small_groups`.
 
     Raises:
         UnsupportedTableError: Another writer has put files together, so that nobody knows which
@@ -151,7 +151,7 @@ def _cut(run: Iterable[delta.Add], target_bytes: int) -> Iterator[list[delta.Add
 
 
 def _day_of(add: delta.Add) -> datetime | None:
-    """Day of all records of a file, `None` when they are of several, or when nobody tells."""
+    """Day of all records of a file, `None` if they are of several, or if it is not known."""
     if add.stats is None or add.stats.timestamps is None:
         return None
     try:
@@ -159,5 +159,5 @@ def _day_of(add: delta.Add) -> datetime | None:
     except ValueError:
         return None
     day = first.replace(hour=0, minute=0, second=0, microsecond=0)
-    # The last time was rounded up, so it may be the midnight behind the day.
+    # The last time was rounded up, so it may be the midnight after the day.
     return day if last <= day + _DAY else None

@@ -1,4 +1,4 @@
-"""Read data files of a table, and see that they hold what the log says.
+"""Read data files of a table, and check them against the log.
 
 A row group of ours is bounded in memory, whatever its file has made of it: values that repeat take
 next to nothing there. So files are read by row groups, and of each no more than what is wanted.
@@ -82,7 +82,7 @@ def read_columns(store: Store, add: delta.Add, columns: Sequence[str]) -> Iterat
 
 
 def read_records(store: Store, add: delta.Add) -> Iterator[pa.RecordBatch]:
-    """All records of a file; the error for a wrong digest comes behind the last of them.
+    """All records of a file; the error for a wrong digest comes after the last of them.
 
     Raises:
         DamagedError: It is not what its action says.

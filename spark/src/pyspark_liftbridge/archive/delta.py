@@ -47,7 +47,7 @@ class Metadata:
     """Action `metaData`.
 
     Attributes:
-        table_id: Chosen by chance when the table was made.
+        table_id: Random; chosen when the table was created.
         configuration: Properties of the table; the stream and its id among them.
         created_ms: When it was made, `None` if it is not recorded.
     """
@@ -86,7 +86,7 @@ class Stats(NamedTuple):
 
     Attributes:
         rows: Records.
-        partitions: Least and greatest, `None` when a writer did not tell; so with the others.
+        partitions: Least and greatest, `None` if a writer did not record them; likewise the others.
         offsets: The same of offsets; both inclusive.
         timestamps: The same of times, as text in UTC.
     """
@@ -168,7 +168,7 @@ class Add:
 
 
 class Remove(NamedTuple):
-    """Action `remove`: a file is not part of the table any more.
+    """Action `remove`: a file is no longer part of the table.
 
     Attributes:
         path: As in `Add`.
@@ -202,7 +202,7 @@ class Run:
     """Our part of `commitInfo`.
 
     Attributes:
-        run_id: Chosen by chance for this entry alone: by it a writer knows its own.
+        run_id: Random; belongs to this entry alone: by it a writer knows its own.
         ranges: What was archived, in pieces that adjoin; a piece may hold no record.
         gaps: What was lost before it could be archived.
         beginnings: Where partitions begin that begin later than at 0, as empty spans.
@@ -253,7 +253,7 @@ def _as_json(action: Action) -> dict[str, object]:
 
 
 def as_members(action: Action) -> dict[str, object]:
-    """Members of an action by the names of the protocol; `None` for what is not told."""
+    """Members of an action by the names of the protocol; `None` for what is not recorded."""
     match action:
         case Versions():
             return {"minReaderVersion": action.reader, "minWriterVersion": action.writer}

@@ -57,7 +57,7 @@ class Digest(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> "Digest | None":
-        """What `text` made, `None` when it is anything else."""
+        """What `text` made, `None` if it is anything else."""
         found = re.fullmatch(r"([0-9]{1,19}):([0-9a-f]{16}):([0-9a-f]{16})", text)
         return (
             None if found is None else Digest(int(found[1]), int(found[2], 16), int(found[3], 16))

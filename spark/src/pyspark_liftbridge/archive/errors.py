@@ -1,8 +1,8 @@
-"""What can go wrong with an archive, by what its caller can do about it."""
+"""Errors of an archive, divided by what the caller can do about them."""
 
 
 class ArchiveError(Exception):
-    """Of every error here; the text names value, rule, place and remedy, in one line."""
+    """Base of all errors here; the text names value, rule, place and remedy in one line."""
 
     def __str__(self) -> str:
         """The text; what it quotes of foreign errors may go over several lines."""
@@ -10,11 +10,11 @@ class ArchiveError(Exception):
 
 
 class UnsupportedStoreError(ArchiveError):
-    """A place that cannot hold an archive: its scheme is unknown, or it lets two writers win."""
+    """A store that cannot hold an archive: unknown scheme, or two writers can both win."""
 
 
 class StoreError(ArchiveError):
-    """A store did not answer, or not as it should; what was asked may have been done or not."""
+    """A store did not answer properly; the request may have been carried out or not."""
 
 
 class DamagedError(ArchiveError):
@@ -22,11 +22,11 @@ class DamagedError(ArchiveError):
 
 
 class FileGoneError(ArchiveError):
-    """A file that a snapshot names is not there any more; a newer one names others."""
+    """A file that a snapshot names no longer exists; a newer one names others."""
 
 
 class UnsupportedTableError(ArchiveError):
-    """A sound table that this package must not read or write."""
+    """A valid table that this package must not read or write."""
 
 
 class OtherStreamError(ArchiveError):
@@ -34,15 +34,15 @@ class OtherStreamError(ArchiveError):
 
 
 class ClaimError(ArchiveError):
-    """What is to be committed does not hold together; nothing was written."""
+    """What is to be committed is inconsistent; nothing was written."""
 
 
 class RecordsError(ArchiveError):
-    """Records that are to be written are not those of their range."""
+    """Records to be written do not belong to their range."""
 
 
 class ConflictError(ArchiveError):
-    """Another writer has the number of the log that an entry was for.
+    """Another writer has taken the number of the log entry.
 
     Attributes:
         version: The number.
@@ -54,12 +54,12 @@ class ConflictError(ArchiveError):
 
 
 class UnknownOutcomeError(ArchiveError):
-    """Whether an entry was written could not be found out; who reads the log later knows."""
+    """It is unknown whether an entry was written; a later read of the log shows it."""
 
 
 class CatalogError(ArchiveError):
-    """A catalog of Iceberg did not answer as it should; what is published can be seen there."""
+    """An Iceberg catalog did not answer properly; the catalog shows what is published."""
 
 
 class ContentionError(ArchiveError):
-    """Other writers were first, time and again; nothing was written."""
+    """Other writers won every attempt; nothing was written."""

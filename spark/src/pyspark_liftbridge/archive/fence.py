@@ -1,12 +1,12 @@
-"""Whether offsets may be committed: by how far their partition has come in the table, nothing else.
+"""Decide whether offsets may be committed, by the end of their partition in the table alone.
 
 The table keeps the end of each partition as the version of an application,
-`liftbridge/<stream id>/<partition>`. A claim to `[a, b)` holds only where that end is `a`. It is
-decided upon a snapshot and written to exactly the number behind it: nobody can have come between.
+`liftbridge/<stream id>/<partition>`. A claim to `[a, b)` is valid only if that end is `a`. It is
+decided on a snapshot and written under exactly the next number, so no other entry can come between.
 
-A rewrite, which puts files in the place of others, moves no such end. It holds only where all files
-that it removes are still part of the table. So it never stands in the way of a claim, and of two
-rewrites of one file one is made again.
+A rewrite replaces files by others and changes no such end. It is valid only if all files that it
+removes are still part of the table. So a rewrite never blocks a claim, and of two rewrites of one
+file one is done again.
 """
 
 from collections.abc import Container, Iterable
@@ -52,7 +52,7 @@ class Claim(NamedTuple):
 
 
 class Rewrite(NamedTuple):
-    """Files of a partition that are to take the place of others.
+    """Files of a partition that are to replace others.
 
     Attributes:
         span: Offsets that were looked at; all files lie within.
@@ -69,15 +69,15 @@ class Rewrite(NamedTuple):
 
 
 class Verdict(Enum):
-    """What became of a claim or a rewrite."""
+    """Outcome of a claim or a rewrite."""
 
     COMMITTED = "committed"
     DONE = "done"
     """All of it was committed before, by whomever."""
 
     PLAN_AGAIN = "plan again"
-    """The partition ends elsewhere than where the claim begins; or a file that the rewrite
-    removes is not part of the table any more."""
+    """The partition ends elsewhere than where the claim begins; or a file that the rewrite removes
+    is no longer part of the table."""
 
 
 def app_id(stream_id: int, partition: int) -> str:
@@ -116,11 +116,11 @@ def by_key_id(stream_id: int, partition: int) -> str:
 
 
 def judge(claim: Claim, committed: int | None) -> Verdict:
-    """What a claim comes to upon a snapshot.
+    """Verdict on a claim, based on a snapshot.
 
     Args:
         claim: Sound by `check`.
-        committed: End of its partition in that snapshot, `None` when nothing is archived of it.
+        committed: End of its partition in that snapshot, `None` if nothing is archived of it.
 
     Returns:
         `COMMITTED` when it may be written as the next entry.
@@ -142,7 +142,7 @@ def _next_of(claim: Claim, committed: int | None) -> int:
 
 
 def gap_of(claim: Claim, committed: int | None) -> delta.Span | None:
-    """What is lost for good when a claim is committed; `None` for nothing."""
+    """What is lost for good when a claim is committed; `None` if there is nothing."""
     partition, start, _ = claim.span
     if committed is None or committed >= start:
         return None
@@ -158,7 +158,7 @@ def beginning_of(claim: Claim, committed: int | None) -> delta.Span | None:
 
 
 def judge_rewrite(rewrite: Rewrite, live: Container[str]) -> Verdict:
-    """What a rewrite comes to upon a snapshot.
+    """Verdict on a rewrite, based on a snapshot.
 
     That the files which go are still there is enough by key as well. Who removes the last record of
     a key, as an old tombstone, removes all records of the key in the same entry; so none of them
@@ -176,7 +176,7 @@ def judge_rewrite(rewrite: Rewrite, live: Container[str]) -> Verdict:
 
 
 def check_rewrite(rewrite: Rewrite) -> None:
-    """See that a rewrite holds together, and loses nothing that it must keep.
+    """Check that a rewrite is consistent, and loses nothing that it must keep.
 
     Raises:
         ClaimError: It does not.
@@ -209,7 +209,7 @@ def _sum_of(adds: Iterable[delta.Add]) -> Digest:
 
 
 def _check_order(done: str, adds: Iterable[delta.Add], span: delta.Span) -> None:
-    """See that files are of one partition, and neither overlap nor leave a span."""
+    """Check that files are of one partition, and neither overlap nor leave a span."""
     at = span.start
     for add in adds:
         one = _origin_of(add)
@@ -222,7 +222,7 @@ def _check_order(done: str, adds: Iterable[delta.Add], span: delta.Span) -> None
 
 
 def check(claim: Claim) -> None:
-    """See that a claim holds together: what tasks gave back may come from anywhere.
+    """Check that a claim is consistent: what tasks gave back may come from anywhere.
 
     Raises:
         ClaimError: Pieces do not adjoin, or files are not of their piece.

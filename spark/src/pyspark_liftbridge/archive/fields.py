@@ -1,4 +1,4 @@
-"""Fields of what was read from a log: checked before use, and named when they are wrong."""
+"""Fields read from a log: checked before use, and named in the error if they are wrong."""
 
 import json
 from collections.abc import Mapping
@@ -81,7 +81,7 @@ class Fields:
         return value
 
     def whole_or_none(self, name: str, *, least: int = 0) -> int | None:
-        """The same, `None` when it is not there."""
+        """The same, `None` if it is not there."""
         return self.whole(name, least=least) if self.has(name) else None
 
     def text(self, name: str) -> str:

@@ -2,9 +2,9 @@
 
     data/<partition>/<YYYY-MM-DD>/<first offset>-<end offset>-<random id>.parquet
 
-A file holds ascending offsets of one UTC day. Names carry chance, so that a task that is repeated,
-or run twice at once, harms nothing: what no entry of the log names is not part of the table. What a
-file holds is told by its `add` action, never by its name.
+A file holds ascending offsets of one UTC day. Names are random, so that a task that is repeated, or
+run twice at once, harms nothing: what no entry of the log names is not part of the table. What a
+file holds is recorded in its `add` action, never by its name.
 """
 
 import io
@@ -35,7 +35,7 @@ GROUP_BYTES_MAX: Final = 64 << 20
 
 MIDNIGHTS_MAX: Final = 400
 """Files of one span that end for a new day: those of more than a year. Times need not ascend with
-offsets; records that change days over and over share files behind this bound."""
+offsets; records that change days over and over share files beyond this bound."""
 
 _NAMES_MAX: Final = 3
 _DAY_US: Final = 86_400_000_000
@@ -66,11 +66,11 @@ class Sizes(NamedTuple):
 
 
 class Chance(NamedTuple):
-    """What is not the same in each run.
+    """What differs from run to run.
 
     Attributes:
-        new_id: Gives a word that no file has had.
-        now_ms: Present time, in milliseconds since 1970.
+        new_id: Returns a unique word.
+        now_ms: Current time in milliseconds since 1970.
     """
 
     new_id: Callable[[], str]
@@ -126,7 +126,7 @@ def write_files(
 
 
 def _check(batch: pa.RecordBatch, place: Place, at: int) -> None:
-    """See that records are those of their place, and come behind what was written."""
+    """Check that records belong to their place and follow what was written."""
     if not batch.schema.equals(SCHEMA):
         raise RecordsError(f"columns {batch.schema.names} are not those of an archive")
     if not batch.num_rows:
@@ -190,7 +190,7 @@ class _File:
         return self._sink.tell()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take records of the file's day, which come behind all before."""
+        """Take records of the file's day, which come after all before."""
         self._digest = self._digest.joined(digest_of(batch))
         times = pc.min_max(batch.column("timestamp").cast(pa.int64())).as_py()
         known = self._times or (times["min"], times["max"])

@@ -1,7 +1,7 @@
 """Objects in a local folder: a new one is written beside its place, synced, and linked there.
 
 A hard link fails when its name is taken, so two writers cannot both win, and a reader sees all of a
-file or none. `rename` would put the later one in the place of the earlier.
+file or none. `rename` would put the later one in place of the earlier.
 """
 
 import io
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 LEFT_OVER: Final = ".tmp-"
-"""Stands behind the name of a file that is being written; one of a killed writer stays."""
+"""Stands after the name of a file that is being written; one of a killed writer stays."""
 
 
 class LocalFolder:

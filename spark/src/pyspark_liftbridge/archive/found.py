@@ -1,4 +1,4 @@
-"""What a listing of a store tells of an object."""
+"""Entry of an object in a listing of a store."""
 
 from typing import NamedTuple
 

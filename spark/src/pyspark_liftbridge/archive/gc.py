@@ -1,7 +1,7 @@
-"""Remove what is not part of a table.
+"""Remove files that are not part of a table.
 
 That is what killed writers left, data files that no entry names and halves of files in folders; and
-files that a compaction has put others in the place of.
+files that a compaction has replaced.
 
 A file may be written and not committed yet. So only old ones go, the log is read *after* they were
 listed, and a commit refuses files of half that age. A file that was removed may be read by somebody
@@ -30,11 +30,11 @@ def orphans(store: Store, *, now_ms: int) -> Sequence[Found]:
 
     Args:
         store: The folder of a table.
-        now_ms: Present time, in milliseconds since 1970.
+        now_ms: Current time in milliseconds since 1970.
 
     Raises:
         OptionError: There is no log, so nobody knows what it would name.
-        DamagedError, UnsupportedTableError, StoreError: As of `log.load`.
+        DamagedError, UnsupportedTableError, StoreError: As for `log.load`.
     """
     before_ms = now_ms - AGE_MS_MIN
     old = [one for one in store.listing("") if one.modified_ms < before_ms]  # guard Archive.gc_age
@@ -50,15 +50,15 @@ def remove_orphans(store: Store, *, now_ms: int) -> Sequence[Found]:
 
     Args:
         store: The folder of a table.
-        now_ms: Present time, in milliseconds since 1970.
+        now_ms: Current time in milliseconds since 1970.
 
     Returns:
         What was removed.
 
     Raises:
-        OptionError: As of `orphans`.
-        DamagedError, UnsupportedTableError, StoreError: As of `orphans`; what was removed before
-            is gone, and another run goes on.
+        OptionError: As for `orphans`.
+        DamagedError, UnsupportedTableError, StoreError: As for `orphans`; what was removed before
+            is gone, and another run continues.
     """
     found = orphans(store, now_ms=now_ms)
     for one in found:
@@ -84,7 +84,7 @@ def _named(store: Store, snapshot: log.Snapshot, before_ms: int) -> set[str]:
         path = unquote(found.path)
         removed[path] = max(removed.get(path, 0), found.deleted_ms)
     live = {unquote(path) for path in snapshot.files}
-    # 0: nobody tells when.
+    # 0: it is not recorded when.
     gone = {path for path, time_ms in removed.items() if 0 < time_ms < before_ms}
     return live | ((named | removed.keys()) - gone)
 

@@ -1,10 +1,11 @@
-"""Publish an archive as a table of Iceberg: the same files, in the order of the archive's log.
+"""Publish an archive as an Iceberg table: the same files, in the order of the archive's log.
 
-The archive decides, the table lags. Each snapshot tells in its summary the entry of the log whose
-files it has, and is made upon the one before: the catalog takes it only while that is the newest.
-So of two publishers one is refused, looks what is published now, and goes on from there; so does
-one that was killed, or that never heard whether a snapshot was taken. pyiceberg would repeat a
-refused snapshot upon the winner's by itself; `commit.retry.num-retries=0` keeps it from that.
+The archive is authoritative, and the table lags. The summary of each snapshot has the entry of the
+log whose files it contains, and each is based on the one before: the catalog takes it only while
+that is the newest. So of two publishers one is refused, looks what is published now, and continues
+from there; so does one that was killed, or that never heard whether a snapshot was taken. pyiceberg
+would repeat a refused snapshot on the winner's by itself; `commit.retry.num-retries=0` keeps it
+from that.
 
 Only this module knows pyiceberg. Catalogs are of many kinds, whose errors have no class in common.
 """
@@ -109,7 +110,7 @@ def publish(store: Store, root: str, target: Target, *, entries_max: int) -> Pub
     Raises:
         OptionError: There is no such archive.
         CatalogError: The catalog, or the store behind it, does not answer as it should.
-        ContentionError: Other writers were first in each of `FAILURES_MAX` tries.
+        ContentionError: Other writers won each of `FAILURES_MAX` attempts.
         OtherStreamError: The table is of another archive.
         UnsupportedTableError: Others have written to the table, or the archive's log.
         DamagedError, StoreError: The archive cannot be read, or is behind the table.
@@ -170,7 +171,7 @@ class _Run:
             self.done.removed += len(step.removed)
 
     def _take(self, step: Step) -> None:
-        """Make one snapshot upon the newest that is known."""
+        """Make one snapshot on the newest that is known."""
         transaction = self.table.transaction()
         if self.table.metadata.name_mapping() is None:
             mapping = self.table.schema().name_mapping.model_dump_json()
@@ -196,7 +197,7 @@ class _Run:
 
 
 def _opened(catalog: Catalog, target: Target, metadata: delta.Metadata) -> IcebergTable:
-    """The table, made when there is none.
+    """The table, created if there is none.
 
     Raises:
         OtherStreamError: It is of another archive.
@@ -236,7 +237,7 @@ def _version_of(table: IcebergTable) -> int:
     Snapshots that others made since, as by rewriting manifests, do not count.
 
     Raises:
-        UnsupportedTableError: No snapshot that is left tells it.
+        UnsupportedTableError: No remaining snapshot has it.
     """
     snapshot = table.current_snapshot()
     if snapshot is None:
@@ -256,7 +257,7 @@ def _version_of(table: IcebergTable) -> int:
 
 
 def _address(root: str) -> str:
-    """Address of the archive's folder as Iceberg has it: nothing escaped, no slash behind."""
+    """Address of the archive's folder as Iceberg has it: nothing escaped, no trailing slash."""
     if urlsplit(root).scheme == "file":
         root = unquote(urlsplit(root).path)
     whole = root if "://" in root else f"file://{Path(root).absolute()}"

@@ -1,4 +1,4 @@
-"""Which records of a partition stay when it is compacted by key.
+"""Decide which records of a partition compaction by key keeps.
 
 Of each key the last record stays, and every record without a key. A last record with an empty value
 is a tombstone: it says that the key is gone, and goes itself when it is old enough.
@@ -76,7 +76,7 @@ def last_of_keys(
 
     Raises:
         ArchiveError: There are more keys than fit into memory.
-        DamagedError, StoreError: As of `read_columns`.
+        DamagedError, StoreError: As for `read_columns`.
     """
     for shares in SHARES:
         found: list[_Offsets] = []
@@ -98,7 +98,7 @@ def last_of_keys(
 def _lasts(
     store: Store, files: Sequence[delta.Add], share: int, shares: int, memory: int
 ) -> _Offsets | None:
-    """Offset of the last record of each key of a share; `None` when they do not fit."""
+    """Offset of the last record of each key of a share; `None` if they do not fit."""
     known: pa.Table | None = None
     waiting: list[pa.RecordBatch] = []
     rows = size = 0

@@ -1,10 +1,10 @@
-"""The log of a table: what it says at present, and the next entry of it.
+"""The log of a table: read its current state, and write the next entry.
 
     _delta_log/00000000000000000042.json                  an entry
     _delta_log/00000000000000000100.checkpoint.parquet    all that entries up to 100 have come to
     _delta_log/_last_checkpoint                           a hint where to begin
 
-An entry is written once, to exactly the number behind the last one. So of two writers that read the
+An entry is written once, to exactly the number after the last one. So of two writers that read the
 same snapshot one loses, and must read what the other wrote before it plans anew.
 """
 
@@ -29,10 +29,10 @@ _CHECKPOINT_BYTES_MAX: Final = 1 << 30
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a log comes to after one of its entries. It does not change.
+    """State of a table after one entry of its log. It does not change.
 
     Attributes:
-        version: Number of that entry, -1 when there is none.
+        version: Number of that entry, -1 if there is none.
         versions: What a reader and a writer must know; `None` before the first entry.
         metadata: Of the table; `None` before the first entry.
         files: Live files by path.
@@ -134,7 +134,7 @@ def checkpoint_path(version: int) -> str:
 
 
 def load(store: Store) -> Snapshot:
-    """What the log of a table says at present.
+    """Current state of a table.
 
     Args:
         store: The folder of the table.
@@ -143,7 +143,7 @@ def load(store: Store) -> Snapshot:
         A snapshot of version -1 when there is no table.
 
     Raises:
-        DamagedError: The log is not sound; the text says where.
+        DamagedError: The log is damaged; the text says where.
         UnsupportedTableError: It is of a later protocol.
         StoreError: The store does not answer.
     """
@@ -168,7 +168,7 @@ def follow(store: Store, snapshot: Snapshot) -> Snapshot:
     """What the log says after what was written since.
 
     Raises:
-        DamagedError, UnsupportedTableError, StoreError: As of `load`.
+        DamagedError, UnsupportedTableError, StoreError: As for `load`.
     """
     return snapshot.after(_entries_behind(store, snapshot.version))
 
@@ -182,10 +182,10 @@ def _entries_behind(store: Store, version: int) -> Iterable[Sequence[delta.Actio
 
 
 def read_entry(store: Store, version: int) -> tuple[delta.Action, ...] | None:
-    """Actions of an entry, `None` when it is not there.
+    """Actions of an entry, `None` if it is not there.
 
     Raises:
-        DamagedError, UnsupportedTableError, StoreError: As of `load`.
+        DamagedError, UnsupportedTableError, StoreError: As for `load`.
     """
     data = store.read(entry_path(version), bytes_max=delta.ENTRY_BYTES_MAX)
     return None if data is None else delta.decode(data, version)
@@ -198,11 +198,11 @@ def versions_there(store: Store) -> list[int]:
 
 
 def append(store: Store, snapshot: Snapshot, actions: Sequence[delta.Action]) -> Snapshot:
-    """Write the entry behind a snapshot.
+    """Write the entry after a snapshot.
 
     Args:
         store: The folder of the table.
-        snapshot: What the actions were planned upon.
+        snapshot: What the actions were planned on.
         actions: What the entry holds.
 
     Returns:
@@ -222,7 +222,7 @@ def append(store: Store, snapshot: Snapshot, actions: Sequence[delta.Action]) ->
 
 
 def is_checkpoint_due(snapshot: Snapshot) -> bool:
-    """Whether so many entries lie behind the newest checkpoint that readers want another."""
+    """Whether so many entries lie after the newest checkpoint that readers want another."""
     return snapshot.version - snapshot.checkpoint_version >= checkpoint.EVERY
 
 

@@ -1,8 +1,8 @@
-"""What of an archive is published next: changes of its files, in the order of its log.
+"""What to publish next of an archive: changes of its files, in the order of its log.
 
 A step takes a published table from the files of one entry to those of a later one. It spans several
-entries where a table is far behind, and where a file that was added is no part of the archive any
-more: such a file may be gone, and its records are in those that came in its place.
+entries where a table is far behind, and where a file that was added is no longer part of the
+archive: such a file may be gone, and its records are in those that came in its place.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -46,7 +46,7 @@ def steps(
 
     Raises:
         DamagedError: The archive is behind what is published.
-        UnsupportedTableError, StoreError: As of `log.load`.
+        UnsupportedTableError, StoreError: As for `log.load`.
     """
     if published > head.version:
         raise DamagedError(

@@ -1,8 +1,8 @@
-"""Records of an archive by offsets: which files have them, and what these hold.
+"""Read records of an archive by offset: find their files, and read them.
 
-Files are chosen by what the log tells of them, never by their names. Our own hold one partition in
-the order of offsets and are read piece by piece; what another writer has put together of them may
-hold several in any order, and is put in order in memory.
+Files are chosen by what the log says about them, never by their names. Our own hold one partition
+in the order of offsets and are read piece by piece; what another writer has put together of them
+may hold several in any order, and is put in order in memory.
 """
 
 import re
@@ -94,7 +94,7 @@ def by_partition(snapshot: Snapshot) -> dict[int | None, list[delta.Add]]:
 
 
 def files_of(files: Mapping[int | None, Sequence[delta.Add]], span: delta.Span) -> tuple[File, ...]:
-    """Files that may hold offsets of a span, in order, by what the log tells of each.
+    """Files that may hold offsets of a span, in order, by what the log says about each.
 
     Args:
         files: Of `by_partition`.
@@ -111,7 +111,7 @@ def files_of(files: Mapping[int | None, Sequence[delta.Add]], span: delta.Span) 
 
 
 def _file(add: delta.Add, partition: int) -> File | None:
-    """What is known of a file, `None` when it holds nothing of a partition."""
+    """What is known of a file, `None` if it holds nothing of a partition."""
     path, origin, stats = add.object_path, add.origin, add.stats
     if origin is not None:
         is_own = origin.partition == partition
@@ -137,7 +137,7 @@ def records_of(
         columns: Columns of the archive, `offset` among them.
 
     Raises:
-        FileGoneError: A file is not there any more.
+        FileGoneError: A file no longer exists.
         DamagedError: A file is not what the log says.
         StoreError: The store does not answer.
     """
@@ -224,10 +224,10 @@ def first_at(
         time_ns: Unix nanoseconds.
 
     Returns:
-        `None` when no record is as late.
+        `None` if no record is as late.
 
     Raises:
-        FileGoneError, DamagedError, StoreError: As of `records_of`.
+        FileGoneError, DamagedError, StoreError: As for `records_of`.
     """
     late = {
         add.object_path

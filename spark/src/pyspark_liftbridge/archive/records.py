@@ -56,7 +56,7 @@ def records(
         columns: Columns of an archive, `offset` and `timestamp_ns` among them.
 
     Raises:
-        FileGoneError, DamagedError, StoreError: As of `reading.records_of`; damaged is a table as
+        FileGoneError, DamagedError, StoreError: As for `reading.records_of`; damaged is a table as
             well that has an offset twice.
     """
     at, chosen = wanted.start, files_of(files, wanted.span)

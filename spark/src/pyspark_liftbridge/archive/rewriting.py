@@ -1,4 +1,4 @@
-"""Write files that take the place of others.
+"""Write files that replace others.
 
 Either small ones are joined, or records are left out that a later one of their key has replaced.
 The files that go are read whole and compared with what the log says of them, so that damage never
@@ -58,11 +58,11 @@ def keep_last_of_keys(target: Target, group: Group, *, tombstones_from_us: int) 
         tombstones_from_us: Tombstones of this time or later stay, in microseconds since 1970.
 
     Returns:
-        `None` when every record stays.
+        `None` if every record stays.
 
     Raises:
         ArchiveError: There are more keys than fit into memory.
-        DamagedError, StoreError: As of `join_files`.
+        DamagedError, StoreError: As for `join_files`.
     """
     kept = last_of_keys(target.store, group.files, tombstones_from_us=tombstones_from_us)
     changed = [kept.is_changed(at, _origin(one)) for at, one in enumerate(group.files)]
@@ -91,6 +91,6 @@ def _records(store: Store, files: Iterable[delta.Add]) -> Iterator[pa.RecordBatc
 def _write(
     target: Target, group: Group, records: Iterable[pa.RecordBatch]
 ) -> tuple[delta.Add, ...]:
-    """Write records that take the place of a group."""
+    """Write records that replace a group."""
     place = Place(target.stream, target.stream_id, group.span)
     return write_files(target.store, place, records, target.chance, target.sizes).adds

@@ -2,8 +2,8 @@
 
     <root>/_root/id.json        {"id":"3f9c0a1b2d4e"}
 
-A copy of the archive has the same id. Who goes on archiving into a copy removes the file first, or
-the one that is ahead lets retention remove what the other lacks.
+A copy of the archive has the same id. Who continues archiving into a copy removes the file first,
+or the one that is ahead lets retention remove what the other lacks.
 """
 
 import json
@@ -22,7 +22,7 @@ _TRIES_MAX: Final = 5
 
 
 def root_id(store: Store) -> str:
-    """The id of an archive, chosen by chance when there is none yet.
+    """The id of an archive; a random one is created if there is none.
 
     Args:
         store: The root of the archive.

@@ -1,6 +1,6 @@
-"""The port to where an archive lies: objects by path, of which one writer of two makes a new one.
+"""The port to the store of an archive: objects by path, each created by exactly one writer.
 
-That `create` has exactly one winner is all that the archive rests upon. `open_store` tries it once
+That `create` has exactly one winner is all that the archive rests on. `open_store` tries it once
 and refuses a place where it does not hold.
 """
 
@@ -30,17 +30,17 @@ class Store(Protocol):
         """
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write an object, in the place of any that is there."""
+        """Write an object, in place of any that is there."""
 
     def read(self, path: str, *, bytes_max: int) -> bytes | None:
-        """Contents of an object, `None` when there is none.
+        """Contents of an object, `None` if there is none.
 
         Raises:
             DamagedError: It is larger than `bytes_max`.
         """
 
     def open(self, path: str) -> BinaryIO | None:
-        """An object to read parts of, `None` when there is none; the caller closes it."""
+        """An object to read parts of, `None` if there is none; the caller closes it."""
 
     def listing(self, prefix: str, *, after: str = "") -> Sequence[Found]:
         """Objects below a folder in the order of their paths.
@@ -115,7 +115,7 @@ def opened(uri: str, options: Mapping[str, str]) -> Store:
     """The store at an address that was tried before, as tasks open it.
 
     Args:
-        uri: As of `open_store`.
+        uri: As for `open_store`.
         options: The same.
 
     Raises:

@@ -3,7 +3,7 @@
     <root>/<stream>/         the stream that was archived there first
     <root>/<stream>@<id>/    one of the same name that was made later, by its id
 
-Which is which is told by the id in the table, not by names.
+The id in the table decides which is which, not the name.
 """
 
 import re
@@ -40,8 +40,8 @@ class Making(NamedTuple):
     """What a new table is given.
 
     Attributes:
-        table_id: Chosen by chance, as UUIDs are written.
-        now_ms: Present time, in milliseconds since 1970.
+        table_id: A random UUID.
+        now_ms: Current time in milliseconds since 1970.
     """
 
     table_id: str
@@ -57,9 +57,9 @@ def folder_of(stream: str) -> str:
 
 
 def parts_named(name: str) -> tuple[str, str]:
-    """Name of the stream of a table, and `@<id>` where it is that of a stream that was made anew.
+    """Name of the stream of a table, and `@<id>` if the stream was created again.
 
-    What stands behind the last `@` is an id when it is a number; names may hold an `@` as well.
+    What stands after the last `@` is an id when it is a number; names may hold an `@` as well.
     A name that ends like that itself is given as its folder is: `x,409` is the stream `x@9`.
 
     Raises:
@@ -77,7 +77,7 @@ def parts_named(name: str) -> tuple[str, str]:
 
 
 def folder_named(name: str) -> str:
-    """Folder of the table of a stream, or of `<stream>@<id>` for one that was made anew.
+    """Folder of the table of a stream, or of `<stream>@<id>` for one that was created again.
 
     Raises:
         OptionError: No name is left.
@@ -91,7 +91,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def find_table(store: Store, stream: str, stream_id: int) -> Table | None:
-    """The table of a stream, `None` when there is none.
+    """The table of a stream, `None` if there is none.
 
     Args:
         store: The root of the archive.
@@ -100,14 +100,14 @@ def find_table(store: Store, stream: str, stream_id: int) -> Table | None:
 
     Raises:
         OtherStreamError: A table of another stream is in its place.
-        DamagedError, UnsupportedTableError, StoreError: As of `log.load`.
+        DamagedError, UnsupportedTableError, StoreError: As for `log.load`.
     """
     found = _look(store, stream, stream_id)
     return None if found.snapshot.metadata is None else found
 
 
 def open_table(store: Store, stream: str, stream_id: int, making: Making) -> Table:
-    """The table of a stream, made when there is none.
+    """The table of a stream, created if there is none.
 
     Args:
         store: The root of the archive.
@@ -116,7 +116,7 @@ def open_table(store: Store, stream: str, stream_id: int, making: Making) -> Tab
         making: What a new one is given.
 
     Raises:
-        OtherStreamError, DamagedError, UnsupportedTableError: As of `find_table`.
+        OtherStreamError, DamagedError, UnsupportedTableError: As for `find_table`.
         UnknownOutcomeError: The store does not answer; another try does no harm.
     """
     failure: StoreError | None = None

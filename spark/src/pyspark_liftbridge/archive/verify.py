@@ -1,6 +1,6 @@
-"""See whether an archive is whole: its log by itself, then its files against the log.
+"""Check an archive: first its log, then its files against the log.
 
-All that is found is told; nothing is changed. Files that another writer put together of ours have
+All findings are reported; nothing is changed. Files that another writer put together of ours have
 no range of their own: what they hold is read, and must come to the same records all together. What
 a compaction by key left out is taken from what must be there.
 """
@@ -21,7 +21,7 @@ from pyspark_liftbridge.archive.store import Store
 
 
 class Finding(NamedTuple):
-    """Something that is not as it should be.
+    """Something that is wrong.
 
     Attributes:
         place: An entry, a file or a partition.
@@ -33,7 +33,7 @@ class Finding(NamedTuple):
 
 
 def verify(store: Store) -> list[Finding]:
-    """All that is wrong with a table; nothing when it is whole.
+    """Everything that is wrong with a table; empty if nothing is.
 
     Args:
         store: The folder of the table.
@@ -132,7 +132,7 @@ def _sum_up(history: _History, actions: Sequence[delta.Action], run: delta.Run) 
 def _rewriting_faults(
     history: _History, actions: Sequence[delta.Action], run: delta.Run
 ) -> Iterator[str]:
-    """Files that take the place of others must hold the same records; by key, no more."""
+    """Files that replace others must hold the same records; by key, no more."""
     removed = {one.path for one in actions if isinstance(one, delta.Remove)}
     yield from (
         f"{path} is removed, but is not part of the table"

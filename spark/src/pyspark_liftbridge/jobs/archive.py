@@ -1,4 +1,4 @@
-"""Archive a stream: tasks write files of what is committed, the driver commits them together.
+"""Archive a stream: tasks write committed records to files, and the driver commits the files.
 
 Any number of runs may work on one stream: the table's log lets each offset in once
 (`archive.fence`). Nothing else is kept between runs, so one that was killed leaves nothing but
@@ -33,13 +33,13 @@ from pyspark_liftbridge.source.reading import DataLossError, records_of
 from pyspark_liftbridge.source.schema import layout_of
 
 ROUNDS_MAX: Final = 10
-"""Times that a run plans anew, because another one was first or records were removed meanwhile."""
+"""How often a run plans again, after another run won or records were removed."""
 
 TASK_OFFSETS_MAX: Final = 1_000_000
 """Offsets of a task; it is done again as a whole when it fails."""
 
 BEHIND_SECONDS_MAX: Final = 5.0
-"""How long a log may end before what is archived of it until it counts as cut off."""
+"""How long the log may end before the archive until it counts as truncated."""
 
 TASK_OFFSETS_MIN: Final = 10_000
 """Fewer offsets of a partition share a task with others."""
@@ -49,14 +49,14 @@ _MILLISECOND_NS: Final = 1_000_000
 
 
 class Job(NamedTuple):
-    """What is archived, and where.
+    """What to archive, and where.
 
     Attributes:
         stream: Name of the stream.
         root: Address of the archive.
         source: Options of the data source that say how brokers are reached.
         store: Options of an object store.
-        fails_on_loss: Whether records that are gone end the job.
+        fails_on_loss: Whether missing records end the job.
         cursors: Cursors whose positions are written down with what is archived.
         cursor: Cursor that says how far partitions are archived; empty for that of the root.
     """
@@ -78,10 +78,10 @@ class Job(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What one task does.
+    """Description of one task.
 
     Attributes:
-        job: What it belongs to.
+        job: The job it belongs to.
         table: Folder of the table below the root.
         ranges: Offsets to read and to write.
     """
@@ -91,23 +91,23 @@ class Work(NamedTuple):
     ranges: tuple[Range, ...]
 
     def text(self) -> str:
-        """The work as its task gets it."""
+        """The task as text, as it is sent to Spark."""
         return json.dumps([self.job, self.table, self.ranges])
 
     @classmethod
     def of(cls, text: str) -> "Work":
-        """The work that `text` made."""
+        """Parse what `text` returned."""
         job, table, ranges = json.loads(text)
         return cls(Job(*job), table, tuple(Range(*one) for one in ranges))
 
 
 class Archived(NamedTuple):
-    """What a run has archived.
+    """Result of a run.
 
     Attributes:
         stream: Name of the stream.
         table: Folder of the table below the root.
-        version: Newest entry of its log.
+        version: Latest entry of its log.
         records: Records that this run archived.
         files: Files of them.
         bytes: Their size.
@@ -131,7 +131,7 @@ def do(text: str) -> str:
     The report may also say that records are missing; the driver decides what follows from that.
 
     Raises:
-        LiftbridgeError: Nobody could serve them within the timeout, or what came is damaged.
+        LiftbridgeError: No broker could serve them within the timeout, or the response is damaged.
         ArchiveError: They could not be written.
     """
     work = Work.of(text)
@@ -158,7 +158,7 @@ def written_by(text: str) -> list[Written]:
     """What a task reports that it has written for each of its ranges.
 
     Raises:
-        DataLossError: Records are gone.
+        DataLossError: Records are missing.
     """
     found = json.loads(text)
     if "missing" in found:
@@ -170,14 +170,14 @@ def archive_once(job: Job, run: Runner, shown: Shown | None = None) -> Archived:
     """Archive what is committed when the run begins.
 
     Args:
-        job: What is archived.
-        run: Does each work, as `do`.
+        job: What to archive.
+        run: Runs each task, as `do` does.
         shown: What former runs of this process know of the cursor.
 
     Raises:
-        MissingError: Records are gone, and the job is to end then.
+        MissingError: Records are missing, and the job is to end then.
         OptionError: The stream does not exist, or an option is wrong.
-        ContentionError: Other runs were first in each of `ROUNDS_MAX` rounds.
+        ContentionError: Other runs won each of `ROUNDS_MAX` rounds.
         LiftbridgeError: The brokers could not serve.
         ArchiveError: The archive could not be read or written.
     """
@@ -240,7 +240,7 @@ def _not_behind(
     """Bounds that hold what is archived, if the log does.
 
     Another run may have begun later and archived more, and a new leader may know of less until its
-    followers have told it what they hold.
+    followers have reported what they hold.
 
     Raises:
         RetriableError: The log has what is archived, and it is still not committed there.

@@ -54,7 +54,7 @@ WAVE: Final = 16
 """Tasks between two reports of progress."""
 
 ROWS_MAX: Final = 100
-"""Differences of two holders that a task tells of; behind them it tells how many more there are."""
+"""Differences of two holders that a task lists; after these it says how many more there are."""
 
 
 class Job(NamedTuple):
@@ -72,15 +72,15 @@ class Job(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """Something that is not alike, or could not be looked at.
+    """A difference, or something that could not be compared.
 
     Attributes:
         partition: Number of the partition.
         start: First offset.
-        end: First offset behind it.
-        holder: Who is unlike another one.
-        text: What is not alike.
-        is_unread: Whether nobody looked, as the holder is away: it may be alike.
+        end: First offset after it.
+        holder: The holder that differs.
+        text: How it differs.
+        is_unread: Whether it was not read because the holder is away; it may be the same.
     """
 
     partition: int
@@ -92,7 +92,7 @@ class Difference(NamedTuple):
 
 
 class Audited(NamedTuple):
-    """What came out.
+    """Result of an audit.
 
     Attributes:
         differences: By partition and offset; none when all is alike.
@@ -108,12 +108,12 @@ class Audited(NamedTuple):
 
     @property
     def is_unlike(self) -> bool:
-        """Whether anything that was read is not alike."""
+        """Whether anything that was read differs."""
         return any(not one.is_unread for one in self.differences)
 
 
 class Work(NamedTuple):
-    """What one task does.
+    """Description of one task.
 
     Attributes:
         access: How holders are reached.
@@ -130,12 +130,12 @@ class Work(NamedTuple):
     holders: tuple[Holder, ...]
 
     def text(self) -> str:
-        """The work as its task gets it."""
+        """The task as text, as it is sent to Spark."""
         return json.dumps(self)
 
     @classmethod
     def of(cls, text: str) -> "Work":
-        """The work that `text` made."""
+        """Parse what `text` returned."""
         access, partition, start, end, holders = json.loads(text)
         return cls(Access(*access), partition, start, end, tuple(Holder(*one) for one in holders))
 
@@ -167,7 +167,7 @@ def _compare(work: Work) -> RangeResult:
             copies[holder] = copy_at(work.access, holder, work.partition, work.start, work.end)
         except (LiftbridgeError, ArchiveError) as error:
             text = f"could not be read: {' '.join(str(error).split())}"
-            # What is read and makes no sense, as a damaged file, is a difference; who is away not.
+            # Damaged data, such as a broken file, is a difference; a holder that is away is not.
             is_away = isinstance(error, RetriableError | StoreError)
             place = work.partition, work.start, work.end, holder.label
             found.append(Difference(*place, text, is_unread=is_away))
@@ -182,7 +182,7 @@ def _compare(work: Work) -> RangeResult:
 
 
 class _Pair:
-    """Two holders, of which the second is told of when they are not alike."""
+    """Two holders, of which the second is reported if they differ."""
 
     def __init__(self, work: Work, first: tuple[Holder, Copy], second: tuple[Holder, Copy]) -> None:
         self._work = work
@@ -190,7 +190,7 @@ class _Pair:
         self.superseded = 0
 
     def differences(self) -> Iterator[Difference]:
-        """What is not alike, at most `ROWS_MAX`, and how much more."""
+        """Differences, at most `ROWS_MAX`, and how many more there are."""
         count = more = 0
         end = self._work.start
         for one in self._all():
@@ -237,14 +237,14 @@ class _Pair:
         return runs(left)
 
     def _unlike_columns(self, offset: int) -> str:
-        """Names of columns that are not alike in a record that both had."""
+        """Names of columns that differ in a record that both had."""
         one, other = self._record(self._first[0], offset), self._record(self._second[0], offset)
         if one is None or other is None:
             return _GONE
         return ", ".join(name for name in _COMPARED if one.column(name)[0] != other.column(name)[0])
 
     def _record(self, holder: Holder, offset: int) -> pa.RecordBatch | None:
-        """One record of a holder, `None` when it was removed since it was compared."""
+        """One record of a holder, `None` if it was removed since it was compared."""
         work = self._work
         try:
             found = batches_of(work.access, holder, work.partition, offset, offset + 1)
@@ -262,8 +262,8 @@ def audit(job: Job, run: Runner, tell: Progress = silent) -> Audited:
     """Compare what is committed when the run begins.
 
     Args:
-        job: What is compared.
-        run: Does each work, as `do`.
+        job: What to compare.
+        run: Runs each task, as `do` does.
         tell: Gets progress.
 
     Raises:
@@ -304,11 +304,11 @@ def _result(text: str) -> RangeResult:
 
 
 class _Held:
-    """Who holds what, and what is unlike at a glance.
+    """All holders, and differences that are visible at once.
 
     Attributes:
         by_partition: Holders of each partition, the leader first.
-        differences: What is unlike already.
+        differences: Differences found so far.
     """
 
     def __init__(self, client: SyncClient, job: Job) -> None:
@@ -366,7 +366,7 @@ class _Held:
             holders.sort(key=lambda one: one.name != self._partitions[number].leader)
 
     def _bounds_at(self, broker: str, numbers: Sequence[int]) -> Mapping[int, PartitionBounds]:
-        """Bounds of partitions at a broker, none when it does not tell."""
+        """Bounds of partitions at a broker, none if it does not answer."""
         try:
             found = self._client.streams.get(self._job.stream).bounds(*numbers, broker=broker)
         except LiftbridgeError as error:
@@ -427,7 +427,7 @@ class _Held:
 
 
 def _archived(table: Table, stream: str, number: int, *, may_lack: bool) -> Holder | None:
-    """What is archived of a partition, `None` for nothing."""
+    """What is archived of a partition, `None` if there is nothing."""
     snapshot = table.snapshot
     held = held_of(snapshot).get(number)
     if held is None:

@@ -1,4 +1,4 @@
-"""Compact an archived stream: tasks write files that take the place of others, the driver commits.
+"""Compact an archived stream: tasks write files that replace others, and the driver commits them.
 
 Compaction and archiving, and several compactions, may work on one table at once: a rewrite is
 committed only while all files that it was made from are part of the table (`archive.fence`).
@@ -30,10 +30,10 @@ _MILLISECOND_NS: Final = 1_000_000
 
 
 class Job(NamedTuple):
-    """What is compacted, and how.
+    """What to compact, and how.
 
     Attributes:
-        stream: Name of the stream, or `<stream>@<id>` for one that was made anew.
+        stream: Name of the stream, or `<stream>@<id>` for one that was created again.
         root: Address of the archive.
         store: Options of an object store.
         target_bytes: Size at which a file ends.
@@ -64,10 +64,10 @@ class Job(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What one task does.
+    """Description of one task.
 
     Attributes:
-        job: What it belongs to.
+        job: The job it belongs to.
         metadata: Name of the stream, and its id.
         group: Files that it rewrites.
         now_ms: When the job was planned: tombstones are of the same age for all tasks.
@@ -79,29 +79,29 @@ class Work(NamedTuple):
     now_ms: int
 
     def text(self) -> str:
-        """The work as its task gets it."""
+        """The task as text, as it is sent to Spark."""
         files = delta.encode(self.group.files).decode()
         return json.dumps([list(self.job), self.metadata, self.group.partition, files, self.now_ms])
 
     @classmethod
     def of(cls, text: str) -> "Work":
-        """The work that `text` made."""
+        """Parse what `text` returned."""
         job, (stream, stream_id), partition, files, now_ms = json.loads(text)
         return cls(Job(*job), (stream, stream_id), Group(partition, delta.adds_of(files)), now_ms)
 
 
 class Compacted(NamedTuple):
-    """What a run has compacted.
+    """Result of a run.
 
     Attributes:
         stream: As of the job.
         table: Folder of the table below the root.
-        version: Newest entry of its log.
+        version: Latest entry of its log.
         files_before: Files that others have taken the place of.
         files_after: Those others.
         bytes_before: Size of the former.
         bytes_after: Size of the latter.
-        records_removed: Records that are not in the table any more.
+        records_removed: Records that are no longer in the table.
     """
 
     stream: str
@@ -115,7 +115,7 @@ class Compacted(NamedTuple):
 
 
 def do(text: str) -> str:
-    """Rewrite the files of a task; what it tells the driver.
+    """Rewrite the files of a task, and return its report to the driver.
 
     Raises:
         ArchiveError: They could not be read or written.
@@ -142,8 +142,8 @@ def compact(job: Job, run: Runner) -> Compacted:
     """Compact a table as it is when the run begins.
 
     Args:
-        job: What is compacted.
-        run: Does each work, as `do`.
+        job: What to compact.
+        run: Runs each task, as `do` does.
 
     Raises:
         OptionError: There is no such table.

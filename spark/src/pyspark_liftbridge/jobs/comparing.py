@@ -1,4 +1,4 @@
-"""Copies of the same records, and where they are not alike: by buckets first, then by offsets.
+"""Compare copies of the same records: by buckets first, then by offsets.
 
 A log that is compacted may hold a record that another copy of it does not hold any more. That is no
 difference when a later record has its key, or when it was itself the mark of a removed key.
@@ -70,7 +70,7 @@ class Copy:
 
 
 class Unlike(NamedTuple):
-    """Offsets at which two copies are not alike, each ascending.
+    """Offsets at which two copies are not the same, each ascending.
 
     Attributes:
         lacks_first: The second has a record that the first has not.
@@ -130,7 +130,7 @@ def _arrays(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.generic], ...]:
 
 
 def compare(first: Copy, second: Copy) -> Iterator[Unlike]:
-    """Where two copies are not alike, of offsets that both are to have; a bucket at a time."""
+    """Where two copies are not the same, of offsets that both are to have; a bucket at a time."""
     start, end = max(first.start, second.start), min(first.end, second.end)
     if start >= end:
         return

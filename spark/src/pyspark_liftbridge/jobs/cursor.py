@@ -1,8 +1,8 @@
 """The cursor `archive/<root id>`: how far partitions are archived, for retention that waits for it.
 
 It is the first offset not archived, so retention that removes nothing from there on keeps what is
-not committed to the archive. It is set behind each commit to what the log of the table says, for
-the stream that the table is of: where another has its name by now, brokers refuse it.
+not committed to the archive. It is set after each commit to what the log of the table says, for the
+stream that the table is of: where another has its name by now, brokers refuse it.
 
 A process sets each position once even where it is right. Brokers do not tell for which stream one
 was set; kept for a former stream, or by a broker that noted none, it would hold retention back.
@@ -32,7 +32,7 @@ from pyspark_liftbridge.plan.places import Known
 _log: Final = logging.getLogger(__name__)
 
 ROUNDS_MAX: Final = 5
-"""Times that positions are set anew because another runner has committed meanwhile."""
+"""How often positions are set again because another runner has committed meanwhile."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Shown:
     Attributes:
         stream_id: Id of the stream that they are of.
         positions: By partition.
-        has_warned: Whether it was told that the brokers keep no cursors, or are too old for them.
+        has_warned: Whether it was logged that the brokers keep no cursors, or are too old for them.
     """
 
     stream_id: int = 0
@@ -61,7 +61,7 @@ def show(
     """Set the cursor of a stream to where its table ends; a failure is only logged.
 
     Args:
-        client: Who sets it.
+        client: Client for the requests.
         name: Of the cursor.
         table: Of the stream.
         bounds: What the log of each partition holds.
@@ -113,7 +113,7 @@ def _set(
     """Set one position for the stream of the table, unless another runner is ahead.
 
     A cursor that is ahead of what is committed is of a former stream of the name. One that is right
-    is set all the same: which stream it is of is not told.
+    is set all the same: brokers do not report which stream it was set for.
     """
     metadata = table.snapshot.metadata
     assert metadata is not None, "the table is there"

@@ -1,4 +1,4 @@
-"""See whether a machine has what jobs need; each check says what to do where it has not."""
+"""Check whether a machine has what jobs need; each check says what to do if it has not."""
 
 import re
 import subprocess
@@ -26,7 +26,7 @@ _REQUIREMENT: Final = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*([^;]*)")
 
 
 class Check(NamedTuple):
-    """What a check has found.
+    """Result of a check.
 
     Attributes:
         name: What was looked at.

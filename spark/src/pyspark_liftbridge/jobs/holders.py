@@ -149,7 +149,7 @@ def is_compacted(client: SyncClient, stream: str) -> bool:
     """Whether compaction removes records of a stream.
 
     Raises:
-        LiftbridgeError: No broker tells.
+        LiftbridgeError: No broker answers.
     """
     found = (one for one in client.streams.describe(stream) if one.name == stream)
     return any(one.settings.compact_enabled for one in found)

@@ -1,7 +1,7 @@
 """Replay an archived stream: put its records back at their offsets, or publish them anew.
 
 One task writes one partition, because a log has one order. Nothing is kept between runs: with
-offsets preserved the target's own log says where to go on, and what it holds must be what the
+offsets preserved the target's own log says where to continue, and what it holds must be what the
 archive has there. Published anew, records are numbered by their place in what was chosen, and the
 brokers know which numbers they have. A compaction by key moves records to other places, so each one
 begins a numbering of its own: what was published before would come again, which is refused unless
@@ -99,10 +99,10 @@ class Part(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What one task does.
+    """Description of one task.
 
     Attributes:
-        job: What it belongs to.
+        job: The job it belongs to.
         part: What it replays.
         publisher: Name of a publisher that numbers its records, empty when offsets are kept.
         only_checks: Whether it looks at the target and writes nothing.
@@ -114,19 +114,19 @@ class Work(NamedTuple):
     only_checks: bool
 
     def text(self) -> str:
-        """The work as its task gets it."""
+        """The task as text, as it is sent to Spark."""
         return json.dumps(self)
 
     @classmethod
     def of(cls, text: str) -> "Work":
-        """The work that `text` made."""
+        """Parse what `text` returned."""
         (table, target, access, selection, *how), part, *rest = json.loads(text)
         job = Job(table, target, Access(*access), Selection(*selection), *how)
         return cls(job, Part(*part), *rest)
 
 
 class Replayed(NamedTuple):
-    """What became of a partition.
+    """Outcome of a partition.
 
     Attributes:
         partition: Number of the partition.
@@ -149,7 +149,7 @@ def do(text: str) -> str:
     """Check the target of a task, or write it.
 
     Raises:
-        LiftbridgeError: Nobody could serve or take records.
+        LiftbridgeError: No broker could serve or take records.
         ArchiveError: The archive could not be read.
         RefusedError: It was compacted by key since the work was planned.
     """
@@ -189,7 +189,7 @@ def _unfit_time(work: Work) -> str:
 
 
 def _restore(work: Work, stream: SyncStream) -> tuple[int, int]:
-    """Put records back behind what is committed; how many."""
+    """Put records back after what is committed; how many."""
     snapshot = _snapshot(work)
     (bounds,) = stream.bounds(work.part.partition)
     count = 0
@@ -308,7 +308,7 @@ def _bounds(client: SyncClient, target: str) -> Mapping[int, PartitionBounds]:
 def _part(
     job: Job, snapshot: log.Snapshot, number: int, held: Held, bounds: PartitionBounds
 ) -> Part | None:
-    """What is replayed of a partition, `None` for nothing."""
+    """What is replayed of a partition, `None` if there is nothing."""
     wanted = job.selection.of(number, held.begin, held.end)
     paths = {one.path for one in files_of(by_partition(snapshot), wanted.span)}
     if not paths:
@@ -340,15 +340,15 @@ def replay(job: Job, run: Runner, tell: Progress = silent) -> list[Replayed]:
     """Replay what is archived when the run begins.
 
     Args:
-        job: What is replayed.
-        run: Does each work, as `do`.
+        job: What to replay.
+        run: Runs each task, as `do` does.
         tell: Gets the offsets that the target has got in this run, and all that it is to get.
 
     Raises:
-        RefusedError: The target holds what is not a beginning of what would be replayed, or times
-            go back that are to be put back, or as of `plan`, and nothing was written; or the
-            archive was compacted by key meanwhile.
-        OptionError, LiftbridgeError, ArchiveError: As of `plan`.
+        RefusedError: The target holds what is not a beginning of what would be replayed, or
+            times that are to be put back go back, or as for `plan`, and nothing was written; or
+            the archive was compacted by key meanwhile.
+        OptionError, LiftbridgeError, ArchiveError: As for `plan`.
     """
     parts = plan(job)
     if job.keeps_offsets:
@@ -384,8 +384,8 @@ def _works(job: Job, parts: Sequence[Part], *, only_checks: bool) -> list[str]:
 def _publisher(job: Job, part: Part) -> str:
     """Name under which records are numbered, the same for each run of one choice.
 
-    An end that was not chosen is not in it: a later run goes on with what was archived since. A
-    compaction by key is: behind it the same number would be another record.
+    An end that was not chosen is not in it: a later run continues with what was archived since. A
+    compaction by key is: after it the same number would be another record.
     """
     if job.keeps_offsets:
         return ""

@@ -1,4 +1,4 @@
-"""See that a target holds a beginning of what is replayed into it, and nothing else.
+"""Check that a target holds a beginning of what is replayed into it, and nothing else.
 
 What it holds is compared with the archive record by record. It may lack what is not chosen, and
 what its own compaction removed.

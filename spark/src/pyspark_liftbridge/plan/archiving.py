@@ -7,7 +7,7 @@ from pyspark_liftbridge.plan.places import Known
 
 
 class MissingError(RuntimeError):
-    """Records are gone that were to be archived, or the log lacks what is archived already."""
+    """Records are missing that were to be archived, or the log lacks what is archived already."""
 
 
 class Part(NamedTuple):
@@ -37,10 +37,10 @@ def parts_of(
         stream: Name of the stream, for errors.
         bounds: What the log of each partition holds.
         archived: End of each partition in the table; one that is not in it has nothing archived.
-        fails_on_loss: Whether records that are gone are an error.
+        fails_on_loss: Whether missing records are an error.
 
     Raises:
-        MissingError: Records are gone, or more is archived than the log holds.
+        MissingError: Records are missing, or more is archived than the log holds.
     """
     found: list[Part] = []
     for number, known in sorted(bounds.items()):

@@ -1,9 +1,9 @@
-"""How far a query has come, as Spark keeps it: JSON text that is equal when offsets are.
+"""Progress of a query, as Spark keeps it: JSON text that is equal when offsets are.
 
     {"streams":{"orders":{"id":17,"p":{"0":123}}},"v":1}
 
-The number is the next offset to read. The id tells a stream that was made anew from the one that
-was read before.
+The number is the next offset to read. The id tells a stream that was created again from the one
+that was read before.
 """
 
 import json
@@ -16,11 +16,11 @@ VERSION: Final = 1
 
 
 class OffsetsError(ValueError):
-    """A text is not what this source wrote."""
+    """A text was not written by this source."""
 
 
 class PartitionId(NamedTuple):
-    """A partition by name, as ranges and offsets are kept by."""
+    """A partition by name, the key of ranges and offsets."""
 
     stream: str
     number: int
@@ -30,7 +30,7 @@ class StreamOffsets(NamedTuple):
     """Next offsets of one stream.
 
     Attributes:
-        stream_id: Its id, 0 where the server tells none.
+        stream_id: Its id, 0 if the server reports none.
         next_offsets: By partition.
     """
 
@@ -50,7 +50,7 @@ class Offsets(NamedTuple):
                 yield PartitionId(name, number), offset
 
     def of(self, partition: PartitionId) -> int | None:
-        """Next offset of a partition, `None` when it is not known."""
+        """Next offset of a partition, `None` if it is not known."""
         stream = self.streams.get(partition.stream)
         return None if stream is None else stream.next_offsets.get(partition.number)
 
@@ -71,7 +71,7 @@ class Offsets(NamedTuple):
     def not_before(self, former: "Offsets") -> "Offsets":
         """These, and where an offset would go back in the same stream, that of `former`.
 
-        A new leader may know of less for a moment than the one before told.
+        A new leader may briefly know of less than the previous one reported.
         """
         kept: dict[PartitionId, int] = {}
         for partition, offset in self.partitions():

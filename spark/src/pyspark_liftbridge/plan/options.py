@@ -65,7 +65,7 @@ class Split(NamedTuple):
     """How ranges become tasks.
 
     Attributes:
-        tasks_min: Tasks wished for, `None` for no wish.
+        tasks_min: Tasks to aim for, `None` if it does not matter.
         records_max: Offsets of a task at most, `None` for no bound.
         records_min: Ranges of fewer offsets share a task; 0 shares none.
     """
@@ -153,7 +153,7 @@ class SourceOptions:
         fetch: How records are fetched.
         shape: What rows look like.
         has_pushdown: Whether filters are pushed down.
-        fails_on_loss: Whether what is gone fails the query.
+        fails_on_loss: Whether missing records fail the query.
         cursor_id: Cursor of the query, empty for none.
         archive: Archive that is read below its end, `None` for none.
     """
@@ -281,7 +281,7 @@ def read_sink(given: Mapping[str, str]) -> SinkOptions:
     """Check the options of a sink.
 
     Raises:
-        OptionError: As of `read_source`.
+        OptionError: As for `read_source`.
     """
     found = _values(
         {name: text for name, text in given.items() if name.lower() not in SPARKS_OWN}, Use.SINK
@@ -360,7 +360,7 @@ def _archive(found: Mapping[str, Any]) -> ArchivePlace | None:
 
 
 def _places(found: Mapping[str, Any], prefix: str, default: int) -> Places:
-    """Where to begin or end, by the option that goes first."""
+    """Where to start or end, by the option that takes precedence."""
     if f"{prefix}timestamp" in found:
         return Places(found[f"{prefix}timestamp"], {}, is_time=True)
     if f"{prefix}offsetsbytimestamp" in found:

@@ -1,4 +1,4 @@
-"""Where a query begins and a batch ends, from what options say and what brokers tell."""
+"""Where a query starts and a batch ends, from the options and from what brokers report."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -10,10 +10,10 @@ from pyspark_liftbridge.plan.values import MILLISECOND_NS
 
 
 class Known(NamedTuple):
-    """What a broker tells of a partition.
+    """Bounds of a partition, as a broker reports them.
 
     Attributes:
-        stream_id: Id of its stream, 0 where the server tells none.
+        stream_id: Id of its stream, 0 if the server reports none.
         earliest: First offset kept.
         latest: First offset not committed.
         size_bytes: Bytes on disk.
@@ -53,8 +53,7 @@ def offsets_at(
         partitions: All partitions of the query.
         by_time: Offset of the first record at or after the time asked for; that of the latest
             where there is no such record.
-        is_latest_without_match: Whether a time behind all records means latest; else it is an
-            error.
+        is_latest_without_match: Whether a time after all records means latest; else it is an error.
 
     Raises:
         OptionError: As `times_of`; or no record is as late as a time.
@@ -84,7 +83,7 @@ def at_latest(
     Args:
         places: What options say.
         partitions: All partitions of the query.
-        by_time: As of `offsets_at`.
+        by_time: As for `offsets_at`.
     """
     return [
         one

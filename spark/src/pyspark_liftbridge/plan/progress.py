@@ -1,4 +1,4 @@
-"""How far the next micro-batch reads: what brokers told, the limits, and what must not happen."""
+"""Decide how far the next micro-batch reads, within bounds and limits."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -10,14 +10,14 @@ from pyspark_liftbridge.plan.ranges import backlog_of, limited
 
 
 class GoneError(RuntimeError):
-    """A stream of the query is gone or was made anew, and the query is to fail then."""
+    """A stream of the query is gone or was created again, and the query is to fail then."""
 
 
 class Ends(NamedTuple):
     """What may be read at present.
 
     Attributes:
-        latest: Next offsets behind what is committed.
+        latest: Next offsets after what is committed.
         mean_bytes: Bytes of a record on average, 0 when nothing is known.
     """
 
@@ -26,14 +26,14 @@ class Ends(NamedTuple):
 
 
 def ends_of(bounds: Bounds, start: Offsets, *, fails_on_loss: bool) -> Ends:
-    """What may be read behind `start`.
+    """What may be read after `start`.
 
-    A partition that is not in `start`, and a stream that was made anew, is entered with its
+    A partition that is not in `start`, and a stream that was created again, is entered with its
     earliest offset: nothing of it is read in this batch, and the next one begins there. So what a
     batch reads follows from its two offsets alone.
 
     Raises:
-        GoneError: A stream of `start` is gone or was made anew, and that is to fail.
+        GoneError: A stream of `start` is gone or was created again, and that is to fail.
     """
     for name, stream in start.streams.items():
         present = _id_of(bounds, name)
@@ -68,7 +68,7 @@ def target_of(bounds: Bounds, start: Offsets) -> Offsets:
 def advanced(former: Bounds, found: Bounds) -> Bounds:
     """What was found, with no end before a former one of the same stream.
 
-    A new leader may know of less for a moment than the one before told.
+    A new leader may briefly know of less than the previous one reported.
     """
     return {
         one: known._replace(latest=max(known.latest, before.latest))
@@ -104,7 +104,7 @@ def next_end(
 
 
 def _not_behind(latest: Offsets, target: Offsets) -> Offsets:
-    """`latest`, with what lies behind `target` left out, and whole partitions that came later."""
+    """`latest`, with what lies after `target` left out, and whole partitions that came later."""
     streams: dict[str, StreamOffsets] = {}
     for name, aim in target.streams.items():
         stream = latest.streams.get(name)

@@ -1,4 +1,4 @@
-"""What of the ranges of a batch its filters leave: nothing that a filter would keep goes away."""
+"""Prune the ranges of a batch by its filters; nothing that a filter would keep is removed."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
@@ -88,7 +88,7 @@ def _given(*numbers: int | None) -> list[int]:
 
 
 def _cut(one: Range, start: int | None, end: int | None) -> list[Range]:
-    """The part of a range between two offsets, none when there is none."""
+    """The part of a range between two offsets, none if there is none."""
     first = one.start if start is None else max(one.start, start)
     last = one.end if end is None else min(one.end, end)
     return [one._replace(start=first, end=last)] if first < last else []

@@ -1,4 +1,4 @@
-"""From where to where each task reads: a pure function of offsets and options.
+"""Decide which ranges each task reads: a pure function of offsets and options.
 
 Spark repeats a batch from its written offsets, so the same offsets must give the same ranges; and
 every offset must be in exactly one of them.

@@ -1,4 +1,4 @@
-"""What a sink takes: the columns of a frame, checked before anything is written."""
+"""Check the columns of a frame before a sink writes anything."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -45,7 +45,7 @@ def check_columns(given: Mapping[str, str], options: SinkOptions) -> None:
 
 
 def _check_pair(given: Mapping[str, str], name: str, choice: str, *, is_chosen: bool) -> None:
-    """See that a column is there if, and only if, its option asks for it."""
+    """Check that a column is there if, and only if, its option asks for it."""
     option, value = choice.split()
     if is_chosen and name not in given:
         raise OptionError(f"option {option!r}: {value} needs a column {name!r}")

@@ -1,4 +1,4 @@
-"""What of a range comes from an archive and what from the log, when a query has both.
+"""Divide a range between archive and log, if a query has both.
 
 The cut is the archive's end, not the log's start: what is archived lies there for good, while the
 log may lose it to retention between the plan and the read. Retention that is bound to the
@@ -62,7 +62,7 @@ def next_step(start: int, end: int, held: Held | None) -> Step:
     Args:
         start: First offset of the range.
         end: First offset not in it; more than `start`.
-        held: What the archive holds, `None` for nothing.
+        held: What the archive holds, `None` if there is nothing.
     """
     if held is None or start >= held.end:
         return Step(Origin.LOG, start, end)
@@ -104,7 +104,7 @@ def is_outgrown(wanted: Range, held: Held | None, log_start: int | None) -> bool
 
     Args:
         wanted: What is to be read.
-        held: What is known of the archive, `None` for nothing.
+        held: What is known of the archive, `None` if there is nothing.
         log_start: Where the log begins as far as it is known.
     """
     end = 0 if held is None else held.end

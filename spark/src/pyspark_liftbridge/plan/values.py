@@ -1,4 +1,4 @@
-"""Texts of options as values: each kind refuses what it is not, and says what it takes."""
+"""Parse texts of options; each kind refuses texts that do not fit."""
 
 import json
 import re
@@ -21,11 +21,11 @@ _UNITS_NS: Final = {
 _UNITS_BYTES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 Parse = Callable[[str], object]
-"""Makes a value of a text; raises `ValueError` without a text when it cannot."""
+"""Parses a text; raises a bare `ValueError` if it cannot."""
 
 
 def text(given: str) -> str:
-    """Anything but nothing."""
+    """Any text that is not empty."""
     if not given.strip():
         raise ValueError
     return given.strip()
@@ -52,7 +52,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
 
 def duration(given: str) -> int:
-    """Nanoseconds of `500ms`, `120s`, `15m`, `2h` or `1d`; more than nothing."""
+    """Nanoseconds of `500ms`, `120s`, `15m`, `2h` or `1d`; more than zero."""
     found = re.fullmatch(r"([0-9]{1,9})\s*(ms|s|m|h|d)", given.strip().lower())
     if found is None or not int(found[1]):
         raise ValueError
@@ -60,7 +60,7 @@ def duration(given: str) -> int:
 
 
 def size(given: str) -> int:
-    """Bytes of `4194304`, `4096k`, `4m` or `1g`, also as `4MiB`; more than nothing."""
+    """Bytes of `4194304`, `4096k`, `4m` or `1g`, also as `4MiB`; more than zero."""
     found = re.fullmatch(r"([0-9]{1,15})\s*([kmg]?)(?:i?b)?", given.strip().lower())
     if found is None or not int(found[1]):
         raise ValueError

@@ -63,7 +63,7 @@ class Archive:
         """Bounds of log and archive together.
 
         Raises:
-            ArchiveError: As of `held`.
+            ArchiveError: As for `held`.
         """
         streams = {(one.stream, known.stream_id) for one, known in bounds.items()}
         return with_archive(
@@ -79,7 +79,7 @@ class Archive:
         """Read what came to a table since.
 
         Raises:
-            ArchiveError: As of `held`.
+            ArchiveError: As for `held`.
         """
         known = self._tables.pop((stream, stream_id), None)
         if known is not None:
@@ -100,7 +100,7 @@ class Archive:
             log_starts: Where logs begin, as far as it is known.
 
         Raises:
-            ArchiveError: As of `held`.
+            ArchiveError: As for `held`.
         """
         found: dict[Range, Part] = {}
         followed: set[tuple[str, int]] = set()
@@ -117,10 +117,10 @@ class Archive:
         return found
 
     def newest_part(self, wanted: Range) -> Part | None:
-        """What the archive holds of a range at present, `None` for nothing.
+        """What the archive holds of a range at present, `None` if there is nothing.
 
         Raises:
-            ArchiveError: As of `held`.
+            ArchiveError: As for `held`.
         """
         self.follow(wanted.stream, wanted.stream_id)
         return self._part(wanted)
@@ -136,7 +136,7 @@ class Archive:
             bounds: Of all these partitions.
 
         Raises:
-            ArchiveError: As of `held`.
+            ArchiveError: As for `held`.
         """
         archived: list[tuple[PartitionId, int]] = []
         for one, time_ns in times.items():
@@ -149,7 +149,7 @@ class Archive:
     def rows(
         self, part: Part, wanted: Range, columns: Sequence[str]
     ) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Records of a range as the client gives them, and where to go on behind each batch.
+        """Records of a range as the client gives them, and where to continue after each batch.
 
         Raises:
             ArchiveError: A file cannot be read.

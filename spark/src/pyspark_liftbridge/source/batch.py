@@ -41,8 +41,8 @@ def read(options: SourceOptions, task: Task) -> Iterator[pa.RecordBatch]:
     """Rows of a task.
 
     Raises:
-        DataLossError: Records are gone, their stream is, or it was made anew.
-        LiftbridgeError: Nobody could serve them within the timeout, or what came is damaged.
+        DataLossError: Records are missing, or their stream was deleted or created again.
+        LiftbridgeError: No broker could serve them within the timeout, or the response is damaged.
     """
     client = cluster.client_of(options.connection, options.fetch.timeout_ns)
     records = records_of(client, task.ranges, layout_of(options.shape), options, task.parts)
@@ -80,7 +80,7 @@ class BatchReader(DataSourceReader):
     """Reads what is committed between two places."""
 
     def __init__(self, options: SourceOptions) -> None:
-        """Begin with checked options; nothing is asked yet."""
+        """Keep checked options; no request is sent yet."""
         self._options = options
         self._pruning = Pruning()
 
@@ -89,8 +89,8 @@ class BatchReader(DataSourceReader):
 
         Raises:
             OptionError: A stream does not exist, or offsets or times do not fit.
-            PausedError: A partition is paused, and is not to be resumed.
-            LiftbridgeError: No broker tells.
+            PausedError: A partition is paused and must not be resumed.
+            LiftbridgeError: No broker answers.
             ArchiveError: The archive cannot be read.
         """
         options = self._options
@@ -139,7 +139,7 @@ class BatchReader(DataSourceReader):
 
 
 class PushdownReader(BatchReader):
-    """A reader that is told filters; Spark fails every query of one while its switch is off."""
+    """A reader with filter pushdown; Spark fails every query of one while its setting is off."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Narrow what is read; those that are left for Spark to check."""

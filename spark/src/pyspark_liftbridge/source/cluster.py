@@ -1,4 +1,4 @@
-"""What a query asks of brokers: which partitions there are, and where they begin and end.
+"""Requests of a query to brokers: which partitions exist, and where they start and end.
 
 A server of the original does not tell bounds; then they follow from metadata and from the first
 message that a subscription gives, one partition after the other.
@@ -82,7 +82,7 @@ def ask(options: SourceOptions, question: Callable[[SyncClient], _Answer]) -> _A
 
     Raises:
         OptionError: What is asked for does not exist.
-        LiftbridgeError: No broker tells.
+        LiftbridgeError: No broker answers.
     """
     for left in range(options.fetch.retries, -1, -1):
         try:
@@ -108,14 +108,14 @@ def bounds_at_start(
     """Bounds of all partitions of a query that starts; none of them is paused then.
 
     Args:
-        client: Who asks.
+        client: Client for the requests.
         options: Of the query.
-        running: As of `partitions_of`.
+        running: As for `partitions_of`.
 
     Raises:
         OptionError: A stream or partition does not exist, or the encoding.
-        PausedError: A partition is paused, and is not to be resumed.
-        LiftbridgeError: No broker tells.
+        PausedError: A partition is paused and must not be resumed.
+        LiftbridgeError: No broker answers.
     """
     if options.fetch.encoding == "raw" and not client.has_data:
         raise OptionError(
@@ -157,7 +157,7 @@ def streams_of(client: SyncClient) -> Mapping[str, StreamInfo]:
     """All streams by name.
 
     Raises:
-        LiftbridgeError: The brokers do not tell.
+        LiftbridgeError: The brokers do not answer.
     """
     return {info.name: info for info in client.streams.list()}
 
@@ -172,7 +172,7 @@ def partitions_of(
     """Partitions of a query by stream.
 
     Args:
-        client: Who asks.
+        client: Client for the requests.
         wanted: What is read.
         running: Streams that the query has begun with, `None` before it has: then what is named
             must be there, later it may be gone.
@@ -180,7 +180,7 @@ def partitions_of(
 
     Raises:
         OptionError: A stream or partition that is named does not exist.
-        LiftbridgeError: The brokers do not tell.
+        LiftbridgeError: The brokers do not answer.
     """
     there = streams_of(client) if there is None else there
     if wanted.pattern is None:
@@ -254,7 +254,7 @@ def _first(
         reading = stream.subscribe(partition=number, start=start, stop=Stop.latest(), resume=resume)
         return next((min(message.offset, latest) for message in reading), latest)
     except InvalidRequestError:
-        return latest  # it would begin behind its end
+        return latest  # it would begin after its end
 
 
 def known_of(client: SyncClient, wanted: Range, options: SourceOptions) -> Known:

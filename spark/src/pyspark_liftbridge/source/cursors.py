@@ -1,4 +1,4 @@
-"""What a query keeps in cursors: where it began, and how far it has come.
+"""What a query keeps in cursors: where it started, and its progress.
 
 Spark keeps ends of batches only, and asks again where a query begins when that stopped before its
 first batch was done; `latest` lies elsewhere then, and what came in between would be lost. So such
@@ -25,7 +25,7 @@ def pinned(
 
     Raises:
         OptionError: The brokers keep no cursors.
-        RetriableError: Nobody tells.
+        RetriableError: No broker answers.
     """
     kept: dict[PartitionId, int] = {}
     try:
@@ -49,7 +49,7 @@ def pinned(
 
 
 def mirror(client: SyncClient, cursor_id: str, former: Offsets | None, read: Offsets) -> None:
-    """Show how far a query has read, where that is not where it was; a failure is only told."""
+    """Show how far a query has read, if that has changed; a failure is only logged."""
     for one, offset in read.partitions():
         if not offset or (former is not None and former.of(one) == offset):
             continue

@@ -1,4 +1,4 @@
-"""The entry for Spark, which asks for it in many processes: heavy parts come when used."""
+"""The data source as Spark loads it, in many processes: heavy parts are imported when used."""
 
 from collections.abc import Mapping
 from dataclasses import replace

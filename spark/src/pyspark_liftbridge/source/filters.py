@@ -1,4 +1,4 @@
-"""Filters of Spark as what they leave of ranges."""
+"""Translate filters of Spark into what they leave of ranges."""
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta

@@ -1,9 +1,9 @@
 """Records of a range by `Subscribe`, message by message: what servers of the original offer.
 
-That call begins at the oldest message when the one asked for is gone, forgets where it should
-begin when that is not committed yet, and stops at an offset only if a message has it. So it is
-asked for what is committed alone, the end is looked for here, and behind each piece it is checked
-that the log still began before it.
+That call begins at the oldest message when the one asked for is gone, forgets where it should begin
+when that is not committed yet, and stops at an offset only if a message has it. So it is asked for
+what is committed alone, the end is looked for here, and after each piece it is checked that the log
+still began before it.
 """
 
 import time
@@ -58,12 +58,12 @@ def by_message(
     columns: Sequence[str],
     options: SourceOptions,
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Records of a range from a position on, and where to go on behind them.
+    """Records of a range from a position on, and where to continue after them.
 
     Raises:
         OutOfRangeError: The position, or what lies before a message, is not in the log.
         FailedPreconditionError: The stream has another id, or the partition is paused.
-        LiftbridgeError: Nobody could serve the rest within the timeout.
+        LiftbridgeError: No broker could serve the rest within the timeout.
     """
     known = _committed(client, wanted, options)
     end = min(wanted.end, known.latest)

@@ -1,4 +1,4 @@
-"""What a task does: records of its ranges, each once and in order, or an error that says why."""
+"""Read the ranges of a task: each record once and in order, or an error that says why not."""
 
 import logging
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ class _Stop(NamedTuple):
 
 
 class _Losses:
-    """Offsets that a task goes on without, counted; or the error that it does not."""
+    """Offsets that a task continues without, counted; or the error that it does not."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -105,15 +105,16 @@ def records_of(
     """Rows of ranges, a batch for each answer of a broker.
 
     Args:
-        client: Who asks brokers.
+        client: Client for requests to brokers.
         ranges: What is read.
         layout: Columns.
         options: Of the query.
         parts: What the archive of the query holds of ranges.
 
     Raises:
-        DataLossError: Records are gone, the stream is, or it was made anew.
-        LiftbridgeError: Nobody could serve a range within the timeout, or what came is damaged.
+        DataLossError: Records are missing, or the stream was deleted or created again.
+        LiftbridgeError: No broker could serve a range within the timeout, or the response is
+            damaged.
         ArchiveError: The archive could not be read.
     """
     shelf = None
@@ -286,7 +287,7 @@ def _by_batch(
 
 
 def _id_of(client: SyncClient, wanted: Range, options: SourceOptions) -> int | None:
-    """Id of what has the name now, `None` for nothing."""
+    """Id of what has the name now, `None` if there is nothing."""
     try:
         return cluster.known_of(client, wanted, options).stream_id
     except NotFoundError:

@@ -1,4 +1,4 @@
-"""Columns as Spark gets them, made of columns of the client."""
+"""Columns for Spark, built from columns of the client."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple

@@ -74,7 +74,7 @@ def prepare(client: SyncClient, name: str, options: SinkOptions) -> SyncStream:
 
     Raises:
         OptionError: It does not exist.
-        LiftbridgeError: The brokers do not tell, or do not create it.
+        LiftbridgeError: The brokers do not answer, or do not create it.
     """
     stream = client.streams.get(name)
     with suppress(NotFoundError):
@@ -173,7 +173,7 @@ class BatchWriter(DataSourceArrowWriter):
     """Publishes a frame once; a repeated task continues where the one before broke off."""
 
     def __init__(self, options: SinkOptions) -> None:
-        """Begin with checked options; made on the driver, and brought to each task."""
+        """Keep checked options; created on the driver and sent to each task."""
         self._options = options
         self._run = uuid4().hex
 
@@ -192,7 +192,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """Publishes the rows of each micro-batch."""
 
     def __init__(self, options: SinkOptions) -> None:
-        """Begin with checked options; made on the driver, and brought to each task."""
+        """Keep checked options; created on the driver and sent to each task."""
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:

@@ -38,7 +38,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what is committed, a micro-batch at a time; Spark keeps one on the driver a query."""
 
     def __init__(self, options: SourceOptions) -> None:
-        """Begin with checked options; nothing is asked yet."""
+        """Keep checked options; no request is sent yet."""
         self._options = options
         self._initial: Offsets | None = None
         self._target: Offsets | None = None
@@ -60,8 +60,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             OptionError: A stream does not exist, or offsets or times do not fit, or there are no
                 cursors for `cursorId`.
-            PausedError: A partition is paused, and is not to be resumed.
-            LiftbridgeError: No broker tells.
+            PausedError: A partition is paused and must not be resumed.
+            LiftbridgeError: No broker answers.
         """
         if self._initial is None:
             self._initial = cluster.ask(self._options, self._first_offsets)
@@ -106,11 +106,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where the next micro-batch ends; `start` when there is none.
+        """Where the next micro-batch ends; `start` if there is none.
 
         Raises:
-            GoneError: A stream is gone or was made anew.
-            LiftbridgeError: No broker tells.
+            GoneError: A stream was deleted or created again.
+            LiftbridgeError: No broker answers.
         """
         begin = parse(start)
         bounds = self._with_archive(self._bounds(begin.streams.keys()), begin)
@@ -164,7 +164,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._mirrored = read
 
     def stop(self) -> None:
-        """Ask nothing more; Spark does not always call it."""
+        """Stop sending requests; Spark does not always call this."""
         if self._watch is not None:
             self._watch.stop()
 

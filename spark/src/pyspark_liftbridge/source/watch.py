@@ -1,7 +1,7 @@
-"""What brokers tell of a stream that is read on and on, kept fresh by one thread.
+"""Bounds of the partitions of a running query, kept up to date by one thread.
 
-Spark asks a hundred times a second how far it may read. It is answered from memory, and one call
-that stays open at each broker brings what is new.
+Spark asks a hundred times a second how far it may read. The answer comes from memory, and one open
+call to each broker brings updates.
 """
 
 import logging
@@ -45,7 +45,7 @@ POLL_SECONDS: Final = 1.0
 
 
 class _Failure(NamedTuple):
-    """Since when brokers do not tell (monotonic), and why."""
+    """Since when brokers have not answered (monotonic), and why."""
 
     since_ns: int
     error: LiftbridgeError
@@ -73,10 +73,10 @@ class Watch:
         self._thread.start()
 
     def bounds(self) -> Bounds:
-        """What brokers told last; nothing is waited for.
+        """What brokers reported last; does not wait.
 
         Raises:
-            LiftbridgeError: They have not told for longer than `fetch.timeout`.
+            LiftbridgeError: They have not answered for longer than `fetch.timeout`.
         """
         assert self._thread.is_alive(), "the watch has died: its error is in the log of the driver"
         failure = self._failure

@@ -1,4 +1,4 @@
-"""What records of the next micro-batch weigh, for `maxBytesPerTrigger`.
+"""Estimate the size of records of the next micro-batch, for `maxBytesPerTrigger`.
 
 Brokers tell the mean of a whole log, from which a part of it may be far off; and Spark tells a
 source nothing of what its last batch weighed. So a few records at the begin of the largest backlogs
@@ -21,10 +21,10 @@ _COLUMNS: Final = ("offset", "key", "value", "headers")
 def mean_bytes(
     client: SyncClient, start: Offsets, latest: Offsets, options: SourceOptions
 ) -> float | None:
-    """Mean size of the records that come next, in memory; `None` when nothing could be fetched.
+    """Mean size of the records that come next, in memory; `None` if nothing could be fetched.
 
     Args:
-        client: Who asks.
+        client: Client for the requests.
         start: Where the micro-batch begins.
         latest: What is committed.
         options: Of the query.
