@@ -24,18 +24,12 @@ from liftbridge_broker.wire.envelope import encode_publish
 from liftbridge_client import Start, Stop, StreamSettings, SyncClient, SyncStream, connect_sync
 from liftbridge_client.aio import restoring
 from liftbridge_proto import api_pb2
-from liftbridge_testkit.archive_runs import NOW_MS, STREAM, STREAM_ID
-from liftbridge_testkit.archive_runs import records as archived_records
 from liftbridge_testkit.processes import Broker
-from pyspark_liftbridge.archive import delta, log
-from pyspark_liftbridge.archive.commit import Proposal, commit
-from pyspark_liftbridge.archive.fence import Claim
-from pyspark_liftbridge.archive.files import Chance, Place, write_files
+from pyspark_liftbridge.archive import log
 from pyspark_liftbridge.archive.reading import by_partition
 from pyspark_liftbridge.archive.records import Wanted, records
 from pyspark_liftbridge.archive.schema import SCHEMA
 from pyspark_liftbridge.archive.store import Below, open_store
-from pyspark_liftbridge.archive.table import Making, open_table
 from pyspark_liftbridge.jobs import archive, audit, compact, replay
 from pyspark_liftbridge.jobs.audit import Difference
 from pyspark_liftbridge.jobs.audit import audit as compared
@@ -52,8 +46,6 @@ COUNT = 4_000
 KILLS = 20
 STOPS_BEHIND = 50
 SECONDS_MAX = 120.0
-DAY_US = 86_400_000_000
-HOUR_US = 3_600_000_000
 COMPACTED = StreamSettings(
     compact_enabled=True, segment_max_bytes=20_000, cleaner_interval=timedelta(milliseconds=100)
 )
@@ -394,33 +386,6 @@ def test_a_compaction_by_key_between_plan_and_tasks_is_refused(
     assert values(copy) == []
     run(whole)
     assert values(copy) == [b"8", b"9"]
-
-
-def test_times_that_go_back_are_refused_before_anything_is_written(
-    broker: Broker, lb: SyncClient, tmp_path: Path
-) -> None:
-    batches = [
-        archived_records(range(10), day_us=DAY_US),
-        archived_records(range(10, 20), day_us=DAY_US - HOUR_US),
-    ]
-    table = open_table(open_store(str(tmp_path)), STREAM, STREAM_ID, Making("id", NOW_MS))
-    place, chance = Place(STREAM, STREAM_ID, delta.Span(0, 0, 20)), Chance(lambda: "a", NOW_MS)
-    written = write_files(table.store, place, batches, chance)
-    claims = [Claim((written,))]
-    commit(
-        table.store,
-        table.snapshot,
-        Proposal(run_id="a run", stream_id=STREAM_ID, claims=claims, now_ms=NOW_MS),
-    )
-    copy = lb.streams.create("steps", subject="steps")
-    with pytest.raises(RefusedError, match="offset 10 of partition 0 of the archive has an ear"):
-        run(job(broker, tmp_path, "steps"))
-    assert copy.bounds(0)[0].log_end == 0
-    (done,) = run(job(broker, tmp_path, "steps", end=10))
-    assert done.written == 10
-    lb.streams.create("steps-anew")
-    (done,) = run(job(broker, tmp_path, "steps-anew", keeps=False))
-    assert done.written == 20
 
 
 def test_the_plan_says_what_would_be_done(broker: Broker, lb: SyncClient, root: Path) -> None:
