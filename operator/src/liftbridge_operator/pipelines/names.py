@@ -18,7 +18,9 @@ CONFIG_VOLUME: Final = "liftbridge-config"
 TLS_VOLUME: Final = "liftbridge-tls"
 SCRIPT_VOLUME: Final = "pipeline-script"
 STATE_VOLUME: Final = "pipeline-state"
-TEMPORARY_VOLUME: Final = "pipeline-tmp"
+TEMPORARY_VOLUME: Final = "spark-local-dir-1"
+"""By such a name Spark knows a volume for its own files; else it mounts another one at the folder
+that SPARK_LOCAL_DIRS of the driver names, and no server takes a pod with two at one place."""
 
 CONFIG_DIRECTORY: Final = "/etc/liftbridge/pipeline"
 TLS_DIRECTORY: Final = "/etc/liftbridge/tls"

@@ -125,6 +125,18 @@ def test_executors_have_no_token_and_are_found_by_no_selector_of_the_driver():
     assert pod["spec"]["containers"][0]["securityContext"]["readOnlyRootFilesystem"]
 
 
+def test_spark_knows_the_folder_for_its_own_files_as_a_volume_that_is_mounted():
+    """Without one it would mount another in the same place (Spark's `LocalDirsFeatureStep`)."""
+    *beside, workload = rendered(by_name("executors"))
+    config = next(one for one in beside if one["kind"] == "ConfigMap")
+    driver = template_of(workload)["spec"]["containers"][0]
+    executor = json.loads(config["data"][names.EXECUTOR_KEY])["spec"]["containers"][0]
+    (folder,) = [one["value"] for one in driver["env"] if one["name"] == "SPARK_LOCAL_DIRS"]
+    for container in (driver, executor):
+        (found,) = [one for one in container["volumeMounts"] if one["mountPath"] == folder]
+        assert found["name"].startswith("spark-local-dir-")
+
+
 def test_profile_names_the_files_that_are_mounted():
     *beside, workload = rendered(by_name("executors"))
     config = next(one for one in beside if one["kind"] == "ConfigMap")
