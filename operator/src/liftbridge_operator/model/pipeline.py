@@ -41,6 +41,7 @@ OWNED_CONF: Final = (
     "spark.kubernetes.driver.pod.name",
     "spark.kubernetes.executor.podTemplateContainerName",
     "spark.kubernetes.executor.podTemplateFile",
+    "spark.kubernetes.executor.useDriverPodIP",
     "spark.kubernetes.namespace",
     "spark.master",
     "spark.submit.deployMode",

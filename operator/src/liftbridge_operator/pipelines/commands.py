@@ -124,6 +124,8 @@ def _executor_conf(pipeline: Pipeline, image: str) -> dict[str, str]:
         # Executors of a driver that is gone go with its pod; claims are none of Spark's here.
         "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
         "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
+        # Else executors go to the address that the driver is bound to (SPARK-58748).
+        "spark.kubernetes.executor.useDriverPodIP": "false",
         "spark.kubernetes.executor.podTemplateContainerName": names.CONTAINER,
         "spark.kubernetes.executor.podTemplateFile": (
             f"{names.CONFIG_DIRECTORY}/{names.EXECUTOR_KEY}"

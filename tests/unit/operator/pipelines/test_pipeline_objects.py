@@ -137,6 +137,15 @@ def test_spark_knows_the_folder_for_its_own_files_as_a_volume_that_is_mounted():
         assert found["name"].startswith("spark-local-dir-")
 
 
+def test_executors_go_to_the_name_of_the_driver_and_not_to_what_it_is_bound_to():
+    """By default Spark 4.3 tells them `spark.driver.bindAddress` (SPARK-58748)."""
+    config = next(one for one in rendered(by_name("executors")) if one["kind"] == "ConfigMap")
+    conf = dict(line.split(" ", 1) for line in config["data"][names.CONF_KEY].splitlines())
+    assert conf["spark.kubernetes.executor.useDriverPodIP"] == "false"
+    service = next(one for one in rendered(by_name("executors")) if one["kind"] == "Service")
+    assert conf["spark.driver.host"].startswith(f"{service['metadata']['name']}.")
+
+
 def test_profile_names_the_files_that_are_mounted():
     *beside, workload = rendered(by_name("executors"))
     config = next(one for one in beside if one["kind"] == "ConfigMap")
