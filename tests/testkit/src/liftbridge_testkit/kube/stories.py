@@ -67,6 +67,8 @@ if TYPE_CHECKING:
 
 MANIFEST: Final = ROOT / "tests" / "e2e" / "manifests" / "story.yaml"
 LISTENER: Final = "outside"
+KINDS: Final = "lbc,lbs,lbp,sts,deploy,cronjobs,jobs,pods,pvc,pdb,svc,cm"
+PIPELINE: Final = "liftbridge-pipeline"
 GONE_SECONDS_MAX: Final = 180
 FIRST_ACKS_SECONDS_MAX: Final = 60.0
 CALM_SECONDS_MAX: Final = 120.0
@@ -157,6 +159,7 @@ class Story(Acts):
         rng: Chance, by the seed of the story.
         result: What is kept of it.
         timeline: What was seen.
+        since: When it began.
         withheld: Rights that the story took from the operator, which asks for them all the same.
     """
 
@@ -177,7 +180,7 @@ class Story(Acts):
         self._objects: list[Object] = []
         self._watches: Watches | None = None
         self._killer: Killer | None = None
-        self._since = datetime.now(UTC)
+        self.since = datetime.now(UTC)
         self._checks: list[_RollCheck] = []
         self._is_judged = True
         self._began = monotonic()
@@ -347,7 +350,7 @@ class Story(Acts):
         """Ask the audit log, which only the project's own cluster lets be read."""
         requests = read(Machines(self.kubernetes).audit_log)
         roles = self.stage.operator.roles()
-        found = rights(roles, requests, USER, self._since, self.api_server_starts)
+        found = rights(roles, requests, USER, self.since, self.api_server_starts)
         denied = sorted(found.denied - self.withheld)
         self.result.failures += [f"the operator was denied: {one}" for one in denied]
         self.result.unused_rights = found.unused
@@ -357,11 +360,15 @@ class Story(Acts):
     def collect(self) -> None:
         """Keep what may explain a failure: objects, events, logs."""
         for name, command in {
-            "objects.yaml": ("get", "lbc,lbs,sts,pods,pvc,pdb,svc,cm", "--output=yaml"),
+            "objects.yaml": ("get", KINDS, "--output=yaml"),
             "events.txt": ("get", "events", "--sort-by=.lastTimestamp"),
             "brokers.log": (
                 *("logs", f"--selector=liftbridge.io/cluster={CLUSTER}", "--container=broker"),
                 *("--prefix", "--tail=-1", "--max-log-requests=10"),
+            ),
+            "pipelines.log": (
+                *("logs", f"--selector=app.kubernetes.io/name={PIPELINE}", "--tail=-1"),
+                *("--prefix", "--max-log-requests=20"),
             ),
         }.items():
             with suppress(CommandError):
@@ -376,7 +383,7 @@ class Story(Acts):
         Brokers go first: a namespace that is deleted with pods in it stays for as long as those
         were granted, however soon they are gone.
         """
-        self.kubectl("delete", "lbc,sts,deploy", "--all", "--wait=false")
+        self.kubectl("delete", "lbc,lbp,sts,deploy,cronjobs,jobs", "--all", "--wait=false")
         pods = ("delete", "pods", "--all", "--grace-period=1")
         self.kubectl(*pods, f"--timeout={GONE_SECONDS_MAX}s")
         self.kubernetes.kubectl(
