@@ -54,6 +54,11 @@ class Directory:
         assert program is not None
         return program.node.state
 
+    def states(self) -> list[ClusterState]:
+        """Metadata of every broker that serves or is paused."""
+        programs = [serving_on(machine) for machine in self.world.machines.values()]
+        return [program.node.state for program in programs if program is not None]
+
     def find(self, stream: str, number: int) -> Place | None:
         """Where a partition is; `None` when nobody knows of it."""
         state = self.state()

@@ -46,6 +46,7 @@ class NatsPublisher:
 
     Attributes:
         waiting: Writes that wait for an ack, by correlation id.
+        single: Those of them that were sent to a partition with one replica, as all brokers knew.
         late_count: Acks that came after the publisher had given up.
     """
 
@@ -56,6 +57,7 @@ class NatsPublisher:
     number: int = field(init=False)
     name: str = field(init=False)
     waiting: dict[str, Write] = field(default_factory=dict)
+    single: set[str] = field(default_factory=set)
     late_count: int = 0
     is_stopped: bool = False
     _random: Random = field(init=False)
@@ -109,12 +111,15 @@ class NatsPublisher:
             message.ackInbox = f"_INBOX.{self.name}"
             message.correlationId = token
             self.waiting[token] = write
+            if self._is_single(partition):
+                self.single.add(token)
             self.world.scheduler.after(ACK_TIMEOUT_NS, self._give_up, token)
         payload = encode_publish(message)
         self.world.network.publish(self._endpoint, "pub", subject, payload)
 
     def _give_up(self, token: str) -> None:
         write = self.waiting.pop(token, None)
+        self.single.discard(token)
         if write is not None:
             self.history.unknown(write)
 
@@ -129,7 +134,8 @@ class NatsPublisher:
             return
         assert write.outcome is Outcome.UNKNOWN
         if int(ack.ackError) == AckError.OK:
-            is_committed = self.plan.policy is AckPolicy.ALL or self._is_single(write.partition)
+            was_single = ack.correlationId in self.single and self._is_single(write.partition)
+            is_committed = self.plan.policy is AckPolicy.ALL or was_single
             self.history.acked(
                 write,
                 self.world.now,
@@ -143,9 +149,9 @@ class NatsPublisher:
             self.history.refused(write, self.world.now)
 
     def _is_single(self, partition: PartitionId) -> bool:
-        state = self.directory.state()
-        found = state.partition(partition) if state is not None else None
-        return found is not None and len(found.replicas) == 1
+        """Whether all brokers know of one replica: an ack does not say which of them stored."""
+        found = [state.partition(partition) for state in self.directory.states()]
+        return bool(found) and all(one is not None and len(one.replicas) == 1 for one in found)
 
     def on_peer(self, channel: Channel, payload: bytes) -> None:
         """It is no broker."""
