@@ -269,14 +269,19 @@ def resized(batches: Iterable[pa.RecordBatch], bytes_max: int) -> Iterator[pa.Re
         count += batch.num_rows
         size += batch.nbytes
         if count >= ROWS_MIN or (count and size >= bytes_max):
-            yield from _cut(waiting)
+            whole = _joined(waiting)
+            # The parts go before the whole is given out: whoever takes it may be slow.
             waiting, count, size = [], 0, 0
+            yield from _cut(whole)
     if count:
-        yield from _cut(waiting)
+        yield from _cut(_joined(waiting))
 
 
-def _cut(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _cut(whole: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     pieces = -(-whole.num_rows // ROWS_MAX)
     for piece in range(pieces):
         start = whole.num_rows * piece // pieces
