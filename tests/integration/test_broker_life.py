@@ -5,7 +5,6 @@ import signal
 import socket
 import ssl
 import sys
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,12 +29,6 @@ def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """One NATS server for all brokers of this file."""
     with NatsServer(tmp_path_factory.mktemp("nats")) as running:
         yield running
-
-
-def metric(broker: Broker, name: str) -> float:
-    with urllib.request.urlopen(f"http://127.0.0.1:{broker.metrics_port}/metrics") as answer:
-        lines = answer.read().decode().splitlines()
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
 
 
 # End.
@@ -104,7 +97,7 @@ def stuck(broker: Broker) -> Iterator[None]:
         world.create()
         world.publish_many([bytes(500_000)] * 40)
         subscription = world.subscribe(startPosition=api_pb2.StartPosition.EARLIEST)
-        broker.wait_until(lambda: metric(broker, "liftbridge_buffered_bytes ") > 0, "held up")
+        broker.wait_until(lambda: broker.metric("liftbridge_buffered_bytes ") > 0, "held up")
         yield
         subscription.cancel()  # type: ignore[attr-defined] # a call is an iterator and a future
 
@@ -184,9 +177,9 @@ def reload(broker: Broker, **settings: object) -> None:
     old = json.loads(path.read_text())
     path.write_text(json.dumps({**old, **{k.replace("_", "."): v for k, v in settings.items()}}))
     told = 'liftbridge_transitions_total{kind="configuration_reload'
-    read = metric(broker, told)
+    read = broker.metric(told)
     broker.signal(signal.SIGHUP)
-    broker.wait_until(lambda: metric(broker, told) > read, "configuration read")
+    broker.wait_until(lambda: broker.metric(told) > read, "configuration read")
 
 
 def code_of(act: Callable[[], object]) -> tuple[grpc.StatusCode, str]:
@@ -209,7 +202,7 @@ def test_reload_puts_limits_into_force(tmp_path: Path, nats: NatsServer) -> None
         code, text = code_of(World(channel).create)
         assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert "streams.max.count" in text
-        assert metric(broker, "liftbridge_subscriptions ") == 1
+        assert broker.metric("liftbridge_subscriptions ") == 1
         subscription.cancel()  # type: ignore[attr-defined] # a call is an iterator and a future
 
 
@@ -222,9 +215,9 @@ def test_reload_puts_disk_limits_and_log_level_into_force(tmp_path: Path, nats: 
         broker.wait_until(lambda: "disk_full" in broker.log_text(), "full")
         code, _ = code_of(world.publish)
         assert code is grpc.StatusCode.UNAVAILABLE
-        assert metric(broker, 'liftbridge_publish_rejected_total{reason="storage_full"}') == 1
+        assert broker.metric('liftbridge_publish_rejected_total{reason="storage_full"}') == 1
         reload(broker, data_free_min_bytes="1MiB", logging_level="error")
-        broker.wait_until(lambda: metric(broker, "liftbridge_disk_full") == 0, "usable")
+        broker.wait_until(lambda: broker.metric("liftbridge_disk_full") == 0, "usable")
         world.publish()
         assert "disk_space_regained" not in broker.log_text()
 

@@ -8,7 +8,6 @@ import select
 import shutil
 import signal
 import threading
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
@@ -152,10 +151,7 @@ def plain(broker: Broker) -> str:
 
 
 def unknown_count(broker: Broker) -> float:
-    with urllib.request.urlopen(f"http://127.0.0.1:{broker.metrics_port}/metrics") as answer:
-        text = answer.read().decode()
-    (line,) = re.findall(r"(?m)^liftbridge_unknown_directories (.*)$", text)
-    return float(line)
+    return broker.metric("liftbridge_unknown_directories ")
 
 
 def test_stored_id_wins_and_another_one_is_told(tmp_path: Path, nats: NatsServer) -> None:

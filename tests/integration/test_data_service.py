@@ -3,6 +3,7 @@
 import re
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import grpc
 import pytest
@@ -391,6 +392,35 @@ def test_a_stream_that_is_deleted_meanwhile_is_news(service: Data, other: str) -
     call = service.following({service.name: {0: 0}, other: {0: 0}}, wait_ms=30_000)
     service.api.DeleteStream(api_pb2.DeleteStreamRequest(name=other), timeout=TIMEOUT)
     assert call.result(timeout=TIMEOUT).streams == [other]
+
+
+def test_an_answer_about_news_has_bounds(service: Data, other: str) -> None:
+    """What is left out ends the next wait at once."""
+    gone = {f"{other}.gone.{one}": {0: 0} for one in range(1_500)}
+    told = service.following(gone, wait_ms=30_000).result(timeout=TIMEOUT).streams
+    assert told == list(gone)[:1_000]
+    rest = {name: marks for name, marks in gone.items() if name not in set(told)}
+    told = service.following(rest, wait_ms=30_000).result(timeout=TIMEOUT).streams
+    assert told == list(rest)
+
+
+def test_a_wait_for_many_partitions_counts_as_several_subscriptions(tmp_path: Path) -> None:
+    with Broker(tmp_path, config={"subscriptions.max": 3}) as broker, broker.channel() as channel:
+        service = Data(channel)
+        service.create(partitions=40)
+        for partitions in (31, 40):
+            known = {service.name: dict.fromkeys(range(partitions), 0)}
+            with pytest.raises(grpc.RpcError) as caught:
+                service.following(known, wait_ms=30_000).result(timeout=TIMEOUT)
+            assert caught.value.code() is StatusCode.RESOURCE_EXHAUSTED
+        open_call = service.following({service.name: dict.fromkeys(range(30), 0)}, wait_ms=30_000)
+        broker.wait_until(lambda: broker.metric("liftbridge_subscriptions ") == 30, "waiting")
+        with pytest.raises(grpc.RpcError, match=r"subscriptions\.max"):
+            service.following({service.name: {0: 0}}, wait_ms=30_000).result(timeout=TIMEOUT)
+        request = api_pb2.PublishRequest(stream=service.name, partition=7, value=b"news")
+        service.api.Publish(request, timeout=TIMEOUT)
+        assert open_call.result(timeout=TIMEOUT).streams == [service.name]
+        broker.wait_until(lambda: broker.metric("liftbridge_subscriptions ") == 0, "free again")
 
 
 @pytest.mark.parametrize("wait_ms", [-1, 30_001])

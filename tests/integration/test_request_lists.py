@@ -1,6 +1,6 @@
-"""Lists in requests: an entry given again and again costs nothing, and the answer stays small.
+"""Lists in requests: an entry given again and again costs nothing, and none is without an end.
 
-Generated from the messages: each list of names or numbers in each call with one answer.
+Generated from the messages: each list and each map in each call with one answer.
 """
 
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import grpc
 import pytest
-from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
@@ -23,15 +23,72 @@ ANSWER_BYTES_MAX = 64 * 1024
 
 
 class Case(NamedTuple):
-    """A list in a request."""
+    """A list or a map in a request.
+
+    Attributes:
+        method: The call.
+        path: Fields that lead to it, the last one is it.
+    """
 
     method: MethodDescriptor
-    field: FieldDescriptor
+    path: tuple[FieldDescriptor, ...]
 
     @property
     def name(self) -> str:
         """Its place."""
-        return f"{self.method.name}.{self.field.name}"
+        return ".".join((self.method.name, *(field.name for field in self.path)))
+
+    @property
+    def is_map(self) -> bool:
+        """Whether its entries have keys."""
+        kind = self.path[-1].message_type
+        return kind is not None and kind.GetOptions().map_entry
+
+    def request(self, *, distinct: bool) -> Message:
+        """One with `TIMES` entries, all of the stream or each of another."""
+        request = named(GetMessageClass(self.method.input_type)())
+        place = request
+        for field in self.path[:-1]:
+            place = named(getattr(place, field.name).add())
+        fill(place, self.path[-1], distinct=distinct)
+        return request
+
+
+def named(message: Message, name: str = STREAM) -> Message:
+    """The message, of a stream where it has one."""
+    for field in message.DESCRIPTOR.fields:
+        if field.name in ("name", "stream"):
+            setattr(message, field.name, name)
+    return message
+
+
+def fill(place: Message, field: FieldDescriptor, *, distinct: bool) -> None:
+    """Give a list or a map `TIMES` entries; those of a map are always distinct."""
+    entries = getattr(place, field.name)
+    kind = field.message_type
+    numbers = range(TIMES) if distinct else [0] * TIMES
+    if kind is None:
+        is_text = field.type == FieldDescriptor.TYPE_STRING
+        entries.extend([f"{STREAM}{n or ''}" if is_text else n for n in numbers])
+    elif kind.GetOptions().map_entry:
+        is_text = kind.fields_by_name["key"].type == FieldDescriptor.TYPE_STRING
+        is_bytes = kind.fields_by_name["value"].type == FieldDescriptor.TYPE_BYTES
+        entries.update({str(n) if is_text else n: b"" if is_bytes else 0 for n in range(TIMES)})
+    else:
+        for n in numbers:
+            named(entries.add(), f"{STREAM}{n or ''}")
+
+
+def lists_of(
+    method: MethodDescriptor, message: Descriptor, path: tuple[FieldDescriptor, ...] = ()
+) -> Iterator[Case]:
+    """Lists and maps below a message, those in entries of lists too."""
+    for field in message.fields:
+        whole = (*path, field)
+        if field.is_repeated:
+            yield Case(method, whole)
+        if field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            yield from lists_of(method, field.message_type, whole)
 
 
 SERVICES = (
@@ -39,12 +96,11 @@ SERVICES = (
     data_pb2.DESCRIPTOR.services_by_name["Data"],
 )
 CASES = [
-    Case(method, field)
+    case
     for service in SERVICES
     for method in service.methods
-    for field in method.input_type.fields
-    if field.is_repeated and field.message_type is None
     if not (method.client_streaming or method.server_streaming)
+    for case in lists_of(method, method.input_type)
 ]
 
 
@@ -64,24 +120,32 @@ def channel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
 
 
 def test_there_are_lists() -> None:
-    assert {"FetchMetadata.streams", "PartitionBounds.partitions"} <= {one.name for one in CASES}
+    assert {
+        "FetchMetadata.streams", "PartitionBounds.partitions", "AwaitNews.streams",
+        "AwaitNews.streams.high_watermarks",
+    } <= {one.name for one in CASES}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_entry_that_is_given_again_and_again_counts_once(channel: grpc.Channel, case: Case) -> None:
-    request = GetMessageClass(case.method.input_type)()
-    for field in case.method.input_type.fields:
-        if field.name in ("name", "stream"):
-            setattr(request, field.name, STREAM)
-    entry = STREAM if case.field.type == FieldDescriptor.TYPE_STRING else 0
-    getattr(request, case.field.name).extend([entry] * TIMES)
-    code, answer = call(channel, case.method, request)
+    code, answer = call(channel, case.method, case.request(distinct=False))
     assert code in (
         grpc.StatusCode.OK,
         grpc.StatusCode.INVALID_ARGUMENT,
         grpc.StatusCode.UNIMPLEMENTED,
     )
     assert len(answer) < ANSWER_BYTES_MAX
+
+
+@pytest.mark.parametrize("case", [one for one in CASES if not one.is_map], ids=lambda one: one.name)
+def test_list_of_more_than_there_is_is_refused(channel: grpc.Channel, case: Case) -> None:
+    code, answer = call(channel, case.method, case.request(distinct=True))
+    assert code in (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.UNIMPLEMENTED,
+    )
+    assert not answer
 
 
 def call(

@@ -154,6 +154,22 @@ async def test_all_brokers_without_news_end_the_wait_with_none():
     assert len(leaders.asked) == 2
 
 
+@pytest.mark.parametrize(
+    ("streams", "partitions", "sizes"),
+    [(20_001, 1, [10_000, 10_000, 1]), (5, 40_000, [2, 2, 1]), (2, 100_001, [1, 1])],
+)
+async def test_a_call_has_as_many_streams_and_partitions_as_a_broker_takes(
+    streams, partitions, sizes
+):
+    leaders = Leaders(dict.fromkeys(range(partitions), "a"))
+    leaders.tell(0, 0)
+    marks = dict.fromkeys(range(partitions), 0)
+    known = {f"orders-{one}": marks for one in range(streams)}
+    assert await Streams(leaders).await_news(known, timedelta(seconds=30)) == frozenset()
+    assert [len(names) for _, names, _ in leaders.asked] == sizes
+    assert [name for _, names, _ in leaders.asked for name in names] == list(known)
+
+
 async def test_streams_of_a_broker_that_fails_may_have_news():
     leaders = Leaders({0: "a", 1: "b"})
     leaders.fail("b")

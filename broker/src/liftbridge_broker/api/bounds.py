@@ -22,6 +22,15 @@ from liftbridge_proto.ext.v1 import data_pb2
 
 WAIT_MS_MAX: Final = 30_000
 
+STREAM_COUNT_MAX: Final = 10_000
+"""Streams of a request; clients that follow more ask in several calls."""
+
+PARTITIONS_A_SUBSCRIPTION: Final = 10
+"""Partitions waited for that cost about as much as a subscription."""
+
+NEWS_COUNT_MAX: Final = 1_000
+"""Streams of an answer: what is not served here costs an error each."""
+
 
 class BoundsService:
     """Tells of named partitions all or none, else of those served here."""
@@ -48,6 +57,10 @@ class BoundsService:
         if request is None:
             return
         _check_wait(request.wait_ms)
+        if len(request.streams) > STREAM_COUNT_MAX:
+            raise InvalidRequestError(
+                f"streams: {len(request.streams)} told, at most {STREAM_COUNT_MAX} in a call"
+            )
         news, known = self._news(request)
         if not request.wait_ms or not known or news:
             self._tell(call, request)
@@ -59,13 +72,15 @@ class BoundsService:
         call.reply(data_pb2.AwaitNewsResponse(streams=news).SerializeToString())
 
     def _news(self, request: data_pb2.AwaitNewsRequest) -> tuple[list[str], dict[Partition, int]]:
-        """Streams to ask for; partitions of all others with what is known of them."""
+        """Streams to ask for, perhaps not all; partitions of others with what is known of them."""
         node = self._context.node
         find = node.find_replica if request.read_replica else node.find_led
         news: list[str] = []
         quiet: dict[Partition, int] = {}
         # The last one counts of those that have the same name.
         for name, known in {one.name: one.high_watermarks for one in request.streams}.items():
+            if len(news) == NEWS_COUNT_MAX:
+                break
             try:
                 asked = {find(name, number): mark for number, mark in known.items()}
             except LiftbridgeError:
@@ -141,8 +156,8 @@ class _Watch:
 class _Wait:
     """A call that waits until one of its partitions goes further than the client knows.
 
-    Counts as a subscription as long as it waits. `done` is called in a turn of its own: what ends
-    the wait is in the middle of something.
+    As long as it waits it counts as a subscription, or as several for many partitions. `done` is
+    called in a turn of its own: what ends the wait is in the middle of something.
     """
 
     def __init__(
@@ -153,7 +168,8 @@ class _Wait:
         known: Mapping[Partition, int],
         done: Callable[[], None],
     ) -> None:
-        context.take_subscription()
+        self._weight = -(-len(known) // PARTITIONS_A_SUBSCRIPTION)
+        context.take_subscription(self._weight)
         self._context = context
         self._call = call
         self._done = done
@@ -166,7 +182,7 @@ class _Wait:
         call.on_cancel = self._stop
 
     def _stop(self) -> None:
-        self._context.subscription_count -= 1
+        self._context.subscription_count -= self._weight
         self._timer.cancel()
         for watch in self._watches:
             watch.close()

@@ -50,18 +50,21 @@ class Context:
         """Know the reserved subjects of the cluster."""
         self.reserved = ReservedSubjects(self.node.options.namespace)
 
-    def take_subscription(self) -> None:
+    def take_subscription(self, weight: int = 1) -> None:
         """Count a subscription that is about to open; `subscription_count` falls when it ends.
+
+        Args:
+            weight: As how many it counts.
 
         Raises:
             LimitError: There are as many as may be.
         """
-        if self.subscription_count >= self.subscriptions_max:
+        if self.subscription_count + weight > self.subscriptions_max:
             raise LimitError(
                 f"{self.subscription_count} subscriptions are open, limit "
                 f"{self.subscriptions_max} (subscriptions.max)"
             )
-        self.subscription_count += 1
+        self.subscription_count += weight
 
     def ask(
         self, partition: Partition, question: Question, done: Done, *, as_replica: bool = False

@@ -1,6 +1,7 @@
 """Where partitions begin and end, asked of every broker that can tell, and put together."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Final
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS_MAX: Final = 30.0
 """Longest wait of a broker."""
+
+STREAMS_A_CALL_MAX: Final = 10_000
+"""Streams that a broker takes in one call."""
+
+_PARTITIONS_A_CALL_MAX: Final = 100_000
+"""Known high watermarks in one call, as long as it has several streams: 2 MiB at most."""
 
 _ANEW_SECONDS: Final = 0.5
 """Time between two questions to a broker that answers at once, as one does that knows no wait."""
@@ -107,7 +114,7 @@ async def await_streams(
 ) -> frozenset[str]:
     """Wait until there may be news in one of some streams, with one open call for each broker.
 
-    A stream that has nobody to ask may have news.
+    A stream that has nobody to ask may have news. A broker that leads very many has more calls.
 
     Args:
         client: Who asks.
@@ -141,7 +148,11 @@ async def await_streams(
     calls: list[asyncio.Task[frozenset[str]]] = []
     try:
         async with asyncio.TaskGroup() as group:
-            calls += [group.create_task(ask(*one)) for one in requests.items()]
+            calls += [
+                group.create_task(ask(address, request))
+                for address, some in requests.items()
+                for request in some
+            ]
             for answer in asyncio.as_completed(calls):
                 if found := await answer:
                     break
@@ -154,10 +165,11 @@ async def await_streams(
 
 async def _requests(
     client: "Session", known: Mapping[str, Mapping[int, int]], *, read_replica: bool
-) -> tuple[dict[str, data_pb2.AwaitNewsRequest], frozenset[str]]:
+) -> tuple[dict[str, list[data_pb2.AwaitNewsRequest]], frozenset[str]]:
     """What each broker is asked, by address; streams that have nobody to ask."""
     find = client.replica_address if read_replica else client.leader_address
-    requests: dict[str, data_pb2.AwaitNewsRequest] = {}
+    requests: dict[str, list[data_pb2.AwaitNewsRequest]] = {}
+    room: Counter[str] = Counter()
     lost: set[str] = set()
     for name, marks in known.items():
         groups: dict[str, dict[int, int]] = {}
@@ -168,8 +180,12 @@ async def _requests(
             lost.add(name)
             continue
         for address, some in groups.items():
-            request = requests.setdefault(address, data_pb2.AwaitNewsRequest())
-            request.streams.add(name=name, high_watermarks=some)
+            asked = requests.setdefault(address, [])
+            if room[address] < len(some) or len(asked[-1].streams) == STREAMS_A_CALL_MAX:
+                asked.append(data_pb2.AwaitNewsRequest())
+                room[address] = _PARTITIONS_A_CALL_MAX
+            asked[-1].streams.add(name=name, high_watermarks=some)
+            room[address] -= len(some)
     return requests, frozenset(lost)
 
 

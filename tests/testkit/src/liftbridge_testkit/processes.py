@@ -30,6 +30,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import urllib.request
 import weakref
 from pathlib import Path
 from time import monotonic
@@ -424,6 +425,12 @@ class Broker(ServerProcess):
     def address(self) -> str:
         """`host:port` for gRPC clients."""
         return f"127.0.0.1:{self.port}"
+
+    def metric(self, start: str) -> float:
+        """Sum of the samples of `/metrics` whose lines begin so."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics") as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(start))
 
     @property
     def admin_address(self) -> str:
