@@ -11,7 +11,7 @@ import pytest
 
 from liftbridge_client import SyncClient, connect_sync
 from liftbridge_testkit.processes import Broker
-from liftbridge_testkit.spark_sessions import stop_within
+from pyspark_liftbridge.session import stop_within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,8 +1,10 @@
-"""Spark sessions for the command, after a check for what Spark needs."""
+"""Spark sessions for the command, after a check for what Spark needs, and their end."""
 
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from threading import Thread
 from typing import TYPE_CHECKING, Final
 
 from pyspark_liftbridge.java import find_java
@@ -12,6 +14,11 @@ if TYPE_CHECKING:
 
 _TIMES: Final = {"spark.sql.session.timeZone": "UTC"}
 """Times are printed in UTC, as by the other commands."""
+
+STOP_SECONDS: Final = 60.0
+
+_elsewhere: Final[list["SparkSession"]] = []
+"""Sessions of this process with executors in other processes or on other machines."""
 
 
 def session(master: str, conf: Mapping[str, str]) -> "SparkSession":
@@ -39,7 +46,42 @@ def session(master: str, conf: Mapping[str, str]) -> "SparkSession":
     for name, value in settings.items():
         builder = builder.config(name, value)
     _quiet()
-    return builder.getOrCreate()
+    made = builder.getOrCreate()
+    if not master.startswith("local"):
+        _elsewhere.append(made)
+    return made
+
+
+def stop_elsewhere() -> None:
+    """Stop sessions with executors elsewhere: these would stay, on Kubernetes as pods."""
+    while _elsewhere:
+        stop_within(_elsewhere.pop())
+
+
+def stop_within(session: "SparkSession", seconds: float = STOP_SECONDS) -> bool:
+    """Stop a session that this process has begun, and kill its JVM if it does not stop in time.
+
+    On a busy machine a JVM may take minutes.
+
+    Returns:
+        Whether it stopped by itself.
+    """
+    # The process that PySpark has made has no other name.
+    gateway = session.sparkContext._gateway  # noqa: SLF001 - see above
+    assert gateway is not None, "no session of Spark Connect"
+
+    def stop() -> None:
+        with suppress(Exception):  # Py4J has many for a JVM that has ended already
+            session.stop()
+
+    stopping = Thread(target=stop, name="stop-spark", daemon=True)
+    stopping.start()
+    stopping.join(seconds)
+    if not stopping.is_alive():
+        return True
+    gateway.proc.kill()
+    gateway.proc.wait()
+    return False
 
 
 def _quiet() -> None:

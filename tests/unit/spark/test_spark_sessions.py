@@ -1,12 +1,16 @@
 """A session is stopped in a bounded time, whatever its JVM does."""
 
 import subprocess
+import sys
 from threading import Event
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
 
-from liftbridge_testkit.spark_sessions import stop_within
+from liftbridge_client.cli.app import app
+from pyspark_liftbridge import session as sessions
+from pyspark_liftbridge.session import stop_within
 
 
 class Session:
@@ -41,3 +45,23 @@ def test_jvm_that_stops_is_left_alone(stopped):
     assert session.jvm.poll() is None
     session.jvm.kill()
     session.jvm.wait()
+
+
+def test_session_whose_jvm_has_ended_is_stopped(stopped):
+    session = Session(stopped)
+    session.jvm.kill()
+    session.stop = lambda: 1 / 0
+    assert stop_within(session, 60)
+    session.jvm.wait()
+
+
+@pytest.mark.parametrize(("word", "code"), [("--help", 0), ("--nothing", 2)])
+def test_command_stops_sessions_with_executors_elsewhere(stopped, monkeypatch, word, code):
+    session = Session(stopped)
+    stopped.set()
+    session.stop = session.jvm.kill
+    monkeypatch.setattr(sessions, "_elsewhere", [session])
+    monkeypatch.setitem(sys.modules, "pyspark", ModuleType("pyspark"))
+    assert CliRunner().invoke(app, ["spark", "verify", word]).exit_code == code
+    assert session.jvm.wait() == -9
+    assert sessions._elsewhere == []

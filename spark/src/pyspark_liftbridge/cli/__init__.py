@@ -1,6 +1,18 @@
 """`liftbridge spark`: jobs on streams and archives."""
 
+import sys
+
 import typer
+
+
+def _begin(context: typer.Context) -> None:
+    def end() -> None:
+        if "pyspark" in sys.modules:
+            from pyspark_liftbridge.session import stop_elsewhere  # noqa: PLC0415 - heavy
+
+            stop_elsewhere()
+
+    context.call_on_close(end)
 
 
 def register(app: typer.Typer) -> None:
@@ -15,7 +27,9 @@ def register(app: typer.Typer) -> None:
         replay,
     )
 
-    group = typer.Typer(help="Run Spark jobs on streams and archives.", no_args_is_help=True)
+    group = typer.Typer(
+        help="Run Spark jobs on streams and archives.", no_args_is_help=True, callback=_begin
+    )
     archive.register(group)
     compact.register(group)
     query.register(group)

@@ -46,6 +46,9 @@ CEILING_ROWS: Final = 10_000
 """Rows of the batch that is yielded again and again."""
 
 FLOOR_TIMES: Final = 20
+PARTITIONS: Final = 1_000
+"""Of the stream that has a record in each for a micro-batch."""
+
 LATENCY_RATE: Final = 1_000
 LATENCY_SECONDS: Final = 20
 QUERY_SECONDS_MAX: Final = 120.0
@@ -82,6 +85,7 @@ class Bench:
             "replay": self.replay,
             "audit": self.audit,
             "floor": self.floor,
+            "partitions": self.partitions,
             "latency": self.latency,
             "decode": self.decode,
         }
@@ -260,6 +264,27 @@ class Bench:
             query.stop()
         return [Row.of_figure("micro-batch of one record", median(taken[1:]), "ms", 300.0)]
 
+    def partitions(self) -> list[Row]:
+        """What a micro-batch of a record in each of many partitions takes, after the first."""
+        stream = self._client.streams.create("partitions", partitions=PARTITIONS)
+        frame = self._subscribed("partitions")
+        folder = self._folder("checkpoint")
+        taken = []
+        for _ in range(ROUNDS + 1):
+            with stream.publisher() as publisher:
+                for number in range(PARTITIONS):
+                    publisher.publish_nowait(b"v" * streams.VALUE_BYTES, partition=number)
+                publisher.flush()
+            writer = frame.writeStream.foreachBatch(lambda batch, _: _drain(batch))
+            writer = writer.trigger(availableNow=True).option("checkpointLocation", folder)
+            query = writer.start()
+            assert query.awaitTermination(int(QUERY_SECONDS_MAX))
+            (batch,) = _progress_of(query, 1)
+            assert batch.numInputRows == PARTITIONS, batch.numInputRows
+            taken.append(batch.durationMs["triggerExecution"] / 1_000)
+        title = f"micro-batch of {PARTITIONS:,} partitions, a record each"
+        return [Row.of_figure(title, median(taken[1:]), "s", 3.0)]
+
     def latency(self) -> list[Row]:
         """From the broker's time stamp to a function that has the rows."""
         self._client.streams.create("latency")
@@ -297,11 +322,13 @@ class Bench:
                 publisher.publish_nowait(b"v" * streams.VALUE_BYTES)
             publisher.flush()
 
-    def _following(self, stream: str, take: Callable[[DataFrame, int], None]) -> StreamingQuery:
+    def _subscribed(self, stream: str) -> DataFrame:
         reader = self._spark.readStream.format("liftbridge")
         reader = reader.option("servers", self._broker.address).option("subscribe", stream)
-        frame = reader.option("startingOffsets", "earliest").load()
-        writer = frame.writeStream.foreachBatch(take)
+        return reader.option("startingOffsets", "earliest").load()
+
+    def _following(self, stream: str, take: Callable[[DataFrame, int], None]) -> StreamingQuery:
+        writer = self._subscribed(stream).writeStream.foreachBatch(take)
         return writer.option("checkpointLocation", self._folder("checkpoint")).start()
 
     # -- the client alone ---------------------------------------------------------------------

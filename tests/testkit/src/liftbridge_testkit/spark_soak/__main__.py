@@ -32,7 +32,6 @@ from liftbridge_testkit.bench.report import machine, table
 from liftbridge_testkit.cluster import ClusterKit
 from liftbridge_testkit.object_store import ENVIRONMENT, ObjectStore
 from liftbridge_testkit.progress import say
-from liftbridge_testkit.spark_sessions import stop_within
 from liftbridge_testkit.spark_soak import checks
 from liftbridge_testkit.spark_soak.records import Publishing, counts
 from liftbridge_testkit.spark_soak.runners import Runner
@@ -40,7 +39,7 @@ from pyspark_liftbridge.archive import log
 from pyspark_liftbridge.archive.gc import AGE_MS_MIN, remove_orphans
 from pyspark_liftbridge.archive.store import Below, opened
 from pyspark_liftbridge.archive.verify import verify
-from pyspark_liftbridge.session import session
+from pyspark_liftbridge.session import session, stop_within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
