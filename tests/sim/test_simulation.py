@@ -78,6 +78,8 @@ REGRESSION_SEEDS = {
         200_005_465,
         # A spoiled disk of a broker that was no voter yet was not replaced: no fault.
         230_000_082,
+        # The refused disk of a learner was not replaced, as only two voted: no fault.
+        520_000_750,
     ),
     "shapes": (
         # A leader that stood still longer than it waits for the metadata group took its request for

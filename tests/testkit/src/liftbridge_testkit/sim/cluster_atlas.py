@@ -137,7 +137,12 @@ class ClusterAtlas(Watcher):
         brokers = [broker_on(one) for one in self.world.machines.values()]
         leading = [one for one in brokers if one is not None and one.consensus.is_leader]
         leader = max(leading, key=lambda one: one.consensus.term, default=None)
-        if leader is None or len(leader.consensus.voters) < 3:
+        if leader is None:
+            return False
+        voters = {one.broker for one in leader.consensus.voters}
+        # A learner that refuses its disk already is missed by nobody, however few vote.
+        is_missed = machine.name in voters or broker_on(machine) is not None
+        if is_missed and len(voters) < 3:
             return False
         core = leader.consensus.core
         learners = [one for one in leader.consensus.learners if one.broker != machine.name]
