@@ -74,6 +74,8 @@ def store(s3: ObjectStore, root: str) -> Store:
 
 @pytest.fixture
 def proxy(s3: ObjectStore) -> Iterator[LossyProxy]:
+    # A bucket is made by the first object that is written to it, and may not be there yet.
+    opened(f"{BUCKET}/made", options(s3.url)).create("by", b"the first")
     with LossyProxy(s3.port) as running:
         yield running
 

@@ -19,7 +19,8 @@ from pyspark_liftbridge.jobs.archive import Job, archive_once, do
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterKit]:
-    config = {"clustering.replica.max.lag.time": "10m"}
+    # A follower that is paused stays in sync, however slow the machine is.
+    config = {"clustering.replica.max.lag.time": "10m", "clustering.broker.session.timeout": "10m"}
     place = tmp_path_factory.mktemp("uncommitted")
     with ClusterKit(place, config=config, has_proxies=False) as running:
         yield running
