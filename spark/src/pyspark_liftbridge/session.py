@@ -18,7 +18,7 @@ _TIMES: Final = {"spark.sql.session.timeZone": "UTC"}
 STOP_SECONDS: Final = 60.0
 
 _elsewhere: Final[list["SparkSession"]] = []
-"""Sessions of this process with executors in other processes or on other machines."""
+"""Sessions of this process whose executors are not in its own JVM."""
 
 
 def session(master: str, conf: Mapping[str, str]) -> "SparkSession":
@@ -53,7 +53,7 @@ def session(master: str, conf: Mapping[str, str]) -> "SparkSession":
 
 
 def stop_elsewhere() -> None:
-    """Stop sessions with executors elsewhere: these would stay, on Kubernetes as pods."""
+    """Stop the sessions whose executors would outlive the command, on Kubernetes as pods."""
     while _elsewhere:
         stop_within(_elsewhere.pop())
 

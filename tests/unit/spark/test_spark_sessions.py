@@ -1,9 +1,8 @@
 """A session is stopped in a bounded time, whatever its JVM does."""
 
 import subprocess
-import sys
 from threading import Event
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -61,7 +60,6 @@ def test_command_stops_sessions_with_executors_elsewhere(stopped, monkeypatch, w
     stopped.set()
     session.stop = session.jvm.kill
     monkeypatch.setattr(sessions, "_elsewhere", [session])
-    monkeypatch.setitem(sys.modules, "pyspark", ModuleType("pyspark"))
     assert CliRunner().invoke(app, ["spark", "verify", word]).exit_code == code
     assert session.jvm.wait() == -9
     assert sessions._elsewhere == []

@@ -64,10 +64,12 @@ class AdminService:
         if request is None:
             return
         _check_cluster_id(request.cluster_id)
+        if not 0 < len(request.members) <= MEMBERS_MAX:
+            raise InvalidRequestError(
+                f"members: {len(request.members)}, must be 1 to {MEMBERS_MAX}"
+            )
         members = tuple(sorted(peer_of(member) for member in request.members))
         context = self._context
-        if not 0 < len(members) <= MEMBERS_MAX:
-            raise InvalidRequestError(f"members: {len(members)}, must be 1 to {MEMBERS_MAX}")
         if len({peer.broker for peer in members}) != len(members):
             raise InvalidRequestError("members: a broker is named twice")
         if context.me not in members:

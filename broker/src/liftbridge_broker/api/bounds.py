@@ -23,13 +23,13 @@ from liftbridge_proto.ext.v1 import data_pb2
 WAIT_MS_MAX: Final = 30_000
 
 STREAM_COUNT_MAX: Final = 10_000
-"""Streams of a request; clients that follow more ask in several calls."""
+"""Streams in one `AwaitNews` request; a client that follows more sends several."""
 
 PARTITIONS_A_SUBSCRIPTION: Final = 10
-"""Partitions waited for that cost about as much as a subscription."""
+"""Waiting for this many partitions costs about as much as one subscription."""
 
 NEWS_COUNT_MAX: Final = 1_000
-"""Streams of an answer: what is not served here costs an error each."""
+"""Streams in one answer: looking up one that this broker does not serve raises an error."""
 
 
 class BoundsService:
@@ -59,7 +59,7 @@ class BoundsService:
         _check_wait(request.wait_ms)
         if len(request.streams) > STREAM_COUNT_MAX:
             raise InvalidRequestError(
-                f"streams: {len(request.streams)} told, at most {STREAM_COUNT_MAX} in a call"
+                f"streams: {len(request.streams)} named, at most {STREAM_COUNT_MAX}"
             )
         news, known = self._news(request)
         if not request.wait_ms or not known or news:
@@ -156,8 +156,9 @@ class _Watch:
 class _Wait:
     """A call that waits until one of its partitions goes further than the client knows.
 
-    As long as it waits it counts as a subscription, or as several for many partitions. `done` is
-    called in a turn of its own: what ends the wait is in the middle of something.
+    While it waits it counts against `subscriptions.max`, once for each `PARTITIONS_A_SUBSCRIPTION`
+    partitions. `done` is called in a turn of its own: what ends the wait is in the middle of
+    something.
     """
 
     def __init__(

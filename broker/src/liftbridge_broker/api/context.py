@@ -54,15 +54,15 @@ class Context:
         """Count a subscription that is about to open; `subscription_count` falls when it ends.
 
         Args:
-            weight: As how many it counts.
+            weight: Number of subscriptions that it counts as.
 
         Raises:
             LimitError: There are as many as may be.
         """
         if self.subscription_count + weight > self.subscriptions_max:
             raise LimitError(
-                f"{self.subscription_count} subscriptions are open, limit "
-                f"{self.subscriptions_max} (subscriptions.max)"
+                f"{self.subscription_count} subscriptions are open and {weight} more are needed, "
+                f"limit {self.subscriptions_max} (subscriptions.max)"
             )
         self.subscription_count += weight
 

@@ -166,8 +166,8 @@ LIMITS: Final = (
         "subscriptions.max",
         Kind.INTEGER,
         "10000",
-        "Subscriptions that may be open on this broker. A bulk read counts as one; a call that "
-        "waits for news as one for each ten partitions that it waits for.",
+        "Subscriptions that may be open on this broker. A bulk read counts as one, a call that "
+        "waits for new records as one for each ten partitions.",
         is_original=False,
         is_reloadable=True,
         minimum=1,

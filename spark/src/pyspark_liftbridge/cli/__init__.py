@@ -1,18 +1,12 @@
 """`liftbridge spark`: jobs on streams and archives."""
 
-import sys
-
 import typer
 
 
-def _begin(context: typer.Context) -> None:
-    def end() -> None:
-        if "pyspark" in sys.modules:
-            from pyspark_liftbridge.session import stop_elsewhere  # noqa: PLC0415 - heavy
+def _stop_at_end(context: typer.Context) -> None:
+    from pyspark_liftbridge.session import stop_elsewhere  # noqa: PLC0415 - for these commands only
 
-            stop_elsewhere()
-
-    context.call_on_close(end)
+    context.call_on_close(stop_elsewhere)
 
 
 def register(app: typer.Typer) -> None:
@@ -28,7 +22,7 @@ def register(app: typer.Typer) -> None:
     )
 
     group = typer.Typer(
-        help="Run Spark jobs on streams and archives.", no_args_is_help=True, callback=_begin
+        help="Run Spark jobs on streams and archives.", no_args_is_help=True, callback=_stop_at_end
     )
     archive.register(group)
     compact.register(group)
