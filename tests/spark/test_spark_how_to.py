@@ -49,10 +49,10 @@ def test_every_program_of_the_how_to_runs(
     assert values("orders-in-capitals", 1) == [b"%d APPLES" % number for number in range(6)]
 
 
-@pytest.mark.usefixtures("spark")
 @pytest.mark.shows("how-to/spark-on-kubernetes.md", "Run a job of your own", languages=("python",))
 def test_a_job_of_a_pipeline_runs(
     shown: Shown,
+    spark: SparkSession,
     broker: Broker,
     lb: SyncClient,
     tmp_path: Path,
@@ -62,8 +62,11 @@ def test_a_job_of_a_pipeline_runs(
     lb.streams.create("jobs").publish(b"one")
     monkeypatch.setenv("PIPELINE_SERVERS", broker.address)
     monkeypatch.setenv("PIPELINE_STREAMS", "jobs")
+    stopped: list[SparkSession] = []
+    monkeypatch.setattr(SparkSession, "stop", stopped.append)  # other tests go on with this one
     (program,) = shown.take("Run a job of your own")
     path = tmp_path / "job.py"
     path.write_text(program.text, encoding="utf-8")
     run_path(str(path))
     assert capsys.readouterr().out.strip() == "1"
+    assert stopped == [spark]
