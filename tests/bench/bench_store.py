@@ -128,7 +128,7 @@ async def bench_commit(root: Path) -> None:
         began = perf_counter()
         log.append(batch, header, START_WALL_NS)
         store.note_append(key, Instant(1))
-        store.on_file_event(await owner.events.get(), Instant(1), START_WALL_NS)
+        store.on_file_event(await owner.events.get(), Instant(1))
         times.append((perf_counter() - began) * 1e6)
     tell("append and commit, one at a time, p50", percentile(times, 0.5), "us")
     tell("append and commit, one at a time, p99", percentile(times, 0.99), "us")
@@ -201,7 +201,7 @@ async def bench_large(root: Path, gibibytes: int) -> None:
         store.on_timer(Instant(now), START_WALL_NS)
         await asyncio.sleep(0)
         while not owner.events.empty():
-            store.on_file_event(owner.events.get_nowait(), Instant(now), START_WALL_NS)
+            store.on_file_event(owner.events.get_nowait(), Instant(now))
         written += len(batch)
     tell(f"write {gibibytes} GiB under interval", written / (perf_counter() - began) / 1e6, "MB/s")
     tell("not synced when killed", (log.log_end_offset - log.recovery_point) * 300 / 1e6, "MB")

@@ -25,7 +25,7 @@ FAULTS = {
     "shapes": (*CLUSTER_FAULTS, "late frames"),
 }
 RARE = {*rare.CLUSTER, *LATE}
-INVARIANTS = {f"I{number}" for number in range(1, 26)}
+INVARIANTS = {f"I{number}" for number in range(1, 27)}
 
 
 def named(where: str) -> set[str]:

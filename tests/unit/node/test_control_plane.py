@@ -23,19 +23,19 @@ from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import UnavailableError
 from liftbridge_broker.model.ids import MetadataIndex, PartitionNumber, partition_id
 from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOverrides
+from liftbridge_broker.node.cluster_clock import ClockLimits, ClusterClock
 from liftbridge_broker.node.control import ControlOptions, ControlPlane
 from liftbridge_broker.ports.metadata import LeaderChanged
 from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.wire.peer import PeerHeader
 from liftbridge_broker.wire.peer_bodies import (
-    Heartbeat,
-    HeartbeatReply,
     LeaderReport,
     LogInfo,
     LogInfoReply,
     LogInfoRequest,
     Silence,
 )
+from liftbridge_broker.wire.peer_heartbeat import Heartbeat, HeartbeatReply
 from liftbridge_broker.wire.peer_membership import Join
 
 START = 10_000 * MILLISECOND_NS
@@ -90,6 +90,8 @@ class World:
     def __init__(self, names="abc", **options):
         self.broker = "a"
         self.state = ClusterState()
+        self.wall_ns = 0
+        self.clock = ClusterClock(ClockLimits(), self.transition, lambda: 0)
         self.proposed = []
         self.sent = []
         self.transitions = []
@@ -535,3 +537,42 @@ def test_own_fencing_is_known_when_it_is_applied(world):
     assert not world.control.session.is_fenced
     world.apply(FenceBroker(broker="a", broker_epoch=epoch))
     assert world.control.session.is_fenced
+
+
+# -- cluster time -----------------------------------------------------------------------------
+
+
+def beating(world, wall_ns):
+    index = world.state.applied_index
+    return Heartbeat(index, b"", want_fence=False, want_shutdown=False, wall_ns=wall_ns)
+
+
+@pytest.mark.parametrize(
+    ("voters", "clocks", "date"),
+    [("a", {}, 7), ("ab", {}, 0), ("abc", {"b": 10**15}, 7), ("abc", {"b": 10**15, "c": 12}, 12)],
+)
+def test_leader_tells_the_date_of_a_majority_of_the_voters(world, voters, clocks, date):
+    world.group.voters += map(peer, voters)
+    world.now += 200 * MILLISECOND_NS
+    world.wall_ns = 7
+    for name, wall_ns in clocks.items():
+        world.hear(name, beating(world, wall_ns))
+    world.control.on_timer(world.now)
+    world.sent.clear()
+    world.hear("c", beating(world, 0))
+    ((_, reply, _),) = world.sent
+    assert (reply.cluster_time_ns, reply.is_outvoting) == (date, len(clocks) == 2)
+
+
+@pytest.mark.parametrize(("late_ms", "date"), [(800, 10**18), (1_001, None)])
+def test_date_of_the_leader_counts_unless_the_answer_took_long(world, late_ms, date):
+    world.follow()
+    world.advance(200)
+    number = [number for _, body, number in world.sent if isinstance(body, Heartbeat)][-1]
+    epoch = world.state.brokers["a"].broker_epoch
+    reply = HeartbeatReply(
+        epoch, "", is_fenced=False, should_shutdown=False, term=1, cluster_time_ns=10**18
+    )
+    world.now += late_ms * MILLISECOND_NS
+    world.hear("b", reply, correlation_id=number)
+    assert world.clock.time_for_age(world.now) == date

@@ -17,7 +17,7 @@ from liftbridge_broker.storage.directory import (
     CleanMarker,
     DataDirectory,
     Identity,
-    TrashedLog,
+    Trashed,
 )
 from liftbridge_broker.storage.journal import JournalStamp
 from liftbridge_broker.storage.smallfile import write_small_file
@@ -85,7 +85,7 @@ def test_trashed_log_is_gone_from_its_place_durably() -> None:
     directory.make_log(key(1, 0), StreamName("a"))
     path = directory.make_log(key(1, 1), StreamName("a"))
     files.put(f"{path}/00000000000000000000.log", b"data")
-    assert directory.trash_log(key(1, 1), 77) == TrashedLog(
+    assert directory.trash_log(key(1, 1), 77) == Trashed(
         f"trash/{key(1, 1):016x}-{77:020d}", key(1, 1), 77
     )
     assert directory.trash_log(key(1, 1), 78) is None

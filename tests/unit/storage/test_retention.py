@@ -50,7 +50,7 @@ def chosen(
         bound=Offset(bound),
         committed=Offset(committed),
         limits=limits,
-        wall_ns=wall_ns,
+        age_ns=wall_ns,
     )
 
 

@@ -35,8 +35,6 @@ from liftbridge_broker.wire.peer_bodies import (
     Body,
     CursorReply,
     CursorRequest,
-    Heartbeat,
-    HeartbeatReply,
     LeaderReport,
     ListeningReply,
     ListeningRequest,
@@ -52,6 +50,7 @@ from liftbridge_broker.wire.peer_bodies import (
 )
 from liftbridge_broker.wire.peer_fetch import records_of
 from liftbridge_broker.wire.peer_frame import MESSAGE_BYTES_MAX, Piece, open_frame, read_open
+from liftbridge_broker.wire.peer_heartbeat import Heartbeat, HeartbeatReply
 from liftbridge_broker.wire.peer_membership import Claim, Discover, DiscoverReply, Hello, Join
 from liftbridge_proto.internal.v1 import peer_pb2 as pb
 from liftbridge_testkit.fuzzing import Fuzz

@@ -4,6 +4,7 @@ Soft state: lost with the leadership, and that is safe, for every session begins
 a new leader. What is decided here is only a proposal; the guards are in `decide`.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +18,8 @@ from liftbridge_broker.controller.commands import (
 from liftbridge_broker.controller.state import BrokerState, ClusterState
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex
 from liftbridge_broker.model.streams import MILLISECOND_NS
-from liftbridge_broker.wire.peer_bodies import Heartbeat, HeartbeatReply
+from liftbridge_broker.node.cluster_clock import Date, agreed
+from liftbridge_broker.wire.peer_heartbeat import Heartbeat, HeartbeatReply
 
 SESSION_NS: Final = 1_500 * MILLISECOND_NS
 """Time without a heartbeat after which a broker is fenced."""
@@ -37,12 +39,15 @@ class _Session:
         heard_at: When its last heartbeat came, or when it began to be waited for.
         asked_for: What was proposed last.
         asked_at: When that was; 0 for never.
+        wall_ahead_ns: How far its wall clock is ahead of the monotonic clock here; `None` before it
+            told that.
     """
 
     broker_epoch: MetadataIndex
     heard_at: Instant
     asked_for: type[Command] | None = None
     asked_at: Instant = NEVER
+    wall_ahead_ns: int | None = None
 
 
 class BrokerSessions:
@@ -92,6 +97,7 @@ class BrokerSessions:
             return []
         session = self._session(broker, now)
         session.heard_at = now
+        session.wall_ahead_ns = heartbeat.wall_ns - now if heartbeat.wall_ns else None
         # Nobody can have applied more than there is; what is said beyond it counts for nothing.
         self.applied[broker_id] = min(heartbeat.applied_index, state.applied_index)
         wanted: Command | None = None
@@ -112,8 +118,22 @@ class BrokerSessions:
             return []
         return [wanted]
 
-    def reply(self, state: ClusterState, broker_id: BrokerId, term: int) -> HeartbeatReply | None:
-        """Answer to a heartbeat; `None` for a broker that is not registered."""
+    def date_of(self, voters: Collection[BrokerId], now: Instant) -> Date:
+        """The date that a majority of the voters has reached, by those that were heard of late."""
+        found = (self._sessions.get(voter) for voter in voters)
+        clocks = [
+            session.wall_ahead_ns + now
+            for session in found
+            if session is not None
+            and session.wall_ahead_ns is not None
+            and now - session.heard_at < self._session_ns
+        ]
+        return agreed(clocks, len(voters))
+
+    def reply(
+        self, state: ClusterState, broker_id: BrokerId, term: int, date: Date
+    ) -> HeartbeatReply | None:
+        """Answer to a heartbeat, with cluster time; `None` for a broker that is not registered."""
         broker = state.brokers.get(broker_id)
         if broker is None or broker.removed:
             return None
@@ -123,6 +143,8 @@ class BrokerSessions:
             is_fenced=broker.fenced,
             should_shutdown=may_stop(state, broker_id, self.applied),
             term=term,
+            cluster_time_ns=date.wall_ns,
+            is_outvoting=date.is_outvoting,
         )
 
     def expired(self, state: ClusterState, now: Instant) -> list[Command]:

@@ -21,6 +21,7 @@ from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, PartitionId, earliest
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.broker_sessions import SESSION_NS, BrokerSessions
+from liftbridge_broker.node.cluster_clock import DELAY_NS_MAX, ClusterClock, Date
 from liftbridge_broker.node.group import furthest_voter
 from liftbridge_broker.node.inquiries import Inquiries
 from liftbridge_broker.node.own_session import HEARTBEAT_NS, OwnSession
@@ -30,14 +31,13 @@ from liftbridge_broker.raft.types import Peer
 from liftbridge_broker.wire.peer import PeerHeader
 from liftbridge_broker.wire.peer_bodies import (
     Body,
-    Heartbeat,
-    HeartbeatReply,
     LeaderReport,
     LogInfo,
     LogInfoReply,
     LogInfoRequest,
     Silence,
 )
+from liftbridge_broker.wire.peer_heartbeat import Heartbeat, HeartbeatReply
 from liftbridge_broker.wire.peer_membership import Join
 
 UPKEEP_NS: Final = 1_000 * MILLISECOND_NS
@@ -103,6 +103,16 @@ class ControlHost(Protocol):
     @property
     def state(self) -> ClusterState:
         """Applied metadata."""
+        ...
+
+    @property
+    def wall_ns(self) -> int:
+        """What the wall clock shows in this turn, Unix nanoseconds."""
+        ...
+
+    @property
+    def clock(self) -> ClusterClock:
+        """Cluster time."""
         ...
 
     def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
@@ -195,9 +205,9 @@ class ControlPlane:
         match body:
             case Heartbeat():
                 self._take_heartbeat(header.sender, header.broker_epoch, body, now)
-                self._answer_heartbeat(header.sender, header.correlation_id)
+                self._answer_heartbeat(header.sender, header.correlation_id, now)
             case HeartbeatReply():
-                self.session.on_reply(header.correlation_id, body)
+                self._take_reply(header.correlation_id, body, now)
             case LeaderReport(silences):
                 self._on_report(header.sender, header.broker_epoch, silences, now)
             case LogInfoRequest(partitions):
@@ -257,7 +267,8 @@ class ControlPlane:
 
     def _beat(self, now: Instant) -> None:
         state = self._host.state
-        found = self.session.beat(state.applied_index, state.chain.to_bytes(8, "big"), now)
+        chain, wall_ns = state.chain.to_bytes(8, "big"), self._host.wall_ns
+        found = self.session.beat(state.applied_index, chain, now, wall_ns)
         leader = self._consensus.leader
         if found is None or leader is None:
             return
@@ -267,9 +278,16 @@ class ControlPlane:
             self._speaker.send(broker, Channel.METADATA, heartbeat, correlation_id=number)
             return
         self._take_heartbeat(self._host.broker, self.session.broker_epoch, heartbeat, now)
-        reply = self._sessions.reply(state, self._host.broker, self._consensus.term)
+        self._host.clock.on_told(self._date(now), now)
+        reply = self._reply(self._host.broker, now)
         if reply is not None:
             self.session.on_reply(number, reply)
+
+    def _take_reply(self, correlation_id: int, reply: HeartbeatReply, now: Instant) -> None:
+        sent_at = self.session.on_reply(correlation_id, reply)
+        if sent_at is not None and now - sent_at <= DELAY_NS_MAX:  # guard Clock.delay
+            told = Date(reply.cluster_time_ns, reply.is_outvoting)
+            self._host.clock.on_told(told, now)
 
     # -- the metadata leader ------------------------------------------------------------------
 
@@ -287,10 +305,20 @@ class ControlPlane:
         for command in wanted:
             self._propose(command, now)
 
-    def _answer_heartbeat(self, broker: BrokerId, correlation_id: int) -> None:
+    def _date(self, now: Instant) -> Date:
+        assert self._sessions is not None
+        voters = {BrokerId(peer.broker) for peer in self._consensus.voters}
+        return self._sessions.date_of(voters, now)
+
+    def _reply(self, broker: BrokerId, now: Instant) -> HeartbeatReply | None:
+        assert self._sessions is not None
+        date = self._host.clock.date(now)
+        return self._sessions.reply(self._host.state, broker, self._consensus.term, date)
+
+    def _answer_heartbeat(self, broker: BrokerId, correlation_id: int, now: Instant) -> None:
         if self._sessions is None:
             return
-        reply = self._sessions.reply(self._host.state, broker, self._consensus.term)
+        reply = self._reply(broker, now)
         if reply is not None:
             self._speaker.send(broker, Channel.METADATA, reply, correlation_id=correlation_id)
 

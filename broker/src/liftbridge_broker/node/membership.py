@@ -23,6 +23,7 @@ from liftbridge_broker.model.ids import (
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.node.answers import Answers
 from liftbridge_broker.node.applied import PartitionOwner, finish_deletions, take_state
+from liftbridge_broker.node.cluster_clock import ClusterClock
 from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.node.control import ControlOptions, ControlPlane
 from liftbridge_broker.node.hearing import Hearing, HearingHost
@@ -73,6 +74,7 @@ class MembershipHost(
     """What membership asks of its node."""
 
     metadata: MetadataDriver
+    clock: ClusterClock
 
     def assign_role(
         self, partition: Partition, stream: StreamState, state: PartitionState, now: Instant
@@ -137,6 +139,16 @@ class Membership:
     def state(self) -> ClusterState:
         """Applied metadata."""
         return self._host.state
+
+    @property
+    def wall_ns(self) -> int:
+        """What the wall clock shows in this turn, Unix nanoseconds."""
+        return self._host.wall_ns
+
+    @property
+    def clock(self) -> ClusterClock:
+        """Cluster time."""
+        return self._host.clock
 
     def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
         """Give a command to the metadata."""

@@ -7,6 +7,7 @@ timer with `next_deadline` (architecture 5).
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from liftbridge_broker.controller.commands import Command, CreateStream, ResumeStream
@@ -32,13 +33,14 @@ from liftbridge_broker.node.applied import (
     take_state,
 )
 from liftbridge_broker.node.auto_pause import AutoPause
+from liftbridge_broker.node.cluster_clock import ClusterClock, Date
 from liftbridge_broker.node.cursors import CursorTables
 from liftbridge_broker.node.finding import PartitionNames
 from liftbridge_broker.node.hearing import once_heard
 from liftbridge_broker.node.listening import Listening
 from liftbridge_broker.node.membership import ClusterParts, Membership
 from liftbridge_broker.node.metadata import MetadataDriver
-from liftbridge_broker.node.opening import cut_publishers, open_partition
+from liftbridge_broker.node.opening import cut_publishers, newest_timestamp, open_partition
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.partition import BEGINNING, Partition
 from liftbridge_broker.node.remote import RemotePartition, remote_partition
@@ -79,6 +81,7 @@ class Node:
         has_stopped: Whether `stop` was called.
         known_index: Metadata that were applied when this process began.
         cursors: Finds cursors in partitions of `__cursors` that are led here.
+        clock: The time by which records are old.
     """
 
     options: NodeOptions
@@ -95,6 +98,7 @@ class Node:
     cluster: Membership | None = None
     known_index: MetadataIndex = field(init=False)
     cursors: CursorTables = field(init=False)
+    clock: ClusterClock = field(init=False)
     _to_subjects: SubjectPublisher = field(init=False)
     _listening: Listening = field(init=False)
     _names: PartitionNames = field(init=False)
@@ -116,9 +120,12 @@ class Node:
     )
 
     def __post_init__(self) -> None:
-        self.known_index = self.state.applied_index
+        self.known_index, options = self.state.applied_index, self.options
         self.cursors = CursorTables(self)
-        self._to_subjects = SubjectPublisher(self.messaging, self.options)
+        newest = partial(newest_timestamp, self.partitions)
+        self.clock = ClusterClock(options.clock, self.transition, newest)
+        self.store.set_age_clock(self.clock.time_for_age)
+        self._to_subjects = SubjectPublisher(self.messaging, options)
         self._listening = Listening(self.messaging)
         self._names = PartitionNames(self, self._remote)
         if self.parts is not None:
@@ -252,8 +259,6 @@ class Node:
                 self.lost_ack_count += 1
         else:
             self.lost_ack_count += 1
-
-    # -- host of the partitions ---------------------------------------------------------------
 
     def note_append(self, partition: Partition, now: Instant) -> None:
         """Tell the store that bytes wait for a sync."""
@@ -396,7 +401,7 @@ class Node:
         elif event.token == self.metadata_token:
             self.metadata.on_file_event(event)
         else:
-            for flushed in self.store.on_file_event(event, now, wall_ns):
+            for flushed in self.store.on_file_event(event, now):
                 partition = self.partitions.get(flushed.partition_id)
                 if partition is not None:
                     partition.on_flushed(flushed.flushed_offset, wall_ns)
@@ -425,6 +430,8 @@ class Node:
         """The deadline came."""
         self._armed = None
         self.now, self.wall_ns = now, wall_ns
+        if self.cluster is None:
+            self.clock.on_told(Date(wall_ns), now)
         self.store.on_timer(now, wall_ns)
         self.metadata.on_timer(now)
         if self.cluster is not None:
@@ -567,11 +574,7 @@ class Node:
         partition.close(error)
 
     def begin_stop(self, settled: Callable[[], None]) -> None:
-        """Refuse new work; what is stored gets its acks as its policy asks for.
-
-        Args:
-            settled: Called once, when no ack is owed any more; perhaps at once.
-        """
+        """Refuse new work; `settled` is called once, perhaps at once, when no ack is owed."""
         self._is_stopping = True
         for partition in self.partitions.values():
             partition.refuse_appends(_STOPPED)

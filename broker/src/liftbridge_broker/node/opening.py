@@ -6,7 +6,7 @@ from typing import Protocol
 from liftbridge_broker.controller.state import ClusterState, StreamState
 from liftbridge_broker.errors import CorruptionError, FilesError
 from liftbridge_broker.model.histogram import Histogram
-from liftbridge_broker.model.ids import OFFSET_MAX, Instant, Offset
+from liftbridge_broker.model.ids import OFFSET_MAX, Instant, Offset, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.model.subjects import RESERVED_STREAMS, partition_subject
@@ -48,6 +48,11 @@ class OpeningHost(PartitionHost, WatchingHost, Protocol):
     def send_acks(self) -> Callable[[list[bytes]], None]:
         """Publishes acks."""
         ...
+
+
+def newest_timestamp(partitions: Mapping[PartitionId, Partition]) -> int:
+    """Latest timestamp of all records held here, below 1 when there is none."""
+    return max((one.log.largest_timestamp for one in partitions.values()), default=0)
 
 
 def open_partition(

@@ -6,6 +6,7 @@ from typing import Final
 
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.streams import StreamOptions
+from liftbridge_broker.node.cluster_clock import CLOCK_LIMITS_DEFAULT, ClockLimits
 from liftbridge_broker.replication.publishers import PUBLISHERS_MAX_DEFAULT, TTL_NS_DEFAULT
 from liftbridge_broker.wire.peer_keys import OPEN_KEYRING, Keyring
 
@@ -28,6 +29,7 @@ class NodeOptions:
         publisher_ttl_ns: Silence after which one is forgotten.
         unanswered_bytes_max: Bytes stored and not acknowledged above which publishing calls are
             read no further.
+        clock: When a clock counts as wrong.
     """
 
     broker: BrokerId
@@ -40,3 +42,4 @@ class NodeOptions:
     publishers_max: int = PUBLISHERS_MAX_DEFAULT
     publisher_ttl_ns: int = TTL_NS_DEFAULT
     unanswered_bytes_max: int = UNANSWERED_BYTES_MAX_DEFAULT
+    clock: ClockLimits = CLOCK_LIMITS_DEFAULT

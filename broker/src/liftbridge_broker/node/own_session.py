@@ -11,7 +11,7 @@ from typing import Final
 from liftbridge_broker.model.ids import Instant, MetadataIndex
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.broker_sessions import SESSION_NS
-from liftbridge_broker.wire.peer_bodies import Heartbeat, HeartbeatReply
+from liftbridge_broker.wire.peer_heartbeat import Heartbeat, HeartbeatReply
 
 HEARTBEAT_NS: Final = 150 * MILLISECOND_NS
 OPEN_MAX: Final = 64
@@ -67,7 +67,7 @@ class OwnSession:
         return self._due
 
     def beat(
-        self, applied_index: MetadataIndex, applied_hash: bytes, now: Instant
+        self, applied_index: MetadataIndex, applied_hash: bytes, now: Instant, wall_ns: int
     ) -> tuple[int, Heartbeat] | None:
         """The heartbeat that is due, with its correlation id; `None` when none is."""
         if self._due is None or now < self._due:
@@ -77,19 +77,25 @@ class OwnSession:
         self._open[self._last_id] = now
         if len(self._open) > OPEN_MAX:
             self._open.popitem(last=False)
-        heartbeat = Heartbeat(applied_index, applied_hash, self.want_fence, self.want_shutdown)
+        heartbeat = Heartbeat(
+            applied_index, applied_hash, self.want_fence, self.want_shutdown, wall_ns
+        )
         return self._last_id, heartbeat
 
-    def on_reply(self, correlation_id: int, reply: HeartbeatReply) -> bool:
-        """Take an answer; returns whether it was one to this registration."""
+    def on_reply(self, correlation_id: int, reply: HeartbeatReply) -> Instant | None:
+        """Take an answer.
+
+        Returns:
+            When the heartbeat that it answers was sent; `None` for another registration's.
+        """
         sent_at = self._open.pop(correlation_id, None)
         if sent_at is None or reply.broker_epoch != self.broker_epoch:  # guard Self.session
-            return False
+            return None
         if self.answered_at is None or sent_at > self.answered_at:
             self.answered_at = sent_at
         self.is_fenced = reply.is_fenced
         self.may_stop = self.may_stop or (self.want_shutdown and reply.should_shutdown)
-        return True
+        return sent_at
 
     def is_self_fenced(self, now: Instant) -> bool:
         """Whether nothing was heard for a session, so that others may lead by now."""

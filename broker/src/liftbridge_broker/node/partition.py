@@ -38,6 +38,7 @@ from liftbridge_broker.model.ids import (
     PublisherId,
 )
 from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
+from liftbridge_broker.node.cluster_clock import ClusterClock
 from liftbridge_broker.node.intake import InboxAcks, Intake
 from liftbridge_broker.node.owed import OwedAcks
 from liftbridge_broker.node.roles import Replication, Role, Subscriber
@@ -64,9 +65,11 @@ class PartitionHost(Protocol):
 
     Attributes:
         unanswered_bytes: Bytes of runs that are stored and wait for their acks.
+        clock: The time by which records are stamped when the wall clock is known to be off.
     """
 
     unanswered_bytes: int
+    clock: ClusterClock
 
     def note_append_failed(self, error: FilesError, now: Instant) -> None:
         """Tell that the files refused an append."""
@@ -355,7 +358,7 @@ class Partition:
     def _write(self, run: PublishRun, now: Instant, wall_ns: int) -> int:
         """Append a run, all of it or nothing; the timestamp of its first record."""
         log = self.log
-        timestamp = max(log.largest_timestamp, wall_ns)
+        timestamp = max(log.largest_timestamp, self.host.clock.stamp(wall_ns, now))
         batches = self._sealer.seal(run, self.leader_epoch, log.log_end_offset, timestamp)
         headers: list[BatchHeader] = [read_header(batch, 0) for batch in batches]
         try:

@@ -38,7 +38,10 @@ def _broker_samples(core: Core, now: Instant) -> Mapping[str, Sample]:
     fenced = sum(one.fenced for one in brokers)
     own, cluster = core.registration, core.node.cluster
     is_self_fenced = cluster is not None and cluster.is_self_fenced(now)
+    date_ns = core.node.clock.time_for_age(now)
     return {
+        "broker_clock_off_seconds": 0 if date_ns is None else core.clock.wall_ns() - date_ns,
+        "cluster_time_known": int(date_ns is not None),
         "brokers": {"live": len(brokers) - fenced, "fenced": fenced},
         "broker_fenced": int(own is None or own.fenced or is_self_fenced),
     }

@@ -474,10 +474,10 @@ class Broker:
 
     def _apply_options(self) -> None:
         """Hand every reloadable setting to whoever works with it."""
-        options, now, wall_ns = self.options, self._clock.now(), self._clock.wall_ns()
+        options, now = self.options, self._clock.now()
         limits, context = options.limits, self._context
         set_level(options.logging.level)
-        self._core.store.set_limits(store_options(options), now, wall_ns)
+        self._core.store.set_limits(store_options(options), now)
         context.streams_max = limits.streams_max
         context.partitions_max = limits.stream_partitions_max
         context.subscriptions_max = limits.subscriptions_max

@@ -26,8 +26,14 @@ from liftbridge_broker.storage.retention import (
 
 TICKS_MAX: Final = 16
 """Logs looked at in one turn; more that are due wait for the next."""
+DROPS_MAX: Final = 1_000
+"""Segments that go in one turn (some 20 us each); more wait for the next tick of their log."""
 _SPREAD: Final = 0x9E37_79B9_7F4A_7C15
 _SPREAD_BITS: Final = 64
+
+
+AgeClock = Callable[[Instant], int | None]
+"""Tells the Unix time by which records are old; `None` while there is none."""
 
 
 class Tell(Protocol):
@@ -83,6 +89,8 @@ class Cleaner:
 
     Attributes:
         find_cursor: Looks up the cursors that hold retention back.
+        age_clock: Tells the Unix time by which records are old, `None` while there is no such time:
+            then nothing goes by age.
     """
 
     def __init__(
@@ -92,7 +100,8 @@ class Cleaner:
         removals: Removals,
         *,
         save: Callable[[StoredLog], None],
-        compact: Callable[[StoredLog, Instant, int], None],
+        to_trash: Callable[[StoredLog, Sequence[str], int, Instant], None],
+        compact: Callable[[StoredLog, Instant, int | None], None],
         tell: Tell,
         guarded: Callable[[Callable[[], None], Instant], None],
     ) -> None:
@@ -103,6 +112,7 @@ class Cleaner:
             flush: Makes it durable.
             removals: Takes files away.
             save: Saves what else the batches of a log tell before some of them go.
+            to_trash: Takes files away in a way that can be undone, with a date.
             compact: Asks for compaction.
             tell: Tells the observer.
             guarded: Does something on the disk in a later turn; takes errors of the device.
@@ -111,10 +121,12 @@ class Cleaner:
         self._flush = flush
         self._removals = removals
         self._save = save
+        self._to_trash = to_trash
         self._compact = compact
         self._tell = tell
         self._guarded = guarded
         self.find_cursor: FindCursor = _find_nothing
+        self.age_clock: AgeClock | None = None
         self._ticks: list[_Tick] = []
         self._sequence = 0
 
@@ -137,7 +149,11 @@ class Cleaner:
             if stored.is_closed:
                 continue
             self._push(stored, Instant(now + _interval_ns(stored)))
-            self._tick(stored, now, wall_ns)
+            self._tick(stored, now, wall_ns, self.age_ns(now, wall_ns))
+
+    def age_ns(self, now: Instant, wall_ns: int) -> int | None:
+        """Unix time by which things are old; `None` while that is not known."""
+        return wall_ns if self.age_clock is None else self.age_clock(now)
 
     def raise_log_start(self, stored: StoredLog, offset: Offset, reason: str, now: Instant) -> None:
         """Move the log start durably, then remove the segments below it."""
@@ -146,11 +162,11 @@ class Cleaner:
         self._save(stored)
         stored.log.set_log_start(offset)
         stored.tell(self._journal)
-        self._flush.require_journal(lambda: self._drop_segments(stored, offset, reason), now)
+        self._flush.require_journal(lambda: self._drop_segments(stored, offset, reason, now), now)
         if stored.on_trimmed is not None:
             stored.on_trimmed()
 
-    def _tick(self, stored: StoredLog, now: Instant, wall_ns: int) -> None:
+    def _tick(self, stored: StoredLog, now: Instant, wall_ns: int, age_ns: int | None) -> None:
         log = stored.log
         if not log.is_dirty:
             log.close_idle()
@@ -158,27 +174,27 @@ class Cleaner:
             log.roll()
             self._tell(stored, "segment_rolled", base_offset=log.log_end_offset)
             return
-        self._trim(stored, now, wall_ns)
+        self._trim(stored, now, age_ns)
         if stored.options.compact_enabled:
-            self._compact(stored, now, wall_ns)
+            self._compact(stored, now, age_ns)
 
-    def _trim(self, stored: StoredLog, now: Instant, wall_ns: int) -> None:
+    def _trim(self, stored: StoredLog, now: Instant, age_ns: int | None) -> None:
         """Apply retention, and remove segments below the log start that had to wait."""
         log = stored.log
         begin = wanted = log.log_start_offset
         if stored.is_leader:
-            wanted = _log_start(stored, wall_ns, log.high_watermark)
+            wanted = _log_start(stored, age_ns, log.high_watermark)
         is_held = bool(stored.options.retention_cursor)  # guard Retention.cursor
         if wanted > begin and not is_held:
             self.raise_log_start(stored, wanted, "retention", now)
             return
         if log.segment_count > 1 and log.segments()[0].end <= _removable_end(stored, begin):
-            drop = partial(self._drop_segments, stored, begin, "retention")
+            drop = partial(self._drop_segments, stored, begin, "retention", now)
             self._flush.require_journal(drop, now)
         if wanted > begin:
-            self._look_up(stored, now, wall_ns)
+            self._look_up(stored, now, age_ns)
 
-    def _look_up(self, stored: StoredLog, now: Instant, wall_ns: int) -> None:
+    def _look_up(self, stored: StoredLog, now: Instant, age_ns: int | None) -> None:
         """Apply retention once it is known where its cursor stands."""
         if stored.awaits_cursor:
             return
@@ -189,12 +205,12 @@ class Cleaner:
             stored.awaits_cursor = False
             is_due = stored.is_leader and not stored.is_closed
             if is_due and stored.options.retention_cursor == name:
-                self._guarded(lambda: self._trim_below(stored, cursor, now, wall_ns), now)
+                self._guarded(lambda: self._trim_below(stored, cursor, now, age_ns), now)
 
         self.find_cursor(stored.partition_id, name, found, now)
 
     def _trim_below(
-        self, stored: StoredLog, cursor: Offset | CursorUnknown, now: Instant, wall_ns: int
+        self, stored: StoredLog, cursor: Offset | CursorUnknown, now: Instant, age_ns: int | None
     ) -> None:
         """Apply retention to what lies below a cursor, and to what it must not hold any longer."""
         log, options = stored.log, stored.options
@@ -210,7 +226,7 @@ class Cleaner:
             committed=log.high_watermark,
             bytes_max=options.retention_cursor_bytes_max,
         )
-        wanted = _log_start(stored, wall_ns, max(held, within))
+        wanted = _log_start(stored, age_ns, max(held, within))
         told = {"cursor": options.retention_cursor, "bytes": log.size_bytes}
         if unknown and unknown != stored.unknown_cursor:
             self._tell(stored, "retention_waits", reason=unknown, **told)
@@ -225,16 +241,25 @@ class Cleaner:
                 self._tell(stored, "retention_cursor_passed", position=unknown or held, **told)
         self.raise_log_start(stored, wanted, "retention", now)
 
-    def _drop_segments(self, stored: StoredLog, offset: Offset, reason: str) -> None:
-        """The log start is durable: the files below it mean nothing any more."""
+    def _drop_segments(self, stored: StoredLog, offset: Offset, reason: str, now: Instant) -> None:
+        """The log start is durable: the files below it mean nothing any more.
+
+        Those that only their age took away go by the trash: an age is what a clock told.
+        """
         if stored.is_closed:
             return
         log = stored.log
         bytes_before, count_before = log.size_bytes, log.segment_count
-        paths = log.drop_segments_below(_removable_end(stored, offset))
-        if not paths:
+        last = log.segments()[:DROPS_MAX][-1]
+        end = Offset(min(_removable_end(stored, offset), last.end))
+        surplus = log.drop_segments_below(Offset(min(end, _surplus_end(stored))))
+        self._removals.submit(surplus)
+        old = log.drop_segments_below(end)
+        if old:
+            date_ns = self.age_ns(now, log.largest_timestamp) or log.largest_timestamp
+            self._to_trash(stored, old, date_ns, now)  # guard Retention.trash
+        if not surplus and not old:
             return
-        self._removals.submit(paths)
         freed = bytes_before - log.size_bytes
         stored.counted_bytes = max(0, stored.counted_bytes - freed)
         self._tell(
@@ -251,7 +276,7 @@ class Cleaner:
         heapq.heappush(self._ticks, _Tick(deadline, self._sequence, stored))
 
 
-def _log_start(stored: StoredLog, wall_ns: int, held: Offset) -> Offset:
+def _log_start(stored: StoredLog, age_ns: int | None, held: Offset) -> Offset:
     """First offset that retention keeps, nothing from `held` on removed."""
     log = stored.log
     return choose_log_start(
@@ -260,7 +285,22 @@ def _log_start(stored: StoredLog, wall_ns: int, held: Offset) -> Offset:
         bound=Offset(min(log.high_watermark, log.recovery_point, held)),
         committed=log.high_watermark,
         limits=limits_of(stored.options),
-        wall_ns=wall_ns,
+        age_ns=age_ns,
+    )
+
+
+def _surplus_end(stored: StoredLog) -> Offset:
+    """Up to where segments go whatever their age; all of a stream without such a limit."""
+    limits = limits_of(stored.options)
+    if not limits.age_ns_max:
+        return stored.log.log_end_offset
+    return choose_log_start(
+        stored.log.segments(),
+        log_start=Offset(0),
+        bound=stored.log.log_end_offset,
+        committed=stored.log.high_watermark,
+        limits=limits,
+        age_ns=None,
     )
 
 

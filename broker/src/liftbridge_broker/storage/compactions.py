@@ -73,14 +73,20 @@ class Compactions:
         self._save = save
         self._tell = tell
         self.on_compacted: Callable[[PartitionId], None] = _ignore
-        self._waiting: deque[tuple[StoredLog, int]] = deque()
+        self._waiting: deque[tuple[StoredLog, int | None]] = deque()
         self._work: _Work | None = None
 
-    def request(self, stored: StoredLog, now: Instant, wall_ns: int) -> None:
-        """Compact a log as soon as those before it are done, if that can gain anything."""
+    def request(self, stored: StoredLog, now: Instant, age_ns: int | None) -> None:
+        """Compact a log as soon as those before it are done, if that can gain anything.
+
+        Args:
+            stored: The log.
+            now: Present time.
+            age_ns: Unix time by which tombstones are old; `None` while none is.
+        """
         if not stored.is_compacting and _is_worthwhile(stored):
             stored.is_compacting = True
-            self._waiting.append((stored, wall_ns))
+            self._waiting.append((stored, age_ns))
             self._begin_next(now)
 
     def next_deadline(self) -> Instant | None:
@@ -126,10 +132,10 @@ class Compactions:
 
     def _begin_next(self, now: Instant) -> None:
         while self._work is None and self._waiting:
-            stored, wall_ns = self._waiting.popleft()
+            stored, age_ns = self._waiting.popleft()
             if stored.is_closed:
                 continue
-            job = _job_of(stored, wall_ns)
+            job = _job_of(stored, age_ns)
             self._work = work = _Work(stored, job, now, stored.cut_count)
             if self._runner is not None:
                 work.token = self._new_token()
@@ -255,7 +261,7 @@ def _tombstones_until(log: PartitionLog) -> Offset:
     return min(log.compacted_offset, log.compacted_everywhere)
 
 
-def _job_of(stored: StoredLog, wall_ns: int) -> CompactionJob:
+def _job_of(stored: StoredLog, age_ns: int | None) -> CompactionJob:
     options = stored.options
     infos = [info for info in stored.log.segments() if info.bytes]
     keeps_ns = options.tombstone_retention_ms * MILLISECOND_NS
@@ -267,7 +273,7 @@ def _job_of(stored: StoredLog, wall_ns: int) -> CompactionJob:
         until=_bound(stored),
         map_start=stored.map_start,
         segment_bytes_max=options.segment_bytes_max,
-        tombstones_before_ns=wall_ns - keeps_ns if keeps_ns else 0,
+        tombstones_before_ns=age_ns - keeps_ns if keeps_ns and age_ns is not None else 0,
         tombstones_until=_tombstones_until(stored.log),
     )
 

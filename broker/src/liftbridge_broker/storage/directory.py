@@ -6,7 +6,7 @@
     reserve             space set aside for a full disk (reserve.py)
     retired             small file, once its broker left the cluster for good (retirement.py)
     streams/<stream id, 10 hex digits>-<name for people>/<partition>/   one log (log.py)
-    trash/<partition id, 16 hex digits>-<wall clock ns, 20 digits>/     deleted logs
+    trash/<partition id, 16 hex digits>-<wall clock ns, 20 digits>/     deleted logs and segments
 
 A stream is found by its id; the name behind it is for people, and nothing from outside becomes a
 path without encoding. Whatever else lies here is left alone and reported (storage policy 9).
@@ -14,7 +14,7 @@ path without encoding. Whatever else lies here is left alone and reported (stora
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, Self
 
 from liftbridge_broker.model.ids import (
@@ -78,8 +78,8 @@ class CleanMarker(NamedTuple):
     journal: JournalStamp
 
 
-class TrashedLog(NamedTuple):
-    """A deleted log that waits to be purged."""
+class Trashed(NamedTuple):
+    """A deleted log, or segments of one that removed them, that wait to be purged."""
 
     path: str
     partition: PartitionId
@@ -176,7 +176,7 @@ class DataDirectory:
         self._partitions[partition] = path
         return path
 
-    def trash_log(self, partition: PartitionId, wall_ns: int) -> TrashedLog | None:
+    def trash_log(self, partition: PartitionId, wall_ns: int) -> Trashed | None:
         """Move the log of a partition to the trash, durably; `None` when there is none.
 
         Its files must be closed.
@@ -187,9 +187,8 @@ class DataDirectory:
         path = self._partitions.get(partition)
         if path is None:
             return None
-        while self._files.exists(target := f"{TRASH}/{partition:016x}-{wall_ns:020d}"):
-            wall_ns += 1
-        self._files.rename(path, target)
+        trashed = self._trashed(partition, wall_ns)
+        self._files.rename(path, trashed.path)
         self._files.sync_directory(TRASH)
         del self._partitions[partition]
         stream_path = path.rpartition("/")[0]
@@ -198,12 +197,33 @@ class DataDirectory:
             self._files.remove(stream_path)
             self._files.sync_directory(STREAMS)
             self._streams.pop(stream_of(partition), None)
-        return TrashedLog(target, partition, wall_ns)
+        return trashed
 
-    def trash(self) -> tuple[TrashedLog, ...]:
-        """Logs in the trash, the one deleted first in front."""
+    def trash_files(self, partition: PartitionId, paths: Sequence[str], wall_ns: int) -> Trashed:
+        """Move files that a log does not need any more to the trash.
+
+        Not durable by itself: after a power cut they lie in one place or the other, and where they
+        were they mean nothing.
+
+        Raises:
+            FilesError: Each file is in one of the two places.
+        """
+        trashed = self._trashed(partition, wall_ns)
+        self._files.make_directory(trashed.path)
+        for path in paths:
+            self._files.rename(path, f"{trashed.path}/{path.rpartition('/')[2]}")
+        return trashed
+
+    def _trashed(self, partition: PartitionId, wall_ns: int) -> Trashed:
+        """A free place in the trash."""
+        while self._files.exists(target := f"{TRASH}/{partition:016x}-{wall_ns:020d}"):
+            wall_ns += 1
+        return Trashed(target, partition, wall_ns)
+
+    def trash(self) -> tuple[Trashed, ...]:
+        """What is in the trash, what was deleted first in front."""
         found = [
-            TrashedLog(f"{TRASH}/{name}", PartitionId(int(match[1], 16)), int(match[2]))
+            Trashed(f"{TRASH}/{name}", PartitionId(int(match[1], 16)), int(match[2]))
             for name in self._files.list(TRASH)
             if (match := _TRASHED.fullmatch(name))
         ]

@@ -216,13 +216,13 @@ class PartitionLog:
 
     def needs_roll(self, wall_ns: int) -> bool:
         """Whether the active segment has come to its size or age; never when it is empty."""
-        size = self._active.size
+        size, (bytes_max, age_max) = self._active.size, self.limits
         if not size:
             return False
-        bytes_max, age_max = self.limits
         if bytes_max and size >= bytes_max:
             return True
-        return bool(age_max) and wall_ns - self._active.first_append_ns >= age_max
+        # Also when it was begun that far ahead of time, before the clock was set back.
+        return bool(age_max) and abs(wall_ns - self._active.first_append_ns) >= age_max
 
     def roll(self) -> None:
         """Seal the active segment and begin a new one; nothing when it is empty.

@@ -8,7 +8,7 @@ not count either: were it truncated, the log would have lost what should have st
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from liftbridge_broker.model.ids import Instant, Offset, PartitionId
 from liftbridge_broker.model.streams import MILLISECOND_NS, StreamOptions
@@ -49,6 +49,15 @@ FindCursor = Callable[[PartitionId, str, CursorFound, Instant], None]
 """Looks up the cursor of a name for a partition, now or within a bound of time."""
 
 
+AGE_PARTS_IN_TRASH: Final = 8
+"""What went by age is kept for this part of the age, so that it adds no more to the disk."""
+
+
+def trash_grace_ns(options: StreamOptions) -> int:
+    """How long segments that went by age wait in the trash at most."""
+    return options.retention_age_ms_max * MILLISECOND_NS // AGE_PARTS_IN_TRASH
+
+
 def limits_of(options: StreamOptions) -> RetentionLimits:
     """The limits in the settings of a stream."""
     return RetentionLimits(
@@ -65,7 +74,7 @@ def choose_log_start(
     bound: Offset,
     committed: Offset,
     limits: RetentionLimits,
-    wall_ns: int,
+    age_ns: int | None,
 ) -> Offset:
     """First offset to keep; equal to `log_start` when everything stays.
 
@@ -75,7 +84,7 @@ def choose_log_start(
         bound: First offset that must stay: not known to be committed, or not to be synced.
         committed: First offset that is not known to be committed.
         limits: What may be kept.
-        wall_ns: Time now, Unix nanoseconds.
+        age_ns: Unix time by which records are old; `None` while none goes by age.
     """
     removable = 0
     for segment in segments[:-1]:
@@ -83,7 +92,7 @@ def choose_log_start(
             break
         removable += 1
     wanted = max(
-        _expired_count(segments, limits.age_ns_max, wall_ns),
+        _expired_count(segments, limits.age_ns_max, age_ns),
         _surplus_count(
             [min(one.records, max(0, committed - one.base)) for one in segments],
             limits.records_max,
@@ -106,13 +115,13 @@ def first_within(segments: Sequence[SegmentInfo], *, committed: Offset, bytes_ma
     return segments[min(count, len(segments) - 1)].base
 
 
-def _expired_count(segments: Sequence[SegmentInfo], age_ns_max: int, wall_ns: int) -> int:
+def _expired_count(segments: Sequence[SegmentInfo], age_ns_max: int, age_ns: int | None) -> int:
     """How many leading segments hold nothing newer than the allowed age."""
-    if not age_ns_max:
+    if not age_ns_max or age_ns is None:
         return 0
     count = 0
     for segment in segments:
-        if segment.largest_timestamp >= wall_ns - age_ns_max:
+        if segment.largest_timestamp >= age_ns - age_ns_max:
             break
         count += 1
     return count

@@ -26,7 +26,7 @@ from liftbridge_broker.model.ids import (
 from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy, StreamOptions
 from liftbridge_broker.ports.files import FileEvent, Files, Token
 from liftbridge_broker.ports.observe import Observer
-from liftbridge_broker.storage.cleaner import Cleaner, Removals
+from liftbridge_broker.storage.cleaner import AgeClock, Cleaner, Removals
 from liftbridge_broker.storage.compaction import CompactionRunner
 from liftbridge_broker.storage.compactions import Compactions
 from liftbridge_broker.storage.cuts import announce_cuts, cut_logs, restart_log
@@ -119,7 +119,7 @@ class LogStore:
         self._opened_at = now
         self._opened_wall_ns = 0
         self._space = SpaceGuard(files, RESERVE, options.space, self._on_space)
-        self._trash = TrashBin(files, options.trash_grace_ns, new_token)
+        self._trash = TrashBin(files, directory, options.trash_grace_ns, new_token)
         self._flush = FlushDriver(files, journal, options.flush, new_token, self._on_full)
         self.sync_times = self._flush.sync_times
         self.slowness = self._flush.slowness
@@ -133,6 +133,7 @@ class LogStore:
             self._flush,
             self._removals,
             save=save,
+            to_trash=self._trash.take_segments,
             compact=self._compactions.request,
             tell=self._teller.tell_of,
             guarded=self._guarded,
@@ -164,8 +165,7 @@ class LogStore:
             self._opener.was_clean = True
             self.clean_broker_epoch = marker.broker_epoch
         self._space.open(self._opened_at)
-        for trashed in self._directory.trash():
-            self._trash.add(trashed, self._opened_at, wall_ns)
+        self._trash.begin(self._opened_at)
 
     def open(
         self, partition: PartitionId, name: StreamName, options: StreamOptions, now: Instant
@@ -290,11 +290,11 @@ class LogStore:
         """Put an fsync policy into force; `auto` is resolved by whoever knows the ISR."""
         self._guarded(lambda: self._flush.set_policy(self._logs[partition], policy, now), now)
 
-    def set_limits(self, options: StoreOptions, now: Instant, wall_ns: int) -> None:
+    def set_limits(self, options: StoreOptions, now: Instant) -> None:
         """Put other bounds of flushing and free space and another grace time into force."""
         self._options = options
         self._flush.set_limits(options.flush, now)
-        self._trash.set_grace(options.trash_grace_ns, now, wall_ns)
+        self._trash.set_grace(options.trash_grace_ns, now)
         self._space.set_free_bytes_min(options.space.free_bytes_min)
         self._guarded(lambda: self._space.check(now), now)
 
@@ -315,6 +315,10 @@ class LogStore:
     def set_cursor_finder(self, find: FindCursor) -> None:
         """Who looks up the cursors that hold retention back."""
         self._cleaner.find_cursor = find
+
+    def set_age_clock(self, clock: AgeClock) -> None:
+        """Who tells by which time records are old; without one it is the wall clock."""
+        self._cleaner.age_clock = clock
 
     def write_snapshot(self, partition: PartitionId, now: Instant) -> None:
         """Store the state of idempotent publishers now, so that the next start scans less."""
@@ -421,7 +425,7 @@ class LogStore:
         owners = (self._flush, self._removals, self._trash, self._compactions)
         return any(owner.owns(token) for owner in owners)
 
-    def on_file_event(self, event: FileEvent, now: Instant, wall_ns: int) -> Sequence[Flushed]:
+    def on_file_event(self, event: FileEvent, now: Instant) -> Sequence[Flushed]:
         """A call of the store ended; what became durable by it, in the order of submission."""
         if self.failure:
             return ()
@@ -429,7 +433,7 @@ class LogStore:
             if self._flush.owns(event.token):
                 return self._flush.on_event(event, now)
             if self._trash.owns(event.token):
-                self._on_purged(event, now, wall_ns)
+                self._on_purged(event, now)
             elif self._removals.owns(event.token):
                 self._removals.on_event(event)
             else:
@@ -472,12 +476,10 @@ class LogStore:
             stored.log.abandon()
         self._journal.close()
 
-    # Inside.
-
     def _on_timer(self, now: Instant, wall_ns: int) -> None:
         self._flush.on_timer(now)
         self._cleaner.on_timer(now, wall_ns)
-        self._trash.on_timer(now)
+        self._trash.on_timer(now, self._cleaner.age_ns(now, wall_ns))
         self._compactions.on_timer(now)
         if self._space.is_full and now >= self._space.check_due:
             self._space.check(now)
@@ -485,13 +487,11 @@ class LogStore:
                 self._trash.on_pressure()
 
     def _trash_log(self, partition: PartitionId, now: Instant, wall_ns: int) -> None:
-        trashed = self._directory.trash_log(partition, wall_ns)
-        if trashed is not None:
-            self._trash.add(trashed, now, wall_ns)
+        self._trash.take_log(partition, self._cleaner.age_ns(now, wall_ns) or wall_ns, now)
         self._flush.note_journal(now)
 
-    def _on_purged(self, event: FileEvent, now: Instant, wall_ns: int) -> None:
-        size = self._trash.on_event(event, now, wall_ns)
+    def _on_purged(self, event: FileEvent, now: Instant) -> None:
+        size = self._trash.on_event(event, now)
         self._teller.tell("trash_purged", entries=1, bytes=size)
         if self._space.is_full:
             self._trash.on_pressure()
@@ -595,6 +595,5 @@ def open_store(
     return store
 
 
-def _ignore(reason: str) -> None:
+def _ignore(_reason: str) -> None:
     """Nobody wants to know."""
-    del reason

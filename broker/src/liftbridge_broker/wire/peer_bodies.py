@@ -1,7 +1,8 @@
 """What brokers say to each other, as values and as protobuf (`internal/v1/peer.proto`).
 
 Everything comes from another process that may be broken: every field is checked, nothing asserted.
-Fetches are in `wire.peer_fetch`, the search for a cluster in `wire.peer_membership`; commands,
+Fetches are in `wire.peer_fetch`, heartbeats in `wire.peer_heartbeat`, the search for a cluster in
+`wire.peer_membership`; commands,
 records and messages of the metadata group travel in the tail of the frame (`wire.peer`) and are
 only named here.
 """
@@ -26,6 +27,13 @@ from liftbridge_broker.wire.peer_fetch import (
     encode_fetch_reply,
 )
 from liftbridge_broker.wire.peer_fields import bounded, name
+from liftbridge_broker.wire.peer_heartbeat import (
+    Heartbeat,
+    HeartbeatReply,
+    decode_heartbeat,
+    decode_heartbeat_reply,
+    fill_heartbeat,
+)
 from liftbridge_broker.wire.peer_membership import (
     Discover,
     DiscoverReply,
@@ -43,7 +51,6 @@ ORIGIN_SIZE: Final = 16
 """Bytes of the random name of a process that proposes."""
 
 REASON_LENGTH_MAX: Final = 4_096
-HASH_BYTES_MAX: Final = 64
 CLOCK_NS_MAX: Final = 2**62
 """Clocks begin at the start of a machine or later, so none honest gets there (146 years)."""
 
@@ -98,40 +105,6 @@ class ProposeRefused(NamedTuple):
     code: str
     reason: str
     leader: BrokerId | None
-
-
-class Heartbeat(NamedTuple):
-    """Life of a broker, to the metadata leader; who it is stands in the header.
-
-    Attributes:
-        applied_index: Metadata it applied.
-        applied_hash: Hash of its state after that index.
-        want_fence: It asks to stay fenced.
-        want_shutdown: It asks to hand over and stop.
-    """
-
-    applied_index: MetadataIndex
-    applied_hash: bytes
-    want_fence: bool
-    want_shutdown: bool
-
-
-class HeartbeatReply(NamedTuple):
-    """Answer of the metadata leader.
-
-    Attributes:
-        broker_epoch: Registration that is answered; another one has no use for this.
-        incarnation_id: Start that is answered.
-        is_fenced: Whether the broker is fenced.
-        should_shutdown: Whether everything was handed over.
-        term: Term in which the sender leads.
-    """
-
-    broker_epoch: int
-    incarnation_id: str
-    is_fenced: bool
-    should_shutdown: bool
-    term: int
 
 
 class Silence(NamedTuple):
@@ -294,7 +267,7 @@ def fill_body(target: pb.Peer, body: Body) -> None:
         case Propose() | ProposeRefused():
             _fill_proposal(target, body)
         case Heartbeat() | HeartbeatReply():
-            _fill_heartbeat(target, body)
+            fill_heartbeat(target, body)
         case LeaderReport() | LogInfoRequest() | LogInfoReply():
             _fill_partitions(target, body)
         case Discover() | DiscoverReply() | Join() | Hello():
@@ -370,22 +343,6 @@ def _fill_proposal(target: pb.Peer, body: Propose | ProposeRefused) -> None:
     target.propose_refused.leader = body.leader or ""
 
 
-def _fill_heartbeat(target: pb.Peer, body: Heartbeat | HeartbeatReply) -> None:
-    if isinstance(body, Heartbeat):
-        target.heartbeat.SetInParent()
-        target.heartbeat.applied_index = body.applied_index
-        target.heartbeat.applied_hash = body.applied_hash
-        target.heartbeat.want_fence = body.want_fence
-        target.heartbeat.want_shutdown = body.want_shutdown
-        return
-    target.heartbeat_reply.SetInParent()
-    target.heartbeat_reply.broker_epoch = body.broker_epoch
-    target.heartbeat_reply.incarnation_id = body.incarnation_id
-    target.heartbeat_reply.is_fenced = body.is_fenced
-    target.heartbeat_reply.should_shutdown = body.should_shutdown
-    target.heartbeat_reply.term = body.term
-
-
 def _fill_partitions(target: pb.Peer, body: LeaderReport | LogInfoRequest | LogInfoReply) -> None:
     match body:
         case LeaderReport(silences):
@@ -449,25 +406,6 @@ def _propose_refused(message: pb.Peer) -> ProposeRefused:
         name(body.code, "code", may_be_empty=True),
         body.reason,
         BrokerId(leader) if leader else None,
-    )
-
-
-def _heartbeat(message: pb.Peer) -> Heartbeat:
-    body = message.heartbeat
-    bounded(len(body.applied_hash), "bytes of a hash", HASH_BYTES_MAX)
-    return Heartbeat(
-        MetadataIndex(body.applied_index), body.applied_hash, body.want_fence, body.want_shutdown
-    )
-
-
-def _heartbeat_reply(message: pb.Peer) -> HeartbeatReply:
-    body = message.heartbeat_reply
-    return HeartbeatReply(
-        body.broker_epoch,
-        name(body.incarnation_id, "incarnation", may_be_empty=True),
-        body.is_fenced,
-        body.should_shutdown,
-        body.term,
     )
 
 
@@ -574,8 +512,8 @@ _READERS: Final[dict[str, Callable[[pb.Peer], Body]]] = {
     "raft": _raft,
     "propose": _propose,
     "propose_refused": _propose_refused,
-    "heartbeat": _heartbeat,
-    "heartbeat_reply": _heartbeat_reply,
+    "heartbeat": decode_heartbeat,
+    "heartbeat_reply": decode_heartbeat_reply,
     "leader_report": _leader_report,
     "log_info_request": _log_info_request,
     "log_info_reply": _log_info_reply,

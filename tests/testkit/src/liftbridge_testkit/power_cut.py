@@ -200,7 +200,7 @@ class PowerCuts:
 
     def _pump(self) -> None:
         for event in self.bed.files.pump(self.random.randint(1, 3)):
-            self._take(self.bed.store.on_file_event(event, self.bed.now, self.bed.wall_ns))
+            self._take(self.bed.store.on_file_event(event, self.bed.now))
 
     def _advance(self) -> None:
         self._pass(self.random.randint(0, 20) * MILLISECOND_NS)

@@ -172,7 +172,7 @@ class StoreBed:
         flushed: list[Flushed] = []
         while events := self.files.pump(limit):
             for event in events:
-                flushed += self.store.on_file_event(event, self.now, self.wall_ns)
+                flushed += self.store.on_file_event(event, self.now)
             if limit is not None:
                 break
         self.flushed += flushed

@@ -140,30 +140,36 @@ class ProposeRefused(_message.Message):
     def __init__(self, origin: _Optional[bytes] = ..., token: _Optional[int] = ..., is_definite: _Optional[bool] = ..., code: _Optional[str] = ..., reason: _Optional[str] = ..., leader: _Optional[str] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("applied_index", "applied_hash", "want_fence", "want_shutdown")
+    __slots__ = ("applied_index", "applied_hash", "want_fence", "want_shutdown", "wall_ns")
     APPLIED_INDEX_FIELD_NUMBER: _ClassVar[int]
     APPLIED_HASH_FIELD_NUMBER: _ClassVar[int]
     WANT_FENCE_FIELD_NUMBER: _ClassVar[int]
     WANT_SHUTDOWN_FIELD_NUMBER: _ClassVar[int]
+    WALL_NS_FIELD_NUMBER: _ClassVar[int]
     applied_index: int
     applied_hash: bytes
     want_fence: bool
     want_shutdown: bool
-    def __init__(self, applied_index: _Optional[int] = ..., applied_hash: _Optional[bytes] = ..., want_fence: _Optional[bool] = ..., want_shutdown: _Optional[bool] = ...) -> None: ...
+    wall_ns: int
+    def __init__(self, applied_index: _Optional[int] = ..., applied_hash: _Optional[bytes] = ..., want_fence: _Optional[bool] = ..., want_shutdown: _Optional[bool] = ..., wall_ns: _Optional[int] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("broker_epoch", "incarnation_id", "is_fenced", "should_shutdown", "term")
+    __slots__ = ("broker_epoch", "incarnation_id", "is_fenced", "should_shutdown", "term", "cluster_time_ns", "is_outvoting")
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
     IS_FENCED_FIELD_NUMBER: _ClassVar[int]
     SHOULD_SHUTDOWN_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_TIME_NS_FIELD_NUMBER: _ClassVar[int]
+    IS_OUTVOTING_FIELD_NUMBER: _ClassVar[int]
     broker_epoch: int
     incarnation_id: str
     is_fenced: bool
     should_shutdown: bool
     term: int
-    def __init__(self, broker_epoch: _Optional[int] = ..., incarnation_id: _Optional[str] = ..., is_fenced: _Optional[bool] = ..., should_shutdown: _Optional[bool] = ..., term: _Optional[int] = ...) -> None: ...
+    cluster_time_ns: int
+    is_outvoting: bool
+    def __init__(self, broker_epoch: _Optional[int] = ..., incarnation_id: _Optional[str] = ..., is_fenced: _Optional[bool] = ..., should_shutdown: _Optional[bool] = ..., term: _Optional[int] = ..., cluster_time_ns: _Optional[int] = ..., is_outvoting: _Optional[bool] = ...) -> None: ...
 
 class LeaderReport(_message.Message):
     __slots__ = ("silences",)

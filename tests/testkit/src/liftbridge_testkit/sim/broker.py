@@ -20,6 +20,7 @@ from liftbridge_broker.model.ids import BrokerId, Instant
 from liftbridge_broker.model.subjects import internal_subject
 from liftbridge_broker.node.bootstrap import Beginning, Discovery, Role, founded_by
 from liftbridge_broker.node.claims import quarantined_partitions, verified_partitions
+from liftbridge_broker.node.cluster_clock import ClockLimits
 from liftbridge_broker.node.consensus import RaftConsensus
 from liftbridge_broker.node.control import ControlOptions
 from liftbridge_broker.node.joining import Joining
@@ -54,6 +55,14 @@ ENDING_NS = 100 * MILLISECOND_NS
 """Between the end of the node and that of the process, while metadata go on."""
 
 
+CLOCK_LIMITS = ClockLimits(
+    tolerance_ns=1_000 * MILLISECOND_NS,
+    settle_ns=2_000 * MILLISECOND_NS,
+    stamp_ns=500 * MILLISECOND_NS,
+)
+"""In proportion to lives of seconds."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
     """What is the same for every broker of a cluster.
@@ -65,6 +74,7 @@ class ClusterSettings:
         control: Those of the control plane.
         replication: Those of the data plane.
         keys: By which brokers recognise one another.
+        clock: When clocks count as wrong.
     """
 
     peers: tuple[BrokerId, ...]
@@ -73,6 +83,7 @@ class ClusterSettings:
     control: ControlOptions = field(default_factory=ControlOptions)
     replication: ReplicationLimits = field(default_factory=ReplicationLimits)
     keys: Keyring = OPEN_KEYRING
+    clock: ClockLimits = CLOCK_LIMITS
 
 
 class ClusterBroker:
@@ -207,6 +218,7 @@ class ClusterBroker:
             keyring=lambda: self._sessions.keys,
             defaults=self.settings.broker.defaults,
             record_bytes_max=self.settings.broker.record_bytes_max,
+            clock=self.settings.clock,
         )
         self.node = Node(
             options,

@@ -45,6 +45,7 @@ from liftbridge_testkit.sim.forging import CLUSTER_KEYS, Forger
 from liftbridge_testkit.sim.invariants import watch_all
 from liftbridge_testkit.sim.invariants.retention import HeldBack, Promise
 from liftbridge_testkit.sim.late_frames import LateFrames
+from liftbridge_testkit.sim.leaps import Leaps
 from liftbridge_testkit.sim.life import Life
 from liftbridge_testkit.sim.lone import BrokerSettings
 from liftbridge_testkit.sim.program import Ports
@@ -72,6 +73,9 @@ ASKED_EVERY = 8
 ARCHIVED_EVERY, ARCHIVED = 8, 7
 """Of so many lives the one with this remainder has an archiver, whose cursor holds retention back:
 the one that has met the fewest faults before, because all else is another life then."""
+
+LEAPS_EVERY, LEAPING = 8, 3
+"""Of so many lives the one with this remainder has clocks that leap now and then."""
 
 KEYS = (b"k1", b"k2", b"k3", b"k4")
 
@@ -123,6 +127,7 @@ class Variety(NamedTuple):
             is in use, because a stream may need one replica only.
         has_late_frames: Whether frames come again long after their time.
         has_archiver: Whether a stream is held back by the cursor of an archiver.
+        has_leaps: Whether clocks leap now and then, and a stream keeps records for a time.
     """
 
     shapes: Mapping[str, Shape] = MappingProxyType(dict.fromkeys(STREAMS, Shape()))
@@ -131,11 +136,15 @@ class Variety(NamedTuple):
     has_damage: bool = True
     has_late_frames: bool = False
     has_archiver: bool = False
+    has_leaps: bool = False
 
 
 def make_cluster_life(seed: int, trace: Trace) -> Life:
     """Draw a life from a seed, of streams of the usual shape."""
-    return _make_life(seed, trace, Variety(has_archiver=seed % ARCHIVED_EVERY == ARCHIVED))
+    variety = Variety(
+        has_archiver=seed % ARCHIVED_EVERY == ARCHIVED, has_leaps=seed % LEAPS_EVERY == LEAPING
+    )
+    return _make_life(seed, trace, variety)
 
 
 def make_shapes_life(seed: int, trace: Trace) -> Life:
@@ -220,6 +229,9 @@ def _make_life(seed: int, trace: Trace, variety: Variety) -> Life:
         _add_askers(life)
     if variety.has_archiver:
         _add_archiver(life, HeldBack(rules, world.coverage))
+    if variety.has_leaps:
+        _age_a_stream(life)
+        Leaps(world)
     rot = LogRot(life, seed)
     life.epilogue = rot if rot.is_wanted else None
     return life
@@ -281,6 +293,19 @@ def _add_archiver(life: Life, held: HeldBack) -> None:
     )
     life.archivers.append(archiver)
     held.promises[command.name] = Promise(lambda one: archiver.told.get(one, 0), bytes_max)
+
+
+def _age_a_stream(life: Life) -> None:
+    """Have the first stream keep records for a time, and for nothing else."""
+    command = life.creates[0]
+    overrides = replace(
+        command.overrides,
+        segment_bytes_max=800,
+        retention_age_ms_max=4_000,
+        retention_messages_max=0,
+        cleaner_interval_ms=500,
+    )
+    life.creates[0] = replace(command, overrides=overrides)
 
 
 def _add_stream(life: Life, name: str, random: Random, shape: Shape) -> None:

@@ -80,7 +80,7 @@ class World:
             base_local=random.randrange(1, 1_000 * SECOND_NS),
             base_true=self.now,
             drift_ppm=random.randrange(-100, 101),
-            wall_skew_ns=random.randrange(-SECOND_NS, SECOND_NS),
+            wall_skew_ns=random.randrange(-SECOND_NS, SECOND_NS) // 10,
         )
         machine = Machine(BrokerId(name), self, random, make, clock)
         self.machines[machine.name] = machine

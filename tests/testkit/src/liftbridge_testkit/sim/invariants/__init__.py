@@ -1,6 +1,7 @@
 """Invariants of true state, watched after every turn: replication.md 1.11, one subject a file."""
 
 from liftbridge_testkit.sim.cluster_atlas import broker_on, state_on
+from liftbridge_testkit.sim.invariants.aging import Aging
 from liftbridge_testkit.sim.invariants.contents import Contents
 from liftbridge_testkit.sim.invariants.controller import ControllerRules
 from liftbridge_testkit.sim.invariants.copies import CopyRules
@@ -19,6 +20,7 @@ def watch_all(world: World) -> ReplicationRules:
         CopyRules(world, rules),
         Contents(),
         Pace(world),
+        Aging(world, rules),
     ]
     DurableEpochs(rules)
     return rules

@@ -1,0 +1,207 @@
+"""Cluster time: a date that no single wall clock can move.
+
+Some records are removed because a clock says that they are old, and wall clocks leap: one that is
+nine days ahead for six seconds must not cost a week of records. So brokers tell the metadata leader
+what their wall clocks show, in heartbeats. It answers with the date that a majority of the voters
+has reached, and each broker goes on from there by its own monotonic clock. A date that leaps
+against that is believed once it has stayed for `settle_ns`; until then there is no cluster time,
+and nothing is removed by age.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from liftbridge_broker.model.ids import Instant
+from liftbridge_broker.model.streams import MILLISECOND_NS
+
+FRESH_NS: Final = 10_000 * MILLISECOND_NS
+"""Time after which a date that nobody confirmed is used to remove nothing."""
+
+DELAY_NS_MAX: Final = 1_000 * MILLISECOND_NS
+"""Answers that took longer than this tell no date: it is not known when they were given."""
+
+SLEW_PART: Final = 16
+"""Within the tolerance cluster time follows by a sixteenth of the time that passes."""
+
+OUTVOTED_MIN: Final = 3
+"""Voters from which on a majority can tell that one of them is ahead of time."""
+
+
+class ClockLimits(NamedTuple):
+    """When a clock counts as wrong.
+
+    Attributes:
+        tolerance_ns: A date that differs by more has leapt.
+        settle_ns: Time for which a leap must have stayed before it is believed.
+        stamp_ns: A wall clock that differs by more stamps no records.
+    """
+
+    tolerance_ns: int = 60_000 * MILLISECOND_NS
+    settle_ns: int = 600_000 * MILLISECOND_NS
+    stamp_ns: int = 2_000 * MILLISECOND_NS
+
+
+CLOCK_LIMITS_DEFAULT: Final = ClockLimits()
+
+
+class Date(NamedTuple):
+    """A date on which voters agree.
+
+    Attributes:
+        wall_ns: Unix nanoseconds that a majority of the voters has reached; 0 for no such date.
+        is_outvoting: Whether a majority of three or more has not passed it either.
+    """
+
+    wall_ns: int = 0
+    is_outvoting: bool = False
+
+
+NO_DATE: Final = Date()
+
+
+class _Reading(NamedTuple):
+    """What a clock showed at a moment."""
+
+    wall_ns: int
+    at: Instant
+
+    def on(self, now: Instant) -> int:
+        """What it shows now if it went on by the monotonic clock."""
+        return self.wall_ns + now - self.at
+
+
+def agreed(clocks: Sequence[int], voters: int) -> Date:
+    """The latest date that a majority of the voters has reached.
+
+    Args:
+        clocks: What the clocks of voters show now, of those that told it; the others may show
+            anything, so they have reached nothing.
+        voters: How many voters there are.
+    """
+    place = voters // 2
+    if place >= len(clocks):  # guard Clock.majority
+        return NO_DATE
+    are_behind = 2 * (len(clocks) - place) > voters
+    return Date(sorted(clocks, reverse=True)[place], are_behind and voters >= OUTVOTED_MIN)
+
+
+class ClusterClock:
+    """Cluster time at one broker.
+
+    Attributes:
+        leap_ns: By how much the date that is told differs from the one that is believed; 0 for no
+            leap.
+    """
+
+    __slots__ = (
+        "_believed",
+        "_confirmed_at",
+        "_is_outvoting",
+        "_leap",
+        "_leap_heard_at",
+        "_limits",
+        "_newest",
+        "_tell",
+        "leap_ns",
+    )
+
+    def __init__(
+        self,
+        limits: ClockLimits,
+        tell: Callable[[str, Mapping[str, object]], None],
+        newest: Callable[[], int],
+    ) -> None:
+        """Begin without a date.
+
+        Args:
+            limits: When a clock counts as wrong.
+            tell: Tells the observer of leaps.
+            newest: The latest timestamp of all that is stored here, asked once: after a start it is
+                all that is known of dates. Below 1 when nothing is.
+        """
+        self._limits = limits
+        self._tell = tell
+        self._newest = newest
+        self._believed: _Reading | None = None
+        self._confirmed_at = Instant(0)
+        self._is_outvoting = False
+        self._leap: _Reading | None = None
+        self._leap_heard_at = Instant(0)
+        self.leap_ns = 0
+
+    def on_told(self, told: Date, now: Instant) -> None:
+        """Take the date of the metadata leader, or of the own clock where a broker is alone."""
+        if not told.wall_ns:
+            return
+        if self._believed is None:
+            if self._leap is None and self._is_near(told.wall_ns):
+                self._believe(told.wall_ns, told, now)
+            else:
+                self._on_leap(told, 0, now)
+            return
+        before = self._believed.on(now)
+        off_ns = told.wall_ns - before
+        if abs(off_ns) > self._limits.tolerance_ns:
+            self._on_leap(told, off_ns, now)
+            return
+        step_ns = (now - self._believed.at) // SLEW_PART
+        self._believe(before + max(-step_ns, min(step_ns, off_ns)), told, now)
+        if self._leap is not None:
+            self._end_leap(0)
+
+    def time_for_age(self, now: Instant) -> int | None:
+        """Unix nanoseconds by which records are old; `None` while that is not known."""
+        if self._believed is None or self._leap is not None:  # guard Clock.leap
+            return None
+        is_fresh = now - self._confirmed_at <= FRESH_NS  # guard Clock.fresh
+        return self._believed.on(now) if is_fresh else None
+
+    def date(self, now: Instant) -> Date:
+        """What this broker tells the others as their metadata leader."""
+        return Date(self.time_for_age(now) or 0, self._is_outvoting)
+
+    def stamp(self, wall_ns: int, now: Instant) -> int:
+        """Timestamp of a record that is written now: the wall clock unless that is known to be off.
+
+        A record that is stamped with the past would be old at once. One that is stamped with the
+        future makes all that follow it as late, and publishers seem silent.
+        """
+        if self._believed is None:
+            return wall_ns
+        before, most = self._believed.on(now), self._limits.stamp_ns
+        if wall_ns < before - most:  # guard Clock.behind
+            return before
+        if self._is_outvoting and wall_ns > before + most:  # guard Clock.ahead
+            return before
+        return wall_ns
+
+    def _is_near(self, wall_ns: int) -> bool:
+        """Whether the first date after a start is one that what is stored here makes likely.
+
+        A broker that was away for longer cannot tell that from a leap.
+        """
+        newest = self._newest()
+        return newest < 1 or abs(wall_ns - newest) <= self._limits.tolerance_ns  # guard Clock.start
+
+    def _believe(self, wall_ns: int, told: Date, now: Instant) -> None:
+        self._believed = _Reading(wall_ns, now)
+        self._confirmed_at = now
+        self._is_outvoting = told.is_outvoting
+
+    def _on_leap(self, told: Date, off_ns: int, now: Instant) -> None:
+        """Another date is told than the one that went on here: believe it once it has stayed."""
+        leap, limits = self._leap, self._limits
+        was_silent = now - self._leap_heard_at > FRESH_NS
+        self.leap_ns, self._leap_heard_at = off_ns, now
+        if leap is None and self._believed is not None:
+            self._tell("cluster_clock_leapt", {"off_ms": off_ns // MILLISECOND_NS})
+        is_another = leap is None or abs(told.wall_ns - leap.on(now)) > limits.tolerance_ns
+        if leap is None or is_another or was_silent:  # guard Clock.stays
+            self._leap = _Reading(told.wall_ns, now)
+        elif now - leap.at >= limits.settle_ns:
+            self._believe(told.wall_ns, told, now)
+            self._end_leap(off_ns)
+
+    def _end_leap(self, moved_ns: int) -> None:
+        self._leap, self.leap_ns = None, 0
+        self._tell("cluster_clock_settled", {"moved_ms": moved_ns // MILLISECOND_NS})
