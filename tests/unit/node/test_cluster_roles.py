@@ -14,6 +14,9 @@ from liftbridge_broker.controller.commands import (
 from liftbridge_broker.errors import (
     EndOfStreamError,
     FilesError,
+    LiftbridgeError,
+    NotAppendedError,
+    NotLeaderError,
     OffsetNotAvailableError,
     UnavailableError,
 )
@@ -73,6 +76,25 @@ class Reader:
             self.data += b"".join(bytes(piece) for piece in slices)
             if waits:
                 return
+
+
+class BulkReader:
+    """A bulk read without an end, of any replica, that notes what it gets and how it ends."""
+
+    def __init__(self, member):
+        self.data = b""
+        self.end = None
+        wanted = BulkRange(0, 0, 0, follows=True, reads_replica=True)
+        partition = member.node.find_replica("s", 0)
+        self.read = BulkRead(partition, member.node, self.pull, wanted)
+        self.pull()
+
+    def pull(self):
+        try:
+            while self.end is None and (chunk := self.read.pull(1 << 20)) is not None:
+                self.data += chunk.data
+        except LiftbridgeError as error:
+            self.end = error
 
 
 def test_readers_of_a_replica_go_on_when_the_leader_changes(world):
@@ -242,6 +264,43 @@ def test_readonly_partitions_end_their_readers_on_every_replica(world):
     world.propose(SetReadonly(name="s", partitions=(0,), readonly=True))
     world.run(100)
     assert isinstance(reader.end, EndOfStreamError)
+
+
+def test_replica_that_is_behind_does_not_end_a_readonly_partition(world):
+    """The end of its log is not the end of the partition."""
+    world.create()
+    world.commit(b"one")
+    leader, behind = world.leader(), followers(world)[0]
+    reader = Reader(behind, reads_replica=True)
+    bulk = BulkReader(behind)
+    log = behind.node.partitions[world.state().partition_id].log
+    world.until(lambda: log.high_watermark == 1)
+    world.deaf |= {(leader.broker, behind.broker, Channel.DATA)}
+    assert world.commit(b"two") == 1
+    world.propose(SetReadonly(name="s", partitions=(0,), readonly=True))
+    world.run(100)
+    assert behind.node.partitions[world.state().partition_id].is_readonly
+    assert isinstance(reader.end, NotLeaderError)
+    assert isinstance(bulk.end, NotLeaderError)
+    world.deaf.clear()
+    world.until(lambda: log.high_watermark == 2 and behind.broker in world.state().isr)
+    reader, bulk = Reader(behind, reads_replica=True), BulkReader(behind)
+    world.run(100)
+    assert isinstance(reader.end, EndOfStreamError)
+    assert isinstance(bulk.end, EndOfStreamError)
+    assert b"two" in reader.data
+    assert b"two" in bulk.data
+
+
+def test_leader_that_is_cut_off_gives_no_reasons(world):
+    """Its log may be another by now: what it refuses was not appended, and another may take it."""
+    world.create()
+    world.commit(b"one")
+    leader, stamp = world.leader(), PublisherStamp(77, 0, 5)
+    assert isinstance(world.publish(b"v", publisher=stamp, at=leader).errors[0], NotAppendedError)
+    world.cut(leader)
+    world.until(lambda: leader.node.cluster.is_self_fenced(world.now))
+    assert isinstance(world.publish(b"v", publisher=stamp, at=leader).errors[0], UnavailableError)
 
 
 def test_messages_of_another_cluster_and_garbage_are_counted_and_nothing_else(world):

@@ -13,6 +13,7 @@ from liftbridge_broker.errors import (
     TooLargeError,
 )
 from liftbridge_broker.model.ids import Instant, PublisherId, StreamName
+from liftbridge_broker.model.subjects import RESERVED_STREAMS
 from liftbridge_broker.node.intake import error_of_ack, stamp_of
 from liftbridge_broker.node.runs import POLICY_NONE, PublishRun
 from liftbridge_broker.node.subjects import (
@@ -133,10 +134,16 @@ def test_reserved_subjects_are_dropped_and_counted(world: NodeWorld) -> None:
     assert partition.intake.reserved_count == 4
 
 
-def test_streams_of_the_broker_take_its_own_subjects(world: NodeWorld) -> None:
-    partition = world.create("__cursors", f"{NAMESPACE}.cursors", is_internal=True)
-    world.deliver(f"{NAMESPACE}.cursors", b"a")
-    assert world.values(partition) == {0: b"a"}
+@pytest.mark.parametrize("name", RESERVED_STREAMS)
+def test_streams_of_the_broker_take_nothing_from_nats(world: NodeWorld, name: str) -> None:
+    """Only their leader writes to them: a cursor that anybody sends says nothing."""
+    subject = f"{NAMESPACE}.{name.strip('_')}"
+    partition = world.create(name, subject, is_internal=True)
+    world.deliver(subject, b"a", envelope(b"b", key=b"cursor"))
+    assert world.values(partition) == {}
+    world.publish(partition, b"c")
+    world.settle()
+    assert world.values(partition) == {0: b"c"}
 
 
 def test_message_this_broker_appended_itself_is_dropped(world: NodeWorld) -> None:

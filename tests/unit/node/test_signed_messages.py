@@ -4,7 +4,8 @@ The cases are made from the bytes and the fields of both messages, and from all 
 keys that brokers have while keys are exchanged.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -17,13 +18,22 @@ from liftbridge_broker.model.subjects import internal_subject
 from liftbridge_broker.node.forwarded import AckInboxes
 from liftbridge_broker.node.intake import Intake
 from liftbridge_broker.node.runs import PublishRun, Stored
-from liftbridge_broker.node.subjects import AckInbox, SubjectPublish, Waiter, subject_frames
+from liftbridge_broker.node.subjects import (
+    AckInbox,
+    SubjectPublish,
+    SubjectPublisher,
+    Waiter,
+    subject_frames,
+)
 from liftbridge_broker.ports.messaging import Arrival
+from liftbridge_broker.replication.publishers import HEADER_EPOCH, HEADER_ID, HEADER_SEQUENCE
 from liftbridge_broker.wire.acks import AckEncoder
 from liftbridge_broker.wire.envelope import EnvelopeType, decode_publish, encode, encode_publish
+from liftbridge_broker.wire.nats import header_block
 from liftbridge_broker.wire.peer_keys import Keyring, parse_keys
 from liftbridge_broker.wire.signed_message import SIGNATURE_BYTES, Purpose, signer_of
 from liftbridge_proto import api_pb2
+from liftbridge_testkit.node_world import NodeWorld
 
 NAMESPACE = "orders-ns"
 INBOX = internal_subject(NAMESPACE, "ack", "b1")
@@ -40,7 +50,9 @@ FILES = {
         SECOND,
     )
 }
-KEYED = FILES[FIRST]
+KEYED, OPEN = FILES[FIRST], FILES["open"]
+STAMPED = {HEADER_ID: b"7", HEADER_EPOCH: b"0", HEADER_SEQUENCE: b"0"}
+NO_HEADERS: Mapping[str, bytes] = {}
 SIGNER = signer_of(KEYED)
 DATA = b"any message"
 
@@ -102,9 +114,9 @@ def runs_of(keys: Keyring, payload: bytes, sent: list[bytes]) -> list[PublishRun
     return intake(keys, sent).runs_of([Arrival("orders", "", b"")], [payload])
 
 
-def passed_on(value: bytes = b"value") -> bytes:
+def passed_on(value: bytes = b"value", headers: Mapping[str, bytes] = NO_HEADERS) -> bytes:
     """A message as a broker passes it on."""
-    publish = SubjectPublish(subject="orders", value=value, key=b"key", policy=1)
+    publish = SubjectPublish(subject="orders", value=value, key=b"key", policy=1, headers=headers)
     frames = subject_frames(publish, inbox=INBOX, correlation_id="token", signer=SIGNER)
     return frames[1]
 
@@ -137,6 +149,39 @@ def test_message_is_stored_whether_or_not_its_ack_may_be_sent() -> None:
     for payload in (signed, signed[:-SIGNATURE_BYTES]):
         (run,) = runs_of(KEYED, payload, [])
         assert (run.values, run.keys) == ([b"value"], [b"key"])
+
+
+def test_only_what_a_broker_passed_on_speaks_for_an_idempotent_publisher() -> None:
+    """Else anybody could take the next number of another publisher."""
+    signed = passed_on(headers=STAMPED)
+    plain = signed[:-SIGNATURE_BYTES]
+    for keys, payload, is_taken in (
+        (KEYED, signed, True),
+        (KEYED, plain, False),
+        (OPEN, plain, True),
+    ):
+        (run,) = runs_of(keys, payload, [])
+        assert (run.publisher is not None) == is_taken
+        assert run.values == [b"value"]
+
+
+def test_stamp_in_nats_headers_proves_nothing() -> None:
+    block = header_block([(name, value.decode()) for name, value in STAMPED.items()])
+    for keys, is_taken in ((KEYED, False), (OPEN, True)):
+        (run,) = intake(keys, []).runs_of([Arrival("orders", "", block)], [b"value"])
+        assert (run.publisher is not None) == is_taken
+
+
+@pytest.mark.parametrize(("headers", "is_signed"), [(STAMPED, True), ({"a": b"b"}, False)])
+def test_stamped_message_for_a_client_s_own_inbox_is_signed(
+    headers: Mapping[str, bytes], is_signed: bool
+) -> None:
+    world = NodeWorld()
+    options = replace(world.node.options, keyring=lambda: KEYED)
+    publish = SubjectPublish(subject="orders", value=b"v", headers=headers, ack_inbox="mine")
+    SubjectPublisher(world.messaging, options).publish(publish, world.now, None)
+    payload = world.messaging.sent[-1].payload
+    assert SIGNER.is_believed(payload, Purpose.PUBLISH) == is_signed
 
 
 def test_too_large_message_is_answered_to_a_broker_only_if_it_passed_it_on() -> None:

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from liftbridge_broker.errors import (
     CorruptionError,
-    EndOfStreamError,
     FailedPreconditionError,
     FilesError,
     InvalidRequestError,
@@ -16,6 +15,7 @@ from liftbridge_broker.errors import (
 from liftbridge_broker.model.ids import Instant, Offset
 from liftbridge_broker.node.answers import Question, check
 from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.readonly_end import ReadonlyEnd
 from liftbridge_broker.node.subscription import ReadHost
 from liftbridge_broker.storage.log import PartitionLog
 
@@ -109,6 +109,8 @@ class BulkRead:
         self._reader = log.batch_reader(Offset(max(wanted.start, log.log_start_offset)))
         self._is_reading = False
         self._is_open = True
+        replica = wanted.reads_replica
+        self._readonly_end = ReadonlyEnd(partition, host, wake, as_replica=replica)
         partition.attach(self)
 
     def _check_start(self, log: PartitionLog, start: Offset) -> None:
@@ -169,7 +171,9 @@ class BulkRead:
         if not self._follows:
             return Chunk(b"", self.next_offset, 0)
         if self.partition.is_readonly and self.next_offset >= self.partition.log.log_end_offset:
-            raise EndOfStreamError("End of readonly partition")
+            ended = self._readonly_end.look()  # guard A.readonly_bulk
+            if ended is not None:
+                raise ended
         self.partition.wait_for_data(self._wake)
         return None
 

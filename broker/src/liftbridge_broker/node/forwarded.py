@@ -29,9 +29,16 @@ class AckInboxes:
             payload: The whole message, which for the inbox of a broker has to be signed by one.
         """
         if self.reserved.is_broker_inbox(inbox):
-            signer = signer_of(self._keyring())
-            return signer.is_believed(payload, Purpose.PUBLISH)  # guard Ack.asked
+            return self.is_proven(payload)  # guard Ack.asked
         return self.reserved.allows_ack_inbox(inbox)
+
+    def is_proven(self, payload: bytes) -> bool:
+        """Whether a message was passed on by a broker, or need not prove that it was.
+
+        Only such a message speaks for an idempotent publisher: anybody else could take its next
+        number, and its own message would count as one that is stored already.
+        """
+        return signer_of(self._keyring()).is_believed(payload, Purpose.PUBLISH)
 
     def is_signed(self, inbox: str) -> bool:
         """Whether acks to an inbox are signed."""

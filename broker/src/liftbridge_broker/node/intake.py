@@ -5,7 +5,6 @@ messages that name an inbox go back over NATS (spec of the envelope: `wire/envel
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
 
 from liftbridge_broker.errors import (
     IncorrectOffsetError,
@@ -26,9 +25,7 @@ from liftbridge_broker.node.runs import (
 )
 from liftbridge_broker.ports.messaging import Arrival
 from liftbridge_broker.replication.publishers import (
-    HEADER_EPOCH,
-    HEADER_ID,
-    HEADER_SEQUENCE,
+    STAMP_HEADERS,
     PublisherStamp,
     parse_headers,
 )
@@ -36,8 +33,6 @@ from liftbridge_broker.wire.acks import AckEncoder, AckError, inbox_frame
 from liftbridge_broker.wire.envelope import MAGIC, decode_publish
 from liftbridge_broker.wire.nats import appended_header_line
 from liftbridge_proto import api_pb2
-
-_STAMP_NAMES: Final = frozenset((HEADER_ID, HEADER_EPOCH, HEADER_SEQUENCE))
 
 
 class InboxAcks:
@@ -188,7 +183,6 @@ class Intake:
         record_bytes_max: Payloads above are refused with `TOO_LARGE`.
         takes_singles: Optimistic concurrency: every message is a run of its own.
         reserved: Subjects that are no clients'.
-        takes_reserved: Whether the stream is the broker's own, whose subject is reserved itself.
         ack_times: Gets nanoseconds from the append of a run to its acks, by ack policy.
 
     Attributes:
@@ -205,7 +199,6 @@ class Intake:
         record_bytes_max: int,
         takes_singles: bool,
         inboxes: AckInboxes,
-        takes_reserved: bool = False,
         ack_times: Mapping[int, Histogram],
     ) -> None:
         self._encoder = encoder
@@ -214,7 +207,6 @@ class Intake:
         self._record_bytes_max = record_bytes_max
         self.takes_singles = takes_singles
         self._inboxes = inboxes
-        self._takes_reserved = takes_reserved
         self._ack_times = ack_times
         self.reserved_count = 0
 
@@ -256,7 +248,8 @@ class Intake:
             return
         if arrival.headers and self._appended in arrival.headers:
             return
-        stamp = _stamp_of_block(arrival.headers) if arrival.headers else None
+        may_stamp = arrival.headers and self._inboxes.is_proven(b"")  # guard Stamp.block
+        stamp = _stamp_of_block(arrival.headers) if may_stamp else None
         draft = _Draft(self, arrival, stamp)
         for payload in payloads:
             message = decode_publish(payload) if payload.startswith(MAGIC) else None
@@ -264,7 +257,8 @@ class Intake:
                 self._refuse_too_large(arrival, payload, message)
                 continue
             if message is not None and message.headers:
-                own = _stamp_of(message.headers)
+                is_proven = self._inboxes.is_proven(payload)  # guard Stamp.asked
+                own = _stamp_of(message.headers) if is_proven else None
                 if own is not None:
                     draft.finish(runs)
                     draft = _Draft(self, arrival, own)
@@ -276,7 +270,7 @@ class Intake:
         draft.finish(runs)
 
     def _is_reserved(self, subject: str) -> bool:
-        return self._inboxes.reserved.is_reserved(subject) and not self._takes_reserved
+        return self._inboxes.reserved.is_reserved(subject)
 
     def allows_inbox(self, inbox: str, payload: bytes) -> bool:
         """Whether the ack of a message may be sent to the inbox that it names."""
@@ -422,7 +416,7 @@ def stamp_of(headers: Mapping[str, bytes]) -> PublisherStamp | None:
     Raises:
         InvalidRequestError: It is incomplete or malformed.
     """
-    return parse_headers(headers) if not _STAMP_NAMES.isdisjoint(headers) else None
+    return parse_headers(headers) if not STAMP_HEADERS.isdisjoint(headers) else None
 
 
 def _is_envelope(payload: bytes) -> bool:

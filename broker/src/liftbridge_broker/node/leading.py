@@ -35,7 +35,7 @@ from liftbridge_broker.model.ids import (
 )
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.catch_up import CatchUp
-from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.partition import CUT_OFF, Partition
 from liftbridge_broker.node.roles import Role
 from liftbridge_broker.replication.fetching import Accepted, FetchOutcome, FetchPosition
 from liftbridge_broker.replication.isr import (
@@ -278,7 +278,7 @@ class Leading:
         if is_all:
             self.core.check_min_isr()
         elif self.host.is_self_fenced(now):  # guard L2.self_fence
-            raise UnavailableError("not appended: cut off from the metadata leader")
+            raise CUT_OFF
 
     def on_appended(self, now: Instant, wall_ns: int) -> None:
         """Records were appended: followers get them, and whoever had everything begins to lag."""

@@ -1,7 +1,11 @@
-"""Messages of NATS for the partitions led here, and copies of what came in another way."""
+"""Messages of NATS for the partitions led here, and copies of what came in another way.
+
+The brokers' own streams take nothing from NATS: their leaders alone write to them.
+"""
 
 from liftbridge_broker.errors import UnavailableError
 from liftbridge_broker.model.ids import Instant, PartitionId
+from liftbridge_broker.model.subjects import RESERVED_STREAMS
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import PublishRun
 from liftbridge_broker.ports.messaging import Messaging, SubscriptionId
@@ -39,7 +43,8 @@ class Listening:
         self._subscribe(partition)
 
     def _subscribe(self, partition: Partition) -> None:
-        if self._has_begun and not partition.offline_reason:
+        is_own = partition.stream in RESERVED_STREAMS  # guard Intake.own
+        if self._has_begun and not partition.offline_reason and not is_own:
             self._messaging.subscribe(
                 SubscriptionId(partition.partition_id), partition.subject, partition.group
             )

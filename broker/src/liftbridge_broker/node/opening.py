@@ -9,7 +9,7 @@ from liftbridge_broker.model.histogram import Histogram
 from liftbridge_broker.model.ids import OFFSET_MAX, Instant, Offset, PartitionId
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions
-from liftbridge_broker.model.subjects import RESERVED_STREAMS, partition_subject
+from liftbridge_broker.model.subjects import partition_subject
 from liftbridge_broker.node.forwarded import AckInboxes
 from liftbridge_broker.node.intake import Intake
 from liftbridge_broker.node.options import NodeOptions
@@ -91,7 +91,6 @@ def open_partition(
             record_bytes_max=host.options.record_bytes_max,
             takes_singles=options.optimistic_concurrency,
             inboxes=AckInboxes(host.options.namespace, host.options.keyring),
-            takes_reserved=stream.name in RESERVED_STREAMS,
             ack_times=host.ack_times,
         ),
         is_paused=state.paused,

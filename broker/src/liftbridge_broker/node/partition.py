@@ -54,6 +54,7 @@ from liftbridge_broker.wire.publish import EnvelopeEncoder
 BEGINNING: Final = Instant(0)
 
 NOT_LEADER_TEXT: Final = "Server not partition leader"
+CUT_OFF: Final = UnavailableError("not appended: cut off from the metadata leader")
 LEADER_CHANGED: Final = UnavailableError("leader changed")
 
 PARKED_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -284,7 +285,9 @@ class Partition:
                 replication.check_append(is_all=run.waits_for_all, now=now)
             timestamp = self._write(rest, now, wall_ns)
         except LiftbridgeError as error:
-            self._refuse(run, error)
+            # Who is cut off cannot tell why: the log, or the state, may be another by now.
+            is_cut_off = replication is not None and replication.is_cut_off  # guard A.refusal
+            self._refuse(run, CUT_OFF if is_cut_off else error)
             return None
         count, end = len(rest.values), self.log.log_end_offset
         self.last_active = now

@@ -18,6 +18,7 @@ from liftbridge_broker.node.intake import error_of_ack
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.runs import POLICY_NONE, PublishRun, Stored
 from liftbridge_broker.ports.messaging import Messaging
+from liftbridge_broker.replication.publishers import STAMP_HEADERS
 from liftbridge_broker.wire.acks import AckEncoder
 from liftbridge_broker.wire.envelope import HEADER_SIZE, decode_ack, encode_publish
 from liftbridge_broker.wire.nats import publish_head
@@ -274,14 +275,18 @@ class SubjectPublisher:
             UnavailableError: The link to NATS is down.
             LimitError: Too many acks are waited for.
         """
+        signer = signer_of(self.inbox.keyring())
         if waiter is None:
+            is_stamped = not STAMP_HEADERS.isdisjoint(publish.headers)
             frames = subject_frames(
-                publish, inbox=publish.ack_inbox, correlation_id=publish.correlation_id
+                publish,
+                inbox=publish.ack_inbox,
+                correlation_id=publish.correlation_id,
+                signer=signer if is_stamped else None,
             )
             self._messaging.publish_echo(frames)
             return nothing
         token = self.inbox.wait(waiter, publish.subject, now)
-        signer = signer_of(self.inbox.keyring())
         frames = subject_frames(
             publish, inbox=self.inbox.inbox, correlation_id=token, signer=signer
         )

@@ -5,7 +5,7 @@ there is more. Frames are slices of stored bytes, ready to be sent.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -22,6 +22,7 @@ from liftbridge_broker.errors import (
 from liftbridge_broker.model.ids import Instant, Offset
 from liftbridge_broker.node.answers import Question, check
 from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.readonly_end import EndHost, ReadonlyEnd
 from liftbridge_broker.node.roles import Role
 from liftbridge_broker.storage.reader import LogReader
 from liftbridge_broker.storage.reverse import ReverseReader
@@ -71,7 +72,7 @@ class Pulled(NamedTuple):
     waits: bool
 
 
-class ReadHost(Protocol):
+class ReadHost(EndHost, Protocol):
     """What a subscription asks of its node: reads that had to wait for the disk."""
 
     def submit_read(self, need: ReadNeed, done: Callable[[bytes | LiftbridgeError], None]) -> None:
@@ -201,8 +202,11 @@ class Subscription:
     _end: LiftbridgeError | None = None
     _is_reading: bool = False
     _is_open: bool = True
+    _readonly_end: ReadonlyEnd = field(init=False)
 
     def __post_init__(self) -> None:
+        replica = self.reads_replica
+        self._readonly_end = ReadonlyEnd(self.partition, self.host, self.wake, as_replica=replica)
         self.partition.attach(self)
 
     @property
@@ -330,8 +334,8 @@ class Subscription:
         if stop is not None and reader.next_offset >= stop:
             self._end = EndOfStreamError("Stop offset reached")
         elif partition.is_readonly and reader.next_offset >= log.log_end_offset:
-            self._end = EndOfStreamError("End of readonly partition")
-        else:
+            self._end = self._readonly_end.look()  # guard A.readonly
+        if self._end is None:
             partition.wait_for_data(self.wake)
             return Pulled([], None, waits=True)
         return Pulled([], self._end, waits=False)

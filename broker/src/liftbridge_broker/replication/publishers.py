@@ -30,6 +30,9 @@ HEADER_ID: Final = "Liftbridge-Publisher-Id"
 HEADER_EPOCH: Final = "Liftbridge-Publisher-Epoch"
 HEADER_SEQUENCE: Final = "Liftbridge-Sequence"
 
+STAMP_HEADERS: Final = frozenset((HEADER_ID, HEADER_EPOCH, HEADER_SEQUENCE))
+"""Headers that number the messages of an idempotent publisher."""
+
 EXTENTS_MAX: Final = 5
 PUBLISHERS_MAX_DEFAULT: Final = 1_000
 TTL_NS_DEFAULT: Final = 168 * 3_600 * 1_000_000_000

@@ -1,0 +1,79 @@
+"""The end of a read-only partition, for a reader that has come to the end of the log here.
+
+The log here may end before the partition does: a replica may not have fetched the rest, and a
+leader may have been replaced. So it is asked for, as any other end (`answers`).
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from liftbridge_broker.errors import EndOfStreamError, LiftbridgeError
+from liftbridge_broker.model.ids import Instant, Offset
+from liftbridge_broker.node.answers import AskedNode, Question, ask
+from liftbridge_broker.node.partition import Partition
+
+
+class EndHost(AskedNode, Protocol):
+    """The node, as far as the end of a partition is asked for."""
+
+    now: Instant
+
+
+class ReadonlyEnd:
+    """Asks for one reader whether it has all of a read-only partition."""
+
+    __slots__ = (
+        "_answer",
+        "_as_replica",
+        "_ask_ends_later",
+        "_host",
+        "_is_asking",
+        "_known_end",
+        "_partition",
+        "_wake",
+    )
+
+    def __init__(
+        self, partition: Partition, host: EndHost, wake: Callable[[], None], *, as_replica: bool
+    ) -> None:
+        """Begin without a question.
+
+        Args:
+            partition: What is read.
+            host: The node.
+            wake: Called when `look` may tell more after it told nothing.
+            as_replica: Whether any replica may tell.
+        """
+        self._partition = partition
+        self._host = host
+        self._wake = wake
+        self._as_replica = as_replica
+        self._is_asking = False
+        self._ask_ends_later = False
+        self._answer: LiftbridgeError | None = None
+        self._known_end: Offset | None = None
+
+    def look(self) -> LiftbridgeError | None:
+        """What ends a reader at the end of the log here, `None` while that is being asked for."""
+        if not self._is_asking and self._known_end != self._partition.log.log_end_offset:
+            self._is_asking, self._ask_ends_later = True, False
+            as_replica, now = self._as_replica, self._host.now
+            ask(
+                self._host,
+                self._partition,
+                Question.END,
+                self._answered,
+                now,
+                as_replica=as_replica,
+            )
+            self._ask_ends_later = True
+        if self._is_asking:
+            return None
+        return self._answer or EndOfStreamError("End of readonly partition")
+
+    def _answered(self, error: LiftbridgeError | None) -> None:
+        """What was acknowledged before the question lies below the end of the log now."""
+        self._is_asking = False
+        self._answer, self._known_end = error, self._partition.log.log_end_offset
+        if self._ask_ends_later:
+            self._wake()
