@@ -59,6 +59,7 @@ class ClusterKit:
         has_seed: bool = False,
         has_proxies: bool = True,
         keys: Sequence[str] = (SECRET,),
+        environment: Callable[[str], Mapping[str, str]] | None = None,
     ) -> None:
         """Start NATS and describe the brokers.
 
@@ -71,6 +72,7 @@ class ClusterKit:
             has_proxies: Whether brokers reach NATS through proxies, which can be cut; they take a
                 part of the processor that a cluster under full load would have for itself.
             keys: Lines of the file with the cluster's secret; none for a cluster without one.
+            environment: Gives further variables of the broker of a name.
         """
         self._work_dir = work_dir
         self._config = {**BASE_CONFIG, **(config or {})}
@@ -83,6 +85,7 @@ class ClusterKit:
         self.brokers: dict[str, Broker] = {}
         self.proxies: dict[str, NatsProxy] = {}
         self._has_proxies = has_proxies
+        self._environment = environment
         names = [f"b{number}" for number in range(1, size + 1)]
         listed = ("--raft-bootstrap-peers", ",".join(names))
         for name in names:
@@ -112,6 +115,7 @@ class ClusterKit:
             nats_url=url,
             name=name,
             config={**self._config, **(config or {})},
+            environment=self._environment(name) if self._environment else None,
             bootstrap=bootstrap or ("--set", "clustering.raft.bootstrap.wait=true"),
         )
         return broker
