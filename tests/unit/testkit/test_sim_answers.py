@@ -79,6 +79,57 @@ def test_records_before_those_asked_for_are_untrue(checker, values):
         checker.read_to_end(checker.ask("x", HERE), values, 0, 1)
 
 
+def test_records_after_those_asked_for_are_untrue(checker, values):
+    checker.read_to_end(checker.ask("x", HERE), {0: values[0], 1: values[1]}, 0, last=1)
+    with expect_untrue():
+        checker.read_to_end(checker.ask("x", HERE), values, 0, last=1)
+
+
+@pytest.fixture
+def timed(checker, values):
+    """The checker, once somebody read records of the times 10, 20 and 20."""
+    checker.learn_times(checker.ask("x", HERE), {0: 10, 1: 20, 2: 20})
+    return checker
+
+
+@pytest.mark.parametrize(("timestamp", "place"), [(9, 0), (10, 0), (11, 1), (20, 1), (21, 3)])
+def test_only_the_true_place_of_a_time_is_accepted(timed, timestamp, place):
+    timed.told_place(timed.ask("x", HERE), timestamp, place, (0, 3))
+    for untrue in {0, 1, 2, 3, 4} - {place}:
+        with expect_untrue():
+            timed.told_place(timed.ask("x", HERE), timestamp, untrue, (0, 3))
+
+
+def test_what_retention_removed_says_nothing_of_the_place_of_a_time(timed):
+    timed.told_place(timed.ask("x", HERE), 10, 1, (1, 3))
+    timed.told_place(timed.ask("x", HERE), 20, 3, (3, 3))
+
+
+def test_times_that_may_be_lost_count_no_longer(timed):
+    asked = timed.ask("x", HERE)
+    late = timed.ask("y", HERE)
+    timed.on_loss(HERE, 1)
+    timed.told_place(asked, 20, 2, (0, 2))
+    timed.learn_times(late, {1: 20})
+    assert timed.ask("x", HERE).times == {0: 10}
+    assert timed.has_lost(HERE)
+
+
+def test_a_read_from_a_time_gives_all_from_it_on_and_nothing_older(timed):
+    timed.read_from_time(timed.ask("x", HERE), 11, {1: b"", 2: b""}, 0)
+    with expect_untrue():
+        timed.read_from_time(timed.ask("x", HERE), 11, {2: b""}, 0)
+    with expect_untrue():
+        timed.learn_times(timed.ask("x", HERE), {0: 10}, 11)
+
+
+def test_a_strict_read_of_what_is_there_must_not_be_refused(checker, values):
+    checker.refused_as_out_of_range(checker.ask("x", HERE), 2, 1)
+    checker.refused_as_out_of_range(checker.ask("x", HERE), 0, 4)
+    with expect_untrue():
+        checker.refused_as_out_of_range(checker.ask("x", HERE), 0, 3)
+
+
 def test_what_the_promise_gives_up_counts_no_longer_for_questions_under_way(checker, values):
     checker.told_end(checker.ask("x", HERE), 3)
     end, read = checker.ask("x", HERE), checker.ask("y", HERE)

@@ -56,6 +56,7 @@ _CLUSTER = {
     **{("rare", name): 3 for name in rare.CLUSTER},
     **{("admin", name): 5 for name in REARRANGING},
     **{("client", f"{kind.value} told by a {way}"): 20 for kind in Kind for way in WAYS},
+    ("client", "end told with the metadata"): 20,
     ("client", "acked record"): 300_000,
     ("client", "delivered record"): 300_000,
     ("client", "unknown outcome"): 1_000,

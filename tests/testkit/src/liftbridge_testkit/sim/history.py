@@ -60,11 +60,12 @@ class Write:
 
 
 class Record(NamedTuple):
-    """One record of a log as a reader gets it."""
+    """One record of a log as a reader gets it; `timestamp` is 0 where nobody looks at it."""
 
     offset: int
     key: bytes
     value: bytes
+    timestamp: int = 0
 
 
 @dataclass(slots=True)
@@ -82,7 +83,8 @@ class Frames:
             record = known.get(raw)
             if record is None:
                 frame = decode_frame(data, position, stop)
-                record = Record(int(frame.offset), bytes(frame.key), bytes(frame.value))
+                key, value = bytes(frame.key), bytes(frame.value)
+                record = Record(int(frame.offset), key, value, frame.timestamp)
                 known[raw] = record
             yield record
 

@@ -1,16 +1,21 @@
 """What brokers tell of logs is true: ends never go back, bounded reads are whole, epochs tell cuts.
 
+The place of a time lies between the records before it and those from it on.
+
 An answer is held against what was known when it was asked for: anything told as committed, and any
 record acknowledged for good, to whomever, before the question began.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from liftbridge_broker.model.ids import PartitionId
 from liftbridge_client.core.history import cut_at
 from liftbridge_testkit.sim.broken import BrokenInvariantError
 from liftbridge_testkit.sim.history import Checker, Write
+
+_Kept = TypeVar("_Kept")
 
 
 @dataclass(slots=True, eq=False)
@@ -22,12 +27,21 @@ class Asked:
         partition: What about.
         told: First offset that nobody had been told to be committed then.
         acked: Values acknowledged for good then, by offset.
+        times: Timestamps of committed records that anybody had read then, by offset.
+        lost_from: What was read from this offset on may be gone since.
     """
 
     who: str
     partition: PartitionId
     told: int
     acked: dict[int, bytes]
+    times: dict[int, int] = field(default_factory=dict)
+    lost_from: int | None = None
+
+    @property
+    def known_end(self) -> int:
+        """First offset that was not known to be committed."""
+        return max(self.told, *(offset + 1 for offset in self.acked), 0)
 
 
 @dataclass(slots=True)
@@ -51,7 +65,9 @@ class AnswersAreTrue(Checker):
     def __init__(self) -> None:
         self._told: dict[PartitionId, int] = {}
         self._acked: dict[PartitionId, dict[int, bytes]] = {}
+        self._times: dict[PartitionId, dict[int, int]] = {}
         self._asked: dict[Asked, None] = {}
+        self._lost: dict[PartitionId, None] = {}
 
     def on_ack(self, write: Write) -> None:
         """A record is there for good."""
@@ -60,22 +76,32 @@ class AnswersAreTrue(Checker):
 
     def on_loss(self, partition: PartitionId, end: int) -> None:
         """From `end` on nothing that was told or acknowledged counts any more."""
+        self._lost[partition] = None
         self._told[partition] = min(self._told.get(partition, 0), end)
         self._cut(self._acked.get(partition, {}), end)
+        self._cut(self._times.get(partition, {}), end)
         for asked in self._asked:
             if asked.partition == partition:
                 asked.told = min(asked.told, end)
                 self._cut(asked.acked, end)
+                self._cut(asked.times, end)
+                before = asked.lost_from
+                asked.lost_from = end if before is None else min(before, end)
 
     @staticmethod
-    def _cut(values: dict[int, bytes], end: int) -> None:
+    def _cut(values: dict[int, _Kept], end: int) -> None:
         for offset in [offset for offset in values if offset >= end]:
             del values[offset]
+
+    def has_lost(self, partition: PartitionId) -> bool:
+        """Whether replicas may differ in what was committed, each with a history of its own."""
+        return partition in self._lost
 
     def ask(self, who: str, partition: PartitionId) -> Asked:
         """A question begins."""
         acked = dict(self._acked.get(partition, {}))
-        asked = Asked(who, partition, self._told.get(partition, 0), acked)
+        times = dict(self._times.get(partition, {}))
+        asked = Asked(who, partition, self._told.get(partition, 0), acked, times)
         self._asked[asked] = None
         return asked
 
@@ -90,7 +116,7 @@ class AnswersAreTrue(Checker):
             BrokenInvariantError: Others were told more, or more was acknowledged, before.
         """
         self.gave_up(asked)
-        known = max(asked.told, *(offset + 1 for offset in asked.acked), 0)
+        known = asked.known_end
         if end < known:
             raise BrokenInvariantError(
                 "answers",
@@ -99,8 +125,98 @@ class AnswersAreTrue(Checker):
             )
         self._told[asked.partition] = max(self._told.get(asked.partition, 0), end)
 
+    def told_place(self, asked: Asked, timestamp: int, place: int, bounds: tuple[int, int]) -> None:
+        """It was answered: the first committed record with a timestamp >= `timestamp` is there.
+
+        Args:
+            asked: The question.
+            timestamp: The time asked for.
+            place: Offset that was told, the committed end when there is no such record.
+            bounds: First offset kept, below which nothing counts, and the committed end, told with
+                the place. A log that is compacted may lack records: all of it is below the first.
+
+        Raises:
+            BrokenInvariantError: The place is not committed, or a record that was known before is
+                on its wrong side.
+        """
+        start, end = bounds
+        self.told_end(asked, end)
+        if place > end:
+            raise BrokenInvariantError(
+                "answers",
+                f"{asked.who} was told that {timestamp} is at {place} of {asked.partition}, which "
+                f"is committed up to {end}",
+            )
+        for offset, at in asked.times.items():
+            if (start <= offset < place and at >= timestamp) or (
+                offset >= place and at < timestamp
+            ):
+                raise BrokenInvariantError(
+                    "answers",
+                    f"{asked.who} was told that {timestamp} is at {place} of {asked.partition}, "
+                    f"and the record at {offset} is of {at}",
+                )
+
+    def read_from_time(
+        self, asked: Asked, timestamp: int, given: Mapping[int, bytes], start: int
+    ) -> None:
+        """A read from a time to the end ended well, of a log that lacks nothing from `start` on.
+
+        Raises:
+            BrokenInvariantError: A record from that time on, known before, is missing.
+        """
+        self.gave_up(asked)
+        for offset, at in asked.times.items():
+            if at >= timestamp and offset >= start and offset not in given:
+                raise BrokenInvariantError(
+                    "answers",
+                    f"{asked.who} read {asked.partition} from {timestamp} on and did not get "
+                    f"the record at {offset}, which is of {at}",
+                )
+
+    def learn_times(self, asked: Asked, times: Mapping[int, int], timestamp: int = 0) -> None:
+        """A read gave records of these times, by offset.
+
+        Args:
+            asked: The read.
+            times: Timestamps.
+            timestamp: Time that it was to begin with.
+
+        Raises:
+            BrokenInvariantError: A record is older than what was asked for.
+        """
+        for offset, at in times.items():
+            if at < timestamp:
+                raise BrokenInvariantError(
+                    "answers",
+                    f"{asked.who} read {asked.partition} from {timestamp} on and got the record "
+                    f"at {offset}, which is of {at}",
+                )
+        self._times.setdefault(asked.partition, {}).update(times)
+        if asked.lost_from is not None:
+            self._cut(self._times[asked.partition], asked.lost_from)
+
+    def refused_as_out_of_range(self, asked: Asked, start: int, wanted: int) -> None:
+        """A strict read was refused because the log does not hold `wanted`, and begins at `start`.
+
+        Raises:
+            BrokenInvariantError: It lies between the start and what was known to be committed.
+        """
+        self.gave_up(asked)
+        if start <= wanted <= asked.known_end:
+            raise BrokenInvariantError(
+                "answers",
+                f"{asked.who} was refused {wanted} of {asked.partition} as out of range, which "
+                f"begins at {start} and was committed up to {asked.known_end} before",
+            )
+
     def read_to_end(
-        self, asked: Asked, given: Mapping[int, bytes], start: int, wanted: int = 0
+        self,
+        asked: Asked,
+        given: Mapping[int, bytes],
+        start: int,
+        wanted: int = 0,
+        last: int | None = None,
     ) -> None:
         """A bounded read ended well.
 
@@ -109,19 +225,23 @@ class AnswersAreTrue(Checker):
             given: What it gave, by offset.
             start: First offset kept when it ended; what lies before may be missing.
             wanted: First offset that it asked for.
+            last: Last one, `None` for all there are.
 
         Raises:
             BrokenInvariantError: Something acknowledged before is missing or another record, or
                 records came that were not asked for.
         """
         self.gave_up(asked)
-        if min(given, default=wanted) < wanted:
-            raise BrokenInvariantError(
-                "answers",
-                f"{asked.who} read {asked.partition} from {wanted} on and got {min(given)}",
-            )
+        for offset in given:
+            if offset < wanted or (last is not None and offset > last):
+                raise BrokenInvariantError(
+                    "answers",
+                    f"{asked.who} read {asked.partition} from {wanted} to "
+                    f"{'its end' if last is None else last} and got {offset}",
+                )
         for offset, value in asked.acked.items():
-            if offset >= max(start, wanted) and given.get(offset) != value:
+            is_wanted = offset >= max(start, wanted) and (last is None or offset <= last)
+            if is_wanted and given.get(offset) != value:
                 raise BrokenInvariantError(
                     "answers",
                     f"{asked.who} read {asked.partition} to its end and got "

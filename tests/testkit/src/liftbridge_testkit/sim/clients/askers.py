@@ -1,16 +1,23 @@
 """Askers: clients that ask how far logs go, and read them from one end to the other.
 
 Each question is one that the API answers: the committed end, from the leader or from any replica;
-the place of a time; everything up to the end, from the first record, from an offset, backwards or
-as batches. `AnswersAreTrue` judges.
+the place of a time; everything up to the end, from the first record, from an offset, from a time,
+backwards from the end or from an offset, or as batches, from any offset, strict or not. The end and
+the place of a time are told by the services of the API. `AnswersAreTrue` judges.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from liftbridge_broker.errors import EndOfStreamError, LiftbridgeError, NotFoundError
+from liftbridge_broker.errors import (
+    EndOfStreamError,
+    LiftbridgeError,
+    NotFoundError,
+    OutOfRangeError,
+)
 from liftbridge_broker.logformat.batch import HEADER_SIZE, walk
-from liftbridge_broker.model.ids import Instant, Offset, PartitionId
+from liftbridge_broker.model.ids import Instant, Offset, PartitionId, stream_of
 from liftbridge_broker.node.answers import Question, ask
 from liftbridge_broker.node.bulk import BulkRange, BulkRead
 from liftbridge_broker.node.partition import Partition
@@ -24,7 +31,8 @@ from liftbridge_broker.node.subscription import (
 from liftbridge_testkit.sim.checkers.answers import AnswersAreTrue, Asked, Held, check_history
 from liftbridge_testkit.sim.clients.calls import Answer, Calls, Serving
 from liftbridge_testkit.sim.clients.directory import Directory
-from liftbridge_testkit.sim.history import History
+from liftbridge_testkit.sim.clients.unary import Bounds, Unary
+from liftbridge_testkit.sim.history import History, Record
 from liftbridge_testkit.sim.world import World
 
 PULL_BYTES = 64 * 1024
@@ -38,11 +46,24 @@ class Kind(Enum):
     """What is asked."""
 
     END = "end"
-    TIME = "time"
+    TIME = "place of a time"
     FORWARD = "forward"
     FROM_OFFSET = "forward from an offset"
+    FROM_TIME = "forward from a time"
     BACKWARD = "backward"
+    BACKWARD_FROM = "backward from an offset"
     BATCHES = "batches"
+    BATCHES_FROM = "batches from an offset"
+    BATCHES_STRICT = "batches from an offset, strict"
+
+
+BACKWARDS = (Kind.BACKWARD, Kind.BACKWARD_FROM)
+BATCHES = (Kind.BATCHES, Kind.BATCHES_FROM, Kind.BATCHES_STRICT)
+FROM_OFFSET = (Kind.FROM_OFFSET, Kind.BACKWARD_FROM, Kind.BATCHES_FROM, Kind.BATCHES_STRICT)
+OF_TIME = (Kind.TIME, Kind.FROM_TIME)
+
+LATER_THAN_ALL = 1 << 62
+"""A time that no record has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,30 +130,58 @@ class Asker:
             self._later()
             return
         asked = self._checker.ask(self.name, place.partition)
-        wanted = self._random.randrange(asked.told + 2) if kind is Kind.FROM_OFFSET else 0
-        inquiry = Inquiry(self, asked, kind, wanted, as_replica=as_replica)
+        wanted = self._random.randrange(asked.told + 2) if kind in FROM_OFFSET else 0
+        timestamp = self._choose_time(asked) if kind in OF_TIME else 0
+        inquiry = Inquiry(self, asked, kind, wanted, timestamp, as_replica=as_replica)
+        # The leader tells the end by two calls.
+        inquiry.is_newest = kind is Kind.END and not as_replica and self._random.random() < 0.5
 
         def done(outcome: object) -> None:
             if outcome is inquiry:
                 self._judge(inquiry)
+            elif isinstance(outcome, OutOfRangeError) and kind is Kind.BATCHES_STRICT:
+                self._world.coverage.count("client", "strict read refused as out of range")
+                self._checker.refused_as_out_of_range(asked, inquiry.start, wanted)
             else:
                 self._checker.gave_up(asked)
             self._later()
 
         self._calls.call(self.name, machine, inquiry.serve, done)
 
+    def _choose_time(self, asked: Asked) -> int:
+        """About that of a record that somebody read, or later than all."""
+        if not asked.times or self._random.random() < 0.1:
+            return LATER_THAN_ALL
+        return self._random.choice(tuple(asked.times.values())) + self._random.randrange(-1, 2)
+
     def _judge(self, inquiry: "Inquiry") -> None:
         """Hold an answer that arrived against what was known when it was asked for."""
         asked, checker = inquiry.asked, self._checker
         way = WAYS[inquiry.as_replica]
         self._world.coverage.count("client", f"{inquiry.kind.value} told by a {way}")
-        if inquiry.kind is Kind.END or inquiry.kind is Kind.TIME:
+        if inquiry.is_newest:
+            self._world.coverage.count("client", "end told with the metadata")
+        if inquiry.kind is Kind.END:
             checker.told_end(asked, inquiry.end)
             return
-        if not inquiry.is_compacted:
-            checker.read_to_end(asked, inquiry.given, inquiry.start, inquiry.wanted)
-        else:
+        if inquiry.kind is Kind.TIME:
+            start = inquiry.end if inquiry.is_compacted else inquiry.start
+            checker.told_place(asked, inquiry.timestamp, inquiry.place, (start, inquiry.end))
+            return
+        if inquiry.question is not Question.END and checker.has_lost(asked.partition):
+            checker.gave_up(asked)  # a replica may give what another one's election undid
+            return
+        if inquiry.is_compacted:
             checker.gave_up(asked)
+        elif inquiry.kind is Kind.FROM_TIME:
+            checker.read_from_time(asked, inquiry.timestamp, inquiry.given, inquiry.start)
+        elif inquiry.kind is Kind.BACKWARD_FROM:
+            checker.read_to_end(asked, inquiry.given, inquiry.start, last=inquiry.wanted)
+        else:
+            # A strict read is refused when it cannot give all.
+            start = 0 if inquiry.kind is Kind.BATCHES_STRICT else inquiry.start
+            checker.read_to_end(asked, inquiry.given, start, inquiry.wanted)
+        checker.learn_times(asked, inquiry.times, inquiry.timestamp)
         held = self._held.setdefault(asked.partition, Held())
         cut = check_history(self.name, held, inquiry.given, inquiry.epochs)
         if cut is not None:
@@ -142,9 +191,9 @@ class Asker:
         held.epoch = inquiry.epochs[-1][0] if inquiry.epochs else 0
         held.position = max(held.values, default=-1) + 1
 
-    def take(self, piece: bytes | memoryview) -> dict[int, bytes]:
-        """Records of frames, by offset."""
-        return {record.offset: record.value for record in self._history.frames.records(piece)}
+    def take(self, piece: bytes | memoryview) -> Iterator[Record]:
+        """Records of frames."""
+        return self._history.frames.records(piece)
 
 
 class Inquiry:
@@ -152,43 +201,62 @@ class Inquiry:
 
     Attributes:
         wanted: First offset asked for.
+        timestamp: Time asked for.
+        question: What the broker had to know.
+        is_newest: Whether the end is asked for by `FetchPartitionMetadata`.
         end: Committed end that was told.
+        place: Offset of the time that was told.
         start: First offset kept when it was answered.
         given: Records that were read, by offset.
+        times: Their timestamps.
         epochs: Leader epochs of the log.
         is_compacted: Whether records may be missing.
     """
 
     def __init__(
-        self, asker: Asker, asked: Asked, kind: Kind, wanted: int, *, as_replica: bool
+        self,
+        asker: Asker,
+        asked: Asked,
+        kind: Kind,
+        wanted: int,
+        timestamp: int,
+        *,
+        as_replica: bool,
     ) -> None:
         self.asked = asked
         self.kind = kind
         self.wanted = wanted
+        self.timestamp = timestamp
         self.as_replica = as_replica
+        self.question = Question.END
+        self.is_newest = False
         self.end = 0
+        self.place = 0
         self.start = 0
         self.given: dict[int, bytes] = {}
+        self.times: dict[int, int] = {}
         self.epochs: list[tuple[int, int]] = []
         self.is_compacted = False
         self._asker = asker
         self._reading: Subscription | BulkRead | None = None
 
-    def serve(self, serving: Serving, now: Instant, _wall_ns: int, answer: Answer) -> None:
+    def serve(self, serving: Serving, now: Instant, wall_ns: int, answer: Answer) -> None:
         """What the broker does."""
         partition = serving.node.partitions.get(self.asked.partition)
         if partition is None or not (self.as_replica or partition.is_led):
             raise NotFoundError(f"no such partition here: {self.asked.partition}")
-        question = Question.END
+        if self.kind in (Kind.END, Kind.TIME):
+            self._tell(Unary(serving.node, now, wall_ns), partition, answer)
+            return
         start, stop = self._positions()
-        if self.kind is Kind.BATCHES:
-            question = self._range().question(partition)
-        elif self.kind not in (Kind.END, Kind.TIME):
-            question = question_of(
+        if self.kind in BATCHES:
+            self.question = self._range().question(partition)
+        else:
+            self.question = question_of(
                 partition,
                 start,
                 stop,
-                is_reverse=self.kind is Kind.BACKWARD,
+                is_reverse=self.kind in BACKWARDS,
                 reads_replica=self.as_replica,
             )
 
@@ -198,33 +266,78 @@ class Inquiry:
                     raise error
                 self._answer(serving, partition, answer)
             except LiftbridgeError as refusal:
+                self._close(partition)
                 answer(refusal)
 
-        ask(serving.node, partition, question, answered, now, as_replica=self.as_replica)
+        ask(serving.node, partition, self.question, answered, now, as_replica=self.as_replica)
+
+    def _tell(self, unary: Unary, partition: Partition, answer: Answer) -> None:
+        """Have the services of the API say where the log ends, or the place of a time."""
+        stream, number = partition.stream, partition.number
+        stream_id = stream_of(self.asked.partition)
+        self.is_compacted = partition.options.compact_enabled
+
+        def told(found: Bounds | LiftbridgeError) -> None:
+            if isinstance(found, Bounds) and found.stream_id == stream_id:
+                self.start, self.end = found.start, found.end
+                self.place = found.end if found.place is None else found.place
+                answer(self)
+            else:
+                answer(found)
+
+        def told_newest(found: Offset | LiftbridgeError) -> None:
+            state = unary.node.state.stream(stream)
+            is_same = state is not None and state.stream_id == stream_id
+            if not isinstance(found, LiftbridgeError) and is_same:
+                self.end = int(found)
+                answer(self)
+            else:
+                answer(found)
+
+        if self.is_newest:
+            unary.newest(stream, number, told_newest)
+        else:
+            timestamp = self.timestamp if self.kind is Kind.TIME else None
+            unary.bounds(stream, number, timestamp, told, reads_replica=self.as_replica)
 
     def _positions(self) -> tuple[Position, Position]:
-        if self.kind is Kind.BACKWARD:
-            return Position(StartPosition.LATEST, 0, 0), NEVER
-        kind = StartPosition.OFFSET if self.kind is Kind.FROM_OFFSET else StartPosition.EARLIEST
-        return Position(kind, self.wanted, 0), Position(StopPosition.LATEST, 0, 0)
+        latest = Position(StopPosition.LATEST, 0, 0)
+        match self.kind:
+            case Kind.BACKWARD:
+                return Position(StartPosition.LATEST, 0, 0), NEVER
+            case Kind.BACKWARD_FROM:
+                return Position(StartPosition.OFFSET, self.wanted, 0), NEVER
+            case Kind.FROM_OFFSET:
+                return Position(StartPosition.OFFSET, self.wanted, 0), latest
+            case Kind.FROM_TIME:
+                return Position(StartPosition.TIMESTAMP, 0, self.timestamp), latest
+            case _:
+                return Position(StartPosition.EARLIEST, 0, 0), latest
 
     def _range(self) -> BulkRange:
-        return BulkRange(Offset(0), Offset(0), 0, follows=False, reads_replica=self.as_replica)
+        return BulkRange(
+            Offset(self.wanted),
+            Offset(0),
+            0,
+            follows=False,
+            reads_replica=self.as_replica,
+            is_strict=self.kind is Kind.BATCHES_STRICT,
+        )
 
     def _answer(self, serving: Serving, partition: Partition, answer: Answer) -> None:
         log = partition.log
-        if self.kind is Kind.END or self.kind is Kind.TIME:
-            self.end = int(log.high_watermark)
-            answer(self)
-            return
-        if log.high_watermark == log.log_start_offset:
+        if self.kind in BATCHES:
+            self._read_batches(serving, partition, answer)
+        elif log.high_watermark == log.log_start_offset:
             self._close(partition)
             answer(self)  # there is nothing to read
-            return
-        if self.kind is Kind.BATCHES:
-            self._read_batches(serving, partition, answer)
         else:
             self._subscribe(serving, partition, answer)
+
+    def _keep(self, piece: bytes | memoryview) -> None:
+        for record in self._asker.take(piece):
+            self.given[record.offset] = record.value
+            self.times[record.offset] = record.timestamp
 
     def _end(
         self,
@@ -254,7 +367,7 @@ class Inquiry:
                     self._end(serving, partition, answer)
                 for at, header in walk(chunk.data, 0, len(chunk.data)):
                     frames = chunk.data[at + HEADER_SIZE : at + header.size]
-                    self.given.update(self._asker.take(frames))
+                    self._keep(frames)
 
         self._reading = BulkRead(partition, serving.node, pump, self._range())
         pump()
@@ -266,7 +379,7 @@ class Inquiry:
             while isinstance(self._reading, Subscription):
                 slices, end, waits = self._reading.pull(PULL_BYTES)
                 for piece in slices:
-                    self.given.update(self._asker.take(piece))
+                    self._keep(piece)
                 if end is not None:
                     error = None if isinstance(end, EndOfStreamError) else end
                     self._end(serving, partition, answer, error)
@@ -280,7 +393,7 @@ class Inquiry:
             pump,
             start=start,
             stop=stop,
-            is_reverse=self.kind is Kind.BACKWARD,
+            is_reverse=self.kind in BACKWARDS,
             reads_replica=self.as_replica,
         )
         pump()

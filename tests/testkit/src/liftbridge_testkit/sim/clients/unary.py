@@ -1,0 +1,164 @@
+"""Calls with one answer that the simulator makes of the services of the API, behind HTTP/2.
+
+What an answer holds is decided by the same code as for clients on a network.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from liftbridge_broker.api.bounds import BoundsService
+from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.context import Context
+from liftbridge_broker.api.metadata import MetadataService
+from liftbridge_broker.errors import LiftbridgeError, UnavailableError
+from liftbridge_broker.http2.stream import Buffer
+from liftbridge_broker.model.ids import Instant, Offset
+from liftbridge_broker.node.node import Node
+from liftbridge_proto import api_pb2
+from liftbridge_proto.ext.v1 import data_pb2
+
+PREFIX_SIZE = 5
+"""Bytes before each message of gRPC."""
+
+Done = Callable[[bytes | LiftbridgeError], None]
+"""Gets the message of an answer, or a refusal; once."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Clock:
+    """The clocks as they were when a call came."""
+
+    time: Instant
+    wall: int
+
+    def now(self) -> Instant:
+        """Monotonic nanoseconds."""
+        return self.time
+
+    def wall_ns(self) -> int:
+        """Nanoseconds since the Unix epoch."""
+        return self.wall
+
+
+class _Port:
+    """The connection of one call."""
+
+    def __init__(self, done: Done) -> None:
+        self._done = done
+        self._sent: list[bytes] = []
+
+    def room(self, _stream_id: int) -> int:
+        """A client that takes everything."""
+        return 1 << 20
+
+    def begin(self, _stream_id: int, _fields: Sequence[tuple[bytes, bytes]]) -> None:
+        """Headers say nothing here."""
+
+    def queue(self, _stream_id: int, frames: bytes | Sequence[Buffer]) -> bool:
+        """Keep what is sent until the end."""
+        self._sent.append(frames if isinstance(frames, bytes) else b"".join(frames))
+        return True
+
+    def finish(self, _call: Call, code: int, text: str) -> None:
+        """Hand over the answer."""
+        sent = b"".join(self._sent)[PREFIX_SIZE:]
+        self._done(UnavailableError(f"status {code}: {text}") if code else sent)
+
+    def expect_request(self, _stream_id: int) -> None:
+        """The request is there already."""
+
+    def set_reading(self, _stream_id: int, *, is_reading: bool) -> None:
+        """Nothing more is to be read."""
+
+    def peer_certificate(self) -> None:
+        """No TLS."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What was told of one partition.
+
+    Attributes:
+        stream_id: Id of the stream.
+        start: First offset kept.
+        end: Committed end.
+        place: Offset of the time asked for, `None` when none was.
+    """
+
+    stream_id: int
+    start: int
+    end: int
+    place: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """One call at a broker that has just come in.
+
+    Attributes:
+        node: The broker.
+        now: Its monotonic clock.
+        wall_ns: Its wall clock.
+    """
+
+    node: Node
+    now: Instant
+    wall_ns: int
+
+    def _context(self) -> Context:
+        clock = _Clock(self.now, self.wall_ns)
+        return Context(self.node, clock, 1 << 20, streams_max=1 << 20, partitions_max=1 << 20)
+
+    def _call(self, done: Done) -> Call:
+        return Call(
+            _Port(done), 1, method="", metadata=(), user_agent="", peer="sim", deadline=None
+        )
+
+    def bounds(
+        self,
+        stream: str,
+        number: int,
+        timestamp: int | None,
+        done: Callable[[Bounds | LiftbridgeError], None],
+        *,
+        reads_replica: bool,
+    ) -> None:
+        """Call `PartitionBounds` for one partition.
+
+        Raises:
+            LiftbridgeError: A refusal at once.
+        """
+        request = data_pb2.PartitionBoundsRequest(
+            stream=stream, partitions=[number], timestamp=timestamp, read_replica=reads_replica
+        )
+
+        def answered(answer: bytes | LiftbridgeError) -> None:
+            if isinstance(answer, LiftbridgeError):
+                done(answer)
+                return
+            (found,) = data_pb2.PartitionBoundsResponse.FromString(answer).partitions
+            place = found.timestamp_offset if timestamp is not None else None
+            done(Bounds(found.stream_id, found.log_start, found.high_watermark, place))
+
+        service = BoundsService(self._context())
+        service.bounds(self._call(answered), request.SerializeToString())
+
+    def newest(
+        self, stream: str, number: int, done: Callable[[Offset | LiftbridgeError], None]
+    ) -> None:
+        """Call `FetchPartitionMetadata`: `done` gets the committed end.
+
+        Raises:
+            LiftbridgeError: A refusal at once.
+        """
+        request = api_pb2.FetchPartitionMetadataRequest(stream=stream, partition=number)
+
+        def answered(answer: bytes | LiftbridgeError) -> None:
+            if isinstance(answer, LiftbridgeError):
+                done(answer)
+                return
+            told = api_pb2.FetchPartitionMetadataResponse.FromString(answer).metadata
+            done(Offset(told.highWatermark + 1))
+
+        service = MetadataService(self._context(), host="")
+        service.fetch_partition(self._call(answered), request.SerializeToString())
