@@ -204,7 +204,21 @@ def test_clock_behind_stamps_nothing_that_would_be_old_at_once(broker):
 
 
 def test_clock_ahead_stamps_nothing_when_a_majority_says_that_it_is(broker):
+    broker.hear(seconds=600)
     assert broker.stamped(9 * DAY) == 0
+    broker.hear(9 * DAY, seconds=6)
+    assert broker.stamped(9 * DAY) == 0
+
+
+def test_date_that_is_not_believed_for_long_makes_no_record_older():
+    broker = Broker()
+    broker.hear(-DAY, seconds=599)
+    assert broker.stamped(0) == 0
+    broker.hear(seconds=599)
+    assert broker.stamped(0) == 0
+    broker.hear(seconds=2)
+    assert broker.age() == 0
+    assert broker.stamped(DAY) == DAY
 
 
 def test_clock_ahead_of_one_other_stamps():

@@ -96,11 +96,13 @@ class ClusterClock:
     __slots__ = (
         "_believed",
         "_confirmed_at",
+        "_is_mature",
         "_is_outvoting",
         "_leap",
         "_leap_heard_at",
         "_limits",
         "_newest",
+        "_since",
         "_tell",
         "leap_ns",
     )
@@ -124,6 +126,8 @@ class ClusterClock:
         self._newest = newest
         self._believed: _Reading | None = None
         self._confirmed_at = Instant(0)
+        self._since = Instant(0)
+        self._is_mature = False
         self._is_outvoting = False
         self._leap: _Reading | None = None
         self._leap_heard_at = Instant(0)
@@ -135,7 +139,7 @@ class ClusterClock:
             return
         if self._believed is None:
             if self._leap is None and self._is_near(told.wall_ns):
-                self._believe(told.wall_ns, told, now)
+                self._begin(told, now)
             else:
                 self._on_leap(told, 0, now)
             return
@@ -146,6 +150,7 @@ class ClusterClock:
             return
         step_ns = (now - self._believed.at) // SLEW_PART
         self._believe(before + max(-step_ns, min(step_ns, off_ns)), told, now)
+        self._is_mature = now - self._since >= self._limits.settle_ns  # guard Clock.mature
         if self._leap is not None:
             self._end_leap(0)
 
@@ -164,14 +169,16 @@ class ClusterClock:
         """Timestamp of a record that is written now: the wall clock unless that is known to be off.
 
         A record that is stamped with the past would be old at once. One that is stamped with the
-        future makes all that follow it as late, and publishers seem silent.
+        future makes all that follow it as late, and publishers seem silent. A date that is not
+        believed for long may itself be wrong: then it makes no record older.
         """
         if self._believed is None:
             return wall_ns
         before, most = self._believed.on(now), self._limits.stamp_ns
         if wall_ns < before - most:  # guard Clock.behind
             return before
-        if self._is_outvoting and wall_ns > before + most:  # guard Clock.ahead
+        may_lower = self._is_outvoting and self._is_mature
+        if may_lower and wall_ns > before + most:  # guard Clock.ahead
             return before
         return wall_ns
 
@@ -182,6 +189,10 @@ class ClusterClock:
         """
         newest = self._newest()
         return newest < 1 or abs(wall_ns - newest) <= self._limits.tolerance_ns  # guard Clock.start
+
+    def _begin(self, told: Date, now: Instant) -> None:
+        self._believe(told.wall_ns, told, now)
+        self._since, self._is_mature = now, False
 
     def _believe(self, wall_ns: int, told: Date, now: Instant) -> None:
         self._believed = _Reading(wall_ns, now)
@@ -199,7 +210,7 @@ class ClusterClock:
         if leap is None or is_another or was_silent:  # guard Clock.stays
             self._leap = _Reading(told.wall_ns, now)
         elif now - leap.at >= limits.settle_ns:
-            self._believe(told.wall_ns, told, now)
+            self._begin(told, now)
             self._end_leap(off_ns)
 
     def _end_leap(self, moved_ns: int) -> None:

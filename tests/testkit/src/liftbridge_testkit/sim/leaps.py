@@ -10,6 +10,7 @@ from liftbridge_testkit.sim.world import World
 
 SECOND_NS = 1_000_000_000
 DAY_NS = 86_400 * SECOND_NS
+BIRTH_NS = 2 * SECOND_NS
 LEAPS = (3_600 * SECOND_NS, 9 * DAY_NS, 3_650 * DAY_NS)
 
 
@@ -19,7 +20,8 @@ class Leaps:
     def __init__(self, world: World) -> None:
         self._world = world
         self._random = Random(f"leaps {world.seed}")
-        self._wait()
+        # The first date that a cluster knows of is believed.
+        world.scheduler.after(BIRTH_NS, self._wait)
 
     def _wait(self) -> None:
         self._world.scheduler.after(self._random.randrange(4 * SECOND_NS), self._leap)
