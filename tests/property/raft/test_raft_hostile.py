@@ -1,48 +1,25 @@
 """Messages of any content from any peer: dropped or answered, never an exception."""
 
 from random import Random
+from typing import get_args
 
 import pytest
 
 from liftbridge_broker.raft.configuration import encode
 from liftbridge_broker.raft.environment import MS
 from liftbridge_broker.raft.types import (
-    Append,
-    AppendReply,
+    TERM_LEAP_MAX,
     Configuration,
+    Drop,
     Entry,
     EntryKind,
-    Heartbeat,
-    HeartbeatReply,
-    InstallChunk,
-    InstallChunkReply,
-    PreVote,
-    PreVoteReply,
-    ReadIndex,
-    ReadIndexReply,
+    Message,
     SnapshotMeta,
-    TimeoutNow,
-    Vote,
-    VoteReply,
 )
 from liftbridge_testkit.raft.chaos import OPTIONS
 from liftbridge_testkit.raft.cluster import RaftCluster, Watch, peer_of
 
-KINDS = (
-    Append,
-    AppendReply,
-    Heartbeat,
-    HeartbeatReply,
-    InstallChunk,
-    InstallChunkReply,
-    PreVote,
-    PreVoteReply,
-    ReadIndex,
-    ReadIndexReply,
-    TimeoutNow,
-    Vote,
-    VoteReply,
-)
+KINDS = get_args(Message)
 NAMES = ("1", "2", "3", "3'", "9")
 MESSAGES = 1_500
 
@@ -129,3 +106,21 @@ def test_forged_messages_raise_nothing(seed):
             for peer in configuration.voters:
                 cluster.tick(peer)
     assert sum(sum(h.core.dropped) for h in cluster.running()) > MESSAGES // 2
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_message_of_any_kind_whose_term_leaps_changes_nothing(kind):
+    """One of them, believed, and no election is possible any more."""
+    configuration = Configuration(tuple(peer_of(n) for n in "123"))
+    cluster = RaftCluster(OPTIONS, 1, NoWatch())
+    for peer in configuration.voters:
+        cluster.add(peer, configuration)
+        cluster.start(peer)
+    forger, (target, sender) = Forger(1), configuration.voters[:2]
+    message = next(one for one in iter(forger.message, None) if isinstance(one, kind))
+    core = cluster.hosts[target].core
+    for leap in (1, 2, TERM_LEAP_MAX, 2**61):
+        term = core.term + TERM_LEAP_MAX + leap
+        cluster.deliver(message._replace(sender=sender, target=target, term=term))
+    assert core.dropped[Drop.TERM_LEAP] == 4
+    assert core.term == 0
