@@ -188,6 +188,36 @@ async def test_unary_request_that_never_comes_is_given_up() -> None:
         assert echo.server.stats.streams_open == 0
 
 
+async def test_unary_requests_that_do_not_end_are_bounded_together() -> None:
+    limits = Limits(partial_bytes_max=2500)
+    async with echo_server(limits) as echo, raw_client(echo) as client:
+        peer = client.peer
+        for stream_id in (1, 3, 5):
+            # One message in two frames, and no END_STREAM.
+            message = peer.message(stream_id, bytes(1000))[frames.HEADER_BYTES :]
+            client.writer.write(
+                peer.request(stream_id, SERVICE + "Unary")
+                + peer.data(stream_id, message[:500])
+                + peer.data(stream_id, message[500:])
+            )
+        (trailers,) = of_kind(await client.read_until(frames.RST_STREAM), frames.HEADERS)
+        assert (trailers.stream_id, trailers.fields["grpc-status"]) == (5, "8")
+        client.writer.write(peer.data(1, b"", ends=True) + peer.data(3, b"", ends=True))
+        await eventually(lambda: echo.server.stats.requests.get((SERVICE + "Unary", 0)) == 2)
+        assert echo.server.stats.streams_open == 0
+
+
+async def test_complete_unary_request_that_never_ends_is_given_up() -> None:
+    async with echo_server(Limits(message_ns=TENTH_NS)) as echo, raw_client(echo) as client:
+        client.writer.write(client.peer.request(1, SERVICE + "Unary"))
+        await eventually(lambda: echo.server.stats.streams_open == 1)
+        message = client.peer.message(1, bytes(1000))[frames.HEADER_BYTES :]
+        client.writer.write(client.peer.data(1, message[:500]) + client.peer.data(1, message[500:]))
+        (trailers,) = of_kind(await client.read_until(frames.RST_STREAM), frames.HEADERS)
+        assert trailers.fields["grpc-status"] == "4"
+        assert echo.server.stats.streams_open == 0
+
+
 async def test_plain_request_is_answered_when_it_has_ended_or_is_late() -> None:
     async with echo_server(Limits(message_ns=TENTH_NS)) as echo, raw_client(echo) as client:
         client.writer.write(client.peer.request(1, "/", more=()) + frames.ping_frame(b"12345678"))

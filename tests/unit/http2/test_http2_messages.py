@@ -160,6 +160,50 @@ def test_bound_of_incomplete_messages_may_be_reached_within_a_prefix() -> None:
     assert duel.core._table.partial_bytes == 0
 
 
+class TestKeptMessages:
+    """Complete messages whose request has not ended count as incomplete ones do."""
+
+    def keep(self, duel: Duel, stream_id: int) -> list[Event]:
+        """Open a call, give it a message and keep that."""
+        duel.open(stream_id)
+        (message,) = messages(duel.receive(duel.peer.message(stream_id, b"x" * 800)))
+        duel.core.keep(stream_id, len(message))
+        return duel.core.take_events()
+
+    def test_they_are_bounded_together_with_incomplete_ones(self) -> None:
+        duel = Duel(SMALL)
+        assert self.keep(duel, 1) == []
+        text = "too many bytes in incomplete messages on this connection"
+        refused = MessageRefused(3, 8, text)
+        assert self.keep(duel, 3) == [refused]
+        duel.open(5)
+        half = prefixed(b"x" * 1000)[:800]
+        assert duel.receive(duel.peer.data(5, half)) == [MessageRefused(5, 8, text)]
+        assert duel.core._table.partial_bytes == 800
+
+    def test_they_no_longer_count_when_the_request_ends_is_answered_or_cancelled(self) -> None:
+        duel = Duel(SMALL)
+        for stream_id in range(1, 60, 6):
+            assert self.keep(duel, stream_id) == []
+            duel.receive(duel.peer.data(stream_id, b"", ends=True))
+            assert self.keep(duel, stream_id + 2) == []
+            duel.core.send(stream_id + 2, b"answer")
+            duel.core.finish(stream_id + 2, 0, "")
+            assert self.keep(duel, stream_id + 4) == []
+            duel.receive(frames.rst_stream_frame(stream_id + 4, Http2Code.CANCEL))
+            assert duel.core._table.partial_bytes == 0
+
+    def test_what_is_kept_of_an_ended_or_refused_request_does_not_count(self) -> None:
+        duel = Duel(SMALL)
+        duel.open(1, ends=True)
+        duel.core.keep(1, 100)
+        duel.open(3)
+        duel.receive(duel.peer.message(3, b"x" * 1001))
+        duel.core.keep(3, 100)
+        duel.core.keep(5, 100)
+        assert duel.core._table.partial_bytes == 0
+
+
 def test_message_may_be_followed_by_a_reset_in_one_chunk() -> None:
     duel = Duel()
     events = duel.receive(

@@ -128,6 +128,24 @@ def test_expected_request_that_does_not_come_is_refused() -> None:
     assert duel.wait(100 * SECOND_NS) == [refused]
 
 
+@pytest.mark.parametrize("cut", [1, 50, 104])
+def test_expected_request_is_late_until_it_ends(cut: int) -> None:
+    """Neither the beginning of its message nor the end of that gives it more time."""
+    duel = Duel(Limits(message_ns=9 * SECOND_NS, keepalive_ns=0))
+    for stream_id in (1, 3):
+        duel.open(stream_id)
+        duel.core.expect_request(stream_id)
+    duel.wait(5 * SECOND_NS)
+    body = prefixed(bytes(100))
+    for stream_id in (1, 3):
+        duel.receive(duel.peer.data(stream_id, body[:cut]))
+        assert len(duel.receive(duel.peer.data(stream_id, body[cut:]))) == 1
+    duel.receive(duel.peer.data(3, b"", ends=True))
+    refused = MessageRefused(1, 4, "request incomplete after 9 s")
+    assert duel.wait(4 * SECOND_NS) == [refused]
+    assert duel.wait(100 * SECOND_NS) == []
+
+
 def test_refused_request_is_not_refused_again_for_being_late() -> None:
     duel = Duel(Limits(message_ns=9 * SECOND_NS, message_bytes_max=10, keepalive_ns=0))
     duel.open(1)

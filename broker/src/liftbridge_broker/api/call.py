@@ -40,6 +40,10 @@ class CallPort(Protocol):
         """Bound the time in which the whole request must arrive."""
         ...
 
+    def keep(self, stream_id: int, size: int) -> None:
+        """Count request bytes that are kept until the request ends."""
+        ...
+
     def set_reading(self, stream_id: int, *, is_reading: bool) -> None:
         """Withhold or give the flow-control credit of a stream."""
         ...
@@ -197,6 +201,14 @@ class Call:
         """
         if self.is_open:
             self._port.expect_request(self._stream_id)
+
+    def keep(self, size: int) -> None:
+        """Count request bytes that are kept until `on_half_close`, as those of a begun message are.
+
+        The call ends with RESOURCE_EXHAUSTED when the connection holds too many.
+        """
+        if self.is_open:
+            self._port.keep(self._stream_id, size)
 
     def cancel(self) -> None:
         """Let the call end from outside; for the transport."""

@@ -217,6 +217,12 @@ class GrpcConnection(asyncio.Protocol):
         if not self._is_in_turn:
             self._schedule()
 
+    def keep(self, stream_id: int, size: int) -> None:
+        """Count request bytes that are kept until the request ends."""
+        self._core.keep(stream_id, size)
+        if not self._is_in_turn:
+            self._schedule()
+
     def set_reading(self, stream_id: int, *, is_reading: bool) -> None:
         """Withhold or give the flow-control credit of a stream."""
         self._core.set_reading(stream_id, is_reading=is_reading)

@@ -66,6 +66,8 @@ class _UnaryRequest:
         if len(self._messages) > 1:
             text = "more than one request message in a unary call"
             self._call.finish(GrpcStatus.INTERNAL, text)
+        else:
+            self._call.keep(len(self._messages[0]))
 
     def on_half_close(self) -> None:
         """Hand the request over."""

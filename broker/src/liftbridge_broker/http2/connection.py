@@ -232,8 +232,19 @@ class Connection:
         stream = self._table.streams.get(stream_id)
         if stream is not None and not stream.is_remote_closed and self._limits.message_ns:
             deadline = self._table.now + self._limits.message_ns
+            stream.is_awaited = True
             stream.message_deadline_ns = deadline
             self._deadlines.bring_forward("streams", deadline)
+
+    def keep(self, stream_id: int, size: int) -> None:
+        """Count request bytes that the owner keeps until the request ends as still incomplete.
+
+        A `MessageRefused` event follows when incomplete requests hold too much.
+        """
+        stream = self._table.streams.get(stream_id)
+        if stream is not None and not (stream.is_remote_closed or stream.is_refused):
+            stream.kept_bytes += size
+            self._table.add_partial(stream, size)
 
     def take_output(self, now: int) -> list[Buffer]:
         """Pieces of the next write; empty while the socket takes nothing or nothing is to be sent.
@@ -465,6 +476,7 @@ class Connection:
         stream.is_direct = False
         stream.is_refused = True
         stream.message_deadline_ns = 0
+        self._table.drop_partial(stream)
         self._sender.finish(stream, final)
         self._after_sending()
 

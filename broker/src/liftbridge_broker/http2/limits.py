@@ -18,7 +18,8 @@ class Limits:
             twice as large ends the connection.
         continuations_max: CONTINUATION frames behind one HEADERS frame.
         message_bytes_max: Largest gRPC request message.
-        partial_bytes_max: Bytes of incomplete request messages of all streams together.
+        partial_bytes_max: Bytes of incomplete request messages, and of unary requests that have not
+            ended, of all streams together.
         queued_bytes_max: Bytes of responses that wait for a window or the socket, of all streams.
             It is shared out among the streams; exceeding it ends the connection.
         high_mark_bytes: Queue of one stream from which its call stops being writable, unless its

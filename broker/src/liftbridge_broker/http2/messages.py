@@ -245,24 +245,23 @@ class MessageReader:
         if not stream.is_refused and len(partial) == _PREFIX_BYTES + size:
             with memoryview(partial) as view:
                 self._batch(stream).append(bytes(view[_PREFIX_BYTES:]))
-            self._table.drop_partial(stream)
-            stream.message_deadline_ns = 0
+            self._table.partial_bytes -= len(partial)
+            stream.partial = bytearray()
+            if not stream.is_awaited:
+                stream.message_deadline_ns = 0
         return start + taken
 
     def _keep(self, stream: Stream, data: bytes, start: int, stop: int) -> None:
         """Store bytes of an incomplete message, within the bound of the connection."""
         table = self._table
         stream.is_direct = False
-        if not stream.partial and self._limits.message_ns:
+        if not stream.partial and not stream.is_awaited and self._limits.message_ns:
             deadline = table.now + self._limits.message_ns
             stream.message_deadline_ns = deadline
             self.earliest_message_deadline_ns = self.earliest_message_deadline_ns or deadline
         with memoryview(data) as view:
             stream.partial += view[start:stop]
-        table.partial_bytes += stop - start
-        if table.partial_bytes > self._limits.partial_bytes_max:
-            text = "too many bytes in incomplete messages on this connection"
-            table.refuse_message(stream, _RESOURCE_EXHAUSTED, text)
+        table.add_partial(stream, stop - start)
 
     def _refuse(self, stream: Stream, compressed: int, size: int) -> None:
         """Refuse a message for what its prefix says."""

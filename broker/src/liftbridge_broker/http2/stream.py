@@ -15,13 +15,16 @@ class Stream:
             refused and no message begun.
         is_remote_closed: The client sent END_STREAM.
         is_refused: A message was refused; what follows is dropped.
+        is_awaited: The owner can do nothing before END_STREAM: the request has one deadline.
         is_reading: Whether credit is given back for received bytes.
         unread: Bytes received since the last WINDOW_UPDATE for this stream.
         partial: Beginning of a message whose end has not arrived, prefix included.
+        kept_bytes: Size of complete messages that the owner keeps until END_STREAM.
         content_left: Bytes still due of a declared `content-length`, None without one.
         encoding: Value of `grpc-encoding`.
         deadline_ns: When `grpc-timeout` ends; 0 for never.
-        message_deadline_ns: When the message begun must be complete; 0 for none.
+        message_deadline_ns: When the message begun, or an awaited request, must be complete; 0 for
+            none.
         window: Bytes the client still takes on this stream; negative after it shrank its setting.
         queue: Framed bytes that wait to be sent.
         queued: Their size.
@@ -39,6 +42,7 @@ class Stream:
         "final",
         "has_headers",
         "id",
+        "is_awaited",
         "is_direct",
         "is_grpc",
         "is_reading",
@@ -46,6 +50,7 @@ class Stream:
         "is_refused",
         "is_remote_closed",
         "is_throttled",
+        "kept_bytes",
         "message_deadline_ns",
         "partial",
         "queue",
@@ -60,9 +65,11 @@ class Stream:
         self.is_direct = is_grpc
         self.is_remote_closed = False
         self.is_refused = False
+        self.is_awaited = False
         self.is_reading = True
         self.unread = 0
         self.partial = bytearray()
+        self.kept_bytes = 0
         self.content_left: int | None = None
         self.encoding = "identity"
         self.deadline_ns = 0

@@ -22,6 +22,7 @@ from liftbridge_broker.http2.sender import Sender
 from liftbridge_broker.http2.stream import Stream
 
 CLOSED_REMEMBERED_MAX: Final = 1024
+_RESOURCE_EXHAUSTED: Final = 8
 _INTERNAL: Final = 13
 
 
@@ -35,7 +36,7 @@ class StreamTable:
         is_refusing: Whether new streams are refused because the connection is being drained.
         events: What happened since the owner last took it.
         now: Time of the call being handled, nanoseconds.
-        partial_bytes: Bytes of incomplete messages of all streams.
+        partial_bytes: Bytes of incomplete messages and incomplete requests of all streams.
     """
 
     __slots__ = (
@@ -99,6 +100,7 @@ class StreamTable:
         elif stream.partial:
             self.refuse_message(stream, _INTERNAL, "request ended inside a message")
         else:
+            self.drop_partial(stream)
             self.events.append(RequestEnded(stream.id))
 
     def refuse_message(self, stream: Stream, status: int, text: str) -> None:
@@ -110,10 +112,18 @@ class StreamTable:
             stream.is_refused = True
             self.events.append(MessageRefused(stream.id, status, text))
 
+    def add_partial(self, stream: Stream, size: int) -> None:
+        """Count bytes that cannot be used yet, within the bound of the connection."""
+        self.partial_bytes += size
+        if self.partial_bytes > self._limits.partial_bytes_max:
+            text = "too many bytes in incomplete messages on this connection"
+            self.refuse_message(stream, _RESOURCE_EXHAUSTED, text)
+
     def drop_partial(self, stream: Stream) -> None:
-        """Forget the beginning of a message."""
-        self.partial_bytes -= len(stream.partial)
+        """Forget the beginning of a message, and what was kept before it."""
+        self.partial_bytes -= len(stream.partial) + stream.kept_bytes
         stream.partial = bytearray()
+        stream.kept_bytes = 0
 
     def refuse(self, stream_id: int, code: Http2Code) -> None:
         """Reset a stream that was never opened.

@@ -63,6 +63,9 @@ class _Port:
     def expect_request(self, _stream_id: int) -> None:
         """Requests are whole at once."""
 
+    def keep(self, _stream_id: int, _size: int) -> None:
+        """Requests are whole at once."""
+
     def set_reading(self, _stream_id: int, *, is_reading: bool) -> None:
         """Nothing is read."""
 

@@ -92,6 +92,9 @@ class _Port:
     def expect_request(self, stream_id: int) -> None:
         """Nothing is late here."""
 
+    def keep(self, stream_id: int, size: int) -> None:
+        """Requests are whole at once."""
+
     def set_reading(self, stream_id: int, *, is_reading: bool) -> None:
         """Nothing more is read."""
 
