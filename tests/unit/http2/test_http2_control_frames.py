@@ -1,10 +1,13 @@
 """SETTINGS, PING, RST_STREAM, PRIORITY, WINDOW_UPDATE, GOAWAY: what each does, and its errors."""
 
+from collections.abc import ValuesView
+
 import pytest
 
 from liftbridge_broker.http2 import frames
 from liftbridge_broker.http2.events import ConnectionEnded, StreamCancelled
 from liftbridge_broker.http2.frames import Http2Code
+from liftbridge_broker.http2.stream import Stream
 from liftbridge_testkit.http2_peer import Duel, Frame, of_kind
 
 PROTOCOL = Http2Code.PROTOCOL_ERROR
@@ -148,6 +151,54 @@ def test_initial_window_that_lifts_a_stream_over_the_maximum_ends_the_connection
     duel.receive(frames.window_update_frame(1, frames.WINDOW_MAX - 65_535))
     larger = frames.settings_frame({frames.SETTING_INITIAL_WINDOW_SIZE: 65_536})
     assert ends(duel, larger)[0] == FLOW
+
+
+class Walked(dict[int, Stream]):
+    """Open streams that count how often somebody looks at all of them."""
+
+    walks = 0
+
+    def values(self) -> ValuesView[Stream]:  # type: ignore[override] # a view all the same
+        """Count, and give them."""
+        self.walks += 1
+        return super().values()
+
+
+def watch(duel: Duel) -> Walked:
+    """Have the streams of a connection counted."""
+    walked = duel.core._table.streams = Walked(duel.core._table.streams)
+    return walked
+
+
+def window_settings(*values: int) -> bytes:
+    """One SETTINGS frame that gives the initial window several times."""
+    entry = frames.SETTING_INITIAL_WINDOW_SIZE
+    packed = [frames.SETTING.pack(entry, value) for value in values]
+    return frames.frame(frames.SETTINGS, 0, 0, b"".join(packed))
+
+
+def test_window_that_one_frame_gives_thousands_of_times_is_changed_once() -> None:
+    duel = Duel()
+    for stream_id in range(1, 101, 2):
+        duel.open(stream_id)
+    walked = watch(duel)
+    assert duel.receive(window_settings(*range(2729), 70_000)) == []
+    assert walked.walks == 1
+    assert {one.window for one in walked.values()} == {70_000}
+    assert [frame.kind for frame in duel.sent()] == [frames.SETTINGS]
+
+
+def test_window_that_stays_as_it_is_changes_no_stream() -> None:
+    duel = Duel()
+    duel.open(1)
+    walked = watch(duel)
+    assert duel.receive(window_settings(1, 65_535), frames.settings_frame({})) == []
+    assert walked.walks == 0
+
+
+def test_bad_value_ends_the_connection_although_a_good_one_follows() -> None:
+    duel = Duel()
+    assert ends(duel, window_settings(1 << 31, 65_535))[0] == FLOW
 
 
 def test_connection_ends_after_a_goaway_of_the_client_with_the_last_stream() -> None:

@@ -52,6 +52,31 @@ def test_flood_of_one_frame_ends_the_connection(
     assert drown(duel, repeated(frame)) == (taken, ConnectionEnded(CALM, text, flood))
 
 
+def window_changes() -> Iterator[bytes]:
+    """SETTINGS frames, each with another initial window."""
+    entry = frames.SETTING_INITIAL_WINDOW_SIZE
+    return (frames.settings_frame({entry: number}) for number in range(FRAMES_MAX))
+
+
+@pytest.mark.parametrize(("streams", "taken"), [(99, 999), (400, 199), (1000, 90)])
+def test_changing_the_windows_of_many_streams_counts_by_their_number(
+    streams: int, taken: int
+) -> None:
+    duel = Duel()
+    for number in range(streams):
+        duel.open(2 * number + 1)
+    ended = ConnectionEnded(CALM, "flood: settings", "settings")
+    assert drown(duel, window_changes()) == (taken, ended)
+
+
+def test_changing_the_windows_of_very_many_streams_a_few_times_is_free() -> None:
+    duel = Duel(Limits(streams_max=30_000))
+    for number in range(30_000):
+        duel.open(2 * number + 1)
+    taken, _ = drown(duel, window_changes())
+    assert taken == 4
+
+
 def test_only_one_reset_of_a_finished_call_is_free() -> None:
     duel = Duel()
     duel.open(1)

@@ -122,7 +122,11 @@ class ControlFrames:
         self._sender.control(frames.ping_frame(payload, flags=frames.FLAG_ACK))
 
     def _on_settings(self, flags: int, payload: bytes) -> None:
-        """Apply the client's settings and acknowledge them (RFC 9113 6.5)."""
+        """Apply the client's settings and acknowledge them (RFC 9113 6.5).
+
+        Values are checked in their order and the last of each identifier is applied, once a frame:
+        nothing comes between two of them that could tell the difference.
+        """
         if len(payload) % frames.SETTING.size or (flags & frames.FLAG_ACK and payload):
             text = f"SETTINGS with {len(payload)} bytes"
             raise ConnectionFaultError(Http2Code.FRAME_SIZE_ERROR, text)
@@ -130,7 +134,11 @@ class ControlFrames:
         if flags & frames.FLAG_ACK:
             return
         self.has_settings = True
+        settings: dict[int, int] = {}
         for identifier, value in frames.SETTING.iter_unpack(payload):
+            _check_setting(identifier, value)
+            settings[identifier] = value
+        for identifier, value in settings.items():
             self._apply(identifier, value)
         self._sender.control(frames.SETTINGS_ACK)
 
@@ -139,25 +147,19 @@ class ControlFrames:
         match identifier:
             case frames.SETTING_HEADER_TABLE_SIZE:
                 self._sender.on_table_size()
-            case frames.SETTING_ENABLE_PUSH if value > 1:
-                text = f"SETTINGS_ENABLE_PUSH of {value}"
-                raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text)
             case frames.SETTING_INITIAL_WINDOW_SIZE:
                 self._apply_window(value)
             case frames.SETTING_MAX_FRAME_SIZE:
-                if not frames.FRAME_BYTES_DEFAULT <= value <= frames.FRAME_BYTES_LARGEST:
-                    text = f"SETTINGS_MAX_FRAME_SIZE of {value}"
-                    raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text)
                 self._sender.frame_bytes_max = value
             case _:
                 pass
 
     def _apply_window(self, value: int) -> None:
         """Change the windows of all streams by the difference (RFC 9113 6.9.2)."""
-        if value > frames.WINDOW_MAX:
-            text = f"SETTINGS_INITIAL_WINDOW_SIZE of {value}"
-            raise ConnectionFaultError(Http2Code.FLOW_CONTROL_ERROR, text)
         difference = value - self._sender.stream_window
+        if not difference:
+            return
+        self._guard.on_new_window(len(self._table.streams), self._table.now)
         self._sender.stream_window = value
         for stream in self._table.streams.values():
             stream.window += difference
@@ -196,3 +198,21 @@ class ControlFrames:
             text = f"GOAWAY with {len(payload)} bytes"
             raise ConnectionFaultError(Http2Code.FRAME_SIZE_ERROR, text)
         self.peer_goaway = frames.GOAWAY_HEAD.unpack_from(payload)[1]
+
+
+def _check_setting(identifier: int, value: int) -> None:
+    """Refuse values that RFC 9113 6.5.2 rules out."""
+    match identifier:
+        case frames.SETTING_ENABLE_PUSH if value > 1:
+            text = f"SETTINGS_ENABLE_PUSH of {value}"
+            raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text)
+        case frames.SETTING_INITIAL_WINDOW_SIZE if value > frames.WINDOW_MAX:
+            text = f"SETTINGS_INITIAL_WINDOW_SIZE of {value}"
+            raise ConnectionFaultError(Http2Code.FLOW_CONTROL_ERROR, text)
+        case frames.SETTING_MAX_FRAME_SIZE if not (
+            frames.FRAME_BYTES_DEFAULT <= value <= frames.FRAME_BYTES_LARGEST
+        ):
+            text = f"SETTINGS_MAX_FRAME_SIZE of {value}"
+            raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text)
+        case _:
+            pass

@@ -12,6 +12,10 @@ from liftbridge_broker.http2.limits import Limits
 MILLISECOND_NS: Final = 1_000_000
 PINGS_BURST: Final = 10
 SETTINGS_BURST: Final = 1000
+STREAMS_PER_SETTINGS: Final = 100
+"""Streams whose windows are changed in about the time of a SETTINGS frame."""
+NEW_WINDOW_TOKENS_MAX: Final = SETTINGS_BURST // 5
+"""No client is sent away for a few changes, however many streams it has."""
 PRIORITIES_BURST: Final = 1000
 EMPTY_DATA_BURST: Final = 100
 STRAYS_BURST: Final = 200
@@ -37,9 +41,9 @@ class Budget:
         self._burst_ns = burst * interval_ns
         self._full_ns = 0
 
-    def spend(self, now: int) -> bool:
-        """Take one token; False when there was none, and then nothing is taken."""
-        full = max(self._full_ns, now) + self._interval_ns
+    def spend(self, now: int, tokens: int = 1) -> bool:
+        """Take tokens; False when there were not as many, and then none is taken."""
+        full = max(self._full_ns, now) + tokens * self._interval_ns
         if full - now > self._burst_ns:
             return False
         self._full_ns = full
@@ -64,16 +68,24 @@ class Guard:
         }
         self._window_updates = 0
 
-    def spend(self, kind: str, now: int) -> None:
-        """Count one frame of a kind.
+    def spend(self, kind: str, now: int, tokens: int = 1) -> None:
+        """Count one frame of a kind, or more where it costs as much as several.
 
         Raises:
             ConnectionFaultError: The budget is used up.
         """
-        if not self._budgets[kind].spend(now):
+        if not self._budgets[kind].spend(now, tokens):
             # The text that gRPC clients know, so that they lengthen their keepalive interval.
             text = "too_many_pings" if kind == "ping" else f"flood: {kind}"
             raise ConnectionFaultError(Http2Code.ENHANCE_YOUR_CALM, text, flood=kind)
+
+    def on_new_window(self, streams: int, now: int) -> None:
+        """Count a change of the window of all streams.
+
+        Raises:
+            ConnectionFaultError: The budget of SETTINGS is used up.
+        """
+        self.spend("settings", now, min(streams // STREAMS_PER_SETTINGS, NEW_WINDOW_TOKENS_MAX))
 
     def on_window_update(self, reasons: int, bytes_sent: int) -> None:
         """Count a WINDOW_UPDATE against what may have caused it.
