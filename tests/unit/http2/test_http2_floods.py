@@ -1,6 +1,6 @@
 """Abuse that costs the sender less than the receiver: each kind has a bound, a code and a name."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -9,9 +9,10 @@ from liftbridge_broker.http2.events import ConnectionEnded, Event
 from liftbridge_broker.http2.frames import Http2Code
 from liftbridge_broker.http2.guard import Budget
 from liftbridge_broker.http2.limits import SECOND_NS, Limits
-from liftbridge_testkit.http2_peer import Duel
+from liftbridge_testkit.http2_peer import GRPC_FIELDS, Duel
 
 CALM = Http2Code.ENHANCE_YOUR_CALM
+BEGUN = [(":method", "POST"), (":scheme", "http"), (":path", "/a.B/C")]
 FRAMES_MAX = 20_000
 
 
@@ -122,6 +123,64 @@ def test_data_on_closed_streams_ends_the_connection() -> None:
     duel.core.finish(1, 0, "")
     late = duel.peer.message(1, b"late")
     assert drown(duel, repeated(late)) == (200, ConnectionEnded(CALM, "flood: stray", "stray"))
+
+
+FIELDS = b"\x90" * 100
+"""Fields of the static table, one byte each to the client."""
+
+
+def refused_calls(duel: Duel) -> Iterator[bytes]:
+    """Requests that are refused for their timeouts, each another."""
+    for stream_id in range(1, FRAMES_MAX, 2):
+        field = b"\x00\x0cgrpc-timeout\x06%06d" % stream_id
+        block = duel.peer.block([*BEGUN, *GRPC_FIELDS]) + field + FIELDS
+        yield frames.frame(frames.HEADERS, frames.FLAG_END_HEADERS, stream_id, block)
+        duel.core.finish(stream_id, 13, "no")
+
+
+def trailers(duel: Duel) -> Iterator[bytes]:
+    """Calls that end with trailers."""
+    flags = frames.FLAG_END_HEADERS | frames.FLAG_END_STREAM
+    for stream_id in range(1, FRAMES_MAX, 2):
+        request = duel.peer.request(stream_id)
+        yield request + frames.frame(frames.HEADERS, flags, stream_id, FIELDS)
+        duel.core.finish(stream_id, 0, "")
+
+
+def stray_blocks(duel: Duel) -> Iterator[bytes]:
+    """Trailers, again and again, of a call that has been answered."""
+    duel.open(1)
+    duel.core.finish(1, 0, "")
+    return repeated(frames.frame(frames.HEADERS, frames.FLAG_END_HEADERS, 1, FIELDS))
+
+
+def malformed_requests(duel: Duel) -> Iterator[bytes]:
+    """Requests without a path."""
+    block = duel.peer.block(BEGUN[:2]) + FIELDS
+    for stream_id in range(1, FRAMES_MAX, 2):
+        yield frames.frame(frames.HEADERS, frames.FLAG_END_HEADERS, stream_id, block)
+
+
+@pytest.mark.parametrize(
+    ("kind", "taken"),
+    [(refused_calls, 94), (trailers, 100), (stray_blocks, 100), (malformed_requests, 98)],
+)
+def test_blocks_that_begin_no_call_count_by_their_fields(
+    kind: Callable[[Duel], Iterator[bytes]], taken: int
+) -> None:
+    duel = Duel()
+    ended = ConnectionEnded(CALM, "flood: lost_fields", "lost_fields")
+    assert drown(duel, kind(duel)) == (taken, ended)
+
+
+def test_calls_that_are_taken_may_have_any_number_of_fields() -> None:
+    duel = Duel()
+    for stream_id in range(1, 2001, 2):
+        block = duel.peer.block([*BEGUN, *GRPC_FIELDS]) + FIELDS
+        duel.receive(frames.frame(frames.HEADERS, frames.FLAG_END_HEADERS, stream_id, block))
+        duel.core.finish(stream_id, 0, "")
+        duel.sent()
+    assert not duel.core.has_ended
 
 
 def test_continuation_flood_ends_the_connection() -> None:

@@ -14,12 +14,14 @@ from liftbridge_broker.http2.events import (
     StreamCancelled,
 )
 from liftbridge_broker.http2.frames import Http2Code
-from liftbridge_broker.http2.headers import HeaderDecoder
+from liftbridge_broker.http2.headers import HEADER_FIELDS_MAX, HeaderDecoder
 from liftbridge_broker.http2.limits import Limits
 from liftbridge_testkit.http2_peer import GRPC_FIELDS, Duel, Http2Peer, of_kind
 
 PSEUDO = [(":method", "POST"), (":scheme", "http"), (":path", "/a.B/C")]
 END_HEADERS = frames.FLAG_END_HEADERS
+FIELD = b"\x90"
+"""A field of the static table: one byte to the client."""
 
 
 def headers(duel: Duel, fields: list[tuple[str, str]], stream_id: int = 1) -> list[Event]:
@@ -110,6 +112,32 @@ def test_small_block_that_expands_to_a_large_list_ends_the_connection() -> None:
     assert len(repeated) == 10
     (ended,) = duel.receive(frames.frame(frames.HEADERS, END_HEADERS, 3, repeated))
     assert ended == ConnectionEnded(11, "header list too large", "header_list")
+
+
+def test_block_of_too_many_fields_is_refused_and_its_double_ends_the_connection() -> None:
+    duel = Duel()
+    begun = duel.peer.block([*PSEUDO, *GRPC_FIELDS])
+    room = HEADER_FIELDS_MAX - len(PSEUDO) - len(GRPC_FIELDS)
+    refusals = []
+    for stream_id, count in ((1, room), (3, room + 1), (5, room + HEADER_FIELDS_MAX)):
+        block = begun + FIELD * count
+        (event,) = duel.receive(frames.frame(frames.HEADERS, END_HEADERS, stream_id, block))
+        assert isinstance(event, RequestReceived)
+        refusals.append(event.head.refusal)
+    text = "received more header fields than max"
+    assert refusals == [None, (8, f"{text} (129 vs. 128)"), (8, f"{text} (256 vs. 128)")]
+    block = begun + FIELD * (room + HEADER_FIELDS_MAX + 1)
+    (ended,) = duel.receive(frames.frame(frames.HEADERS, END_HEADERS, 7, block))
+    text = "header list of 257 fields, allowed are 128"
+    assert ended == ConnectionEnded(11, text, "header_list")
+
+
+@pytest.mark.parametrize(("count", "event"), [(128, RequestEnded(1)), (129, StreamCancelled(1, 1))])
+def test_trailers_of_too_many_fields_reset_the_stream(count: int, event: Event) -> None:
+    duel = Duel()
+    duel.open(1)
+    flags = END_HEADERS | frames.FLAG_END_STREAM
+    assert duel.receive(frames.frame(frames.HEADERS, flags, 1, FIELD * count)) == [event]
 
 
 @pytest.mark.parametrize(

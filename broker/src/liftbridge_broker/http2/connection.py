@@ -437,6 +437,7 @@ class Connection:
         stream = table.streams.get(stream_id)
         if stream is not None:
             are_good = self._decoder.trailers_are_good(block)
+            self._count_lost_fields()
             if stream.is_remote_closed:
                 table.reset(stream, Http2Code.STREAM_CLOSED)
             elif not are_good or not flags & frames.FLAG_END_STREAM:
@@ -445,11 +446,18 @@ class Connection:
                 table.end_request(stream)
         elif stream_id > table.last_id:
             stream = table.open(stream_id, flags, self._decoder.head(block))
-            if stream is not None and stream.deadline_ns:
+            if stream is None or stream.is_refused:
+                self._count_lost_fields()
+            elif stream.deadline_ns:
                 self._deadlines.bring_forward("streams", stream.deadline_ns)
         else:
             self._decoder.skip(block)
+            self._count_lost_fields()
             table.on_stray_headers(stream_id)
+
+    def _count_lost_fields(self) -> None:
+        """Count the fields of a block that begins no call; one that was known counts as one."""
+        self._guard.spend("lost_fields", self._table.now, max(1, self._decoder.field_count))
 
     def _after_frames(self) -> None:
         """Draw the consequences of control frames and of streams that have gone."""

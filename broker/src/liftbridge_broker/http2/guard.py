@@ -19,6 +19,8 @@ NEW_WINDOW_TOKENS_MAX: Final = SETTINGS_BURST // 5
 PRIORITIES_BURST: Final = 1000
 EMPTY_DATA_BURST: Final = 100
 STRAYS_BURST: Final = 200
+LOST_FIELDS_BURST: Final = 10_000
+"""Header fields that were decoded for nothing: the block begins no call that is taken."""
 RESETS_PER_STREAM: Final = 2
 WINDOW_UPDATES_BURST: Final = 1000
 WINDOW_UPDATES_PER_REASON: Final = 10
@@ -64,6 +66,7 @@ class Guard:
             "priority": Budget(PRIORITIES_BURST, 10 * MILLISECOND_NS),
             "empty_data": Budget(EMPTY_DATA_BURST, 100 * MILLISECOND_NS),
             "stray": Budget(STRAYS_BURST, 100 * MILLISECOND_NS),
+            "lost_fields": Budget(LOST_FIELDS_BURST, MILLISECOND_NS // 10),
             "unknown_frame": Budget(PRIORITIES_BURST, 10 * MILLISECOND_NS),
         }
         self._window_updates = 0

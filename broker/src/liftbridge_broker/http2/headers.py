@@ -30,6 +30,11 @@ _PROTOCOL: Final = frozenset(
         b"user-agent",
     )
 )
+HEADER_FIELDS_MAX: Final = 128
+"""Fields of a block that is taken; twice as many end the connection.
+
+A field of the table is one byte to the client and some 3 us to us.
+"""
 _FIELD_OVERHEAD_BYTES: Final = 32
 _CACHED_HEADS_MAX: Final = 64
 _CACHED_BLOCK_BYTES_MAX: Final = 512
@@ -104,7 +109,13 @@ def parse_head(fields: Fields, header_list_bytes_max: int) -> RequestHead | None
 
 
 def _size_refusal(fields: Fields, limit: int) -> tuple[int, str] | None:
-    """Refusal of a header list over the limit, counted as SETTINGS_MAX_HEADER_LIST_SIZE counts."""
+    """Refusal of a header list of too many fields, or over the limit of its size.
+
+    The size is counted as SETTINGS_MAX_HEADER_LIST_SIZE counts.
+    """
+    if len(fields) > HEADER_FIELDS_MAX:
+        text = f"received more header fields than max ({len(fields)} vs. {HEADER_FIELDS_MAX})"
+        return _RESOURCE_EXHAUSTED, text
     size = sum(len(name) + len(value) + _FIELD_OVERHEAD_BYTES for name, value in fields)
     if size <= limit:
         return None
@@ -128,14 +139,18 @@ class HeaderDecoder:
     A block that leaves the dynamic table as it was always decodes to the same list until some
     other block changes the table. Such results are kept, because a client repeats its headers on
     every call and decoding in Python takes some 40 us (`tests/bench/bench_http2.py`).
+
+    Attributes:
+        field_count: Fields of the block last given, 0 when its result was kept.
     """
 
-    __slots__ = ("_decoder", "_heads", "_list_bytes_max")
+    __slots__ = ("_decoder", "_heads", "_list_bytes_max", "field_count")
 
     def __init__(self, limits: Limits) -> None:
         self._list_bytes_max = limits.header_list_bytes_max
         self._decoder = Decoder(max_header_list_size=2 * limits.header_list_bytes_max)
         self._heads: dict[bytes, RequestHead] = {}
+        self.field_count = 0
 
     def head(self, block: bytes) -> RequestHead | None:
         """Decode and check the header block of a request; None when it is malformed.
@@ -145,6 +160,7 @@ class HeaderDecoder:
         """
         known = self._heads.get(block)
         if known is not None:
+            self.field_count = 0
             return known
         table = self._decoder.header_table
         entries = table.dynamic_entries
@@ -167,7 +183,7 @@ class HeaderDecoder:
             ConnectionFaultError: The block cannot be decoded, so the table is lost.
         """
         try:
-            return [(name, value) for name, value in self._decoder.decode(block, raw=True)]
+            fields = [(name, value) for name, value in self._decoder.decode(block, raw=True)]
         except OversizedHeaderListError as error:
             code = Http2Code.ENHANCE_YOUR_CALM
             raise ConnectionFaultError(
@@ -175,6 +191,11 @@ class HeaderDecoder:
             ) from error
         except HPACKError as error:
             raise ConnectionFaultError(Http2Code.COMPRESSION_ERROR, str(error)) from error
+        self.field_count = len(fields)
+        if self.field_count > 2 * HEADER_FIELDS_MAX:
+            text = f"header list of {self.field_count} fields, allowed are {HEADER_FIELDS_MAX}"
+            raise ConnectionFaultError(Http2Code.ENHANCE_YOUR_CALM, text, flood="header_list")
+        return fields
 
     def trailers_are_good(self, block: bytes) -> bool:
         """Decode the trailers of a request, which nobody reads; whether they are well-formed.
@@ -183,7 +204,8 @@ class HeaderDecoder:
             ConnectionFaultError: The block cannot be decoded, so the table is lost.
         """
         self._heads.clear()
-        parts = split_fields(self.fields(block))
+        fields = self.fields(block)
+        parts = split_fields(fields) if len(fields) <= HEADER_FIELDS_MAX else None
         return parts is not None and not parts[0]
 
     def skip(self, block: bytes) -> None:
