@@ -14,7 +14,7 @@ from liftbridge_broker.errors import (
 )
 from liftbridge_broker.model.ids import Instant, PublisherId, StreamName
 from liftbridge_broker.model.subjects import RESERVED_STREAMS
-from liftbridge_broker.node.intake import error_of_ack, stamp_of
+from liftbridge_broker.node.intake import MESSAGE_HEADERS_MAX, error_of_ack, stamp_of
 from liftbridge_broker.node.runs import POLICY_NONE, PublishRun
 from liftbridge_broker.node.subjects import (
     ACK_WAIT_NS,
@@ -122,6 +122,26 @@ def test_too_large_message_is_left_out_and_answered_when_it_can_be() -> None:
     assert world.values(partition) == {0: b"a", 1: b"b"}
     ack = world.messaging.acks("i")[0]
     assert (ack.ackError, ack.correlationId) == (api_pb2.Ack.TOO_LARGE, "c")
+
+
+def test_message_with_too_many_headers_is_left_out_and_answered_when_it_can_be(
+    world: NodeWorld,
+) -> None:
+    partition = world.create()
+    most = {f"h{number}": b"" for number in range(MESSAGE_HEADERS_MAX)}
+    more = {**most, "one": b""}
+    world.deliver(
+        "s",
+        envelope(b"a", headers=most),
+        envelope(b"b", headers=more),
+        envelope(b"c", headers=more, ackInbox="i", correlationId="c"),
+        b"d",
+    )
+    assert world.values(partition) == {0: b"a", 1: b"d"}
+    (ack,) = world.messaging.acks("i")
+    assert (ack.ackError, ack.correlationId) == (api_pb2.Ack.TOO_LARGE, "c")
+    text = "message has 1001 headers, at most 1000: put more than that into its value"
+    assert ack.refusal == text
 
 
 def test_reserved_subjects_are_dropped_and_counted(world: NodeWorld) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 from liftbridge_broker.api.context import Context
 from liftbridge_broker.errors import InvalidRequestError, TooLargeError
 from liftbridge_broker.model.ids import OFFSET_MAX, PublisherId
+from liftbridge_broker.node.intake import check_headers
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import AckSink, PublishRun, Ticket
 from liftbridge_broker.replication.publishers import PublisherStamp
@@ -35,10 +36,12 @@ def run_of(
 
     Raises:
         InvalidRequestError: A field breaks its rule, or the stream decides on each message.
-        TooLargeError: A record is larger than allowed.
+        TooLargeError: A record is larger than allowed, or has too many headers.
     """
     _check_takes_runs(partition)
     _check_lengths(request)
+    for entry in request.headers:
+        check_headers(entry.headers)
     headers: list[Mapping[str, bytes] | None] = [
         dict(entry.headers) if entry.headers else None for entry in request.headers
     ]

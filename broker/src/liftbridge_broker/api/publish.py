@@ -11,7 +11,7 @@ from liftbridge_broker.errors import (
     LiftbridgeError,
     TooLargeError,
 )
-from liftbridge_broker.node.intake import stamp_of
+from liftbridge_broker.node.intake import check_headers, stamp_of
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.remote import RemotePartition
 from liftbridge_broker.node.runs import POLICY_NONE, PublishRun, Stored, Ticket
@@ -95,6 +95,7 @@ class PublishService:
         self._check_inbox(request.ackInbox)
         if len(raw) > self._context.record_bytes_max:
             raise TooLargeError("message exceeds max replication size")
+        check_headers(request.headers)
         stamp = stamp_of(request.headers) if request.headers else None
         waits = request.ackPolicy != POLICY_NONE and call.deadline is not None
         sink = _UnaryAck(self._context, call, partition, request, waits=waits)
@@ -144,6 +145,7 @@ class PublishService:
 
         self._context.reserved.check_publish(request.subject)
         self._check_inbox(request.ackInbox)
+        check_headers(request.headers)
         node = self._context.node
 
         def acked(ack: api_pb2.Ack) -> None:

@@ -27,7 +27,7 @@ from liftbridge_broker.errors import (
     TooLargeError,
 )
 from liftbridge_broker.model.ids import Instant
-from liftbridge_broker.node.intake import stamp_of
+from liftbridge_broker.node.intake import check_headers, stamp_of
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.remote import RemotePartition
 from liftbridge_broker.node.runs import POLICY_NONE, PublishRun, Stored, Ticket
@@ -175,6 +175,7 @@ class PublishAsyncCall:
         is_shared = False
         for request in requests:
             try:
+                check_headers(request.headers)
                 stamp = stamp_of(request.headers)
             except LiftbridgeError as error:
                 self.context.count_refused(error)

@@ -5,6 +5,7 @@ messages that name an inbox go back over NATS (spec of the envelope: `wire/envel
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from liftbridge_broker.errors import (
     IncorrectOffsetError,
@@ -33,6 +34,9 @@ from liftbridge_broker.wire.acks import AckEncoder, AckError, inbox_frame
 from liftbridge_broker.wire.envelope import MAGIC, decode_publish
 from liftbridge_broker.wire.nats import appended_header_line
 from liftbridge_proto import api_pb2
+
+MESSAGE_HEADERS_MAX: Final = 1_000
+"""Headers of a message: each costs every broker that stores it some 4 us, whatever its size."""
 
 
 class InboxAcks:
@@ -180,7 +184,8 @@ class Intake:
         encoder: Builds the partition's acks.
         publish: Sends NATS frames.
         partition_id: Drops messages this broker appended itself (`Liftbridge-Appended`).
-        record_bytes_max: Payloads above are refused with `TOO_LARGE`.
+        record_bytes_max: Payloads above are refused with `TOO_LARGE`, as are those with more
+            headers than `MESSAGE_HEADERS_MAX`.
         takes_singles: Optimistic concurrency: every message is a run of its own.
         reserved: Subjects that are no clients'.
         ack_times: Gets nanoseconds from the append of a run to its acks, by ack policy.
@@ -254,9 +259,15 @@ class Intake:
         for payload in payloads:
             message = decode_publish(payload) if payload.startswith(MAGIC) else None
             if len(payload) > self._record_bytes_max:
-                self._refuse_too_large(arrival, payload, message)
+                error = TooLargeError("message exceeds max replication size")
+                self._refuse(arrival, payload, message, error)
                 continue
             if message is not None and message.headers:
+                try:
+                    check_headers(message.headers)
+                except TooLargeError as error:
+                    self._refuse(arrival, payload, message, error)
+                    continue
                 is_proven = self._inboxes.is_proven(payload)  # guard Stamp.asked
                 own = _stamp_of(message.headers) if is_proven else None
                 if own is not None:
@@ -276,9 +287,14 @@ class Intake:
         """Whether the ack of a message may be sent to the inbox that it names."""
         return self._inboxes.allows(inbox, payload)
 
-    def _refuse_too_large(
-        self, arrival: Arrival, payload: bytes, message: api_pb2.Message | None
+    def _refuse(
+        self,
+        arrival: Arrival,
+        payload: bytes,
+        message: api_pb2.Message | None,
+        error: TooLargeError,
     ) -> None:
+        """Answer a message that is left out, where it names an inbox for its ack."""
         if message is None or not message.ackInbox:
             return
         if not self.allows_inbox(message.ackInbox, payload):
@@ -287,7 +303,7 @@ class Intake:
         acks.entries.append(
             (0, message.ackInbox, message.correlationId.encode(), message.ackPolicy)
         )
-        acks.refused(TooLargeError("message exceeds max replication size"))
+        acks.refused(error)
 
     def acks_for(self, subject: str) -> InboxAcks:
         """A new sink for acks of messages on `subject`."""
@@ -408,6 +424,19 @@ class _OnlyErrors:
 def ticket_of(policy: int, sink: InboxAcks) -> Ticket:
     """Ticket of acks to inboxes; under policy NONE only refusals are sent."""
     return Ticket(policy, sink if policy != POLICY_NONE else _OnlyErrors(sink))
+
+
+def check_headers(headers: Mapping[str, bytes]) -> None:
+    """Refuse a message for the number of its headers.
+
+    Raises:
+        TooLargeError: There are more than `MESSAGE_HEADERS_MAX`.
+    """
+    if len(headers) > MESSAGE_HEADERS_MAX:
+        raise TooLargeError(
+            f"message has {len(headers)} headers, at most {MESSAGE_HEADERS_MAX}: "
+            "put more than that into its value"
+        )
 
 
 def stamp_of(headers: Mapping[str, bytes]) -> PublisherStamp | None:
