@@ -67,6 +67,9 @@ class _Port:
     def expect_request(self, _stream_id: int) -> None:
         """The request is there already."""
 
+    def keep(self, _stream_id: int, _size: int) -> None:
+        """The whole request is there."""
+
     def set_reading(self, _stream_id: int, *, is_reading: bool) -> None:
         """Nothing more is to be read."""
 
