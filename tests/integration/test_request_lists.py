@@ -19,6 +19,8 @@ from liftbridge_testkit.processes import Broker
 
 STREAM, PARTITIONS = "s", 100
 TIMES = 200_000
+TAKEN = 100_000
+"""Entries of the longest lists that are taken."""
 ANSWER_BYTES_MAX = 64 * 1024
 
 
@@ -47,13 +49,13 @@ class Case(NamedTuple):
         kind = self.path[-1].message_type
         return kind is not None and kind.GetOptions().map_entry
 
-    def request(self, *, distinct: bool) -> Message:
-        """One with `TIMES` entries, all of the stream or each of another."""
+    def request(self, *, distinct: bool, times: int = TIMES) -> Message:
+        """One with so many entries, all of the stream or each of another."""
         request = named(GetMessageClass(self.method.input_type)())
         place = request
         for field in self.path[:-1]:
             place = named(getattr(place, field.name).add())
-        fill(place, self.path[-1], distinct=distinct)
+        fill(place, self.path[-1], distinct=distinct, times=times)
         return request
 
 
@@ -67,18 +69,18 @@ def named(message: Message, name: str = STREAM) -> Message:
     return message
 
 
-def fill(place: Message, field: FieldDescriptor, *, distinct: bool) -> None:
-    """Give a list or a map `TIMES` entries; those of a map are always distinct."""
+def fill(place: Message, field: FieldDescriptor, *, distinct: bool, times: int) -> None:
+    """Give a list or a map so many entries; those of a map are always distinct."""
     entries = getattr(place, field.name)
     kind = field.message_type
-    numbers = range(TIMES) if distinct else [0] * TIMES
+    numbers = range(times) if distinct else [0] * times
     if kind is None:
         is_text = field.type == FieldDescriptor.TYPE_STRING
         entries.extend([f"{STREAM}{n or ''}" if is_text else n for n in numbers])
     elif kind.GetOptions().map_entry:
         is_text = kind.fields_by_name["key"].type == FieldDescriptor.TYPE_STRING
         is_bytes = kind.fields_by_name["value"].type == FieldDescriptor.TYPE_BYTES
-        entries.update({str(n) if is_text else n: b"" if is_bytes else 0 for n in range(TIMES)})
+        entries.update({str(n) if is_text else n: b"" if is_bytes else 0 for n in range(times)})
     else:
         for n in numbers:
             named(entries.add(), f"{STREAM}{n or ''}")
@@ -133,7 +135,7 @@ def test_there_are_lists() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_entry_that_is_given_again_and_again_counts_once(broker: Broker, case: Case) -> None:
-    code, answer = call(broker, case.method, case.request(distinct=False))
+    code, answer = call(broker, case.method, case.request(distinct=False, times=TAKEN))
     assert code in {grpc.StatusCode.OK, *REFUSED}
     assert len(answer) < ANSWER_BYTES_MAX
 
@@ -142,6 +144,15 @@ def test_entry_that_is_given_again_and_again_counts_once(broker: Broker, case: C
 def test_list_of_more_than_there_is_is_refused(broker: Broker, case: Case) -> None:
     code, answer = call(broker, case.method, case.request(distinct=True))
     assert code in {grpc.StatusCode.NOT_FOUND, *REFUSED}
+    assert not answer
+
+
+@pytest.mark.parametrize("case", [one for one in CASES if not one.is_map], ids=lambda one: one.name)
+def test_list_without_an_end_is_refused_although_its_entries_are_one(
+    broker: Broker, case: Case
+) -> None:
+    code, answer = call(broker, case.method, case.request(distinct=False))
+    assert code in REFUSED
     assert not answer
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from liftbridge_broker.api.admin_context import AdminContext, peer_of
 from liftbridge_broker.api.call import Call
-from liftbridge_broker.api.streams import decode
+from liftbridge_broker.api.streams import check_named, decode
 from liftbridge_broker.controller.commands import Bootstrap
 from liftbridge_broker.controller.state import (
     BrokerState,
@@ -246,6 +246,7 @@ class AdminService:
         size = request.page_size or PAGE_SIZE_MAX
         if not 0 < size <= PAGE_SIZE_MAX:
             raise InvalidRequestError(f"page_size {size}: must be 1 to {PAGE_SIZE_MAX}")
+        check_named("streams", len(request.streams))
         for name in request.streams:
             context.find(admin_pb2.PartitionRef(stream=name))
         response = admin_pb2.ListPartitionsResponse(applied_index=context.state.applied_index)

@@ -7,7 +7,7 @@ from typing import Final
 
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
-from liftbridge_broker.api.streams import decode
+from liftbridge_broker.api.streams import check_named, decode
 from liftbridge_broker.controller.state import StreamState
 from liftbridge_broker.errors import (
     InvalidRequestError,
@@ -44,6 +44,7 @@ class BoundsService:
         if request is None:
             return
         _check_wait(request.wait_ms)
+        check_named("partitions", len(request.partitions))
         asked = self._asked(request, self._stream(request))
         known = {one: request.known_high_watermarks.get(one.number, -1) for one in asked}
         if not request.wait_ms or not known or _has_passed(known):

@@ -5,11 +5,10 @@ from typing import Final
 
 from liftbridge_broker.api.call import MAIN_LISTENER, Call
 from liftbridge_broker.api.context import Context, refuse
-from liftbridge_broker.api.streams import decode
+from liftbridge_broker.api.streams import check_named, decode
 from liftbridge_broker.controller.state import StreamState
 from liftbridge_broker.errors import (
     FailedPreconditionError,
-    InvalidRequestError,
     LiftbridgeError,
     NotFoundError,
     NotLeaderError,
@@ -23,9 +22,6 @@ from liftbridge_proto import api_pb2
 
 NOT_LED: Final = "The request should be sent to partition leader"
 """Text of the original."""
-
-NAMES_MAX: Final = 100_000
-"""Streams and groups that one request may name."""
 
 
 class MetadataService:
@@ -53,11 +49,7 @@ class MetadataService:
         state = node.state
         response = api_pb2.FetchMetadataResponse()
         self._add_brokers(call.listener, response)
-        named_count = len(request.streams) + len(request.groups)
-        if named_count > NAMES_MAX:
-            raise InvalidRequestError(
-                f"streams and groups: {named_count} named, at most {NAMES_MAX}"
-            )
+        check_named("streams and groups", len(request.streams) + len(request.groups))
         # Each once: a name that is given a million times is no reason for a million answers.
         names = list(dict.fromkeys(request.streams)) or list(state.stream_ids)
         for name in names:

@@ -1,7 +1,7 @@
 """Stream management: requests become commands of the controller (spec 1.4)."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -14,12 +14,15 @@ from liftbridge_broker.controller.commands import (
     PauseStream,
     SetReadonly,
 )
-from liftbridge_broker.errors import GrpcStatus, LiftbridgeError
+from liftbridge_broker.errors import GrpcStatus, InvalidRequestError, LiftbridgeError
 from liftbridge_broker.model.ids import StreamName
 from liftbridge_broker.model.streams import StreamOverrides
 from liftbridge_proto import api_pb2
 
 _Request = TypeVar("_Request", bound=Message)
+
+NAMES_MAX: Final = 100_000
+"""Streams, groups or partitions that one request may name."""
 
 OVERRIDE_FIELDS = {
     "retentionMaxBytes": "retention_bytes_max",
@@ -55,6 +58,16 @@ def decode(call: Call, kind: type[_Request], raw: bytes) -> _Request | None:
     except DecodeError:
         call.finish(GrpcStatus.INTERNAL, "failed to unmarshal the received message")
         return None
+
+
+def check_named(what: str, count: int) -> None:
+    """Refuse a request that names too much, before anybody looks at the names.
+
+    Raises:
+        InvalidRequestError: There are more names than `NAMES_MAX`.
+    """
+    if count > NAMES_MAX:
+        raise InvalidRequestError(f"{what}: {count} named, at most {NAMES_MAX}")
 
 
 class StreamService:
@@ -94,6 +107,7 @@ class StreamService:
         """Serve `PauseStream`."""
         request = decode(call, api_pb2.PauseStreamRequest, raw)
         if request is not None:
+            check_named("partitions", len(request.partitions))
             command = PauseStream(
                 name=StreamName(request.name),
                 partitions=tuple(dict.fromkeys(request.partitions)),
@@ -105,6 +119,7 @@ class StreamService:
         """Serve `SetStreamReadonly`."""
         request = decode(call, api_pb2.SetStreamReadonlyRequest, raw)
         if request is not None:
+            check_named("partitions", len(request.partitions))
             command = SetReadonly(
                 name=StreamName(request.name),
                 partitions=tuple(dict.fromkeys(request.partitions)),
