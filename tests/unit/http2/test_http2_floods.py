@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from liftbridge_broker.http2 import frames
-from liftbridge_broker.http2.events import ConnectionEnded, Event
+from liftbridge_broker.http2.events import ConnectionEnded, Event, StreamCancelled
 from liftbridge_broker.http2.frames import Http2Code
 from liftbridge_broker.http2.guard import Budget
 from liftbridge_broker.http2.limits import SECOND_NS, Limits
@@ -40,7 +40,7 @@ def repeated(frame: bytes) -> Iterator[bytes]:
         (frames.frame(frames.PRIORITY, 0, 5, bytes(5)), 1000, "priority", "flood: priority"),
         (frames.frame(0xFA, 0, 0, b""), 1000, "unknown_frame", "flood: unknown_frame"),
         (frames.frame(frames.DATA, 0, 1, b""), 100, "empty_data", "flood: empty_data"),
-        (frames.rst_stream_frame(1, 8), 2000, "reset", "flood: reset"),
+        (frames.rst_stream_frame(1, 8), 1000, "reset", "flood: reset"),
         (frames.window_update_frame(0, 1), 1010, "window_update", "flood: window_update"),
         (frames.window_update_frame(1, 1), 1010, "window_update", "flood: window_update"),
     ],
@@ -83,16 +83,17 @@ def test_only_one_reset_of_a_finished_call_is_free() -> None:
     duel.open(1)
     duel.core.finish(1, 0, "")
     resets = repeated(frames.rst_stream_frame(1, 0))
-    assert drown(duel, resets) == (2001, ConnectionEnded(CALM, "flood: reset", "reset"))
+    assert drown(duel, resets) == (1001, ConnectionEnded(CALM, "flood: reset", "reset"))
 
 
-def test_rapid_reset_ends_the_connection() -> None:
-    duel = Duel(Limits(streams_max=100))
+@pytest.mark.parametrize("streams_max", [1, 100, 10_000])
+def test_rapid_reset_ends_the_connection(streams_max: int) -> None:
+    duel = Duel(Limits(streams_max=streams_max))
     pairs = (
         duel.peer.request(stream_id) + frames.rst_stream_frame(stream_id, Http2Code.CANCEL)
         for stream_id in range(1, FRAMES_MAX, 2)
     )
-    assert drown(duel, pairs) == (200, ConnectionEnded(CALM, "flood: reset", "reset"))
+    assert drown(duel, pairs) == (1000, ConnectionEnded(CALM, "flood: reset", "reset"))
 
 
 def test_making_the_server_reset_streams_counts_as_much() -> None:
@@ -102,19 +103,19 @@ def test_making_the_server_reset_streams_counts_as_much() -> None:
         duel.peer.request(stream_id) + frames.frame(frames.WINDOW_UPDATE, 0, stream_id, zero)
         for stream_id in range(1, FRAMES_MAX, 2)
     )
-    assert drown(duel, pairs) == (200, ConnectionEnded(CALM, "flood: reset", "reset"))
+    assert drown(duel, pairs) == (1000, ConnectionEnded(CALM, "flood: reset", "reset"))
 
 
 def test_opening_streams_over_the_limit_again_and_again_ends_the_connection() -> None:
     duel = Duel(Limits(streams_max=1))
     requests = (duel.peer.request(stream_id) for stream_id in range(1, FRAMES_MAX, 2))
-    assert drown(duel, requests) == (101, ConnectionEnded(CALM, "flood: reset", "reset"))
+    assert drown(duel, requests) == (1001, ConnectionEnded(CALM, "flood: reset", "reset"))
 
 
 def test_malformed_requests_count_as_resets() -> None:
     duel = Duel(Limits(streams_max=1))
     requests = (duel.peer.request(stream_id, "") for stream_id in range(1, FRAMES_MAX, 2))
-    assert drown(duel, requests) == (100, ConnectionEnded(CALM, "flood: reset", "reset"))
+    assert drown(duel, requests) == (1000, ConnectionEnded(CALM, "flood: reset", "reset"))
 
 
 def test_data_on_closed_streams_ends_the_connection() -> None:
@@ -258,6 +259,18 @@ def test_cancelling_calls_at_an_ordinary_rate_is_free() -> None:
         assert len(duel.open(stream_id)) == 1
         duel.receive(frames.rst_stream_frame(stream_id, Http2Code.CANCEL))
         assert not duel.core.has_ended
+
+
+def test_cancelling_thousands_of_old_calls_at_once_is_free() -> None:
+    duel = Duel(Limits(streams_max=5000, keepalive_ns=0))
+    numbers = range(1, 10_001, 2)
+    for stream_id in numbers:
+        duel.open(stream_id)
+    duel.wait(SECOND_NS)
+    for stream_id in numbers:
+        (event,) = duel.receive(frames.rst_stream_frame(stream_id, Http2Code.CANCEL))
+        assert event == StreamCancelled(stream_id, Http2Code.CANCEL)
+    assert not duel.core.has_ended
 
 
 def test_what_is_remembered_of_closed_streams_is_bounded() -> None:

@@ -21,7 +21,8 @@ EMPTY_DATA_BURST: Final = 100
 STRAYS_BURST: Final = 200
 LOST_FIELDS_BURST: Final = 10_000
 """Header fields that were decoded for nothing: the block begins no call that is taken."""
-RESETS_PER_STREAM: Final = 2
+RESETS_BURST: Final = 1000
+"""However many streams may be open: who resets them at once evades that bound (CVE-2023-44487)."""
 WINDOW_UPDATES_BURST: Final = 1000
 WINDOW_UPDATES_PER_REASON: Final = 10
 BYTES_PER_WINDOW_UPDATE: Final = 2
@@ -58,11 +59,10 @@ class Guard:
     __slots__ = ("_budgets", "_window_updates")
 
     def __init__(self, limits: Limits) -> None:
-        resets = max(RESETS_PER_STREAM * limits.streams_max, 100)
         self._budgets = {
             "ping": Budget(PINGS_BURST, limits.ping_interval_ns),
             "settings": Budget(SETTINGS_BURST, 10 * MILLISECOND_NS),
-            "reset": Budget(resets, MILLISECOND_NS),
+            "reset": Budget(RESETS_BURST, MILLISECOND_NS),
             "priority": Budget(PRIORITIES_BURST, 10 * MILLISECOND_NS),
             "empty_data": Budget(EMPTY_DATA_BURST, 100 * MILLISECOND_NS),
             "stray": Budget(STRAYS_BURST, 100 * MILLISECOND_NS),

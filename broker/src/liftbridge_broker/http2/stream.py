@@ -22,6 +22,7 @@ class Stream:
         kept_bytes: Size of complete messages that the owner keeps until END_STREAM.
         content_left: Bytes still due of a declared `content-length`, None without one.
         encoding: Value of `grpc-encoding`.
+        opened_ns: When the client opened it.
         deadline_ns: When `grpc-timeout` ends; 0 for never.
         message_deadline_ns: When the message begun, or an awaited request, must be complete; 0 for
             none.
@@ -52,6 +53,7 @@ class Stream:
         "is_throttled",
         "kept_bytes",
         "message_deadline_ns",
+        "opened_ns",
         "partial",
         "queue",
         "queued",
@@ -72,6 +74,7 @@ class Stream:
         self.kept_bytes = 0
         self.content_left: int | None = None
         self.encoding = "identity"
+        self.opened_ns = 0
         self.deadline_ns = 0
         self.message_deadline_ns = 0
         self.window = window

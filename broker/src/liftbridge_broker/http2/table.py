@@ -17,11 +17,13 @@ from liftbridge_broker.http2.frames import (
     rst_stream_frame,
 )
 from liftbridge_broker.http2.guard import Guard
-from liftbridge_broker.http2.limits import Limits
+from liftbridge_broker.http2.limits import SECOND_NS, Limits
 from liftbridge_broker.http2.sender import Sender
 from liftbridge_broker.http2.stream import Stream
 
 CLOSED_REMEMBERED_MAX: Final = 1024
+SETTLED_NS: Final = SECOND_NS
+"""Age of a stream whose reset is not rapid."""
 _RESOURCE_EXHAUSTED: Final = 8
 _INTERNAL: Final = 13
 
@@ -77,6 +79,7 @@ class StreamTable:
             self.refuse(stream_id, Http2Code.REFUSED_STREAM)
             return None
         stream = Stream(stream_id, is_grpc=head.is_grpc, window=self._sender.stream_window)
+        stream.opened_ns = self.now
         stream.encoding = head.encoding
         stream.content_left = head.content_length
         stream.is_refused = head.refusal is not None
@@ -163,6 +166,8 @@ class StreamTable:
         if stream is not None:
             self.events.append(StreamCancelled(stream_id, code))
             self.remove(stream, may_send=False)
+            if self.now - stream.opened_ns >= SETTLED_NS:
+                return  # it took its place among the open ones; clients may end all at once
         else:
             self.require_opened(stream_id)
             if self._closed.get(stream_id):
