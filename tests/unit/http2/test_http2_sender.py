@@ -6,7 +6,8 @@ from liftbridge_broker.http2 import frames
 from liftbridge_broker.http2.events import ConnectionEnded, RequestEnded, StreamWritable
 from liftbridge_broker.http2.frames import Http2Code
 from liftbridge_broker.http2.limits import Limits
-from liftbridge_broker.http2.sender import OUT_MARK_BYTES, TURN_BYTES
+from liftbridge_broker.http2.sender import OUT_MARK_BYTES, TURN_BYTES, Sender
+from liftbridge_broker.http2.stream import Stream
 from liftbridge_testkit.http2_peer import Duel, Frame, of_kind
 
 WINDOW = frames.SETTING_INITIAL_WINDOW_SIZE
@@ -26,6 +27,39 @@ def bodies(found: list[Frame], stream_id: int) -> list[bytes]:
     """Payloads of the DATA frames of one stream."""
     data = of_kind(found, frames.DATA)
     return [frame.payload for frame in data if frame.stream_id == stream_id]
+
+
+class Compared(Stream):
+    """A stream that counts how often one is compared with another."""
+
+    __slots__ = ()
+    times = 0
+    __hash__ = Stream.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Compared.times += 1
+        return self is other
+
+
+def test_forgetting_a_stream_looks_at_no_other() -> None:
+    sender = Sender(low_mark=1)
+    streams = [Compared(number, is_grpc=True, window=100) for number in range(1, 2001, 2)]
+    for stream in streams:
+        sender.queue(stream, b"x")
+    for stream in reversed(streams):
+        assert sender.has_work
+        sender.forget(stream)
+    assert Compared.times == 0
+    assert (sender.has_work, sender.queued_bytes) == (False, 0)
+
+
+def test_forgotten_stream_leaves_the_others_in_their_order() -> None:
+    duel = Duel()
+    for stream_id in (1, 3, 5, 7):
+        duel.open(stream_id)
+        duel.core.send(stream_id, b"%d" % stream_id)
+    duel.receive(frames.rst_stream_frame(3, Http2Code.CANCEL))
+    assert [frame.payload for frame in of_kind(duel.sent(), frames.DATA)] == [b"1", b"5", b"7"]
 
 
 def test_answer_is_headers_then_data_then_trailers() -> None:

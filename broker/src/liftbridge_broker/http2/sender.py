@@ -5,7 +5,7 @@ cut into DATA frames by `pump`, once per turn of the owner's loop, so that every
 sent on a stream becomes one frame where it fits. Bytes are not copied before they are joined.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -76,7 +76,8 @@ class Sender:
         self.low_mark = low_mark
         self.ended: list[Stream] = []
         self.writable: list[Stream] = []
-        self._ready: deque[Stream] = deque()
+        # By number, in their order; a deque would be searched for each stream that is reset.
+        self._ready: OrderedDict[int, Stream] = OrderedDict()
         self._needs_table_update = False
 
     @property
@@ -130,7 +131,7 @@ class Sender:
         """Put a stream with queued bytes and an open window in line."""
         if not stream.is_ready and stream.queued and stream.window > 0:
             stream.is_ready = True
-            self._ready.append(stream)
+            self._ready[stream.id] = stream
 
     def forget(self, stream: Stream) -> None:
         """Drop what a stream still had queued."""
@@ -138,18 +139,18 @@ class Sender:
         stream.queue.clear()
         stream.queued = 0
         if stream.is_ready:
-            self._ready.remove(stream)
+            del self._ready[stream.id]
             stream.is_ready = False
 
     def pump(self) -> None:
         """Cut queued bytes into DATA frames as far as windows and the size of one write allow."""
         ready = self._ready
         while ready and self.window > 0 and self.out_bytes < OUT_MARK_BYTES:
-            stream = ready.popleft()
+            _, stream = ready.popitem(last=False)
             if stream.window > 0:  # it may have shrunk by a setting since it got in line
                 self._serve(stream)
             if stream.queued and stream.window > 0:
-                ready.append(stream)
+                ready[stream.id] = stream
                 continue
             stream.is_ready = False
             if not stream.queued and stream.final is not None:
