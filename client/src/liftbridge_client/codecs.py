@@ -124,14 +124,18 @@ def encoded(codec: Codec[_Value], value: _Value) -> bytes:
     """Bytes of a value.
 
     Raises:
-        CodecError: The codec refuses it.
+        CodecError: The codec refuses it, or does not give bytes.
     """
     try:
-        return codec.encode(value)
+        data = codec.encode(value)
     except (ValueError, TypeError) as error:
         raise CodecError(
             f"a value of type {type(value).__name__} cannot be encoded: {error}"
         ) from error
+    if not isinstance(data, bytes):
+        kind = type(data).__name__
+        raise CodecError(f"{type(codec).__name__}.encode gave {kind}, not bytes: correct the codec")
+    return data
 
 
 def decoded(codec: Codec[_Value], data: bytes, stream: str, partition: int, offset: int) -> _Value:

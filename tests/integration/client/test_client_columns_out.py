@@ -22,12 +22,18 @@ from liftbridge_client import (
 from liftbridge_testkit.processes import Broker
 
 HEADERS = pa.map_(pa.string(), pa.binary())
+TEXTS = pa.array([[("h", "text")]], pa.map_(pa.string(), pa.string()))
 
 
 def batch(values, **columns):
     kinds = {"key": pa.binary(), "headers": HEADERS, "partition": pa.int32()}
     arrays = {name: pa.array(given, kinds[name]) for name, given in columns.items()}
     return pa.record_batch({"value": pa.array(values, pa.binary()), **arrays})
+
+
+def typed(**columns):
+    """A batch whose columns have the types of what is given."""
+    return pa.record_batch({name: pa.array(given) for name, given in columns.items()})
 
 
 def counted(first, count):
@@ -86,6 +92,11 @@ async def test_many_columns_are_more_than_what_may_wait(broker, name):
         (batch([b"a"], partition=[None]), "column partition has 1 nulls"),
         (batch([b"a", b"b"], partition=[0, 2]), "partition 2: the stream has partitions 0 to 1"),
         (batch([b"a", b"b"], partition=[-1, 0]), "partition -1"),
+        (typed(value=["a"]), "column value is of type string: cast it to binary"),
+        (typed(value=[7]), "column value is of type int64"),
+        (typed(value=[b"a"], key=["k"]), "column key is of type string"),
+        (typed(value=[b"a"], headers=[{"h": b"1"}]), "column headers is of type struct"),
+        (typed(value=[b"a"], headers=TEXTS), "column headers is of type map<string, string>"),
     ],
 )
 async def test_columns_of_no_use_are_refused_before_anything_is_sent(lb, name, given, told):

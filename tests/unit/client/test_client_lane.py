@@ -1,8 +1,12 @@
 """What messages that were sent together are told."""
 
 import asyncio
+from types import SimpleNamespace
 
-from liftbridge_client.aio.lane import Item
+import pytest
+
+from liftbridge_client import LiftbridgeError, OutcomeUnknownError
+from liftbridge_client.aio.lane import Item, Lane
 from liftbridge_client.model import Ack
 
 FIRST = Ack("s", 0, 3, 9)
@@ -20,3 +24,27 @@ async def test_messages_of_a_batch_in_pieces_have_the_offsets_of_their_pieces():
     item = Item(values=[b"a", b"b", b"c"], futures=futures)
     item.acked_in_pieces(FIRST, [(3, 1), (7, 2)])
     assert [(await future).offset for future in futures] == [3, 7, 8]
+
+
+async def test_whatever_ends_the_task_of_a_lane_fails_all_that_waits():
+    """Nobody else would tell them: the task belongs to the lane alone."""
+
+    async def leader_address(_stream, _partition):
+        raise TypeError("expected bytes, str found")
+
+    settled = []
+    client = SimpleNamespace(leader_address=leader_address)
+    owner = SimpleNamespace(stream_name="s", client=client, on_settled=settled.append)
+    lane = Lane(owner, 0, 0)
+    loop = asyncio.get_running_loop()
+    items = [Item(values=[b"v"], futures=[loop.create_future()], send_count=n) for n in range(2)]
+    async with asyncio.timeout(10):
+        for item in items:
+            lane.put(item)
+        with pytest.raises(LiftbridgeError, match="TypeError: expected bytes") as never_sent:
+            await items[0].futures[0]
+        with pytest.raises(OutcomeUnknownError, match="TypeError") as sent:
+            await items[1].futures[0]
+    assert isinstance(never_sent.value.__cause__, TypeError)
+    assert sent.value.__cause__ is never_sent.value
+    assert settled == items

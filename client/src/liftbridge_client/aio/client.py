@@ -11,6 +11,7 @@ from liftbridge_client.aio.session import ClientStats, Session
 from liftbridge_client.aio.streams import Streams
 from liftbridge_client.core.addresses import parse_addresses
 from liftbridge_client.core.codec import POLICIES, ack_of
+from liftbridge_client.core.message_parts import check_message
 from liftbridge_client.model import Ack, AckPolicy, Metadata, TlsFiles
 from liftbridge_proto import api_pb2
 
@@ -141,9 +142,11 @@ class Client:
         """Publish to a NATS subject; the first ack of any stream on it, `None` for policy none.
 
         Raises:
+            UsageError: The value, the key or a header has the wrong type.
             AckTimeoutError: No stream is attached to the subject, or none answered in time.
             OutcomeUnknownError: The connection broke; the message may be stored.
         """
+        check_message(value, key, headers)
         response = await self._session.call(
             methods.PUBLISH_TO_SUBJECT,
             api_pb2.PublishToSubjectRequest(

@@ -211,6 +211,31 @@ def _check(records: pa.RecordBatch) -> None:
     for name in sorted(names & {"value", "partition"}):
         if records.column(name).null_count:
             raise UsageError(f"column {name} has {records.column(name).null_count} nulls")
+    for name in sorted(names & {"value", "key"}):
+        if not _is_bytes(records.column(name).type):
+            kind = records.column(name).type
+            raise UsageError(f"column {name} is of type {kind}: cast it to {pa.binary()}")
+    if "headers" in names:
+        _check_headers(records.column("headers"))
+
+
+def _check_headers(headers: pa.Array) -> None:
+    kind = headers.type
+    if not pa.types.is_map(kind) or not (_is_text(kind.key_type) and _is_bytes(kind.item_type)):
+        wanted = pa.map_(pa.string(), pa.binary())
+        raise UsageError(f"column headers is of type {kind}: cast it to {wanted}")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
 
 
 def _item(records: pa.RecordBatch, size: int) -> Item:

@@ -191,6 +191,17 @@ class Lane:
     # -- the task -----------------------------------------------------------------------------
 
     async def _run(self) -> None:
+        """Send while there is work; whatever goes wrong here, nobody waits for ever."""
+        try:
+            await self._keep_calling()
+        except Exception as error:  # noqa: BLE001 - every caller gets it, with its cause
+            failed = LiftbridgeError(
+                f"the client failed at sending: {type(error).__name__}: {error}"
+            )
+            failed.__cause__ = error
+            self._fail_all(failed)
+
+    async def _keep_calling(self) -> None:
         """Keep a call open while there is work; give up after the client's retry time."""
         loop = asyncio.get_running_loop()
         wait = WAIT_FIRST_SECONDS
@@ -544,6 +555,7 @@ class Lane:
             if item.send_count:
                 text = f"no ack came: {error}"
                 unknown = OutcomeUnknownError(text, server_text=error.server_text)
+                unknown.__cause__ = error
                 self._settle(item, unknown)
             else:
                 self._settle(item, error)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, Self, cas
 from liftbridge_client.aio.identity import PublisherIdentity, register, takes_single
 from liftbridge_client.aio.lane import BATCH_BYTES_MAX, BATCH_COUNT_MAX, Item, Lane
 from liftbridge_client.codecs import Codec, encoded
+from liftbridge_client.core.message_parts import check_message
 from liftbridge_client.core.partitioners import Partitioner, by_key, choose
 from liftbridge_client.errors import (
     AckTimeoutError,
@@ -140,12 +141,14 @@ class Publisher(Generic[Value]):
         """Publish one message and wait for its ack; waits for room in the window before.
 
         Raises:
+            UsageError: The value, the key or a header has the wrong type.
             CodecError: The codec refuses the value.
             FullError: The window is full, and `on_full` says to raise.
             ClosedError: The publisher is not open.
             LiftbridgeError: The message is not, or may not be, stored.
         """
         data = self._encoded(value)
+        check_message(data, key, headers)
         await self._wait_for_room()
         return await self._put(Outgoing(data, key, headers, partition))
 
@@ -160,11 +163,13 @@ class Publisher(Generic[Value]):
         """Publish one message; the future gets its ack.
 
         Raises:
+            UsageError: The value, the key or a header has the wrong type.
             CodecError: The codec refuses the value.
             FullError: The window is full.
             ClosedError: The publisher is not open.
         """
         data = self._encoded(value)
+        check_message(data, key, headers)
         if not self._has_room():
             raise FullError(f"{self._in_flight} messages wait for their acks")
         return self._put(Outgoing(data, key, headers, partition))
@@ -180,6 +185,10 @@ class Publisher(Generic[Value]):
         Args:
             messages: Values, or `Outgoing`.
             partition: Partition for the messages that name none; `None` asks the partitioner.
+
+        Raises:
+            UsageError: A value, a key or a header has the wrong type; nothing is published.
+            ClosedError: The publisher is not open.
         """
         self._check_open()
         is_bare = self._codec is None and set(map(type, messages)) <= {bytes}
@@ -188,20 +197,33 @@ class Publisher(Generic[Value]):
             return await self._put_values(values, partition or 0)
         results: list[Ack | BaseException | None] = []
         futures = []
-        for message in messages:
-            outgoing = message if isinstance(message, Outgoing) else Outgoing(message)
-            try:
-                data = self._encoded(outgoing.value)
-            except CodecError as error:
-                results.append(error)
+        for outgoing in self._ready(messages, partition):
+            if isinstance(outgoing, CodecError):
+                results.append(outgoing)
                 continue
             if not self._has_room():
                 await self._until_room()
-            chosen = partition if outgoing.partition is None else outgoing.partition
-            futures.append(self._put(Outgoing(data, outgoing.key, outgoing.headers, chosen)))
+            futures.append(self._put(outgoing))
             results.append(None)
         outcomes = iter(await asyncio.gather(*futures, return_exceptions=True))
         return [_result(next(outcomes) if result is None else result) for result in results]
+
+    def _ready(
+        self, messages: Sequence[Value | Outgoing[Value]], partition: int | None
+    ) -> list[Outgoing[bytes] | CodecError]:
+        """Messages encoded and checked, all of them before the first is published."""
+        found: list[Outgoing[bytes] | CodecError] = []
+        for message in messages:
+            outgoing = message if isinstance(message, Outgoing) else Outgoing(message)
+            _, key, headers, named = outgoing
+            try:
+                data = self._encoded(outgoing.value)
+            except CodecError as error:
+                found.append(error)
+                continue
+            check_message(data, key, headers)
+            found.append(Outgoing(data, key, headers, partition if named is None else named))
+        return found
 
     def _encoded(self, value: Value) -> bytes:
         """Bytes of a value; without a codec, values are bytes."""

@@ -21,6 +21,7 @@ from liftbridge_client.core.codec import (
     own_options,
     partition_of,
 )
+from liftbridge_client.core.message_parts import check_message
 from liftbridge_client.core.partitioners import Partitioner, by_key, choose
 from liftbridge_client.errors import UsageError
 from liftbridge_client.model import (
@@ -118,10 +119,12 @@ class Stream:
             Where it is stored, `None` with policy `none`.
 
         Raises:
+            UsageError: The value, the key or a header has the wrong type.
             AckTimeoutError: No ack in time; the message may be stored.
             OutcomeUnknownError: The connection broke before the ack; the message may be stored.
             RefusedError: The server refused it.
         """
+        check_message(value, key, headers)
         info = await self._client.stream_info(self.name)
         chosen = choose(partitioner, key, partition, len(info.partitions))
         response = await self._client.call(

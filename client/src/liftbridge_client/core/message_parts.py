@@ -1,0 +1,52 @@
+"""What a message is made of: bytes, and headers with a text for each name.
+
+A wrong type is told before anything is sent; later it would meet the task that sends for everybody.
+"""
+
+from collections.abc import Mapping
+
+from liftbridge_client.errors import UsageError
+
+
+def check_message(value: object, key: object, headers: object) -> None:
+    """Refuse what is no message.
+
+    Raises:
+        UsageError: The value or the key is not bytes, or a header has not a text for its name and
+            bytes for its value.
+    """
+    if not isinstance(value, bytes):
+        raise UsageError(
+            f"the value is {_kind(value)}: values are bytes; encode it, or use a publisher with a "
+            "codec, as TextCodec()"
+        )
+    if not isinstance(key, bytes):
+        raise UsageError(f'the key is {_kind(key)}: keys are bytes, b"" for none; encode it')
+    if headers is not None:
+        _check_headers(headers)
+
+
+def _check_headers(headers: object) -> None:
+    if not isinstance(headers, Mapping):
+        raise UsageError(
+            f"the headers are {_kind(headers)}: headers are a mapping from str to bytes; make it a "
+            "dict"
+        )
+    for name, value in headers.items():
+        if not isinstance(name, str):
+            raise UsageError(
+                f"the header name {name!r} is {_kind(name)}: names of headers are str; decode it"
+            )
+        if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise UsageError(
+                f"the header name {name!r} is a str with lone surrogates: names of headers are "
+                "text that UTF-8 can hold; replace them"
+            )
+        if not isinstance(value, bytes):
+            raise UsageError(
+                f"header {name!r} is {_kind(value)}: values of headers are bytes; encode it"
+            )
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"of type {type(value).__name__}"
