@@ -73,6 +73,33 @@ def test_blocking_calls_refuse_a_wrong_type(broker, name, argument, wrong):
             assert publisher.publish(b"good").offset == 0
 
 
+POLICY_TAKERS = [
+    (lambda lb, _stream, wrong: lb.publish_to_subject("anything", b"v", ack_policy=wrong)),
+    (lambda _lb, stream, wrong: stream.publish(b"v", ack_policy=wrong)),
+    (lambda _lb, stream, wrong: stream.publisher(ack_policy=wrong)),
+    (lambda _lb, stream, wrong: stream.column_publisher(ack_policy=wrong)),
+    (lambda _lb, stream, wrong: stream.publish_columns([], ack_policy=wrong)),
+]
+UNKNOWN_POLICIES = ["quorum", "", None, 1, ["all"]]
+
+
+@pytest.mark.parametrize("wrong", UNKNOWN_POLICIES, ids=repr)
+async def test_asyncio_calls_refuse_an_unknown_ack_policy(lb, name, wrong):
+    stream = await lb.streams.create(name)
+    for call in POLICY_TAKERS:
+        with pytest.raises(UsageError, match=r"ack_policy .*: must be one of leader, all, none"):
+            await call(lb, stream, wrong)
+
+
+@pytest.mark.parametrize("wrong", UNKNOWN_POLICIES, ids=repr)
+def test_blocking_calls_refuse_an_unknown_ack_policy(broker, name, wrong):
+    with connect_sync(broker.address) as lb:
+        stream = lb.streams.create(name)
+        for call in POLICY_TAKERS:
+            with pytest.raises(UsageError, match=r"ack_policy .*: must be one of leader, all"):
+                call(lb, stream, wrong)
+
+
 @pytest.mark.parametrize("wrong", ["text", 7, None])
 async def test_a_batch_with_a_bare_value_of_a_wrong_type_is_refused_whole(lb, name, wrong):
     stream = await lb.streams.create(name)

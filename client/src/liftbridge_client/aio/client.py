@@ -10,7 +10,7 @@ from liftbridge_client.aio.listening import Events
 from liftbridge_client.aio.session import ClientStats, Session
 from liftbridge_client.aio.streams import Streams
 from liftbridge_client.core.addresses import parse_addresses
-from liftbridge_client.core.codec import POLICIES, ack_of
+from liftbridge_client.core.codec import ack_of, policy_of
 from liftbridge_client.core.message_parts import check_message
 from liftbridge_client.model import Ack, AckPolicy, Metadata, TlsFiles
 from liftbridge_proto import api_pb2
@@ -142,7 +142,7 @@ class Client:
         """Publish to a NATS subject; the first ack of any stream on it, `None` for policy none.
 
         Raises:
-            UsageError: The value, the key or a header has the wrong type.
+            UsageError: The value, the key, a header or the ack policy is none.
             AckTimeoutError: No stream is attached to the subject, or none answered in time.
             OutcomeUnknownError: The connection broke; the message may be stored.
         """
@@ -154,7 +154,7 @@ class Client:
                 value=value,
                 key=key,
                 headers=headers or {},
-                ackPolicy=POLICIES[ack_policy],
+                ackPolicy=policy_of(ack_policy),
             ),
             is_repeatable=False,
         )

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from liftbridge_client.aio.identity import PublisherIdentity, register, takes_single
 from liftbridge_client.aio.lane import BATCH_BYTES_MAX, BATCH_COUNT_MAX, Item, Lane
+from liftbridge_client.core.codec import policy_of
 from liftbridge_client.core.partitioners import Partitioner, choose
 from liftbridge_client.core.record_slices import slices
 from liftbridge_client.errors import FailedPreconditionError, LiftbridgeError, UsageError
@@ -47,6 +48,7 @@ class ColumnPublisher:
         partitioner: Partitioner,
         numbering: Numbering | None,
     ) -> None:
+        policy_of(ack_policy)  # an unknown one is told here
         self.client = client
         self.stream_name = stream
         self.ack_policy: AckPolicy = ack_policy

@@ -18,7 +18,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from liftbridge_client import methods
 from liftbridge_client.aio.identity import PublisherIdentity
-from liftbridge_client.core.codec import POLICIES, ack_of
+from liftbridge_client.core.codec import ack_of, policy_of
 from liftbridge_client.core.refusals import async_error, batch_error
 from liftbridge_client.errors import (
     CallTimeoutError,
@@ -303,7 +303,7 @@ class Lane:
             request_id=request_id,
             stream=self._owner.stream_name,
             partition=self._partition,
-            ack_policy=POLICIES[self._owner.ack_policy],
+            ack_policy=policy_of(self._owner.ack_policy),
             values=item.values,
             keys=item.keys if any(item.keys) else (),
         )
@@ -448,7 +448,7 @@ class Lane:
             key=item.keys[index],
             value=item.values[index],
             headers=item.headers[index] or {},
-            ackPolicy=POLICIES[self._owner.ack_policy],
+            ackPolicy=policy_of(self._owner.ack_policy),
             correlationId=f"{number}.{index}",
             expectedOffset=-1,
         )

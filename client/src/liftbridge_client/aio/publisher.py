@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, Self, cas
 from liftbridge_client.aio.identity import PublisherIdentity, register, takes_single
 from liftbridge_client.aio.lane import BATCH_BYTES_MAX, BATCH_COUNT_MAX, Item, Lane
 from liftbridge_client.codecs import Codec, encoded
+from liftbridge_client.core.codec import policy_of
 from liftbridge_client.core.message_parts import check_message
 from liftbridge_client.core.partitioners import Partitioner, by_key, choose
 from liftbridge_client.errors import (
@@ -62,6 +63,7 @@ class Publisher(Generic[Value]):
     ) -> None:
         if max_in_flight < 1:
             raise UsageError(f"max_in_flight {max_in_flight}: must be at least 1")
+        policy_of(ack_policy)  # an unknown one is told here
         self.client = client
         self.stream_name = stream_name
         self.ack_policy: AckPolicy = ack_policy

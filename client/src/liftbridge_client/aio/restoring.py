@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from liftbridge_client import methods
 from liftbridge_client.aio.bounds import fetch_bounds
-from liftbridge_client.core.codec import POLICIES
+from liftbridge_client.core.codec import policy_of
 from liftbridge_client.core.record_slices import slices
 from liftbridge_client.core.refusals import batch_error
 from liftbridge_client.errors import (
@@ -193,7 +193,7 @@ class Restorer:
         request = data_pb2.PublishBatchRequest(
             stream=self._stream,
             partition=self._partition,
-            ack_policy=POLICIES["all"],
+            ack_policy=policy_of("all"),
             offsets=given["offset"].to_pylist(),
             values=given["value"].to_pylist(),
         )

@@ -13,13 +13,13 @@ from liftbridge_client.aio.publisher import IN_FLIGHT_DEFAULT, Publisher
 from liftbridge_client.aio.subscription import OnTruncation, Subscription
 from liftbridge_client.codecs import Codec
 from liftbridge_client.core.codec import (
-    POLICIES,
     ack_of,
     bounds_of,
     check_in_force,
     fill_settings,
     own_options,
     partition_of,
+    policy_of,
 )
 from liftbridge_client.core.message_parts import check_message
 from liftbridge_client.core.partitioners import Partitioner, by_key, choose
@@ -119,12 +119,13 @@ class Stream:
             Where it is stored, `None` with policy `none`.
 
         Raises:
-            UsageError: The value, the key or a header has the wrong type.
+            UsageError: The value, the key, a header or the ack policy is none.
             AckTimeoutError: No ack in time; the message may be stored.
             OutcomeUnknownError: The connection broke before the ack; the message may be stored.
             RefusedError: The server refused it.
         """
         check_message(value, key, headers)
+        policy = policy_of(ack_policy)
         info = await self._client.stream_info(self.name)
         chosen = choose(partitioner, key, partition, len(info.partitions))
         response = await self._client.call(
@@ -135,7 +136,7 @@ class Stream:
                 key=key,
                 value=value,
                 headers=headers or {},
-                ackPolicy=POLICIES[ack_policy],
+                ackPolicy=policy,
                 expectedOffset=expected_offset,
             ),
             leader_of=(self.name, chosen),

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Final
 
-from liftbridge_client.errors import UnimplementedError
+from liftbridge_client.errors import UnimplementedError, UsageError
 from liftbridge_client.model import (
     Ack,
     AckPolicy,
@@ -23,7 +23,7 @@ from liftbridge_client.model import (
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2
 
-POLICIES: Final[dict[AckPolicy, api_pb2.AckPolicy]] = {
+_POLICIES: Final[dict[AckPolicy, api_pb2.AckPolicy]] = {
     "leader": api_pb2.LEADER,
     "all": api_pb2.ALL,
     "none": api_pb2.NONE,
@@ -70,6 +70,19 @@ _OWN: Final = (
     "retention_cursor",
     "retention_cursor_max_bytes",
 )
+
+
+def policy_of(ack_policy: AckPolicy) -> api_pb2.AckPolicy:
+    """An ack policy in the API.
+
+    Raises:
+        UsageError: There is no such policy.
+    """
+    try:
+        return _POLICIES[ack_policy]
+    except (KeyError, TypeError):  # a TypeError when it cannot even be looked up, as a list
+        policies = ", ".join(_POLICIES)
+        raise UsageError(f"ack_policy {ack_policy!r}: must be one of {policies}") from None
 
 
 def _ms(time: timedelta) -> int:
