@@ -7,6 +7,7 @@ import random
 import re
 import string
 
+import hpack
 import pytest
 import structlog
 
@@ -186,3 +187,21 @@ class TestSecrets:
         masked = redactor.mask_text(" ".join(secrets))
         assert masked.count("***") == SECRETS_MAX
         assert secrets[-1] not in masked
+
+
+def test_headers_of_calls_are_in_no_log(log_to):
+    """hpack logs each header with its value; a token of a client is one."""
+    stream, _ = log_to()
+    block = hpack.Encoder().encode([("authorization", "Bearer s3cret")], huffman=False)
+    assert hpack.Decoder().decode(block) == [("authorization", "Bearer s3cret")]
+    assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize("library", ["aiohttp.server", "aiohttp.access", "asyncio", "hpack.table"])
+def test_libraries_that_tell_every_step_are_quiet_and_their_warnings_are_not(log_to, library):
+    stream, _ = log_to()
+    logging.getLogger(library).debug("a step")
+    logging.getLogger(library).info("a step")
+    assert stream.getvalue() == ""
+    logging.getLogger(library).warning("a fault")
+    assert json.loads(stream.getvalue())["event"] == "a fault"

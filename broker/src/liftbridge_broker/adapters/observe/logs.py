@@ -23,7 +23,9 @@ _COMMON_FIELDS: Final = ("timestamp", "level", "logger", "event")
 _TEXT_LENGTH_MAX: Final = 4_096
 
 # Libraries tell of every step at these levels; the broker has events of its own for what matters.
-_QUIET_LIBRARIES: Final = {"aiohttp.access": logging.WARNING, "asyncio": logging.WARNING}
+# hpack tells every header with its value, and so the tokens of clients; so may any other that sees
+# what clients send.
+_QUIET_LIBRARIES: Final = ("aiohttp", "asyncio", "hpack", "nats")
 
 
 def configure_logs(*, level: str, style: str, stream: TextIO, redactor: Redactor) -> None:
@@ -76,8 +78,8 @@ def configure_logs(*, level: str, style: str, stream: TextIO, redactor: Redactor
     handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers = [handler]
-    for name, quiet in _QUIET_LIBRARIES.items():
-        logging.getLogger(name).setLevel(quiet)
+    for name in _QUIET_LIBRARIES:
+        logging.getLogger(name).setLevel(logging.WARNING)
     set_level(level)
 
 
