@@ -80,6 +80,10 @@ REGRESSION_SEEDS = {
         230_000_082,
         # The refused disk of a learner was not replaced, as only two voted: no fault.
         520_000_750,
+        # A broker that had started with a clock in the past stamped records before it believed the
+        # date; and most clocks were in the past when the cluster was founded.
+        600004915,
+        580000595,
     ),
     "shapes": (
         # A leader that stood still longer than it waits for the metadata group took its request for

@@ -134,7 +134,7 @@ class LimitError(LiftbridgeError):
 
 
 class TooLargeError(LiftbridgeError):
-    """A record does not fit `clustering.replication.max.bytes`."""
+    """A record does not fit `clustering.replication.max.bytes`, or has more than 1,000 headers."""
 
     code = "TOO_LARGE"
     status = GrpcStatus.INVALID_ARGUMENT

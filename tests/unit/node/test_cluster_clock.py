@@ -183,10 +183,11 @@ def test_first_date_near_what_is_stored_is_believed():
     assert broker.age() == 0
 
 
-def test_leader_tells_no_date_while_it_believes_none(broker):
+def test_leader_tells_whether_it_believes_the_date(broker):
     assert broker.clock.date(broker.now) == Date(broker.today, is_outvoting=True)
     broker.hear(9 * DAY)
-    assert broker.clock.date(broker.now).wall_ns == 0
+    date = broker.clock.date(broker.now)
+    assert date == Date(broker.today, is_outvoting=False, is_believed=False)
 
 
 # -- stamps ---------------------------------------------------------------------------------------
@@ -201,6 +202,20 @@ def test_clock_behind_stamps_nothing_that_would_be_old_at_once(broker):
     assert broker.stamped(-9 * DAY) == 0
     broker.hear(-9 * DAY, seconds=6)
     assert broker.stamped(-9 * DAY) == 0
+
+
+@pytest.mark.parametrize("is_believed", [True, False])
+def test_date_that_is_not_believed_yet_makes_records_no_older_than_it(is_believed):
+    """As after a start: what is stamped until the date is believed would be old by it."""
+    broker = Broker(newest=TODAY - 9 * DAY)
+    broker.now += SECOND
+    broker.clock.on_told(Date(broker.today, is_believed=is_believed), broker.now)
+    assert broker.age() is None
+    assert broker.clock.date(broker.now).is_believed is False
+    assert broker.clock.date(broker.now).wall_ns == broker.today
+    broker.now += 60 * SECOND
+    assert broker.stamped(-9 * DAY) == 0
+    assert broker.stamped(9 * DAY) == 9 * DAY
 
 
 def test_clock_ahead_stamps_nothing_when_a_majority_says_that_it_is(broker):

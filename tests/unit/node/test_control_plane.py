@@ -571,7 +571,13 @@ def test_date_of_the_leader_counts_unless_the_answer_took_long(world, late_ms, d
     number = [number for _, body, number in world.sent if isinstance(body, Heartbeat)][-1]
     epoch = world.state.brokers["a"].broker_epoch
     reply = HeartbeatReply(
-        epoch, "", is_fenced=False, should_shutdown=False, term=1, cluster_time_ns=10**18
+        epoch,
+        "",
+        is_fenced=False,
+        should_shutdown=False,
+        term=1,
+        cluster_time_ns=10**18,
+        is_believed=True,
     )
     world.now += late_ms * MILLISECOND_NS
     world.hear("b", reply, correlation_id=number)

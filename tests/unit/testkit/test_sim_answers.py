@@ -100,9 +100,11 @@ def test_only_the_true_place_of_a_time_is_accepted(timed, timestamp, place):
             timed.told_place(timed.ask("x", HERE), timestamp, untrue, (0, 3))
 
 
-def test_what_retention_removed_says_nothing_of_the_place_of_a_time(timed):
-    timed.told_place(timed.ask("x", HERE), 10, 1, (1, 3))
-    timed.told_place(timed.ask("x", HERE), 20, 3, (3, 3))
+@pytest.mark.parametrize(("timestamp", "place", "start"), [(10, 1, 1), (20, 3, 3)])
+def test_what_retention_removed_says_nothing_of_the_place_of_a_time(timed, timestamp, place, start):
+    with expect_untrue():
+        timed.told_place(timed.ask("x", HERE), timestamp, place, (0, 3))
+    timed.told_place(timed.ask("x", HERE), timestamp, place, (start, 3))
 
 
 def test_times_that_may_be_lost_count_no_longer(timed):

@@ -145,6 +145,7 @@ class BrokerSessions:
             term=term,
             cluster_time_ns=date.wall_ns,
             is_outvoting=date.is_outvoting,
+            is_believed=date.is_believed,
         )
 
     def expired(self, state: ClusterState, now: Instant) -> list[Command]:

@@ -50,10 +50,12 @@ class Date(NamedTuple):
     Attributes:
         wall_ns: Unix nanoseconds that a majority of the voters has reached; 0 for no such date.
         is_outvoting: Whether a majority of three or more has not passed it either.
+        is_believed: Whether who tells it believes it; else it only bounds stamps of records.
     """
 
     wall_ns: int = 0
     is_outvoting: bool = False
+    is_believed: bool = True
 
 
 NO_DATE: Final = Date()
@@ -96,6 +98,7 @@ class ClusterClock:
     __slots__ = (
         "_believed",
         "_confirmed_at",
+        "_floor",
         "_is_mature",
         "_is_outvoting",
         "_leap",
@@ -129,6 +132,7 @@ class ClusterClock:
         self._since = Instant(0)
         self._is_mature = False
         self._is_outvoting = False
+        self._floor: _Reading | None = None
         self._leap: _Reading | None = None
         self._leap_heard_at = Instant(0)
         self.leap_ns = 0
@@ -136,6 +140,9 @@ class ClusterClock:
     def on_told(self, told: Date, now: Instant) -> None:
         """Take the date of the metadata leader, or of the own clock where a broker is alone."""
         if not told.wall_ns:
+            return
+        self._floor = _Reading(told.wall_ns, now)
+        if not told.is_believed:
             return
         if self._believed is None:
             if self._leap is None and self._is_near(told.wall_ns):
@@ -163,7 +170,10 @@ class ClusterClock:
 
     def date(self, now: Instant) -> Date:
         """What this broker tells the others as their metadata leader."""
-        return Date(self.time_for_age(now) or 0, self._is_outvoting)
+        reading = self._believed or self._floor
+        wall_ns = 0 if reading is None else reading.on(now)
+        is_believed = self.time_for_age(now) is not None
+        return Date(wall_ns, is_believed and self._is_outvoting, is_believed)
 
     def stamp(self, wall_ns: int, now: Instant) -> int:
         """Timestamp of a record that is written now: the wall clock unless that is known to be off.
@@ -172,9 +182,10 @@ class ClusterClock:
         future makes all that follow it as late, and publishers seem silent. A date that is not
         believed for long may itself be wrong: then it makes no record older.
         """
-        if self._believed is None:
+        reading = self._believed or self._floor  # guard Clock.floor
+        if reading is None:
             return wall_ns
-        before, most = self._believed.on(now), self._limits.stamp_ns
+        before, most = reading.on(now), self._limits.stamp_ns
         if wall_ns < before - most:  # guard Clock.behind
             return before
         may_lower = self._is_outvoting and self._is_mature

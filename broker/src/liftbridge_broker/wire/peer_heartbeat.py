@@ -41,8 +41,9 @@ class HeartbeatReply(NamedTuple):
         is_fenced: Whether the broker is fenced.
         should_shutdown: Whether everything was handed over.
         term: Term in which the sender leads.
-        cluster_time_ns: Cluster time, Unix nanoseconds; 0 when there is none.
+        cluster_time_ns: Date that the sender knows, Unix nanoseconds; 0 when it knows none.
         is_outvoting: Whether so many voters agree on it that one which differs is wrong.
+        is_believed: Whether the sender believes it, so that it is cluster time.
     """
 
     broker_epoch: int
@@ -52,6 +53,7 @@ class HeartbeatReply(NamedTuple):
     term: int
     cluster_time_ns: int = 0
     is_outvoting: bool = False
+    is_believed: bool = False
 
 
 def fill_heartbeat(target: pb.Peer, body: Heartbeat | HeartbeatReply) -> None:
@@ -72,6 +74,7 @@ def fill_heartbeat(target: pb.Peer, body: Heartbeat | HeartbeatReply) -> None:
     target.heartbeat_reply.term = body.term
     target.heartbeat_reply.cluster_time_ns = body.cluster_time_ns
     target.heartbeat_reply.is_outvoting = body.is_outvoting
+    target.heartbeat_reply.is_believed = body.is_believed
 
 
 def decode_heartbeat(message: pb.Peer) -> Heartbeat:
@@ -108,4 +111,5 @@ def decode_heartbeat_reply(message: pb.Peer) -> HeartbeatReply:
         body.term,
         body.cluster_time_ns,
         body.is_outvoting,
+        body.is_believed,
     )
