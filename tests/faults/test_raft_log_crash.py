@@ -12,7 +12,7 @@ from liftbridge_broker.storage.raft_log import RaftLog
 from liftbridge_broker.storage.raft_snapshots import snapshot_of
 from liftbridge_testkit.lone_metadata import open_lone
 from liftbridge_testkit.memory_files import MemoryFiles, PowerCutError
-from liftbridge_testkit.raft_logs import ALONE, ME, SYNC_TOKEN, held, opened
+from liftbridge_testkit.raft_logs import ALONE, ME, SYNC_TOKEN, append, held, opened
 
 ENTRIES = 24
 SNAPSHOT_EVERY = 5
@@ -246,3 +246,30 @@ def test_a_member_finds_what_it_promised_and_nothing_else(seed: int) -> None:
         files.crash(Random(f"{seed} {point}") if point % 3 else None)
         found = seen(opened(files))
         assert found in steps.possible, (point, found, steps.possible)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_power_cut_while_a_start_removes_what_snapshots_cover(seed: int) -> None:
+    """A snapshot that comes back asks for no log file that does not."""
+    point = 0
+    is_whole = False
+    while not is_whole:
+        point += 1
+        files = MemoryFiles()
+        log = opened(files)
+        for number in range(1, 5):
+            append(files, log, number)
+            log.save_snapshot(number, b"state")
+        append(files, log, 5)
+        files.kill()
+        files.cut_power_at(files.points + point)
+        try:
+            opened(files)
+            is_whole = True
+            files.cut_power_at(0)
+        except PowerCutError:
+            files.crash(Random(f"{seed} {point}"))
+        files.kill()
+        again = opened(files)
+        assert (again.snapshot_meta.last_index, again.last_index) == (4, 5)
+    assert point > 5

@@ -140,7 +140,12 @@ def _place(files: Files, directory: str, number: int, data: bytes, chain: int) -
 
 
 def remove_log_files(files: Files, directory: str, numbers: Sequence[int]) -> None:
-    """Remove log files, the oldest first; the names may come back in a crash."""
+    """Remove log files, the oldest first; the names may come back in a crash.
+
+    Those of snapshots that were removed before may not: they would ask for these files.
+    """
+    if numbers:
+        files.sync_directory(directory)
     for number in numbers:
         path = log_path(directory, number)
         files.remove(path)
@@ -367,10 +372,12 @@ def _remove_leftovers(
     files: Files, directory: str, names: Sequence[str], kept: Sequence[int]
 ) -> None:
     """Remove unfinished files, log files that are not needed, and those of the version before."""
+    remove_log_files(
+        files, directory, [number for number in _numbers(names, "wal") if number not in kept]
+    )
     for name in names:
         match = _NAME.fullmatch(name)
         is_former = match is not None and match[2] == "log"
-        is_old = match is not None and match[2] == "wal" and int(match[1]) not in kept
-        if is_former or is_old or name.endswith((_NEW_SUFFIX, ".log.cut")):
+        if is_former or name.endswith((_NEW_SUFFIX, ".log.cut")):
             files.remove(f"{directory}/{name}")
     files.sync_directory(directory)
