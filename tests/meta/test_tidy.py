@@ -75,6 +75,16 @@ def banned(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, f"from {node.module} import"
 
 
+def shared_errors(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and reason of each error that a module makes once, for all who raise it."""
+    for node in tree.body:
+        value = (
+            getattr(node, "value", None) if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        )
+        if isinstance(value, ast.Call) and dotted(value.func).endswith(("Error", "Exception")):
+            yield node.lineno, "make it where it is raised: it keeps the frames of each raise"
+
+
 def silenced(line: str) -> str:
     """What is wrong with the way a line silences a tool, empty when nothing is."""
     noqa = NOQA.search(line)
@@ -112,6 +122,20 @@ def test_nothing_calls_what_is_banned():
         for line, reason in banned(ast.parse(path.read_text(encoding="utf-8")))
     ]
     assert found == []
+
+
+def test_no_error_is_made_once_and_raised_again_and_again():
+    assert [
+        f"{relative(path)}:{line}: {reason}"
+        for path in python_files()
+        if "/src/" in relative(path)
+        for line, reason in shared_errors(ast.parse(path.read_text(encoding="utf-8")))
+    ] == []
+
+
+@pytest.mark.parametrize("source", ["GONE = GoneError('x')", "GONE: Final = errors.GoneError('x')"])
+def test_planted_error_of_a_module_is_found(source):
+    assert len(list(shared_errors(ast.parse(source)))) == 1
 
 
 def test_every_silenced_finding_has_a_code_and_a_reason():

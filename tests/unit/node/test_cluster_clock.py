@@ -22,9 +22,9 @@ LIMITS = ClockLimits(tolerance_ns=60 * SECOND, settle_ns=600 * SECOND, stamp_ns=
 class Broker:
     """A clock that is told a date each second, and what it told the observer."""
 
-    def __init__(self, newest=0, *, is_outvoting=True):
+    def __init__(self, newest=0, *, is_upper_bound=True):
         self.events = []
-        self.is_outvoting = is_outvoting
+        self.is_upper_bound = is_upper_bound
         self.now = 5_000 * SECOND
         self.clock = ClusterClock(LIMITS, self._tell, lambda: newest)
 
@@ -39,7 +39,7 @@ class Broker:
     def hear(self, off=0, *, seconds=1):
         for _ in range(seconds):
             self.now += SECOND
-            self.clock.on_told(Date(self.today + off, self.is_outvoting), self.now)
+            self.clock.on_told(Date(self.today + off, self.is_upper_bound), self.now)
 
     def age(self):
         """By how much the time for ages is off; `None` for none."""
@@ -67,15 +67,15 @@ def broker():
         ([7], 1, Date(7)),
         ([7, 9], 2, Date(7)),
         ([7], 2, NO_DATE),
-        ([7, 8, 99], 3, Date(8, is_outvoting=True)),
-        ([1, 8, 9], 3, Date(8, is_outvoting=True)),
+        ([7, 8, 99], 3, Date(8, is_upper_bound=True)),
+        ([1, 8, 9], 3, Date(8, is_upper_bound=True)),
         ([8, 99], 3, Date(8)),
         ([8], 3, NO_DATE),
         ([], 1, NO_DATE),
         ([6, 7, 8, 9], 4, Date(7)),
         ([8, 98, 99], 5, Date(8)),
         ([7, 8, 98, 99], 5, Date(8)),
-        ([6, 7, 8, 98, 99], 5, Date(8, is_outvoting=True)),
+        ([6, 7, 8, 98, 99], 5, Date(8, is_upper_bound=True)),
     ],
 )
 def test_date_is_the_latest_that_a_majority_has_reached(clocks, voters, date):
@@ -93,7 +93,7 @@ def test_minority_never_moves_the_date_beyond_the_clocks_that_are_right(seed):
         heard += [rng.choice((0, TODAY + rng.randrange(-DAY, DAY))) for _ in range(wrong)]
         date = agreed(heard, voters)
         assert date.wall_ns <= max(right)
-        if date.is_outvoting:
+        if date.is_upper_bound:
             assert min(right) <= date.wall_ns
 
 
@@ -122,10 +122,8 @@ def test_leap_ends_ages_until_it_is_over(broker, off):
 def test_leap_that_stays_is_believed(broker, off):
     broker.hear(off, seconds=600)
     assert broker.age() is None
-    assert broker.clock.leap_ns == off
     broker.hear(off)
     assert broker.age() == off
-    assert broker.clock.leap_ns == 0
     assert broker.events[-1] == ("settled", {"moved_ms": off // 1_000_000})
 
 
@@ -184,10 +182,10 @@ def test_first_date_near_what_is_stored_is_believed():
 
 
 def test_leader_tells_whether_it_believes_the_date(broker):
-    assert broker.clock.date(broker.now) == Date(broker.today, is_outvoting=True)
+    assert broker.clock.date(broker.now) == Date(broker.today, is_upper_bound=True)
     broker.hear(9 * DAY)
     date = broker.clock.date(broker.now)
-    assert date == Date(broker.today, is_outvoting=False, is_believed=False)
+    assert date == Date(broker.today, is_upper_bound=False, is_believed=False)
 
 
 # -- stamps ---------------------------------------------------------------------------------------
@@ -237,7 +235,7 @@ def test_date_that_is_not_believed_for_long_makes_no_record_older():
 
 
 def test_clock_ahead_of_one_other_stamps():
-    broker = Broker(is_outvoting=False)
+    broker = Broker(is_upper_bound=False)
     broker.hear(seconds=3)
     assert broker.stamped(9 * DAY) == 9 * DAY
     assert broker.stamped(-9 * DAY) == 0

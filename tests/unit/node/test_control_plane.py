@@ -561,7 +561,7 @@ def test_leader_tells_the_date_of_a_majority_of_the_voters(world, voters, clocks
     world.sent.clear()
     world.hear("c", beating(world, 0))
     ((_, reply, _),) = world.sent
-    assert (reply.cluster_time_ns, reply.is_outvoting) == (date, len(clocks) == 2)
+    assert (reply.cluster_time_ns, reply.is_upper_bound) == (date, len(clocks) == 2)
 
 
 @pytest.mark.parametrize(("late_ms", "date"), [(800, 10**18), (1_001, None)])

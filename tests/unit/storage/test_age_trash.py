@@ -12,6 +12,7 @@ from liftbridge_broker.storage.flush import FlushLimits
 from liftbridge_broker.storage.reserve import SpaceLimits
 from liftbridge_broker.storage.retention import AGE_PARTS_IN_TRASH
 from liftbridge_broker.storage.store import StoreOptions
+from liftbridge_testkit.memory_files import Fault
 from liftbridge_testkit.stores import NO_LIMITS, START_WALL_NS, StoreBed, batch_of, key_of
 
 MS = 1_000_000
@@ -132,6 +133,17 @@ def test_full_disk_takes_the_trash_of_ages_too() -> None:
     bed.store.note_append_failed(FilesError("full", is_full=True), bed.now)
     bed.pump()
     assert bed.in_trash() == []
+
+
+@pytest.mark.parametrize("operation", ["make_directory", "rename"])
+def test_disk_that_is_too_full_for_the_trash_is_freed(bed: AgeBed, operation: str) -> None:
+    bed.begin(OLD)
+    bed.fill(4)
+    bed.files.fail(Fault(operation, "*", count=-1, is_full=True))
+    bed.advance((AGE_MS + 300) * MS)
+    assert bed.log(A).log_start_offset == 4
+    assert [path for path in bed.files.paths("streams") if "0000000.log" in path] == []
+    assert not bed.store.failure
 
 
 def test_trash_of_ages_is_purged_after_a_restart(bed: AgeBed) -> None:

@@ -101,7 +101,7 @@ SERVER: Final = (
         "data.trash.grace",
         Kind.DURATION,
         "24h",
-        "How long deleted streams stay in `trash/` before they are purged.",
+        "How long deleted streams, and segments that went by age, stay in `trash/` at most.",
         is_original=False,
         is_reloadable=True,
     ),

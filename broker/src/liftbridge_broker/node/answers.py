@@ -24,7 +24,8 @@ from liftbridge_broker.errors import (
 from liftbridge_broker.model.ids import BrokerId, Instant, LeaderEpoch, Offset
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.metadata import ReadReply
-from liftbridge_broker.node.partition import LEADER_CHANGED, NOT_LEADER_TEXT, Partition
+from liftbridge_broker.node.partition import NOT_LEADER_TEXT, Partition
+from liftbridge_broker.node.refusals import leader_changed
 from liftbridge_broker.node.roles import Role
 
 WAIT_NS: Final = 2_000 * MILLISECOND_NS
@@ -125,7 +126,7 @@ def refusal(
     where = f"{partition.stream}/{partition.number}"
     match standing:
         case Standing.FENCED:
-            return LEADER_CHANGED
+            return leader_changed()
         case Standing.FOLLOWER | Standing.NOBODY:
             return not_leader(where, leader)
         case Standing.OFFLINE:
@@ -312,7 +313,7 @@ class Answers:
         error = self._refusal(partition, Question.END, as_replica=waiting.as_replica)
         if error is None and waiting.until is not None:
             if self._epoch(partition) != waiting.leader_epoch:
-                error = LEADER_CHANGED
+                error = leader_changed()
             elif partition.log.high_watermark < waiting.until:
                 error = OffsetNotAvailableError("this replica has not heard yet what is committed")
         if isinstance(error, OffsetNotAvailableError) and self._now < waiting.deadline:

@@ -34,7 +34,8 @@ from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.opening import watch_publishers
-from liftbridge_broker.node.partition import LEADER_CHANGED, Partition
+from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.refusals import leader_changed
 from liftbridge_broker.storage.store import LogStore
 
 
@@ -277,7 +278,7 @@ def _change(owner: PartitionOwner, state: PartitionState, now: Instant, wall_ns:
 
 
 def _remove(owner: PartitionOwner, number: PartitionId, now: Instant, wall_ns: int) -> None:
-    owner.close_partition(number, LEADER_CHANGED)
+    owner.close_partition(number, leader_changed())
     owner.store.delete(number, now, wall_ns)
 
 

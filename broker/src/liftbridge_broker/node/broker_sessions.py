@@ -144,7 +144,7 @@ class BrokerSessions:
             should_shutdown=may_stop(state, broker_id, self.applied),
             term=term,
             cluster_time_ns=date.wall_ns,
-            is_outvoting=date.is_outvoting,
+            is_upper_bound=date.is_upper_bound,
             is_believed=date.is_believed,
         )
 

@@ -23,8 +23,8 @@ DELAY_NS_MAX: Final = 1_000 * MILLISECOND_NS
 SLEW_PART: Final = 16
 """Within the tolerance cluster time follows by a sixteenth of the time that passes."""
 
-OUTVOTED_MIN: Final = 3
-"""Voters from which on a majority can tell that one of them is ahead of time."""
+UPPER_BOUND_MIN: Final = 3
+"""Fewest voters whose majority can tell that one of them is ahead."""
 
 
 class ClockLimits(NamedTuple):
@@ -49,12 +49,13 @@ class Date(NamedTuple):
 
     Attributes:
         wall_ns: Unix nanoseconds that a majority of the voters has reached; 0 for no such date.
-        is_outvoting: Whether a majority of three or more has not passed it either.
+        is_upper_bound: Whether a majority of three or more shows nothing later, so that a clock
+            which does is wrong.
         is_believed: Whether who tells it believes it; else it only bounds stamps of records.
     """
 
     wall_ns: int = 0
-    is_outvoting: bool = False
+    is_upper_bound: bool = False
     is_believed: bool = True
 
 
@@ -84,30 +85,24 @@ def agreed(clocks: Sequence[int], voters: int) -> Date:
     if place >= len(clocks):  # guard Clock.majority
         return NO_DATE
     are_behind = 2 * (len(clocks) - place) > voters
-    return Date(sorted(clocks, reverse=True)[place], are_behind and voters >= OUTVOTED_MIN)
+    return Date(sorted(clocks, reverse=True)[place], are_behind and voters >= UPPER_BOUND_MIN)
 
 
 class ClusterClock:
-    """Cluster time at one broker.
-
-    Attributes:
-        leap_ns: By how much the date that is told differs from the one that is believed; 0 for no
-            leap.
-    """
+    """Cluster time at one broker."""
 
     __slots__ = (
         "_believed",
         "_confirmed_at",
         "_floor",
         "_is_mature",
-        "_is_outvoting",
+        "_is_upper_bound",
         "_leap",
         "_leap_heard_at",
         "_limits",
         "_newest",
         "_since",
         "_tell",
-        "leap_ns",
     )
 
     def __init__(
@@ -131,11 +126,10 @@ class ClusterClock:
         self._confirmed_at = Instant(0)
         self._since = Instant(0)
         self._is_mature = False
-        self._is_outvoting = False
+        self._is_upper_bound = False
         self._floor: _Reading | None = None
         self._leap: _Reading | None = None
         self._leap_heard_at = Instant(0)
-        self.leap_ns = 0
 
     def on_told(self, told: Date, now: Instant) -> None:
         """Take the date of the metadata leader, or of the own clock where a broker is alone."""
@@ -173,7 +167,7 @@ class ClusterClock:
         reading = self._believed or self._floor
         wall_ns = 0 if reading is None else reading.on(now)
         is_believed = self.time_for_age(now) is not None
-        return Date(wall_ns, is_believed and self._is_outvoting, is_believed)
+        return Date(wall_ns, is_believed and self._is_upper_bound, is_believed)
 
     def stamp(self, wall_ns: int, now: Instant) -> int:
         """Timestamp of a record that is written now: the wall clock unless that is known to be off.
@@ -188,7 +182,7 @@ class ClusterClock:
         before, most = reading.on(now), self._limits.stamp_ns
         if wall_ns < before - most:  # guard Clock.behind
             return before
-        may_lower = self._is_outvoting and self._is_mature
+        may_lower = self._is_upper_bound and self._is_mature
         if may_lower and wall_ns > before + most:  # guard Clock.ahead
             return before
         return wall_ns
@@ -208,13 +202,13 @@ class ClusterClock:
     def _believe(self, wall_ns: int, told: Date, now: Instant) -> None:
         self._believed = _Reading(wall_ns, now)
         self._confirmed_at = now
-        self._is_outvoting = told.is_outvoting
+        self._is_upper_bound = told.is_upper_bound
 
     def _on_leap(self, told: Date, off_ns: int, now: Instant) -> None:
         """Another date is told than the one that went on here: believe it once it has stayed."""
         leap, limits = self._leap, self._limits
         was_silent = now - self._leap_heard_at > FRESH_NS
-        self.leap_ns, self._leap_heard_at = off_ns, now
+        self._leap_heard_at = now
         if leap is None and self._believed is not None:
             self._tell("cluster_clock_leapt", {"off_ms": off_ns // MILLISECOND_NS})
         is_another = leap is None or abs(told.wall_ns - leap.on(now)) > limits.tolerance_ns
@@ -225,5 +219,5 @@ class ClusterClock:
             self._end_leap(off_ns)
 
     def _end_leap(self, moved_ns: int) -> None:
-        self._leap, self.leap_ns = None, 0
+        self._leap = None
         self._tell("cluster_clock_settled", {"moved_ms": moved_ns // MILLISECOND_NS})

@@ -286,7 +286,7 @@ class ControlPlane:
     def _take_reply(self, correlation_id: int, reply: HeartbeatReply, now: Instant) -> None:
         sent_at = self.session.on_reply(correlation_id, reply)
         if sent_at is not None and now - sent_at <= DELAY_NS_MAX:  # guard Clock.delay
-            told = Date(reply.cluster_time_ns, reply.is_outvoting, reply.is_believed)
+            told = Date(reply.cluster_time_ns, reply.is_upper_bound, reply.is_believed)
             self._host.clock.on_told(told, now)
 
     # -- the metadata leader ------------------------------------------------------------------

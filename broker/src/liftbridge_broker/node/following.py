@@ -15,7 +15,8 @@ from liftbridge_broker.errors import (
     NotLeaderError,
 )
 from liftbridge_broker.model.ids import BrokerId, Instant, MetadataIndex, Offset, PartitionId
-from liftbridge_broker.node.partition import LEADER_CHANGED, NOT_LEADER_TEXT, Partition
+from liftbridge_broker.node.partition import NOT_LEADER_TEXT, Partition
+from liftbridge_broker.node.refusals import leader_changed
 from liftbridge_broker.replication.fetching import FetchedHead
 from liftbridge_broker.replication.follower import (
     Append,
@@ -288,7 +289,7 @@ class Following:
         partition = self.partition
         for reader in list(partition.subscribers):
             if reader.next_offset > partition.log.log_end_offset:  # guard A.cut
-                reader.on_closed(LEADER_CHANGED)
+                reader.on_closed(leader_changed())
 
     # -- damage -------------------------------------------------------------------------------
 

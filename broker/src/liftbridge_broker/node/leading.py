@@ -35,7 +35,8 @@ from liftbridge_broker.model.ids import (
 )
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.node.catch_up import CatchUp
-from liftbridge_broker.node.partition import CUT_OFF, Partition
+from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.refusals import cut_off
 from liftbridge_broker.node.roles import Role
 from liftbridge_broker.replication.fetching import Accepted, FetchOutcome, FetchPosition
 from liftbridge_broker.replication.isr import (
@@ -278,7 +279,7 @@ class Leading:
         if is_all:
             self.core.check_min_isr()
         elif self.host.is_self_fenced(now):  # guard L2.self_fence
-            raise CUT_OFF
+            raise cut_off()
 
     def on_appended(self, now: Instant, wall_ns: int) -> None:
         """Records were appended: followers get them, and whoever had everything begins to lag."""

@@ -43,6 +43,7 @@ from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.opening import cut_publishers, newest_timestamp, open_partition
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.partition import BEGINNING, Partition
+from liftbridge_broker.node.refusals import stopped
 from liftbridge_broker.node.remote import RemotePartition, remote_partition
 from liftbridge_broker.node.retention_cursors import RetentionCursors
 from liftbridge_broker.node.roles import Role
@@ -61,7 +62,6 @@ from liftbridge_broker.storage.types import ReadNeed
 INBOX_SUBSCRIPTION: Final = SubscriptionId(0)
 """Subscription of the broker's own ack inbox; partitions use their ids, which are above."""
 
-_STOPPED: Final = UnavailableError("commit log was closed")
 
 ReadDone = Callable[[bytes | LiftbridgeError], None]
 
@@ -577,7 +577,7 @@ class Node:
         """Refuse new work; `settled` is called once, perhaps at once, when no ack is owed."""
         self._is_stopping = True
         for partition in self.partitions.values():
-            partition.refuse_appends(_STOPPED)
+            partition.refuse_appends(stopped())
         self._settled = settled
         if self.cluster is not None:
             self.cluster.end_waits()
@@ -593,7 +593,7 @@ class Node:
         """Refuse new work and end every subscription; the store is closed by the owner after."""
         self._is_stopping = self.has_stopped = True
         for partition_id in list(self.partitions):
-            self.close_partition(partition_id, _STOPPED)
+            self.close_partition(partition_id, stopped())
 
 
 def _ignore_outcome(_outcome: object) -> None:

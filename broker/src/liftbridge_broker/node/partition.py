@@ -41,6 +41,7 @@ from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
 from liftbridge_broker.node.cluster_clock import ClusterClock
 from liftbridge_broker.node.intake import InboxAcks, Intake
 from liftbridge_broker.node.owed import OwedAcks
+from liftbridge_broker.node.refusals import cut_off, leader_changed
 from liftbridge_broker.node.roles import Replication, Role, Subscriber
 from liftbridge_broker.node.run_checks import check_run, in_pieces, joined, without_stored
 from liftbridge_broker.node.runs import POLICY_ALL, EventTimes, PublishRun, Stored, Ticket
@@ -54,8 +55,6 @@ from liftbridge_broker.wire.publish import EnvelopeEncoder
 BEGINNING: Final = Instant(0)
 
 NOT_LEADER_TEXT: Final = "Server not partition leader"
-CUT_OFF: Final = UnavailableError("not appended: cut off from the metadata leader")
-LEADER_CHANGED: Final = UnavailableError("leader changed")
 
 PARKED_BYTES_MAX: Final = 8 * 1024 * 1024
 """Bytes of runs that wait for a partition to resume; more are refused."""
@@ -287,7 +286,7 @@ class Partition:
         except LiftbridgeError as error:
             # Who is cut off cannot tell why: the log, or the state, may be another by now.
             is_cut_off = replication is not None and replication.is_cut_off  # guard A.refusal
-            self._refuse(run, CUT_OFF if is_cut_off else error)
+            self._refuse(run, cut_off() if is_cut_off else error)
             return None
         count, end = len(rest.values), self.log.log_end_offset
         self.last_active = now
@@ -488,7 +487,7 @@ class Partition:
         """Lead by the metadata from now on, and take records once `lead` says so."""
         self.replication, self.is_replicated = replication, True
         if self.role is not Role.LEADER:
-            self.end_subscriptions(LEADER_CHANGED, stays=True)
+            self.end_subscriptions(leader_changed(), stays=True)
         self.role = Role.RISING
 
     def lead(
@@ -517,7 +516,7 @@ class Partition:
         if was_leader:  # guard L7.demote
             self.resume_failed(UnavailableError("not appended: leader changed"))
             self._fail_owed(OutcomeUnknownError("outcome unknown: leader changed"))
-            self.end_subscriptions(LEADER_CHANGED, stays=True)
+            self.end_subscriptions(leader_changed(), stays=True)
 
     def resume_failed(self, error: LiftbridgeError) -> None:
         """Refuse the runs that waited for a resume that did not happen."""

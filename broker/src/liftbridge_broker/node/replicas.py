@@ -24,7 +24,8 @@ from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy
 from liftbridge_broker.node.catch_up import CatchUp
 from liftbridge_broker.node.following import Following
 from liftbridge_broker.node.leading import Leading
-from liftbridge_broker.node.partition import LEADER_CHANGED, Partition
+from liftbridge_broker.node.partition import Partition
+from liftbridge_broker.node.refusals import leader_changed
 from liftbridge_broker.node.replica_host import ReplicasHost, ReplicationLimits, Speaker
 from liftbridge_broker.node.roles import Role
 from liftbridge_broker.ports.transport import Channel
@@ -563,7 +564,7 @@ class Replicas:
         for leading in self.leading.values():
             if is_fenced:
                 self.host.stop_intake(leading.partition)  # guard Self.intake
-                leading.partition.end_subscriptions(LEADER_CHANGED, stays=True)
+                leading.partition.end_subscriptions(leader_changed(), stays=True)
             else:
                 self._serve(leading, now)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
+from liftbridge_broker.errors import FilesError
 from liftbridge_broker.model.ids import Instant, Offset, PartitionId
 from liftbridge_broker.model.streams import MILLISECOND_NS
 from liftbridge_broker.ports.files import FileEvent, Files, Token
@@ -256,8 +257,7 @@ class Cleaner:
         self._removals.submit(surplus)
         old = log.drop_segments_below(end)
         if old:
-            date_ns = self.age_ns(now, log.largest_timestamp) or log.largest_timestamp
-            self._to_trash(stored, old, date_ns, now)  # guard Retention.trash
+            self._discard(stored, old, now)
         if not surplus and not old:
             return
         freed = bytes_before - log.size_bytes
@@ -270,6 +270,17 @@ class Cleaner:
             reason=reason,
             log_start_offset=offset,
         )
+
+    def _discard(self, stored: StoredLog, paths: Sequence[str], now: Instant) -> None:
+        """Move files to the trash, or remove them where the disk is too full for that."""
+        newest = stored.log.largest_timestamp
+        try:
+            date_ns = self.age_ns(now, newest) or newest
+            self._to_trash(stored, paths, date_ns, now)  # guard Retention.trash
+        except FilesError as error:
+            if not error.is_full:
+                raise
+            self._removals.submit(paths)
 
     def _push(self, stored: StoredLog, deadline: Instant) -> None:
         self._sequence += 1

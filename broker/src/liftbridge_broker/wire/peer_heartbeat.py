@@ -42,7 +42,7 @@ class HeartbeatReply(NamedTuple):
         should_shutdown: Whether everything was handed over.
         term: Term in which the sender leads.
         cluster_time_ns: Date that the sender knows, Unix nanoseconds; 0 when it knows none.
-        is_outvoting: Whether so many voters agree on it that one which differs is wrong.
+        is_upper_bound: Whether a majority of three or more voters shows nothing later.
         is_believed: Whether the sender believes it, so that it is cluster time.
     """
 
@@ -52,7 +52,7 @@ class HeartbeatReply(NamedTuple):
     should_shutdown: bool
     term: int
     cluster_time_ns: int = 0
-    is_outvoting: bool = False
+    is_upper_bound: bool = False
     is_believed: bool = False
 
 
@@ -73,7 +73,7 @@ def fill_heartbeat(target: pb.Peer, body: Heartbeat | HeartbeatReply) -> None:
     target.heartbeat_reply.should_shutdown = body.should_shutdown
     target.heartbeat_reply.term = body.term
     target.heartbeat_reply.cluster_time_ns = body.cluster_time_ns
-    target.heartbeat_reply.is_outvoting = body.is_outvoting
+    target.heartbeat_reply.is_upper_bound = body.is_upper_bound
     target.heartbeat_reply.is_believed = body.is_believed
 
 
@@ -110,6 +110,6 @@ def decode_heartbeat_reply(message: pb.Peer) -> HeartbeatReply:
         body.should_shutdown,
         body.term,
         body.cluster_time_ns,
-        body.is_outvoting,
+        body.is_upper_bound,
         body.is_believed,
     )

@@ -154,14 +154,14 @@ class Heartbeat(_message.Message):
     def __init__(self, applied_index: _Optional[int] = ..., applied_hash: _Optional[bytes] = ..., want_fence: _Optional[bool] = ..., want_shutdown: _Optional[bool] = ..., wall_ns: _Optional[int] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("broker_epoch", "incarnation_id", "is_fenced", "should_shutdown", "term", "cluster_time_ns", "is_outvoting", "is_believed")
+    __slots__ = ("broker_epoch", "incarnation_id", "is_fenced", "should_shutdown", "term", "cluster_time_ns", "is_upper_bound", "is_believed")
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
     IS_FENCED_FIELD_NUMBER: _ClassVar[int]
     SHOULD_SHUTDOWN_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_TIME_NS_FIELD_NUMBER: _ClassVar[int]
-    IS_OUTVOTING_FIELD_NUMBER: _ClassVar[int]
+    IS_UPPER_BOUND_FIELD_NUMBER: _ClassVar[int]
     IS_BELIEVED_FIELD_NUMBER: _ClassVar[int]
     broker_epoch: int
     incarnation_id: str
@@ -169,9 +169,9 @@ class HeartbeatReply(_message.Message):
     should_shutdown: bool
     term: int
     cluster_time_ns: int
-    is_outvoting: bool
+    is_upper_bound: bool
     is_believed: bool
-    def __init__(self, broker_epoch: _Optional[int] = ..., incarnation_id: _Optional[str] = ..., is_fenced: _Optional[bool] = ..., should_shutdown: _Optional[bool] = ..., term: _Optional[int] = ..., cluster_time_ns: _Optional[int] = ..., is_outvoting: _Optional[bool] = ..., is_believed: _Optional[bool] = ...) -> None: ...
+    def __init__(self, broker_epoch: _Optional[int] = ..., incarnation_id: _Optional[str] = ..., is_fenced: _Optional[bool] = ..., should_shutdown: _Optional[bool] = ..., term: _Optional[int] = ..., cluster_time_ns: _Optional[int] = ..., is_upper_bound: _Optional[bool] = ..., is_believed: _Optional[bool] = ...) -> None: ...
 
 class LeaderReport(_message.Message):
     __slots__ = ("silences",)
