@@ -85,6 +85,8 @@ REGRESSION_SEEDS = {
         # date; and most clocks were in the past when the cluster was founded.
         600004915,
         580000595,
+        # As 50669333710, elected once more before it followed: no fault.
+        630_000_626,
     ),
     "shapes": (
         # A leader that stood still longer than it waits for the metadata group took its request for
@@ -108,6 +110,8 @@ REGRESSION_SEEDS = {
         410_002_857,
         # A partition waited for a spoiled disk that is replaced next: no fault.
         410_003_382,
+        # The minimum was lowered to one while a power cut was to come: no fault.
+        640_001_400,
     ),
 }
 """Seeds that found a fault when they were first run, in the product or in the simulator."""

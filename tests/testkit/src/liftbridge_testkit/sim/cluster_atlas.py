@@ -62,18 +62,34 @@ class ClusterAtlas(Watcher):
     _applied_index: int = 0
 
     def on_applied(self, machine: Machine) -> None:
-        """Keep the smallest minimum."""
+        """Keep the smallest minimum, and call off losses to come that it does not allow."""
         state = state_on(machine)
         if state is not None and state.applied_index > self._applied_index:
             self._applied_index = state.applied_index
             self.least = min(self.least, _least_min_isr(state))
+            self._check_losses_to_come(state)
+
+    def _check_losses_to_come(self, state: ClusterState) -> None:
+        losing = [one for one in self.world.machines.values() if one.files.is_losing]
+        if not losing or self._loses_nothing(state):
+            return
+        lossy = {**self.lossy, **dict.fromkeys(one.name for one in losing)}
+        if len(lossy) <= self.least - 1:
+            self.lossy = lossy
+            return
+        for one in losing:
+            one.files.call_off_loss()
 
     def may_lose(self, machine: Machine) -> bool:
         """Whether losing what is not synced is within the promise of every partition."""
         state = self._newest()
-        if self.trusts_commit and state is not None and state.streams and _is_commit(state):
+        if state is not None and state.streams and self._loses_nothing(state):
             return True
         return self._may_count(machine, state)
+
+    def _loses_nothing(self, state: ClusterState) -> bool:
+        """Whether nothing that counts is lost with what was not synced."""
+        return self.trusts_commit and _is_commit(state)
 
     def _may_count(self, machine: Machine, state: ClusterState | None) -> bool:
         """Whether one more lossy failure is within the promise; it counts then."""

@@ -162,6 +162,11 @@ class SimFiles(MemoryFiles):
             fault.operation == "sync" and fault.count for fault in self._faults
         )
 
+    def call_off_loss(self) -> None:
+        """Neither cut the power nor fail a sync, whatever was to come."""
+        self.cut_power_at(NEVER)
+        self._faults = [fault for fault in self._faults if fault.operation != "sync"]
+
     def _is_there(self, damage: "Damage") -> bool:
         file, end = damage.file, damage.position + len(damage.original)
         return (

@@ -36,8 +36,12 @@ class DurableEpochs:
     ) -> None:
         key = (machine.name, machine.incarnation, partition.partition_id)
         latest = partition.log.epochs.latest
-        is_new = self._latest.get(key) != latest
-        self._latest[key] = latest
+        # An epoch without records may be forgotten: a leader replaced in the turn that elected it
+        # leaves one behind what it wrote before.
+        has_records = latest is not None and partition.log.epochs.entries[-1][1] < look.log_end
+        is_new = has_records and self._latest.get(key) != latest
+        if has_records:
+            self._latest[key] = latest
         if look.role is Role.LEADER:
             serving = (key, look.leader_epoch)
             was_leader = before is not None and before.role is Role.LEADER
