@@ -150,7 +150,7 @@ def test_log_of_a_stream_that_a_whole_state_does_not_know_is_kept():
         has_stopped=False,
         partitions={unknown: None, deleted: None},
         state=SimpleNamespace(partition=lambda _: None, partitions=list, streams={}, deleted={4}),
-        store=SimpleNamespace(delete=lambda number, *_: removed.append(number)),
+        store=SimpleNamespace(delete=lambda numbers, *_: removed.extend(numbers)),
         close_partition=lambda number, _: closed.append(number),
     )
     take_state(owner, NOW, 0)

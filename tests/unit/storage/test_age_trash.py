@@ -89,7 +89,7 @@ def test_settings_bound_the_grace(bed: AgeBed) -> None:
 def test_nothing_goes_by_age_and_nothing_is_purged_while_the_date_is_not_known(bed: AgeBed) -> None:
     bed.begin(FULL)
     bed.fill(2)
-    bed.store.delete(A, bed.now, bed.wall_ns)
+    bed.store.delete((A,), bed.now, bed.wall_ns)
     trash = bed.in_trash()
     bed.store.open(A, StreamName("stream"), FULL, bed.now)
     bed.fill(2)
@@ -115,7 +115,7 @@ def test_wall_clock_moves_neither_ages_nor_the_trash(bed: AgeBed, leap_ms: int) 
         now = Instant(now + 100 * MS)
         bed.store.on_timer(now, START_WALL_NS + now + leap_ms * MS)
     assert bed.log(A).log_start_offset == 0
-    bed.store.delete(A, now, START_WALL_NS + now + leap_ms * MS)
+    bed.store.delete((A,), now, START_WALL_NS + now + leap_ms * MS)
     trash = bed.in_trash()
     bed.now = now
     bed.advance(9_900 * MS)

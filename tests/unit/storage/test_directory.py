@@ -85,10 +85,10 @@ def test_trashed_log_is_gone_from_its_place_durably() -> None:
     directory.make_log(key(1, 0), StreamName("a"))
     path = directory.make_log(key(1, 1), StreamName("a"))
     files.put(f"{path}/00000000000000000000.log", b"data")
-    assert directory.trash_log(key(1, 1), 77) == Trashed(
-        f"trash/{key(1, 1):016x}-{77:020d}", key(1, 1), 77
-    )
-    assert directory.trash_log(key(1, 1), 78) is None
+    assert directory.trash_logs((key(1, 1), key(1, 2)), 77) == [
+        Trashed(f"trash/{key(1, 1):016x}-{77:020d}", key(1, 1), 77)
+    ]
+    assert directory.trash_logs((key(1, 1),), 78) == []
     files.crash(None)
     again = reopened(files)
     assert set(again.logs()) == {key(1, 0)}
@@ -99,11 +99,37 @@ def test_directory_of_a_stream_goes_with_its_last_log() -> None:
     files = MemoryFiles()
     directory = DataDirectory.open(files, FRESH)
     directory.make_log(key(1, 0), StreamName("a"))
-    directory.trash_log(key(1, 0), 5)
+    directory.trash_logs((key(1, 0),), 5)
     assert files.list("streams") == []
     directory.make_log(key(1, 0), StreamName("a"))
-    directory.trash_log(key(1, 0), 5)
+    directory.trash_logs((key(1, 0),), 5)
     assert [log.deleted_wall_ns for log in directory.trash()] == [5, 6]
+
+
+class CountedSyncs(MemoryFiles):
+    """Counts the syncs of directories."""
+
+    count = 0
+
+    def sync_directory(self, path: str) -> None:
+        self.count += 1
+        super().sync_directory(path)
+
+
+def test_many_logs_are_made_and_trashed_with_as_few_syncs_as_one() -> None:
+    counts = []
+    for size in (1, 500):
+        files = CountedSyncs()
+        directory = DataDirectory.open(files, FRESH)
+        partitions = [key(1, number) for number in range(size)]
+        before = files.count
+        directory.make_logs(partitions, StreamName("a"))
+        made = files.count
+        assert len(directory.trash_logs(partitions, 5)) == size
+        counts.append((made - before, files.count - made))
+        files.crash(None)
+        assert len(reopened(files).trash()) == size
+    assert counts[0] == counts[1]
 
 
 def test_what_is_not_ours_is_left_and_reported() -> None:
@@ -180,9 +206,10 @@ def test_power_cut_at_every_point_of_making_and_trashing_loses_no_log() -> None:
         directory.make_log(key(1, 0), StreamName("a"))
         done.append("made")
         directory.make_log(key(1, 1), StreamName("a"))
-        directory.trash_log(key(1, 0), 5)
+        directory.make_logs([key(1, 2), key(1, 1), key(1, 3)], StreamName("a"))
+        directory.trash_logs((key(1, 0),), 5)
         done.append("trashed")
-        directory.trash_log(key(1, 1), 6)
+        directory.trash_logs([key(1, 1), key(1, 2), key(1, 3)], 6)
         done.append("all")
 
     files = MemoryFiles()

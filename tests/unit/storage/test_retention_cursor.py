@@ -152,7 +152,7 @@ def test_late_answer_does_not_count_for_who_does_not_ask_any_more(
     cursors.waiting.pop()(Offset(5), bed.now)
     assert start(bed) == 0
     assert cursors.asked[-1] == (A, "another")
-    bed.store.delete(A, bed.now, bed.wall_ns)
+    bed.store.delete((A,), bed.now, bed.wall_ns)
     cursors.waiting.pop()(Offset(5), bed.now)
     assert bed.failures == []
 

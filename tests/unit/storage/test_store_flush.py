@@ -252,7 +252,7 @@ def test_log_that_was_deleted_during_its_sync_is_not_told(bed: StoreBed) -> None
     bed.append(A, [b"1"])
     bed.append(B, [b"1"])
     bed.append(A, [b"2"])
-    bed.store.delete(A, bed.now, bed.wall_ns)
+    bed.store.delete((A,), bed.now, bed.wall_ns)
     assert bed.pump() == [flushed(B, 1)]
 
 

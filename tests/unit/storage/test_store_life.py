@@ -193,7 +193,7 @@ def test_log_that_began_anew_is_not_called_damaged_after_a_crash_at_any_write(
     bed.advance(5 * MS)
     bed.files.cut_power_at(bed.files.points + writes)
     with suppress(PowerCutError):
-        bed.store.delete(A, bed.now, bed.wall_ns)
+        bed.store.delete((A,), bed.now, bed.wall_ns)
         bed.pump(writes % 3)
         bed.store.open(A, StreamName("stream"), PLAIN, bed.now)
     if is_power_cut:
@@ -210,7 +210,7 @@ def test_log_that_began_anew_is_not_called_damaged_after_a_crash_at_any_write(
 def test_deleted_log_waits_in_the_trash_and_is_purged_after_its_grace(bed: StoreBed) -> None:
     bed.start({A: PLAIN, B: PLAIN})
     fill(bed, 1)
-    bed.store.delete(A, bed.now, bed.wall_ns)
+    bed.store.delete((A,), bed.now, bed.wall_ns)
     assert bed.store.log(A) is None
     assert len(bed.files.paths("trash")) == 2
     bed.files.crash(None)
@@ -227,7 +227,7 @@ def test_deleted_log_waits_in_the_trash_and_is_purged_after_its_grace(bed: Store
 
 def test_clock_that_was_set_back_does_not_keep_trash_for_ever(bed: StoreBed) -> None:
     bed.start({A: PLAIN})
-    bed.store.delete(A, bed.now, bed.wall_ns + 10**15)
+    bed.store.delete((A,), bed.now, bed.wall_ns + 10**15)
     bed.advance(600 * MS)
     assert bed.told("trash_purged")
 
@@ -236,7 +236,7 @@ def test_logs_are_purged_one_at_a_time_oldest_first(bed: StoreBed) -> None:
     keys = [key_of(n) for n in range(1, 5)]
     bed.start(dict.fromkeys(keys, PLAIN))
     for key in keys:
-        bed.store.delete(key, bed.now, bed.wall_ns)
+        bed.store.delete((key,), bed.now, bed.wall_ns)
     trash = sorted(bed.files.list("trash"), key=lambda name: name[17:])
     bed.files.log.clear()
     bed.advance(600 * MS)
@@ -251,7 +251,7 @@ def test_deletion_of_a_log_that_is_not_open_moves_it_too(bed: StoreBed) -> None:
     bed.files.kill()
     bed.open()
     assert bed.store.unopened() == (A,)
-    bed.store.delete(A, bed.now, bed.wall_ns)
+    bed.store.delete((A,), bed.now, bed.wall_ns)
     bed.store.begin(bed.now)
     assert bed.told("unknown_directory_kept") == []
     assert bed.store.unopened() == ()
@@ -259,7 +259,7 @@ def test_deletion_of_a_log_that_is_not_open_moves_it_too(bed: StoreBed) -> None:
 
 def test_failed_purge_takes_the_directory_offline(bed: StoreBed) -> None:
     bed.start({A: PLAIN})
-    bed.store.delete(A, bed.now, bed.wall_ns)
+    bed.store.delete((A,), bed.now, bed.wall_ns)
     bed.files.fail(Fault("remove", "trash/*"))
     bed.advance(600 * MS)
     assert bed.failures
@@ -424,7 +424,7 @@ def test_log_deleted_while_it_is_compacted_is_left_alone(bed: StoreBed) -> None:
         bed.now = max(bed.now, deadline)
         bed.store.on_timer(bed.now, bed.wall_ns)
         bed.pump()
-    bed.store.delete(A, bed.now, bed.wall_ns)
+    bed.store.delete((A,), bed.now, bed.wall_ns)
     bed.advance(300 * MS)
     assert bed.told("log_compacted") == bed.told("compaction_failed") == []
     bed.append(B, [b"x"])
@@ -503,7 +503,7 @@ def test_full_disk_is_refused_survived_and_left() -> None:
     assert bed.files.free_bytes() < 500
     assert len(bed.told("disk_full")) == 1
     assert len(values_in(bed.log(A))) == end
-    bed.store.delete(A, bed.now, bed.wall_ns)
+    bed.store.delete((A,), bed.now, bed.wall_ns)
     bed.advance(3_000 * MS)
     assert not bed.store.is_full
     assert len(bed.told("disk_space_regained")) == 1
@@ -556,7 +556,7 @@ def test_deletion_on_a_full_disk_purges_the_oldest_trash_at_once() -> None:
     bed.start({A: PLAIN, B: PLAIN})
     bed.append(A, [b"." * 1_000])
     bed.pump()
-    bed.store.delete(A, bed.now, bed.wall_ns)
+    bed.store.delete((A,), bed.now, bed.wall_ns)
     bed.store.note_append_failed(FilesError("full", is_full=True), bed.now)
     bed.pump()
     assert bed.files.paths("trash") == ()

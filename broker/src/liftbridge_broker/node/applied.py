@@ -5,6 +5,7 @@ records, each of which tells an outcome (architecture 5).
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from typing import Protocol
 
@@ -34,6 +35,7 @@ from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.opening import watch_publishers
+from liftbridge_broker.node.openings import Openings
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.refusals import leader_changed
 from liftbridge_broker.storage.store import LogStore
@@ -45,6 +47,7 @@ class PartitionOwner(Protocol):
     partitions: dict[PartitionId, Partition]
     store: LogStore
     metadata: MetadataDriver
+    openings: Openings
 
     @property
     def broker(self) -> BrokerId:
@@ -140,6 +143,15 @@ def _take_record(owner: PartitionOwner, record: Record, now: Instant, wall_ns: i
             pass  # brokers: read from the state where they matter
 
 
+def open_waiting(owner: PartitionOwner, now: Instant) -> None:
+    """Open some of the replicas that wait, in a turn of their own."""
+    for waiting in owner.openings.take():
+        state = owner.state.partition(waiting)
+        if state is not None and owner.broker in state.replicas:
+            _open_now(owner, owner.state.streams[stream_of(waiting)], state, now)
+    owner.openings.settle()
+
+
 def finish_deletions(owner: PartitionOwner, now: Instant) -> None:
     """Remove logs that are not open and whose deletion is known.
 
@@ -216,7 +228,7 @@ def _drop_others(owner: PartitionOwner, now: Instant, wall_ns: int) -> None:
         elif found is None:
             owner.close_partition(held, NotFoundError("commit log was deleted"))
             if stream_of(held) in state.deleted:  # guard C14.evidence
-                owner.store.delete(held, now, wall_ns)
+                owner.store.delete((held,), now, wall_ns)
 
 
 def _ids(stream_id: StreamId, numbers: Sequence[PartitionNumber]) -> list[PartitionId]:
@@ -225,9 +237,11 @@ def _ids(stream_id: StreamId, numbers: Sequence[PartitionNumber]) -> list[Partit
 
 def _create(owner: PartitionOwner, record: StreamCreated, now: Instant) -> None:
     stream = owner.state.streams[record.stream_id]
-    for state in record.partitions:
-        if owner.broker in state.replicas:
-            _open(owner, stream, state, now)
+    held = [state for state in record.partitions if owner.broker in state.replicas]
+    with suppress(FilesError):  # each that has no directory then is told of as it is opened
+        owner.store.make([state.partition_id for state in held], stream.name)
+    for state in held:
+        _open(owner, stream, state, now)
     owner.transition(
         "stream_created",
         {
@@ -239,6 +253,15 @@ def _create(owner: PartitionOwner, record: StreamCreated, now: Instant) -> None:
 
 
 def _open(owner: PartitionOwner, stream: StreamState, state: PartitionState, now: Instant) -> None:
+    """Be to a partition what its state says; one that is not open may have to wait for its turn."""
+    is_open = state.partition_id in owner.partitions
+    if is_open or not owner.is_caught_up or owner.openings.admits(state.partition_id, now):
+        _open_now(owner, stream, state, now)
+
+
+def _open_now(
+    owner: PartitionOwner, stream: StreamState, state: PartitionState, now: Instant
+) -> None:
     try:
         owner.open_partition(stream, state, now)
     except FilesError as error:
@@ -251,7 +274,7 @@ def _open(owner: PartitionOwner, stream: StreamState, state: PartitionState, now
 def _delete(owner: PartitionOwner, record: StreamDeleted, now: Instant, wall_ns: int) -> None:
     for number in record.partition_ids:
         owner.close_partition(number, NotFoundError("commit log was deleted"))
-        owner.store.delete(number, now, wall_ns)
+    owner.store.delete(record.partition_ids, now, wall_ns)
     owner.transition("stream_deleted", {"stream": record.name})
 
 
@@ -279,7 +302,7 @@ def _change(owner: PartitionOwner, state: PartitionState, now: Instant, wall_ns:
 
 def _remove(owner: PartitionOwner, number: PartitionId, now: Instant, wall_ns: int) -> None:
     owner.close_partition(number, leader_changed())
-    owner.store.delete(number, now, wall_ns)
+    owner.store.delete((number,), now, wall_ns)
 
 
 def replace_log(owner: PartitionOwner, number: PartitionId, now: Instant, wall_ns: int) -> None:
@@ -288,7 +311,7 @@ def replace_log(owner: PartitionOwner, number: PartitionId, now: Instant, wall_n
     if state is None or owner.broker not in state.replicas:
         return
     _remove(owner, number, now, wall_ns)
-    _open(owner, owner.state.streams[stream_of(number)], state, now)
+    _open_now(owner, owner.state.streams[stream_of(number)], state, now)
 
 
 def _refresh(

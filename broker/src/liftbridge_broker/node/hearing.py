@@ -13,6 +13,7 @@ from liftbridge_broker.controller.state import ClusterState
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import BrokerId, Instant, PartitionId, StreamName
 from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.node.openings import Openings
 from liftbridge_broker.node.replica_host import Speaker
 from liftbridge_broker.ports.messaging import Messaging
 from liftbridge_broker.ports.transport import Channel
@@ -21,6 +22,9 @@ from liftbridge_broker.wire.peer_bodies import ListeningReply, ListeningRequest
 
 HEARING_NS: Final = 1_000 * MILLISECOND_NS
 """Time after which a client is answered all the same; a leader may be dead."""
+
+PARTITION_NS: Final = 2 * MILLISECOND_NS
+"""More of it for each partition: leaders open so many by and by."""
 
 ASK_FIRST_NS: Final = 5 * MILLISECOND_NS
 ASK_NS: Final = 50 * MILLISECOND_NS
@@ -31,6 +35,7 @@ class HearingHost(Protocol):
     """What is asked of the node."""
 
     messaging: Messaging
+    openings: Openings
 
     @property
     def broker(self) -> BrokerId:
@@ -74,7 +79,7 @@ class Hearing:
         """Begin with nobody who waits."""
         self._host = host
         self._speaker = speaker
-        self._waits: dict[_Wait, None] = {}  # in the order in which their time is over
+        self._waits: dict[_Wait, None] = {}  # in order of arrival; looked at each `ASK_NS`
         self._unheard: dict[PartitionId, list[_Wait]] = {}
         self._ask_at = Instant(0)
         self._pause_ns = ASK_FIRST_NS
@@ -82,11 +87,12 @@ class Hearing:
     def wait(
         self, partitions: Sequence[PartitionId], done: Callable[[], None], now: Instant
     ) -> None:
-        """Call `done` once all of some partitions are listened to, or after `HEARING_NS`."""
+        """Call `done` once all of some partitions are listened to, or when time is over."""
         if not partitions:
             done()
             return
-        wait = _Wait(set(partitions), done, Instant(now + HEARING_NS))
+        time_ns = HEARING_NS + PARTITION_NS * len(partitions)
+        wait = _Wait(set(partitions), done, Instant(now + time_ns))
         self._waits[wait] = None
         for partition_id in partitions:
             self._unheard.setdefault(partition_id, []).append(wait)
@@ -201,7 +207,7 @@ def once_heard(
         if isinstance(outcome, LiftbridgeError):
             reply(outcome)
         elif hearing is None:
-            host.messaging.when_subscribed(lambda: reply(outcome))
+            host.openings.when_open(lambda: host.messaging.when_subscribed(lambda: reply(outcome)))
         else:
             stream = host.state.stream(name)  # perhaps deleted meanwhile: nobody will listen
             partitions = () if stream is None else stream.partitions

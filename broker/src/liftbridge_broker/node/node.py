@@ -28,6 +28,7 @@ from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.node.applied import (
     finish_deletions,
+    open_waiting,
     replace_log,
     take_records,
     take_state,
@@ -41,6 +42,7 @@ from liftbridge_broker.node.listening import Listening
 from liftbridge_broker.node.membership import ClusterParts, Membership
 from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.opening import cut_publishers, newest_timestamp, open_partition
+from liftbridge_broker.node.openings import Openings
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.partition import BEGINNING, Partition
 from liftbridge_broker.node.refusals import stopped
@@ -82,6 +84,7 @@ class Node:
         known_index: Metadata that were applied when this process began.
         cursors: Finds cursors in partitions of `__cursors` that are led here.
         clock: The time by which records are old.
+        openings: Replicas that wait to be opened.
     """
 
     options: NodeOptions
@@ -99,6 +102,7 @@ class Node:
     known_index: MetadataIndex = field(init=False)
     cursors: CursorTables = field(init=False)
     clock: ClusterClock = field(init=False)
+    openings: Openings = field(init=False)
     _to_subjects: SubjectPublisher = field(init=False)
     _listening: Listening = field(init=False)
     _names: PartitionNames = field(init=False)
@@ -122,6 +126,7 @@ class Node:
     def __post_init__(self) -> None:
         self.known_index, options = self.state.applied_index, self.options
         self.cursors = CursorTables(self)
+        self.openings = Openings(options.openings_per_turn)
         newest = partial(newest_timestamp, self.partitions)
         self.clock = ClusterClock(options.clock, self.transition, newest)
         self.store.set_age_clock(self.clock.time_for_age)
@@ -437,6 +442,7 @@ class Node:
         if self.cluster is not None:
             self.cluster.on_timer(now)
         self._to_subjects.inbox.expire(now)
+        open_waiting(self, now)
         for command in self._idle.take_due(self.partitions, now):
             self.propose(command, now, _ignore_outcome)
         self._arm()
@@ -455,6 +461,7 @@ class Node:
             self._to_subjects.inbox.next_deadline(),
             self._idle.next_deadline(),
             None if self.cluster is None else self.cluster.next_deadline(),
+            self.now if self.openings.is_waiting else None,
         )
 
     # -- partitions ---------------------------------------------------------------------------
@@ -576,6 +583,7 @@ class Node:
     def begin_stop(self, settled: Callable[[], None]) -> None:
         """Refuse new work; `settled` is called once, perhaps at once, when no ack is owed."""
         self._is_stopping = True
+        self.openings.end()
         for partition in self.partitions.values():
             partition.refuse_appends(stopped())
         self._settled = settled
@@ -592,6 +600,7 @@ class Node:
     def stop(self) -> None:
         """Refuse new work and end every subscription; the store is closed by the owner after."""
         self._is_stopping = self.has_stopped = True
+        self.openings.end()
         for partition_id in list(self.partitions):
             self.close_partition(partition_id, stopped())
 

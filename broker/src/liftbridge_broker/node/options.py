@@ -7,6 +7,7 @@ from typing import Final
 from liftbridge_broker.model.ids import BrokerId
 from liftbridge_broker.model.streams import StreamOptions
 from liftbridge_broker.node.cluster_clock import CLOCK_LIMITS_DEFAULT, ClockLimits
+from liftbridge_broker.node.openings import OPENINGS_PER_TURN
 from liftbridge_broker.replication.publishers import PUBLISHERS_MAX_DEFAULT, TTL_NS_DEFAULT
 from liftbridge_broker.wire.peer_keys import OPEN_KEYRING, Keyring
 
@@ -30,6 +31,7 @@ class NodeOptions:
         unanswered_bytes_max: Bytes stored and not acknowledged above which publishing calls are
             read no further.
         clock: When a clock counts as wrong.
+        openings_per_turn: New replicas that one turn opens.
     """
 
     broker: BrokerId
@@ -43,3 +45,4 @@ class NodeOptions:
     publisher_ttl_ns: int = TTL_NS_DEFAULT
     unanswered_bytes_max: int = UNANSWERED_BYTES_MAX_DEFAULT
     clock: ClockLimits = CLOCK_LIMITS_DEFAULT
+    openings_per_turn: int = OPENINGS_PER_TURN

@@ -105,6 +105,7 @@ class DataDirectory:
         self.unknown = unknown
         self._streams: dict[StreamId, str] = {}
         self._partitions: dict[PartitionId, str] = {}
+        self._unused: set[PartitionId] = set()
 
     @classmethod
     def open(cls, files: Files, fresh: Identity, known: Iterable[str] = ()) -> Self:
@@ -159,10 +160,32 @@ class DataDirectory:
         Raises:
             FilesError: The directory may exist or not.
         """
-        found = self._partitions.get(partition)
-        if found is not None:
-            return found
-        stream = stream_of(partition)
+        self.make_logs((partition,), name)
+        self._unused.discard(partition)
+        return self._partitions[partition]
+
+    def is_unused(self, partition: PartitionId) -> bool:
+        """Whether a partition has no log, or a directory that nobody has asked for since."""
+        return partition in self._unused or partition not in self._partitions
+
+    def make_logs(self, partitions: Sequence[PartitionId], name: StreamName) -> None:
+        """Make the directories of logs of one stream that have none, durably.
+
+        Raises:
+            FilesError: Each directory may exist or not.
+        """
+        missing = [one for one in partitions if one not in self._partitions]
+        if not missing:
+            return
+        stream_path = self._make_stream(stream_of(missing[0]), name)
+        paths = {one: f"{stream_path}/{number_of(one)}" for one in missing}
+        for path in paths.values():
+            self._files.make_directory(path)
+        self._files.sync_directory(stream_path)
+        self._partitions.update(paths)
+        self._unused.update(paths)
+
+    def _make_stream(self, stream: StreamId, name: StreamName) -> str:
         stream_path = self._streams.get(stream)
         if stream_path is None:
             readable = _UNSAFE.sub("_", name)[:_READABLE_NAME_MAX]
@@ -170,33 +193,30 @@ class DataDirectory:
             self._files.make_directory(stream_path)
             self._files.sync_directory(STREAMS)
             self._streams[stream] = stream_path
-        path = f"{stream_path}/{number_of(partition)}"
-        self._files.make_directory(path)
-        self._files.sync_directory(stream_path)
-        self._partitions[partition] = path
-        return path
+        return stream_path
 
-    def trash_log(self, partition: PartitionId, wall_ns: int) -> Trashed | None:
-        """Move the log of a partition to the trash, durably; `None` when there is none.
+    def trash_logs(self, partitions: Sequence[PartitionId], wall_ns: int) -> list[Trashed]:
+        """Move the logs of partitions to the trash, durably; those without one are passed over.
 
-        Its files must be closed.
+        Their files must be closed.
 
         Raises:
-            FilesError: The log is in one of the two places.
+            FilesError: Each log is in one of the two places.
         """
-        path = self._partitions.get(partition)
-        if path is None:
-            return None
-        trashed = self._trashed(partition, wall_ns)
-        self._files.rename(path, trashed.path)
-        self._files.sync_directory(TRASH)
-        del self._partitions[partition]
-        stream_path = path.rpartition("/")[0]
-        self._files.sync_directory(stream_path)
-        if not self._files.list(stream_path):
-            self._files.remove(stream_path)
-            self._files.sync_directory(STREAMS)
-            self._streams.pop(stream_of(partition), None)
+        found = [one for one in partitions if one in self._partitions]
+        trashed = [self._trashed(one, wall_ns) for one in found]
+        for entry in trashed:
+            self._files.rename(self._partitions[entry.partition], entry.path)
+        if trashed:
+            self._files.sync_directory(TRASH)
+        streams = {stream_of(one): self._partitions.pop(one).rpartition("/")[0] for one in found}
+        self._unused.difference_update(found)
+        for stream, path in streams.items():
+            self._files.sync_directory(path)
+            if not self._files.list(path):
+                self._files.remove(path)
+                self._files.sync_directory(STREAMS)
+                self._streams.pop(stream, None)
         return trashed
 
     def trash_files(self, partition: PartitionId, paths: Sequence[str], wall_ns: int) -> Trashed:

@@ -51,7 +51,7 @@ class Opener:
         """
         state = self._states.pop(partition, None)
         is_strict = partition in self._strict
-        is_new = self._directory.log_path(partition) is None
+        is_new = self._directory.is_unused(partition)
         # A whole journal that does not know a log says that nothing of it was synced, and that it
         # was made so shortly before the stop that it had one policy only, its present one.
         is_unknown = not is_new and state is None and self.is_journal_whole
@@ -72,6 +72,7 @@ class Opener:
             limits_of_log(options),
             EMPTY_STATE if is_new or is_unknown else state,
             was_clean=self.was_clean,
+            is_new=is_new,
             is_strict=is_strict,
             on_doubt=doubt,
         )
@@ -110,6 +111,7 @@ def _open_log(
     state: LogState | None,
     *,
     was_clean: bool,
+    is_new: bool,
     is_strict: bool,
     on_doubt: Callable[[], object],
 ) -> tuple[PartitionLog, RecoveryReport]:
@@ -122,13 +124,14 @@ def _open_log(
         limits: When it rolls.
         state: What the journal says, durably; `None` when the journal lost it.
         was_clean: Whether the last broker stopped in order.
+        is_new: Whether nothing was ever written to its folder, which is durable.
         is_strict: Whether all above the recovery point was written under policy `commit`.
         on_doubt: Remembers durably that what is cut now may have counted.
 
     Raises:
         FilesError: The files cannot be read or made; nothing was lost.
     """
-    if not was_clean:
+    if not was_clean and not is_new:
         files.sync_directory(path)
     log, report = PartitionLog.open(
         files,

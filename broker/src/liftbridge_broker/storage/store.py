@@ -197,6 +197,10 @@ class LogStore:
             self.note_append(partition, now)
         return OpenedLog(log, "")
 
+    def make(self, partitions: Sequence[PartitionId], name: StreamName) -> None:
+        """Make the directories of new logs of one stream, with one sync for all; `FilesError`."""
+        self._directory.make_logs(partitions, name)
+
     def begin(self, now: Instant) -> None:
         """All partitions are open: make the state durable and take the clean marker away.
 
@@ -264,7 +268,7 @@ class LogStore:
         for partition in self.unopened():
             if partition in deleted:
                 path = self._directory.log_path(partition)
-                self.delete(partition, now, self._opened_wall_ns)
+                self.delete((partition,), now, self._opened_wall_ns)
                 self.unknown_count = max(0, self.unknown_count - 1)
                 self._teller.tell("deletion_completed", path=path)
 
@@ -395,14 +399,15 @@ class LogStore:
         stored = self._logs[partition]
         self._guarded(lambda: self._cleaner.raise_log_start(stored, offset, "request", now), now)
 
-    def delete(self, partition: PartitionId, now: Instant, wall_ns: int) -> None:
-        """Move the log of a partition to the trash; only on a committed command (policy 9)."""
-        stored = self._logs.pop(partition, None)
-        if stored is not None:
-            stored.is_closed = True
-            stored.log.abandon()
-        self._journal.forget(partition)
-        self._guarded(lambda: self._trash_log(partition, now, wall_ns), now)
+    def delete(self, partitions: Sequence[PartitionId], now: Instant, wall_ns: int) -> None:
+        """Move the logs of partitions to the trash; only on a committed command (policy 9)."""
+        for partition in partitions:
+            stored = self._logs.pop(partition, None)
+            if stored is not None:
+                stored.is_closed = True
+                stored.log.abandon()
+            self._journal.forget(partition)
+        self._guarded(lambda: self._trash_logs(partitions, now, wall_ns), now)
 
     def next_deadline(self) -> Instant | None:
         """When `on_timer` wants to be called, `None` for never."""
@@ -486,8 +491,8 @@ class LogStore:
             if self._space.is_full:
                 self._trash.on_pressure()
 
-    def _trash_log(self, partition: PartitionId, now: Instant, wall_ns: int) -> None:
-        self._trash.take_log(partition, self._cleaner.age_ns(now, wall_ns) or wall_ns, now)
+    def _trash_logs(self, partitions: Sequence[PartitionId], now: Instant, wall_ns: int) -> None:
+        self._trash.take_logs(partitions, self._cleaner.age_ns(now, wall_ns) or wall_ns, now)
         self._flush.note_journal(now)
 
     def _on_purged(self, event: FileEvent, now: Instant) -> None:

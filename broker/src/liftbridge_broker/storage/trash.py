@@ -62,10 +62,9 @@ class TrashBin:
         for entry in self._directory.trash():
             self._add(entry, now)
 
-    def take_log(self, partition: PartitionId, date_ns: int, now: Instant) -> None:
-        """Take the closed log of a partition if there is one, durably; `FilesError`."""
-        entry = self._directory.trash_log(partition, date_ns)
-        if entry is not None:
+    def take_logs(self, partitions: Sequence[PartitionId], date_ns: int, now: Instant) -> None:
+        """Take the closed logs of partitions, as far as they have one, durably; `FilesError`."""
+        for entry in self._directory.trash_logs(partitions, date_ns):
             self._add(entry, now)
 
     def take_segments(

@@ -270,7 +270,7 @@ class PowerCuts:
         # The metadata knows it is gone, whatever happens from here on.
         del self.models[partition]
         self.deleting.add(partition)
-        self.bed.store.delete(partition, self.bed.now, self.bed.wall_ns)
+        self.bed.store.delete((partition,), self.bed.now, self.bed.wall_ns)
         self.deleting.remove(partition)
         self._open(self._new_partition())
 
@@ -382,7 +382,7 @@ class PowerCuts:
         for partition in bed.store.unopened():
             # The move to the trash was interrupted; a finished one must not come back.
             assert partition in self.deleting, f"deleted log {partition >> 24} came back"
-            bed.store.delete(partition, bed.now, bed.wall_ns)
+            bed.store.delete((partition,), bed.now, bed.wall_ns)
         self.deleting.clear()
         bed.store.begin(bed.now)
         assert not bed.told("unknown_directory_kept")
@@ -402,7 +402,7 @@ class PowerCuts:
             if record is not None and not record.key:
                 assert record.value in stored, f"durable record {offset} is not in any file"
         self.offline_count += 1
-        self.bed.store.delete(partition, self.bed.now, self.bed.wall_ns)
+        self.bed.store.delete((partition,), self.bed.now, self.bed.wall_ns)
         self._new_partition()
 
     def _new_partition(self) -> PartitionId:
