@@ -19,7 +19,7 @@ PYTHONS := $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14)
 PYTEST_ARGS ?= -n 2 --dist loadfile --durations=10
 TEST_GATES := format-check lint prose dockerfiles imports types docs pytest spark-test
 
-.PHONY: help install demo demo-spark test check operator-sim operator-gates guards stories chaos failover saturation forgery scale operator-scale bench bench-spark soak spark-soak \
+.PHONY: help install images demo demo-spark test check operator-sim operator-gates guards stories chaos failover saturation forgery scale operator-scale bench bench-spark soak spark-soak \
 	fuzz docs spark-install proto crds scan lock format clean changelog cluster cluster-down e2e e2e-full $(TEST_GATES) meta unit
 
 help: ## List the targets
@@ -114,6 +114,9 @@ cluster: ## Three nodes of Kubernetes on this machine, as root, without Docker (
 
 cluster-down: ## Take that cluster down; nothing of it is left
 	@tests/e2e/cluster/down.sh
+
+images: ## Build the images, and load them into kind, k3d, minikube or the cluster above
+	@deploy/images.sh
 
 spark-install: install $(SPARK)/.installed ## Set up .spark: all of .venv, and PySpark
 	@:
