@@ -18,7 +18,7 @@ from liftbridge_testkit.kube.cluster import Kubernetes
 from liftbridge_testkit.kube.definitions import in_place
 from liftbridge_testkit.resources.examples import FOLDER, Example, load_examples
 from liftbridge_testkit.resources.rules import refusals
-from liftbridge_testkit.resources.schema import defaulted
+from liftbridge_testkit.resources.schema import created, defaulted
 
 pytestmark = pytest.mark.e2e
 
@@ -106,7 +106,7 @@ def messages(example: Example) -> list[str]:
     schema = SCHEMAS[example.value["kind"]]
     value = defaulted(schema, example.value)
     if example.before is None:
-        return [refusal.message for refusal in refusals(schema, value)]
+        return [refusal.message for refusal in refusals(schema, created(schema, example.value))]
     before = defaulted(schema, example.before)
     return [refusal.message for refusal in refusals(schema, value, before)]
 

@@ -9,7 +9,7 @@ import pytest
 from liftbridge_operator.crds.definitions import RESOURCES, definition
 from liftbridge_testkit.resources.examples import FOLDER, Example, load_examples, merged
 from liftbridge_testkit.resources.rules import evaluate, refusals
-from liftbridge_testkit.resources.schema import defaulted, errors, nodes
+from liftbridge_testkit.resources.schema import created, defaulted, errors, nodes
 
 SCHEMAS = {
     resource.kind: definition(resource)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
@@ -58,7 +58,9 @@ def broken(example: Example) -> tuple[list[str], list[str]]:
     value = defaulted(schema, example.value)
     faults = errors(schema, value)
     if example.before is None:
-        return faults, [refusal.rule for refusal in refusals(schema, value)]
+        return faults, [
+            refusal.rule for refusal in refusals(schema, created(schema, example.value))
+        ]
     before = defaulted(schema, example.before)
     assert (errors(schema, before), list(refusals(schema, before))) == ([], [])
     return faults, [refusal.rule for refusal in refusals(schema, value, before)]

@@ -7,7 +7,8 @@ the template, whose write decides of what the next pod is made.
 import base64
 from typing import Any
 
-from liftbridge_operator.acting.hands import Done, Hands, MissingTemplateError
+from liftbridge_operator.acting.hands import Done, Hands, MissingTemplateError, Trouble
+from liftbridge_operator.acting.ownership import foreign
 from liftbridge_operator.kube.errors import AlreadyExistsError, NotFoundError
 from liftbridge_operator.kube.kinds import BUDGETS, CLAIMS, CONFIG_MAPS, PODS, SETS
 from liftbridge_operator.kube.port import Object, Preconditions, Propagation
@@ -256,18 +257,28 @@ async def set_budget(hands: Hands, action: act.SetBudget) -> Done:
             await hands.kube.delete(BUDGETS, hands.cluster.namespace, name, preconditions=uid)
         return Done()
     if live is not None and not is_owned_by(live, hands.cluster.uid):
-        return Done(text="a PodDisruptionBudget that is not of this resource is in its place")
+        text = "a PodDisruptionBudget that is not of this resource is in its place"
+        return Done(text=text, trouble=foreign(live, hands.cluster))
     body = guards.disruption_budget(hands.cluster, hands.inputs, action.max_unavailable)
     await hands.kube.apply(body, force=True)
     return Done()
 
 
-async def keep_token(hands: Hands, restart_id: str, token: bytes) -> None:
-    """Write the token of a restart down, before the status names it."""
+async def keep_token(hands: Hands, restart_id: str, token: bytes) -> Trouble | None:
+    """Write the token of a restart down, before the status names it; what is in its place."""
+    name = restart_name(hands.cluster.name)
+    try:
+        live = await hands.kube.get(CONFIG_MAPS, hands.cluster.namespace, name)
+    except NotFoundError:
+        pass
+    else:
+        if (trouble := foreign(live, hands.cluster)) is not None:
+            return trouble
     body: Object = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": metadata(hands.cluster, hands.inputs, restart_name(hands.cluster.name)),
+        "metadata": metadata(hands.cluster, hands.inputs, name),
         "data": {TOKEN_ID_KEY: restart_id, TOKEN_KEY: base64.b64encode(token).decode("ascii")},
     }
     await hands.kube.apply(body, force=True)
+    return None

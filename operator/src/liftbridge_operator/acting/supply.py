@@ -11,6 +11,7 @@ from typing import Any, Final
 from liftbridge_operator.acting.hands import Hands, Trouble
 from liftbridge_operator.acting.in_force import configs_in_force
 from liftbridge_operator.acting.keeping import keep
+from liftbridge_operator.acting.ownership import foreign
 from liftbridge_operator.kube.errors import (
     AlreadyExistsError,
     ForbiddenError,
@@ -158,8 +159,7 @@ async def _configs(hands: Hands, wanted: Iterable[Object], done: Supplied) -> No
         except NotFoundError:
             pass
         else:
-            if not is_owned_by(live, hands.cluster.uid) and not _is_former(live):
-                done.trouble = done.trouble or _foreign(body)
+            done.trouble = done.trouble or foreign(live, hands.cluster)
             continue
         try:
             await hands.kube.create(body)
@@ -192,8 +192,7 @@ async def _bring(
         done.writes += 1
         return
     if not is_owned_by(live, hands.cluster.uid):
-        if not _is_former(live):
-            done.trouble = _foreign(body)
+        done.trouble = foreign(live, hands.cluster)
         return
     found = differences(live, body)
     if kind == SERVICES and _ports(live) != _ports(body):
@@ -259,17 +258,6 @@ async def _prune(hands: Hands, kind: Kind, left: Iterable[Object], done: Supplie
         uid = Preconditions(metadata_of(one)["uid"])
         await hands.kube.delete(kind, hands.cluster.namespace, name, preconditions=uid)
         done.writes += 1
-
-
-def _is_former(live: Object) -> bool:
-    """Whether an object is of a resource of this name that was deleted: the collector takes it."""
-    owners = metadata_of(live).get("ownerReferences") or ()
-    return any(one.get("kind") == CLUSTER_KIND for one in owners)
-
-
-def _foreign(body: Object) -> Trouble:
-    name = f"{body['kind']} {metadata_of(body)['name']}"
-    return Trouble("Conflict", {"object": name, "detail": "it was not made by this operator"})
 
 
 # -- claims -------------------------------------------------------------------------------------

@@ -76,3 +76,7 @@ class Issuer(Protocol):
             ValueError: It holds something else than certificates.
         """
         ...
+
+    def fits(self, pair: Pair) -> bool:
+        """Whether certificate and key can be read, and belong together."""
+        ...

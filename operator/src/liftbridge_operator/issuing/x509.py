@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -69,6 +70,16 @@ class CryptographyIssuer:
     def describe(self, pem: bytes) -> tuple[Known, ...]:
         """See `Issuer.describe`."""
         return tuple(_known(one) for one in x509.load_pem_x509_certificates(pem))
+
+    def fits(self, pair: Pair) -> bool:
+        """See `Issuer.fits`."""
+        form = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+        try:
+            cert = x509.load_pem_x509_certificate(pair.cert).public_key()
+            key = serialization.load_pem_private_key(pair.key, password=None).public_key()
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            return False
+        return cert.public_bytes(*form) == key.public_bytes(*form)
 
 
 def _builder(

@@ -58,6 +58,20 @@ def feature_rules() -> tuple[Rule, ...]:
     )
 
 
+TAKEN_LISTENERS: Final = ("brokers", "pipeline")
+"""Names that no listener may have: `CLUSTER-brokers` is the Service of the brokers themselves, and
+`NAME-pipeline` that of a pipeline."""
+
+_IS_APART: Final = f"(one.name.matches('^[a-z0-9]+$') && !(one.name in {list(TAKEN_LISTENERS)}))"
+"""Expression: Services of listener `one` have names that no other resource's have. With a hyphen
+`x` with `y-internal` would have those of `x-y` with `internal`."""
+
+_APART: Final = (
+    "a listener that is new has a name of a-z and 0-9 alone, and none of "
+    f"{', '.join(TAKEN_LISTENERS)}: the Services of another resource could be called like its own"
+)
+
+
 class ClusterSpec(Model):
     """What the cluster is to be."""
 
@@ -86,6 +100,13 @@ class ClusterSpec(Model):
             "self.listeners.exists_one(other, has(other.brokers) && other.brokers.exists(same, "
             "has(same.nodePort) && same.nodePort == entry.nodePort))))",
             "a port on nodes is given more than once",
+            field=".listeners",
+        ),
+        Rule(
+            "listener-names-apart",
+            f"self.listeners.all(one, {_IS_APART} || "
+            "oldSelf.listeners.exists(before, before.name == one.name))",
+            _APART,
             field=".listeners",
         ),
         Rule(
@@ -184,8 +205,24 @@ CLUSTER_RULES: Final = (
         f"the name of a cluster has at most {NAME_LENGTH_MAX} characters, a-z, 0-9 and -, and "
         "begins with a letter: names of pods and Services are made of it",
     ),
+    Rule(
+        "cluster-names-apart",
+        "has(self.status) || !self.metadata.name.matches('-(internal|pipeline)$')",
+        "the name of a new cluster does not end in -internal or -pipeline: an authority of the "
+        "cluster that is called like what stands before it, or an account of a pipeline of that "
+        "name, could be called like its own",
+    ),
+    Rule(
+        "first-listener-names-apart",
+        f"has(self.status) || self.spec.listeners.all(one, {_IS_APART})",
+        _APART,
+        field=".spec.listeners",
+    ),
 )
-"""Rules about the whole object."""
+"""Rules about the whole object.
+
+An object without a status is about to be created: what existed before a rule is left as it is.
+"""
 
 CLUSTER_KIND: Final = "LiftbridgeCluster"
 API_VERSION: Final = f"{GROUP}/{VERSION}"

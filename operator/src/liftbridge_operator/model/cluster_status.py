@@ -184,6 +184,14 @@ class HeldChange(Model):
     )
 
 
+class FailedRevision(Model):
+    """A revision with which a pod did not run; told until another one is wanted."""
+
+    revision: Short = Field(description="Revision of the pod template.")
+    pod: Name = Field(description="Pod that had it.")
+    cause: Note = Field(description="Why it did not run, as Kubernetes told it first.")
+
+
 class SetRemaking(Model):
     """The StatefulSet that is being made again around its pods, for larger claims."""
 
@@ -293,6 +301,7 @@ class ClusterStatus(Model):
     )
     disruption: DisruptionState | None = option("The one broker that is down on purpose.")
     remaking: SetRemaking | None = option("The StatefulSet that is being made again.")
+    failed_revision: FailedRevision | None = option("Why a revision was taken back.")
     waits: Annotated[tuple[Wait, ...], ListOf(WAITS_MAX)] = Field(
         default=(), description="What the operator waits for."
     )

@@ -32,7 +32,7 @@ HOST_LABEL: Final = "kubernetes.io/hostname"
 _BYTES_MAX: Final = 1 << 63
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 
-_PULL: Final = frozenset(
+PULL_REASONS: Final = frozenset(
     {
         "ErrImagePull",
         "ImagePullBackOff",
@@ -42,7 +42,7 @@ _PULL: Final = frozenset(
         "RegistryUnavailable",
     }
 )
-_CONFIG: Final = frozenset(
+CONFIG_REASONS: Final = frozenset(
     {
         "CreateContainerConfigError",
         "CreateContainerError",
@@ -176,9 +176,9 @@ def _cause(status: Json) -> StuckCause | None:
     state = status.get("state") or {}
     waiting = state.get("waiting") or {}
     reason = waiting.get("reason")
-    if reason in _PULL:
+    if reason in PULL_REASONS:
         return StuckCause.IMAGE_PULL
-    if reason in _CONFIG:
+    if reason in CONFIG_REASONS:
         return StuckCause.CONFIG
     terminated = state.get("terminated") or {}
     has_failed = bool(terminated) and terminated.get("exitCode") != 0

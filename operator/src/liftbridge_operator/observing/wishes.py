@@ -80,6 +80,7 @@ def wanted_of(
     now_ms: int,
     refusals: Sequence[str] = (),
     automatic: Sequence[str] = (),
+    causes: Sequence[str] = (),
 ) -> Wanted:
     """The wish of a user.
 
@@ -90,6 +91,7 @@ def wanted_of(
         now_ms: For windows.
         refusals: Why it cannot be carried out.
         automatic: Streams whose replication factor follows the number of brokers.
+        causes: Fields by which the template became another one.
     """
     metadata, disruption = metadata_of(resource), spec.disruption
     name = str(metadata.get("name") or "")
@@ -129,6 +131,7 @@ def wanted_of(
         has_own_nats=spec.nats.embedded is not None,
         deletes_volumes=spec.storage.retention.when_scaled is VolumeFate.DELETE,
         automatic_factor=(*automatic, CURSORS_STREAM) if is_automatic else tuple(automatic),
+        causes=tuple(causes),
     )
 
 

@@ -321,6 +321,7 @@ class Wanted:
             no limit.
         deletes_volumes: Whether volumes of brokers that leave are deleted.
         has_own_nats: Whether each broker has a NATS server beside it.
+        causes: Fields by which the template became another one, for people.
     """
 
     name: str
@@ -347,6 +348,7 @@ class Wanted:
     catch_up_rate: int = 0
     deletes_volumes: bool = False
     has_own_nats: bool = False
+    causes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,8 +60,10 @@ def make(view: View) -> Plan:
     due = candidates(view)
     steps = [Step("GrowVolume", one.name, "spec.storage") for one in too_small(view)]
     steps += _replacements(view)
+    changed = ", ".join(view.wanted.causes) or "spec"
     steps += [
-        Step("Restart", pod.name, "spec" if pod.revision != view.revision else ASKED) for pod in due
+        Step("Restart", pod.name, changed if pod.revision != view.revision else ASKED)
+        for pod in due
     ]
     steps += _of_size(view)
     if awaits_level(view) and (due or view.known_level >= view.wanted.feature_level):

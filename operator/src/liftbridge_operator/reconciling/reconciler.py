@@ -38,6 +38,7 @@ from liftbridge_operator.model.cluster_status import DriftEntry, RestartStatus
 from liftbridge_operator.model.storage import VolumeFate
 from liftbridge_operator.observing.answers import Answers, ask
 from liftbridge_operator.observing.assembly import askable, observation_of, pods_of
+from liftbridge_operator.observing.failing import failed_revision
 from liftbridge_operator.observing.objects import metadata_of, uid_of
 from liftbridge_operator.observing.reads import Reads, read
 from liftbridge_operator.observing.times import moment_text, next_opening_ms
@@ -71,18 +72,19 @@ from liftbridge_operator.reconciling.remembered import (
 )
 from liftbridge_operator.reconciling.sight import (
     Subject,
+    causes_of,
     cluster_id_of,
     cluster_of,
-    foreign_set,
+    foreign_parts,
     inputs_of,
     lost_claims,
     pending_claims,
-    restart_cause,
     served_of,
     surroundings,
     unresized_claims,
     wanted_as_is,
 )
+from liftbridge_operator.rendering import names
 from liftbridge_operator.rendering.render import render
 from liftbridge_operator.reporting.account import Account
 from liftbridge_operator.reporting.events import Happened, of_action
@@ -140,6 +142,7 @@ class ClusterReconciler:
         itself: Itself,
         board: Board | None = None,
         events: Events | None = None,
+        act_fence: Fence | None = None,
     ) -> None:
         """Remember nobody.
 
@@ -154,9 +157,11 @@ class ClusterReconciler:
             itself: The operator.
             board: Is told all conditions.
             events: Tells people what happened.
+            act_fence: Asked before each action, where that takes more than to lead.
         """
         self._kube = kube
         self._fence = fence
+        self._act_fence = act_fence or fence
         self._connect = connect
         self._issue = issue
         self._image_of = image_of
@@ -215,13 +220,13 @@ class ClusterReconciler:
         """Everything that is read, and what follows from it."""
         reads = await read(self._kube, resource)
         given = specification_of(resource)
-        trouble = foreign_set(reads)
+        trouble = foreign_parts(reads)
         fresh = self._fresh_id()
         try:
             cluster_id = cluster_id_of(reads, fresh)
         except ValueError as error:
             reads = replace(reads, identity=None)
-            values = {"object": "the ConfigMap of its identity", "detail": str(error)}
+            values = {"object": f"ConfigMap {names.identity(reads.name)}", "detail": str(error)}
             trouble, cluster_id = Trouble("Conflict", values), fresh
         subject = self._subject(reads, given, cluster_id)
         issued = await self._issued(reads, subject, known.served)
@@ -238,6 +243,7 @@ class ClusterReconciler:
                 now_ms=now_ms,
                 refusals=[str(one) for one in subject.rendered.refusals],
                 automatic=reads.automatic,
+                causes=causes_of(resource, subject.rendered),
             )
         )
         seen = observation_of(reads, answers, wanted, now_ms=now_ms, fresh_cluster_id=fresh)
@@ -392,7 +398,11 @@ class ClusterReconciler:
         """The status, then what is around the set, then the action."""
         action = decision.action
         if isinstance(action, act.Record) and hands is not None:
-            await self._keep_token(known, hands, action)
+            trouble = await self._keep_token(known, hands, action)
+            if trouble is not None:
+                found = replace(found, trouble=trouble)
+                decision = replace(decision, action=None)
+                action = None
         account = self._account(found, decision, known)
         try:
             made = await self._write_status(key, known, account, found, action)
@@ -428,7 +438,7 @@ class ClusterReconciler:
             action,
             deadline_ms=decision.deadline_ms,
             clock_ms=self._clock_ms,
-            fence=self._fence,
+            fence=self._act_fence,
         )
         self._remember(key, known, action, done)
         if not done.text:
@@ -438,13 +448,16 @@ class ClusterReconciler:
                 known.restarts[action.name] = RestartStatus(time=time, reason=reason)
         return SOON if done.trouble is None else QUIET
 
-    async def _keep_token(self, known: Remembered, hands: Hands, action: act.Record) -> None:
-        """The token must be kept before the status names it."""
+    async def _keep_token(
+        self, known: Remembered, hands: Hands, action: act.Record
+    ) -> Trouble | None:
+        """The token must be kept before the status names it; what is in its place otherwise."""
         restart = action.recorded.disruption
         token = known.tokens.get(restart.token) if restart is not None else None
         if restart is not None and token is not None:
             self._fence.check()
-            await keep_token(hands, restart.token, token)
+            return await keep_token(hands, restart.token, token)
+        return None
 
     def _remember(self, key: Key, known: Remembered, action: act.Action, done: Done) -> None:
         """What the next pass has to know."""
@@ -481,10 +494,10 @@ class ClusterReconciler:
         found: Pass, action: act.Action, hands: Hands | None
     ) -> tuple[Happened | None, ...]:
         """What people are told of an action."""
-        cause = restart_cause(found.reads, found.subject)
         fate = _fate(hands) if hands is not None else "kept"
-        told = of_action(action, found.seen, fate)
-        return (*behind(action, found.seen, cause), told)
+        failed = failed_revision(found.reads, found.seen.wanted.revision)
+        told = of_action(action, found.seen, fate, failed.cause if failed is not None else "")
+        return (*behind(action, found.seen), told)
 
     def _account(self, found: Pass, decision: Decision, known: Remembered) -> Account:
         spec, now_ms = found.given.spec, found.seen.now_ms
@@ -505,6 +518,7 @@ class ClusterReconciler:
             if spec is not None and is_closed
             else 0,
             trouble=(trouble.reason, trouble.values) if trouble is not None else None,
+            failed=failed_revision(found.reads, found.seen.wanted.revision),
         )
 
     async def _write_status(

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from liftbridge_operator.acting.hands import Trouble
+from liftbridge_operator.acting.ownership import whose
 from liftbridge_operator.kube.port import Object
 from liftbridge_operator.model.cluster import ClusterSpec
 from liftbridge_operator.model.cluster_status import (
@@ -26,6 +27,7 @@ from liftbridge_operator.observing.objects import (
 from liftbridge_operator.observing.reads import Reads, data_claims
 from liftbridge_operator.observing.times import moment_ms, moment_text
 from liftbridge_operator.planning.observation import Wanted
+from liftbridge_operator.planning.plan import ASKED
 from liftbridge_operator.reconciling.ports import Itself, Served
 from liftbridge_operator.reconciling.reached import (
     hosts_of,
@@ -39,6 +41,8 @@ from liftbridge_operator.rendering.workload import read_kept, read_record
 from liftbridge_operator.reporting.status import News, Surroundings
 
 UNREADABLE: Final = "unreadable"
+CAUSES_MAX: Final = 8
+"""Fields that are named as the cause of restarts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +98,15 @@ def cluster_id_of(reads: Reads, fresh: str) -> str:
     return ids[0] if ids else fresh
 
 
-def foreign_set(reads: Reads) -> Trouble | None:
-    """A StatefulSet of this name that no operator made."""
-    if reads.set is None or label_of(reads.set, names.CLUSTER) == reads.name:
-        return None
-    detail = "it was not made by this operator"
-    return Trouble("Conflict", {"object": f"StatefulSet {reads.name}", "detail": detail})
+def foreign_parts(reads: Reads) -> Trouble | None:
+    """A StatefulSet of this name that no operator made, or an identity of another cluster."""
+    found = [one for one in (reads.set,) if one and label_of(one, names.CLUSTER) != reads.name]
+    if reads.identity and label_of(reads.identity, names.CLUSTER) not in ("", reads.name):
+        found.append(reads.identity)
+    for one in found:
+        name = f"{one['kind']} {metadata_of(one)['name']}"
+        return Trouble("Conflict", {"object": name, "detail": whose(one)})
+    return None
 
 
 def wanted_as_is(reads: Reads, errors: tuple[str, ...]) -> Wanted:
@@ -147,11 +154,15 @@ def unresized_claims(reads: Reads) -> tuple[str, ...]:
     )
 
 
-def restart_cause(reads: Reads, subject: Subject | None) -> str:
-    """Why pods have another template than they are to have."""
-    asked = subject.cluster.restart if subject is not None else ""
-    done = (reads.resource.get("status") or {}).get("lastRestartRequest") or ""
-    return "a restart was asked for" if asked and asked != done else "the specification changed"
+def causes_of(resource: Object, rendered: Rendered) -> tuple[str, ...]:
+    """Fields that pods do not show yet: those that were told, while pods wait, and new ones.
+
+    Once a template is in force nothing differs from it any more, though pods are still to get it.
+    """
+    steps = ((resource.get("status") or {}).get("plan") or {}).get("steps") or ()
+    told = next((str(one.get("cause")) for one in steps if one.get("action") == "Restart"), "")
+    before = told.split(", ") if told not in ("", "spec", ASKED) else []
+    return tuple(dict.fromkeys((*before, *rendered.causes)))[:CAUSES_MAX]
 
 
 def _in_phase(reads: Reads, phase: str) -> tuple[str, ...]:

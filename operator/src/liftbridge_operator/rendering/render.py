@@ -1,6 +1,7 @@
 """A cluster as objects of Kubernetes."""
 
 from dataclasses import replace
+from typing import Final
 
 from liftbridge_operator.rendering import addresses, guards, monitoring, names, nats, services
 from liftbridge_operator.rendering.pod import pod_template
@@ -9,6 +10,7 @@ from liftbridge_operator.rendering.revision import (
     asked_before,
     asked_text,
     digest,
+    steps_between,
     with_revision,
 )
 from liftbridge_operator.rendering.settings import config_text, refusals
@@ -23,6 +25,9 @@ from liftbridge_operator.rendering.subject import (
 )
 from liftbridge_operator.rendering.volumes import named_configs
 from liftbridge_operator.rendering.workload import kept_revision, record_of
+
+_IMAGES: Final = ("spec.version", "spec.image")
+"""Fields that name the image of the brokers."""
 
 
 def render(cluster: Cluster, inputs: Inputs) -> Rendered:
@@ -46,6 +51,7 @@ def render(cluster: Cluster, inputs: Inputs) -> Rendered:
         objects=tuple(_objects(cluster, inputs)),
         refusals=refusals(cluster),
         held=_held(known, made) if known is not None else None,
+        causes=_causes(cluster, inputs, made) if known is None else (),
     )
     if known is not None:
         return rendered
@@ -116,6 +122,7 @@ def _with_configs(rendered: Rendered, configs: tuple[Object, ...]) -> Rendered:
         rendered.objects,
         rendered.refusals,
         rendered.held,
+        rendered.causes,
     )
 
 
@@ -152,6 +159,26 @@ def _asks_for_another(cluster: Cluster, inputs: Inputs, made: Recorded, known: R
     if (here.version, here.image) != (there.version, there.image):
         return True
     return _made(former, inputs)[1].revision != made.revision
+
+
+def _causes(cluster: Cluster, inputs: Inputs, made: Recorded) -> tuple[str, ...]:
+    """Fields that make another template than the one in force, each of them by itself."""
+    known = inputs.recorded
+    if known is None or known.revision == made.revision:
+        return ()
+    try:
+        former = asked_before(cluster, known.asked)
+    except ValueError:
+        return ()
+    before = replace(inputs, image=known.image)
+    there = _made(former, before)[1].revision
+    found = []
+    for field, changed in steps_between(former, cluster):
+        if field in _IMAGES or _made(changed, before)[1].revision != there:
+            found.append(field)
+    if known.image != made.image and not set(_IMAGES).intersection(found):
+        found.append(f"image {known.image} becomes {made.image}")
+    return tuple(found)
 
 
 def _held(known: Recorded, made: Recorded) -> Held:

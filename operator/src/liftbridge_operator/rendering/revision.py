@@ -6,7 +6,11 @@ a newer Kubernetes adds.
 
 import hashlib
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
+
+from pydantic import ValidationError
 
 from liftbridge_operator.model.cluster import ClusterSpec
 from liftbridge_operator.rendering import names
@@ -45,6 +49,45 @@ def asked_before(cluster: Cluster, text: str) -> Cluster:
             return Cluster(cluster.name, cluster.namespace, cluster.uid, spec, restart)
         case _:
             raise ValueError(f"not what a cluster asked for: {text}")
+
+
+def steps_between(former: Cluster, now: Cluster) -> Iterator[tuple[str, Cluster]]:
+    """Fields that differ, each with the former cluster in which it alone is as it is now.
+
+    A list, and what is given for the first time, is one field. A step that is no specification by
+    itself is left out.
+    """
+    if former.restart != now.restart:
+        yield f"annotation {names.RESTART}", replace(former, restart=now.restart)
+    there = former.spec.model_dump(mode="json", exclude={"replicas"})
+    here = now.spec.model_dump(mode="json", exclude={"replicas"})
+    for path in _differing(there, here, ()):
+        given = json.loads(_text(there))
+        _put(given, path, here)
+        try:
+            spec = ClusterSpec.model_validate(given)
+        except ValidationError:
+            continue
+        yield ".".join(("spec", *path)), replace(former, spec=spec)
+
+
+def _differing(there: Any, here: Any, at: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    if isinstance(there, dict) and isinstance(here, dict):
+        for key in dict.fromkeys((*there, *here)):
+            yield from _differing(there.get(key), here.get(key), (*at, key))
+    elif there != here:
+        yield at
+
+
+def _put(given: Any, path: tuple[str, ...], source: Any) -> None:
+    """Write what stands at a path of the source to the same place."""
+    *outer, last = path
+    for key in outer:
+        given, source = given[key], source[key]
+    if last in source:
+        given[last] = source[last]
+    else:
+        given.pop(last)
 
 
 def with_revision(template: Object, revision: str) -> Object:

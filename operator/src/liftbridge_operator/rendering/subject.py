@@ -139,6 +139,8 @@ class Rendered:
         refusals: Why parts of the specification cannot be carried out; with any, nothing that
             restarts a broker is done.
         held: A difference that waits for the next change that restarts brokers.
+        causes: Fields of the resource, such as `spec.config.logLevel`, by which the template
+            became another one than that in force.
     """
 
     revision: str
@@ -150,6 +152,7 @@ class Rendered:
     objects: tuple[Object, ...]
     refusals: tuple[Refusal, ...] = ()
     held: Held | None = None
+    causes: tuple[str, ...] = ()
 
 
 def pod_labels(cluster: Cluster) -> dict[str, str]:

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from liftbridge_operator.model.cluster import ClusterSpec
+from liftbridge_operator.model.cluster_status import FailedRevision
 from liftbridge_operator.model.values import duration_ns
 from liftbridge_operator.observing.times import moment_text
 from liftbridge_operator.planning.decision import Decision, Status, Wait
@@ -73,6 +74,7 @@ class Account:
         next_window_ms: When disruptions are allowed again; 0 for unknown, or now.
         monitoring: Reason of `MonitoringReady` with its values.
         trouble: A reason of `Stalled` with its values, when the API server refused something.
+        failed: Revision with which a pod did not run, and why.
     """
 
     spec: ClusterSpec | None
@@ -85,6 +87,7 @@ class Account:
     next_window_ms: int = 0
     monitoring: tuple[str, Mapping[str, str]] = ("NotReconciled", {})
     trouble: tuple[str, Mapping[str, str]] | None = None
+    failed: FailedRevision | None = None
 
     @property
     def status(self) -> Status:
@@ -212,7 +215,8 @@ class Account:
         return {
             "what": wait.what,
             "object": wait.object,
-            "detail": wait.ends_when or wait.what,
+            "detail": self._detail(wait),
+            "cause": self.failed.cause if self.failed else "it is not ready",
             "pod": wait.object,
             "node": (pod.node if pod else "") or "unknown",
             "since": moment_text(wait.since_ms),
@@ -227,6 +231,12 @@ class Account:
             "time": moment_text(end_ms),
             "secret": self.certificates.secret,
         }
+
+    def _detail(self, wait: Wait) -> str:
+        """Why something waits, where that is known; else what ends the wait."""
+        if wait.what == "BadRevision" and self.failed is not None:
+            return self.failed.cause
+        return f"until {wait.ends_when}" if wait.ends_when else wait.what
 
     def _is_ready(self, name: str) -> bool:
         pod = self.view.pods.get(name)

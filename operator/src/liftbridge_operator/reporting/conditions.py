@@ -108,7 +108,7 @@ def _not_ready(account: Account) -> str:
 def _blocked(account: Account) -> Mapping[str, object]:
     if account.trouble is None:
         return {}
-    return {"what": account.trouble[0], "detail": "the API server lets it through"}
+    return {"what": account.trouble[0], "detail": "until the API server lets it through"}
 
 
 def _available(account: Account) -> Found:

@@ -22,13 +22,16 @@ class Happened(NamedTuple):
     values: Mapping[str, object]
 
 
-def of_action(action: act.Action, seen: Observation, fate: str = "kept") -> Happened | None:
+def of_action(
+    action: act.Action, seen: Observation, fate: str = "kept", failure: str = ""
+) -> Happened | None:
     """What people are told of an action that was done; None for what is of no interest.
 
     Args:
         action: What was done.
         seen: On what it was decided.
         fate: What becomes of the volume of a broker that leaves.
+        failure: Why a pod does not run with its revision; empty for unknown.
     """
     match action:
         case act.DeletePod():
@@ -41,7 +44,7 @@ def of_action(action: act.Action, seen: Observation, fate: str = "kept") -> Happ
             values = {"claims": len(seen.claims), "cluster": action.cluster_id}
             return Happened(EventReason.VOLUMES_ADOPTED, values)
         case act.SetTemplate() if action.bad_revision == seen.wanted.revision:
-            return _of_return(action, seen)
+            return _of_return(action, seen, failure)
         case _:
             return _of_group(action, fate, seen.wanted.drained)
 
@@ -78,7 +81,8 @@ def _of_deletion(action: act.DeletePod, seen: Observation) -> Happened | None:
     pod = next((one for one in seen.pods if one.name == action.name), None)
     under_way = seen.recorded.disruption
     if under_way is not None and under_way.pod_uid == action.uid:
-        cause = f"revision {seen.wanted.revision} is to be put into force"
+        changed = f" for {', '.join(seen.wanted.causes)}" if seen.wanted.causes else ""
+        cause = f"revision {seen.wanted.revision} is to be put into force{changed}"
         if action.uid in seen.wanted.restarts:
             cause = "somebody asked for it"
         return Happened(EventReason.BROKER_RESTARTING, {"pod": action.name, "cause": cause})
@@ -108,7 +112,7 @@ def _of_size(action: act.SetReplicas, seen: Observation) -> Happened | None:
     return None
 
 
-def _of_return(action: act.SetTemplate, seen: Observation) -> Happened:
+def _of_return(action: act.SetTemplate, seen: Observation, failure: str) -> Happened:
     stuck = [one.name for one in seen.pods if one.revision == action.bad_revision]
     return Happened(
         EventReason.ROLL_REVERTED,
@@ -116,5 +120,6 @@ def _of_return(action: act.SetTemplate, seen: Observation) -> Happened:
             "pod": listed(stuck),
             "revision": action.bad_revision,
             "former": action.good_revision,
+            "cause": failure or "it is not ready",
         },
     )

@@ -103,6 +103,7 @@ def status_of(
         held=_held(around),
         disruption=_disruption(account, recorded),
         remaking=_remaking(recorded),
+        failed_revision=account.failed,
         waits=_waits(account),
         drift=_drift(around.news, before.get("drift")),
         listeners=around.listeners,
@@ -250,7 +251,9 @@ def _plan(account: Account) -> model.Plan | None:
         revision=wanted.revision,
         replicas=wanted.replicas,
         steps=tuple(
-            model.PlanStep(action=one.what, object=one.object[:NOTE_MAX], cause=one.cause)
+            model.PlanStep(
+                action=one.what, object=one.object[:NOTE_MAX], cause=one.cause[:NOTE_MAX]
+            )
             for one in plan.steps
         ),
         step_count=plan.step_count,

@@ -28,18 +28,17 @@ WARNINGS: Final[Mapping[tuple[str, str], EventReason]] = {
 # -- of an action -------------------------------------------------------------------------------
 
 
-def behind(action: act.Action, seen: Observation, cause: str) -> tuple[Happened, ...]:
+def behind(action: act.Action, seen: Observation) -> tuple[Happened, ...]:
     """What an action is the beginning or the end of.
 
     Args:
         action: What is done.
         seen: On what it was decided.
-        cause: Why brokers are restarted, when they are.
     """
-    return tuple(one for one in (_roll_begins(action, seen, cause), _joins(action, seen)) if one)
+    return tuple(one for one in (_roll_begins(action, seen), _joins(action, seen)) if one)
 
 
-def _roll_begins(action: act.Action, seen: Observation, cause: str) -> Happened | None:
+def _roll_begins(action: act.Action, seen: Observation) -> Happened | None:
     """The first pod of a new template is about to be made."""
     brokers, under_way = seen.brokers, seen.recorded.disruption
     is_recorded = isinstance(action, act.Record) and (
@@ -53,7 +52,8 @@ def _roll_begins(action: act.Action, seen: Observation, cause: str) -> Happened 
     if not (is_recorded or is_deleted):
         return None
     old = sum(1 for pod in seen.pods if pod.revision != seen.wanted.revision)
-    values = {"brokers": old, "revision": seen.wanted.revision, "cause": cause}
+    cause = ", ".join(seen.wanted.causes)
+    values = {"brokers": old, "revision": seen.wanted.revision, "cause": cause or "spec"}
     return Happened(EventReason.ROLL_STARTED, values)
 
 

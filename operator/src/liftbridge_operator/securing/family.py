@@ -91,9 +91,12 @@ class Family:
     def bring(self, files: Files, now_s: int) -> Brought:
         """All steps that can be done now; a second call right after it changes nothing.
 
+        A leaf that cannot be used is issued anew, and so is an authority that signed nothing yet.
+
         Raises:
-            ValueError: Files hold something else than certificates and keys.
+            ValueError: The authority cannot be used, and brokers trust what it signed.
         """
+        files = self._without_unusable(files)
         for _ in range(STEPS_MAX):
             state = self._state(files, now_s)
             verdict = next_step(state, self._terms, now_s)
@@ -104,9 +107,41 @@ class Family:
             files = self._do(files, verdict.step, now_s)
         raise AssertionError("certificates are issued again and again")
 
+    def _without_unusable(self, files: Files) -> Files:
+        """Files without those that are made anew, because nobody depends on what they were.
+
+        Raises:
+            ValueError: Somebody does.
+        """
+        authority, leaf = dict(files.authority), dict(files.leaf)
+        has_signed = bool(leaf.get(names.CERT_KEY))
+        if not self._fits(leaf, names.CERT_KEY, names.KEY_KEY):
+            leaf = {names.CA_KEY: leaf.get(names.CA_KEY, b"")}
+        if not self._fits(authority, NEXT_CERT, NEXT_KEY):
+            authority = _left(authority, NEXT_CERT, NEXT_KEY)
+        has_one = bool(authority.get(names.CA_KEY) or authority.get(AUTHORITY_KEY))
+        if has_one and not self._fits(authority, names.CA_KEY, AUTHORITY_KEY):
+            if has_signed:
+                raise ValueError(f"{names.CA_KEY} and {AUTHORITY_KEY} are no pair")
+            authority = _left(authority, names.CA_KEY, AUTHORITY_KEY)
+        if not self._described(authority.get(FORMER_CERT, b"")):
+            if FORMER_CERT in authority and not files.has_leaf:
+                raise ValueError(f"{FORMER_CERT} is no certificate")
+            authority = _left(authority, FORMER_CERT)
+        return replace(files, authority=authority, leaf=leaf)
+
+    def _fits(self, held: dict[str, bytes], cert: str, key: str) -> bool:
+        return self._issuer.fits(Pair(held.get(cert, b""), held.get(key, b"")))
+
+    def _described(self, pem: bytes) -> tuple[Known, ...]:
+        """Certificates of a file; none of one that cannot be read."""
+        try:
+            return self._issuer.describe(pem)
+        except ValueError:
+            return ()
+
     def _state(self, files: Files, now_s: int) -> State:
-        trusted = files.leaf.get(names.CA_KEY)
-        known = self._issuer.describe(trusted) if trusted else ()
+        known = self._described(files.leaf.get(names.CA_KEY, b""))
         leaf = self._one(files.leaf, names.CERT_KEY)
         return State(
             authority=self._one(files.authority, names.CA_KEY),
@@ -122,13 +157,7 @@ class Family:
         )
 
     def _one(self, files: dict[str, bytes], key: str) -> Known | None:
-        text = files.get(key)
-        if not text:
-            return None
-        found = self._issuer.describe(text)
-        if not found:
-            raise ValueError(f"{key} holds no certificate")
-        return found[0]
+        return next(iter(self._described(files.get(key, b""))), None)
 
     def _do(self, files: Files, step: Step, now_s: int) -> Files:
         match step:
@@ -182,5 +211,8 @@ def _switched(files: Files) -> Files:
 
 
 def _without(files: Files, key: str) -> Files:
-    left = {name: text for name, text in files.authority.items() if name != key}
-    return replace(files, authority=left)
+    return replace(files, authority=_left(files.authority, key))
+
+
+def _left(held: dict[str, bytes], *keys: str) -> dict[str, bytes]:
+    return {name: text for name, text in held.items() if name not in keys}

@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import Final
 
 from liftbridge_operator.acting.hands import Trouble
+from liftbridge_operator.acting.ownership import foreign
 from liftbridge_operator.brokers.grpc_admin import TlsMaterial
 from liftbridge_operator.catalogue.names import EventReason
 from liftbridge_operator.certificates.port import Issuer, Known, Pair
@@ -86,15 +87,30 @@ def _client_files(cluster: Cluster) -> _Named:
 
 
 class ForeignError(Exception):
-    """A Secret of the name is not of this cluster.
+    """An object of the name is not of this cluster.
 
     Attributes:
         trouble: What a person has to mend.
     """
 
-    def __init__(self, name: str, detail: str) -> None:
-        super().__init__(f"Secret {name}: {detail}")
-        self.trouble = Trouble("Conflict", {"object": f"Secret {name}", "detail": detail})
+    def __init__(self, trouble: Trouble) -> None:
+        super().__init__(str(trouble))
+        self.trouble = trouble
+
+
+class UnusableError(Exception):
+    """An authority that signed what brokers show cannot be used, and is not made anew by itself.
+
+    Attributes:
+        secret: Where it is kept.
+    """
+
+    def __init__(self, secret: str, leaf: str, why: ValueError) -> None:
+        super().__init__(
+            f"in Secret {secret} {why}; put back what it held, or set `spec.suspend` and delete "
+            f"the Secrets {secret} and {leaf} once no broker runs: both are made anew then"
+        )
+        self.secret = secret
 
 
 class LeavingError(Exception):
@@ -181,6 +197,9 @@ class SecretKeeper:
             return Issued(trouble=Trouble("MissingRights", values), is_waiting=True)
         except LeavingError as error:
             return Issued(Certificates(detail=str(error)), is_waiting=True)
+        except UnusableError as error:
+            told = Certificates(reason="Untrusted", detail=str(error), secret=error.secret)
+            return Issued(told, is_waiting=True)
         except ValueError as error:
             told = Certificates(reason="Untrusted", detail=str(error), secret=cluster.name)
             return Issued(told, is_waiting=True)
@@ -229,9 +248,12 @@ class SecretKeeper:
             has_leaf=looked.is_served(held, *named.leaf),
         )
         family = Family(self._issuer, leaf, wanted, looked.terms)
-        if not looked.may_write:
-            return _as_is(family, before, looked)
-        after = family.bring(before, looked.now_s)
+        try:
+            if not looked.may_write:
+                return _as_is(family, before, looked)
+            after = family.bring(before, looked.now_s)
+        except ValueError as error:
+            raise UnusableError(authority, leaf, error) from error
         await self._write(
             live_authority,
             secrets.authority(cluster, inputs, authority, after.files.authority),
@@ -252,11 +274,12 @@ class SecretKeeper:
         live = await self._owned(looked, name)
         files = _files_of(live)
         trusted = internal.files.leaf[names.CA_KEY]
-        held = self._issuer.describe(files[names.CERT_KEY]) if files.get(names.CERT_KEY) else ()
+        pair = Pair(files.get(names.CERT_KEY, b""), files.get(names.KEY_KEY, b""))
+        held = self._issuer.describe(pair.cert) if self._issuer.fits(pair) else ()
         if not looked.may_write:
             if not held:
                 return None
-            return TlsMaterial(trusted, files[names.CERT_KEY], files[names.KEY_KEY])
+            return TlsMaterial(trusted, pair.cert, pair.key)
         if not held or self._is_due(held[0], internal.authority, looked):
             files = self._for_operator(internal, looked)
         files = files | {names.CA_KEY: trusted}
@@ -287,7 +310,7 @@ class SecretKeeper:
             return True
         name = names.nats_credentials(looked.cluster.name)
         live = await self._kept(looked, name)
-        held = {key: text.decode("utf-8") for key, text in _files_of(live).items()}
+        held = {key: text.decode() for key, text in _files_of(live).items() if text.isalnum()}
         passwords = {key: held.get(key) or self._password() for key in nats.PASSWORDS}
         if looked.may_write:
             body = secrets.nats_credentials(looked.cluster, looked.inputs, passwords)
@@ -351,23 +374,23 @@ class SecretKeeper:
             if looked.may_write:
                 trusted = made.files.leaf[names.CA_KEY]
                 published = secrets.published_bundle(cluster, looked.inputs, trusted)
-                await self._apply(CONFIG_MAPS, published)
+                await self._apply(CONFIG_MAPS, published, looked)
             return [_of_family(made)], False
         refused = ""
         if tls.mode is TlsMode.CERT_MANAGER and looked.may_write:
             wanted = subject_names(cluster, certified_hosts(cluster, looked.inputs))
             asked = cert_manager.certificate(cluster, looked.inputs, wanted)
-            refused = await self._ask_for(asked)
+            refused = await self._ask_for(asked, looked)
         name = tls.secret_name or names.leaf(cluster.name)
         found, is_waiting = await self._looked_at(name, looked)
         if refused:
             found = [replace(one, reason="Refused", detail=refused) for one in found]
         return found, is_waiting
 
-    async def _ask_for(self, body: Object) -> str:
+    async def _ask_for(self, body: Object, looked: _Pass) -> str:
         """Keep a Certificate of cert-manager; why that cannot be, empty when it can."""
         try:
-            await self._apply(CERTIFICATES, body)
+            await self._apply(CERTIFICATES, body, looked)
         except (ForbiddenError, InvalidError) as error:
             return error.message
         except NotFoundError:
@@ -401,7 +424,8 @@ class SecretKeeper:
         """A Secret that outlives the resource: of this cluster by its id, or somebody else's."""
         live = await self._get(SECRETS, looked.cluster.namespace, name)
         if live is not None and label_of(live, names.CLUSTER_ID) != looked.inputs.cluster_id:
-            raise ForeignError(name, f"it is not of cluster {looked.inputs.cluster_id}")
+            detail = f"it is not of cluster {looked.inputs.cluster_id}"
+            raise ForeignError(Trouble("Conflict", {"object": f"Secret {name}", "detail": detail}))
         return live
 
     async def _owned(self, looked: _Pass, name: str) -> Object | None:
@@ -409,9 +433,9 @@ class SecretKeeper:
         live = await self._get(SECRETS, looked.cluster.namespace, name)
         if live is None or is_owned_by(live, looked.cluster.uid):
             return live
-        if label_of(live, names.CLUSTER) == looked.cluster.name:
-            raise LeavingError(f"Secret {name} of the former resource is still there")
-        raise ForeignError(name, "it was not made by this operator")
+        if (trouble := foreign(live, looked.cluster)) is not None:
+            raise ForeignError(trouble)
+        raise LeavingError(f"Secret {name} of the former resource is still there")
 
     async def _write(self, live: Object | None, body: Object) -> None:
         """Create a Secret, or bring what is there to it; nothing is written when it is so."""
@@ -434,9 +458,11 @@ class SecretKeeper:
             preconditions=Preconditions.of(live),
         )
 
-    async def _apply(self, kind: Kind, body: Object) -> None:
+    async def _apply(self, kind: Kind, body: Object, looked: _Pass) -> None:
         metadata = body["metadata"]
         live = await self._get(kind, metadata["namespace"], metadata["name"])
+        if live is not None and (trouble := foreign(live, looked.cluster)) is not None:
+            raise ForeignError(trouble)
         if live is None or differences(live, body):
             await self._kube.apply(body, force=live is not None)
 

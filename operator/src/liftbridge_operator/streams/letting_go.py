@@ -8,10 +8,11 @@ from typing import Final
 
 from liftbridge_operator.catalogue.claim import Claim
 from liftbridge_operator.catalogue.names import EventReason, Reason, StreamConditionType
+from liftbridge_operator.model.base import GROUP
 from liftbridge_operator.model.stream import DeletionPolicy, ManagementPolicy
 from liftbridge_operator.streams.actions import Delete, RemoveFinalizer
 from liftbridge_operator.streams.decide import Decision, health, unknown_of
-from liftbridge_operator.streams.marks import mark_of
+from liftbridge_operator.streams.marks import CONFIRM_DELETE, mark_of
 from liftbridge_operator.streams.observation import (
     UNKNOWN,
     Ask,
@@ -46,7 +47,8 @@ def decide_deletion(resource: Resource, seen: Seen) -> Decision:
     if seen.is_ending is UNKNOWN:
         return Decision(said, ask=Ask.NAMESPACE)
     if not seen.cluster.is_heard:
-        claim = Claim(Reason.CLUSTER_UNREACHABLE, {"cluster": seen.cluster.name})
+        values = {"cluster": seen.cluster.name, "keep": _to_keep(resource)}
+        claim = Claim(Reason.CLUSTER_UNREACHABLE, values)
         return _blocked(resource, seen, claim, "no broker answers")
     return _delete(resource, seen, stream)
 
@@ -62,12 +64,32 @@ def _delete(resource: Resource, seen: Seen, stream: ObservedStream | None) -> De
         return Decision(said, Delete(stream.stream_id))
     if seen.messages is UNKNOWN:
         return Decision(said, ask=Ask.MESSAGES)
-    values: dict[str, object] = {"stream": stream.name}
+    confirm = _to_confirm(resource, stream.stream_id)
+    values: dict[str, object] = {
+        "stream": stream.name,
+        "confirm": confirm,
+        "keep": _to_keep(resource),
+    }
     if seen.messages is None:
         claim = Claim(Reason.CONFIRMATION_REQUIRED, values)
-        return _blocked(resource, seen, claim, "it needs a confirmation")
+        return _blocked(resource, seen, claim, f"to confirm it, type {confirm}")
     claim = Claim(Reason.NOT_EMPTY, {**values, "messages": seen.messages})
-    return _blocked(resource, seen, claim, "it is not empty")
+    return _blocked(resource, seen, claim, f"it is not empty; to confirm it, type {confirm}")
+
+
+def _to_confirm(resource: Resource, stream_id: int) -> str:
+    """What a person types to have the messages deleted."""
+    return f"kubectl annotate --overwrite {_named(resource)} {CONFIRM_DELETE}={stream_id}"
+
+
+def _to_keep(resource: Resource) -> str:
+    """What a person types to have the resource go and the stream stay."""
+    patch = '{"spec":{"deletionPolicy":"Retain"}}'
+    return f"kubectl patch {_named(resource)} --type=merge -p '{patch}'"
+
+
+def _named(resource: Resource) -> str:
+    return f"streams.{GROUP} {resource.name} -n {resource.namespace}"
 
 
 def _keeps_stream(resource: Resource, seen: Seen) -> bool:

@@ -197,6 +197,33 @@ async def test_volumes_grow_and_pods_stay():
     assert "remaking" not in world.status
 
 
+ROOTS = {
+    StuckCause.IMAGE_PULL: "ImagePullBackOff: image liftbridge-broker:bad of container broker",
+    StuckCause.CRASH_LOOP: "CrashLoopBackOff: container broker ends",
+    StuckCause.CONFIG: "CreateContainerConfigError: container broker",
+}
+
+
+@pytest.mark.parametrize("cause", ROOTS)
+async def test_root_cause_of_a_bad_template_is_told_and_kept(cause):
+    world = await ready_world()
+    world.edit(lambda spec: spec.update(image="liftbridge-broker:bad"))
+    await world.until(lambda: world.status.get("plan") is not None)
+    world.stage.kube.bad_revisions[world.status["plan"]["revision"]] = cause
+    await world.until(lambda: world.condition("Stalled") == ("True", "BadRevision"))
+    await world.until(lambda: world.status["readyReplicas"] == 3)
+    world.restart()
+    await world.go_on(5)
+    said = {one["type"]: one["message"] for one in world.status["conditions"]}
+    assert ROOTS[cause] in said["Stalled"]
+    assert ROOTS[cause] in said["Ready"]
+    (reverted,) = [text for reason, text in world.events if reason == "RollReverted"]
+    assert ROOTS[cause] in reverted
+    world.edit(lambda spec: spec.update(image="liftbridge-broker:mended"))
+    await world.until_ready()
+    assert "failedRevision" not in world.status
+
+
 @pytest.mark.parametrize("cause", [StuckCause.IMAGE_PULL, StuckCause.CRASH_LOOP])
 async def test_bad_template_is_taken_back_and_said(cause):
     world = await ready_world()

@@ -48,9 +48,7 @@ async def test_roll_is_told_from_its_beginning_to_its_end():
     await world.until_ready()
     now = world.status["currentRevision"]
     assert now == world.status["revision"]
-    assert told(world, "RollStarted") == [
-        f"Restarting 3 brokers for revision {now}: the specification changed."
-    ]
+    assert told(world, "RollStarted") == [f"Restarting 3 brokers for revision {now}: spec.image."]
     assert told(world, "RollCompleted") == [f"All brokers have revision {now}."]
     order = [reason for reason, _ in world.events if reason.startswith(("Roll", "BrokerRes"))]
     assert order[:2] == ["RollStarted", "BrokerRestarting"]
@@ -64,7 +62,7 @@ async def test_restart_that_was_asked_for_is_told_as_such():
     world = await ready_world()
     world.annotate(restart="now")
     await world.until(lambda: told(world, "RollStarted") != [])
-    assert told(world, "RollStarted")[0].endswith(": a restart was asked for.")
+    assert told(world, "RollStarted")[0].endswith(": annotation liftbridge.io/restart.")
 
 
 async def test_operator_with_another_default_restarts_nobody_and_says_what_waits():
@@ -85,6 +83,9 @@ async def test_operator_with_another_default_restarts_nobody_and_says_what_waits
     await world.until(lambda: world.kube.deletions != [])
     await world.until_ready()
     assert "held" not in world.status
+    assert told(world, "RollStarted")[0].endswith(
+        ": spec.config.logLevel, image liftbridge-broker:0.1.0 becomes mirror/broker:0.1.0."
+    )
     assert world.status["revision"] not in (before, revision)
     assert world.status["image"] == "mirror/broker:0.1.0"
 

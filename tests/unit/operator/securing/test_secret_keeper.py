@@ -7,12 +7,14 @@ from hashlib import sha256
 
 import pytest
 
+from liftbridge_operator.certificates.port import Pair
 from liftbridge_operator.issuing.x509 import CryptographyIssuer
 from liftbridge_operator.kube.errors import ForbiddenError, InvalidError, NotFoundError
 from liftbridge_operator.kube.kinds import CERTIFICATES, CONFIG_MAPS, SECRETS
 from liftbridge_operator.model.cluster import ClusterSpec
 from liftbridge_operator.reconciling.ports import Served
 from liftbridge_operator.rendering.names import CLUSTER, CLUSTER_ID
+from liftbridge_operator.rendering.nats import PASSWORDS
 from liftbridge_operator.securing.family import SPREAD_S
 from liftbridge_operator.securing.keeper import SecretKeeper
 from liftbridge_testkit.kube.memory import MemoryKube
@@ -393,3 +395,103 @@ async def test_nonsense_in_a_secret_is_told():
     world.kube.edit(SECRETS, NAMESPACE, "orders-internal-ca", spoil)
     issued = await world.look()
     assert (issued.is_waiting, issued.certificates.reason) == (True, "Untrusted")
+
+
+DAMAGES = {
+    "text": lambda _: b"nonsense",
+    "cut": lambda held: held[: len(held) // 2],
+    "bytes": lambda _: b"\xff\x00\xfe",
+    "empty": lambda _: b"",
+    "missing": lambda _: None,
+}
+
+
+async def damaged():
+    """Each file that the operator makes, in each Secret, damaged in each way."""
+    world = world_of("embedded")
+    await world.look()
+    return [
+        (secret, key, damage)
+        for secret in world.names()
+        for key in world.files(secret)
+        for damage in DAMAGES
+    ]
+
+
+def damage(world, secret, key, how):
+    held = world.files(secret)[key]
+    text = DAMAGES[how](held)
+
+    def change(body):
+        body["data"].pop(key)
+        if text is not None:
+            body["data"][key] = base64.b64encode(text).decode()
+
+    world.kube.edit(SECRETS, NAMESPACE, secret, change)
+
+
+def is_whole(world):
+    """Whether all that brokers and operators read can be used."""
+    pairs = [
+        Pair(files["tls.crt"], files["tls.key"])
+        for files in map(world.files, ("orders-internal", "orders-tls", "orders-operator"))
+    ]
+    trusted = {
+        one: {known.key_id for known in world.known(one, "ca.crt")}
+        for one in ("orders-internal", "orders-tls", "orders-operator")
+    }
+    signed = {one: world.known(one, "tls.crt")[0].issuer_key_id for one in trusted}
+    credentials = world.files("orders-nats")
+    return (
+        all(ISSUER.fits(one) for one in pairs)
+        and all(signed[one] in trusted[one] for one in trusted)
+        and all(credentials[one].isalnum() for one in PASSWORDS)
+        and credentials["broker-password"] in credentials["auth.conf"]
+        and world.files("orders-peer-keys")["cluster.keys"].isascii()
+    )
+
+
+async def test_each_damaged_file_is_made_anew_or_named_with_the_remedy():
+    cases = await damaged()
+    assert len({secret for secret, _, _ in cases}) == 7
+    for secret, key, how in cases:
+        world = world_of("embedded")
+        await world.look()
+        before = world.known("orders-internal-ca", "ca.crt")[0].key_id
+        damage(world, secret, key, how)
+        issued = await world.look()
+        if secret in ("orders-ca", "orders-internal-ca") and key in ("ca.crt", "ca.key"):
+            told = issued.certificates
+            assert (told.reason, told.secret) == ("Untrusted", secret), (secret, key, how)
+            assert "suspend" in told.detail
+            assert "ca.crt and ca.key" in told.detail
+            assert issued.is_waiting
+            continue
+        assert (issued.certificates.reason, issued.is_waiting) == ("Valid", False)
+        assert is_whole(world), (secret, key, how)
+        assert world.known("orders-internal-ca", "ca.crt")[0].key_id == before
+        written = len(world.kube.writes)
+        await world.look()
+        assert len(world.kube.writes) == written
+
+
+async def test_key_of_another_certificate_is_damage():
+    world = world_of("least")
+    await world.look()
+    other = base64.b64encode(world.files("orders-operator")["tls.key"]).decode()
+    world.kube.edit(
+        SECRETS, NAMESPACE, "orders-internal", lambda body: body["data"].update({"tls.key": other})
+    )
+    assert (await world.look()).certificates.reason == "Valid"
+    files = world.files("orders-internal")
+    assert ISSUER.fits(Pair(files["tls.crt"], files["tls.key"]))
+
+
+async def test_authority_that_signed_nothing_is_made_anew():
+    world = world_of("least")
+    await world.look()
+    world.kube.remove(SECRETS, NAMESPACE, "orders-internal")
+    damage(world, "orders-internal-ca", "ca.key", "text")
+    assert (await world.look()).certificates.reason == "Valid"
+    (authority,) = world.known("orders-internal-ca", "ca.crt")
+    assert world.known("orders-internal", "tls.crt")[0].issuer_key_id == authority.key_id

@@ -1,15 +1,18 @@
 """What is decided for a stream: adoption, conflict, change and deletion, each by a table."""
 
+import json
+import shlex
 from dataclasses import replace
 
 import pytest
 
+from liftbridge_operator.catalogue.load import load_catalogue
 from liftbridge_operator.catalogue.names import EventReason, Reason, StreamConditionType
-from liftbridge_operator.model.stream import StreamStatus
+from liftbridge_operator.model.stream import DeletionPolicy, StreamStatus
 from liftbridge_operator.streams import actions as act
 from liftbridge_operator.streams.decide import decide_stream, wish_of
 from liftbridge_operator.streams.letting_go import decide_deletion
-from liftbridge_operator.streams.marks import holder_of, mark_of
+from liftbridge_operator.streams.marks import CONFIRM_DELETE, holder_of, mark_of
 from liftbridge_operator.streams.observation import (
     Ask,
     ClusterState,
@@ -426,3 +429,36 @@ def test_wait_is_told_after_half_a_minute():
     late = status_of(made, decision, None, before={}, now_ms=1_795_255_200_000 + 31_000)
     assert "waits" not in early
     assert [one["what"] for one in late["waits"]] == ["Conflict"]
+
+
+def typed(command, resource):
+    """What of a resource a command changes, as kubectl would: annotations, and its policy."""
+    words = shlex.split(command)
+    assert words[0] == "kubectl"
+    assert words[words.index("-n") + 1] == resource.namespace
+    assert words[words.index("streams.liftbridge.io") + 1] == resource.name
+    if words[1] == "annotate":
+        key, _, value = words[-1].partition("=")
+        assert key == CONFIRM_DELETE
+        return replace(resource, confirmed=value)
+    policy = json.loads(words[-1])["spec"]["deletionPolicy"]
+    return replace(
+        resource, spec=resource.spec.model_copy(update={"deletion_policy": DeletionPolicy(policy)})
+    )
+
+
+@pytest.mark.parametrize("case", [one for one in DELETION if isinstance(DELETION[one][2], Reason)])
+def test_blocked_deletion_says_what_to_type_and_that_ends_it(case):
+    resource, found, _ = DELETION[case]
+    decision = decide_deletion(resource, found)
+    claim = decision.claims[BLOCKED]
+    said = load_catalogue().condition("Stream", "DeletionBlocked").reasons[claim.reason].text
+    text = said.fill(claim.values)
+    assert claim.values["keep"] in text
+    kept = decide_deletion(typed(claim.values["keep"], resource), found)
+    assert isinstance(kept.action, act.RemoveFinalizer)
+    if "confirm" in claim.values:
+        assert claim.values["confirm"] in text
+        assert claim.values["confirm"] in decision.event[1]["detail"]
+        confirmed = decide_deletion(typed(claim.values["confirm"], resource), found)
+        assert confirmed.action == act.Delete(found.stream.stream_id)

@@ -120,3 +120,8 @@ def _repeated(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
             yield f"{path}: stands twice"
         for item in value:
             yield from _repeated(schema["items"], item, path)
+
+
+def created(schema: Schema, value: Any) -> Any:
+    """An object as the rules see it when it is created: a status that comes with it is dropped."""
+    return {name: part for name, part in defaulted(schema, value).items() if name != "status"}
