@@ -27,6 +27,7 @@ from liftbridge_operator.kube.events import micro_time
 from liftbridge_operator.kube.kinds import LEASES
 from liftbridge_operator.kube.port import Kube, Object, Preconditions
 from liftbridge_operator.runtime.clock import Clock
+from liftbridge_operator.runtime.releases import Releases
 
 log = structlog.get_logger("liftbridge.operator")
 
@@ -74,6 +75,7 @@ class Lease:
         clock: Clock,
         rng: Random,
         times: LeaseTimes = LeaseTimes(),
+        releases: Releases | None = None,
     ) -> None:
         """A part in the election that has not begun.
 
@@ -85,6 +87,7 @@ class Lease:
             clock: Measures.
             rng: Of the jitter.
             times: All processes must have the same.
+            releases: Says whether another release leads already; None when there is only one.
         """
         self.identity = identity
         self._kube = kube
@@ -93,6 +96,7 @@ class Lease:
         self._clock = clock
         self._rng = rng
         self._times = times
+        self._releases = releases
         self._mine: Object | None = None
         self._renewed_s: float | None = None
         self._seen: tuple[str, float] = ("", 0.0)
@@ -123,12 +127,23 @@ class Lease:
         """Wait until this process leads."""
         while True:
             try:
-                if await self._try_acquire():
-                    log.info("lease_acquired", identity=self.identity, lease=self._name)
-                    return
+                if await self._is_alone() and await self._try_acquire():
+                    if await self._is_alone():
+                        log.info("lease_acquired", identity=self.identity, lease=self._name)
+                        return
+                    await self.release()
             except KubeError as error:
                 log.warning("lease_unreachable", error=str(error))
+                await self.release()
             await self._pause()
+
+    async def _is_alone(self) -> bool:
+        """Whether no other release leads over the same namespaces."""
+        if self._releases is None:
+            return True
+        rival = await self._releases.look()
+        self._heard_s = self._clock.now()
+        return not rival
 
     async def hold(self) -> None:
         """Renew the lease until it is lost.
@@ -193,7 +208,7 @@ class Lease:
         body: Object = {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
-            "metadata": {"name": self._name, "namespace": self._namespace},
+            "metadata": {"name": self._name, "namespace": self._namespace, **self._marks},
             "spec": {**self._spec(), "acquireTime": self._wall(), "leaseTransitions": 0},
         }
         try:
@@ -249,12 +264,16 @@ class Lease:
             LEASES,
             self._namespace,
             self._name,
-            {"spec": dict(spec)},
+            {"metadata": self._marks, "spec": dict(spec)},
             preconditions=Preconditions.of(seen),
         )
 
     async def _pause(self) -> None:
         await self._clock.sleep(self._times.retry_s * (1 + _JITTER * self._rng.random()))
+
+    @property
+    def _marks(self) -> dict[str, dict[str, str]]:
+        return self._releases.marks if self._releases is not None else {}
 
     def _spec(self) -> dict[str, Any]:
         return {

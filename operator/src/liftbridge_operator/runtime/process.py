@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -33,6 +33,7 @@ from liftbridge_operator.runtime.metrics import ConditionBoard, Metrics, Reading
 from liftbridge_operator.runtime.probes import serve_probes
 from liftbridge_operator.runtime.queue import WorkQueue
 from liftbridge_operator.runtime.reconciler import Key, Reconciler, Requests
+from liftbridge_operator.runtime.releases import Releases
 from liftbridge_operator.runtime.resync import Resync
 from liftbridge_operator.runtime.settings import Settings, own_namespace
 from liftbridge_operator.runtime.watches import RESOURCES, Watches, watch_settings
@@ -77,6 +78,7 @@ class Context:
         namespace: Of the operator's own pod.
         identity: Of this process, unique.
         companions: What runs beside the passes; when one of them ends, so does the process.
+        on_change: Told of each resource that changed, or a part of it, before its pass.
     """
 
     kube: Kube
@@ -91,6 +93,13 @@ class Context:
     namespace: str
     identity: str
     companions: "set[asyncio.Task[None]]" = field(default_factory=set)
+    on_change: list[Callable[[Key], None]] = field(default_factory=list)
+
+    def notice(self, key: Key) -> None:
+        """A watch tells of a change."""
+        for told in self.on_change:
+            told(key)
+        self.requests.request(key)
 
 
 MakeReconcilers = Callable[[Context], AbstractAsyncContextManager[Mapping[Kind, Reconciler]]]
@@ -135,6 +144,24 @@ async def run(settings: Settings, make_reconcilers: MakeReconcilers) -> ExitCode
         return await process.run(api, make_reconcilers)
 
 
+async def in_place(settings: Settings, work: Callable[[Kube, Lease, str], Awaitable[int]]) -> int:
+    """Do something as a process that may take the place of the operator.
+
+    Args:
+        settings: Of the release.
+        work: Is given a port without a fence, a part in the election, and the namespace of the
+            Lease.
+
+    Returns:
+        What the work does.
+    """
+    process = _Process(settings)
+    async with connect(in_flight_max=2) as api:
+        kube = KubeClient(api, fence=None, rng=process.rng)
+        namespace = settings.lease_namespace or process.namespace
+        return await work(kube, process.make_lease(api), namespace)
+
+
 class _Process:
     """Everything that lives as long as the process."""
 
@@ -149,11 +176,12 @@ class _Process:
         self.stop = asyncio.Event()
         self.resync: Resync | None = None
         self.lease: Lease | None = None
+        self.releases: Releases | None = None
 
     async def run(self, api: Any, make_reconcilers: MakeReconcilers) -> ExitCode:
         """Stand by, lead, end."""
         self.take_signals()
-        self.lease = lease = self._make_lease(api)
+        self.lease = lease = self.make_lease(api)
         self._read_metrics(lease)
         async with serve_probes(
             self.settings.address,
@@ -174,19 +202,29 @@ class _Process:
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(each, self.stop.set)
 
-    def _make_lease(self, api: Any) -> Lease:
+    def make_lease(self, api: Any) -> Lease:
+        """The part of this process in the election."""
         given = self.settings
         # An answer that takes longer than the time between two renewals is of no use.
         bounds = Bounds(request_s=min(5.0, given.lease_renew / 2), attempts_max=1)
         kube = KubeClient(api, fence=None, rng=self.rng, bounds=bounds, on_answer=self._on_answer)
+        namespace = given.lease_namespace or self.namespace
+        self.releases = Releases(
+            kube,
+            namespace=namespace,
+            name=given.lease_name,
+            watched=given.watch_namespaces,
+            clock=self.clock,
+        )
         return Lease(
             kube,
-            namespace=given.lease_namespace or self.namespace,
+            namespace=namespace,
             name=given.lease_name,
             identity=self.identity,
             clock=self.clock,
             rng=self.rng,
             times=LeaseTimes(given.lease_duration, given.lease_renew, given.lease_retry),
+            releases=self.releases,
         )
 
     @asynccontextmanager
@@ -248,7 +286,7 @@ class _Process:
         )
         watches = Watches(
             namespaces=given.watch_namespaces,
-            notice=self.passes.request,
+            notice=context.notice,
             metrics=self.metrics,
             settings=watch_settings(),
         )
@@ -311,6 +349,7 @@ class _Process:
     def _read_metrics(self, lease: Lease) -> None:
         read = self.metrics.read
         read("leader", lambda: [((), float(lease.is_leader))])
+        read("release_conflict", lambda: [((), float(bool(self._rival)))])
         read("lease_age_seconds", lambda: [] if lease.age_s is None else [((), lease.age_s)])
         read("queue_depth", self._of_queues(lambda queue: queue.depth))
         read("queue_running", self._of_queues(lambda queue: queue.running))
@@ -322,6 +361,10 @@ class _Process:
         return lambda: [
             ((label_of(kind),), float(value(one.queue))) for kind, one in dispatchers.items()
         ]
+
+    @property
+    def _rival(self) -> str:
+        return self.releases.rival if self.releases is not None else ""
 
     def _hindrances_to_live(self) -> list[str]:
         found = []
@@ -335,6 +378,8 @@ class _Process:
         assert self.lease is not None, "probes come after the lease"
         if self.stop.is_set():
             return ["stopping"]
+        if self._rival:
+            return [f"claim: release {self._rival} looks after the same namespaces, and leads"]
         silence = self.lease.silence_s
         if silence is None or silence > self.settings.lease_duration:
             return ["lease: the API server does not answer"]

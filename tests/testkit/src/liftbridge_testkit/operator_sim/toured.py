@@ -40,6 +40,7 @@ from liftbridge_operator.rendering.subject import Cluster, Inputs, labels
 from liftbridge_operator.runtime.clock import SystemClock
 from liftbridge_operator.runtime.lease import Lease
 from liftbridge_operator.runtime.reconciler import Key
+from liftbridge_operator.runtime.releases import Releases
 from liftbridge_operator.securing.keeper import SecretKeeper
 from liftbridge_operator.streams.feed import StreamFeed
 from liftbridge_operator.streams.reconciler import StreamReconciler
@@ -104,15 +105,17 @@ async def tour(cast: Cast) -> None:
 
 
 async def _lease(cast: Cast) -> None:
-    """One process leads after the other."""
+    """One process leads after the other, where no other release does."""
+    clock = SystemClock()
     for identity in "ab":
         lease = Lease(
             cast.operator,
             namespace=SYSTEM,
             name=LEASE,
             identity=identity,
-            clock=SystemClock(),
+            clock=clock,
             rng=Random(1),
+            releases=Releases(cast.operator, namespace=SYSTEM, name=LEASE, watched=(), clock=clock),
         )
         await lease.acquire()
         await lease.release()
