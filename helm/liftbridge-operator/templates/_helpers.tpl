@@ -58,7 +58,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   verbs: [get, create, patch]
 - apiGroups: [""]
   resources: [serviceaccounts]
-  verbs: [get, list, create, patch]
+  verbs: [get, list, watch, create, patch]
 - apiGroups: [apps]
   resources: [statefulsets, deployments]
   verbs: [get, list, watch, create, patch, delete]
@@ -94,6 +94,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   resources: [servicemonitors, prometheusrules]
   verbs: [get, list, create, patch, delete]
 {{- end }}
+{{- end -}}
+
+{{/* Of what the Job before the release's end needs, made before it and gone after it. */}}
+{{- define "operator.before" -}}
+helm.sh/hook: pre-delete
+helm.sh/hook-weight: "-1"
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end -}}
 
 {{- define "operator.subjects" -}}

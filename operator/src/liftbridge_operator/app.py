@@ -16,6 +16,7 @@ from liftbridge_operator.model.cluster import ClusterSpec
 from liftbridge_operator.pipelines.assembly import pipeline_reconciler
 from liftbridge_operator.reconciling.ports import ImageOf, Itself
 from liftbridge_operator.reconciling.reconciler import ClusterReconciler
+from liftbridge_operator.reconciling.sparing import SparingKube, SparingReconciler
 from liftbridge_operator.rendering import names
 from liftbridge_operator.rendering.subject import Cluster
 from liftbridge_operator.runtime.process import Context
@@ -38,15 +39,17 @@ async def make_reconcilers(context: Context) -> AsyncIterator[Mapping[Kind, Reco
     Args:
         context: What the process gives to reconcilers.
     """
+    kube = SparingKube(context.kube, context.fence, context.clock.now)
+    context.on_change.append(kube.forget)
     keeper = SecretKeeper(
-        context.kube,
+        kube,
         CryptographyIssuer(),
         now_s=lambda: int(context.clock.wall().timestamp()),
         password=make_password,
         key=partial(secrets.token_hex, KEY_BYTES),
     )
     clusters = ClusterReconciler(
-        context.kube,
+        kube,
         fence=context.fence,
         connect=connect,
         issue=keeper,
@@ -58,11 +61,16 @@ async def make_reconcilers(context: Context) -> AsyncIterator[Mapping[Kind, Reco
         ),
         board=context.board,
         events=context.events,
+        act_fence=kube,
     )
     pipelines = pipeline_reconciler(context)
     async with stream_reconciler(context) as streams:
         try:
-            yield {CLUSTERS: clusters, STREAMS: streams, PIPELINES: pipelines}
+            yield {
+                CLUSTERS: SparingReconciler(clusters, kube),
+                STREAMS: streams,
+                PIPELINES: pipelines,
+            }
         finally:
             await pipelines.close()
             await clusters.close()

@@ -25,6 +25,7 @@ from liftbridge_operator.kube.kinds import (
     NETWORK_POLICIES,
     PIPELINES,
     PODS,
+    SERVICE_ACCOUNTS,
     SERVICES,
     SETS,
     STREAMS,
@@ -37,7 +38,9 @@ from liftbridge_operator.runtime.reconciler import Key
 RESOURCES: Final = (CLUSTERS, STREAMS, PIPELINES)
 """Kinds that have passes."""
 
-OF_CLUSTERS: Final = (PODS, SETS, CLAIMS, CONFIG_MAPS, SERVICES, BUDGETS, NETWORK_POLICIES)
+OF_CLUSTERS: Final = (
+    *(PODS, SETS, CLAIMS, CONFIG_MAPS, SERVICES, SERVICE_ACCOUNTS, BUDGETS, NETWORK_POLICIES),
+)
 """Kinds whose objects are parts of clusters; Secrets are read by name, never watched."""
 
 OF_PIPELINES: Final = (DEPLOYMENTS, JOBS, CRON_JOBS)

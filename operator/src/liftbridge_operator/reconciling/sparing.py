@@ -1,0 +1,282 @@
+"""Reads that are remembered from pass to pass, so that a cluster at rest costs next to none.
+
+What the API server answered holds until a watch tells of a change, until something is written, or
+until it is too old: kinds that nobody watches are read again more often. Whatever is changed is
+decided on fresh reads: a pass that has read from memory writes nothing, and asks no broker to do
+anything. It ends by `RememberedError` before, and is begun again with everything read anew.
+
+A pass says by a context that it is one; reads outside of any go straight to the API server.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar, cast
+
+from liftbridge_operator.kube.errors import ForbiddenError, NotFoundError
+from liftbridge_operator.kube.kinds import (
+    CERTIFICATES,
+    NODES,
+    PROMETHEUS_RULES,
+    SECRETS,
+    SERVICE_MONITORS,
+    VOLUMES,
+    Kind,
+)
+from liftbridge_operator.kube.port import (
+    FIELD_MANAGER,
+    STATUS_MANAGER,
+    Fence,
+    Kube,
+    Listing,
+    Object,
+    Preconditions,
+    Propagation,
+)
+from liftbridge_operator.runtime.reconciler import Key, Reconciler, RequeueAfter
+
+HELD_S: Final = 300.0
+"""Objects whose changes are told by watches; what a watch missed is found after this time."""
+
+UNWATCHED_S: Final[Mapping[Kind, float]] = {
+    **dict.fromkeys((SECRETS, CERTIFICATES, SERVICE_MONITORS, PROMETHEUS_RULES), 55.0),
+    **dict.fromkeys((NODES, VOLUMES), 25.0),
+}
+"""Kinds that are not watched."""
+
+_T = TypeVar("_T", Object, Listing)
+_Request = tuple[object, ...]
+_Missing = NotFoundError | ForbiddenError
+
+
+class RememberedError(Exception):
+    """Something is to be changed in a pass that has not read everything from the API server."""
+
+
+@dataclass(slots=True)
+class _Pass:
+    """A pass that is under way.
+
+    Attributes:
+        about: What it is about.
+        is_fresh: Whether nothing is taken from memory.
+        has_remembered: Whether something was.
+    """
+
+    about: object
+    is_fresh: bool
+    has_remembered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    answer: Object | Listing | None
+    error: _Missing | None
+    until_s: float
+    read_by: _Pass
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What is known for one cluster; `changes` counts how often that was dropped."""
+
+    known: dict[_Request, _Known] = field(default_factory=dict)
+    changes: int = 0
+
+
+class SparingKube:
+    """The port to the API server, with a memory for passes; see the module.
+
+    It is a fence too, for what is asked of brokers.
+    """
+
+    def __init__(self, kube: Kube, fence: Fence, now_s: Callable[[], float]) -> None:
+        """Nothing is known.
+
+        Args:
+            kube: The API server.
+            fence: Says whether this process leads.
+            now_s: Monotonic time.
+        """
+        self._server = kube
+        self._fence = fence
+        self._now_s = now_s
+        self._memories: dict[object, _Memory] = {}
+        self._current: ContextVar[_Pass | None] = ContextVar("pass", default=None)
+
+    @contextmanager
+    def passing(self, about: object, *, is_fresh: bool) -> Iterator[None]:
+        """A pass, in whose context reads are remembered.
+
+        Args:
+            about: What the pass is about.
+            is_fresh: Whether all reads are made anew.
+        """
+        token = self._current.set(_Pass(about, is_fresh))
+        try:
+            yield
+        finally:
+            self._current.reset(token)
+
+    def forget(self, about: object) -> None:
+        """Something has changed: drop what is known."""
+        memory = self._memories.get(about)
+        if memory is not None:
+            memory.known.clear()
+            memory.changes += 1
+
+    def check(self) -> None:
+        """As `kube.port.Fence`; refuses as well what was decided on remembered reads."""
+        current = self._current.get()
+        if current is not None and current.has_remembered:
+            raise RememberedError
+        self._fence.check()
+
+    # -- reads --------------------------------------------------------------------------------
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object:
+        """As the port."""
+        request = (kind, namespace, name)
+        return await self._read(request, kind, lambda: self._server.get(kind, namespace, name))
+
+    async def list_all(self, kind: Kind, namespace: str, *, selector: str = "") -> Listing:
+        """As the port."""
+        return await self._read(
+            (kind, namespace, "", selector),
+            kind,
+            lambda: self._server.list_all(kind, namespace, selector=selector),
+        )
+
+    async def _read(self, request: _Request, kind: Kind, ask: Callable[[], Awaitable[_T]]) -> _T:
+        current = self._current.get()
+        if current is None:
+            return await ask()
+        # Nodes are the same for every cluster.
+        about = kind if kind == NODES else current.about
+        memory = self._memories.setdefault(about, _Memory())
+        known = memory.known.get(request)
+        if known is not None and not current.is_fresh and self._now_s() < known.until_s:
+            current.has_remembered |= known.read_by is not current
+            return _given(cast("_T | None", known.answer), known.error)
+        asked_s, changes = self._now_s(), memory.changes
+        answer, error = await _answered(ask)
+        # What changed while it was read may be newer than the answer.
+        if memory.changes == changes:
+            until_s = asked_s + UNWATCHED_S.get(kind, HELD_S)
+            memory.known[request] = _Known(answer, error, until_s, current)
+        return _given(answer, error)
+
+    # -- writes -------------------------------------------------------------------------------
+
+    async def create(self, body: Object) -> Object:
+        """As the port."""
+        with self._writing():
+            return await self._server.create(body)
+
+    async def apply(
+        self, body: Object, *, force: bool = False, manager: str = FIELD_MANAGER
+    ) -> Object:
+        """As the port."""
+        with self._writing():
+            return await self._server.apply(body, force=force, manager=manager)
+
+    async def apply_status(self, body: Object, *, manager: str = STATUS_MANAGER) -> Object:
+        """As the port."""
+        with self._writing():
+            return await self._server.apply_status(body, manager=manager)
+
+    async def patch(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        changes: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *,
+        preconditions: Preconditions,
+        subresource: str = "",
+    ) -> Object:
+        """As the port."""
+        with self._writing():
+            return await self._server.patch(
+                kind,
+                namespace,
+                name,
+                changes,
+                preconditions=preconditions,
+                subresource=subresource,
+            )
+
+    async def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        preconditions: Preconditions,
+        propagation: Propagation = Propagation.BACKGROUND,
+        grace_seconds: int | None = None,
+    ) -> None:
+        """As the port."""
+        with self._writing():
+            await self._server.delete(
+                kind,
+                namespace,
+                name,
+                preconditions=preconditions,
+                propagation=propagation,
+                grace_seconds=grace_seconds,
+            )
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A write, after which nothing is known any more, whatever came of it."""
+        current = self._current.get()
+        if current is None:
+            yield
+            return
+        if current.has_remembered:
+            raise RememberedError
+        try:
+            yield
+        finally:
+            self.forget(current.about)
+
+
+class SparingReconciler:
+    """Passes of another reconciler that take from memory what they can.
+
+    Args:
+        inner: Whose reads go through `kube`.
+        kube: Remembers.
+    """
+
+    def __init__(self, inner: Reconciler, kube: SparingKube) -> None:
+        self._inner = inner
+        self._server = kube
+
+    async def reconcile(self, key: Key) -> RequeueAfter | None:
+        """See `Reconciler`."""
+        try:
+            with self._server.passing(key, is_fresh=False):
+                return await self._inner.reconcile(key)
+        except RememberedError:
+            with self._server.passing(key, is_fresh=True):
+                return await self._inner.reconcile(key)
+
+
+async def _answered(ask: Callable[[], Awaitable[_T]]) -> tuple[_T | None, _Missing | None]:
+    """What was found, or why there is nothing to find."""
+    try:
+        return await ask(), None
+    except (NotFoundError, ForbiddenError) as error:
+        return None, error
+
+
+def _given(answer: _T | None, error: _Missing | None) -> _T:
+    """An answer for somebody who may change it."""
+    if error is not None:
+        raise error
+    assert answer is not None
+    return deepcopy(answer)
