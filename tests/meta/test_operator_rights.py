@@ -49,6 +49,9 @@ SOURCE = ROOT / "operator" / "src" / "liftbridge_operator"
 OTHERS = frozenset({"plugin"})
 """Folders whose calls are made with the rights of a person."""
 
+UNINSTALL = "streams/uninstall.py"
+"""Calls of the Job that helm runs before a release goes, which has rights of its own."""
+
 TEMPLATES = ROOT / "helm" / "liftbridge-operator" / "templates"
 VERBS = {
     "get": ("get",),
@@ -134,6 +137,7 @@ def all_calls() -> list[tuple[Site, str]]:
         for path in files
         if path.relative_to(SOURCE).parts[0] not in OTHERS
         for one in calls(path)
+        if one[0][0] != UNINSTALL
     ]
 
 
@@ -150,14 +154,20 @@ def needed() -> frozenset[str]:
     return frozenset(found)
 
 
-def roles() -> list[dict[str, object]]:
-    """Everything that the chart may render with rules, whatever its switches say."""
-    rbac = (TEMPLATES / "rbac.yaml").read_text(encoding="utf-8")
+def roles_of(template: str) -> list[dict[str, object]]:
+    """Roles of a template of the chart, whatever its switches say."""
+    text = (TEMPLATES / template).read_text(encoding="utf-8")
     found = []
-    for document in rbac.split("\n---\n"):
+    for document in text.split("\n---\n"):
         body = yaml.safe_load(plain(document))
         if isinstance(body, dict) and isinstance(body.get("rules"), list):
             found.append(body)
+    return found
+
+
+def roles() -> list[dict[str, object]]:
+    """Everything that the chart may render with rules for the operator."""
+    found = roles_of("rbac.yaml")
     helpers = (TEMPLATES / "_helpers.tpl").read_text(encoding="utf-8")
     block = helpers.split('define "operator.rules" -}}')[1].split("{{- end -}}")[0]
     return [*found, {"metadata": {}, "rules": yaml.safe_load(plain(block))}]
@@ -185,6 +195,20 @@ def test_kinds_that_are_rendered_are_those_of_all_clusters():
 def test_rights_are_exactly_those_that_are_used():
     assert granted(roles()) - needed() == set(), "granted for nothing"
     assert needed() - granted(roles()) == set(), "not granted"
+
+
+def test_job_before_the_end_has_the_rights_that_it_uses_and_no_others():
+    path = SOURCE / UNINSTALL
+    used = {
+        f"{verb} {getattr(kinds, constant).qualified}"
+        for site, constant in calls(path)
+        for verb in VERBS[site[2]]
+    }
+    lease = {f"{verb} {LEASES.qualified}" for verb in ("get", "create", "patch")}
+    scaled = {
+        "patch deployments.apps/scale" if one == "patch deployments.apps" else one for one in used
+    }
+    assert granted(roles_of("uninstall.yaml")) == scaled | lease
 
 
 class Used:

@@ -14,8 +14,9 @@ import click
 from liftbridge_operator.app import make_reconcilers
 from liftbridge_operator.kube.errors import KubeError
 from liftbridge_operator.runtime.logs import configure_logs
-from liftbridge_operator.runtime.process import ExitCode, end_for_sure, run
+from liftbridge_operator.runtime.process import ExitCode, end_for_sure, in_place, run
 from liftbridge_operator.runtime.settings import SETTINGS, Setting, Settings, SettingsError
+from liftbridge_operator.streams.uninstall import uninstall
 
 COMMAND: Final = "liftbridge-operator"
 
@@ -81,6 +82,31 @@ operator.add_command(
         callback=_run,
         params=[_option(setting) for setting in SETTINGS],
         help="Run the operator until it is told to stop.",
+    )
+)
+
+
+def _uninstall(**values: Any) -> int:
+    settings = Settings.of(values)
+    configure_logs(level=settings.log_level, style=settings.log_format, stream=sys.stderr)
+    with asyncio.Runner() as runner:
+        runner.run(
+            in_place(
+                settings,
+                lambda kube, lease, namespace: uninstall(
+                    kube, lease, namespace=namespace, name=settings.lease_name
+                ),
+            )
+        )
+    return ExitCode.OK
+
+
+operator.add_command(
+    click.Command(
+        "uninstall",
+        callback=_uninstall,
+        params=[_option(one) for one in SETTINGS if one.name.startswith(("lease_", "log_"))],
+        help="Stop the operator of a release that is about to go, and have no Stream wait for it.",
     )
 )
 

@@ -410,7 +410,7 @@ def patched(
         for operation in changes:
             _json_patch(value, operation)
     if kind_of(before) in _WITH_STATUS:  # each of the two writes leaves the other part as it is
-        kept = "status" if not subresource else "spec"
+        kept = "spec" if subresource == "status" else "status"
         value.pop(kept, None)
         value |= {kept: before[kept]} if kept in before else {}
     return value

@@ -1,0 +1,107 @@
+"""What is left to do before a release goes: no `Stream` may wait for an operator that is no more.
+
+The operator is stopped first, and its Lease taken, so that nobody puts back what is taken away.
+Then each `Stream` loses the finalizer of the operator, and nothing else. Messages stay at the
+brokers, of streams that are being deleted too: who uninstalls has not asked for their deletion.
+"""
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from liftbridge_operator.kube.errors import ConflictError, NotFoundError, UnavailableError
+from liftbridge_operator.kube.kinds import DEPLOYMENTS, STREAMS
+from liftbridge_operator.kube.port import Kube, Object, Preconditions
+from liftbridge_operator.runtime.lease import Lease
+from liftbridge_operator.streams.marks import FINALIZER
+
+LEASE_S: Final = 120.0
+"""The operator ends, and its Lease too, in this time."""
+
+ATTEMPTS_MAX: Final = 5
+
+log = structlog.get_logger("liftbridge.operator")
+
+
+async def uninstall(kube: Kube, lease: Lease, *, namespace: str, name: str) -> int:
+    """Stop the operator, and let all streams go.
+
+    Args:
+        kube: The API server; writes of streams ask the lease.
+        lease: Of the operator, in a part of this process' own.
+        namespace: Of the operator.
+        name: Of its Deployment.
+
+    Returns:
+        How many resources waited for the operator.
+
+    Raises:
+        UnavailableError: The operator does not end, or the API server does not answer.
+    """
+    await _stop(kube, namespace, name)
+    try:
+        async with asyncio.timeout(LEASE_S):
+            await lease.acquire()
+    except TimeoutError as error:
+        text = f"lease {namespace}/{name} is still held after {LEASE_S:g} s: the operator runs"
+        raise UnavailableError(text) from error
+    held = asyncio.get_running_loop().create_task(lease.hold())
+    try:
+        count = 0
+        for stream in (await kube.list_all(STREAMS, "")).items:
+            count += await _let_go(kube, stream)
+        log.info("streams_let_go", count=count)
+        return count
+    finally:
+        held.cancel()
+
+
+async def _stop(kube: Kube, namespace: str, name: str) -> None:
+    """No pod of the operator is wanted any more."""
+    try:
+        live = await kube.get(DEPLOYMENTS, namespace, name)
+        await kube.patch(
+            DEPLOYMENTS,
+            namespace,
+            name,
+            {"spec": {"replicas": 0}},
+            preconditions=Preconditions(live["metadata"]["uid"]),
+            subresource="scale",
+        )
+    except NotFoundError:
+        log.info("operator_not_there", namespace=namespace, name=name)
+
+
+async def _let_go(kube: Kube, stream: Object) -> bool:
+    """Whether a resource had the finalizer; it has it no more.
+
+    Raises:
+        ConflictError: Somebody changes it again and again.
+    """
+    namespace, name = stream["metadata"]["namespace"], stream["metadata"]["name"]
+    for attempt in range(1, ATTEMPTS_MAX + 1):
+        finalizers = stream["metadata"].get("finalizers") or []
+        if FINALIZER not in finalizers:
+            return False
+        left = [one for one in finalizers if one != FINALIZER]
+        try:
+            await kube.patch(
+                STREAMS,
+                namespace,
+                name,
+                {"metadata": {"finalizers": left}},
+                preconditions=Preconditions.of(stream),
+            )
+        except NotFoundError:
+            return False
+        except ConflictError:
+            if attempt == ATTEMPTS_MAX:
+                raise
+            try:
+                stream = await kube.get(STREAMS, namespace, name)
+            except NotFoundError:
+                return False
+        else:
+            return True
+    raise AssertionError("unreachable")
