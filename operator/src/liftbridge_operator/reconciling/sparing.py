@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar, cast
 from liftbridge_operator.kube.errors import ForbiddenError, NotFoundError
 from liftbridge_operator.kube.kinds import (
     CERTIFICATES,
+    CLUSTERS,
     NODES,
     PROMETHEUS_RULES,
     SECRETS,
@@ -35,6 +36,7 @@ from liftbridge_operator.kube.port import (
     Preconditions,
     Propagation,
 )
+from liftbridge_operator.rendering import names
 from liftbridge_operator.runtime.reconciler import Key, Reconciler, RequeueAfter
 
 HELD_S: Final = 300.0
@@ -45,6 +47,9 @@ UNWATCHED_S: Final[Mapping[Kind, float]] = {
     **dict.fromkeys((NODES, VOLUMES), 25.0),
 }
 """Kinds that are not watched."""
+
+UNSEEN_S: Final = 25.0
+"""Objects without the label by which watches know those of a cluster: somebody else's."""
 
 _T = TypeVar("_T", Object, Listing)
 _Request = tuple[object, ...]
@@ -60,12 +65,12 @@ class _Pass:
     """A pass that is under way.
 
     Attributes:
-        about: What it is about.
+        about: The cluster.
         is_fresh: Whether nothing is taken from memory.
         has_remembered: Whether something was.
     """
 
-    about: object
+    about: Key
     is_fresh: bool
     has_remembered: bool = False
 
@@ -103,11 +108,11 @@ class SparingKube:
         self._server = kube
         self._fence = fence
         self._now_s = now_s
-        self._memories: dict[object, _Memory] = {}
+        self._memories: dict[Key | Kind, _Memory] = {}
         self._current: ContextVar[_Pass | None] = ContextVar("pass", default=None)
 
     @contextmanager
-    def passing(self, about: object, *, is_fresh: bool) -> Iterator[None]:
+    def passing(self, about: Key, *, is_fresh: bool) -> Iterator[None]:
         """A pass, in whose context reads are remembered.
 
         Args:
@@ -120,12 +125,16 @@ class SparingKube:
         finally:
             self._current.reset(token)
 
-    def forget(self, about: object) -> None:
+    def forget(self, about: Key) -> None:
         """Something has changed: drop what is known."""
         memory = self._memories.get(about)
         if memory is not None:
             memory.known.clear()
             memory.changes += 1
+
+    def drop(self, about: Key) -> None:
+        """There is no such cluster any more."""
+        self._memories.pop(about, None)
 
     def check(self) -> None:
         """As `kube.port.Fence`; refuses as well what was decided on remembered reads."""
@@ -154,7 +163,7 @@ class SparingKube:
         if current is None:
             return await ask()
         # Nodes are the same for every cluster.
-        about = kind if kind == NODES else current.about
+        about: Key | Kind = kind if kind == NODES else current.about
         memory = self._memories.setdefault(about, _Memory())
         known = memory.known.get(request)
         if known is not None and not current.is_fresh and self._now_s() < known.until_s:
@@ -164,7 +173,7 @@ class SparingKube:
         answer, error = await _answered(ask)
         # What changed while it was read may be newer than the answer.
         if memory.changes == changes:
-            until_s = asked_s + UNWATCHED_S.get(kind, HELD_S)
+            until_s = asked_s + _held_s(kind, answer, current.about)
             memory.known[request] = _Known(answer, error, until_s, current)
         return _given(answer, error)
 
@@ -254,16 +263,31 @@ class SparingReconciler:
 
     def __init__(self, inner: Reconciler, kube: SparingKube) -> None:
         self._inner = inner
-        self._server = kube
+        self._sparing = kube
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
         """See `Reconciler`."""
+        again = await self._pass(key)
+        if again is None:
+            self._sparing.drop(key)
+        return again
+
+    async def _pass(self, key: Key) -> RequeueAfter | None:
         try:
-            with self._server.passing(key, is_fresh=False):
+            with self._sparing.passing(key, is_fresh=False):
                 return await self._inner.reconcile(key)
         except RememberedError:
-            with self._server.passing(key, is_fresh=True):
+            with self._sparing.passing(key, is_fresh=True):
                 return await self._inner.reconcile(key)
+
+
+def _held_s(kind: Kind, answer: Object | Listing | None, about: Key) -> float:
+    """For how long an answer holds, if nothing is told of a change before."""
+    held_s = UNWATCHED_S.get(kind, HELD_S)
+    if kind == CLUSTERS or not isinstance(answer, dict):
+        return held_s
+    is_seen = (answer["metadata"].get("labels") or {}).get(names.CLUSTER) == about.name
+    return held_s if is_seen else min(held_s, UNSEEN_S)
 
 
 async def _answered(ask: Callable[[], Awaitable[_T]]) -> tuple[_T | None, _Missing | None]:

@@ -18,11 +18,13 @@ from liftbridge_operator.kube.kinds import (
 from liftbridge_operator.kube.port import Preconditions
 from liftbridge_operator.reconciling.sparing import (
     HELD_S,
+    UNSEEN_S,
     RememberedError,
     SparingKube,
     SparingReconciler,
 )
 from liftbridge_operator.rendering import names
+from liftbridge_operator.runtime.reconciler import Key
 from liftbridge_operator.runtime.watches import OWNED, key_of
 from liftbridge_operator.securing.keeper import SecretKeeper
 from liftbridge_testkit.kube.memory import MemoryKube
@@ -162,7 +164,7 @@ async def test_pod_is_deleted_only_on_what_was_read_in_the_same_pass():
 
 # -- the memory alone -----------------------------------------------------------------------------
 
-ABOUT = "cluster"
+ABOUT = Key(CLUSTERS, "n", "cluster")
 
 
 @pytest.fixture
@@ -174,7 +176,7 @@ def memory():
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {"name": "c", "namespace": "n"},
+            "metadata": {"name": "c", "namespace": "n", "labels": {names.CLUSTER: "cluster"}},
             "data": {"a": "1"},
         }
     )
@@ -198,6 +200,23 @@ async def test_answer_holds_until_it_is_too_old_or_something_changed(memory):
     await read(sparing)
     await read(sparing, is_fresh=True)
     assert len(kube.reads) == 4
+
+
+@pytest.mark.parametrize("labels", [{}, {names.CLUSTER: "another"}])
+async def test_object_that_no_watch_tells_of_is_read_again_soon(memory, labels):
+    kube, sparing, now = memory
+    kube.kube.edit(CONFIG_MAPS, "n", "c", lambda body: body["metadata"].update(labels=labels))
+    await read(sparing)
+    now[0] += UNSEEN_S
+    await read(sparing)
+    assert len(kube.reads) == 2
+
+
+async def test_nothing_is_kept_of_a_cluster_that_is_gone():
+    world = await at_rest()
+    world.kube.remove(CLUSTERS, NAMESPACE, NAME)
+    assert await world.reconciler.reconcile(world.key) is None
+    assert world.key not in world.sparing._memories
 
 
 async def test_answer_is_the_callers_own(memory):
