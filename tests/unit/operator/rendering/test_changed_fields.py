@@ -1,6 +1,7 @@
 """Each field by which a template becomes another one is named as the cause, and no other."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ BASE = load_spec(next(path for path in PATHS if path.stem == "embedded"))
 OTHER_TEXTS = ("other", "7s", "7Mi", "10.0.0.0/8", "0.9.9", "Never")
 
 
-def leaves(schema, path=()) -> Iterator[tuple[tuple[str, ...], dict]]:
+def leaves(schema, path=()) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
     """Paths of the specification that hold one value, with their schemas."""
     for name, part in schema.get("properties", {}).items():
         if part.get("properties"):
