@@ -26,6 +26,8 @@ STREAM = "orders"
 class Leaders:
     """A session to leaders of partitions; `tell` lets the open calls to one of them end."""
 
+    call_seconds = 5.0
+
     def __init__(self, leaders, *, waits=True, is_older=False):
         self.is_older = is_older
         self.leaders = leaders

@@ -52,7 +52,7 @@ class Reading:
 class Cluster:
     """A session with one broker that answers call after call as it was told."""
 
-    retry_seconds = 5.0
+    timeout_seconds = retry_seconds = call_seconds = 5.0
 
     def __init__(self, *calls):
         self.calls = list(calls)

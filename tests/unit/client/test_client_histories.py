@@ -100,7 +100,7 @@ class Cluster:
     """A session with brokers that have one log after the other: the next one at each call."""
 
     timeout_seconds = 1.0
-    retry_seconds = 5.0
+    retry_seconds = call_seconds = 5.0
     has_data = True
 
     def __init__(self, *logs):

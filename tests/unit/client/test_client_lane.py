@@ -33,7 +33,7 @@ async def test_whatever_ends_the_task_of_a_lane_fails_all_that_waits():
         raise TypeError("expected bytes, str found")
 
     settled = []
-    client = SimpleNamespace(leader_address=leader_address)
+    client = SimpleNamespace(leader_address=leader_address, call_seconds=5.0)
     owner = SimpleNamespace(stream_name="s", client=client, on_settled=settled.append)
     lane = Lane(owner, 0, 0)
     loop = asyncio.get_running_loop()

@@ -89,7 +89,7 @@ async def test_what_is_sent_again_keeps_its_order():
     """Those behind it would leave a gap, and be refused for good."""
     items = [item_of(0), item_of(1), item_of(2)]
     lane = lane_of(*items)
-    lane._owner.client.retry_seconds = 10.0
+    lane._owner.client.retry_seconds = lane._owner.client.call_seconds = 10.0
     refusal = Answer(request_id=1, error=Answer.UNAVAILABLE, message="not appended: too few")
     with pytest.raises(RetriableError) as caught:
         await lane._read_batches(Answers(refusal))

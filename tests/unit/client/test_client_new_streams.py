@@ -11,6 +11,8 @@ from liftbridge_client.aio.session import Session
 class Brokers:
     """What a session has to do with: the brokers that answer, one after the other."""
 
+    call_seconds = 5.0
+
     def __init__(self, count, answers):
         self._metadata = SimpleNamespace(streams={})
         self.brokers = dict.fromkeys(range(count))

@@ -47,7 +47,7 @@ class Cluster:
 
     def __init__(self, *, refreshes_needed=1, retry_seconds=5.0):
         self.refreshes_needed = refreshes_needed
-        self.retry_seconds = retry_seconds
+        self.retry_seconds = self.call_seconds = retry_seconds
         self.refreshed = 0
         self.doubted = []
         self.stats = SimpleNamespace(received=0, retries=0)
@@ -87,7 +87,7 @@ async def test_subscription_asks_who_leads_when_a_broker_says_it_does_not(refres
 
 
 async def test_subscription_asks_who_leads_for_the_retry_time_only():
-    cluster = Cluster(refreshes_needed=10**6, retry_seconds=0.2)
+    cluster = Cluster(refreshes_needed=10**6, retry_seconds=0.6)
     with pytest.raises(RetriableError, match=NOT_LEADER):
         await anext(subscription(cluster).batches())
     assert cluster.refreshed > 1
@@ -101,7 +101,7 @@ async def test_bounded_read_that_is_refused_leaves_the_leader_in_doubt():
 
 
 async def test_bounded_read_goes_on_at_the_leader_for_the_retry_time():
-    cluster = Cluster(refreshes_needed=10**6, retry_seconds=0.2)
+    cluster = Cluster(refreshes_needed=10**6, retry_seconds=0.6)
     with pytest.raises(RetriableError, match=NOT_LEADER):
         await anext(Stream(cluster, "s").fetch_arrow(partition=3))
     assert len(cluster.doubted) > 1

@@ -24,7 +24,7 @@ class Cluster:
     """A session with brokers that tell how far a partition goes and then say nothing more."""
 
     timeout_seconds = 0.02
-    retry_seconds = 0.1
+    retry_seconds = call_seconds = 1.0
     has_data = True
 
     def __init__(self):

@@ -101,7 +101,7 @@ class Session:
         ]
         self.stored = []
         self.timeout_seconds = 5.0
-        self.retry_seconds = retry_seconds
+        self.retry_seconds = self.call_seconds = retry_seconds
         self.stats = SimpleNamespace(published=0, retries=0)
         self.transport = SimpleNamespace(duplex=lambda *_: Call(self.stored))
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from datetime import timedelta
 from functools import partial
+from operator import attrgetter
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -12,7 +13,9 @@ from google.protobuf.message import Message as ProtoMessage
 from liftbridge_client import admin_model as model
 from liftbridge_client.aio.listening import Hub
 from liftbridge_client.core.addresses import ADMIN_PORT, parse_addresses
+from liftbridge_client.core.deadlines import one_deadline, seconds_left
 from liftbridge_client.errors import (
+    CallTimeoutError,
     ClosedError,
     FailedPreconditionError,
     LiftbridgeError,
@@ -29,6 +32,8 @@ _ELSEWHERE: Final = "does not lead the metadata group"
 _WAIT_FIRST_SECONDS: Final = 0.05
 _WAIT_MAX_SECONDS: Final = 1.0
 
+_deadline = one_deadline(attrgetter("_call_seconds"))
+
 
 def connect_admin(
     servers: str,
@@ -42,8 +47,8 @@ def connect_admin(
     Args:
         servers: Admin addresses `host:port`, with commas; best those of all brokers.
         tls: TLS of the connections; `None` is plaintext.
-        timeout: How long a single call may take.
-        retry_time: How long a call that met absent brokers or no leader is made again.
+        timeout: How long one try of a call may take.
+        retry_time: How long a call may take with everything in it, as of `connect`.
 
     Raises:
         UsageError: An address is malformed.
@@ -73,6 +78,7 @@ class AdminClient:
         self._tls = tls
         self._timeout = timeout.total_seconds()
         self._retry = retry_time.total_seconds()
+        self._call_seconds = self._retry or self._timeout
         self._transport: Transport | None = None
 
     async def __aenter__(self) -> Self:
@@ -102,6 +108,7 @@ class AdminClient:
 
     # -- looking --------------------------------------------------------------------------------
 
+    @_deadline
     async def identities(self) -> dict[str, model.Identity]:
         """Who is behind each address; addresses that do not answer are left out."""
         answers = await asyncio.gather(
@@ -359,6 +366,7 @@ class AdminClient:
 
     # -- the metadata group ---------------------------------------------------------------------
 
+    @_deadline
     async def bootstrap(self, cluster_id: str, members: Sequence[model.Member]) -> None:
         """Found a cluster: tell every listed broker, all of which must be among the addresses."""
         request = admin_pb2.BootstrapRequest(
@@ -409,8 +417,12 @@ class AdminClient:
         method: Method[Any, _Response] = Method(
             f"/liftbridge.ext.v1.Admin/{name}", type(request), response
         )
-        return await self._transport.unary(address, method, request, self._timeout)
+        limit = min(self._timeout, seconds_left())
+        if limit <= 0:
+            raise CallTimeoutError(f"no time is left to ask {address}")
+        return await self._transport.unary(address, method, request, limit)
 
+    @_deadline
     async def _call(
         self,
         name: str,
@@ -420,15 +432,14 @@ class AdminClient:
         find: Callable[[], Awaitable[str]] | None = None,
     ) -> _Response:
         """Call the broker that `find` tells the address of, or any, again while that may help."""
-        loop = asyncio.get_running_loop()
-        end, wait = loop.time() + self._retry, _WAIT_FIRST_SECONDS
+        wait = _WAIT_FIRST_SECONDS
         while True:
             try:
                 if find is not None:
                     return await self._once(await find(), name, request, response)
                 return await self._anywhere(name, request, response)
             except RetriableError:
-                if loop.time() + wait >= end:
+                if not self._retry or wait >= seconds_left():
                     raise
             await asyncio.sleep(wait)
             wait = min(2 * wait, _WAIT_MAX_SECONDS)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from liftbridge_client import methods
 from liftbridge_client.aio.bounds import fetch_bounds
 from liftbridge_client.core.batches import Batch, walk
+from liftbridge_client.core.deadlines import within
 from liftbridge_client.core.history import cut_at
 from liftbridge_client.errors import (
+    CallTimeoutError,
     FailedPreconditionError,
     LiftbridgeError,
     OutOfRangeError,
@@ -17,6 +19,7 @@ from liftbridge_client.errors import (
     ServerError,
     TruncatedError,
 )
+from liftbridge_client.transport import Reading
 from liftbridge_proto.ext.v1 import data_pb2
 
 if TYPE_CHECKING:
@@ -99,16 +102,17 @@ class BulkRead:
         while True:
             address = ""
             try:
-                if self._epoch:
-                    await self._check_history()
-                address = await self._address()
+                with within(self._seconds_left()):
+                    if self._epoch:
+                        await self._check_history()
+                    address = await self._address()
                 async with aclosing(self._read(address)) as pieces:
                     async for piece in pieces:
                         self._progress_at = loop.time()
                         yield piece
             except RetriableError:
                 self._doubt(address)
-                if loop.time() - self._progress_at > client.retry_seconds:
+                if not client.retry_seconds or self._seconds_left() <= WAIT_SECONDS:
                     raise
                 await asyncio.sleep(WAIT_SECONDS)
             except LiftbridgeError:
@@ -117,6 +121,28 @@ class BulkRead:
             else:
                 if not self._is_cut:
                     return
+
+    def _seconds_left(self) -> float:
+        """Time until the read is given up, unless something comes."""
+        until = self._progress_at + self._client.call_seconds
+        return max(until - asyncio.get_running_loop().time(), 0.0)
+
+    async def _next(
+        self, reading: Reading[data_pb2.FetchBatchesResponse]
+    ) -> data_pb2.FetchBatchesResponse | None:
+        """What comes next; `None` at the end of the call.
+
+        Raises:
+            CallTimeoutError: Nothing came for the time of a try, though all of it is there.
+        """
+        limit = min(self._client.timeout_seconds, self._seconds_left())
+        try:
+            async with asyncio.timeout(limit):
+                return await reading.read()
+        except TimeoutError:
+            raise CallTimeoutError(
+                f"nothing came of {self._stream}/{self._partition} for {limit:g} s"
+            ) from None
 
     async def _address(self) -> str:
         if self._wanted.broker:
@@ -148,7 +174,7 @@ class BulkRead:
         )
         reading = self._client.transport.server_stream(address, methods.FETCH_BATCHES, request)
         try:
-            while (response := await reading.read()) is not None:
+            while (response := await self._next(reading)) is not None:
                 batches = list(walk(response.data))
                 self._take(response, batches)
                 taken += len(response.data)

@@ -29,8 +29,9 @@ def connect(
     Args:
         servers: `host:port`, several with commas, optionally as a `liftbridge://` URL.
         tls: TLS of the connections; `None` is plaintext.
-        timeout: How long a single call may take, waiting for an ack included.
-        retry_time: How long a call that met an absent or wrong broker is made again.
+        timeout: How long one try of a call may take, waiting for an ack included.
+        retry_time: How long a call may take with everything in it: connecting, every try at every
+            broker, and the pauses between. 0 is one try, for `timeout`.
         zone: Zone of this client; reads at replicas prefer brokers of it (`clustering.zone`).
 
     Raises:

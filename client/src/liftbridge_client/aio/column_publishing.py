@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 from liftbridge_client.aio.identity import PublisherIdentity, register, takes_single
 from liftbridge_client.aio.lane import BATCH_BYTES_MAX, BATCH_COUNT_MAX, Item, Lane
 from liftbridge_client.core.codec import policy_of
+from liftbridge_client.core.deadlines import one_deadline
 from liftbridge_client.core.partitioners import Partitioner, choose
 from liftbridge_client.core.record_slices import slices
 from liftbridge_client.errors import FailedPreconditionError, LiftbridgeError, UsageError
@@ -65,6 +67,7 @@ class ColumnPublisher:
         self._settled = asyncio.Event()
         self._error: LiftbridgeError | None = None
 
+    @one_deadline(attrgetter("client.call_seconds"))
     async def __aenter__(self) -> Self:
         """Look the stream up and, with a numbering, register.
 

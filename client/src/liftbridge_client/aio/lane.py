@@ -19,6 +19,7 @@ from google.protobuf.message import Message as ProtoMessage
 from liftbridge_client import methods
 from liftbridge_client.aio.identity import PublisherIdentity
 from liftbridge_client.core.codec import ack_of, policy_of
+from liftbridge_client.core.deadlines import started_anew, within
 from liftbridge_client.core.refusals import async_error, batch_error
 from liftbridge_client.errors import (
     CallTimeoutError,
@@ -178,7 +179,7 @@ class Lane:
         self._waiting.append(item)
         self._has_work.set()
         if self._task is None or self._task.done():
-            self._task = loop.create_task(self._run())
+            self._task = started_anew(self._run())
 
     async def aclose(self) -> None:
         """Stop; what has no outcome yet is told so."""
@@ -225,7 +226,7 @@ class Lane:
                         return
                 self._tell_of_reconnect(error)
             self._owner.client.stats.retries += 1
-            await asyncio.sleep(wait)
+            await asyncio.sleep(min(wait, self._seconds_left()))
             wait = min(2 * wait, WAIT_MAX_SECONDS)
             await self._refresh()
 
@@ -243,8 +244,13 @@ class Lane:
         self._owner.client.doubt_leader(self._owner.stream_name, self._partition)
 
     async def _refresh(self) -> None:
-        with contextlib.suppress(LiftbridgeError):
+        with contextlib.suppress(LiftbridgeError), within(self._seconds_left()):
             await self._owner.client.refresh()
+
+    def _seconds_left(self) -> float:
+        """Time until those who wait are given up."""
+        until = self._progress_at + self._owner.client.call_seconds
+        return max(until - asyncio.get_running_loop().time(), 0.0)
 
     def _keep_after(self, error: LiftbridgeError, now: float) -> bool:
         """Decide what becomes of the items after a call broke; whether to go on."""
@@ -256,7 +262,7 @@ class Lane:
         elif not error.retriable and not isinstance(error, FailedPreconditionError):
             self._fail_all(error)
             return False
-        if elapsed > self._owner.client.retry_seconds:
+        if elapsed >= self._owner.client.retry_seconds:
             self._fail_all(error)
             return False
         unanswered, self._unanswered = self._unanswered, {}
@@ -273,7 +279,8 @@ class Lane:
     async def _session(self) -> None:
         """One call: write what comes, read answers, until it breaks."""
         client = self._owner.client
-        self._address = await client.leader_address(self._owner.stream_name, self._partition)
+        with within(self._seconds_left()):
+            self._address = await client.leader_address(self._owner.stream_name, self._partition)
         if client.has_data and not self._owner.takes_single:
             await self._batch_session(self._address)
         else:
@@ -507,7 +514,7 @@ class Lane:
         """
         loop = asyncio.get_running_loop()
         client = self._owner.client
-        limit = client.timeout_seconds
+        limit = min(client.timeout_seconds, client.call_seconds)
         told_at = looked_at = 0.0
         while True:
             slow = client.hub.slow_seconds or limit
@@ -518,7 +525,8 @@ class Lane:
             )
             if done:
                 return
-            elapsed = loop.time() - self._progress_at if self._unanswered else 0.0
+            is_owed = self._unanswered or self._waiting
+            elapsed = loop.time() - self._progress_at if is_owed else 0.0
             if elapsed > slow and told_at != self._progress_at:
                 told_at = self._progress_at
                 stream, count = self._owner.stream_name, self._waiting_count()

@@ -4,6 +4,7 @@ import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from operator import attrgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, Self, cast
 
@@ -11,6 +12,7 @@ from liftbridge_client.aio.identity import PublisherIdentity, register, takes_si
 from liftbridge_client.aio.lane import BATCH_BYTES_MAX, BATCH_COUNT_MAX, Item, Lane
 from liftbridge_client.codecs import Codec, encoded
 from liftbridge_client.core.codec import policy_of
+from liftbridge_client.core.deadlines import one_deadline
 from liftbridge_client.core.message_parts import check_message
 from liftbridge_client.core.partitioners import Partitioner, by_key, choose
 from liftbridge_client.errors import (
@@ -86,6 +88,7 @@ class Publisher(Generic[Value]):
         self._flush_handle: asyncio.Handle | None = None
         self._is_open = False
 
+    @one_deadline(attrgetter("client.call_seconds"))
     async def __aenter__(self) -> Self:
         """Look the stream up and, for an idempotent publisher, register it.
 

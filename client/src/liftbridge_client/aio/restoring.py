@@ -10,6 +10,7 @@ import pyarrow as pa
 from liftbridge_client import methods
 from liftbridge_client.aio.bounds import fetch_bounds
 from liftbridge_client.core.codec import policy_of
+from liftbridge_client.core.deadlines import within
 from liftbridge_client.core.record_slices import slices
 from liftbridge_client.core.refusals import batch_error
 from liftbridge_client.errors import (
@@ -94,12 +95,18 @@ class Restorer:
         await self._go(0)
         if self._acked_end < self._end:
             # What was found stored was not acknowledged to this client.
-            self._acked_end = await self._committed_end(self._end)
+            with within(self._seconds_left()):
+                self._acked_end = await self._committed_end(self._end)
         return self._end
 
     async def aclose(self) -> None:
         """End the call; what has no ack may be stored or not."""
         self._leave()
+
+    def _seconds_left(self) -> float:
+        """Time until the rest is given up, unless something is acknowledged."""
+        until = self._progress_at + self._client.call_seconds
+        return max(until - asyncio.get_running_loop().time(), 0.0)
 
     def _leave(self) -> None:
         call, self._call = self._call, None
@@ -114,7 +121,8 @@ class Restorer:
         """Send everything, and read acks until at most so many are owed."""
         while self._unsent or len(self._sent) > most:
             try:
-                call = self._call or await self._open()
+                with within(self._seconds_left()):
+                    call = self._call or await self._open()
                 while self._unsent:
                     await call.write(self._request(self._unsent[0]))
                     self._sent.append(self._unsent.popleft())
@@ -141,7 +149,6 @@ class Restorer:
         What is not committed could be gone at the next leader, which would take it for a gap that
         is meant.
         """
-        loop = asyncio.get_running_loop()
         while True:
             (bounds,) = await fetch_bounds(self._client, self._stream, (self._partition,))
             if bounds.log_end < end_min:
@@ -152,7 +159,7 @@ class Restorer:
                 )
             if bounds.high_watermark >= bounds.log_end:
                 return bounds.log_end
-            if loop.time() - self._progress_at > self._client.retry_seconds:
+            if self._seconds_left() <= WAIT_SECONDS:
                 raise RetriableError(
                     f"{self._where} is committed up to {bounds.high_watermark} of {bounds.log_end}"
                 )
@@ -161,7 +168,7 @@ class Restorer:
     async def _read(
         self, call: "Duplex[data_pb2.PublishBatchRequest, data_pb2.PublishBatchResponse]"
     ) -> None:
-        seconds = self._client.timeout_seconds
+        seconds = min(self._client.timeout_seconds, self._seconds_left())
         try:
             async with asyncio.timeout(seconds):
                 response = await call.read()
@@ -183,7 +190,7 @@ class Restorer:
         self._unsent.extendleft(reversed(self._sent))
         self._sent.clear()
         self._client.doubt_leader(self._stream, self._partition)
-        if asyncio.get_running_loop().time() - self._progress_at > self._client.retry_seconds:
+        if not self._client.retry_seconds or self._seconds_left() <= WAIT_SECONDS:
             raise error
         self._client.stats.retries += 1
         await asyncio.sleep(WAIT_SECONDS)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from operator import attrgetter
 from typing import Final, TypeVar
 
 from google.protobuf.message import Message as ProtoMessage
@@ -14,7 +15,7 @@ from tenacity import (
     AsyncRetrying,
     RetryCallState,
     retry_if_exception_type,
-    stop_after_delay,
+    stop_before_delay,
     wait_exponential_jitter,
 )
 
@@ -24,7 +25,9 @@ from liftbridge_client.aio.race import first_answer
 from liftbridge_client.core.addresses import written
 from liftbridge_client.core.changes import changes
 from liftbridge_client.core.codec import metadata_of
+from liftbridge_client.core.deadlines import one_deadline, seconds_left
 from liftbridge_client.errors import (
+    CallTimeoutError,
     ClosedError,
     LiftbridgeError,
     NotFoundError,
@@ -50,6 +53,8 @@ LOOK_SECONDS: Final = 0.1
 STAGGER_SECONDS: Final = 0.25
 """How long a broker may be silent before another one is asked for metadata as well."""
 
+_deadline = one_deadline(attrgetter("call_seconds"))
+
 
 @dataclass(slots=True)
 class ClientStats:
@@ -72,8 +77,9 @@ class Session:
     """Connections to a cluster, what is known of it, and how calls find their broker.
 
     Attributes:
-        timeout_seconds: How long a single call may take.
-        retry_seconds: How long a call that met an absent broker is made again.
+        timeout_seconds: How long a single try may take.
+        retry_seconds: How long a call that met an absent broker is made again; 0 is never.
+        call_seconds: How long a call may take with everything in it.
         has_data: Whether the servers offer our own calls, known once open.
         stats: Counters.
         hub: Where events go.
@@ -96,10 +102,12 @@ class Session:
         self._doubted: set[tuple[str, int]] = set()
         self.retry_seconds = retry_time.total_seconds()
         self.timeout_seconds = timeout.total_seconds()
+        self.call_seconds = self.retry_seconds or self.timeout_seconds
         self.has_data = False
         self.stats = ClientStats()
         self.hub = Hub()
 
+    @_deadline
     async def open(self) -> None:
         """Connect: the first seed that answers tells of all brokers.
 
@@ -143,6 +151,7 @@ class Session:
 
     # -- metadata -----------------------------------------------------------------------------
 
+    @_deadline
     async def refresh(self) -> Metadata:
         """Ask for metadata and remember it."""
         async for attempt in self.attempts(methods.FETCH_METADATA.path):
@@ -175,6 +184,7 @@ class Session:
         response = await self._unary(address, methods.FETCH_METADATA, request, self.timeout_seconds)
         return address, metadata_of(response)
 
+    @_deadline
     async def stream_info(self, stream: str) -> StreamInfo:
         """What is known of a stream; asked for when it is not known.
 
@@ -204,6 +214,7 @@ class Session:
         if stream in self._metadata.streams:
             self._doubted.add((stream, partition))
 
+    @_deadline
     async def leader_address(self, stream: str, partition: int) -> str:
         """Address of the broker that leads a partition.
 
@@ -220,6 +231,7 @@ class Session:
             raise RetriableError(f"partition {stream}/{partition} has no leader")
         return written(broker.host, broker.port)
 
+    @_deadline
     async def broker_address(self, broker: str, stream: str, partition: int) -> str:
         """Address of the broker of an id, which is asked about a partition.
 
@@ -241,6 +253,7 @@ class Session:
             with contextlib.suppress(LiftbridgeError):
                 await self.refresh()
 
+    @_deadline
     async def replica_address(
         self, stream: str, partition: int, avoided: Collection[str] = ()
     ) -> str:
@@ -272,6 +285,7 @@ class Session:
 
     # -- calls --------------------------------------------------------------------------------
 
+    @_deadline
     async def call(
         self,
         method: Method[_Request, _Response],
@@ -316,7 +330,7 @@ class Session:
         """Attempts at a call, one after the other while it is worth it."""
         return AsyncRetrying(
             retry=retry_if_exception_type(RetriableError),
-            stop=stop_after_delay(self.retry_seconds),
+            stop=stop_before_delay(min(self.retry_seconds, seconds_left())),
             wait=wait_exponential_jitter(
                 multiplier=WAIT_FIRST_SECONDS, max=WAIT_MAX_SECONDS, jitter=WAIT_FIRST_SECONDS
             ),
@@ -368,6 +382,9 @@ class Session:
     ) -> _Response:
         """One attempt, counted and, when somebody listens, timed."""
         transport = self.transport
+        limit = min(limit, seconds_left())
+        if limit <= 0:
+            raise CallTimeoutError(f"no time is left to ask {address}")
         self.stats.calls += 1
         if not self.hub.has_listeners:
             return await transport.unary(address, method, request, limit)

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, overload
 
 from liftbridge_client import methods
@@ -21,6 +22,7 @@ from liftbridge_client.core.codec import (
     partition_of,
     policy_of,
 )
+from liftbridge_client.core.deadlines import one_deadline, within
 from liftbridge_client.core.message_parts import check_message
 from liftbridge_client.core.partitioners import Partitioner, by_key, choose
 from liftbridge_client.errors import UsageError
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
     from liftbridge_client.aio.column_publishing import ColumnPublisher
     from liftbridge_client.aio.restoring import Restorer
     from liftbridge_client.aio.session import Session
+
+_deadline = one_deadline(attrgetter("_client.call_seconds"))
 
 
 class Stream:
@@ -126,22 +130,23 @@ class Stream:
         """
         check_message(value, key, headers)
         policy = policy_of(ack_policy)
-        info = await self._client.stream_info(self.name)
-        chosen = choose(partitioner, key, partition, len(info.partitions))
-        response = await self._client.call(
-            methods.PUBLISH,
-            api_pb2.PublishRequest(
-                stream=self.name,
-                partition=chosen,
-                key=key,
-                value=value,
-                headers=headers or {},
-                ackPolicy=policy,
-                expectedOffset=expected_offset,
-            ),
-            leader_of=(self.name, chosen),
-            is_repeatable=False,
-        )
+        with within(self._client.call_seconds):
+            info = await self._client.stream_info(self.name)
+            chosen = choose(partitioner, key, partition, len(info.partitions))
+            response = await self._client.call(
+                methods.PUBLISH,
+                api_pb2.PublishRequest(
+                    stream=self.name,
+                    partition=chosen,
+                    key=key,
+                    value=value,
+                    headers=headers or {},
+                    ackPolicy=policy,
+                    expectedOffset=expected_offset,
+                ),
+                leader_of=(self.name, chosen),
+                is_repeatable=False,
+            )
         if ack_policy == "none":
             return None
         self._client.stats.published += 1
@@ -460,11 +465,13 @@ class Stream:
 
     # -- state --------------------------------------------------------------------------------
 
+    @_deadline
     async def info(self) -> StreamInfo:
         """The stream as metadata tells of it, asked for anew."""
         await self._client.refresh()
         return await self._client.stream_info(self.name)
 
+    @_deadline
     async def partition_info(self, partition: int = 0) -> PartitionInfo:
         """A partition as its leader tells of it."""
         response = await self._client.call(
@@ -498,21 +505,23 @@ class Stream:
             UsageError: The wait is negative or too long.
             RetriableError: A partition had nobody who could tell for the retry time.
         """
-        if known is not None:
-            await await_news(
-                self._client, self.name, known, wait.total_seconds(), read_replica=read_replica
-            )
         timestamp = to_ns(time) if time is not None else None
-        found = await fetch_bounds(
-            self._client,
-            self.name,
-            partitions,
-            timestamp=timestamp,
-            read_replica=read_replica,
-            broker=broker,
-        )
+        with within(self._client.call_seconds + max(wait.total_seconds(), 0.0)):
+            if known is not None:
+                await await_news(
+                    self._client, self.name, known, wait.total_seconds(), read_replica=read_replica
+                )
+            found = await fetch_bounds(
+                self._client,
+                self.name,
+                partitions,
+                timestamp=timestamp,
+                read_replica=read_replica,
+                broker=broker,
+            )
         return [bounds_of(bounds) for bounds in found]
 
+    @_deadline
     async def pause(self, *partitions: int, resume_all: bool = False) -> None:
         """Stop intake and subscriptions of partitions, all of them when none is named.
 
@@ -525,6 +534,7 @@ class Stream:
         )
         await self._client.call(methods.PAUSE_STREAM, request)
 
+    @_deadline
     async def set_readonly(self, *partitions: int, readonly: bool = True) -> None:
         """Refuse publishes to partitions, or accept them again; all of them when none is named."""
         request = api_pb2.SetStreamReadonlyRequest(
@@ -532,6 +542,7 @@ class Stream:
         )
         await self._client.call(methods.SET_READONLY, request)
 
+    @_deadline
     async def alter(self, settings: StreamSettings) -> None:
         """Change settings; what is `None` stays. Needs a server of this project.
 
@@ -543,6 +554,7 @@ class Stream:
         response = await self._client.call(methods.ALTER_STREAM, request)
         check_in_force(self.name, settings, response.options)
 
+    @_deadline
     async def delete(self) -> None:
         """Delete the stream with its data.
 
@@ -554,6 +566,7 @@ class Stream:
 
     # -- cursors ------------------------------------------------------------------------------
 
+    @_deadline
     async def set_cursor(
         self, cursor_id: str, offset: int, *, partition: int = 0, stream_id: int = 0
     ) -> None:
@@ -580,6 +593,7 @@ class Stream:
         of_stream = data_pb2.SetCursorRequest(cursor=request, stream_id=stream_id)
         await self._client.call(methods.DATA_SET_CURSOR, of_stream, leader_of=target)
 
+    @_deadline
     async def fetch_cursor(self, cursor_id: str, *, partition: int = 0) -> int | None:
         """The position stored under a name; `None` when there is none, or no such stream."""
         return await fetch_cursor(self._client, self.name, partition, cursor_id)

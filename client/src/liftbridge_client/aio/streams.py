@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from liftbridge_client import methods
@@ -15,6 +16,7 @@ from liftbridge_client.core.codec import (
     fill_settings,
     own_options,
 )
+from liftbridge_client.core.deadlines import one_deadline, within
 from liftbridge_client.errors import LiftbridgeError, UnimplementedError
 from liftbridge_client.model import StreamDescription, StreamInfo, StreamSettings
 from liftbridge_proto import api_pb2
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 PAGE_SIZE = 1000
 
+_deadline = one_deadline(attrgetter("_client.call_seconds"))
+
 
 class Streams:
     """Making, finding and removing streams; `Client.streams`."""
@@ -32,6 +36,7 @@ class Streams:
     def __init__(self, client: "Session") -> None:
         self._client = client
 
+    @_deadline
     async def create(
         self,
         name: str,
@@ -123,6 +128,13 @@ class Streams:
         """
         seconds = wait.total_seconds()
         check_wait(seconds)
+        with within(self._client.call_seconds + seconds):
+            return await self._first_news(known, seconds, read_replica=read_replica)
+
+    async def _first_news(
+        self, known: Mapping[str, Mapping[int, int]], seconds: float, *, read_replica: bool
+    ) -> frozenset[str]:
+        """Ask for all streams at once, or one by one where a broker is older than that call."""
         with suppress(UnimplementedError):
             return await await_streams(self._client, known, seconds, read_replica=read_replica)
 

@@ -18,6 +18,7 @@ from liftbridge_client.aio.cursors import fetch_cursor
 from liftbridge_client.codecs import Codec
 from liftbridge_client.core.batches import decode, to_message
 from liftbridge_client.core.codec import subscribe_request
+from liftbridge_client.core.deadlines import within
 from liftbridge_client.core.history import cut_at
 from liftbridge_client.errors import (
     CallTimeoutError,
@@ -125,7 +126,7 @@ class Subscription(Generic[Value]):
             except RetriableError as error:
                 if self._progress_at > before:
                     wait = WAIT_FIRST_SECONDS
-                if loop.time() - self._progress_at > self._client.retry_seconds:
+                if not self._client.retry_seconds or self._seconds_left() <= wait:
                     raise
                 await self._wait(wait, error)
                 wait = min(2 * wait, WAIT_MAX_SECONDS)
@@ -140,8 +141,13 @@ class Subscription(Generic[Value]):
             SubscriptionReconnects(self._stream, self._partition, self.next_offset, cause)
         )
         await asyncio.sleep(seconds)
-        with suppress(LiftbridgeError):
+        with suppress(LiftbridgeError), within(self._seconds_left()):
             await self._client.refresh()
+
+    def _seconds_left(self) -> float:
+        """Time until the subscription is given up, unless something comes."""
+        until = self._progress_at + self._client.call_seconds
+        return max(until - asyncio.get_running_loop().time(), 0.0)
 
     def _go_back(self, error: TruncatedError) -> None:
         """Go on where the log was cut off, with the records that are there now, or raise."""
@@ -209,16 +215,18 @@ class Subscription(Generic[Value]):
     # -- whole batches ------------------------------------------------------------------------
 
     async def _read_batches(self) -> AsyncGenerator[MessageBatch[Value], None]:
-        await self._look_up_cursor()
-        if self.next_offset is None:
-            await self._resolve()
+        with within(self._seconds_left()):
+            await self._look_up_cursor()
+            if self.next_offset is None:
+                await self._resolve()
+            await self._check_history()
+            address = await self._find()
         start = self.next_offset
         assert start is not None
         if self._end is not None and start >= self._end:
             return
-        await self._check_history()
         reading = self._client.transport.server_stream(
-            await self._find(),
+            address,
             methods.FETCH_BATCHES,
             data_pb2.FetchBatchesRequest(
                 stream=self._stream,
@@ -320,10 +328,12 @@ class Subscription(Generic[Value]):
     async def _read_messages(self) -> AsyncGenerator[MessageBatch[Value], None]:
         if self._reverse and self.next_offset is not None and self.next_offset < 0:
             return  # the oldest message was given out before the connection broke
-        await self._look_up_cursor()
+        with within(self._seconds_left()):
+            await self._look_up_cursor()
+            address = await self._find()
         start = self._start if self.next_offset is None else Start.at(self.next_offset)
         reading = self._client.transport.server_stream(
-            await self._find(),
+            address,
             methods.SUBSCRIBE,
             subscribe_request(
                 self._stream,

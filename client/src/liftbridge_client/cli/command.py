@@ -10,16 +10,19 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Annotated, Any, Final, Generic, TypeVar
 
 import typer
+from typer.core import TyperGroup
 
 from liftbridge_client.aio.admin import AdminClient, connect_admin
 from liftbridge_client.aio.client import Client, connect
 from liftbridge_client.cli import profiles
 from liftbridge_client.cli.output import Form, Printer, Row, Shape, say
+from liftbridge_client.core.deadlines import within
 from liftbridge_client.errors import UsageError
 
 _Body = TypeVar("_Body", bound=Callable[..., Coroutine[Any, Any, None]])
@@ -66,10 +69,18 @@ Timeout = Annotated[
         min=0.1,
         max=3600.0,
         metavar="SECONDS",
-        help="How long one call may take, and how long an absent broker is waited for.",
+        help="How long it may take in all; of what reads or publishes, each call.",
         rich_help_panel="Connection",
     ),
 ]
+
+
+class CommandGroup(TyperGroup):
+    """Commands behind a word; without one of them it shows its help, which is no mistake."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # typer makes no others
+        """As of any group, but no argument means `--help`."""
+        return super().parse_args(ctx, args or ["--help"])
 
 
 class Run(Generic[Row]):
@@ -93,7 +104,7 @@ class Run(Generic[Row]):
         self.exit_code = 0
 
     def client(self, *, retry_time: timedelta | None = None) -> Client:
-        """A client for the connection, to be entered."""
+        """A client for the connection, to be entered; each call has the timeout for itself."""
         return connect(
             self.profile.servers,
             tls=self.profile.tls_files(),
@@ -101,14 +112,25 @@ class Run(Generic[Row]):
             retry_time=retry_time or self.timeout,
         )
 
-    def admin(self) -> AdminClient:
-        """A client for operators, to be entered."""
-        return connect_admin(
+    @asynccontextmanager
+    async def asking(self) -> AsyncGenerator[Client, None]:
+        """A client for a command that asks and ends: all of it has the one timeout."""
+        with within(self.timeout.total_seconds()):
+            async with self.client() as client:
+                yield client
+
+    @asynccontextmanager
+    async def admin(self) -> AsyncGenerator[AdminClient, None]:
+        """A client for operators, as `asking`."""
+        client = connect_admin(
             self.profile.admin,
             tls=self.profile.tls_files(),
             timeout=self.timeout,
             retry_time=self.timeout,
         )
+        with within(self.timeout.total_seconds()):
+            async with client:
+                yield client
 
     def emit(self, row: Row) -> None:
         """Print a row of the result."""

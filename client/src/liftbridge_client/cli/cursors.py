@@ -4,7 +4,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from liftbridge_client.cli.command import Run, command
+from liftbridge_client.cli.command import CommandGroup, Run, command
 from liftbridge_client.cli.output import Shape
 from liftbridge_client.cli.streams import Name
 
@@ -28,7 +28,7 @@ async def get(
     run: Run[CursorRow], name: Name, cursor: CursorId, *, partition: Partition = 0
 ) -> None:
     """Show the position stored under a name, null for none; the stream need not exist."""
-    async with run.client() as lb:
+    async with run.asking() as lb:
         offset = await lb.streams.get(name).fetch_cursor(cursor, partition=partition)
     run.emit(CursorRow(name, partition, cursor, offset))
 
@@ -42,14 +42,14 @@ async def set_(
     partition: Partition = 0,
 ) -> None:
     """Store a position under a name."""
-    async with run.client() as lb:
+    async with run.asking() as lb:
         await lb.streams.get(name).set_cursor(cursor, offset, partition=partition)
     run.emit(CursorRow(name, partition, cursor, offset))
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(help="Positions stored under a name.", no_args_is_help=True)
+    group = typer.Typer(help="Positions stored under a name.", cls=CommandGroup)
     command(group, "get", Shape(CursorRow), group="cursor")(get)
     command(group, "set", Shape(CursorRow), group="cursor")(set_)
     app.add_typer(group, name="cursor", rich_help_panel="Messages")

@@ -262,7 +262,7 @@ async def create(
     settings: StreamSettings,
 ) -> None:
     """Create a stream: keep what is published on a NATS subject."""
-    async with run.client() as lb:
+    async with run.asking() as lb:
         known = (await lb.metadata()).streams
         if not (if_not_exists and name in known):
             await lb.streams.create(
@@ -280,14 +280,14 @@ async def alter(run: Run[SettingsRow], name: Name, *, settings: StreamSettings) 
     """Change settings of a stream; those not named stay."""
     if settings == StreamSettings():
         raise UsageError("nothing to change: name at least one setting")
-    async with run.client() as lb:
+    async with run.asking() as lb:
         await lb.streams.get(name).alter(settings)
         run.emit(await _described(lb.streams.describe(name), name))
 
 
 async def show_settings(run: Run[SettingsRow], name: Name) -> None:
     """Show the settings of a stream that are in force."""
-    async with run.client() as lb:
+    async with run.asking() as lb:
         run.emit(await _described(lb.streams.describe(name), name))
 
 
@@ -301,7 +301,7 @@ async def _described(found: Any, name: str) -> SettingsRow:
 async def delete(run: Run[DoneRow], name: Name, *, yes: Yes = False) -> None:
     """Delete a stream with its data."""
     run.confirm(f"Delete stream {name} and all its messages?", is_confirmed=yes)
-    async with run.client() as lb:
+    async with run.asking() as lb:
         numbers = await _numbers(lb, name, None)
         await lb.streams.delete(name)
     run.emit(DoneRow(name, numbers, "deleted"))
@@ -325,7 +325,7 @@ async def pause(
 
     Intake and subscriptions stop; plain NATS messages are not kept meanwhile.
     """
-    async with run.client() as lb:
+    async with run.asking() as lb:
         await lb.streams.get(name).pause(*(partition or ()), resume_all=resume_all)
         run.emit(DoneRow(name, await _numbers(lb, name, partition), "paused"))
 
@@ -338,7 +338,7 @@ async def readonly(
     off: Annotated[bool, typer.Option("--off", help="Accept publishes again.")] = False,
 ) -> None:
     """Refuse publishes to partitions, or accept them again."""
-    async with run.client() as lb:
+    async with run.asking() as lb:
         await lb.streams.get(name).set_readonly(*(partition or ()), readonly=not off)
         done = "writable" if off else "readonly"
         run.emit(DoneRow(name, await _numbers(lb, name, partition), done))
@@ -355,7 +355,7 @@ async def list_streams(
     ] = False,
 ) -> None:
     """List streams."""
-    async with run.client() as lb:
+    async with run.asking() as lb:
         for stream in await lb.streams.list(prefix):
             if all_ or prefix or not stream.name.startswith("__"):
                 run.emit(stream_row(stream))
@@ -363,7 +363,7 @@ async def list_streams(
 
 async def partitions(run: Run[PartitionRow], name: Name) -> None:
     """Show the partitions of a stream: leader, replicas, offsets."""
-    async with run.client() as lb:
+    async with run.asking() as lb:
         stream = lb.streams.get(name)
         for number, known in sorted((await stream.info()).partitions.items()):
             # Nobody leads a paused partition, so nobody tells more of it.
@@ -402,7 +402,7 @@ async def bounds(
         moment = values.time(time, datetime.now(UTC))
         if moment is None:
             raise UsageError(f"--time {time!r}: must be -10m or an ISO time")
-    async with run.client() as lb:
+    async with run.asking() as lb:
         stream, numbers = lb.streams.get(name), partition or ()
         for found in await stream.bounds(*numbers, time=moment, read_replica=read_replica):
             run.emit(_bounds_row(name, found))
@@ -410,7 +410,7 @@ async def bounds(
 
 async def metadata(run: Run[BrokerRow]) -> None:
     """Show the brokers."""
-    async with run.client() as lb:
+    async with run.asking() as lb:
         for broker in (await lb.metadata()).brokers.values():
             run.emit(BrokerRow(*broker))
 
