@@ -6,7 +6,7 @@ import shlex
 import pytest
 import typer
 
-from liftbridge_client.cli.app import app
+from liftbridge_client.cli.app import app, run
 from liftbridge_client.cli.examples import EXAMPLES
 from liftbridge_client.cli.reference import reference
 from liftbridge_testkit.repository import ROOT, files, relative
@@ -31,6 +31,22 @@ def fault(line):
     except typer.TyperException as error:
         return f"{line}: {error.format_message()}"
     return ""
+
+
+def groups(command=COMMAND, words=()):
+    """The words of all groups of commands, the empty ones of the whole included."""
+    if hasattr(command, "commands"):
+        yield words
+        for name, below in command.commands.items():
+            yield from groups(below, (*words, name))
+
+
+@pytest.mark.parametrize("words", list(groups()), ids=" ".join)
+def test_group_without_a_command_shows_its_help_and_is_no_mistake(words, capsys):
+    assert run(words) == 0
+    shown, said = capsys.readouterr()
+    assert shown.startswith(f"Usage: {' '.join(('liftbridge', *words))} [OPTIONS] COMMAND")
+    assert said == ""
 
 
 def lines(text):

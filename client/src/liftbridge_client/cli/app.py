@@ -21,10 +21,11 @@ from liftbridge_client.cli import (
     streams,
     subscribe,
 )
+from liftbridge_client.cli.command import CommandGroup
 
 app = typer.Typer(
     name="liftbridge",
-    no_args_is_help=True,
+    cls=CommandGroup,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

@@ -17,7 +17,7 @@ from liftbridge_client.admin_model import (
     Setting,
 )
 from liftbridge_client.cli import cluster_changes, cluster_check, exits
-from liftbridge_client.cli.command import Run, command
+from liftbridge_client.cli.command import CommandGroup, Run, command
 from liftbridge_client.cli.output import Shape, say
 from liftbridge_client.core.addresses import written
 from liftbridge_client.errors import NotFoundError, RetriableError, UsageError
@@ -347,7 +347,7 @@ async def verify_restart(
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(help="Look at a cluster and change its shape.", no_args_is_help=True)
+    group = typer.Typer(help="Look at a cluster and change its shape.", cls=CommandGroup)
     for name, shape, body in (
         ("status", Shape(ClusterRow), status),
         ("check", cluster_check.SHAPE, cluster_check.check),

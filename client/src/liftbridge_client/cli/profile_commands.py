@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from liftbridge_client.cli import profiles
-from liftbridge_client.cli.command import Run, command
+from liftbridge_client.cli.command import CommandGroup, Run, command
 from liftbridge_client.cli.output import Shape
 from liftbridge_client.core.addresses import ADMIN_PORT, parse_addresses
 from liftbridge_client.errors import UsageError
@@ -129,7 +129,7 @@ async def remove(run: Run[ProfileRow], name: Name) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(help="Connections under names.", no_args_is_help=True)
+    group = typer.Typer(help="Connections under names.", cls=CommandGroup)
     one = Shape(ProfileRow)
     command(group, "add", one, has_server=False, group=GROUP)(add)
     command(group, "use", one, has_server=False, group=GROUP)(use)

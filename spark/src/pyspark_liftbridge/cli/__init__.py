@@ -2,6 +2,8 @@
 
 import typer
 
+from liftbridge_client.cli.command import CommandGroup
+
 
 def _stop_at_end(context: typer.Context) -> None:
     from pyspark_liftbridge.session import stop_elsewhere  # noqa: PLC0415 - for these commands only
@@ -22,7 +24,7 @@ def register(app: typer.Typer) -> None:
     )
 
     group = typer.Typer(
-        help="Run Spark jobs on streams and archives.", no_args_is_help=True, callback=_stop_at_end
+        help="Run Spark jobs on streams and archives.", cls=CommandGroup, callback=_stop_at_end
     )
     archive.register(group)
     compact.register(group)
