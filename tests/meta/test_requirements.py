@@ -156,6 +156,11 @@ def test_shipped_code_imports_only_what_it_declares(name):
     assert undeclared(sources, allowed=allowed, own=extra) == {}
 
 
+def test_generated_code_declares_what_it_imports_and_all_of_it_is_pinned():
+    assert undeclared("proto/src", allowed=declared("proto"), own=set()) == {}
+    assert declared("proto") - {pin.partition("==")[0] for pin in pins("dev")} == set()
+
+
 def test_spark_distribution_declares_what_it_imports_and_all_of_it_is_pinned():
     allowed = declared("spark") | optional("spark")
     own = {"liftbridge_proto", "liftbridge_client"}
@@ -201,3 +206,19 @@ def test_generated_code_runs_on_the_declared_protobuf():
     for name in ("proto", "broker", "client"):
         project = tomllib.loads((ROOT / name / "pyproject.toml").read_text(encoding="utf-8"))
         assert "protobuf>=" + ".".join(match.groups()) in project["project"]["dependencies"]
+
+
+def test_generated_stubs_run_on_the_declared_grpcio():
+    """As the plugin of grpcio does: the stubs refuse an older one when they are imported."""
+    stubs = sorted((ROOT / "proto/src").rglob("*_pb2_grpc.py"))
+    found = {
+        version
+        for path in stubs
+        for version in re.findall(
+            r"^GRPC_GENERATED_VERSION = '(.*)'", path.read_text(), re.MULTILINE
+        )
+    }
+    assert len(found) == 1
+    for name in ("proto", "client", "operator"):
+        project = tomllib.loads((ROOT / name / "pyproject.toml").read_text(encoding="utf-8"))
+        assert f"grpcio>={min(found)}" in project["project"]["dependencies"]
