@@ -219,7 +219,22 @@ def test_absent_server_is_one_line_and_exit_code_3(liftbridge, words):
     option = "--admin" if words.startswith("cluster") else "--servers"
     result = liftbridge(*words.split(), *arguments, option, "127.0.0.1:1", "--timeout", "0.2")
     assert (result.returncode, result.stdout) == (3, "")
+    assert "no answer from 127.0.0.1:1 (given): " in result.stderr
+    assert "start a broker with `liftbridge dev`" in result.stderr
+    assert f"name another one with {option} or --profile" in result.stderr
     assert_one_line(result.stderr, "UNAVAILABLE")
+
+
+def test_absent_server_is_told_with_the_profile_that_names_it(liftbridge, monkeypatch):
+    monkeypatch.delenv("LIFTBRIDGE_SERVERS")
+    monkeypatch.delenv("LIFTBRIDGE_ADMIN")
+    for name, option in (("metadata", "--servers"), ("cluster brokers", "--admin")):
+        liftbridge("profile", "add", "away", "--servers", "127.0.0.1:1", "--admin", "127.0.0.1:1")
+        result = liftbridge(*name.split(), "--profile", "away", "--timeout", "0.2")
+        liftbridge("profile", "remove", "away")
+        assert result.returncode == 3
+        assert "no answer from 127.0.0.1:1 (profile away): " in result.stderr
+        assert option in result.stderr
 
 
 @pytest.mark.parametrize(

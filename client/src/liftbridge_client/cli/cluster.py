@@ -218,8 +218,8 @@ async def identities(run: Run[Identity]) -> None:
     """List who is behind the addresses, also brokers that wait for a cluster."""
     async with run.admin() as admin:
         found = await admin.identities()
-    if not found:
-        raise RetriableError(f"no broker answers at {run.profile.admin}")
+        if not found:
+            raise RetriableError("no broker answers")
     for one in found.values():
         run.emit(one)
 

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import Annotated, Any, Final, Generic, TypeVar
 
@@ -23,7 +23,7 @@ from liftbridge_client.aio.client import Client, connect
 from liftbridge_client.cli import profiles
 from liftbridge_client.cli.output import Form, Printer, Row, Shape, say
 from liftbridge_client.core.deadlines import within
-from liftbridge_client.errors import UsageError
+from liftbridge_client.errors import RetriableError, UsageError
 
 _Body = TypeVar("_Body", bound=Callable[..., Coroutine[Any, Any, None]])
 
@@ -89,6 +89,7 @@ class Run(Generic[Row]):
     Attributes:
         form: Form of output asked for.
         profile: The connection.
+        origin: Where its addresses come from.
         timeout: How long a call may take.
         printer: Prints rows.
         exit_code: What the process ends with when nothing is raised.
@@ -99,17 +100,38 @@ class Run(Generic[Row]):
     ) -> None:
         self.form = form
         self.profile = profile
+        self.origin = ""
         self.timeout = timeout
         self.printer = Printer(shape, form)
         self.exit_code = 0
 
-    def client(self, *, retry_time: timedelta | None = None) -> Client:
-        """A client for the connection, to be entered; each call has the timeout for itself."""
-        return connect(
+    @asynccontextmanager
+    async def client(self, *, retry_time: timedelta | None = None) -> AsyncGenerator[Client, None]:
+        """A client for the connection; each call has the timeout for itself.
+
+        Raises:
+            RetriableError: Nobody answers; names the addresses, where they come from, what to do.
+        """
+        client = connect(
             self.profile.servers,
             tls=self.profile.tls_files(),
             timeout=self.timeout,
             retry_time=retry_time or self.timeout,
+        )
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(client)
+            except RetriableError as error:
+                raise self._unreachable(error, self.profile.servers, "--servers") from error
+            yield client
+
+    def _unreachable(self, error: RetriableError, addresses: str, option: str) -> RetriableError:
+        """The same error with whom was asked, and what to do about it."""
+        whence = f" ({self.origin})" if self.origin else ""
+        return type(error)(
+            f"no answer from {addresses}{whence}: {str(error).rstrip('.')}; start a broker with "
+            f"`liftbridge dev`, or name another one with {option} or --profile",
+            server_text=error.server_text,
         )
 
     @asynccontextmanager
@@ -130,7 +152,10 @@ class Run(Generic[Row]):
         )
         with within(self.timeout.total_seconds()):
             async with client:
-                yield client
+                try:
+                    yield client
+                except RetriableError as error:
+                    raise self._unreachable(error, self.profile.admin, "--admin") from error
 
     def emit(self, row: Row) -> None:
         """Print a row of the result."""
@@ -206,19 +231,19 @@ def command(
 
         def call(**values: Any) -> int:
             form = values.pop("output")
-            profile = profiles.Profile()
+            profile, origin = profiles.Profile(), ""
             timeout = timedelta(seconds=TIMEOUT_SECONDS)
             if has_server:
-                profile = profiles.choose(
-                    servers=values.pop("servers", None),
-                    profile=values.pop("profile"),
-                    admin=values.pop("admin", None),
-                )
+                servers, admin = values.pop("servers", None), values.pop("admin", None)
+                named = values.pop("profile")
+                profile = profiles.choose(servers=servers, profile=named, admin=admin)
+                origin = profiles.origin(given=servers or admin, profile=named)
                 timeout = timedelta(seconds=values.pop("timeout", TIMEOUT_SECONDS))
             for parameter, make in (expands or {}).items():
                 parts = {part: values.pop(part) for part in inspect.signature(make).parameters}
                 values[parameter] = make(**parts)
             run: Run[Any] = Run(shape, form, profile, timeout)
+            run.origin = origin
             try:
                 try:
                     asyncio.run(body(run, **values))

@@ -177,6 +177,19 @@ def check_name(name: str) -> str:
     return name
 
 
+def origin(*, given: str | None, profile: str | None) -> str:
+    """Where the addresses of a connection come from, in a few words.
+
+    Args:
+        given: Addresses of the command line or of a variable.
+        profile: Name of a profile, of the command line or of a variable.
+    """
+    if given:
+        return "given"
+    name = profile or load().current
+    return f"profile {name}" if name else "the default, as there is no profile"
+
+
 def choose(*, servers: str | None, profile: str | None, admin: str | None = None) -> Profile:
     """The connection: the profile named, or the current one, with other addresses in its place.
 
