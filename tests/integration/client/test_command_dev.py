@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from liftbridge_client import ServerError
+from liftbridge_client.cli import profiles
 from liftbridge_client.cli.app import run
 from liftbridge_client.cli.local import LocalBroker, free_port
 
@@ -66,6 +67,36 @@ def test_dev_serves_under_a_profile_until_it_is_told_to_end(liftbridge, tmp_path
     assert liftbridge("profile", "list", "-o", "json").stdout == "[]\n"
 
 
+def test_second_dev_says_who_has_the_port_and_each_restores_what_it_replaced(liftbridge):
+    """One that runs keeps its profile; what it replaced is back when it ends."""
+    liftbridge("profile", "add", "dev", "--servers", "127.0.0.1:1")
+    before = profiles.load()
+    call = [PROGRAM, "dev", "--ephemeral", "-o", "jsonl"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(call, **pipes) as first:
+        try:
+            place = json.loads(first.stdout.readline())
+            held = profiles.load()
+            assert f"liftbridge://{held.by_name['dev'].servers}" == place["servers"]
+            assert liftbridge("cluster", "brokers", "--profile", "dev").returncode == 0
+            with subprocess.Popen(call, **pipes) as second:
+                try:
+                    other = json.loads(second.stdout.readline())
+                    assert other["profile"] == ""
+                    assert profiles.load() == held
+                    if place["servers"].endswith(":9292"):
+                        said = second.stderr.readline()
+                        assert "port 9292 is taken by the `liftbridge dev` of profile dev" in said
+                finally:
+                    second.terminate()
+                assert second.wait(30) == 0
+            assert profiles.load() == held
+        finally:
+            first.terminate()
+        assert first.wait(30) == 0
+    assert profiles.load() == before
+
+
 def test_dev_keeps_data_for_the_next_time(liftbridge, tmp_path):
     for number in range(2):
         with subprocess.Popen(
@@ -107,6 +138,16 @@ def descendants(pid):
     return found
 
 
+def test_log_that_an_error_points_to_is_kept(liftbridge):
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([PROGRAM, "dev", "--ephemeral", "-o", "jsonl"], **pipes) as dev:
+        os.kill(int(json.loads(dev.stdout.readline())["processes"]), signal.SIGKILL)
+        told = dev.stderr.read()
+        assert dev.wait(30) == 3
+    log = Path(told.partition("its log is ")[2].partition(" (")[0])
+    assert log.stat().st_size > 0
+
+
 def is_running(pid):
     stat = Path(f"/proc/{pid}/stat")
     # A process that nobody reaped is a zombie: it holds nothing any more.
@@ -129,6 +170,7 @@ def test_killed_dev_leaves_no_orphan_and_the_next_one_takes_its_data(liftbridge,
         killed.wait(10)
     with subprocess.Popen(call, **pipes) as following:
         try:
+            assert "port 9292 is taken" in following.stderr.readline()
             said = following.stderr.readline()
             assert f"waiting for process {broker}" in said
             os.kill(broker, signal.SIGCONT)

@@ -6,7 +6,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -20,9 +20,10 @@ from rich.text import Text
 from liftbridge_client.aio.client import Client
 from liftbridge_client.cli import exits, profiles
 from liftbridge_client.cli.command import Run, command
-from liftbridge_client.cli.local import LocalBroker, free_port
+from liftbridge_client.cli.local import HOST, LocalBroker, free_port, is_free
 from liftbridge_client.cli.local_cluster import LocalCluster, Ports
 from liftbridge_client.cli.output import Form, Shape, say, stdout_console
+from liftbridge_client.core.addresses import parse_addresses
 from liftbridge_client.errors import CallTimeoutError, LiftbridgeError, ServerError, UsageError
 from liftbridge_client.model import BrokerInfo, PartitionBounds
 
@@ -30,6 +31,7 @@ PROFILE: Final = "dev"
 PORT: Final = 9292
 NATS_PORT: Final = 4222
 METRICS_PORT: Final = 9293
+ADMIN_PORT: Final = 9294
 REFRESH_SECONDS: Final = 1.0
 ASK_SECONDS: Final = 3.0
 """How long the brokers may take for a view; the client by itself tries for longer."""
@@ -39,11 +41,12 @@ BROKERS_MAX: Final = 9
 
 
 class DevRow(NamedTuple):
-    """Where the brokers are; several addresses of one kind stand with commas."""
+    """Where the brokers are, and their process ids; several of one kind stand with commas."""
 
     servers: str
     nats: str
     metrics: str
+    processes: str
     data_dir: str
     profile: str
 
@@ -67,6 +70,7 @@ async def dev(
     port: Annotated[int | None, _port("--port", "For gRPC.")] = None,
     nats_port: Annotated[int | None, _port("--nats-port", "For NATS.")] = None,
     metrics_port: Annotated[int | None, _port("--metrics-port", "For metrics.")] = None,
+    admin_port: Annotated[int | None, _port("--admin-port", "For operators.")] = None,
     data_dir: Annotated[
         Path | None, typer.Option(file_okay=False, metavar="FOLDER", help="Where the data is kept.")
     ] = None,
@@ -93,23 +97,29 @@ async def dev(
         port or free_port(PORT),
         nats_port or free_port(NATS_PORT),
         metrics_port or free_port(METRICS_PORT),
+        admin_port or free_port(ADMIN_PORT),
     )
+    if ports.grpc not in (port, PORT):
+        say(f"liftbridge: port {PORT} is taken by {_holder(PORT)}; this one serves on {ports.grpc}")
     cluster = LocalCluster(place, brokers, ports)
+    is_kept = False
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
     try:
         async with cluster:
-            use_profile(cluster.addresses)
-            run.profile = profiles.Profile(servers=cluster.addresses)
-            _announce(run, cluster)
-            await _watch(run, cluster, stopped)
+            run.profile = profiles.Profile(servers=cluster.addresses, admin=cluster.admin_addresses)
+            with contextlib.nullcontext() if _is_served(PROFILE) else borrowed(run.profile):
+                _announce(run, cluster)
+                await _watch(run, cluster, stopped)
             say("liftbridge: stopping")
+    except ServerError:
+        is_kept = True  # with the log that the error points to
+        raise
     finally:
-        if ephemeral:
+        if ephemeral and not is_kept:
             shutil.rmtree(place, ignore_errors=True)
-            forget_profile(cluster.addresses)
 
 
 def _data_dir(named: Path | None, *, is_ephemeral: bool) -> Path:
@@ -123,21 +133,45 @@ def _data_dir(named: Path | None, *, is_ephemeral: bool) -> Path:
     return folder / "dev"
 
 
-def use_profile(addresses: str) -> None:
-    """Write the profile `dev`, and make it the current one when there is none."""
-    known = profiles.load()
-    by_name = {**known.by_name, PROFILE: profiles.Profile(servers=addresses)}
-    profiles.store(profiles.Profiles(known.current or PROFILE, by_name))
+def _is_served(name: str, *ports: int) -> bool:
+    """Whether somebody listens where a profile says, at one of the ports if some are given."""
+    found = profiles.load().by_name.get(name)
+    if found is None:
+        return False
+    addresses = (one.rpartition(":") for one in parse_addresses(found.servers))
+    there = {int(port) for host, _, port in addresses if host == HOST}
+    return any(not is_free(port) for port in there if not ports or port in ports)
 
 
-def forget_profile(addresses: str) -> None:
-    """Remove the profile `dev` when it still names these brokers."""
+def _holder(port: int) -> str:
+    """Who has a port, as far as it is known."""
+    if _is_served(PROFILE, port):
+        return f"the `liftbridge dev` of profile {PROFILE}"
+    return "another program"
+
+
+@contextlib.contextmanager
+def borrowed(profile: profiles.Profile) -> Iterator[None]:
+    """Have the profile `dev`, as the current one when there is none; restore what it replaced."""
+    before = profiles.load()
+    by_name = {**before.by_name, PROFILE: profile}
+    profiles.store(profiles.Profiles(before.current or PROFILE, by_name))
+    try:
+        yield
+    finally:
+        _give_back(before, profile)
+
+
+def _give_back(before: profiles.Profiles, ours: profiles.Profile) -> None:
+    """Restore the profile `dev`, unless somebody changed it meanwhile."""
     known = profiles.load()
-    if known.by_name.get(PROFILE) != profiles.Profile(servers=addresses):
+    if known.by_name.get(PROFILE) != ours:
         return
     by_name = {name: found for name, found in known.by_name.items() if name != PROFILE}
-    current = "" if known.current == PROFILE else known.current
-    profiles.store(profiles.Profiles(current, by_name))
+    if PROFILE in before.by_name:
+        by_name[PROFILE] = before.by_name[PROFILE]
+    current = before.current if known.current == PROFILE else known.current
+    profiles.store(profiles.Profiles(current if current in by_name else "", by_name))
 
 
 def _announce(run: Run[DevRow], cluster: LocalCluster) -> None:
@@ -145,16 +179,21 @@ def _announce(run: Run[DevRow], cluster: LocalCluster) -> None:
         f"liftbridge://{cluster.addresses}",
         cluster.nats_url,
         cluster.metrics_urls,
+        ",".join(str(broker.process_id) for broker in cluster.brokers),
         str(cluster.data_dir),
-        PROFILE,
+        PROFILE if profiles.load().by_name.get(PROFILE) == run.profile else "",
     )
     run.emit(row)
     if run.form is Form.TABLE:
         run.printer.end()
     run.printer.flush()
-    current = profiles.load().current
-    if current != PROFILE:
-        say(f"liftbridge: the current profile is {current}; commands need --profile {PROFILE}")
+    known = profiles.load()
+    if known.by_name.get(PROFILE) != run.profile:
+        say(f"liftbridge: profile {PROFILE} is another's; commands need --servers {row.servers}")
+    elif known.current != PROFILE:
+        say(
+            f"liftbridge: the current profile is {known.current}; commands need --profile {PROFILE}"
+        )
     say("liftbridge: ready; Ctrl-C ends it")
 
 

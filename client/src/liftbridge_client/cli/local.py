@@ -116,6 +116,7 @@ class LocalBroker:
         port: Where it serves gRPC.
         nats_port: Where its NATS server listens.
         metrics_port: Where it serves metrics.
+        admin_port: Where it serves operators, 0 for nowhere.
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class LocalBroker:
         nats_port: int,
         metrics_port: int,
         secret_file: Path,
+        admin_port: int = 0,
         held_seconds: float = HELD_SECONDS_MAX,
         name: str = "",
         peers: Sequence[str] = (),
@@ -139,6 +141,7 @@ class LocalBroker:
             nats_port: Of its NATS server, or of that of another broker.
             metrics_port: For metrics.
             secret_file: Where the key of its cluster is.
+            admin_port: For operators, 0 for none.
             held_seconds: How long a start waits for data that an ending broker holds.
             name: Its id, when there are several.
             peers: Ids of the brokers that are one cluster, itself included.
@@ -156,6 +159,7 @@ class LocalBroker:
         self.port = port
         self.nats_port = nats_port
         self.metrics_port = metrics_port
+        self.admin_port = admin_port
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
 
@@ -163,6 +167,11 @@ class LocalBroker:
     def address(self) -> str:
         """Address for clients."""
         return f"{HOST}:{self.port}"
+
+    @property
+    def admin_address(self) -> str:
+        """Address for operators."""
+        return f"{HOST}:{self.admin_port}"
 
     @property
     def nats_url(self) -> str:
@@ -179,6 +188,11 @@ class LocalBroker:
         """Exit code, `None` while it runs or before it was started."""
         return None if self._process is None else self._process.poll()
 
+    @property
+    def process_id(self) -> int:
+        """Id of its process, 0 before it was started."""
+        return 0 if self._process is None else self._process.pid
+
     def _command(self) -> list[str]:
         return [
             *tied(str(find_program())),
@@ -187,6 +201,7 @@ class LocalBroker:
             *self._cluster_flags(),
             *("--data-dir", str(self.data_dir), "--host", HOST, "--port", str(self.port)),
             *("--metrics-listen", f"{HOST}:{self.metrics_port}"),
+            *(("--admin-listen", self.admin_address) if self.admin_port else ()),
             *("--set", "cursors.stream.partitions=1"),
             *("--set", f"clustering.secret.file={self._secret_file}"),
         ]

@@ -28,6 +28,8 @@ class Ports(NamedTuple):
     grpc: int
     nats: int
     metrics: int
+    admin: int = 0
+    """0 for none."""
 
 
 class LocalCluster:
@@ -50,6 +52,7 @@ class LocalCluster:
                 port=ports.grpc,
                 nats_port=ports.nats,
                 metrics_port=ports.metrics,
+                admin_port=ports.admin,
                 secret_file=self._secret_file,
             )
             self.brokers = (alone,)
@@ -62,6 +65,7 @@ class LocalCluster:
                 port=_next_port(ports.grpc + place * PORT_STEP, taken),
                 nats_port=ports.nats,
                 metrics_port=_next_port(ports.metrics + place * PORT_STEP, taken),
+                admin_port=_next_port(ports.admin + place * PORT_STEP, taken) if ports.admin else 0,
                 secret_file=self._secret_file,
                 name=name,
                 peers=names,
@@ -74,6 +78,11 @@ class LocalCluster:
     def addresses(self) -> str:
         """Addresses for clients, with commas."""
         return ",".join(broker.address for broker in self.brokers)
+
+    @property
+    def admin_addresses(self) -> str:
+        """Addresses for operators, with commas."""
+        return ",".join(broker.admin_address for broker in self.brokers)
 
     @property
     def nats_url(self) -> str:
