@@ -574,7 +574,7 @@ class Stream:
 
         Args:
             cursor_id: The name.
-            offset: The position.
+            offset: Of the last message processed: `Start.cursor` goes on at the next one.
             partition: Number of the partition.
             stream_id: Id that the stream must have, as `bounds` tells it; 0 for any.
 
@@ -595,5 +595,5 @@ class Stream:
 
     @_deadline
     async def fetch_cursor(self, cursor_id: str, *, partition: int = 0) -> int | None:
-        """The position stored under a name; `None` when there is none, or no such stream."""
+        """Offset of the last message processed; `None` when none is stored, or no such stream."""
         return await fetch_cursor(self._client, self.name, partition, cursor_id)

@@ -10,7 +10,7 @@ from liftbridge_client.cli.streams import Name
 
 
 class CursorRow(NamedTuple):
-    """A position; `offset` is null when none is stored."""
+    """The last message processed; `offset` is null when none is stored."""
 
     stream: str
     partition: int
@@ -27,7 +27,7 @@ Partition = Annotated[
 async def get(
     run: Run[CursorRow], name: Name, cursor: CursorId, *, partition: Partition = 0
 ) -> None:
-    """Show the position stored under a name, null for none; the stream need not exist."""
+    """Show the offset of the last message processed, null for none; the stream need not exist."""
     async with run.asking() as lb:
         offset = await lb.streams.get(name).fetch_cursor(cursor, partition=partition)
     run.emit(CursorRow(name, partition, cursor, offset))
@@ -37,11 +37,13 @@ async def set_(
     run: Run[CursorRow],
     name: Name,
     cursor: CursorId,
-    offset: Annotated[int, typer.Argument(min=0, metavar="OFFSET", help="Position to store.")],
+    offset: Annotated[
+        int, typer.Argument(min=0, metavar="OFFSET", help="Offset of the last message processed.")
+    ],
     *,
     partition: Partition = 0,
 ) -> None:
-    """Store a position under a name."""
+    """Store the offset of the last message processed; reading goes on at the next one."""
     async with run.asking() as lb:
         await lb.streams.get(name).set_cursor(cursor, offset, partition=partition)
     run.emit(CursorRow(name, partition, cursor, offset))
@@ -49,7 +51,9 @@ async def set_(
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(help="Positions stored under a name.", cls=CommandGroup)
+    group = typer.Typer(
+        help="Offsets of the last messages processed, under names.", cls=CommandGroup
+    )
     command(group, "get", Shape(CursorRow), group="cursor")(get)
     command(group, "set", Shape(CursorRow), group="cursor")(set_)
     app.add_typer(group, name="cursor", rich_help_panel="Messages")
