@@ -46,6 +46,9 @@ _Response = TypeVar("_Response", bound=ProtoMessage)
 
 WAIT_FIRST_SECONDS: Final = 0.05
 WAIT_MAX_SECONDS: Final = 1.0
+TRY_SECONDS_MIN: Final = 0.1
+"""What a try needs: one with less left would only hide why those before it failed."""
+
 LOOKS_MAX: Final = 5
 LOOK_SECONDS: Final = 0.1
 """How often, and in which steps, brokers are asked for a stream that they do not know."""
@@ -330,7 +333,7 @@ class Session:
         """Attempts at a call, one after the other while it is worth it."""
         return AsyncRetrying(
             retry=retry_if_exception_type(RetriableError),
-            stop=stop_before_delay(min(self.retry_seconds, seconds_left())),
+            stop=stop_before_delay(min(self.retry_seconds, seconds_left()) - TRY_SECONDS_MIN),
             wait=wait_exponential_jitter(
                 multiplier=WAIT_FIRST_SECONDS, max=WAIT_MAX_SECONDS, jitter=WAIT_FIRST_SECONDS
             ),
