@@ -18,6 +18,7 @@ Value = TypeVar("Value", default=bytes)
 
 AckPolicy = Literal["leader", "all", "none"]
 FsyncPolicy = Literal["never", "interval", "commit", "auto"]
+UncleanMode = Literal["manual", "balanced", "proactive"]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -167,7 +168,7 @@ class StreamSettings:
 
     Retention removes nothing from the cursor `retention_cursor` on, empty for none, unless a
     partition holds more than `retention_cursor_max_bytes`, 0 for no such limit. Both of them,
-    `fsync_policy` and `tombstone_retention` need a server of this project.
+    `fsync_policy`, `unclean_mode` and `tombstone_retention` need a server of this project.
     """
 
     retention_max_bytes: int | None = None
@@ -187,6 +188,7 @@ class StreamSettings:
     tombstone_retention: timedelta | None = None
     retention_cursor: str | None = None
     retention_cursor_max_bytes: int | None = None
+    unclean_mode: UncleanMode | None = None
 
 
 class BrokerInfo(NamedTuple):

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from typing import get_args
 
 import pytest
 
@@ -27,6 +28,7 @@ from liftbridge_client import (
     connect_sync,
     round_robin,
 )
+from liftbridge_client.model import UncleanMode
 
 
 async def read(stream, partition=0, start=None, stop=None, **more):
@@ -482,3 +484,14 @@ async def test_absent_broker_is_reported_after_the_retry_time():
         await client.__aenter__()
     assert asyncio.get_running_loop().time() - started < 5
     assert client.stats.retries > 0
+
+
+@pytest.mark.parametrize("mode", get_args(UncleanMode))
+async def test_unclean_mode_is_set_and_told(broker, name, mode):
+    async with connect(broker.address) as lb:
+        stream = await lb.streams.create(name, settings=StreamSettings(unclean_mode=mode))
+        (made,) = [one async for one in lb.streams.describe(name) if one.name == name]
+        assert made.settings.unclean_mode == mode
+        await stream.alter(StreamSettings(unclean_mode="manual"))
+        (altered,) = [one async for one in lb.streams.describe(name) if one.name == name]
+        assert altered.settings.unclean_mode == "manual"

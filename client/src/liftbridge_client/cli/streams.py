@@ -17,11 +17,13 @@ from liftbridge_client.model import (
     StreamDescription,
     StreamInfo,
     StreamSettings,
+    UncleanMode,
     from_ns,
 )
 
 PANEL: Final = "Streams"
 FSYNC_POLICIES: Final = ("never", "interval", "commit", "auto")
+UNCLEAN_MODES: Final = ("manual", "balanced", "proactive")
 
 
 class StreamRow(NamedTuple):
@@ -102,6 +104,7 @@ class SettingsRow(NamedTuple):
     tombstone_retention_seconds: float | None
     retention_cursor: str | None
     retention_cursor_max_bytes: int | None
+    unclean_mode: str | None
 
 
 class DoneRow(NamedTuple):
@@ -115,6 +118,12 @@ class DoneRow(NamedTuple):
 def _fsync(text: str) -> str:
     if text not in FSYNC_POLICIES:
         raise typer.BadParameter(f"{text!r}: must be one of {', '.join(FSYNC_POLICIES)}")
+    return text
+
+
+def _unclean(text: str) -> str:
+    if text not in UNCLEAN_MODES:
+        raise typer.BadParameter(f"{text!r}: must be one of {', '.join(UNCLEAN_MODES)}")
     return text
 
 
@@ -173,6 +182,11 @@ Fsync = Annotated[
     _option("--fsync", "When data is synced to disk: never, interval, commit or auto.",
             parser=_fsync, metavar="POLICY"),
 ]  # fmt: skip
+Unclean = Annotated[
+    str | None,
+    _option("--unclean", "Who elects a replica that may lack records: manual, balanced or "
+            "proactive.", parser=_unclean, metavar="MODE"),
+]  # fmt: skip
 Tombstones = Annotated[
     timedelta | None,
     _option("--tombstone-retention", "How long a message without value outlives its key.", **_TIME),
@@ -211,9 +225,11 @@ def _settings(
     tombstone_retention: Tombstones = None,
     retention_cursor: RetentionCursor = None,
     retention_cursor_max_bytes: CursorBytes = None,
+    unclean: Unclean = None,
 ) -> StreamSettings:
     """Settings as the command line gives them."""
     policy: FsyncPolicy | None = fsync  # type: ignore[assignment]  # checked by the parser
+    mode: UncleanMode | None = unclean  # type: ignore[assignment]  # checked by the parser
     return StreamSettings(
         retention_max_bytes=max_bytes,
         retention_max_messages=max_messages,
@@ -229,6 +245,7 @@ def _settings(
         tombstone_retention=tombstone_retention,
         retention_cursor=retention_cursor,
         retention_cursor_max_bytes=retention_cursor_max_bytes,
+        unclean_mode=mode,
     )
 
 

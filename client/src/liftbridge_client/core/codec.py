@@ -18,6 +18,7 @@ from liftbridge_client.model import (
     StreamDescription,
     StreamInfo,
     StreamSettings,
+    UncleanMode,
     from_ns,
 )
 from liftbridge_proto import api_pb2
@@ -40,6 +41,11 @@ STOP_KINDS: Final = {
     "offset": api_pb2.STOP_OFFSET,
     "latest": api_pb2.STOP_LATEST,
     "time": api_pb2.STOP_TIMESTAMP,
+}
+_UNCLEAN: Final[dict[UncleanMode, data_pb2.UncleanMode]] = {
+    "manual": data_pb2.UNCLEAN_MODE_MANUAL,
+    "balanced": data_pb2.UNCLEAN_MODE_BALANCED,
+    "proactive": data_pb2.UNCLEAN_MODE_PROACTIVE,
 }
 _FSYNC: Final[dict[FsyncPolicy, data_pb2.FsyncPolicy]] = {
     "never": data_pb2.FSYNC_POLICY_NEVER,
@@ -66,6 +72,7 @@ _TIMES: Final = {
 }
 _OWN: Final = (
     "fsync_policy",
+    "unclean_mode",
     "tombstone_retention",
     "retention_cursor",
     "retention_cursor_max_bytes",
@@ -108,6 +115,8 @@ def own_options(settings: StreamSettings) -> data_pb2.StreamOptions | None:
     options = data_pb2.StreamOptions()
     if settings.fsync_policy is not None:
         options.fsync_policy = _FSYNC[settings.fsync_policy]
+    if settings.unclean_mode is not None:
+        options.unclean_mode = _UNCLEAN[settings.unclean_mode]
     if settings.tombstone_retention is not None:
         options.tombstone_retention_ms = _ms(settings.tombstone_retention)
     if settings.retention_cursor is not None:
@@ -152,6 +161,8 @@ def settings_of(
             values[ours] = timedelta(milliseconds=getattr(request, theirs).value)
     by_number = {number: name for name, number in _FSYNC.items()}
     values["fsync_policy"] = by_number.get(options.fsync_policy)
+    by_mode = {number: name for name, number in _UNCLEAN.items()}
+    values["unclean_mode"] = by_mode.get(options.unclean_mode)
     values["tombstone_retention"] = timedelta(milliseconds=options.tombstone_retention_ms)
     values["retention_cursor"] = options.retention_cursor
     values["retention_cursor_max_bytes"] = options.retention_cursor_max_bytes
