@@ -72,19 +72,18 @@ OF_PIPELINES = frozenset(
 PRUNED = OF_PIPELINES - {SERVICE_ACCOUNTS, CONFIG_MAPS}
 MONITORS = frozenset({SERVICE_MONITORS, PROMETHEUS_RULES})
 SITES: dict[tuple[str, str, str], frozenset[Kind]] = {
-    ("acting/keeping.py", "_keep_budget", "apply"): frozenset({BUDGETS}),
     ("acting/on_objects.py", "create_identity", "create"): frozenset({CONFIG_MAPS}),
     ("acting/on_objects.py", "create_set", "create"): frozenset({SETS}),
     ("acting/on_objects.py", "keep_revision", "create"): frozenset({CONFIG_MAPS}),
     ("acting/on_objects.py", "keep_token", "apply"): frozenset({CONFIG_MAPS}),
     ("acting/on_objects.py", "set_budget", "apply"): frozenset({BUDGETS}),
     ("acting/supply.py", "_bring", "apply"): RENDERED | MONITORS,
-    ("acting/supply.py", "_bring", "patch"): frozenset({SERVICES}),
     ("acting/supply.py", "_begin_with_ports", "create"): frozenset({SERVICES}),
     ("acting/supply.py", "_configs", "create"): frozenset({CONFIG_MAPS}),
     ("acting/supply.py", "_of_kind", "list_all"): RENDERED | MONITORS,
     ("acting/supply.py", "_prune", "delete"): frozenset({SERVICES, NETWORK_POLICIES}) | MONITORS,
     ("acting/supply.py", "_unlabelled", "get"): RENDERED | MONITORS,
+    ("acting/whole.py", "keep_whole", "patch"): RENDERED | MONITORS | {BUDGETS, SETS},
     ("kube/events.py", "_write", "create"): frozenset({EVENTS}),
     ("observing/reads.py", "_one", "get"): frozenset({BUDGETS, CONFIG_MAPS, SETS}),
     ("pipelines/keeping.py", "_bring", "apply"): OF_PIPELINES,

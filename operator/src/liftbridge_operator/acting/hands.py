@@ -7,6 +7,7 @@ from liftbridge_operator.brokers.port import BrokerAdmin, Refusal
 from liftbridge_operator.kube.port import Kube
 from liftbridge_operator.observing.reads import Reads
 from liftbridge_operator.planning.decision import TokenAnswer
+from liftbridge_operator.planning.refusals import Refusal as Refused
 from liftbridge_operator.rendering.subject import Cluster, Inputs, Rendered
 
 
@@ -27,6 +28,24 @@ class MissingTemplateError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """An object as it was when it was last brought to what was rendered.
+
+    Attributes:
+        intent: Digest of what was rendered.
+        live: Digest of what the API server made of it.
+        repairs: How often in a row somebody else's changes were changed back, since `since_ms`.
+        rival: Who made the last of them.
+    """
+
+    intent: str
+    live: str
+    repairs: int = 0
+    since_ms: int = 0
+    rival: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Hands:
     """Everything that an action of one pass is done with.
 
@@ -34,6 +53,8 @@ class Hands:
         leader: Broker that leads the metadata group; empty for nobody.
         reads: What the pass has read.
         now_ms: When the pass began.
+        held: Objects around the set that were refused, and are not tried again yet.
+        kept: Objects as they were last brought to what was rendered; written by who brings them.
     """
 
     kube: Kube
@@ -44,6 +65,8 @@ class Hands:
     rendered: Rendered
     reads: Reads
     now_ms: int
+    held: Mapping[str, Refused] = field(default_factory=dict)
+    kept: dict[str, Kept] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +85,10 @@ class Done:
         answer: Of the question whether a broker may be restarted.
         token: What the broker gave with it.
         text: Why it was not done; empty when it was. Usual: the next pass looks again.
-        trouble: What a person has to mend.
+        refusal: What somebody said against it; it is tried again later.
     """
 
     answer: TokenAnswer | None = None
     token: bytes = b""
     text: str = ""
-    trouble: Trouble | None = None
+    refusal: Refused | None = None

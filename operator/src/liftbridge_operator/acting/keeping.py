@@ -1,64 +1,75 @@
-"""The set and its budget stay as they were written: what somebody else changed is changed back.
+"""The set, its budget and the identity, which are written by actions, as they are to be kept.
 
-Of a template only what is text is compared. Quantities, and what the API server fills in, come back
-in other words than they were sent in, and a set that is written again and again is never at rest.
+A set keeps the template that it was given, whatever is rendered by now, and the budget its number;
+everything else about them is as it would be rendered.
 """
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Final
 
 from liftbridge_operator.acting.hands import Hands
 from liftbridge_operator.kube.errors import ConflictError
-from liftbridge_operator.kube.intent import Difference, differences
 from liftbridge_operator.kube.kinds import SETS
-from liftbridge_operator.kube.port import FIELD_MANAGER, Object, Preconditions
-from liftbridge_operator.observing.objects import is_owned_by, is_terminating, metadata_of
+from liftbridge_operator.kube.port import Object, Preconditions
+from liftbridge_operator.observing.objects import (
+    annotation_of,
+    belongs_to,
+    budget_of,
+    identity_of,
+    is_terminating,
+    metadata_of,
+)
 from liftbridge_operator.rendering import guards, names, workload
+from liftbridge_operator.rendering.identity import identity
 from liftbridge_operator.rendering.revision import asked_text
 
-_TEXTS: Final = ("name", "image", "command", "args")
-_LISTS: Final = ("initContainers", "containers")
-_STRATEGY: Final = {"type": "OnDelete"}
-_RETENTION: Final = {"whenDeleted": "Retain", "whenScaled": "Retain"}
 
-Drift = list[tuple[str, Difference]]
-"""Objects, and what was not as it was written."""
-
-
-async def keep(hands: Hands) -> Drift:
-    """Change set and budget back.
-
-    Raises:
-        KubeError: A call failed.
-    """
-    try:
-        return [*await _keep_set(hands), *await _keep_budget(hands)]
-    except ConflictError:
-        return []  # somebody is at it: the next pass looks again
+def kept_beside(hands: Hands) -> Iterator[tuple[Object, Object]]:
+    """Each of them as it is to be, and as it is."""
+    for body, live in (
+        (_set(hands), hands.reads.set),
+        (_budget(hands), hands.reads.budget),
+        (_identity(hands), hands.reads.identity),
+    ):
+        if body is not None and live is not None:
+            yield body, live
 
 
-async def _keep_set(hands: Hands) -> Drift:
-    live, kept = hands.reads.set, hands.reads.revision
+def _set(hands: Hands) -> Object | None:
+    live, kept = hands.reads.set, workload.read_kept(hands.reads.revision)
     if live is None or kept is None or not _is_mine(hands, live):
-        return []
-    record = workload.read_kept(kept)
-    if record is None:
-        return []
-    template = record.template
-    found = [*differences(live, _intent(live, template)), *_added(live, template)]
-    if not found:
-        return []
-    changes: list[dict[str, Any]] = [
-        {"op": "replace", "path": "/spec/template", "value": template},
-        {"op": "add", "path": "/spec/updateStrategy", "value": _STRATEGY},
-        {"op": "add", "path": "/spec/persistentVolumeClaimRetentionPolicy", "value": _RETENTION},
-    ]
-    name = str(metadata_of(live)["name"])
-    await hands.kube.patch(
-        SETS, hands.cluster.namespace, name, changes, preconditions=Preconditions.of(live)
+        return None
+    is_bad_known = hands.reads.refused is not None
+    marks = workload.Marks(
+        annotation_of(live, names.GOOD_REVISION),
+        annotation_of(live, names.BAD_REVISION) if is_bad_known else "",
     )
-    return [(f"StatefulSet/{name}", one) for one in found]
+    body = workload.stateful_set(
+        hands.cluster, hands.inputs, kept, marks, replicas=None, claim_bytes=0
+    )
+    asked = annotation_of(live, names.ASKED)  # it may have been asked for in other words since
+    if asked:
+        body["metadata"]["annotations"][names.ASKED] = asked
+    return body
+
+
+def _budget(hands: Hands) -> Object | None:
+    live = hands.reads.budget
+    allowed = budget_of(live) if live is not None else None
+    if live is None or allowed is None or not _is_mine(hands, live):
+        return None  # the planner writes it, with a number
+    return guards.disruption_budget(hands.cluster, hands.inputs, allowed)
+
+
+def _identity(hands: Hands) -> Object | None:
+    live = hands.reads.identity
+    if live is None or is_terminating(live):
+        return None
+    known = identity_of(live)
+    founders = tuple((one.broker, one.data_dir_id) for one in known.founders)
+    # Whoever leads brokers that answer has been founded, whatever is written here.
+    is_started = known.is_started or hands.leader != ""
+    return identity(hands.cluster, hands.inputs, founders, is_started=is_started)
 
 
 async def note_asked(hands: Hands) -> None:
@@ -87,59 +98,4 @@ async def note_asked(hands: Hands) -> None:
 
 
 def _is_mine(hands: Hands, live: Object) -> bool:
-    return is_owned_by(live, hands.cluster.uid) and not is_terminating(live)
-
-
-def _intent(live: Object, template: Object) -> Object:
-    """What of the set is compared."""
-    revision = metadata_of(template).get("annotations", {}).get(names.REVISION)
-    spec = {
-        part: [
-            {key: one[key] for key in _TEXTS if key in one}
-            for one in template["spec"].get(part, ())
-        ]
-        for part in _LISTS
-        if template["spec"].get(part)
-    }
-    return {
-        "metadata": {"name": metadata_of(live)["name"]},
-        "spec": {
-            "updateStrategy": _STRATEGY,
-            "persistentVolumeClaimRetentionPolicy": _RETENTION,
-            "template": {"metadata": {"annotations": {names.REVISION: revision}}, "spec": spec},
-        },
-    }
-
-
-def _added(live: Object, template: Object) -> Iterator[Difference]:
-    """Containers that nobody rendered."""
-    present = live["spec"]["template"].get("spec") or {}
-    for part in _LISTS:
-        wanted = {one["name"] for one in template["spec"].get(part, ())}
-        for one in present.get(part) or ():
-            if one.get("name") not in wanted:
-                field = f".spec.template.spec.{part}[name={one.get('name')}]"
-                yield Difference(field, _writer_of(live))
-
-
-def _writer_of(live: Object) -> str:
-    """Somebody else who wrote the template of a set."""
-    for entry in metadata_of(live).get("managedFields") or ():
-        owned = (entry.get("fieldsV1") or {}).get("f:spec") or {}
-        if entry.get("manager") != FIELD_MANAGER and "f:template" in owned:
-            return str(entry.get("manager"))
-    return ""
-
-
-async def _keep_budget(hands: Hands) -> Drift:
-    live = hands.reads.budget
-    if live is None or not _is_mine(hands, live):
-        return []
-    allowed = (live.get("spec") or {}).get("maxUnavailable")
-    if not isinstance(allowed, int):
-        return []  # the planner writes it, with a number
-    body = guards.disruption_budget(hands.cluster, hands.inputs, allowed)
-    found = differences(live, body)
-    if found:
-        await hands.kube.apply(body, force=True)
-    return [(f"PodDisruptionBudget/{metadata_of(live)['name']}", one) for one in found]
+    return belongs_to(live, hands.cluster.uid) and not is_terminating(live)

@@ -8,16 +8,18 @@ import base64
 from typing import Any
 
 from liftbridge_operator.acting.hands import Done, Hands, MissingTemplateError, Trouble
-from liftbridge_operator.acting.ownership import foreign
+from liftbridge_operator.acting.ownership import foreign, whose
+from liftbridge_operator.acting.whole import keep_whole
 from liftbridge_operator.kube.errors import AlreadyExistsError, NotFoundError
 from liftbridge_operator.kube.kinds import BUDGETS, CLAIMS, CONFIG_MAPS, PODS, SETS
 from liftbridge_operator.kube.port import Object, Preconditions, Propagation
 from liftbridge_operator.observing import marks
-from liftbridge_operator.observing.objects import is_owned_by, metadata_of
+from liftbridge_operator.observing.objects import belongs_to, metadata_of
 from liftbridge_operator.observing.reads import TOKEN_ID_KEY, TOKEN_KEY, restart_name
 from liftbridge_operator.observing.times import moment_text
 from liftbridge_operator.planning import actions as act
 from liftbridge_operator.planning.observation import Member
+from liftbridge_operator.planning.refusals import Refusal
 from liftbridge_operator.rendering import guards, names, workload
 from liftbridge_operator.rendering.identity import FOUNDERS_KEY, STATE_KEY, identity
 from liftbridge_operator.rendering.subject import Inputs, Recorded, metadata
@@ -54,7 +56,10 @@ async def write_founders(hands: Hands, action: act.WriteFounders) -> Done:
         CONFIG_MAPS,
         hands.cluster.namespace,
         names.identity(hands.cluster.name),
-        {"data": {key: body["data"][key] for key in (FOUNDERS_KEY, STATE_KEY)}},
+        {
+            "data": {key: body["data"][key] for key in (FOUNDERS_KEY, STATE_KEY)},
+            "immutable": True,
+        },
         preconditions=_seen(metadata_of(live)["uid"], action.resource_version),
     )
     return Done()
@@ -172,13 +177,18 @@ async def orphan_set(hands: Hands, action: act.OrphanSet) -> Done:
 # -- claims -------------------------------------------------------------------------------------
 
 
+def larger(action: act.GrowClaim) -> Object:
+    """The change that asks for a larger volume."""
+    return {"spec": {"resources": {"requests": {"storage": str(action.size_bytes)}}}}
+
+
 async def grow_claim(hands: Hands, action: act.GrowClaim) -> Done:
     """A larger volume."""
     await hands.kube.patch(
         CLAIMS,
         hands.cluster.namespace,
         action.name,
-        {"spec": {"resources": {"requests": {"storage": str(action.size_bytes)}}}},
+        larger(action),
         preconditions=_seen(action.uid, action.resource_version),
     )
     return Done()
@@ -198,11 +208,12 @@ async def mark_claim(hands: Hands, action: act.MarkClaim) -> Done:
 
 
 async def delete_claim(hands: Hands, action: act.DeleteClaim) -> Done:
-    """The claim of data, and that of metadata before it: the two belong together."""
+    """The claim of data, and that of metadata before it where the two belong together."""
     broker = action.name.removeprefix(f"{names.DATA_VOLUME}-")
     other = f"{names.RAFT_VOLUME}-{broker}"
     for one in hands.reads.claims:
-        if metadata_of(one)["name"] == other and not metadata_of(one).get("deletionTimestamp"):
+        is_other = metadata_of(one)["name"] == other and not action.is_alone
+        if is_other and not metadata_of(one).get("deletionTimestamp"):
             await hands.kube.delete(
                 CLAIMS, hands.cluster.namespace, other, preconditions=Preconditions.of(one)
             )
@@ -251,16 +262,20 @@ async def set_budget(hands: Hands, action: act.SetBudget) -> Done:
     """The PodDisruptionBudget; one of somebody else is left alone."""
     live = hands.reads.budget
     if action.max_unavailable is None:
-        if live is not None and is_owned_by(live, hands.cluster.uid):
+        if live is not None and belongs_to(live, hands.cluster.uid):
             name = metadata_of(live)["name"]
             uid = Preconditions(metadata_of(live)["uid"])
             await hands.kube.delete(BUDGETS, hands.cluster.namespace, name, preconditions=uid)
         return Done()
-    if live is not None and not is_owned_by(live, hands.cluster.uid):
+    if live is not None and not belongs_to(live, hands.cluster.uid):
         text = "a PodDisruptionBudget that is not of this resource is in its place"
-        return Done(text=text, trouble=foreign(live, hands.cluster))
+        is_foreign = foreign(live, hands.cluster) is not None
+        return Done(text=text, refusal=Refusal("Conflict", whose(live)) if is_foreign else None)
     body = guards.disruption_budget(hands.cluster, hands.inputs, action.max_unavailable)
-    await hands.kube.apply(body, force=True)
+    if live is None:
+        await hands.kube.apply(body, force=True)
+    else:
+        await keep_whole(hands, body, live)
     return Done()
 
 

@@ -13,18 +13,12 @@ from liftbridge_operator.acting.hands import (
     Hands,
     MissingTemplateError,
     RefusedError,
-    Trouble,
 )
-from liftbridge_operator.kube.errors import (
-    ApplyConflictError,
-    ConflictError,
-    ForbiddenError,
-    InvalidError,
-    KubeError,
-    NotFoundError,
-)
+from liftbridge_operator.acting.refused import refusal_of
+from liftbridge_operator.kube.errors import ConflictError, KubeError, NotFoundError
 from liftbridge_operator.kube.port import Fence
 from liftbridge_operator.planning import actions as act
+from liftbridge_operator.planning.refusals import Refusal
 
 Deed = Callable[[Hands, Any], Awaitable[Done]]
 
@@ -59,43 +53,29 @@ async def perform(
     try:
         return await deed(hands, action)
     except (KubeError, RefusedError, MissingTemplateError) as error:
-        return _not_done(error, action)
+        return _not_done(error)
 
 
-def _not_done(error: KubeError | RefusedError | MissingTemplateError, action: act.Action) -> Done:
+def _not_done(error: KubeError | RefusedError | MissingTemplateError) -> Done:
     """Why an action was not done.
 
     Raises:
         KubeError: Nobody knows whether it was.
     """
-    text, trouble = str(error), None
+    text = str(error)
     match error:
-        case ApplyConflictError():
-            trouble = conflict_with(error)
-        case ConflictError() | NotFoundError() | RefusedError():
-            pass
+        case RefusedError() if error.refusal.is_silence:
+            return Done(text=text)
+        case RefusedError():
+            return Done(text=text, refusal=Refusal("ActionRefused", text, needs_person=False))
         case MissingTemplateError():
-            trouble = Trouble("UnsupportedChange", {"detail": text})
-        case ForbiddenError() | InvalidError():
-            trouble = refused_by_server(error, type(action).__name__)
+            return Done(text=text, refusal=Refusal("UnsupportedChange", text))
         case _:
-            raise error
-    return Done(text=text, trouble=trouble)
-
-
-def conflict_with(error: ApplyConflictError) -> Trouble:
-    """Fields of an object that somebody else holds."""
-    held = ", ".join(f"{one.field} of {one.manager}" for one in error.fields[:3])
-    return Trouble("Conflict", {"object": held or "an object", "detail": error.message})
-
-
-def refused_by_server(error: ForbiddenError | InvalidError, what: str) -> Trouble:
-    """A right that is missing, a quota, or an object that the API server does not take."""
-    if isinstance(error, InvalidError):
-        return Trouble("UnsupportedChange", {"detail": error.message})
-    if "quota" in error.message.lower():
-        return Trouble("QuotaExceeded", {"object": what, "detail": error.message})
-    return Trouble("MissingRights", {"verb": "carry out", "object": f"{what}: {error.message}"})
+            pass
+    refusal = refusal_of(error)
+    if refusal is None and not isinstance(error, ConflictError | NotFoundError):
+        raise error
+    return Done(text=text, refusal=refusal)
 
 
 DEEDS: Final[Mapping[type, Deed]] = {

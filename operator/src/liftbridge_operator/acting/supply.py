@@ -4,21 +4,25 @@ An object is compared first and written only when it differs, so that a cluster 
 write. Objects of somebody else are never touched, whatever their names.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from liftbridge_operator.acting.hands import Hands, Trouble
+from liftbridge_operator.acting.hands import Hands
 from liftbridge_operator.acting.in_force import configs_in_force
-from liftbridge_operator.acting.keeping import keep
-from liftbridge_operator.acting.ownership import foreign
+from liftbridge_operator.acting.keeping import kept_beside
+from liftbridge_operator.acting.ownership import foreign, whose
+from liftbridge_operator.acting.refused import refusal_of
+from liftbridge_operator.acting.whole import fought_for, keep_whole, shown
 from liftbridge_operator.kube.errors import (
     AlreadyExistsError,
     ForbiddenError,
     InvalidError,
+    KubeError,
     NotFoundError,
 )
-from liftbridge_operator.kube.intent import Difference, differences
+from liftbridge_operator.kube.intent import Difference
 from liftbridge_operator.kube.kinds import (
     CLAIMS,
     CONFIG_MAPS,
@@ -29,11 +33,17 @@ from liftbridge_operator.kube.kinds import (
     Kind,
     kind_of,
 )
-from liftbridge_operator.kube.port import FIELD_MANAGER, Object, Preconditions
+from liftbridge_operator.kube.port import Object, Preconditions
 from liftbridge_operator.model.cluster import API_VERSION, CLUSTER_KIND
 from liftbridge_operator.model.storage import VolumeFate
-from liftbridge_operator.observing.objects import claim_of, is_owned_by, metadata_of
+from liftbridge_operator.observing.objects import (
+    belongs_to,
+    claim_of,
+    is_owned_by,
+    metadata_of,
+)
 from liftbridge_operator.observing.reads import data_claims
+from liftbridge_operator.planning.refusals import Refusal
 from liftbridge_operator.rendering import names, workload
 from liftbridge_operator.rendering.volumes import named_configs
 
@@ -49,12 +59,12 @@ class Supplied:
     """What was found and mended.
 
     Attributes:
-        trouble: What a person has to mend; nothing further is done then.
+        refusals: Objects that are not as rendered, and what was said against it.
         drift: Fields that somebody else had changed: object, field, manager.
         writes: Objects written.
     """
 
-    trouble: Trouble | None = None
+    refusals: dict[str, Refusal] = field(default_factory=dict)
     drift: list[tuple[str, Difference]] = field(default_factory=list)
     writes: int = 0
 
@@ -72,15 +82,26 @@ async def supply(hands: Hands) -> Supplied:
     for kind in kinds:
         if kind in MONITORS:
             continue
-        await _of_kind(hands, kind, _rendered(hands, kind), done)
-        if done.trouble is not None:
-            return done
-    kept = await keep(hands)
-    done.writes += len(kept)
-    done.drift += [(name, one) for name, one in kept if one.manager]
+        async with _told(done, kind.kind):
+            await _of_kind(hands, kind, _rendered(hands, kind), done)
+    for body, live in kept_beside(hands):
+        async with _told(done, shown(body)):
+            await _bring(hands, kind_of(body), body, live, done)
     await _owners_of_claims(hands, done)
     await _classes_of_claims(hands, done)
     return done
+
+
+@asynccontextmanager
+async def _told(done: Supplied, name: str) -> AsyncIterator[None]:
+    """What is refused within is told of one object, and keeps no other from being brought."""
+    try:
+        yield
+    except KubeError as error:
+        said = refusal_of(error)
+        if said is None:
+            raise
+        done.refusals[name] = said
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +138,12 @@ async def supply_monitors(hands: Hands, *, may_exist: bool) -> Monitored:
     for kind in MONITORS:
         wanted = _rendered(hands, kind)
         try:
-            await _of_kind(hands, kind, wanted, done)
+            await _of_kind(hands, kind, wanted, done, keeps_on=False)
         except (NotFoundError, ForbiddenError, InvalidError) as error:
             if wanted:
                 return _hindered(kind, error)
-    if done.trouble is not None:
-        return Monitored(done.trouble.reason, done.trouble.values)
+    for name, said in done.refusals.items():
+        return Monitored(said.reason, {"object": name, "detail": said.text})
     return Monitored("Kept" if is_wanted else "NotWanted", drift=tuple(done.drift))
 
 
@@ -159,23 +180,37 @@ async def _configs(hands: Hands, wanted: Iterable[Object], done: Supplied) -> No
         except NotFoundError:
             pass
         else:
-            done.trouble = done.trouble or foreign(live, hands.cluster)
+            await _keep_config(hands, body, live, done)
             continue
-        try:
-            await hands.kube.create(body)
-            done.writes += 1
-        except AlreadyExistsError:
+        if shown(body) in hands.held:
+            done.refusals[shown(body)] = hands.held[shown(body)]
             continue
+        with suppress(AlreadyExistsError):
+            async with _told(done, shown(body)):
+                await hands.kube.create(body)
+                done.writes += 1
 
 
-async def _of_kind(hands: Hands, kind: Kind, wanted: Sequence[Object], done: Supplied) -> None:
+async def _keep_config(hands: Hands, body: Object, live: Object, done: Supplied) -> None:
+    """A ConfigMap that is there: its contents cannot change, all that is noted on it can."""
+    if not belongs_to(live, hands.cluster.uid):
+        _tell_owner(hands, shown(body), live, done)
+        return
+    noted = {name: value for name, value in live.items() if name != "metadata"}
+    await _bring(hands, CONFIG_MAPS, {**noted, "metadata": body["metadata"]}, live, done)
+
+
+async def _of_kind(
+    hands: Hands, kind: Kind, wanted: Sequence[Object], done: Supplied, *, keeps_on: bool = True
+) -> None:
+    """Bring all objects of a kind; with `keeps_on` one that is refused holds no other up."""
     selector = f"{names.CLUSTER}={hands.cluster.name}"
     listed = await hands.kube.list_all(kind, hands.cluster.namespace, selector=selector)
     live = {metadata_of(one)["name"]: one for one in listed.items}
     for body in wanted:
-        await _bring(hands, kind, body, live.pop(metadata_of(body)["name"], None), done)
-        if done.trouble is not None:
-            return
+        present = live.pop(metadata_of(body)["name"], None)
+        async with _told(done, shown(body)) if keeps_on else nullcontext():
+            await _bring(hands, kind, body, present, done)
     if kind in PRUNED or kind in MONITORS:
         await _prune(hands, kind, live.values(), done)
 
@@ -183,29 +218,31 @@ async def _of_kind(hands: Hands, kind: Kind, wanted: Sequence[Object], done: Sup
 async def _bring(
     hands: Hands, kind: Kind, body: Object, live: Object | None, done: Supplied
 ) -> None:
-    name = str(metadata_of(body)["name"])
+    name = shown(body)
     if live is None:
-        live = await _unlabelled(hands, kind, name)
-    if live is None:
+        live = await _unlabelled(hands, kind, str(metadata_of(body)["name"]))
+    if live is not None and not belongs_to(live, hands.cluster.uid):
+        _tell_owner(hands, name, live, done)
+        return
+    if name in hands.held:
+        done.refusals[name] = hands.held[name]
+    elif live is None:
         is_begun = kind == SERVICES and await _begin_with_ports(hands, body)
         await hands.kube.apply(body, force=is_begun)
         done.writes += 1
-        return
-    if not is_owned_by(live, hands.cluster.uid):
-        done.trouble = foreign(live, hands.cluster)
-        return
-    found = differences(live, body)
-    if kind == SERVICES and _ports(live) != _ports(body):
-        # A port is told by its number: an apply would add ours and leave that of somebody else.
-        ports = {"spec": {"ports": body["spec"]["ports"]}}
-        await hands.kube.patch(
-            kind, hands.cluster.namespace, name, ports, preconditions=Preconditions.of(live)
-        )
-        found = (Difference(".spec.ports", _owner_of_ports(live)), *found)
-    if found:
-        await hands.kube.apply(body, force=True)
-        done.writes += 1
-        done.drift += [(f"{kind.kind}/{name}", one) for one in found if one.manager]
+    else:
+        found = await keep_whole(hands, body, live)
+        done.writes += len(found)
+        done.drift += [(name, one) for one in found]
+        rival = fought_for(hands, name) if found else None
+        if rival is not None:
+            done.refusals[name] = rival
+
+
+def _tell_owner(hands: Hands, name: str, live: Object, done: Supplied) -> None:
+    """An object of somebody else is in the place of one of ours."""
+    if foreign(live, hands.cluster) is not None:
+        done.refusals[name] = Refusal("Conflict", whose(live))
 
 
 async def _begin_with_ports(hands: Hands, service: Object) -> bool:
@@ -228,19 +265,6 @@ async def _begin_with_ports(hands: Hands, service: Object) -> bool:
     return True
 
 
-def _ports(service: Object) -> set[tuple[int, str]]:
-    return {(one["port"], one.get("protocol", "TCP")) for one in service["spec"].get("ports", ())}
-
-
-def _owner_of_ports(service: Object) -> str:
-    """Somebody else who wrote ports of a Service; empty for nobody."""
-    for entry in metadata_of(service).get("managedFields") or ():
-        owned = (entry.get("fieldsV1") or {}).get("f:spec") or {}
-        if entry.get("manager") != FIELD_MANAGER and "f:ports" in owned:
-            return str(entry.get("manager"))
-    return ""
-
-
 async def _unlabelled(hands: Hands, kind: Kind, name: str) -> Object | None:
     """An object of the name that does not say it is of this cluster."""
     try:
@@ -252,7 +276,7 @@ async def _unlabelled(hands: Hands, kind: Kind, name: str) -> Object | None:
 async def _prune(hands: Hands, kind: Kind, left: Iterable[Object], done: Supplied) -> None:
     """Take away what was rendered for a former specification."""
     for one in left:
-        if not is_owned_by(one, hands.cluster.uid) or metadata_of(one).get("deletionTimestamp"):
+        if not belongs_to(one, hands.cluster.uid) or metadata_of(one).get("deletionTimestamp"):
             continue
         name = str(metadata_of(one)["name"])
         uid = Preconditions(metadata_of(one)["uid"])
@@ -281,14 +305,15 @@ async def _owners_of_claims(hands: Hands, done: Supplied) -> None:
             "name": cluster.name,
             "uid": cluster.uid,
         }
-        await hands.kube.patch(
-            CLAIMS,
-            cluster.namespace,
-            str(metadata_of(claim)["name"]),
-            {"metadata": {"ownerReferences": [*others, owner] if is_deleted else others}},
-            preconditions=Preconditions.of(claim),
-        )
-        done.writes += 1
+        async with _told(done, f"{CLAIMS.kind}/{metadata_of(claim)['name']}"):
+            await hands.kube.patch(
+                CLAIMS,
+                cluster.namespace,
+                str(metadata_of(claim)["name"]),
+                {"metadata": {"ownerReferences": [*others, owner] if is_deleted else others}},
+                preconditions=Preconditions.of(claim),
+            )
+            done.writes += 1
 
 
 async def _classes_of_claims(hands: Hands, done: Supplied) -> None:
@@ -303,14 +328,15 @@ async def _classes_of_claims(hands: Hands, done: Supplied) -> None:
         spec = claim.get("spec") or {}
         if wanted is None or _is_going(claim) or spec.get("volumeAttributesClassName") == wanted:
             continue
-        await hands.kube.patch(
-            CLAIMS,
-            hands.cluster.namespace,
-            name,
-            {"spec": {"volumeAttributesClassName": wanted}},
-            preconditions=Preconditions(metadata_of(claim)["uid"]),
-        )
-        done.writes += 1
+        async with _told(done, f"{CLAIMS.kind}/{name}"):
+            await hands.kube.patch(
+                CLAIMS,
+                hands.cluster.namespace,
+                name,
+                {"spec": {"volumeAttributesClassName": wanted}},
+                preconditions=Preconditions(metadata_of(claim)["uid"]),
+            )
+            done.writes += 1
 
 
 def _is_going(body: Object) -> bool:

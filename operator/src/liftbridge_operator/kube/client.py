@@ -192,11 +192,13 @@ class KubeClient:
         *,
         preconditions: Preconditions,
         subresource: str = "",
+        dry_run: bool = False,
     ) -> Object:
         """As the port."""
         content, body = patch_body(changes, preconditions)
         path = path_of(kind, namespace, name) + (f"/{subresource}" if subresource else "")
         query = [("fieldManager", self._manager), ("fieldValidation", "Strict")]
+        query += [("dryRun", "All")] if dry_run else []
         return await self._call("PATCH", path, query, body, content=content.value)
 
     async def delete(

@@ -156,6 +156,7 @@ class Kube(Protocol):
         *,
         preconditions: Preconditions,
         subresource: str = "",
+        dry_run: bool = False,
     ) -> Object:
         """Change parts of the object that is meant.
 
@@ -166,6 +167,7 @@ class Kube(Protocol):
             changes: A mapping is a merge patch, a sequence a list of JSON patch operations.
             preconditions: Which state of it is meant.
             subresource: `status` or `scale`.
+            dry_run: Whether it is only to be said what would come of it.
 
         Raises:
             NotFoundError: There is none.

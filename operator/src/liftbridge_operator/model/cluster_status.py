@@ -280,6 +280,11 @@ class ClusterStatus(Model):
     feature_level: int | None = option("Rules of decision in force.", ge=0, le=2**31 - 1)
     replicas: int = Field(default=0, ge=0, le=100, description="Pods of brokers that exist.")
     ready_replicas: int = Field(default=0, ge=0, le=100, description="Those that are ready.")
+    size: int | None = option(
+        "Pods that the operator gave the StatefulSet; when it is given fewer, they come back.",
+        ge=0,
+        le=100,
+    )
     updated_replicas: int = Field(
         default=0, ge=0, le=100, description="Those of the wanted revision."
     )

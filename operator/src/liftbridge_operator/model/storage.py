@@ -29,17 +29,6 @@ class Volume(Model):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "volume-grows",
-            "quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0",
-            "volumes can grow, and never shrink",
-            message_expression=(
-                "'volumes can grow, and never shrink: ' + string(self.size) + ' is less than ' + "
-                "string(oldSelf.size)"
-            ),
-            field=".size",
-            reason=RuleReason.FORBIDDEN,
-        ),
-        Rule(
             "volume-size-positive",
             "quantity(string(self.size)).isGreaterThan(quantity('0'))",
             "a volume has more than 0 bytes",
@@ -54,7 +43,10 @@ class Volume(Model):
             reason=RuleReason.FORBIDDEN,
         ),
     )
-    size: Size = Field(description="Size of the volume. Can grow, and never shrink.")
+    size: Size = Field(
+        description="Size of the volume. Volumes grow when it is raised, and keep what they have "
+        "when it is lowered."
+    )
     storage_class_name: ObjectName | None = option(
         "Storage class; the default class of the cluster without it. Cannot be changed."
     )

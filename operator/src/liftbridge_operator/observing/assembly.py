@@ -1,14 +1,15 @@
 """Reads and answers of a pass, put together as the planner's observation."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from liftbridge_operator.observing.answers import Answers
 from liftbridge_operator.observing.objects import (
     ZONE_LABEL,
+    belongs_to,
     budget_of,
     claim_of,
     identity_of,
-    is_owned_by,
     is_volume_lost,
     label_of,
     metadata_of,
@@ -74,19 +75,9 @@ def _set(reads: Reads) -> BrokerSet | None:
     if reads.set is None:
         return None
     found = set_of(reads.set)
-    if is_owned_by(reads.set, uid_of(reads.resource)):
+    if belongs_to(reads.set, uid_of(reads.resource)):
         return found
-    return BrokerSet(
-        uid=found.uid,
-        resource_version=found.resource_version,
-        replicas=found.replicas,
-        revision=found.revision,
-        good_revision=found.good_revision,
-        bad_revision=found.bad_revision,
-        claim_bytes=found.claim_bytes,
-        is_terminating=True,
-        raft_bytes=found.raft_bytes,
-    )
+    return replace(found, is_terminating=True)
 
 
 def pods_of(reads: Reads) -> tuple[Pod, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
+from liftbridge_operator.model.cluster import CLUSTER_KIND
 from liftbridge_operator.model.values import size_bytes
 from liftbridge_operator.observing import marks
 from liftbridge_operator.observing.times import moment_ms
@@ -28,6 +29,7 @@ from liftbridge_operator.rendering.identity import read_identity
 Json = Mapping[str, Any]
 
 ZONE_LABEL: Final = names.ZONES[0]
+MANAGER: Final = "app.kubernetes.io/managed-by"
 HOST_LABEL: Final = "kubernetes.io/hostname"
 _BYTES_MAX: Final = 1 << 63
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
@@ -193,13 +195,11 @@ def _cause(status: Json) -> StuckCause | None:
 def set_of(body: Json) -> BrokerSet:
     """The StatefulSet."""
     spec = body.get("spec") or {}
-    sizes = {
-        metadata_of(one).get("name"): one.get("spec", {})
-        .get("resources", {})
-        .get("requests", {})
-        .get("storage")
+    claims = {
+        metadata_of(one).get("name"): one.get("spec") or {}
         for one in spec.get("volumeClaimTemplates") or ()
     }
+    data, raft = claims.get(names.DATA_VOLUME, {}), claims.get(names.RAFT_VOLUME, {})
     return BrokerSet(
         uid=uid_of(body),
         resource_version=version_of(body),
@@ -207,28 +207,38 @@ def set_of(body: Json) -> BrokerSet:
         revision=annotation_of(spec.get("template") or {}, names.REVISION),
         good_revision=annotation_of(body, names.GOOD_REVISION),
         bad_revision=annotation_of(body, names.BAD_REVISION),
-        claim_bytes=bytes_of(sizes.get(names.DATA_VOLUME)),
+        claim_bytes=_asked_bytes(data),
         is_terminating=is_terminating(body),
-        raft_bytes=bytes_of(sizes.get(names.RAFT_VOLUME)),
+        raft_bytes=_asked_bytes(raft),
+        claim_class=str(data.get("storageClassName") or ""),
+        raft_class=str(raft.get("storageClassName") or ""),
     )
+
+
+def _asked_bytes(spec: Json) -> int:
+    """Size that the specification of a claim asks for."""
+    return bytes_of(((spec.get("resources") or {}).get("requests") or {}).get("storage"))
 
 
 def claim_of(body: Json) -> Claim:
     """The claim of a broker's data."""
     name = str(metadata_of(body).get("name") or "")
     status = body.get("status") or {}
-    asked = ((body.get("spec") or {}).get("resources") or {}).get("requests") or {}
-    is_bound = status.get("phase") == "Bound"
+    is_bound = status.get("phase") not in (None, "", "Pending")
     return Claim(
         name=name,
         ordinal=ordinal_of(name),
         uid=uid_of(body),
         resource_version=version_of(body),
         cluster_id=label_of(body, names.CLUSTER_ID),
-        requested_bytes=bytes_of(asked.get("storage")),
-        capacity_bytes=bytes_of((status.get("capacity") or {}).get("storage")) if is_bound else 0,
+        requested_bytes=_asked_bytes(body.get("spec") or {}),
+        capacity_bytes=bytes_of((status.get("capacity") or {}).get("storage"))
+        if status.get("phase") == "Bound"
+        else 0,
         is_retired=annotation_of(body, names.RETIRED) != "",
         is_terminating=is_terminating(body),
+        class_name=str((body.get("spec") or {}).get("storageClassName") or ""),
+        is_bound=is_bound,
     )
 
 
@@ -300,3 +310,13 @@ def is_owned_by(body: Json, uid: str) -> bool:
     """Whether an object goes with another one."""
     owners = metadata_of(body).get("ownerReferences") or ()
     return any(one.get("uid") == uid for one in owners)
+
+
+def belongs_to(body: Json, uid: str) -> bool:
+    """Whether an object is of a cluster: it says so, or did before somebody took its owner away.
+
+    One that names another resource as its owner goes with that one.
+    """
+    owners = metadata_of(body).get("ownerReferences") or ()
+    is_orphan = all(one.get("kind") != CLUSTER_KIND for one in owners)
+    return is_owned_by(body, uid) or (is_orphan and label_of(body, MANAGER) == names.MANAGED_BY)

@@ -175,10 +175,16 @@ async def _revision(
     """The kept template that an annotation of the set names."""
     if brokers is None:
         return None
-    has = (metadata_of(brokers).get("annotations") or {}).get(annotation)
-    if not has:
-        return None
-    return await _one(kube, CONFIG_MAPS, namespace, names.revision(name, str(has)))
+    template = (brokers.get("spec") or {}).get("template") or {}
+    named = [
+        (metadata_of(one).get("annotations") or {}).get(annotation) for one in (brokers, template)
+    ]
+    # The set and its template name the same one, unless somebody changed either.
+    for has in dict.fromkeys(filter(None, named)):
+        found = await _one(kube, CONFIG_MAPS, namespace, names.revision(name, str(has)))
+        if found is not None:
+            return found
+    return None
 
 
 async def _automatic(kube: Kube, resource: Json, brokers: Json | None) -> tuple[str, ...]:

@@ -18,7 +18,8 @@ from liftbridge_operator.observing.objects import (
     metadata_of,
 )
 from liftbridge_operator.observing.times import is_open, moment_ms, unknown_zones
-from liftbridge_operator.planning.decision import Memory, Wait
+from liftbridge_operator.planning import refusals
+from liftbridge_operator.planning.decision import Memory, Refused, Wait
 from liftbridge_operator.planning.observation import (
     Disruption,
     Recorded,
@@ -129,6 +130,8 @@ def wanted_of(
         feature_level=spec.feature_level or 0,
         catch_up_rate=rate,
         has_own_nats=spec.nats.embedded is not None,
+        claim_class=spec.storage.data.storage_class_name or "",
+        raft_class=(spec.storage.raft.storage_class_name or "") if spec.storage.raft else "",
         deletes_volumes=spec.storage.retention.when_scaled is VolumeFate.DELETE,
         automatic_factor=(*automatic, CURSORS_STREAM) if is_automatic else tuple(automatic),
         causes=tuple(causes),
@@ -150,6 +153,7 @@ def recorded_of(resource: Json) -> Recorded:
         disruption=_disruption(status.get("disruption") or {}),
         shape=_shape(status.get("remaking")),
         risks=tuple(str(one.get("kind")) for one in plan.get("risks") or ()),
+        size=int(status["size"]) if status.get("size") is not None else None,
     )
 
 
@@ -178,9 +182,26 @@ def _shape(kept: Json | None) -> SetShape | None:
 
 
 def memory_of(resource: Json) -> Memory:
-    """What a process that begins anew can know of the passes of the one before."""
+    """What a process that begins anew can know of the passes of the one before.
+
+    Objects that were refused are tried again at once, and told until they are taken.
+    """
     waits = (resource.get("status") or {}).get("waits") or ()
+    generation = int(metadata_of(resource).get("generation") or 0)
     return Memory(
+        refused=tuple(
+            Refused(
+                refusals.KEEPING,
+                str(one["object"]),
+                str(one.get("what") or ""),
+                str(one.get("endsWhen") or ""),
+                generation,
+                count=1,
+                until_ms=0,
+            )
+            for one in waits
+            if one.get("what") in refusals.REFUSALS and "/" in str(one.get("object"))
+        ),
         waits=tuple(
             Wait(
                 what=str(one.get("what") or ""),
@@ -189,5 +210,5 @@ def memory_of(resource: Json) -> Memory:
                 since_ms=moment_ms(one.get("since")),
             )
             for one in waits
-        )
+        ),
     )

@@ -97,11 +97,16 @@ class MarkClaim:
 
 @dataclass(frozen=True, slots=True)
 class DeleteClaim:
-    """Delete the claim of a broker that is replaced."""
+    """Delete the claim of a broker that is replaced.
+
+    Attributes:
+        is_alone: Whether another volume of the broker stays.
+    """
 
     name: str
     uid: str
     resource_version: int
+    is_alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,10 @@ EXPANDING = "ExpandingVolumes"
 
 
 def kept_count(view: View) -> int:
-    """Brokers that have to run for all volumes in use to be served."""
+    """Brokers that have to run for all volumes in use to be served, and those recorded."""
     ordinals = [one.ordinal for one in view.claims.values() if not one.is_retired]
     ordinals += [pod.ordinal for pod in view.pods.values()]
-    return max(ordinals, default=-1) + 1
+    return max(max(ordinals, default=-1) + 1, view.seen.recorded.size or 0)
 
 
 def conflict(view: View) -> Outcome | None:
@@ -142,7 +142,9 @@ def _tell(view: View, founders: tuple[Member, ...]) -> Outcome | None:
             lost.append(one.broker)
     if due:
         return Outcome(BOOTSTRAPPING, Bootstrap(identity.cluster_id, founders, tuple(due)))
-    if unheard:
+    # Where it is not known who founded the cluster, everybody may have been among them.
+    everybody = len(founders) or kept_count(view)
+    if unheard or len(view.reports) < everybody:
         return None
     if lost or not founders:
         is_over = 2 * len(lost) >= len(founders) and not any(

@@ -6,10 +6,12 @@ from dataclasses import replace
 from liftbridge_operator.planning import (
     balance,
     bootstrap,
+    classes,
     gate,
     growth,
     membership,
     plan,
+    refusals,
     replacement,
     roll,
     rules,
@@ -38,17 +40,27 @@ def decide(seen: Observation, memory: Memory) -> Decision:
     """
     view = View(seen)
     made = plan.make(view)
-    waits: list[Wait] = []
+    memory = refusals.current(memory, seen.wanted.generation)
+    waits: list[Wait] = _of_objects(memory, view)
     progressing = ""
     action = None
+    is_held = False
     for story in _stories(view, memory, made):
         outcome = story()
         if outcome is None:
             continue
+        refused = refusals.of(memory, outcome.action) if outcome.action is not None else None
         waits += outcome.waits
+        if refused is not None:
+            waits.append(refusals.wait(refused))
+            if view.now < refused.until_ms:  # gate REFUSED
+                is_held = is_held or not isinstance(outcome.action, refusals.INDEPENDENT)
+                memory = outcome.memory or memory
+                continue
         progressing = progressing or outcome.progressing
         memory = outcome.memory or memory
-        action = outcome.action
+        is_kept_back = is_held and outcome.action and refusals.takes_away(outcome.action)
+        action = None if is_kept_back else outcome.action  # gate KEPT_BACK
         break
     # What goes on beside changes, such as the budget for others, leaves a cluster ready, or what
     # else keeps it from that.
@@ -68,9 +80,11 @@ def _stories(view: View, memory: Memory, made: Plan) -> Iterator[Story]:
         yield lambda: Outcome("", waits=(Wait("Paused", wanted.name, "pause is taken back"),))
         return
     yield lambda: bootstrap.conflict(view)
-    yield lambda: growth.grow_claims(view)
+    yield lambda: growth.grow_claims(view, memory)
     yield lambda: bootstrap.create(view)
     yield lambda: balance.close_budget(view, made)
+    yield lambda: suspension.restore(view)
+    yield lambda: classes.replace_unbound(view)
     yield lambda: stuck.take_back(view)
     yield lambda: stuck.replace_first(view, made)
     yield lambda: bootstrap.found(view)
@@ -79,7 +93,7 @@ def _stories(view: View, memory: Memory, made: Plan) -> Iterator[Story]:
     yield lambda: suspension.suspend_or_resume(view)
     yield lambda: roll.finish(view, memory, made)  # gate ONE_AT_A_TIME
     yield lambda: membership.follow(view)
-    yield lambda: growth.remake_set(view)
+    yield lambda: growth.remake_set(view, memory)
     yield lambda: rules.bound_moves(view)
     yield lambda: scale_in.revert(view)
     yield lambda: balance.cordon(view)
@@ -98,6 +112,13 @@ def _stories(view: View, memory: Memory, made: Plan) -> Iterator[Story]:
     yield lambda: balance.restore_leaders(view)
     yield lambda: balance.even_out(view)
     yield lambda: balance.open_budget(view, made)
+
+
+def _of_objects(memory: Memory, view: View) -> list[Wait]:
+    """Waits for objects around the set that the API server does not take."""
+    if view.wanted.is_deleting or view.wanted.is_paused:
+        return []
+    return [refusals.wait(one) for one in memory.refused if one.action == refusals.KEEPING]
 
 
 def _acting(outcome: Outcome | None) -> Outcome | None:

@@ -56,6 +56,31 @@ class TokenAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """An action that was refused: it is told, and tried again later.
+
+    Attributes:
+        action: Kind of the action.
+        object: What it is about.
+        reason: A wait of the catalogue.
+        text: What was said against it.
+        generation: Of the specification that asks for it; with another one it is tried at once.
+        count: Refusals in a row.
+        until_ms: When it is tried again.
+        needs_person: Whether it does not end by itself.
+    """
+
+    action: str
+    object: str
+    reason: str
+    text: str
+    generation: int
+    count: int
+    until_ms: int
+    needs_person: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """What a process remembers from pass to pass; one that was lost costs time, nothing else.
 
@@ -65,6 +90,7 @@ class Memory:
         refusal: What the broker said against its restart when it was asked.
         empty: Broker seen without replicas, and when first; the broker empty for none.
         waits: Waits of the last pass.
+        refused: What was refused, and is tried again later.
     """
 
     gate: GateReading | None = None
@@ -72,6 +98,7 @@ class Memory:
     refusal: tuple[str, ...] = ()
     empty: tuple[str, int] = ("", 0)
     waits: tuple[Wait, ...] = ()
+    refused: tuple[Refused, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,22 +2,43 @@
 
 from dataclasses import replace
 
+from liftbridge_operator.planning import refusals
 from liftbridge_operator.planning.actions import GrowClaim, OrphanSet, Record
 from liftbridge_operator.planning.bootstrap import EXPANDING
-from liftbridge_operator.planning.decision import Outcome, Wait
+from liftbridge_operator.planning.decision import Memory, Outcome, Wait
 from liftbridge_operator.planning.observation import SetShape
 from liftbridge_operator.planning.plan import too_small
 from liftbridge_operator.planning.view import View
 
+GROW = GrowClaim.__name__
 
-def grow_claims(view: View) -> Outcome | None:
-    """Ask for more on the next claim that has less; never for less."""
-    for claim in too_small(view):
-        is_data = claim in view.claims.values()
-        size = view.wanted.claim_bytes if is_data else view.wanted.raft_bytes
-        grown = GrowClaim(claim.name, claim.uid, claim.resource_version, size)
-        return Outcome(EXPANDING, grown)
-    return None
+
+def grow_claims(view: View, memory: Memory) -> Outcome | None:
+    """Ask for more on the next claim that has less; never for less.
+
+    One that was refused does not keep the others from growing.
+    """
+    due = growths(view)
+    if not due:
+        return None
+    refused = [one for one in memory.refused if one.action == GROW]
+    waiting = {one.object for one in refused if view.now < one.until_ms}
+    grown = next((one for one in due if one.name not in waiting), due[0])
+    return Outcome(EXPANDING, grown, waits=tuple(map(refusals.wait, refused)))
+
+
+def growths(view: View) -> list[GrowClaim]:
+    """What is to be asked for."""
+    wanted, data = view.wanted, view.claims.values()
+    return [
+        GrowClaim(
+            one.name,
+            one.uid,
+            one.resource_version,
+            wanted.claim_bytes if one in data else wanted.raft_bytes,
+        )
+        for one in too_small(view)
+    ]
 
 
 def growing(view: View) -> list[Wait]:
@@ -30,10 +51,15 @@ def growing(view: View) -> list[Wait]:
     ]
 
 
-def remake_set(view: View) -> Outcome | None:
-    """A claim template cannot change: record the set, delete it without its pods, make it again."""
+def remake_set(view: View, memory: Memory) -> Outcome | None:
+    """A claim template cannot change: record the set, delete it without its pods, make it again.
+
+    Not while volumes cannot grow: new brokers have what the others have.
+    """
     brokers, shape = view.seen.brokers, view.seen.recorded.shape
     if brokers is None or brokers.is_terminating:
+        return None
+    if shape is None and any(one.action == GROW for one in memory.refused):  # gate CANNOT_GROW
         return None
     wanted = view.wanted
     if brokers.claim_bytes >= wanted.claim_bytes and brokers.raft_bytes >= wanted.raft_bytes:

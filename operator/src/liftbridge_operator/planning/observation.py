@@ -59,6 +59,7 @@ class BrokerSet:
         bad_revision: One that was taken back because a pod got stuck with it; empty for none.
         claim_bytes: Size in its claim template.
         raft_bytes: Likewise for metadata, when they have a volume of their own; else 0.
+        claim_class, raft_class: Storage classes in its claim templates; empty for the default one.
     """
 
     uid: str
@@ -70,6 +71,8 @@ class BrokerSet:
     claim_bytes: int
     is_terminating: bool = False
     raft_bytes: int = 0
+    claim_class: str = ""
+    raft_class: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,8 @@ class Claim:
         requested_bytes: Size that is asked for.
         capacity_bytes: Size of the file system; 0 before it is bound.
         is_retired: Whether its broker was removed and the volume only kept.
+        class_name: Storage class that it asks for; empty for the default one, before that is known.
+        is_bound: Whether it has a volume; one without holds nothing.
     """
 
     name: str
@@ -92,6 +97,8 @@ class Claim:
     capacity_bytes: int
     is_retired: bool = False
     is_terminating: bool = False
+    class_name: str = ""
+    is_bound: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,11 +286,13 @@ class Recorded:
         disruption: The restart under way.
         shape: The set that is being made again.
         risks: Kinds of risk of the plan last published.
+        size: Pods that the operator gave the set; None before it did.
     """
 
     disruption: Disruption | None = None
     shape: SetShape | None = None
     risks: tuple[str, ...] = ()
+    size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +325,7 @@ class Wanted:
         drained: Brokers that are to lead nothing and to get no new replicas.
         automatic_factor: Streams whose replication factor follows the number of brokers.
         raft_bytes: Size of volumes for metadata alone; 0 when there are none.
+        claim_class, raft_class: Storage classes of both; empty for the default one.
         feature_level: Rules of decision that are to be in force at least; 0 to leave them.
         catch_up_rate: Bytes a second that each leader spends on replicas that are moved; 0 for
             no limit.
@@ -349,6 +359,8 @@ class Wanted:
     deletes_volumes: bool = False
     has_own_nats: bool = False
     causes: tuple[str, ...] = ()
+    claim_class: str = ""
+    raft_class: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,9 @@ def make(view: View) -> Plan:
     """The plan of what is still to be done, with the hash of all of it."""
     due = candidates(view)
     steps = [Step("GrowVolume", one.name, "spec.storage") for one in too_small(view)]
+    steps += [
+        Step("ReplaceVolume", view.name(one.ordinal), "spec.storage") for one in unbound(view)
+    ]
     steps += _replacements(view)
     changed = ", ".join(view.wanted.causes) or "spec"
     steps += [
@@ -98,6 +101,26 @@ def too_small(view: View) -> list[Claim]:
         for one, size in sized
         if one.requested_bytes < size and one.ordinal not in kept and not one.is_terminating
     ]
+
+
+def unbound(view: View) -> list[Claim]:
+    """Claims in use without a volume that ask for another class than the specification does."""
+    wanted, brokers = view.wanted, view.seen.brokers
+    if brokers is None:
+        return []
+    found = []
+    for claims, asked, made in (
+        (view.claims.values(), wanted.claim_class, brokers.claim_class),
+        (view.seen.raft_claims, wanted.raft_class, brokers.raft_class),
+    ):
+        # A set with the former class would make the same claim again.
+        if asked and asked == made:
+            found += [
+                one
+                for one in claims
+                if one.class_name != asked and not one.is_bound  # gate UNBOUND
+            ]
+    return found
 
 
 def awaits_level(view: View) -> bool:
@@ -148,12 +171,13 @@ def _of_size(view: View) -> list[Step]:
 
 
 def to_bring_back(view: View) -> range:
-    """Brokers beyond the set of which one has a vote or replicas: forgotten, and not removed."""
-    if not view.names or view.metadata is None:
+    """Brokers beyond the set that have a vote or replicas, or that somebody else took out of it."""
+    if not view.names:
         return range(0)
-    held = [name for one in view.metadata.partitions for name in one.replicas]
+    held = [name for one in view.partitions() for name in one.replicas]
     held += [one.member.broker for one in view.voters()]
-    return range(len(view.names), min(max(map(ordinal_of, held), default=-1) + 1, NAMES_MAX))
+    reached = max(max(map(ordinal_of, held), default=-1) + 1, view.seen.recorded.size or 0)
+    return range(len(view.names), min(reached, NAMES_MAX))
 
 
 def risks_of(view: View) -> tuple[str, ...]:

@@ -52,6 +52,7 @@ def make(
         has_leader
         and not (waits or plan.steps or is_acting or offline or under)
         and len(ready) == view.size == view.wanted.replicas > 0
+        and all(map(view.is_serving, view.names))
         and not {*view.pods, *view.brokers} - set(view.names)
         and not view.wanted.is_suspended
         and not view.wanted.config_errors
@@ -77,7 +78,7 @@ def make(
 
 def _is_ready(view: View, name: str) -> bool:
     pod = view.pods.get(name)
-    return pod is not None and pod.is_ready and not pod.is_terminating and view.is_serving(name)
+    return pod is not None and pod.is_ready and not pod.is_terminating
 
 
 def _degraded(view: View, under: int, below: int) -> tuple[str, ...]:

@@ -15,7 +15,8 @@ import structlog
 from liftbridge_operator.acting.hands import Done, Hands, Trouble
 from liftbridge_operator.acting.keeping import note_asked
 from liftbridge_operator.acting.on_objects import keep_token
-from liftbridge_operator.acting.perform import perform, refused_by_server
+from liftbridge_operator.acting.perform import perform
+from liftbridge_operator.acting.refused import refusal_of
 from liftbridge_operator.acting.supply import (
     Supplied,
     forget_revisions,
@@ -25,12 +26,7 @@ from liftbridge_operator.acting.supply import (
     supply_monitors,
 )
 from liftbridge_operator.catalogue.names import EventReason
-from liftbridge_operator.kube.errors import (
-    ConflictError,
-    ForbiddenError,
-    InvalidError,
-    NotFoundError,
-)
+from liftbridge_operator.kube.errors import ConflictError, KubeError, NotFoundError
 from liftbridge_operator.kube.intent import Difference
 from liftbridge_operator.kube.kinds import CLUSTERS
 from liftbridge_operator.kube.port import Fence, Kube, Object
@@ -50,9 +46,12 @@ from liftbridge_operator.observing.wishes import (
     wanted_of,
 )
 from liftbridge_operator.planning import actions as act
+from liftbridge_operator.planning.bootstrap import conflict
 from liftbridge_operator.planning.decide import decide
 from liftbridge_operator.planning.decision import Decision
 from liftbridge_operator.planning.roll import remember
+from liftbridge_operator.planning.suspension import size_after
+from liftbridge_operator.planning.view import View
 from liftbridge_operator.reconciling.ports import (
     Connect,
     ImageOf,
@@ -65,10 +64,16 @@ from liftbridge_operator.reconciling.reached import until_reached
 from liftbridge_operator.reconciling.remembered import (
     Pass,
     Remembered,
+    held_of,
+    is_first_miss,
     moved_of,
+    note_done,
+    note_refusals,
     reason_of,
+    refuse,
     until_done,
     until_issued,
+    would_grow,
 )
 from liftbridge_operator.reconciling.sight import (
     Subject,
@@ -98,6 +103,8 @@ WATCHFUL: Final = RequeueAfter(2.5)
 QUIET: Final = RequeueAfter(10.0)
 """Brokers send no events: a cluster at rest is looked at so often."""
 NOTE_MAX: Final = 256
+NEEDED: Final = ("ServiceAccount/", "ConfigMap/")
+"""Objects without which no pod starts."""
 MAY_EXIST: Final = frozenset({"Conflict", "Kept", "MissingRights", "NotInstalled", "Refused"})
 """Reasons of `MonitoringReady` after which there may be objects that are not wanted any more."""
 
@@ -189,14 +196,18 @@ class ClusterReconciler:
             return None
         known = await self._remembered(key, resource)
         found = await self._look(known, resource, now_ms)
-        decision = until_issued(decide(found.seen, known.memory), found, known.memory)
+        if is_first_miss(known, found):
+            return SOON
+        decision = await self._feasible(known, found)
+        decision = until_issued(decision, found, known.memory)
         decision = until_reached(decision, found.subject, known.memory, now_ms)
         decision = until_done(decision, known, now_ms)
         known.memory = decision.memory
         hands = self._hands(known, found)
-        if found.trouble is not None or hands is None:
+        is_lacking = found.lacking is not None and not isinstance(decision.action, act.SetBudget)
+        if found.trouble is not None or hands is None or is_lacking:
             decision = replace(decision, action=None)
-        await self._supply_monitors(key, known, found, decision, hands)
+        await self._supply_monitors(key, known, found, hands)
         return await self._say_and_do(key, known, found, decision, hands)
 
     # -- looking ------------------------------------------------------------------------------
@@ -247,7 +258,7 @@ class ClusterReconciler:
             )
         )
         seen = observation_of(reads, answers, wanted, now_ms=now_ms, fresh_cluster_id=fresh)
-        return Pass(reads, given, subject, issued, answers, seen, trouble or issued.trouble)
+        return Pass(reads, given, subject, issued, answers, seen, trouble, issued.trouble)
 
     def _subject(self, reads: Reads, given: Specification, cluster_id: str) -> Subject | None:
         if given.spec is None:
@@ -287,6 +298,20 @@ class ClusterReconciler:
         token = reads.token(restart.token) if restart is not None else None
         return await ask(known.connection, askable(pods_of(reads)), restart, token)
 
+    async def _feasible(self, known: Remembered, found: Pass) -> Decision:
+        """What to do next; of volumes that are to grow the API server is asked beforehand."""
+        decision = decide(found.seen, known.memory)
+        for _ in range(len(found.reads.claims)):
+            action = decision.action
+            if found.trouble is not None or not isinstance(action, act.GrowClaim):
+                break
+            said = await would_grow(self._kube, known, found, action)
+            if said is None:
+                break
+            known.memory = refuse(known.memory, found, action, said)
+            decision = decide(found.seen, known.memory)
+        return decision
+
     # -- doing --------------------------------------------------------------------------------
 
     def _hands(self, known: Remembered, found: Pass) -> Hands | None:
@@ -304,10 +329,12 @@ class ClusterReconciler:
             rendered=found.subject.rendered,
             reads=found.reads,
             now_ms=found.seen.now_ms,
+            held=held_of(known, found),
+            kept=known.kept,
         )
 
     @staticmethod
-    def _may_keep(found: Pass, decision: Decision) -> bool:
+    def _may_keep(found: Pass) -> bool:
         """Whether what the present pods need may be written."""
         wanted = found.seen.wanted
         is_left_alone = wanted.is_paused or wanted.is_deleting
@@ -317,39 +344,41 @@ class ClusterReconciler:
             and found.seen.identity is not None
             and has_set
             and found.trouble is None
-            and decision.status.stalled != "Conflict"
+            and conflict(View(found.seen)) is None
         )
 
     @classmethod
-    def _may_supply(cls, found: Pass, decision: Decision) -> bool:
+    def _may_supply(cls, found: Pass) -> bool:
         """Whether all objects around the set may be brought to what is asked for."""
-        return cls._may_keep(found, decision) and not found.seen.wanted.config_errors
+        return cls._may_keep(found) and not found.seen.wanted.config_errors
 
     async def _supply(
         self,
         key: Key,
         known: Remembered,
+        found: Pass,
         hands: Hands,
         bring: Callable[[Hands], Awaitable[Supplied]],
-    ) -> Trouble | None:
+    ) -> bool:
+        """Bring what is around the set; whether pods would find what they need."""
         self._fence.check()
-        try:
-            done = await bring(hands)
-        except (ForbiddenError, InvalidError) as error:
-            return refused_by_server(error, "an object of the cluster")
+        done = await bring(hands)
+        note_refusals(known, found, done.refusals, hands.held)
         await self._note_drift(key, known, hands, done.drift)
-        return done.trouble
+        return not any(
+            said.reason == "Conflict" or shown.startswith(NEEDED)
+            for shown, said in done.refusals.items()
+        )
 
     async def _supply_monitors(
         self,
         key: Key,
         known: Remembered,
         found: Pass,
-        decision: Decision,
         hands: Hands | None,
     ) -> None:
         """Objects for the Prometheus operator, before the status that says how they stand."""
-        if hands is None or not self._may_supply(found, decision):
+        if hands is None or not self._may_supply(found):
             return
         self._fence.check()
         conditions = (found.reads.resource.get("status") or {}).get("conditions") or ()
@@ -416,11 +445,11 @@ class ClusterReconciler:
         await self._tell(resource, *of_status(account, before, made, moved))
         if hands is None or isinstance(action, act.Record):
             return _next(decision, action)
-        if self._may_keep(found, decision):
-            bring = supply if self._may_supply(found, decision) else supply_configs
-            known.refused = await self._supply(key, known, hands, bring)
-            if known.refused is not None:
-                return QUIET
+        if self._may_keep(found):
+            bring = supply if self._may_supply(found) else supply_configs
+            is_supplied = await self._supply(key, known, found, hands, bring)
+            if isinstance(action, act.CreateSet) and not is_supplied:
+                return WATCHFUL
         if action is not None:
             return await self._act(key, known, found, decision, hands)
         if decision.status.is_ready:
@@ -440,13 +469,13 @@ class ClusterReconciler:
             clock_ms=self._clock_ms,
             fence=self._act_fence,
         )
-        self._remember(key, known, action, done)
+        self._remember(key, known, found, action, done)
         if not done.text:
             await self._tell(resource, *self._events_of(found, action, hands))
             if isinstance(action, act.DeletePod):
                 time, reason = moment_text(found.seen.now_ms), reason_of(found, action)
                 known.restarts[action.name] = RestartStatus(time=time, reason=reason)
-        return SOON if done.trouble is None else QUIET
+        return SOON
 
     async def _keep_token(
         self, known: Remembered, hands: Hands, action: act.Record
@@ -459,14 +488,15 @@ class ClusterReconciler:
             return await keep_token(hands, restart.token, token)
         return None
 
-    def _remember(self, key: Key, known: Remembered, action: act.Action, done: Done) -> None:
+    def _remember(
+        self, key: Key, known: Remembered, found: Pass, action: act.Action, done: Done
+    ) -> None:
         """What the next pass has to know."""
         name = type(action).__name__
         if done.answer is not None and done.answer.text:
             known.tokens = {done.answer.text: done.token}
         known.memory = remember(known.memory, action, done.answer)
-        known.undone = (name, done.text) if done.text else ("", "")
-        known.refused = done.trouble
+        note_done(known, found, action, done)
         if done.text:
             log.info("action_not_done", key=str(key), action=name, why=done.text)
         else:
@@ -483,9 +513,18 @@ class ClusterReconciler:
         kept = {brokers.revision, brokers.good_revision, brokers.bad_revision}
         kept |= {pod.revision for pod in found.seen.pods} | {found.seen.wanted.revision}
         self._fence.check()
-        await note_asked(hands)
-        await forget_revisions(hands, kept)
-        await release_volumes(hands, brokers.replicas)
+        try:
+            await note_asked(hands)
+            await forget_revisions(hands, kept)
+            await release_volumes(hands, brokers.replicas)
+        except KubeError as error:
+            said = refusal_of(error)
+            if said is None:
+                raise
+            # Nothing needs it: what is left over goes another time.
+            log.warning(
+                "tidying_refused", name=hands.cluster.name, reason=said.reason, why=said.text
+            )
 
     # -- saying -------------------------------------------------------------------------------
 
@@ -501,7 +540,7 @@ class ClusterReconciler:
 
     def _account(self, found: Pass, decision: Decision, known: Remembered) -> Account:
         spec, now_ms = found.given.spec, found.seen.now_ms
-        trouble = found.trouble or known.refused
+        trouble = found.trouble or found.lacking
         if spec is None:
             trouble = Trouble("InvalidSpec", {"detail": "; ".join(found.given.errors)})
         is_closed = spec is not None and not found.seen.wanted.is_window_open
@@ -535,6 +574,7 @@ class ClusterReconciler:
         recorded = account.seen.recorded
         if isinstance(action, act.Record):
             recorded = action.recorded
+        recorded = replace(recorded, size=size_after(account.seen, action))
         news = News(dict(known.restarts), tuple(known.drift))
         around = surroundings(found.reads, found.answers, found.subject, self._itself, news)
         made = status_of(account, recorded, around, before)

@@ -4,16 +4,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from liftbridge_operator.acting.hands import Trouble
+from liftbridge_operator.acting.hands import Done, Kept, Trouble
+from liftbridge_operator.acting.on_objects import larger
+from liftbridge_operator.acting.refused import refusal_of
 from liftbridge_operator.acting.supply import Monitored
 from liftbridge_operator.brokers.grpc_admin import TlsMaterial
+from liftbridge_operator.kube.errors import KubeError
+from liftbridge_operator.kube.kinds import CLAIMS
+from liftbridge_operator.kube.port import Kube, Preconditions
 from liftbridge_operator.model.cluster_status import DriftEntry, RestartStatus
 from liftbridge_operator.observing.answers import Answers
 from liftbridge_operator.observing.reads import Reads
 from liftbridge_operator.observing.wishes import Specification
 from liftbridge_operator.planning import actions as act
+from liftbridge_operator.planning import refusals
 from liftbridge_operator.planning.decision import Decision, Memory, Wait
 from liftbridge_operator.planning.observation import Observation
+from liftbridge_operator.planning.refusals import Refusal
 from liftbridge_operator.planning.status import with_wait
 from liftbridge_operator.reconciling.ports import Connection, Issued, Served
 from liftbridge_operator.reconciling.sight import Subject
@@ -30,6 +37,8 @@ class Remembered:
         restarts: Restarts that the status does not tell of yet, by broker.
         drift: Changes that were changed back, of which the status does not tell yet.
         undone: The action that was not done, and why; empty when it was.
+        kept: Objects as they were last brought to what was rendered.
+        is_missed: Whether answers were missing in the pass before, though all pods are ready.
     """
 
     uid: str
@@ -37,13 +46,14 @@ class Remembered:
     connection: Connection | None = None
     tls: TlsMaterial | None = None
     tokens: dict[str, bytes] = field(default_factory=dict)
-    refused: Trouble | None = None
     monitored: Monitored = field(default_factory=Monitored)
     served: Served | None = None
     moving: set[str] = field(default_factory=set)
     restarts: dict[str, RestartStatus] = field(default_factory=dict)
     drift: list[DriftEntry] = field(default_factory=list)
     undone: tuple[str, str] = ("", "")
+    kept: dict[str, Kept] = field(default_factory=dict)
+    is_missed: bool = False
 
 
 @dataclass(slots=True)
@@ -52,6 +62,7 @@ class Pass:
 
     Attributes:
         trouble: Why nothing may be done.
+        lacking: What keeps pods from starting, and nothing else from being kept.
     """
 
     reads: Reads
@@ -61,6 +72,27 @@ class Pass:
     answers: Answers
     seen: Observation
     trouble: Trouble | None = None
+    lacking: Trouble | None = None
+
+
+def is_first_miss(known: Remembered, found: Pass) -> bool:
+    """Whether a cluster that was ready answers less than it should, for the first time in a row.
+
+    All its pods are ready: one answer that is late or lost is asked for again, before anything is
+    said or done.
+    """
+    seen, resource = found.seen, found.reads.resource
+    ready = [pod for pod in seen.pods if pod.is_ready and not pod.is_terminating]
+    has_all = seen.metadata is not None and len(seen.reports) >= len(ready)
+    size = seen.brokers.replicas if seen.brokers is not None else 0
+    was_ready = any(
+        (one["type"], one["status"], one.get("observedGeneration"))
+        == ("Ready", "True", seen.wanted.generation)
+        for one in (resource.get("status") or {}).get("conditions") or ()
+    )
+    before = known.is_missed
+    known.is_missed = was_ready and not has_all and len(ready) == len(seen.pods) == size
+    return known.is_missed and not before
 
 
 def reason_of(found: Pass, action: act.DeletePod) -> str:
@@ -101,6 +133,84 @@ def until_done(decision: Decision, known: Remembered, now_ms: int) -> Decision:
     if not name or type(decision.action).__name__ != name:
         return decision
     return with_wait(decision, Wait("ActionRefused", name, why), known.memory, now_ms)
+
+
+def held_of(known: Remembered, found: Pass) -> dict[str, Refusal]:
+    """Objects around the set that were refused, and are not tried again yet."""
+    return {
+        one.object: Refusal(one.reason, one.text, one.needs_person)
+        for one in refusals.current(known.memory, found.seen.wanted.generation).refused
+        if one.action == refusals.KEEPING and found.seen.now_ms < one.until_ms
+    }
+
+
+def note_refusals(
+    known: Remembered, found: Pass, said: Mapping[str, Refusal], held: Mapping[str, Refusal]
+) -> None:
+    """Remember which objects around the set were refused in this pass, and no others."""
+    memory, wanted = known.memory, found.seen.wanted
+    left = (one for one in memory.refused if one.action != refusals.KEEPING or one.object in said)
+    memory = replace(memory, refused=tuple(left))
+    for shown, refusal in said.items():
+        if shown not in held:
+            memory = refusals.noted(
+                memory,
+                refusals.KEEPING,
+                shown,
+                refusal,
+                generation=wanted.generation,
+                now=found.seen.now_ms,
+            )
+    known.memory = memory
+
+
+def refuse(memory: Memory, found: Pass, action: act.Action, said: Refusal) -> Memory:
+    """The memory with the refusal of an action."""
+    return refusals.noted(
+        memory,
+        type(action).__name__,
+        refusals.object_of(action),
+        said,
+        generation=found.seen.wanted.generation,
+        now=found.seen.now_ms,
+    )
+
+
+async def would_grow(
+    kube: Kube, known: Remembered, found: Pass, action: act.GrowClaim
+) -> Refusal | None:
+    """What the API server would say against a larger volume; asked once for each size.
+
+    Raises:
+        KubeError: It does not answer, or the claim has changed.
+    """
+    if refusals.of(known.memory, action) is not None:
+        return None  # it is due to be tried again
+    try:
+        await kube.patch(
+            CLAIMS,
+            found.reads.namespace,
+            action.name,
+            larger(action),
+            preconditions=Preconditions(action.uid),
+            dry_run=True,
+        )
+    except KubeError as error:
+        said = refusal_of(error)
+        if said is None:
+            raise
+        return said
+    return None
+
+
+def note_done(known: Remembered, found: Pass, action: act.Action, done: Done) -> None:
+    """Remember whether an action was refused."""
+    name, object_ = type(action).__name__, refusals.object_of(action)
+    known.undone = (name, done.text) if done.text and done.refusal is None else ("", "")
+    if done.refusal is not None:
+        known.memory = refuse(known.memory, found, action, done.refusal)
+    elif not done.text:
+        known.memory = refusals.settled(known.memory, name, object_)
 
 
 def until_issued(decision: Decision, found: Pass, former: Memory) -> Decision:

@@ -16,9 +16,9 @@ from liftbridge_operator.observing.answers import Answers
 from liftbridge_operator.observing.assembly import pods_of
 from liftbridge_operator.observing.objects import (
     annotation_of,
+    belongs_to,
     claim_of,
     identity_of,
-    is_owned_by,
     label_of,
     metadata_of,
     set_of,
@@ -70,7 +70,7 @@ def inputs_of(
     reads: Reads, spec: ClusterSpec, *, image: str, cluster_id: str, itself: Itself
 ) -> Inputs:
     """What rendering takes beside the specification."""
-    is_mine = reads.set is not None and is_owned_by(reads.set, uid_of(reads.resource))
+    is_mine = reads.set is not None and belongs_to(reads.set, uid_of(reads.resource))
     has = set_of(reads.set).replicas if reads.set is not None else 0
     return Inputs(
         cluster_id=cluster_id,
@@ -100,7 +100,9 @@ def cluster_id_of(reads: Reads, fresh: str) -> str:
 
 def foreign_parts(reads: Reads) -> Trouble | None:
     """A StatefulSet of this name that no operator made, or an identity of another cluster."""
-    found = [one for one in (reads.set,) if one and label_of(one, names.CLUSTER) != reads.name]
+    found = []
+    if reads.set is not None and not belongs_to(reads.set, uid_of(reads.resource)):
+        found += [reads.set] if label_of(reads.set, names.CLUSTER) != reads.name else []
     if reads.identity and label_of(reads.identity, names.CLUSTER) not in ("", reads.name):
         found.append(reads.identity)
     for one in found:

@@ -28,6 +28,8 @@ def identity(cluster: Cluster, inputs: Inputs, founders: Founders, *, is_started
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": kept_metadata(cluster, inputs, names.identity(cluster.name)),
+        # Nobody changes any more what a history began with.
+        **({"immutable": True} if is_started else {}),
         "data": {
             ID_KEY: inputs.cluster_id,
             STATE_KEY: STARTED if is_started else CREATED,

@@ -11,6 +11,7 @@ from liftbridge_operator.model.values import duration_ns
 from liftbridge_operator.observing.times import moment_text
 from liftbridge_operator.planning.decision import Decision, Status, Wait
 from liftbridge_operator.planning.observation import Observation, StuckCause
+from liftbridge_operator.planning.refusals import REFUSALS
 from liftbridge_operator.planning.view import View
 
 NAMES_MAX: Final = 5
@@ -183,7 +184,9 @@ class Account:
             "running": sum(1 for pod in view.pods.values() if pod.is_running),
             "revision": self.seen.wanted.revision,
             "alive": sum(1 for one in voters if one.is_alive) or len(self.seen.reports),
-            "voters": len(voters) or len(self.seen.identity.founders if self.seen.identity else ()),
+            "voters": len(voters)
+            or len(self.seen.identity.founders if self.seen.identity else ())
+            or len(view.names),
             "claims": len([one for one in view.claims.values() if not one.is_retired]),
             "size": self.spec.storage.data.size if self.spec else "",
             "seconds": self._silence(),
@@ -214,7 +217,13 @@ class Account:
         end_ms = self.next_window_ms or self.certificates.not_after_ms
         return {
             "what": wait.what,
-            "object": wait.object,
+            # Of a right that is missing the server's words say everything.
+            "object": f"{wait.object}: {wait.ends_when}"
+            if wait.what == "MissingRights"
+            else wait.object,
+            "verb": "change",
+            "class": next((one.class_name for one in claims if one.name == wait.object), "")
+            or "of its volume",
             "detail": self._detail(wait),
             "cause": self.failed.cause if self.failed else "it is not ready",
             "pod": wait.object,
@@ -236,11 +245,20 @@ class Account:
         """Why something waits, where that is known; else what ends the wait."""
         if wait.what == "BadRevision" and self.failed is not None:
             return self.failed.cause
+        if wait.what in REFUSALS or wait.what == "Conflict":
+            return wait.ends_when or wait.what
         return f"until {wait.ends_when}" if wait.ends_when else wait.what
 
     def _is_ready(self, name: str) -> bool:
-        pod = self.view.pods.get(name)
-        return pod is not None and pod.is_ready and not pod.is_terminating
+        pod, is_known = self.view.pods.get(name), self.seen.metadata is not None
+        is_up = pod is not None and pod.is_ready and not pod.is_terminating
+        return is_up and (not is_known or self.view.is_serving(name))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all brokers that are wanted are ready, and serve as far as it is known."""
+        wanted = self.seen.wanted.replicas
+        return sum(map(self._is_ready, self.view.names)) >= wanted
 
 
 def coarse(seconds: int) -> int:

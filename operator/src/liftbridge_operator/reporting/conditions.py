@@ -10,6 +10,7 @@ from typing import Any, Final
 from liftbridge_operator.catalogue.load import Presence, load_catalogue
 from liftbridge_operator.model.cluster import CLUSTER_KIND
 from liftbridge_operator.observing.times import moment_text
+from liftbridge_operator.planning.refusals import REFUSALS
 from liftbridge_operator.planning.view import ordinal_of
 from liftbridge_operator.reporting.account import Account, filled, listed
 
@@ -73,6 +74,7 @@ def _ready(account: Account) -> Found:
             (wanted.is_deleting, "Deleting"),
             (wanted.is_paused, "Paused"),
             (account.stalled == "InvalidSpec", "InvalidSpec"),
+            (account.stalled in REFUSALS, account.stalled),
             (account.stalled != "", "Blocked"),
             (status.is_ready, "Reconciled"),
             (wanted.is_suspended and not status.replicas, "Suspended"),
@@ -97,7 +99,7 @@ def _not_ready(account: Account) -> str:
             (is_unknown and account.is_silent, "MetadataUnknown"),
             (is_unknown, "NoMetadataLeader"),
             (status.offline > 0, "PartitionsOffline"),
-            (status.ready_replicas < account.seen.wanted.replicas, "BrokersNotReady"),
+            (not account.is_whole, "BrokersNotReady"),
             (account.seen.wanted.is_suspended, "Suspending"),
             (bool(status.waits), "Blocked"),
         ),
@@ -129,6 +131,8 @@ def _available(account: Account) -> Found:
     )
     partitions = status.offline or len(list(account.view.partitions()))
     values: dict[str, object] = {"partitions": partitions}
+    if reason == "QuorumLost":
+        values |= _left(account)
     if reason == "NatsUnreachable":
         values["detail"] = "the brokers have no link"
     return reason, values
@@ -147,7 +151,12 @@ def _reconciling(account: Account) -> Found:
 
 
 def _stalled(account: Account) -> Found:
-    return account.stalled, {}
+    return account.stalled, _left(account) if account.stalled == "QuorumLost" else {}
+
+
+def _left(account: Account) -> Mapping[str, object]:
+    """Voters that are left when a majority of them is lost: those that have metadata."""
+    return {"alive": sum(1 for one in account.seen.reports if one.has_metadata)}
 
 
 def _degraded(account: Account) -> Found:
@@ -264,7 +273,10 @@ def _storage(account: Account) -> Found:
     if account.lost:
         return "Lost", {"claim": account.lost[0]}
     if account.pending:
-        return "Pending", {"claim": account.pending[0], "detail": "it waits for a volume"}
+        claims = [*account.view.claims.values(), *account.seen.raft_claims]
+        of_class = {one.name: one.class_name for one in claims}
+        kind = of_class.get(account.pending[0]) or "that is the default"
+        return "Pending", {"claim": account.pending[0], "detail": f"for a volume of class {kind}"}
     for one in account.seen.reports:
         if one.is_disk_full:
             return "Full", {"broker": one.broker}
@@ -283,6 +295,22 @@ def _of_sizes(account: Account) -> Found:
         return "Resizing", {}
     if not claims and not (account.spec and account.spec.storage.ephemeral):
         return "NotReconciled", {}
+    return _of_kinds(account)
+
+
+def _of_kinds(account: Account) -> Found:
+    """Volumes that are well, though other ones than are asked for now."""
+    wanted, data = account.seen.wanted, account.view.claims.values()
+    for claims, kind, size in (
+        (data, wanted.claim_class, wanted.claim_bytes),
+        (account.seen.raft_claims, wanted.raft_class, wanted.raft_bytes),
+    ):
+        for one in (one for one in claims if not one.is_retired):
+            values = {"claim": one.name, "class": one.class_name, "wanted": kind}
+            if kind and one.class_name != kind:
+                return "OtherClass", values
+            if size and one.requested_bytes > size:
+                return "Larger", values | {"from": one.requested_bytes, "to": size}
     return "Bound", {}
 
 

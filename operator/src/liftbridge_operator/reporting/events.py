@@ -107,7 +107,13 @@ def _of_record(action: act.Record, seen: Observation) -> Happened | None:
 def _of_size(action: act.SetReplicas, seen: Observation) -> Happened | None:
     if not action.replicas:
         return Happened(EventReason.SUSPENDED, {})
-    if seen.brokers is not None and not seen.brokers.replicas:
+    has, size = seen.brokers.replicas if seen.brokers is not None else 0, seen.recorded.size or 0
+    if has < size:
+        values = {"manager": "somebody", "field": ".spec.replicas"}
+        return Happened(
+            EventReason.DRIFT_REPAIRED, {**values, "object": f"StatefulSet/{seen.wanted.name}"}
+        )
+    if seen.brokers is not None and not has:
         return Happened(EventReason.RESUMED, {})
     return None
 

@@ -90,6 +90,7 @@ def status_of(
         else before.get("featureLevel"),
         replicas=min(len(seen.pods), BROKERS_MAX),
         ready_replicas=min(status.ready_replicas, BROKERS_MAX),
+        size=None if recorded.size is None else min(recorded.size, BROKERS_MAX),
         updated_replicas=min(
             sum(1 for pod in view.pods.values() if pod.revision == view.revision), BROKERS_MAX
         ),
@@ -324,7 +325,7 @@ def _waits(account: Account) -> tuple[model.Wait, ...]:
             runbook=_runbook(one.what),
         )
         for one in account.status.waits
-        if now - one.since_ms >= WAIT_SHOWN_MS
+        if now - one.since_ms >= WAIT_SHOWN_MS or one.is_stalled
     )[: model.WAITS_MAX]
 
 

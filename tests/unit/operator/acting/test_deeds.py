@@ -5,9 +5,16 @@ import typing
 import pytest
 
 from liftbridge_operator.acting.hands import RefusedError
-from liftbridge_operator.acting.perform import DEEDS, perform, refused_by_server
+from liftbridge_operator.acting.perform import DEEDS, perform
+from liftbridge_operator.acting.refused import refusal_of
 from liftbridge_operator.brokers.port import Refusal
-from liftbridge_operator.kube.errors import FencedError, ForbiddenError, InvalidError
+from liftbridge_operator.kube.errors import (
+    ConflictError,
+    FencedError,
+    ForbiddenError,
+    InvalidError,
+    UnavailableError,
+)
 from liftbridge_operator.planning import actions as act
 from liftbridge_testkit.operator_sim.reconciled import OpenFence
 
@@ -62,10 +69,15 @@ async def test_who_does_not_lead_asks_no_broker():
         await uncordon(error=FencedError("too old"))
 
 
-async def test_refusal_of_a_broker_is_no_trouble():
+async def test_silence_of_a_broker_is_no_refusal():
     admin, done = await uncordon(Refusal("UNAVAILABLE", "no leader"))
     assert admin.count == 1
-    assert (done.text, done.trouble) == ("UNAVAILABLE: no leader", None)
+    assert (done.text, done.refusal) == ("UNAVAILABLE: no leader", None)
+
+
+async def test_refusal_of_a_broker_needs_no_person():
+    _, done = await uncordon(Refusal("FAILED_PRECONDITION", "not now"))
+    assert (done.refusal.reason, done.refusal.needs_person) == ("ActionRefused", False)
 
 
 def test_refusal_knows_whether_anybody_answered():
@@ -79,8 +91,19 @@ def test_refusal_knows_whether_anybody_answered():
     [
         (ForbiddenError("exceeded quota: pods"), "QuotaExceeded"),
         (ForbiddenError('cannot delete resource "pods"'), "MissingRights"),
+        (ForbiddenError("the storageclass must support resize"), "VolumeCannotGrow"),
+        (ForbiddenError("violates PodSecurity"), "AdmissionDenied"),
         (InvalidError("spec.ports: duplicate"), "UnsupportedChange"),
+        (InvalidError("provided port is already allocated"), "PortTaken"),
+        (InvalidError("provided port is not in the valid range"), "PortTaken"),
+        (InvalidError('admission webhook "x" denied the request'), "AdmissionDenied"),
+        (ConflictError('admission webhook "x" denied the request'), "AdmissionDenied"),
     ],
 )
 def test_refusals_of_the_api_server_have_reasons_of_the_catalogue(error, reason):
-    assert refused_by_server(error, "x").reason == reason
+    assert refusal_of(error).reason == reason
+
+
+def test_change_and_silence_are_no_refusals():
+    assert refusal_of(ConflictError("the object has been modified")) is None
+    assert refusal_of(UnavailableError("no answer")) is None

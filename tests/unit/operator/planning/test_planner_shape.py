@@ -1,6 +1,7 @@
 """First boot, more and fewer brokers, other volumes, larger ones, no pods at all."""
 
 from dataclasses import replace
+from itertools import product
 
 from liftbridge_operator.planning import actions as act
 from liftbridge_operator.planning.decide import decide
@@ -407,3 +408,46 @@ def test_cluster_stays_ready_while_its_budget_is_given_back():
     decision = decide(replace(healthy(), budget=0), Memory())
     assert decision.action == act.SetBudget(1)
     assert decision.status.is_ready
+
+
+def sized(seen, size):
+    return replace(seen, recorded=replace(seen.recorded, size=size))
+
+
+def test_set_that_somebody_made_smaller_is_restored():
+    for left, knows in product((2, 1, 0), (True, False)):
+        gone = ("c-0", "c-1", "c-2")[left:]
+        seen = sized(with_set(healthy(), replicas=left), 3)
+        seen = replace(
+            seen,
+            pods=tuple(one for one in seen.pods if one.name not in gone),
+            reports=tuple(one for one in seen.reports if one.broker not in gone),
+            metadata=seen.metadata if knows else None,
+            budget=0,
+        )
+        action = action_of(seen)
+        assert action == act.SetReplicas("set", 5, left + 1 if left else 3)
+        assert action_of(with_wanted(seen, is_suspended=True)) != action
+
+
+def test_nobody_says_that_a_majority_is_lost_before_everybody_was_heard():
+    seen = sized(with_set(healthy(), replicas=1), 3)
+    identity = replace(seen.identity, founders=())
+    seen = replace(seen, identity=identity, metadata=None, reports=(), budget=0)
+    assert decide(seen, Memory()).status.stalled != "QuorumLost"
+
+
+def test_claim_of_another_class_is_made_again_while_it_has_no_volume():
+    seen = with_wanted(with_set(healthy(), claim_class="fast"), claim_class="fast")
+    seen = replace(seen, claims=tuple(replace(one, class_name="fast") for one in seen.claims))
+    assert decide(seen, Memory()).status.is_ready
+    bound = with_claim(seen, "c-1", class_name="fsat")
+    assert decide(bound, Memory()).action is None
+    waiting = with_claim(bound, "c-1", is_bound=False, capacity_bytes=0)
+    waiting = replace(with_pod(waiting, "c-1", node="", is_ready=False, is_running=False), budget=0)
+    first = decide(waiting, Memory()).action
+    assert first == act.DeleteClaim("c-1", "claim-c-1", 3, is_alone=True)
+    going = with_claim(waiting, "c-1", is_terminating=True)
+    assert decide(going, Memory()).action == act.DeletePod("c-1", "uid-c-1", 9)
+    placed = with_pod(going, "c-1", node="node-c-1")
+    assert decide(placed, Memory()).action != act.DeletePod("c-1", "uid-c-1", 9)

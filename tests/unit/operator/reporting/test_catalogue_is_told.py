@@ -135,6 +135,11 @@ OBSERVED = {
     "larger": (with_wanted(healthy(), claim_bytes=20), Memory()),
     "resizing": (with_claim(healthy(), "c-1", requested_bytes=20), Memory()),
     "foreign": (with_claim(healthy(), "c-1", cluster_id="other"), Memory()),
+    "larger than asked for": (
+        with_claim(healthy(), "c-1", requested_bytes=20, capacity_bytes=20),
+        Memory(),
+    ),
+    "of another class": (with_wanted(healthy(), claim_class="fast"), Memory()),
 }
 
 ACCOUNTS = {
@@ -149,6 +154,10 @@ ACCOUNTS = {
     "no right": {"trouble": ("MissingRights", {"verb": "create", "object": "pods"})},
     "quota": {"trouble": ("QuotaExceeded", {"object": "pods", "detail": "3"})},
     "refused": {"trouble": ("UnsupportedChange", {"detail": "x"})},
+    **{
+        reason: {"trouble": (reason, {"object": "x", "detail": "y"})}
+        for reason in ("AdmissionDenied", "Contested", "PortTaken", "VolumeCannotGrow")
+    },
     "watched": {"monitoring": ("Kept", {})},
     "no right to watch": {"monitoring": ("MissingRights", {"verb": "keep", "object": "x"})},
     "no monitors": {"monitoring": ("NotInstalled", {"object": "x"})},

@@ -34,6 +34,7 @@ from liftbridge_operator.kube.kinds import (
     PIPELINES,
     PODS,
     ROLE_BINDINGS,
+    SERVICES,
     SETS,
     STREAMS,
     Kind,
@@ -115,6 +116,7 @@ class MemoryKube:
         on_change: Called with the event's type (`ADDED`, `MODIFIED`, `DELETED`) and the object.
         manager: Who owns what is created and patched.
         collects: Whether the garbage collector is there, and done with everything at once.
+        admit: Called with verb and object before each write through the port; it may refuse.
     """
 
     def __init__(self, fence: Fence | None = None, *, collects: bool = True) -> None:
@@ -124,6 +126,7 @@ class MemoryKube:
         self.on_change: Callable[[str, Object], None] | None = None
         self.manager = FIELD_MANAGER
         self.collects = collects
+        self.admit: Callable[[str, Object], None] | None = None
         self._fence = fence
         self._objects: dict[tuple[Kind, str, str], Object] = {}
         self._version = 0
@@ -210,6 +213,7 @@ class MemoryKube:
         value = copied(body)
         if key[0] in _WITH_STATUS:
             value.pop("status", None)
+        self._admit("create", value)
         self._keep_identity(value, None)
         self._own(value, self.manager, "Update", set(leaves(value)))
         return self._store(key, value, None)
@@ -242,15 +246,22 @@ class MemoryKube:
         *,
         preconditions: Preconditions,
         subresource: str = "",
+        dry_run: bool = False,
     ) -> Object:
         """As the port."""
-        self._asked("patch", kind, namespace, name)
+        if not dry_run:
+            self._asked("patch", kind, namespace, name)
         before = self._found(kind, namespace, name)
         _, body = patch_body(changes, preconditions)
         _compare(before, preconditions, is_patch=True)
         value = patched(before, body, subresource)
         if kind == CLAIMS:
             _check_size(claim_of(before), claim_of(value))
+        if kind == SERVICES:
+            _keep_allocated(value, before)
+        self._admit("patch", value)
+        if dry_run:
+            return value
         changed = {
             leaf for leaf in leaves(value) if value_at(value, leaf) != value_at(before, leaf)
         }
@@ -313,6 +324,7 @@ class MemoryKube:
         if conflicts and not force:
             raise ApplyConflictError(f"Apply failed with {len(conflicts)} conflicts", conflicts)
         value = merged(live, intent)
+        self._admit("apply", value)
         for leaf in former - own:
             if not any(leaf in theirs for theirs in entries.values()):
                 without(value, leaf)
@@ -328,6 +340,8 @@ class MemoryKube:
             return copied(value)
         if before is not None and key[0] == ROLE_BINDINGS:
             _check_role(value, before)
+        if before is not None and before.get("immutable"):
+            _check_immutable(value, before)
         self.changes += 1
         metadata = value["metadata"]
         is_last = before is not None and before["metadata"].get("finalizers")
@@ -374,6 +388,10 @@ class MemoryKube:
             self._fence.check()
         self.writes.append(Write(verb, kind, namespace, name))
         self._meet(verb, kind)
+
+    def _admit(self, verb: str, value: Object) -> None:
+        if self.admit is not None:
+            self.admit(verb, copied(value))
 
     def _meet(self, verb: str, kind: Kind) -> None:
         for failure in self._failures:
@@ -449,6 +467,31 @@ def _check_role(value: Object, before: Object) -> None:
     if value.get("roleRef") != before.get("roleRef"):
         message = "roleRef: Invalid value: cannot change roleRef"
         raise InvalidError(message, status=422, reason="Invalid")
+
+
+def _check_immutable(value: Object, before: Object) -> None:
+    """Raise for other contents of a ConfigMap that is closed.
+
+    Raises:
+        InvalidError: They are others.
+    """
+    if any(value.get(name) != before.get(name) for name in ("data", "binaryData", "immutable")):
+        message = "data: Forbidden: field is immutable when `immutable` is set"
+        raise InvalidError(message, status=422, reason="Invalid")
+
+
+_ALLOCATED = ("clusterIP", "clusterIPs", "healthCheckNodePort")
+
+
+def _keep_allocated(value: Object, before: Object) -> None:
+    """What Kubernetes gave a Service stays when a write does not name it."""
+    spec, former = value["spec"], before["spec"]
+    if "clusterIP" not in spec:
+        spec |= {name: former[name] for name in _ALLOCATED if name in former}
+    given = {one.get("name"): one["nodePort"] for one in former["ports"] if "nodePort" in one}
+    for port in spec["ports"] if spec.get("type", "ClusterIP") != "ClusterIP" else ():
+        if port.get("name") in given:
+            port.setdefault("nodePort", given[port["name"]])
 
 
 def _compare(before: Object, meant: Preconditions, *, is_patch: bool) -> None:

@@ -35,6 +35,7 @@ class Resource:
     shape: SetShape | None = None
     risks: tuple[str, ...] = ()
     plan_hash: str = ""
+    size: int | None = None
 
 
 _Kept = TypeVar("_Kept", Resource, Identity, BrokerSet, Pod, Claim)

@@ -4,6 +4,7 @@ A pass is a generator that yields before each call, so that anything can happen 
 """
 
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from random import Random
 
 from liftbridge_operator.planning.decide import decide
@@ -15,6 +16,7 @@ from liftbridge_operator.planning.observation import (
     Verification,
 )
 from liftbridge_operator.planning.roll import remember
+from liftbridge_operator.planning.suspension import size_after
 from liftbridge_testkit.operator_sim import judge
 from liftbridge_testkit.operator_sim.apply import apply
 from liftbridge_testkit.operator_sim.errors import ApiError
@@ -44,6 +46,7 @@ class Operator:
         self.renewed_ms = -1_000_000
         self.readings: dict[str, list[int]] = {}
         self._pass: Iterator[None] | None = None
+        self._resource_uid = ""
 
     def kill(self) -> None:
         """The process ends and starts anew; what it remembered is gone."""
@@ -92,6 +95,7 @@ class Operator:
             if not self._may_act(decision):
                 world.count("dropped", type(action).__name__)
                 return
+            self._record_size(observation, decision)
             name = getattr(action, "name", "")
             seen.readings = tuple(self.readings.get(name, ()))
             answer = yield from self._act(seen, decision)
@@ -99,6 +103,13 @@ class Operator:
         if self._publishes(decision):
             yield
             world.publish_plan(decision.status.plan)
+
+    def _record_size(self, seen: Observation, decision: Decision) -> None:
+        """The status tells before an action how many pods the set is to have."""
+        resource = self.world.api.resource
+        if resource is not None and resource.uid == self._resource_uid:
+            size = size_after(seen, decision.action)
+            self.world.api.resource = replace(resource, size=size)
 
     def _note_readings(self, decision: Decision) -> None:
         """When this process found which gate open, in a row and with nothing changed."""
@@ -160,6 +171,7 @@ class Operator:
         resource, identity, nodes = state.resource, state.identity, state.nodes
         if resource is None:
             raise ApiError(404, "no resource")
+        self._resource_uid = resource.uid
         yield
         state = world.read()
         brokers, claims, budget = state.brokers, state.claims, state.budget
@@ -176,7 +188,7 @@ class Operator:
             resource_version=resource.resource_version,
             fresh_cluster_id=f"cluster-{self.rng.randrange(10**9)}",
             wanted=resource.wanted,
-            recorded=Recorded(resource.disruption, resource.shape, resource.risks),
+            recorded=Recorded(resource.disruption, resource.shape, resource.risks, resource.size),
             identity=identity,
             brokers=brokers,
             pods=tuple(pods.values()),

@@ -198,6 +198,17 @@ def _delete(world: Stage, names: list[str]) -> None:
         world.count("fault", "pod deleted by hand")
 
 
+def _scale_by_hand(world: Stage, names: list[str]) -> None:
+    """A person gives the set fewer pods, perhaps none."""
+    del names
+    brokers, rng = world.api.brokers, world.rng
+    if brokers is None or brokers.is_terminating or not brokers.replicas:
+        return
+    replicas = rng.randrange(brokers.replicas)
+    world.api.patch_set(brokers.uid, brokers.resource_version, replicas=replicas)
+    world.count("fault", "scaled by hand")
+
+
 def _depose(world: Stage, names: list[str]) -> None:
     del names
     world.brokers.leader = ""
@@ -319,4 +330,5 @@ _FAULTS = (
     _lose_volume,
     _depose,
     _repeat,
+    _scale_by_hand,
 )

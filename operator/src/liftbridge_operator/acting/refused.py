@@ -1,0 +1,41 @@
+"""Why the API server refuses a write, told apart by its words, as waits of the catalogue."""
+
+from typing import Final
+
+from liftbridge_operator.kube.errors import (
+    ApplyConflictError,
+    ForbiddenError,
+    InvalidError,
+    KubeError,
+)
+from liftbridge_operator.planning.refusals import Refusal
+
+_WORDS: Final = (
+    ("exceeded quota", "QuotaExceeded"),
+    ("quota", "QuotaExceeded"),
+    ("must support resize", "VolumeCannotGrow"),
+    ("port is already allocated", "PortTaken"),
+    ("not in the valid range", "PortTaken"),
+    ("cannot ", "MissingRights"),
+)
+"""Parts of what it says, in this order; of a missing right: `cannot patch resource "x"`."""
+
+_ADMISSION: Final = ("admission webhook", "validatingadmissionpolicy", "denied the request")
+"""Whoever admits writes may refuse with any status."""
+
+
+def refusal_of(error: KubeError) -> Refusal | None:
+    """What was said against a write; None for what is no refusal but a change or a silence."""
+    text = error.message.lower()
+    if any(words in text for words in _ADMISSION):
+        return Refusal("AdmissionDenied", error.message)
+    if isinstance(error, ApplyConflictError):
+        held = ", ".join(f"{one.field} of {one.manager}" for one in error.fields[:3])
+        return Refusal("Conflict", f"{held}: {error.message}")
+    if isinstance(error, ForbiddenError):
+        found = (reason for words, reason in _WORDS if words in text)
+        return Refusal(next(found, "AdmissionDenied"), error.message)
+    if isinstance(error, InvalidError):
+        found = (reason for words, reason in _WORDS[1:-1] if words in text)
+        return Refusal(next(found, "UnsupportedChange"), error.message)
+    return None

@@ -1,0 +1,134 @@
+"""Actions that were refused: each waits with back-off, and holds up nothing that protects.
+
+A class that cannot grow, a quota, a port that is taken or an admission rule stands against one
+action. It is told in the words of who refused it and tried again later, or at once when something
+else is asked for; the stories after it go on. Only what takes brokers away stays behind an action
+that it may rely upon.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from liftbridge_operator.planning import actions as act
+from liftbridge_operator.planning.decision import Memory, Refused, Wait
+
+BACKOFF_MS: Final = 5_000
+BACKOFF_MAX_MS: Final = 300_000
+KEEPING: Final = "Keep"
+"""Instead of the kind of an action: an object around the set is brought to what was rendered."""
+
+REFUSALS: Final = frozenset(
+    {
+        "AdmissionDenied",
+        "Contested",
+        "MissingRights",
+        "PortTaken",
+        "QuotaExceeded",
+        "UnsupportedChange",
+        "VolumeCannotGrow",
+    }
+)
+"""What the API server says no to, as waits and as reasons of conditions."""
+
+REFUSED_MAX: Final = 20
+"""Refusals that are remembered; an action that is forgotten is merely tried again."""
+
+INDEPENDENT: Final = (
+    act.GrowClaim,
+    act.OrphanSet,
+    act.SetCatchUpRate,
+    act.SetFeatureLevel,
+    act.ElectPreferred,
+)
+"""Actions without which everything else is as safe as with them."""
+
+_TAKING_AWAY: Final = (
+    act.DeletePod,
+    act.DeleteClaim,
+    act.CheckRestart,
+    act.Record,
+    act.OrphanSet,
+    act.RemoveMember,
+    act.Retire,
+    act.SetReplicas,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What somebody said against an action.
+
+    Attributes:
+        reason: A wait of the catalogue.
+        text: In the words of who refused it.
+        needs_person: Whether it does not end by itself.
+    """
+
+    reason: str
+    text: str
+    needs_person: bool = True
+
+
+def object_of(action: act.Action) -> str:
+    """What an action is about, for people."""
+    return str(getattr(action, "name", "") or type(action).__name__)
+
+
+def takes_away(action: act.Action) -> bool:
+    """Whether brokers, or what they have, may go by an action."""
+    return isinstance(action, _TAKING_AWAY)
+
+
+def noted(
+    memory: Memory, action: str, object_: str, said: Refusal, *, generation: int, now: int
+) -> Memory:
+    """The memory with one more refusal.
+
+    Args:
+        memory: Of the decision.
+        action: Kind of the action.
+        object_: What it is about.
+        said: What was said against it.
+        generation: Of the specification that asks for it.
+        now: Time of day, in milliseconds.
+    """
+    former = _find(memory.refused, action, object_, generation)
+    count = former.count + 1 if former is not None else 1
+    # The first attempts come soon; no power of two grows beyond what is waited at most.
+    pause = min(BACKOFF_MS << min(count - 1, 10), BACKOFF_MAX_MS)
+    made = Refused(
+        action, object_, said.reason, said.text, generation, count, now + pause, said.needs_person
+    )
+    others = [one for one in memory.refused if (one.action, one.object) != (action, object_)]
+    return replace(memory, refused=(*others, made)[-REFUSED_MAX:])
+
+
+def settled(memory: Memory, action: str, object_: str) -> Memory:
+    """The memory without a refusal of what was done by now."""
+    left = [one for one in memory.refused if (one.action, one.object) != (action, object_)]
+    return replace(memory, refused=tuple(left))
+
+
+def current(memory: Memory, generation: int) -> Memory:
+    """The memory without refusals of what a former specification asked for."""
+    left = [one for one in memory.refused if one.generation == generation]
+    return replace(memory, refused=tuple(left))
+
+
+def of(memory: Memory, action: act.Action) -> Refused | None:
+    """The refusal of an action; None for none."""
+    name, object_ = type(action).__name__, object_of(action)
+    return next(
+        (one for one in memory.refused if (one.action, one.object) == (name, object_)), None
+    )
+
+
+def wait(refused: Refused) -> Wait:
+    """The wait that a refusal is."""
+    return Wait(refused.reason, refused.object, refused.text, is_stalled=refused.needs_person)
+
+
+def _find(all_: Iterable[Refused], action: str, object_: str, generation: int) -> Refused | None:
+    key = (action, object_, generation)
+    return next((one for one in all_ if (one.action, one.object, one.generation) == key), None)

@@ -1,0 +1,120 @@
+"""What is refused waits by itself: everything that protects goes on."""
+
+from dataclasses import replace
+
+from liftbridge_operator.planning import actions as act
+from liftbridge_operator.planning import refusals
+from liftbridge_operator.planning.decide import decide
+from liftbridge_operator.planning.decision import Memory
+from liftbridge_operator.planning.refusals import Refusal
+from liftbridge_testkit.operator_sim.samples import (
+    NOW,
+    healthy,
+    later,
+    with_claim,
+    with_pod,
+    with_wanted,
+)
+
+GROWING = with_wanted(healthy(), claim_bytes=20)
+NO = Refusal("VolumeCannotGrow", "the class does not support it")
+
+
+NONE = Memory()
+
+
+def refused(*actions, memory=NONE, said=NO, now=NOW):
+    for one in actions:
+        memory = refusals.noted(
+            memory, type(one).__name__, refusals.object_of(one), said, generation=1, now=now
+        )
+    return memory
+
+
+def growths(seen):
+    return [act.GrowClaim(one.name, one.uid, one.resource_version, 20) for one in seen.claims]
+
+
+def test_refused_growth_holds_nothing_else_up():
+    memory = refused(*growths(GROWING))
+    away = with_pod(GROWING, "c-1", is_ready=False)
+    decision = decide(away, memory)
+    assert decision.action == act.SetBudget(0)
+    assert decision.status.stalled == "VolumeCannotGrow"
+    assert {one.object for one in decision.status.waits if one.is_stalled} == {
+        "c-0",
+        "c-1",
+        "c-2",
+    }
+    rolled = replace(with_wanted(GROWING, revision="r2"), budget=0)
+    waits = {one.what for one in decide(rolled, memory).status.waits}
+    assert {"GateReading", "VolumeCannotGrow"} <= waits
+
+
+def test_refused_growth_of_one_claim_does_not_keep_the_others_from_growing():
+    first, second, _ = growths(GROWING)
+    assert decide(GROWING, refused(first)).action == second
+
+
+def test_refused_action_is_tried_again_after_a_while_and_at_once_when_something_else_is_asked_for():
+    memory = refused(*growths(GROWING))
+    assert not isinstance(decide(later(GROWING, 1_000), memory).action, act.GrowClaim)
+    assert isinstance(decide(later(GROWING, refusals.BACKOFF_MS), memory).action, act.GrowClaim)
+    other = with_wanted(GROWING, generation=2)
+    assert isinstance(decide(other, memory).action, act.GrowClaim)
+
+
+def test_pauses_become_longer_up_to_a_bound():
+    memory, pauses = Memory(), []
+    for _ in range(15):
+        memory = refused(growths(GROWING)[0], memory=memory)
+        pauses.append(memory.refused[0].until_ms - NOW)
+    assert pauses[:3] == [5_000, 10_000, 20_000]
+    assert pauses[-1] == refusals.BACKOFF_MAX_MS
+    for number in range(2 * refusals.REFUSED_MAX):
+        memory = refusals.noted(memory, "Keep", f"x/{number}", NO, generation=1, now=NOW)
+    assert len(memory.refused) == refusals.REFUSED_MAX
+
+
+def test_size_may_go_back_to_what_the_claims_have():
+    memory = decide(GROWING, refused(*growths(GROWING))).memory
+    back = with_wanted(GROWING, claim_bytes=10, generation=2)
+    decision = decide(back, memory)
+    assert decision.status.is_ready
+    assert decision.memory.refused == ()
+
+
+def test_set_is_not_made_again_for_volumes_that_cannot_grow():
+    memory = refused(*growths(GROWING))
+    decision = decide(GROWING, memory)
+    assert not isinstance(decision.action, act.Record | act.OrphanSet)
+
+
+def test_no_broker_is_taken_away_behind_a_budget_that_is_refused():
+    rolled = with_wanted(healthy(4), revision="r2", replicas=3)
+    memory = refused(act.SetBudget(0), said=Refusal("AdmissionDenied", "no"))
+    decision = decide(rolled, memory)
+    for _ in range(6):
+        assert decision.action is None or not refusals.takes_away(decision.action)
+        rolled = later(rolled, 500)
+        decision = decide(rolled, decision.memory)
+    assert decision.status.stalled == "AdmissionDenied"
+
+
+def test_object_that_is_refused_is_told_until_it_is_taken():
+    memory = refusals.noted(
+        Memory(),
+        refusals.KEEPING,
+        "Service/c-x",
+        Refusal("PortTaken", "30001"),
+        generation=1,
+        now=0,
+    )
+    decision = decide(healthy(), memory)
+    assert (decision.status.stalled, decision.status.is_ready) == ("PortTaken", False)
+    assert decide(healthy(), Memory()).status.is_ready
+
+
+def test_claim_that_is_larger_than_asked_for_is_left_as_it_is():
+    seen = with_claim(healthy(), "c-1", requested_bytes=20, capacity_bytes=20)
+    assert decide(seen, Memory()).status.is_ready
