@@ -62,7 +62,7 @@ async def keep_whole(hands: Hands, body: Object, live: Object) -> list[Differenc
     known = hands.kept.get(name)
     if known is not None and (known.intent, known.live) == (intent, digest(before)):
         return []
-    if known is None and _is_untouched(live) and not differences(live, _compared(body)):
+    if known is None and _is_untouched(live, body):
         hands.kept[name] = Kept(intent, digest(before))
         return []
     result = await hands.kube.patch(
@@ -169,19 +169,16 @@ def _content(body: Object) -> dict[str, Any]:
     return {"metadata": {part: metadata[part] for part in _METADATA if metadata.get(part)}} | spec
 
 
-def _compared(body: Object) -> Object:
-    """An intent without quantities of a pod, which come back in other words."""
-    return body if kind_of(body) != SETS else {**body, "spec": {"updateStrategy": {}}}
+def _is_untouched(live: Object, body: Object) -> bool:
+    """Whether an object was written by applies of the operator alone, and nothing is missing.
 
-
-def _is_untouched(live: Object) -> bool:
-    """Whether all of an object was written by the operator, and by applies alone but for a set."""
+    Of a set that cannot be told: quantities of its template come back in other words.
+    """
     entries = _entries(live)
-    by_apply = kind_of(live) != SETS
-    return bool(entries) and all(
-        manager == FIELD_MANAGER and (operation == "Apply" or not by_apply)
-        for manager, operation, _ in entries
+    is_own = bool(entries) and all(
+        (manager, operation) == (FIELD_MANAGER, "Apply") for manager, operation, _ in entries
     )
+    return is_own and kind_of(live) != SETS and not differences(live, body)
 
 
 def _changes(before: Any, after: Any, at: str = "") -> Iterator[str]:

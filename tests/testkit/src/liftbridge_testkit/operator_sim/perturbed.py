@@ -1,0 +1,98 @@
+"""Every change of an object that a person could make: of each field, to each field, without each.
+
+    for change in perturbations(live):
+        kube.edit(kind, namespace, name, change.apply)
+
+Made from the object as it stands, so that a field that is rendered tomorrow is changed as well.
+What people cannot change (uid, status) is left out; that a change is refused is for the server.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from liftbridge_operator.kube.port import Object
+from liftbridge_testkit.kube.fields import copied
+
+ADDED: Final = "perturbed"
+_METADATA: Final = ("labels", "annotations", "ownerReferences")
+_LEFT_OUT: Final = ("apiVersion", "kind", "metadata", "status")
+
+Place = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Perturbation:
+    """One change.
+
+    Attributes:
+        what: `change`, `remove` or `add`.
+        place: Names of fields and numbers of items.
+    """
+
+    what: str
+    place: Place
+
+    def __str__(self) -> str:
+        return f"{self.what} {'.'.join(map(str, self.place))}"
+
+    def apply(self, body: Object) -> None:
+        """Make it."""
+        *parents, last = self.place
+        at: Any = body
+        for part in parents:
+            at = at[part]
+        if self.what == "remove":
+            del at[last]
+        elif self.what == "add":
+            at[last].append(_one_more(at[last])) if isinstance(at[last], list) else at[last].update(
+                {ADDED: ADDED}
+            )
+        else:
+            at[last] = _other(at[last])
+
+
+def perturbations(body: Object) -> Iterator[Perturbation]:
+    """All of them, in the order of the object."""
+    for part in _METADATA:
+        if body["metadata"].get(part):
+            yield from _of(body["metadata"][part], ("metadata", part))
+    for name, value in body.items():
+        if name not in _LEFT_OUT:
+            yield from _of(value, (name,))
+
+
+def _of(value: Any, place: Place) -> Iterator[Perturbation]:
+    yield Perturbation("remove", place)
+    if isinstance(value, dict):
+        yield Perturbation("add", place)
+        for name, inner in value.items():
+            yield from _of(inner, (*place, name))
+    elif isinstance(value, list):
+        yield Perturbation("add", place)
+        for number, inner in enumerate(value):
+            yield from _of(inner, (*place, number))
+    else:
+        yield Perturbation("change", place)
+
+
+def _other(value: Any) -> Any:
+    """Another value of the same type."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    return f"{value}-{ADDED}"
+
+
+def _one_more(items: list[Any]) -> Any:
+    """Another item like those that are there."""
+    if not items:
+        return ADDED
+    made = copied(items[-1])
+    if not isinstance(made, dict):
+        return _other(made)
+    first = next(iter(made), None)
+    if first is not None and not isinstance(made[first], dict | list):
+        made[first] = _other(made[first])
+    return made
