@@ -70,6 +70,8 @@ def is_closed(kind, change):
     place = change.place
     if place[:2] == ("metadata", "ownerReferences") and place[-1] == "uid":
         return True
+    if (kind, change.what, place) == (SETS, "add", ("spec",)):
+        return True  # the API server keeps no field that it does not know
     is_needed = place in NEEDED
     if is_needed and change.what == "remove":
         return True

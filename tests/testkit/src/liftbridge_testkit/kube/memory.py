@@ -7,8 +7,7 @@
 
 It keeps what the operator relies upon: uids and resource versions that change, preconditions,
 owners of fields, finalizers, status apart from the rest, no write where nothing changes, and that a
-RoleBinding keeps its role. It has no
-controllers, defaults and schemas. `kube.fail` plants a failure of the next call that matches.
+RoleBinding keeps its role. It has no controllers, defaults, schemas. `kube.fail` plants failures.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -470,28 +469,22 @@ def _check_role(value: Object, before: Object) -> None:
 
 
 def _check_immutable(value: Object, before: Object) -> None:
-    """Raise for other contents of a ConfigMap that is closed.
-
-    Raises:
-        InvalidError: They are others.
-    """
+    """Raise `InvalidError` for other contents of a ConfigMap that is closed."""
     if any(value.get(name) != before.get(name) for name in ("data", "binaryData", "immutable")):
         message = "data: Forbidden: field is immutable when `immutable` is set"
         raise InvalidError(message, status=422, reason="Invalid")
-
-
-_ALLOCATED = ("clusterIP", "clusterIPs", "healthCheckNodePort")
 
 
 def _keep_allocated(value: Object, before: Object) -> None:
     """What Kubernetes gave a Service stays when a write does not name it."""
     spec, former = value["spec"], before["spec"]
     if "clusterIP" not in spec:
-        spec |= {name: former[name] for name in _ALLOCATED if name in former}
-    given = {one.get("name"): one["nodePort"] for one in former["ports"] if "nodePort" in one}
+        given = ("clusterIP", "clusterIPs", "healthCheckNodePort")
+        spec |= {name: former[name] for name in given if name in former}
+    ports = {one.get("name"): one["nodePort"] for one in former["ports"] if "nodePort" in one}
     for port in spec["ports"] if spec.get("type", "ClusterIP") != "ClusterIP" else ():
-        if port.get("name") in given:
-            port.setdefault("nodePort", given[port["name"]])
+        if port.get("name") in ports:
+            port.setdefault("nodePort", ports[port.get("name")])
 
 
 def _compare(before: Object, meant: Preconditions, *, is_patch: bool) -> None:
