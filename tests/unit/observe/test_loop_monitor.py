@@ -4,6 +4,7 @@ import asyncio
 
 from liftbridge_broker.adapters.observe.loop import INTERVAL_NS, LoopMonitor
 
+SECOND = 1_000_000_000
 MILLISECOND = 1_000_000
 
 
@@ -34,18 +35,37 @@ async def test_load_is_processor_time_over_wall_time_of_a_full_second():
     clock, used = Clock(), Clock()
     monitor = LoopMonitor(monotonic_ns=clock, thread_time_ns=used)
     monitor.start()
-    for _ in range(10):
+    for _ in range(SECOND // INTERVAL_NS):
         assert monitor.busy_millionths == 0
         clock.now_ns += INTERVAL_NS
         used.now_ns += INTERVAL_NS // 4
         monitor.tick()
     assert monitor.busy_millionths == 250_000
-    for _ in range(10):
+    for _ in range(SECOND // INTERVAL_NS):
         clock.now_ns += INTERVAL_NS
         used.now_ns += INTERVAL_NS * 2  # clocks may disagree; a ratio is never above 1
         monitor.tick()
     assert monitor.busy_millionths == 1_000_000
-    assert monitor.samples() == {"loop_lag_seconds": monitor.lag, "loop_busy_ratio": 1_000_000}
+    assert monitor.samples() == {
+        "loop_lag_seconds": monitor.lag,
+        "loop_turn_seconds": monitor.turns,
+        "loop_turn_seconds_max": 0,
+        "loop_busy_ratio": 1_000_000,
+    }
+    monitor.stop()
+
+
+async def test_turn_is_the_part_of_the_lag_in_which_the_broker_itself_was_at_work():
+    clock, used = Clock(), Clock()
+    monitor = LoopMonitor(monotonic_ns=clock, thread_time_ns=used)
+    monitor.start()
+    for lag, work in ((60, 65), (80, 3), (5, 12)):
+        clock.now_ns += INTERVAL_NS + lag * MILLISECOND
+        used.now_ns += work * MILLISECOND
+        monitor.tick()
+    assert monitor.turns.total == (60 + 3 + 5) * MILLISECOND
+    assert monitor.longest_turn_ns == 60 * MILLISECOND
+    assert sum(monitor.turns.counts[-5:]) == 1  # above 50 ms
     monitor.stop()
 
 

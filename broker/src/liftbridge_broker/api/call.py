@@ -5,7 +5,7 @@ they run on the event loop, inside the turn that received the bytes, and whateve
 as one write with everything else of that turn.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from liftbridge_broker.http2.events import Metadata
@@ -81,7 +81,8 @@ class Call:
         is_open: Whether neither `finish` nor `on_cancel` has happened.
         on_messages: Takes all request messages of one loop turn, in order, without prefixes. The
             list belongs to the receiver.
-        on_half_close: The client sends no more messages.
+        on_half_close: The client sends no more messages. It may give back steps, which answer the
+            call: each is short, and others have their turn between them.
         on_cancel: The client reset the stream, the connection is lost, the deadline is over or the
             request was refused; called at most once, never after `finish`.
         on_writable: Called when the queue fell below the low mark after `writable` was False.
@@ -127,7 +128,7 @@ class Call:
         self.writable = True
         self.is_open = True
         self.on_messages: Callable[[list[bytes]], None] = _ignore_messages
-        self.on_half_close: Callable[[], None] = _ignore
+        self.on_half_close: Callable[[], Iterator[None] | None] = _ignore
         self.on_cancel: Callable[[], None] = _ignore
         self.on_writable: Callable[[], None] | None = None
 

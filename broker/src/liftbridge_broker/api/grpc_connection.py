@@ -1,14 +1,16 @@
 """One client connection of the gRPC server: an asyncio protocol around the HTTP/2 core.
 
-What a turn of the event loop sends leaves as one write: at the end of `data_received` for what is
-answered at once, otherwise by one `call_soon` for all that asked for it.
+Work is done in slices (`turns`): bytes are read, events handed to services, long answers made. What
+a slice sends leaves as one write at its end; what is sent in between asks for a slice.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol, cast
 
 from liftbridge_broker.api.call import MAIN_LISTENER, Call, PeerCertificate
+from liftbridge_broker.api.turns import SLICE_NS, Turns
 from liftbridge_broker.errors import GrpcStatus, LiftbridgeError
 from liftbridge_broker.http2.connection import Connection
 from liftbridge_broker.http2.deadlines import NEVER
@@ -33,6 +35,12 @@ TURN_BYTES: Final = 128 * 1024
 """A client that sends this much at once waits for the other ones before it is read again."""
 
 WRITE_BUFFER_BYTES: Final = 256 << 10
+MESSAGES_MAX: Final = 2_048
+"""Messages handed to a call at once."""
+
+QUEUED_NS: Final = 20_000
+"""About what it took to make what a call sends on its own; each byte takes about 1 ns."""
+
 TIMER_SLACK_SECONDS: Final = 0.001
 UNKNOWN_METHOD: Final = "unknown"
 _ROOT_TEXT: Final = b"liftbridge: gRPC over HTTP/2\n"
@@ -42,6 +50,7 @@ class ConnectionOwner(Protocol):
     """What a connection needs of its server."""
 
     limits: Limits
+    turns: Turns
 
     def on_open(self, connection: "GrpcConnection") -> bool:
         """A connection was made; whether there is room for it."""
@@ -53,6 +62,10 @@ class ConnectionOwner(Protocol):
 
     def on_ended(self, peer: str, event: ConnectionEnded) -> None:
         """A connection has ended for the reason in `event`."""
+        ...
+
+    def on_held(self, received: int, unsent: int) -> None:
+        """A connection holds more, or less, of requests and of answers than before."""
         ...
 
     def on_bytes(self, *, received: int = 0, sent: int = 0) -> None:
@@ -92,8 +105,17 @@ class GrpcConnection(asyncio.Protocol):
         self._calls: dict[int, Call] = {}
         self._root_requests: set[int] = set()
         self._peer = ""
+        self._turns = owner.turns
+        self._unread: list[bytes] = []
+        self._unread_bytes = 0
+        self._in_transport = 0
+        self.received_bytes = self.unsent_bytes = 0
+        self._events: deque[Event] = deque()
+        self._steps: tuple[Call, Iterator[None]] | None = None
         self._is_in_turn = False
-        self._is_flush_due = False
+        self._is_in_line = False
+        self._wants_slice = False
+        self._is_held = False
         self._is_closing = False
         self._discarded = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -127,25 +149,68 @@ class GrpcConnection(asyncio.Protocol):
             self._discard(len(data))
             return
         self._owner.on_bytes(received=len(data))
-        self._handle(self._core.receive(data, self._now()))
-        self._flush()
-        if len(data) >= TURN_BYTES and self._transport is not None and not self._is_closing:
-            # uvloop would read on, up to 32 times 256 kB, while other clients and NATS wait.
-            self._transport.pause_reading()
-            self._loop.call_soon(self._read_on)
+        self._unread.append(data)
+        self._unread_bytes += len(data)
+        turns = self._turns
+        if turns.is_free and not self._is_held:
+            began = turns.now()
+            has_more = self._slice()
+            turns.spend(turns.now() - began)
+        else:
+            has_more = True
+            self._count_held()
+        # uvloop would read on, up to 32 times 256 kB, while other clients and NATS wait.
+        if (has_more or len(data) >= TURN_BYTES) and not self._is_held:
+            self._hold()
 
-    def _read_on(self) -> None:
-        """Take the next turn."""
+    def _hold(self) -> None:
+        """Read no more until everything read has had its turn."""
         if self._transport is not None and not self._is_closing:
-            self._transport.resume_reading()
+            self._is_held = True
+            self._transport.pause_reading()
+            self._schedule()
+
+    def work(self) -> bool:
+        """Do a slice of what waits; whether there is more."""
+        self._wants_slice = False
+        has_more = self._slice()
+        if self._is_held and not has_more:
+            self._is_held = False
+            if self._transport is not None and not self._is_closing:
+                self._transport.resume_reading()
+        self._is_in_line = has_more or self._wants_slice
+        return self._is_in_line
+
+    def _slice(self) -> bool:
+        """Read what came, or what was left; serve it, and write."""
+        if self._transport is None:
+            return False
+        try:
+            if not (self._events or self._steps) and (self._unread or self._core.has_unread):
+                data = self._unread[0] if len(self._unread) == 1 else b"".join(self._unread)
+                self._unread.clear()
+                self._unread_bytes = 0
+                self._events += self._core.receive(data, self._now())
+            self._handle()
+            self._flush()
+            self._count_held()
+        except BaseException:
+            # A bug: what the client is told after it could be wrong.
+            if self._transport is not None:
+                self._transport.abort()
+            raise
+        return bool(self._events or self._steps or self._unread or self._core.has_unread)
 
     def pause_writing(self) -> None:
         """The socket is full: answers wait in the core."""
+        if self._transport is not None:
+            self._in_transport = self._transport.get_write_buffer_size()
         self._core.on_write_paused(self._now())
         self._arm()
 
     def resume_writing(self) -> None:
         """The socket takes bytes again."""
+        self._in_transport = 0
         self._core.on_write_resumed()
         self._schedule()
 
@@ -156,8 +221,11 @@ class GrpcConnection(asyncio.Protocol):
             if timer is not None:
                 timer.cancel()
         self._timer = self._linger = None
+        self._forget_work()
         self._cancel_calls()
         self._transport = None
+        self._owner.on_held(-self.received_bytes, -self.unsent_bytes)
+        self.received_bytes = self.unsent_bytes = 0
         self._owner.on_closed(self)
 
     # Calls of the server.
@@ -175,14 +243,27 @@ class GrpcConnection(asyncio.Protocol):
         self._flush()
 
     @property
-    def queued_bytes(self) -> int:
-        """Bytes of answers that wait to be sent."""
-        return self._core.queued_bytes
+    def peer(self) -> str:
+        """Address of the client."""
+        return self._peer
+
+    def shed_answers(self, text: str) -> None:
+        """End the connection for what it does not read."""
+        self._core.shed_answers(text)
+        self._count_held()
+        self._schedule()
+
+    def shed_requests(self, text: str) -> None:
+        """Refuse what it does not end, or end the connection."""
+        self._core.shed_requests(text)
+        self._count_held()
+        self._schedule()
 
     def close(self) -> None:
         """End the connection and, with UNAVAILABLE, its calls."""
         for stream_id in list(self._calls):
             self._end_call(stream_id, GrpcStatus.UNAVAILABLE, "server is shutting down")
+        self._forget_work()
         self._core.end("closing")
         self._flush()
 
@@ -198,9 +279,18 @@ class GrpcConnection(asyncio.Protocol):
 
     def queue(self, stream_id: int, frames: bytes | Sequence[Buffer]) -> bool:
         """Queue framed bytes; whether to go on writing."""
-        is_writable = self._core.send(stream_id, frames)
-        if not self._is_in_turn:
-            self._schedule()
+        core = self._core
+        if self._is_in_turn:
+            return core.send(stream_id, frames)
+        before = core.queued_bytes
+        is_writable = core.send(stream_id, frames)
+        self._turns.spend(QUEUED_NS + core.queued_bytes - before)
+        self._count_held()
+        self._schedule()
+        if is_writable and not self._turns.is_free:
+            # Others have their turn before more is made, and with it this connection.
+            self._events.append(StreamWritable(stream_id))
+            return False
         return is_writable
 
     def finish(self, call: Call, code: int, text: str) -> None:
@@ -237,15 +327,58 @@ class GrpcConnection(asyncio.Protocol):
 
     # Events of the core.
 
-    def _handle(self, events: Iterable[Event]) -> None:
-        """Hand events to their methods; what these send leaves with the next flush."""
-        handlers = self._handlers
+    def _handle(self) -> None:
+        """Hand events to their methods for a slice; what these send leaves with the next flush."""
+        handlers, events, now = self._handlers, self._events, self._turns.now
+        end = now() + SLICE_NS
         self._is_in_turn = True
         try:
-            for event in events:
+            while True:
+                if self._steps is not None:
+                    self._step(end)
+                if not events or self._steps is not None:
+                    return
+                event = events.popleft()
                 handlers[type(event)](event)
+                if now() >= end:
+                    return
         finally:
             self._is_in_turn = False
+
+    def _step(self, end: int) -> None:
+        """Go on with a long answer until the slice is over."""
+        assert self._steps is not None
+        call, steps = self._steps
+        now = self._turns.now
+        try:
+            while call.is_open:
+                next(steps)
+                if now() >= end:
+                    return
+        except StopIteration:
+            pass
+        except LiftbridgeError as error:
+            call.finish(error.status, error.text)
+        self._steps = None
+
+    def _count_held(self) -> None:
+        """Tell the server how much more, or less, is held; nothing once the connection is gone."""
+        if self._transport is None:
+            return
+        received = self._core.partial_bytes + self._unread_bytes
+        unsent = self._core.queued_bytes + self._in_transport
+        if received != self.received_bytes or unsent != self.unsent_bytes:
+            more_received = received - self.received_bytes
+            more_unsent = unsent - self.unsent_bytes
+            self.received_bytes, self.unsent_bytes = received, unsent
+            self._owner.on_held(more_received, more_unsent)
+
+    def _forget_work(self) -> None:
+        """Do nothing more of what waits."""
+        self._unread.clear()
+        self._unread_bytes = 0
+        self._events.clear()
+        self._steps = None
 
     def _on_request(self, event: RequestReceived) -> None:
         """Open a call, or answer what is not one."""
@@ -299,8 +432,13 @@ class GrpcConnection(asyncio.Protocol):
         """Hand over all messages of a turn."""
         call = self._calls.get(event.stream_id)
         if call is not None:
+            messages = event.messages
+            if len(messages) > MESSAGES_MAX:
+                rest = MessagesReceived(event.stream_id, messages[MESSAGES_MAX:])
+                self._events.appendleft(rest)
+                messages = messages[:MESSAGES_MAX]
             try:
-                call.on_messages(event.messages)
+                call.on_messages(messages)
             except LiftbridgeError as error:
                 call.finish(error.status, error.text)
 
@@ -309,9 +447,12 @@ class GrpcConnection(asyncio.Protocol):
         call = self._calls.get(event.stream_id)
         if call is not None:
             try:
-                call.on_half_close()
+                steps = call.on_half_close()
             except LiftbridgeError as error:
                 call.finish(error.status, error.text)
+                return
+            if steps is not None:
+                self._steps = call, steps
         elif event.stream_id in self._root_requests:
             self._root_requests.remove(event.stream_id)
             self._core.respond_plain(event.stream_id, 200, _ROOT_TEXT)
@@ -349,6 +490,7 @@ class GrpcConnection(asyncio.Protocol):
     def _on_ended(self, event: ConnectionEnded) -> None:
         """Send what is left, then close so that the peer can still read it."""
         self._owner.on_ended(self._peer, event)
+        self._forget_work()
         self._cancel_calls()
         transport = self._transport
         if self._is_closing or transport is None:
@@ -401,25 +543,21 @@ class GrpcConnection(asyncio.Protocol):
         return int(self._loop.time() * SECOND_NS)
 
     def _schedule(self) -> None:
-        """Flush at the end of this turn, once."""
-        if not self._is_flush_due:
-            self._is_flush_due = True
-            self._loop.call_soon(self._on_flush_due)
-
-    def _on_flush_due(self) -> None:
-        """Flush what was queued outside of `data_received`."""
-        self._is_flush_due = False
-        self._flush()
+        """Ask for a slice, once."""
+        self._wants_slice = True
+        if not self._is_in_line:
+            self._is_in_line = True
+            self._turns.join(self)
 
     def _flush(self) -> None:
-        """Write what is queued, let producers refill, and arrange for what comes next."""
+        """Write what is queued, and arrange for producers to refill and for what comes next."""
         if self._is_closing:
             return
         self._write()
         events = self._core.take_events()
         if events:
-            self._handle(events)
-        if self._core.has_more_output():
+            self._events += events
+        if events or self._core.has_more_output():
             self._schedule()
         self._arm()
 
@@ -446,8 +584,8 @@ class GrpcConnection(asyncio.Protocol):
         """Tell the core the time."""
         self._timer = None
         self._armed_ns = NEVER
-        self._handle(self._core.on_time(self._now()))
-        self._flush()
+        self._events += self._core.on_time(self._now())
+        self._schedule()
 
 
 def _peer_text(name: object) -> str:

@@ -1,6 +1,7 @@
 """`FetchMetadata` and `FetchPartitionMetadata` (spec 1.10). Offsets become inclusive here."""
 
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Iterator
 from typing import Final
 
 from liftbridge_broker.api.call import MAIN_LISTENER, Call
@@ -19,6 +20,9 @@ from liftbridge_broker.node.answers import Question, refusal
 from liftbridge_broker.node.partition import Partition
 from liftbridge_broker.node.runs import EventTimes
 from liftbridge_proto import api_pb2
+
+STEP: Final = 100
+"""Streams or partitions that are looked at before others may have their turn."""
 
 NOT_LED: Final = "The request should be sent to partition leader"
 """Text of the original."""
@@ -41,31 +45,41 @@ class MetadataService:
         self.port = 0
 
     def fetch(self, call: Call, raw: bytes) -> None:
+        """Serve `FetchMetadata` at once, for a caller that has the time."""
+        deque(self.fetch_in_steps(call, raw), maxlen=0)
+
+    def fetch_in_steps(self, call: Call, raw: bytes) -> Iterator[None]:
         """Serve `FetchMetadata`; no names means all streams, in order of creation."""
         request = decode(call, api_pb2.FetchMetadataRequest, raw)
         if request is None:
             return
-        node = self._context.node
-        state = node.state
-        response = api_pb2.FetchMetadataResponse()
-        self._add_brokers(call.listener, response)
         check_named("streams and groups", len(request.streams) + len(request.groups))
+        yield
+        response = api_pb2.FetchMetadataResponse()
+        yield from self._add_brokers(call.listener, response)
+        state = self._context.node.state
         # Each once: a name that is given a million times is no reason for a million answers.
-        names = list(dict.fromkeys(request.streams)) or list(state.stream_ids)
-        for name in names:
+        asked = dict.fromkeys(request.streams)
+        for number, name in enumerate(list(asked or state.stream_ids)):
             stream = state.stream(name)
-            if stream is None:
+            if stream is not None:
+                yield from self._describe(stream, response.streamMetadata.add())
+            elif asked:
                 response.streamMetadata.add(name=name, error=api_pb2.StreamMetadata.UNKNOWN_STREAM)
-            else:
-                self._describe(stream, response.streamMetadata.add())
-        for group in dict.fromkeys(request.groups):
+            if number % STEP == 0:
+                yield
+        for number, group in enumerate(dict.fromkeys(request.groups)):
             response.groupMetadata.add(
                 groupId=group, error=api_pb2.ConsumerGroupMetadata.UNKNOWN_GROUP
             )
+            if number % STEP == 0:
+                yield
         call.reply(response.SerializeToString())
 
-    def _add_brokers(self, listener: str, response: api_pb2.FetchMetadataResponse) -> None:
-        """All brokers that clients may be sent to, this one first."""
+    def _add_brokers(
+        self, listener: str, response: api_pb2.FetchMetadataResponse
+    ) -> Iterator[None]:
+        """All brokers that clients may be sent to, this one first; in steps."""
         node = self._context.node
         addresses = self._addresses(listener)
         own = addresses.pop(node.broker, None)
@@ -82,10 +96,12 @@ class MetadataService:
             return
         held: Counter[str] = Counter()
         led: Counter[str] = Counter()
-        for _, partition in node.state.partitions():
+        for number, (_, partition) in enumerate(list(node.state.partitions())):
             if not partition.paused:
                 held.update(partition.replicas)
                 led[partition.leader or ""] += 1
+            if number % STEP == 0:
+                yield
         for broker, (host, port) in addresses.items():
             response.brokers.add(
                 id=broker,
@@ -119,11 +135,14 @@ class MetadataService:
             if name == listener
         }
 
-    def _describe(self, stream: StreamState, target: api_pb2.StreamMetadata) -> None:
+    def _describe(self, stream: StreamState, target: api_pb2.StreamMetadata) -> Iterator[None]:
+        """All partitions of a stream, in steps."""
         target.name = stream.name
         target.subject = stream.subject
         target.creationTimestamp = stream.creation_timestamp
-        for state in stream.partitions:
+        for place, state in enumerate(stream.partitions, 1):
+            if place % STEP == 0:
+                yield
             self._fill(state, target.partitions[state.number])
             partition = self._context.node.partitions.get(state.partition_id)
             is_alone = partition is not None and partition.replication is None

@@ -6,21 +6,27 @@ handlers and get `Call` objects.
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 from liftbridge_broker.api.call import MAIN_LISTENER, Call
 from liftbridge_broker.api.grpc_connection import GrpcConnection
+from liftbridge_broker.api.turns import Turns
 from liftbridge_broker.errors import GrpcStatus
 from liftbridge_broker.http2.events import ConnectionEnded
 from liftbridge_broker.http2.limits import Limits
 from liftbridge_broker.ports.observe import Observer
 
-UnaryHandler = Callable[[Call, bytes], None]
+UnaryHandler = Callable[[Call, bytes], Iterator[None] | None]
+"""Answers a call; at once, later, or in the steps that it gives back (`Call.on_half_close`)."""
+
 StreamHandler = Callable[[Call], None]
 
 LISTEN_BACKLOG: Final = 1024
+HELD_BYTES_MAX: Final = 256 << 20
+"""Bytes of requests, and of answers, that all connections may hold together."""
+
 TLS_HANDSHAKE_SECONDS: Final = 10.0
 CLOSE_SECONDS: Final = 2.0
 
@@ -38,6 +44,9 @@ class ServerStats:
         requests: Finished calls by method path (`unknown` for paths without a handler) and status.
         protocol_errors: Connections ended for an error, by HTTP/2 error code.
         floods: Connections ended for abuse, by kind.
+        received_held: Bytes of requests that are incomplete or wait for their turn.
+        unsent_held: Bytes of answers that wait to be sent.
+        sheds: Times the largest user was shed because all together held too much, by which.
     """
 
     connections_open: int = 0
@@ -48,6 +57,9 @@ class ServerStats:
     requests: dict[tuple[str, int], int] = field(default_factory=dict)
     protocol_errors: dict[int, int] = field(default_factory=dict)
     floods: dict[str, int] = field(default_factory=dict)
+    received_held: int = 0
+    unsent_held: int = 0
+    sheds: dict[str, int] = field(default_factory=lambda: {"receive": 0, "send": 0})
 
 
 class _UnaryRequest:
@@ -69,12 +81,12 @@ class _UnaryRequest:
         else:
             self._call.keep(len(self._messages[0]))
 
-    def on_half_close(self) -> None:
+    def on_half_close(self) -> Iterator[None] | None:
         """Hand the request over."""
         if not self._messages:
             self._call.finish(GrpcStatus.INTERNAL, "no request message in a unary call")
-        else:
-            self._handler(self._call, self._messages[0])
+            return None
+        return self._handler(self._call, self._messages[0])
 
 
 class GrpcServer:
@@ -90,6 +102,7 @@ class GrpcServer:
     Attributes:
         limits: Bounds of each connection.
         stats: Counters.
+        turns: Whose turn it is among the connections.
     """
 
     def __init__(
@@ -97,11 +110,16 @@ class GrpcServer:
         limits: Limits | None = None,
         *,
         connections_max: int = 10_000,
+        receive_bytes_max: int = HELD_BYTES_MAX,
+        send_bytes_max: int = HELD_BYTES_MAX,
         observer: Observer | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self.stats = ServerStats()
+        self.turns = Turns()
         self._connections_max = connections_max
+        self._receive_bytes_max = receive_bytes_max
+        self._send_bytes_max = send_bytes_max
         self._observer = observer
         self._methods: dict[str, StreamHandler] = {}
         self._unary_methods: set[str] = set()
@@ -129,11 +147,6 @@ class GrpcServer:
         assert path.startswith("/")
         assert path not in self._methods
         self._methods[path] = handler
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes of answers that wait to be sent, over all connections."""
-        return sum(connection.queued_bytes for connection in self._connections)
 
     @property
     def services(self) -> list[str]:
@@ -252,6 +265,36 @@ class GrpcServer:
         if self._observer is not None and (event.code or event.flood):
             fields = {"peer": peer, "code": event.code, "text": event.text, "flood": event.flood}
             self._observer.transition("grpc_connection_refused", fields)
+
+    def on_held(self, received: int, unsent: int) -> None:
+        """Count what connections hold; who holds most lets go of it when all hold too much."""
+        stats = self.stats
+        stats.received_held += received
+        stats.unsent_held += unsent
+        if received > 0 and stats.received_held > self._receive_bytes_max:
+            largest = max(self._connections, key=lambda one: one.received_bytes)
+            held, limit = largest.received_bytes, self._receive_bytes_max
+            self._told_shed("receive", largest, held, limit)
+            largest.shed_requests(
+                f"incomplete requests of all connections hold more than {limit} bytes "
+                f"(grpc.receive.max.bytes), those of this one most of it: {held}; end requests "
+                "before beginning others"
+            )
+        if unsent > 0 and stats.unsent_held > self._send_bytes_max:
+            largest = max(self._connections, key=lambda one: one.unsent_bytes)
+            held, limit = largest.unsent_bytes, self._send_bytes_max
+            self._told_shed("send", largest, held, limit)
+            largest.shed_answers(
+                f"unread answers of all connections hold more than {limit} bytes "
+                f"(grpc.send.max.bytes), those of this one most of it: {held}; read them"
+            )
+
+    def _told_shed(self, kind: str, largest: GrpcConnection, held: int, limit: int) -> None:
+        """Count and tell that somebody is shed."""
+        self.stats.sheds[kind] += 1
+        if self._observer is not None:
+            fields = {"peer": largest.peer, "kind": kind, "bytes": held, "limit": limit}
+            self._observer.transition("grpc_largest_user_shed", fields)
 
     def on_bytes(self, *, received: int = 0, sent: int = 0) -> None:
         """Count bytes."""

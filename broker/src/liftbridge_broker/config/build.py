@@ -36,6 +36,7 @@ _EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - the original's default
 _DATA_ROOT: Final = "/tmp/liftbridge/"  # noqa: S108 - the original's default
 _PORT_DEFAULT: Final = 9292
 _MESSAGE_BYTES_DEFAULT: Final = 4 << 20
+_HELD_BYTES_DEFAULT: Final = 256 << 20
 _MESSAGE_OVERHEAD_BYTES: Final = 64 << 10
 _SEGMENT_BYTES_OF_ZERO: Final = 1 << 30
 _SEGMENT_BYTES_MAX: Final = 2 << 30
@@ -211,9 +212,17 @@ def _derive(values: _Values) -> None:
         raise values.refusal(
             "grpc.max.message.bytes", "is less than clustering.replication.max.bytes + 64KiB"
         )
+    _derive_held(values)
     _derive_segments(values)
     if values.number("clustering.raft.snapshot.threshold") == 0:
         values.put("clustering.raft.snapshot.threshold", _SNAPSHOT_THRESHOLD_DEFAULT)
+
+
+def _derive_held(values: _Values) -> None:
+    """Bytes that all connections may hold: several messages of the largest size."""
+    message_bytes_max = values.number("grpc.max.message.bytes")
+    for name in ("grpc.receive.max.bytes", "grpc.send.max.bytes"):
+        values.fill(name, max(_HELD_BYTES_DEFAULT, 4 * message_bytes_max))
 
 
 def _derive_segments(values: _Values) -> None:
@@ -350,6 +359,8 @@ def _grpc(values: _Values) -> GrpcOptions:
         connections_max=values.number("grpc.max.connections"),
         header_bytes_max=values.number("grpc.max.header.bytes"),
         pending_bytes_max=values.number("grpc.max.pending.bytes"),
+        receive_bytes_max=values.number("grpc.receive.max.bytes"),
+        send_bytes_max=values.number("grpc.send.max.bytes"),
         idle_timeout_ns=values.number("grpc.idle.timeout"),
         keepalive_ns=values.number("grpc.keepalive.time"),
         keepalive_timeout_ns=values.number("grpc.keepalive.timeout"),

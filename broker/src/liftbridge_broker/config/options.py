@@ -318,6 +318,8 @@ class GrpcOptions:
         connections_max: Open connections; further ones are closed at once.
         header_bytes_max: Size of the header list of a request (SETTINGS_MAX_HEADER_LIST_SIZE).
         pending_bytes_max: Bytes of answers waiting to be sent on one connection.
+        receive_bytes_max: Bytes of incomplete requests of all connections.
+        send_bytes_max: Bytes of answers waiting to be sent on all connections.
         idle_timeout_ns: A connection without calls is closed after this time; 0 = never.
         keepalive_ns: A silent connection is pinged after this time; 0 = never.
         keepalive_timeout_ns: A ping must be answered within this time.
@@ -329,6 +331,8 @@ class GrpcOptions:
     connections_max: int = 10_000
     header_bytes_max: int = 16_384
     pending_bytes_max: int = 64 * MIB
+    receive_bytes_max: int = 256 * MIB
+    send_bytes_max: int = 256 * MIB
     idle_timeout_ns: int = 30 * MINUTE_NS
     keepalive_ns: int = MINUTE_NS
     keepalive_timeout_ns: int = 20 * SECOND_NS

@@ -275,6 +275,26 @@ GRPC: Final = (
         maximum=1 << 30,
     ),
     Setting(
+        "grpc.receive.max.bytes",
+        Kind.SIZE,
+        "",
+        "Bytes of incomplete requests that all connections together may make the broker hold; "
+        "above it the connection that holds most loses its own. Part of the memory to plan for.",
+        derived="the larger of 256MiB and four times `grpc.max.message.bytes`",
+        is_original=False,
+        maximum=1 << 40,
+    ),
+    Setting(
+        "grpc.send.max.bytes",
+        Kind.SIZE,
+        "",
+        "Bytes of answers that may wait to be sent on all connections together; above it the "
+        "connection that holds most is ended. Part of the memory to plan for.",
+        derived="the larger of 256MiB and four times `grpc.max.message.bytes`",
+        is_original=False,
+        maximum=1 << 40,
+    ),
+    Setting(
         "grpc.idle.timeout",
         Kind.DURATION,
         "30m",

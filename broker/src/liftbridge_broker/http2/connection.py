@@ -27,6 +27,14 @@ from liftbridge_broker.http2.stream import Buffer, Stream
 from liftbridge_broker.http2.table import StreamTable
 
 DRAIN_NOTICE_NS: Final = SECOND_NS
+FRAMES_MAX: Final = 128
+"""Frames that are read at once, besides those with one whole message each, which cost far less.
+
+Of those whose payload is read field by field, each 64 bytes count as one more.
+"""
+
+_FIELDS: Final = frozenset((frames.HEADERS, frames.CONTINUATION, frames.SETTINGS))
+
 UNREAD_CONTROL_BYTES_MAX: Final = 1 << 20
 SHARES_OF_FREE: Final = 8
 SHARE_BYTES_MIN: Final = 16 << 10
@@ -34,6 +42,7 @@ ROOM_BYTES_MIN: Final = 4 << 10
 _DRAIN_PING: Final = b"goodbye!"
 _KEEPALIVE_PING: Final = b"alive???"
 _DEADLINE_EXCEEDED: Final = 4
+_RESOURCE_EXHAUSTED: Final = 8
 _HTTP1_VERBS: Final = (
     b"GET ",
     b"HEAD",
@@ -56,6 +65,9 @@ class Connection:
     """State of one connection; owned by one transport.
 
     After a `ConnectionEnded` event nothing is received any more; what is queued may still be taken.
+
+    Attributes:
+        has_unread: Whether `receive` has left frames for another call, perhaps with no new bytes.
     """
 
     def __init__(self, limits: Limits, now: int) -> None:
@@ -71,6 +83,7 @@ class Connection:
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._needed_bytes = len(frames.PREFACE)
+        self.has_unread = False
         self._has_preface = False
         self._has_greeted = False
         self._has_ended = False
@@ -99,15 +112,21 @@ class Connection:
         """Message bytes that wait for a window or for the socket."""
         return self._sender.queued_bytes
 
+    @property
+    def partial_bytes(self) -> int:
+        """Bytes of incomplete requests, and of frames that were not read yet."""
+        return self._table.partial_bytes + (self._held_bytes if self._held else 0)
+
     def next_deadline(self) -> int:
         """Time of the next `on_time` that may matter, in nanoseconds; a lower bound."""
         return self._deadlines.wake
 
     def receive(self, data: bytes, now: int) -> list[Event]:
-        """Handle received bytes, cut anywhere; what happened."""
+        """Handle received bytes, cut anywhere, or a part of them (`has_unread`); what happened."""
         table = self._table
         table.now = self._received_ns = now
         self._has_pinged = False
+        self.has_unread = False
         if self._has_ended:
             return []
         if self._held:
@@ -298,6 +317,18 @@ class Connection:
         """Close at once: GOAWAY without waiting for streams."""
         self._fail(ConnectionFaultError(Http2Code.NO_ERROR, text))
 
+    def shed_answers(self, text: str) -> None:
+        """End for what waits to be sent."""
+        self._fail(ConnectionFaultError(Http2Code.ENHANCE_YOUR_CALM, text, flood="unread"))
+
+    def shed_requests(self, text: str) -> None:
+        """Refuse the requests that are incomplete, or end if what is held belongs to none."""
+        begun = [one for one in self._table.streams.values() if one.partial or one.kept_bytes]
+        for stream in begun:
+            self._table.refuse_message(stream, _RESOURCE_EXHAUSTED, text)
+        if not begun:
+            self._fail(ConnectionFaultError(Http2Code.ENHANCE_YOUR_CALM, text, flood="unended"))
+
     # Receiving.
 
     def _start_clocks(self, now: int) -> None:
@@ -336,7 +367,8 @@ class Connection:
         read_run = self._messages.read_run
         unpack = frames.FRAME_HEADER.unpack_from
         frame_max = self._limits.frame_bytes_max
-        while True:
+        left = FRAMES_MAX
+        while left > 0:
             if self._block.stream_id == 0:
                 position = read_run(data, position)
             start = position + frames.HEADER_BYTES
@@ -353,7 +385,11 @@ class Connection:
                 return position
             position = start + length
             stream_id &= frames.STREAM_ID_MAX
+            left -= 1 + (length >> 6 if word & 0xFF in _FIELDS else 0)
             self._on_frame(word & 0xFF, flags, stream_id, data, start, position)
+        self._needed_bytes = 0
+        self.has_unread = position < end
+        return position
 
     def _check_preface(self, data: bytes) -> bool:
         """Whether the whole preface is there (RFC 9113 3.4)."""
@@ -539,6 +575,10 @@ class Connection:
         if self._has_ended:
             return
         self._has_ended = True
+        self._held.clear()
+        for stream in self._table.streams.values():  # nothing of it is read or sent any more
+            self._table.drop_partial(stream)
+            self._sender.forget(stream)
         if fault.reply:
             self._sender.control(fault.reply)
         else:

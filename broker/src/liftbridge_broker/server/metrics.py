@@ -115,7 +115,9 @@ class BrokerMetrics:
             "connections": stats.connections_open,
             "connections_total": stats.connections_total,
             "streams_open": stats.streams_open,
-            "buffered_bytes": self.grpc.buffered_bytes,
+            "buffered_bytes": stats.unsent_held,
+            "incomplete_request_bytes": stats.received_held,
+            "grpc_largest_user_shed_total": dict(stats.sheds),
             "grpc_received_bytes_total": stats.bytes_received,
             "grpc_sent_bytes_total": stats.bytes_sent,
             "grpc_protocol_errors_total": {

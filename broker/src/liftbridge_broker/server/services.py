@@ -55,7 +55,13 @@ def make_api(
 ) -> Api:
     """A server with every method entered."""
     grpc = options.grpc
-    server = GrpcServer(grpc_limits(grpc), connections_max=grpc.connections_max, observer=observer)
+    server = GrpcServer(
+        grpc_limits(grpc),
+        connections_max=grpc.connections_max,
+        receive_bytes_max=grpc.receive_bytes_max,
+        send_bytes_max=grpc.send_bytes_max,
+        observer=observer,
+    )
     context = make_context(options, node, clock)
     metadata = MetadataService(context, host=options.listen.advertised_host)
     _register_api(server, context, metadata)
@@ -97,7 +103,7 @@ def _register_api(server: GrpcServer, context: Context, metadata: MetadataServic
     server.unary(API + "DeleteStream", streams.delete)
     server.unary(API + "PauseStream", streams.pause)
     server.unary(API + "SetStreamReadonly", streams.set_readonly)
-    server.unary(API + "FetchMetadata", metadata.fetch)
+    server.unary(API + "FetchMetadata", metadata.fetch_in_steps)
     server.unary(API + "FetchPartitionMetadata", metadata.fetch_partition)
     publish = PublishService(context)
     server.unary(API + "Publish", publish.publish)

@@ -32,7 +32,7 @@ import uvloop
 
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.tls import ServerTls, TlsFiles
-from liftbridge_broker.api.transport import GrpcServer
+from liftbridge_broker.api.transport import HELD_BYTES_MAX, GrpcServer
 from liftbridge_broker.errors import InvalidRequestError
 from liftbridge_broker.http2.limits import Limits
 from liftbridge_broker.ports.observe import Observer
@@ -80,10 +80,17 @@ async def echo_server(
     *,
     tls: ssl.SSLContext | None = None,
     connections_max: int = 10_000,
+    held_bytes_max: int = HELD_BYTES_MAX,
     observer: Observer | None = None,
 ) -> AsyncIterator[EchoServer]:
     """Serve in this loop; at the end no connection and no call may be left in the counters."""
-    server = GrpcServer(limits, connections_max=connections_max, observer=observer)
+    server = GrpcServer(
+        limits,
+        connections_max=connections_max,
+        receive_bytes_max=held_bytes_max,
+        send_bytes_max=held_bytes_max,
+        observer=observer,
+    )
     log = add_echo(server)
     port = await server.start("127.0.0.1", 0, tls)
     try:

@@ -109,7 +109,10 @@ class Duel:
 
     def receive(self, *pieces: bytes) -> list[Event]:
         """Give bytes to the core."""
-        return self.core.receive(b"".join(pieces), self.now)
+        events = self.core.receive(b"".join(pieces), self.now)
+        while self.core.has_unread:
+            events += self.core.receive(b"", self.now)
+        return events
 
     def open(self, stream_id: int = 1, path: str = PATH, *, ends: bool = False) -> list[Event]:
         """Open a call."""

@@ -1,0 +1,82 @@
+"""The line of connections: slices go round, and a turn of the loop ends."""
+
+import asyncio
+
+from liftbridge_broker.api.turns import TURN_NS, Turns
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+class Worker:
+    """Somebody with a number of slices to do, each of which takes a while."""
+
+    def __init__(self, name: str, slices: int, clock: Clock, log: list[str], took: int) -> None:
+        self.name, self.left, self.took = name, slices, took
+        self.clock, self.log = clock, log
+
+    def work(self) -> bool:
+        self.clock.now_ns += self.took
+        self.log.append(self.name)
+        self.left -= 1
+        return self.left > 0
+
+
+async def turn(log: list[str]) -> None:
+    """Let the loop turn once, and note that others had theirs."""
+    await asyncio.sleep(0)
+    log.append("|")
+
+
+async def test_slices_go_round_and_nobody_waits_for_all_of_another_one() -> None:
+    clock, log = Clock(), list[str]()
+    turns = Turns(clock)
+    turns.join(Worker("a", 3, clock, log, 1))
+    turns.join(Worker("b", 1, clock, log, 1))
+    for _ in range(4):
+        await turn(log)
+    assert "".join(log) == "ab|a|a||"
+
+
+async def test_turn_ends_when_its_time_is_over_although_others_wait() -> None:
+    clock, log = Clock(), list[str]()
+    turns = Turns(clock)
+    for name in "abc":
+        turns.join(Worker(name, 2, clock, log, TURN_NS // 2))
+    for _ in range(4):
+        await turn(log)
+    assert "".join(log) == "ab|ca|bc||"
+
+
+async def test_work_is_done_at_once_until_a_turn_is_full_of_it() -> None:
+    clock, log = Clock(), list[str]()
+    turns = Turns(clock)
+    turns.spend(TURN_NS - 1)
+    assert turns.is_free
+    turns.spend(1)
+    assert not turns.is_free
+    await turn(log)
+    assert turns.is_free
+
+
+async def test_whoever_fails_keeps_nobody_from_the_next_turn() -> None:
+    clock, log = Clock(), list[str]()
+    turns = Turns(clock)
+
+    class Failing:
+        def work(self) -> bool:
+            raise RuntimeError("a bug")
+
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    turns.join(Failing())
+    turns.join(Worker("a", 1, clock, log, 1))
+    await turn(log)
+    await turn(log)
+    assert len(told) == 1
+    assert "a" in log
