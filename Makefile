@@ -19,7 +19,7 @@ PYTHONS := $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14)
 PYTEST_ARGS ?= -n 2 --dist loadfile --durations=10
 TEST_GATES := format-check lint prose dockerfiles imports types docs pytest spark-test
 
-.PHONY: help install images demo demo-spark test check operator-sim operator-gates guards stories chaos failover saturation forgery scale operator-scale bench bench-spark soak spark-soak \
+.PHONY: help install images demo demo-spark test check operator-sim operator-gates guards stories chaos failover saturation forgery hostile scale operator-scale bench bench-spark soak spark-soak \
 	fuzz docs spark-install proto crds scan lock format clean changelog cluster cluster-down e2e e2e-full $(TEST_GATES) meta unit
 
 help: ## List the targets
@@ -80,6 +80,9 @@ saturation: install ## Whether full load alone makes a cluster fence, elect or s
 
 forgery: install ## Forged frames against a cluster under load: none may be believed (FRAMES=1000000)
 	@$(PY) -m liftbridge_testkit.forgery --frames $(or $(FRAMES),1000000)
+
+hostile: install ## Attacks of clients on a cluster under load: nobody else may feel them (SECONDS=8, ONLY=part of a name)
+	@$(PY) -m liftbridge_testkit.hostile --seconds $(or $(SECONDS),8) $(if $(ONLY),--only "$(ONLY)")
 
 scale: install ## What 1,000 replicated partitions cost at rest, at a kill and at a restart
 	@$(PY) -m liftbridge_testkit.scale

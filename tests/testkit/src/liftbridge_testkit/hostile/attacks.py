@@ -1,0 +1,216 @@
+"""What clients can do to a broker: bytes for each connection, generated where they can be.
+
+An attack is a number of connections, what each of them says first and then again and again, and
+whether it reads what comes back. Numbers of streams rise from round to round.
+"""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from google.protobuf.message_factory import GetMessageClass
+
+from liftbridge_broker.http2 import frames
+from liftbridge_broker.http2.grpc import literal
+from liftbridge_proto import api_pb2
+from liftbridge_testkit.http2_peer import Http2Peer, prefixed
+from liftbridge_testkit.request_lists import ADMIN, CASES, STREAM, UNARY, named
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from google.protobuf.descriptor import MethodDescriptor
+
+FRAME_BYTES: Final = 16 << 10
+LIST_ENTRIES: Final = 50_000
+LARGE_STREAM: Final = "large"
+"""Holds records of 900 KB."""
+
+BURST: Final = 1_000
+MANY: Final = 100
+_ALL_WINDOW: Final = (1 << 31) - 1
+_WIDE: Final = {frames.SETTING_INITIAL_WINDOW_SIZE: _ALL_WINDOW}
+_COUNT_MAX: Final = 200
+"""Requests of one round; a round is made anew each time."""
+
+
+class Attack(NamedTuple):
+    """See the module.
+
+    Attributes:
+        name: What it is.
+        connections: How many of them at once.
+        round: Bytes of a round, by the number of the first stream that is free; and how many
+            streams it takes.
+        settings: First SETTINGS of the client.
+        is_reading: Whether it reads what comes back.
+        rounds_max: Rounds of one connection.
+    """
+
+    name: str
+    connections: int
+    round: Callable[[int], tuple[bytes, int]]
+    settings: dict[int, int] | None = None
+    is_reading: bool = True
+    rounds_max: int = 1_000_000
+
+
+@cache
+def _head(path: str, more: int = 0) -> bytes:
+    """A header block without the table, with further fields."""
+    fields = [
+        (b":method", b"POST"),
+        (b":scheme", b"http"),
+        (b":path", path.encode()),
+        (b":authority", b"x"),
+        (b"content-type", b"application/grpc"),
+        (b"te", b"trailers"),
+        *((b"x%d" % number, b"y") for number in range(more)),
+    ]
+    return b"".join(literal(name, value) for name, value in fields)
+
+
+def _headers(stream_id: int, path: str, more: int = 0) -> bytes:
+    return frames.frame(frames.HEADERS, frames.FLAG_END_HEADERS, stream_id, _head(path, more))
+
+
+def _path(method: MethodDescriptor) -> str:
+    return f"/{method.containing_service.full_name}/{method.name}"
+
+
+def _data(stream_id: int, payload: bytes, *, ends: bool = True) -> bytes:
+    """DATA frames of a payload."""
+    pieces = [payload[at : at + FRAME_BYTES] for at in range(0, len(payload), FRAME_BYTES)]
+    return b"".join(
+        Http2Peer.data(stream_id, piece, ends=ends and number == len(pieces) - 1)
+        for number, piece in enumerate(pieces)
+    )
+
+
+def calls(path: str, message: bytes, count: int, first: int) -> tuple[bytes, int]:
+    """Whole calls, one after the other."""
+    payload = prefixed(message)
+    ids = range(first, first + 2 * count, 2)
+    return b"".join(_headers(one, path) + _data(one, payload) for one in ids), count
+
+
+def _begun(path: str, payload: bytes, count: int, first: int) -> tuple[bytes, int]:
+    """Calls that do not end."""
+    ids = range(first, first + 2 * count, 2)
+    return b"".join(_headers(one, path) + _data(one, payload, ends=False) for one in ids), count
+
+
+def _resets(path: str, count: int, first: int) -> tuple[bytes, int]:
+    reset = frames.rst_stream_frame
+    ids = range(first, first + 2 * count, 2)
+    return b"".join(_headers(one, path) + reset(one, frames.Http2Code.CANCEL) for one in ids), count
+
+
+def _wide_headers(path: str, fields: int, count: int, first: int) -> tuple[bytes, int]:
+    ids = range(first, first + 2 * count, 2)
+    return b"".join(_headers(one, path, fields) for one in ids), count
+
+
+def _repeated(data: bytes, count: int, _first: int) -> tuple[bytes, int]:
+    return data * count, 0
+
+
+def _continued(path: str, first: int) -> tuple[bytes, int]:
+    """A header block in as many frames as it has bytes."""
+    block = _head(path)
+    begun = frames.frame(frames.HEADERS, 0, first, b"")
+    return begun + b"".join(
+        frames.frame(frames.CONTINUATION, 0, first, block[at : at + 1]) for at in range(len(block))
+    ), 1
+
+
+def _settings() -> bytes:
+    """One frame that sets the window as often as fits."""
+    pair = frames.SETTING_INITIAL_WINDOW_SIZE.to_bytes(2, "big")
+    entries = b"".join(pair + size.to_bytes(4, "big") for size in (1, 65_535) * 1_365)
+    return frames.frame(frames.SETTINGS, 0, 0, entries)
+
+
+def _listed() -> list[Attack]:
+    """A list of very many items in every unary call, in many calls at once."""
+    found = []
+    for case in CASES:
+        if case.method.containing_service == ADMIN:
+            continue  # the admin port is for operators
+        for distinct in (False, True) if not case.is_map else (True,):
+            message = case.request(distinct=distinct, times=LIST_ENTRIES).SerializeToString()
+            kind = "others" if distinct else "the same"
+            name = f"list of {case.name}, {kind}"
+            found.append(Attack(name, 1, partial(calls, _path(case.method), message, 10)))
+    return found
+
+
+def _unary() -> list[Attack]:
+    """Every unary call a thousand times on one connection, and on a hundred."""
+    found = []
+    for method in UNARY:
+        if method.containing_service == ADMIN:
+            continue
+        message = named(GetMessageClass(method.input_type)()).SerializeToString()
+        if method.name == "FetchMetadata":
+            message = b""  # of all streams
+        for connections in (1, MANY):
+            name = f"{method.name} without end on {connections}"
+            one = partial(calls, _path(method), message, _COUNT_MAX if connections == 1 else 20)
+            found.append(Attack(name, connections, one))
+    return found
+
+
+def _subscribe() -> bytes:
+    return api_pb2.SubscribeRequest(
+        stream=LARGE_STREAM, startPosition=api_pb2.EARLIEST
+    ).SerializeToString()
+
+
+def attacks() -> Sequence[Attack]:
+    """All of them."""
+    publish, asynchronous = "/proto.API/Publish", "/proto.API/PublishAsync"
+    begun = (4 << 20).to_bytes(5, "big") + bytes((4 << 20) - 10)
+    pairs = (
+        ("PING", frames.ping_frame(b"12345678")),
+        ("SETTINGS", _settings()),
+        ("empty SETTINGS", frames.settings_frame({})),
+        ("WINDOW_UPDATE", frames.window_update_frame(0, 1)),
+        ("PRIORITY", frames.frame(2, 0, 1, bytes(5))),
+        ("unknown frames", frames.frame(0xEE, 0, 0, b"")),
+    )
+    subscribe = partial(calls, "/proto.API/Subscribe", _subscribe(), MANY)
+    tiny = prefixed(
+        api_pb2.PublishRequest(stream=STREAM, ackPolicy=api_pb2.NONE).SerializeToString()
+    )
+    return [
+        *(Attack(name, 1, partial(_repeated, data, BURST)) for name, data in pairs),
+        Attack("unread subscriptions", MANY, subscribe, _WIDE, is_reading=False, rounds_max=1),
+        Attack("messages that do not end", 120, partial(_begun, publish, begun, 4), rounds_max=4),
+        Attack("open and reset on 1", 1, partial(_resets, publish, BURST)),
+        Attack("open and reset on 100", MANY, partial(_resets, publish, BURST // 2)),
+        Attack("headers", MANY, partial(_wide_headers, publish, 100, 10)),
+        Attack("too many headers", MANY, partial(_wide_headers, publish, 500, 10)),
+        Attack("CONTINUATION", MANY, partial(_continued, publish)),
+        Attack("connections", 1_000, partial(_repeated, b"", 0), rounds_max=0),
+        Attack("tiny messages", 1, partial(_begun, asynchronous, tiny * 10_000, 1)),
+        *_unary(),
+        *_listed(),
+    ]
+
+
+def short() -> Sequence[str]:
+    """Names of those of the short form: one of each kind."""
+    return (
+        "SETTINGS",
+        "unread subscriptions",
+        "messages that do not end",
+        "open and reset on 100",
+        "too many headers",
+        "connections",
+        "FetchMetadata without end on 1",
+        "FetchMetadata without end on 100",
+        "list of FetchMetadata.streams, others",
+        "list of AwaitNews.streams, others",
+    )
