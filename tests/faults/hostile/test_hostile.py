@@ -18,6 +18,7 @@ PATIENT = {
     "logging.format": "json",
     "clustering.raft.election.timeout": "5s",
     "clustering.broker.session.timeout": "15s",
+    "clustering.replica.max.leader.timeout": "10s",
 }
 
 
