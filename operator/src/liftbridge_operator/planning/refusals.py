@@ -6,7 +6,7 @@ else is asked for; the stories after it go on. Only what takes brokers away stay
 that it may rely upon.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -70,9 +70,22 @@ class Refusal:
     needs_person: bool = True
 
 
+_OBJECTS: Final[Mapping[type, str]] = {
+    act.CreateIdentity: "the ConfigMap of its identity",
+    act.WriteFounders: "the ConfigMap of its identity",
+    act.CreateSet: "the StatefulSet",
+    act.SetTemplate: "the StatefulSet",
+    act.SetReplicas: "the StatefulSet",
+    act.OrphanSet: "the StatefulSet",
+    act.SetBudget: "the PodDisruptionBudget",
+}
+"""What actions are about that do not name it."""
+
+
 def object_of(action: act.Action) -> str:
     """What an action is about, for people."""
-    return str(getattr(action, "name", "") or type(action).__name__)
+    known = _OBJECTS.get(type(action), type(action).__name__)
+    return str(getattr(action, "name", "") or known)
 
 
 def takes_away(action: act.Action) -> bool:

@@ -205,6 +205,7 @@ class SparingKube:
         *,
         preconditions: Preconditions,
         subresource: str = "",
+        dry_run: bool = False,
     ) -> Object:
         """As the port."""
         with self._writing():
@@ -215,6 +216,7 @@ class SparingKube:
                 changes,
                 preconditions=preconditions,
                 subresource=subresource,
+                dry_run=dry_run,
             )
 
     async def delete(

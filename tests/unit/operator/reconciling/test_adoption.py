@@ -43,7 +43,8 @@ async def met(world, taken):
     for _ in range(PASSES):
         await world.go_on()
     said = [one["message"] for one in world.status["conditions"]]
-    is_named = any(f"{taken['kind']} {name}" in one and "other" in one for one in said)
+    places = (f"{taken['kind']}/{name}", f"{taken['kind']} {name}", f"the {taken['kind']} ")
+    is_named = any(place in one and "other" in one for place in places for one in said)
     return is_named, await world.kube.get(kind, NAMESPACE, name) == before
 
 

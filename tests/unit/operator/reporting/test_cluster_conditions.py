@@ -228,7 +228,7 @@ def test_trouble_with_the_api_server_is_said_first():
     found = conditions(account(healthy(), trouble=trouble), {})
     stalled = next(one for one in found if one["type"] == "Stalled")
     assert stalled["message"] == "The operator may not create pods."
-    assert next(one for one in found if one["type"] == "Ready")["reason"] == "Blocked"
+    assert next(one for one in found if one["type"] == "Ready")["reason"] == "MissingRights"
 
 
 # -- the whole status ---------------------------------------------------------------------------
