@@ -26,13 +26,7 @@ from liftbridge_broker.model.ids import (
 )
 from liftbridge_broker.model.partitions import PartitionState
 from liftbridge_broker.model.streams import StreamOptions
-from liftbridge_broker.node.applied import (
-    finish_deletions,
-    open_waiting,
-    replace_log,
-    take_records,
-    take_state,
-)
+from liftbridge_broker.node import applied
 from liftbridge_broker.node.auto_pause import AutoPause
 from liftbridge_broker.node.cluster_clock import ClusterClock, Date
 from liftbridge_broker.node.cursors import CursorTables
@@ -268,10 +262,7 @@ class Node:
     def note_append(self, partition: Partition, now: Instant) -> None:
         """Tell the store that bytes wait for a sync."""
         self.store.note_append(partition.partition_id, now)
-        deadline = self.store.next_deadline()
-        if deadline is not None and (self._armed is None or deadline < self._armed):
-            self._armed = deadline
-            self.timer.arm(deadline)
+        self._arm_for(self.store.next_deadline())
 
     def can_fan_out(self) -> bool:
         """Whether the link to NATS takes messages; asked before anything is appended."""
@@ -375,9 +366,8 @@ class Node:
 
     def wake_soon(self) -> None:
         """Have the timer called, unless the end of a turn sees to what is due."""
-        if not self._is_in_turn and (self._armed is None or self.now < self._armed):
-            self._armed = self.now
-            self.timer.arm(self.now)
+        if not self._is_in_turn:
+            self._arm_for(self.now)
 
     def note_cut(self, partition: Partition) -> None:
         """The log of a follower was cut: publishers may have gone with its records."""
@@ -414,7 +404,7 @@ class Node:
 
     def on_change(self, records: Sequence[Record]) -> None:
         """Metadata was applied; called from within another call."""
-        take_records(self, records, self.now, self.wall_ns)
+        applied.take_records(self, records, self.now, self.wall_ns)
         if self.cluster is not None:
             self.cluster.on_applied(records, self.now)
 
@@ -422,7 +412,7 @@ class Node:
         """The metadata are a leader's snapshot now; what led there is not known."""
         if self.cluster is not None:
             self.cluster.replicas.forget_positions()
-        take_state(self, self.now, self.wall_ns)
+        applied.take_state(self, self.now, self.wall_ns)
         if self.cluster is not None:
             self.cluster.on_brokers(self.now)
 
@@ -442,13 +432,15 @@ class Node:
         if self.cluster is not None:
             self.cluster.on_timer(now)
         self._to_subjects.inbox.expire(now)
-        open_waiting(self, now)
+        applied.open_waiting(self, now)
         for command in self._idle.take_due(self.partitions, now):
             self.propose(command, now, _ignore_outcome)
         self._arm()
 
     def _arm(self) -> None:
-        deadline = self.next_deadline()
+        self._arm_for(self.next_deadline())
+
+    def _arm_for(self, deadline: Instant | None) -> None:
         if deadline is not None and (self._armed is None or deadline < self._armed):
             self._armed = deadline
             self.timer.arm(deadline)
@@ -464,15 +456,13 @@ class Node:
             self.now if self.openings.is_waiting else None,
         )
 
-    # -- partitions ---------------------------------------------------------------------------
-
     def open_partitions(self, now: Instant) -> None:
         """Open and recover the log of every replica held here; called once, at start."""
         for stream, state in self.state.partitions():
             if self.broker in state.replicas:
                 self.open_partition(stream, state, now)
         if self.is_caught_up:
-            finish_deletions(self, now)
+            applied.finish_deletions(self, now)
 
     def listen(self) -> None:
         """Take messages from NATS from now on; called once, after the broker is registered."""
@@ -565,7 +555,7 @@ class Node:
 
     def replace_log(self, partition_id: PartitionId) -> None:
         """Set a damaged log aside, after its replica was declared unclean."""
-        replace_log(self, partition_id, self.now, self.wall_ns)
+        applied.replace_log(self, partition_id, self.now, self.wall_ns)
 
     def close_partition(self, partition_id: PartitionId, error: LiftbridgeError) -> None:
         """Stop serving a partition; its log stays open until the store lets it go."""

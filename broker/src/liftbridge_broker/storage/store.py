@@ -150,8 +150,6 @@ class LogStore:
         self.failure = ""
         self.on_failed: Callable[[str], None] = _ignore
 
-    # Start.
-
     def start(self, wall_ns: int) -> None:
         """Find out whether the stop was clean, look at the disk and into the trash; once.
 
@@ -407,7 +405,9 @@ class LogStore:
                 stored.is_closed = True
                 stored.log.abandon()
             self._journal.forget(partition)
-        self._guarded(lambda: self._trash_logs(partitions, now, wall_ns), now)
+        date_ns = self._cleaner.age_ns(now, wall_ns) or wall_ns
+        self._guarded(lambda: self._trash.take_logs(partitions, date_ns, now), now)
+        self._flush.note_journal(now)
 
     def next_deadline(self) -> Instant | None:
         """When `on_timer` wants to be called, `None` for never."""
@@ -490,10 +490,6 @@ class LogStore:
             self._space.check(now)
             if self._space.is_full:
                 self._trash.on_pressure()
-
-    def _trash_logs(self, partitions: Sequence[PartitionId], now: Instant, wall_ns: int) -> None:
-        self._trash.take_logs(partitions, self._cleaner.age_ns(now, wall_ns) or wall_ns, now)
-        self._flush.note_journal(now)
 
     def _on_purged(self, event: FileEvent, now: Instant) -> None:
         size = self._trash.on_event(event, now)

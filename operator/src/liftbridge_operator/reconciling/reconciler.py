@@ -13,20 +13,16 @@ from typing import Any, Final, Protocol
 import structlog
 
 from liftbridge_operator.acting.hands import Done, Hands, Trouble
-from liftbridge_operator.acting.keeping import note_asked
 from liftbridge_operator.acting.on_objects import keep_token
 from liftbridge_operator.acting.perform import perform
-from liftbridge_operator.acting.refused import refusal_of
 from liftbridge_operator.acting.supply import (
     Supplied,
-    forget_revisions,
-    release_volumes,
     supply,
     supply_configs,
     supply_monitors,
 )
 from liftbridge_operator.catalogue.names import EventReason
-from liftbridge_operator.kube.errors import ConflictError, KubeError, NotFoundError
+from liftbridge_operator.kube.errors import ConflictError, NotFoundError
 from liftbridge_operator.kube.intent import Difference
 from liftbridge_operator.kube.kinds import CLUSTERS
 from liftbridge_operator.kube.port import Fence, Kube, Object
@@ -89,6 +85,7 @@ from liftbridge_operator.reconciling.sight import (
     unresized_claims,
     wanted_as_is,
 )
+from liftbridge_operator.reconciling.tidying import tidy
 from liftbridge_operator.rendering import names
 from liftbridge_operator.rendering.render import render
 from liftbridge_operator.reporting.account import Account
@@ -453,7 +450,8 @@ class ClusterReconciler:
         if action is not None:
             return await self._act(key, known, found, decision, hands)
         if decision.status.is_ready:
-            await self._tidy(hands, found)
+            self._fence.check()
+            await tidy(hands, found)
         return _next(decision, action)
 
     async def _act(
@@ -501,30 +499,6 @@ class ClusterReconciler:
             log.info("action_not_done", key=str(key), action=name, why=done.text)
         else:
             log.info("action_done", key=str(key), action=name, what=str(action))
-
-    async def _tidy(self, hands: Hands, found: Pass) -> None:
-        """Former templates, and volumes of brokers that left, go once nothing can need them.
-
-        And what is asked for is written down, for the operator that comes next.
-        """
-        brokers = found.seen.brokers
-        if brokers is None or not found.seen.identity:
-            return
-        kept = {brokers.revision, brokers.good_revision, brokers.bad_revision}
-        kept |= {pod.revision for pod in found.seen.pods} | {found.seen.wanted.revision}
-        self._fence.check()
-        try:
-            await note_asked(hands)
-            await forget_revisions(hands, kept)
-            await release_volumes(hands, brokers.replicas)
-        except KubeError as error:
-            said = refusal_of(error)
-            if said is None:
-                raise
-            # Nothing needs it: what is left over goes another time.
-            log.warning(
-                "tidying_refused", name=hands.cluster.name, reason=said.reason, why=said.text
-            )
 
     # -- saying -------------------------------------------------------------------------------
 
