@@ -6,7 +6,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import monotonic
 
@@ -132,6 +132,20 @@ def test_metrics_port_in_use_refuses_the_start(tmp_path: Path, nats: NatsServer)
         config = {"metrics.listen": address}
         line = refusal(Broker(tmp_path, nats_url=nats.url, config=config))
     assert f"metrics.listen: cannot bind {address}" in line
+
+
+def test_metrics_port_of_the_default_is_left_to_who_has_it(
+    tmp_path: Path, nats: NatsServer
+) -> None:
+    logs = []
+    with ExitStack() as stack:
+        for number in range(3):
+            work_dir = tmp_path / str(number)
+            work_dir.mkdir()
+            config = {"metrics.listen": None, "clustering.namespace": f"metrics-{number}"}
+            broker = stack.enter_context(Broker(work_dir, nats_url=nats.url, config=config))
+            logs.append(broker.log_text())
+    assert sum("metrics_not_served" in text for text in logs) >= 2
 
 
 def test_locked_directory_refuses_the_start(tmp_path: Path, nats: NatsServer) -> None:

@@ -375,6 +375,7 @@ def _metrics(values: _Values) -> MetricsOptions:
         host=bound.host,
         port=bound.port,
         streams_max=values.number("metrics.streams.max"),
+        is_given=values.is_given("metrics.listen"),
     )
 
 

@@ -348,12 +348,14 @@ class MetricsOptions:
         host: Address it binds to; loopback by default, since it is not authenticated.
         port: Port it binds to; 0 lets the operating system choose.
         streams_max: Streams that get series of their own on `/metrics`; the others are summed.
+        is_given: Whether the address was asked for, and is not the default.
     """
 
     is_enabled: bool = True
     host: str = "127.0.0.1"
     port: int = 9393
     streams_max: int = 100
+    is_given: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,7 @@ from liftbridge_broker.api.transport import GrpcServer
 from liftbridge_broker.config.options import BrokerOptions
 from liftbridge_broker.config.reload import reloadable_diff, reloaded
 from liftbridge_broker.errors import (
+    ConfigError,
     FailedPreconditionError,
     LiftbridgeError,
     UnavailableError,
@@ -380,7 +381,13 @@ class Broker:
             streams_max=self.options.metrics.streams_max,
         )
         metrics = self.options.metrics
-        self.metrics_port = await self._observe.start(metrics.host, metrics.port)
+        try:
+            self.metrics_port = await self._observe.start(metrics.host, metrics.port)
+        except ConfigError as error:
+            if metrics.is_given:
+                raise
+            # Several brokers of one machine may start as the original does, with its settings only.
+            self.observer.transition("metrics_not_served", {"reason": error.text})
 
     def _metrics(self, server: GrpcServer) -> BrokerMetrics:
         return BrokerMetrics(

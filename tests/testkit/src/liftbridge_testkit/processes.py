@@ -475,8 +475,9 @@ class Broker(ServerProcess):
         if self._binary is None:
             settings["metrics.listen"] = f"127.0.0.1:{self.metrics_port}"
             settings["admin.listen"] = self.admin_address
-        # JSON is YAML.
-        path.write_text(json.dumps({**settings, **self._config}))
+        settings |= self._config
+        # JSON is YAML; a setting that is None has its default.
+        path.write_text(json.dumps({k: v for k, v in settings.items() if v is not None}))
         return path
 
     def _write_nats_config(self) -> Path:
