@@ -15,9 +15,10 @@ from liftbridge_client.core.codec import (
     description_of,
     fill_settings,
     own_options,
+    unlike,
 )
 from liftbridge_client.core.deadlines import one_deadline, within
-from liftbridge_client.errors import LiftbridgeError, UnimplementedError
+from liftbridge_client.errors import AlreadyExistsError, LiftbridgeError, UnimplementedError
 from liftbridge_client.model import StreamDescription, StreamInfo, StreamSettings
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2
@@ -46,6 +47,7 @@ class Streams:
         replication: int = 1,
         group: str = "",
         settings: StreamSettings | None = None,
+        if_not_exists: bool = False,
     ) -> "Stream":
         """Create a stream.
 
@@ -56,9 +58,11 @@ class Streams:
             replication: Replicas of each partition, -1 for one on every broker.
             group: NATS queue group.
             settings: Settings other than the server's defaults.
+            if_not_exists: Whether a stream of this name that is as asked for will do; needs a
+                server of this project where there is one.
 
         Raises:
-            AlreadyExistsError: A stream of this name exists.
+            AlreadyExistsError: A stream of this name exists, and is not as asked for.
             InvalidRequestError: A value breaks a rule of the server.
             UnimplementedError: A setting needs a server of this project; or a broker is too old for
                 a retention cursor, and the stream was created without.
@@ -72,18 +76,58 @@ class Streams:
             group=group,
         )
         fill_settings(settings, request)
+        try:
+            await self._create(request, settings)
+        except AlreadyExistsError:
+            if not if_not_exists:
+                raise
+            await self._compare(request, settings)
+        await self._client.refresh()
+        return Stream(self._client, name)
+
+    async def _create(self, request: api_pb2.CreateStreamRequest, settings: StreamSettings) -> None:
         options = own_options(settings)
         if options is None:
             await self._client.call(methods.CREATE_STREAM, request)
         elif self._client.has_data:
             wrapped = data_pb2.CreateStreamRequest(stream=request, options=options)
             response = await self._client.call(methods.DATA_CREATE_STREAM, wrapped)
-            check_in_force(name, settings, response.options)
+            check_in_force(request.name, settings, response.options)
         else:
             text = "this server knows neither fsync policy, tombstones nor retention cursors"
             raise UnimplementedError(text)
-        await self._client.refresh()
-        return Stream(self._client, name)
+
+    async def _compare(
+        self, request: api_pb2.CreateStreamRequest, settings: StreamSettings
+    ) -> None:
+        """Refuse a stream that exists and is not as asked for, as far as the server tells."""
+        found = await self._found(request, settings)
+        others = [] if found is None else unlike(found, request, settings)
+        if others:
+            text = f"stream {request.name} exists and is another one: {', '.join(others)}"
+            raise AlreadyExistsError(text)
+
+    async def _found(
+        self, request: api_pb2.CreateStreamRequest, settings: StreamSettings
+    ) -> StreamDescription | None:
+        """A stream as it is; what a server does not tell is taken to be as asked for."""
+        if self._client.has_data:
+            described = self.describe(request.name)
+            return await anext((one async for one in described if one.name == request.name), None)
+        known = (await self._client.refresh()).streams.get(request.name)
+        if known is None:
+            return None
+        return StreamDescription(
+            stream_id=0,
+            name=known.name,
+            subject=known.subject,
+            group=request.group,
+            replication_factor=request.replicationFactor,
+            partitions=len(known.partitions),
+            created=known.created,
+            settings=settings,
+            owner="",
+        )
 
     def get(self, name: str) -> "Stream":
         """A stream by name; nothing is asked yet."""

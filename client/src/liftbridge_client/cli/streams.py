@@ -274,23 +274,22 @@ async def create(
         str, typer.Option(metavar="NAME", help="NATS queue group to share messages with.")
     ] = "",
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Do nothing when it exists.")
+        bool, typer.Option("--if-not-exists", help="Do nothing when it exists and is as asked for.")
     ] = False,
     settings: StreamSettings,
 ) -> None:
     """Create a stream: keep what is published on a NATS subject."""
     async with run.asking() as lb:
-        known = (await lb.metadata()).streams
-        if not (if_not_exists and name in known):
-            await lb.streams.create(
-                name,
-                subject=subject,
-                partitions=partitions,
-                replication=replication,
-                group=group,
-                settings=settings,
-            )
-        run.emit(stream_row(await lb.streams.get(name).info()))
+        stream = await lb.streams.create(
+            name,
+            subject=subject,
+            partitions=partitions,
+            replication=replication,
+            group=group,
+            settings=settings,
+            if_not_exists=if_not_exists,
+        )
+        run.emit(stream_row(await stream.info()))
 
 
 async def alter(run: Run[SettingsRow], name: Name, *, settings: StreamSettings) -> None:

@@ -1,5 +1,6 @@
 """Values of callers <-> messages of the API."""
 
+from dataclasses import fields
 from datetime import timedelta
 from typing import Final
 
@@ -145,6 +146,30 @@ def check_in_force(stream: str, settings: StreamSettings, options: data_pb2.Stre
             "broker of this cluster is too old to know it, and what is not archived may be "
             "removed; upgrade all brokers, then set it by an alteration of the stream"
         )
+
+
+def unlike(
+    found: StreamDescription, request: api_pb2.CreateStreamRequest, settings: StreamSettings
+) -> list[str]:
+    """What a stream that exists has other than a request asks for, each as `field 3, not 1`.
+
+    A setting that is not asked for may be anything; so may the number of replicas of a stream that
+    is asked for on every broker.
+    """
+    wanted: dict[str, tuple[object, object]] = {
+        "subject": (found.subject, request.subject),
+        "group": (found.group, request.group),
+        "partitions": (found.partitions, request.partitions or 1),
+    }
+    if request.replicationFactor > 0:
+        wanted["replication"] = (found.replication_factor, request.replicationFactor)
+    for field in fields(settings):
+        wanted[field.name] = (getattr(found.settings, field.name), getattr(settings, field.name))
+    return [
+        f"{name} {has!r}, not {asked!r}"
+        for name, (has, asked) in wanted.items()
+        if asked is not None and has != asked
+    ]
 
 
 def settings_of(

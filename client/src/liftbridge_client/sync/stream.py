@@ -53,6 +53,7 @@ class SyncStreams:
         replication: int = 1,
         group: str = "",
         settings: StreamSettings | None = None,
+        if_not_exists: bool = False,
     ) -> "SyncStream":
         """As `Streams.create`."""
         stream = self._portal.run(
@@ -63,6 +64,7 @@ class SyncStreams:
                 replication=replication,
                 group=group,
                 settings=settings,
+                if_not_exists=if_not_exists,
             )
         )
         return SyncStream(self._portal, stream)
