@@ -123,7 +123,9 @@ class _Values:
     @staticmethod
     def _is_beside(kind: Kind, before: Object | None, after: Object | None) -> bool:
         """Whether only such parts of an object changed as this model does not have."""
-        if before is None or after is None or _version(before) == _version(after):
+        if kind == BUDGETS or before is None or after is None:
+            return False
+        if _version(before) == _version(after):
             return False
         return not _changes(_OF[kind](before), _OF[kind](after))
 
@@ -154,6 +156,9 @@ class _Values:
             self._api.create_identity(made.cluster_id, is_started=made.is_started)
 
     def _patch(self, kind: Kind, asked: Mapping[str, Any], before: Object | None) -> None:
+        if kind == BUDGETS and before is not None:
+            self._api.put_budget(budget_of(patched(before, asked["changes"])))
+            return
         changes = {}
         if before is not None:
             of = _OF[kind]
