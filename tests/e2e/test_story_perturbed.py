@@ -16,14 +16,25 @@ SAMPLES = 16
 REPAIRED_SECONDS = 60
 CHANGING = ("status",)
 NOTED = ("labels", "annotations", "ownerReferences")
-ALLOCATED = ("clusterIP", "clusterIPs", "ipFamilies")
+ALLOCATED = ("clusterIP", "clusterIPs", "ipFamilies", "nodePort")
 """What Kubernetes gives, and may be another."""
 
 
 def content(body):
     """An object without what changes by itself."""
     found = {name: value for name, value in body.items() if name not in CHANGING}
-    return found | {"metadata": {name: body["metadata"].get(name) for name in NOTED}}
+    return without_allocated(
+        found | {"metadata": {name: body["metadata"].get(name) for name in NOTED}}
+    )
+
+
+def without_allocated(value):
+    """A copy without what Kubernetes gives."""
+    if isinstance(value, dict):
+        return {
+            name: without_allocated(part) for name, part in value.items() if name not in ALLOCATED
+        }
+    return [without_allocated(part) for part in value] if isinstance(value, list) else value
 
 
 def is_ours(body):
@@ -36,7 +47,7 @@ def is_ours(body):
 def is_given(change):
     """Whether a change is of something that Kubernetes gives, or of the number of pods."""
     names = [part for part in change.place if isinstance(part, str)]
-    return names[-1] in (*ALLOCATED, "nodePort") or change.place == ("spec", "replicas")
+    return names[-1] in ALLOCATED or change.place == ("spec", "replicas")
 
 
 @pytest.mark.story("perturbed", minutes=5)
