@@ -9,7 +9,7 @@ import pytest
 from liftbridge_testkit.kube.cluster import CommandError
 from liftbridge_testkit.operator_sim.perturbed import perturbations
 
-pytestmark = [pytest.mark.e2e]
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 KINDS = ("svc", "sa", "netpol", "pdb", "cm", "sts")
 SAMPLES = 16
