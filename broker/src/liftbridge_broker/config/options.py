@@ -355,7 +355,7 @@ class MetricsOptions:
     host: str = "127.0.0.1"
     port: int = 9393
     streams_max: int = 100
-    is_given: bool = True
+    is_given: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

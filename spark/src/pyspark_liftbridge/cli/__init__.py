@@ -2,8 +2,6 @@
 
 import typer
 
-from liftbridge_client.cli.command import CommandGroup
-
 
 def _stop_at_end(context: typer.Context) -> None:
     from pyspark_liftbridge.session import stop_elsewhere  # noqa: PLC0415 - for these commands only
@@ -13,6 +11,7 @@ def _stop_at_end(context: typer.Context) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
+    from liftbridge_client.cli.command import CommandGroup  # noqa: PLC0415 - as these:
     from pyspark_liftbridge.cli import (  # noqa: PLC0415 - they import the command, see below
         archive,
         compact,
