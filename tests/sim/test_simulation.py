@@ -112,6 +112,8 @@ REGRESSION_SEEDS = {
         410_003_382,
         # The minimum was lowered to one while a power cut was to come: no fault.
         640_001_400,
+        # An index that could not be read refused a batch that had been written already.
+        34_892_687_077,
     ),
 }
 """Seeds that found a fault when they were first run, in the product or in the simulator."""

@@ -268,8 +268,10 @@ async def test_process_stands_by_until_the_lease_is_free(server, work):
         await server.until(lambda: requests_for_lease(server, "GET") > 3)
         async with aiohttp.ClientSession() as web, web.get(f"{url}/readyz") as answer:
             assert answer.status == 200
+        # Nothing but Leases: its own, and those of other releases.
         assert {one.path for one in server.requests} == {
-            "/apis/coordination.k8s.io/v1/namespaces/n/leases/liftbridge-operator"
+            "/apis/coordination.k8s.io/v1/leases",
+            "/apis/coordination.k8s.io/v1/namespaces/n/leases/liftbridge-operator",
         }
         server.kube.edit(
             LEASES, "n", "liftbridge-operator", lambda one: one["spec"].pop("holderIdentity")

@@ -89,6 +89,20 @@ def test_batches_that_do_not_follow_are_noticed_before_they_are_written() -> Non
     assert bench.files.content(log_path(0)) == before
 
 
+def test_index_that_cannot_be_read_refuses_a_batch_before_it_is_written() -> None:
+    bench = LogBench()
+    bench.append(b"a")
+    bench.log._active._index = None  # as after a start, before anybody needed it
+    before = bench.files.content(log_path(0))
+    bench.files.fail(Fault("read", log_path(0)))
+    with pytest.raises(FilesError, match="read"):
+        bench.append(b"b")
+    assert bench.files.content(log_path(0)) == before
+    assert bench.log.log_end_offset == 1
+    bench.append(b"b")
+    assert list(bench.values()) == [0, 1]
+
+
 def test_segment_is_rolled_before_the_append_that_finds_it_full() -> None:
     bench = LogBench(LogLimits(1000, 0))
     bench.append(b"x" * 800)

@@ -189,6 +189,9 @@ class PartitionLog:
             handle = segment.open()
         if not segment.size:
             segment.first_append_ns = wall_ns
+        # Read before the write: an index that cannot be read must refuse the batch while it is not
+        # on the disk, or it comes back after it was refused.
+        segment.load_index()
         self._files.append(handle, data)
         latest = self.epochs.latest
         for header in headers:

@@ -233,6 +233,11 @@ class Segment:
             and self.size + length <= RELATIVE_MAX
         )
 
+    def load_index(self) -> None:
+        """Have the index in memory; errors as for `index`."""
+        if self._index is None:
+            _ = self.index
+
     def note_batch(self, header: BatchHeader) -> None:
         """Count a batch that lies at the end of the file.
 
