@@ -28,6 +28,7 @@ from liftbridge_broker.node.leader_wait import leader_wait_ns
 from liftbridge_broker.node.membership import ClusterParts
 from liftbridge_broker.node.metadata import MetadataDriver
 from liftbridge_broker.node.node import Node
+from liftbridge_broker.node.openings import OPENINGS_PER_TURN
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.peer_link import PeerLink
 from liftbridge_broker.node.peer_sessions import PeerSessions
@@ -75,6 +76,7 @@ class ClusterSettings:
         replication: Those of the data plane.
         keys: By which brokers recognise one another.
         clock: When clocks count as wrong.
+        openings_per_turn: New replicas that one turn opens.
     """
 
     peers: tuple[BrokerId, ...]
@@ -84,6 +86,7 @@ class ClusterSettings:
     replication: ReplicationLimits = field(default_factory=ReplicationLimits)
     keys: Keyring = OPEN_KEYRING
     clock: ClockLimits = CLOCK_LIMITS
+    openings_per_turn: int = OPENINGS_PER_TURN
 
 
 class ClusterBroker:
@@ -219,6 +222,7 @@ class ClusterBroker:
             defaults=self.settings.broker.defaults,
             record_bytes_max=self.settings.broker.record_bytes_max,
             clock=self.settings.clock,
+            openings_per_turn=self.settings.openings_per_turn,
         )
         self.node = Node(
             options,

@@ -128,6 +128,7 @@ class Variety(NamedTuple):
         has_late_frames: Whether frames come again long after their time.
         has_archiver: Whether a stream is held back by the cursor of an archiver.
         has_leaps: Whether clocks leap now and then, and a stream keeps records for a time.
+        opens_slowly: Whether a turn opens one new replica only.
     """
 
     shapes: Mapping[str, Shape] = MappingProxyType(dict.fromkeys(STREAMS, Shape()))
@@ -137,6 +138,7 @@ class Variety(NamedTuple):
     has_late_frames: bool = False
     has_archiver: bool = False
     has_leaps: bool = False
+    opens_slowly: bool = False
 
 
 def make_cluster_life(seed: int, trace: Trace) -> Life:
@@ -175,6 +177,7 @@ def make_shapes_life(seed: int, trace: Trace) -> Life:
         trusts_commit=is_commit,
         has_damage=needs_two and not is_commit,
         has_late_frames=random.random() < 0.5,
+        opens_slowly=random.random() < 0.5,
     )
     return _make_life(seed, trace, variety)
 
@@ -185,6 +188,8 @@ def _make_life(seed: int, trace: Trace, variety: Variety) -> Life:
     first = NAMES[: random.choice((3, 3, 3, 5))]
     machines = NAMES[: min(len(NAMES), len(first) + random.choice((0, 0, 1)))]
     settings = _settings(random, first)
+    if variety.opens_slowly:
+        settings = replace(settings, openings_per_turn=1)
     for name in machines:
         make = partial(_make_broker, _with_defaults(settings, variety.defaults.get(name)))
         machine = world.add_machine(name, make)
