@@ -189,8 +189,7 @@ class PartitionLog:
             handle = segment.open()
         if not segment.size:
             segment.first_append_ns = wall_ns
-        # Read before the write: an index that cannot be read must refuse the batch while it is not
-        # on the disk, or it comes back after it was refused.
+        # Read before the write, or a batch that is refused for its index comes back at a start.
         segment.load_index()
         self._files.append(handle, data)
         latest = self.epochs.latest
@@ -447,9 +446,7 @@ class PartitionLog:
         self.compacted_offset = min(self.compacted_offset, offset)
         self._sync_limit = min(self._sync_limit, offset)
         self.epochs.clear()
-        for path in paths:
-            self._files.remove(path)
-        self._files.sync_directory(self.directory)
+        self._remove_files(paths)
 
     def truncate(self, end: Offset) -> None:
         """Remove everything at and behind an offset; a batch that it falls into is re-cut.
