@@ -57,6 +57,16 @@ def test_created_stream_has_the_options_it_was_given(service: Data) -> None:
     assert found.creation_timestamp > 0
 
 
+def test_option_that_a_stream_does_not_say_is_the_default_of_its_broker(tmp_path: Path) -> None:
+    config = {"streams.unclean.mode": "proactive", "streams.fsync.policy": "auto"}
+    with Broker(tmp_path, config=config) as broker, broker.channel() as channel:
+        data = Data(channel)
+        data.create()
+        found = data.describe().options
+    assert found.unclean_mode == data_pb2.UNCLEAN_MODE_PROACTIVE
+    assert found.fsync_policy == data_pb2.FSYNC_POLICY_AUTO
+
+
 def test_altered_options_are_in_force_and_survive(service: Data) -> None:
     service.create()
     service.publish(b"v" * 1000)

@@ -18,7 +18,7 @@ from liftbridge_broker.config.options import (
 from liftbridge_broker.config.settings import Kind, Status
 from liftbridge_broker.config.table import SETTINGS
 from liftbridge_broker.errors import ConfigError
-from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions
+from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions, UncleanMode
 
 ANY = "0.0.0.0"  # noqa: S104 - the default of the original
 
@@ -213,6 +213,7 @@ def test_environment_names_are_distinct():
         ("streams.cleaner.interval: 0", r"is less than 1ms"),
         ("logging.level: loud", r"'loud' is not one of debug, info, warn, error"),
         ("streams.fsync.policy: sometimes", r"is not one of never, interval, commit, auto"),
+        ("streams.unclean.mode: never", r"is not one of manual, balanced, proactive"),
         ("metrics.streams.max: 101", r"is more than 100"),
         ("streams.auto.pause.time: 100us", r":1: streams.auto.pause.time is shorter than 1ms"),
     ],
@@ -357,6 +358,7 @@ class TestDerived:
         options = load_flags(streams_fsync_policy="COMMIT", streams_tombstone_retention="1h")
         assert options.streams.fsync_policy is FsyncPolicy.COMMIT
         assert options.streams.tombstone_retention_ms == 3_600_000
+        assert load_flags(streams_unclean_mode="manual").streams.unclean_mode is UncleanMode.MANUAL
 
 
 class TestProtections:

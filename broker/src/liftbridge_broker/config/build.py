@@ -29,7 +29,7 @@ from liftbridge_broker.config.settings import OFF, Kind, Status, Value, mask_url
 from liftbridge_broker.config.table import SETTINGS
 from liftbridge_broker.config.values import Address
 from liftbridge_broker.errors import ConfigError
-from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy, StreamOptions
+from liftbridge_broker.model.streams import MILLISECOND_NS, FsyncPolicy, StreamOptions, UncleanMode
 
 _SECOND_NS: Final = 1_000_000_000
 _EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - the original's default
@@ -349,6 +349,7 @@ def _streams(values: _Values) -> StreamOptions:
         encryption=values.flag("streams.encryption"),
         fsync_policy=FsyncPolicy(values.text("streams.fsync.policy")),
         tombstone_retention_ms=values.milliseconds("streams.tombstone.retention"),
+        unclean_mode=UncleanMode(values.text("streams.unclean.mode")),
     )
 
 

@@ -122,6 +122,17 @@ STREAMS: Final = (
         is_reloadable=True,
     ),
     Setting(
+        "streams.unclean.mode",
+        Kind.CHOICE,
+        "balanced",
+        "Who may elect a replica that might lack acknowledged messages when no other is left: an "
+        "operator, the brokers once all that were last known complete have answered, or once some "
+        "have. A stream keeps the mode of the broker that created it; AlterStream changes it.",
+        choices=("manual", "balanced", "proactive"),
+        is_original=False,
+        is_reloadable=True,
+    ),
+    Setting(
         "streams.fsync.interval",
         Kind.DURATION,
         "1s",

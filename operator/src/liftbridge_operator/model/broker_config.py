@@ -160,6 +160,9 @@ class StreamDefaults(Model):
         "When appended messages reach the disk: left to the system, within an interval, before "
         "the acknowledgement, or before it only while no other replica could lose them."
     )
+    unclean_mode: Annotated[UncleanMode | None, Setting("streams.unclean.mode")] = option(
+        "Who may elect a replica that might lack acknowledged messages when no other is left."
+    )
 
 
 class Cursors(Model):
