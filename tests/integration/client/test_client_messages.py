@@ -311,6 +311,14 @@ async def test_publish_to_a_subject_reaches_its_stream(lb, name):
     assert (message.subject, message.key, message.value) == (f"{name}.x", b"k", b"v")
 
 
+async def test_error_ack_of_a_subject_is_an_error(lb, name):
+    settings = StreamSettings(optimistic_concurrency_control=True)
+    stream = await lb.streams.create(name, settings=settings)
+    await stream.publish(b"0", expected_offset=0)
+    with pytest.raises(IncorrectOffsetError):
+        await lb.publish_to_subject(name, b"1")
+
+
 async def test_unknown_stream_is_refused_everywhere(lb, name):
     stream = lb.streams.get(name)
     for call in (

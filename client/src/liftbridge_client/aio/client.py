@@ -12,6 +12,7 @@ from liftbridge_client.aio.streams import Streams
 from liftbridge_client.core.addresses import parse_addresses
 from liftbridge_client.core.codec import ack_of, policy_of
 from liftbridge_client.core.message_parts import check_message
+from liftbridge_client.core.refusals import ack_error
 from liftbridge_client.model import Ack, AckPolicy, Metadata, TlsFiles
 from liftbridge_proto import api_pb2
 
@@ -146,6 +147,7 @@ class Client:
             UsageError: The value, the key, a header or the ack policy is none.
             AckTimeoutError: No stream is attached to the subject, or none answered in time.
             OutcomeUnknownError: The connection broke; the message may be stored.
+            RefusedError: The stream refused it.
         """
         check_message(value, key, headers)
         response = await self._session.call(
@@ -161,4 +163,7 @@ class Client:
         )
         if ack_policy == "none":
             return None
+        error = ack_error(response.ack)
+        if error is not None:
+            raise error
         return ack_of(response.ack, -1)

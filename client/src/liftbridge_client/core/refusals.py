@@ -43,6 +43,22 @@ _ASYNC: Final[dict[int, type[LiftbridgeError]]] = {
     api_pb2.PublishAsyncError.PERMISSION_DENIED: FailedPreconditionError,
 }
 
+_ACKS: Final[dict[int, type[LiftbridgeError]]] = {
+    api_pb2.Ack.UNKNOWN: OutcomeUnknownError,
+    api_pb2.Ack.INCORRECT_OFFSET: IncorrectOffsetError,
+    api_pb2.Ack.TOO_LARGE: TooLargeError,
+    api_pb2.Ack.ENCRYPTION: ServerError,
+}
+
+
+def ack_error(ack: api_pb2.Ack) -> LiftbridgeError | None:
+    """Error of an ack that came over NATS, `None` when it tells of a message that is stored."""
+    if not ack.ackError:
+        return None
+    kind = _ACKS.get(ack.ackError, OutcomeUnknownError)
+    text = ack.refusal or f"ack error {ack.ackError}"
+    return kind(text, server_text=ack.refusal)
+
 
 def batch_error(response: data_pb2.PublishBatchResponse) -> LiftbridgeError | None:
     """Error of a response to a batch, `None` for an ack; unknown codes count as server errors."""
