@@ -17,11 +17,14 @@ class LiftbridgeError(Exception):
         retriable: Whether the same call may succeed later without anybody acting.
         advice: What to do, one sentence.
         server_text: Message of the server, empty when the error is the client's own.
+        may_be_done: Whether the server may have done what was asked all the same: this attempt or
+            an earlier one of the call reached it, and no status says that nothing was done.
     """
 
     code: ClassVar[str] = "ERROR"
     retriable: ClassVar[bool] = False
     advice: ClassVar[str] = "Look at the message; this client has no better advice."
+    may_be_done: bool = False
 
     def __init__(self, message: str, *, server_text: str = "") -> None:
         super().__init__(message)
@@ -29,7 +32,7 @@ class LiftbridgeError(Exception):
 
 
 class RetriableError(LiftbridgeError):
-    """The broker is away, starting, stopping or not the leader; nothing was done."""
+    """The broker is away, starting, stopping or not the leader; or its answer was lost."""
 
     code = "UNAVAILABLE"
     retriable = True
@@ -48,6 +51,7 @@ class AckTimeoutError(LiftbridgeError):
 
     code = "ACK_TIMEOUT"
     advice = "Publish through an idempotent publisher, which retries without duplicates."
+    may_be_done = True
 
 
 class OutcomeUnknownError(LiftbridgeError):
@@ -55,6 +59,7 @@ class OutcomeUnknownError(LiftbridgeError):
 
     code = "OUTCOME_UNKNOWN"
     advice = "Publish through an idempotent publisher, which retries without duplicates."
+    may_be_done = True
 
 
 class RefusedError(LiftbridgeError):
@@ -211,46 +216,64 @@ _BY_STATUS: Final[dict[StatusCode, type[LiftbridgeError]]] = {
     StatusCode.UNAVAILABLE: RetriableError,
 }
 
-_NOT_LEADER: Final = (
-    "Server not partition leader",
-    "The request should be sent to partition leader",
-    "Server not leader for cursors partition",
+_UNDONE: Final = frozenset(
+    {
+        StatusCode.INVALID_ARGUMENT,
+        StatusCode.NOT_FOUND,
+        StatusCode.ALREADY_EXISTS,
+        StatusCode.FAILED_PRECONDITION,
+        StatusCode.OUT_OF_RANGE,
+        StatusCode.UNIMPLEMENTED,
+    }
 )
-"""What a broker says that was asked in the place of the leader; it did nothing."""
+"""What a server refuses with before it does anything. Any other status may as well come of a call
+that broke: gRPC itself makes it (grpc/doc/statuscodes.md), also of a reset of HTTP/2."""
 
-_BY_TEXT: Final[tuple[tuple[str, type[LiftbridgeError]], ...]] = (
-    ("incorrect expected offset", IncorrectOffsetError),
-    ("message exceeds max replication size", TooLargeError),
-    ("outcome unknown", OutcomeUnknownError),
-    ("not appended", RetriableError),
-    ("no known metadata leader", RetriableError),
-    *((text, RetriableError) for text in _NOT_LEADER),
-)
-"""Texts the original distinguishes by nothing else: its status is UNKNOWN or INTERNAL, and that of
-a broker that does not lead FAILED_PRECONDITION, as that of a partition that is paused."""
-
-
-_NOT_SENT: Final = (
-    "failed to connect to all addresses",
-    "not appended",
-    "no known metadata leader",
-    *_NOT_LEADER,
-)
+_BY_TEXT: Final[dict[StatusCode, tuple[tuple[str, type[LiftbridgeError]], ...]]] = {
+    StatusCode.UNKNOWN: (("incorrect expected offset", IncorrectOffsetError),),
+    StatusCode.INVALID_ARGUMENT: (("message exceeds max replication size", TooLargeError),),
+    StatusCode.INTERNAL: (("no known metadata leader", RetriableError),),
+    StatusCode.FAILED_PRECONDITION: (
+        ("Server not partition leader", RetriableError),
+        ("The request should be sent to partition leader", RetriableError),
+        ("Server not leader for cursors partition", RetriableError),
+    ),
+}
+"""What servers tell apart by nothing but their words, as the original does. They choose the name of
+an error and whether to ask again; whether something was done is told by the status alone."""
 
 
 def publish_error(error: LiftbridgeError) -> LiftbridgeError:
     """What an error means for a message: after a lost answer nobody knows whether it is stored."""
-    if isinstance(error, CallTimeoutError):
-        return AckTimeoutError(f"no ack in time: {error}", server_text=error.server_text)
-    is_unknown = isinstance(error, RetriableError) and not any(t in str(error) for t in _NOT_SENT)
-    if is_unknown:
-        text = f"the connection broke before the ack: {error}"
-        return OutcomeUnknownError(text, server_text=error.server_text)
-    return error
+    is_late = isinstance(error, CallTimeoutError)
+    is_told = isinstance(error, OutcomeUnknownError | IncorrectOffsetError)
+    if is_told or not (is_late or error.may_be_done):
+        return error
+    kind = AckTimeoutError if is_late else OutcomeUnknownError
+    told = kind(f"no ack came: {error}", server_text=error.server_text)
+    told.may_be_done = error.may_be_done
+    return told
 
 
 def error_of(status: StatusCode, text: str) -> LiftbridgeError:
     """Error for a gRPC status and its message."""
-    kind = next((kind for part, kind in _BY_TEXT if part in text), None)
-    kind = kind or _BY_STATUS.get(status, ServerError)
-    return kind(text or status.name.lower(), server_text=text)
+    told = _BY_TEXT.get(status, ())
+    by_status = _BY_STATUS.get(status, ServerError)
+    kind = next((kind for part, kind in told if part in text), by_status)
+    error = kind(text or status.name.lower(), server_text=text)
+    error.may_be_done = status not in _UNDONE
+    return error
+
+
+class Doubt:
+    """What is not known of a call that is made again: an earlier attempt may have been done.
+
+    It outlives every later attempt: a refusal then tells of the state that the earlier one left.
+    """
+
+    def __init__(self) -> None:
+        self._is_open = False
+
+    def weigh(self, error: LiftbridgeError) -> None:
+        """Learn of the error of an attempt, and tell in it of those before."""
+        error.may_be_done = self._is_open = self._is_open or error.may_be_done

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from time import monotonic
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import grpc
@@ -35,9 +36,6 @@ _OPTIONS: Final = (
     ("grpc.http2.lookahead_bytes", 16 << 20),
 )
 
-_LOST_IN_CORE: Final = "Internal error from Core"
-"""grpcio's INTERNAL for a write to a connection that is gone; no server says this."""
-
 
 class Method(NamedTuple, Generic[_Request, _Response]):
     """A method by its path, with the types that travel."""
@@ -49,13 +47,7 @@ class Method(NamedTuple, Generic[_Request, _Response]):
 
 def translated(error: grpc.aio.AioRpcError) -> LiftbridgeError:
     """The client's error for a failed call."""
-    return _status_error(error.code(), error.details() or "")
-
-
-def _status_error(code: grpc.StatusCode, details: str) -> LiftbridgeError:
-    if details.startswith(_LOST_IN_CORE):
-        return error_of(grpc.StatusCode.UNAVAILABLE, "the connection broke")
-    return error_of(code, details)
+    return error_of(error.code(), error.details() or "")
 
 
 class Listener(Protocol):
@@ -150,9 +142,12 @@ class Transport:
         """One request, one response.
 
         Raises:
-            LiftbridgeError: As `error_of` sorts the status.
+            LiftbridgeError: As `error_of` sorts the status; without a connection nothing was sent.
         """
-        call = self._channel(address).unary_unary(
+        channel = self._channel(address)
+        if channel.get_state() is not grpc.ChannelConnectivity.READY:
+            timeout = await self._connect(address, method, timeout)
+        call = channel.unary_unary(
             method.path,
             request_serializer=method.request.SerializeToString,
             response_deserializer=method.response.FromString,
@@ -162,6 +157,24 @@ class Transport:
         except grpc.aio.AioRpcError as error:
             raise translated(error) from error
         return response
+
+    async def _connect(
+        self,
+        address: str,
+        method: Method[_Request, _Response],
+        timeout: float | None,  # noqa: ASYNC109 - ends the attempt at the same time as the call
+    ) -> float | None:
+        """Wait for a connection; what is left of the timeout then.
+
+        A call that streams tells when it has one, and why not, and has sent nothing of a request.
+        """
+        began = monotonic()
+        call = self.duplex(address, method, timeout)
+        try:
+            await call.connected()
+        finally:
+            call.cancel()
+        return None if timeout is None else max(timeout - (monotonic() - began), 0.0)
 
     def server_stream(
         self, address: str, method: Method[_Request, _Response], request: _Request
@@ -175,7 +188,10 @@ class Transport:
         return Reading(call(request))
 
     def duplex(
-        self, address: str, method: Method[_Request, _Response]
+        self,
+        address: str,
+        method: Method[_Request, _Response],
+        timeout: float | None = None,
     ) -> "Duplex[_Request, _Response]":
         """Many requests, many responses."""
         call = self._channel(address).stream_stream(
@@ -183,7 +199,7 @@ class Transport:
             request_serializer=method.request.SerializeToString,
             response_deserializer=method.response.FromString,
         )
-        return Duplex(call())  # type: ignore[call-arg]  # the stubs demand an iterator
+        return Duplex(call(timeout=timeout))  # type: ignore[call-arg]  # the stubs demand an iterator
 
 
 class Watch:
@@ -227,6 +243,13 @@ class Reading(Generic[_Response]):
 
     def __init__(self, call: Any) -> None:
         self._call = call
+        self._is_broken = False
+
+    def _error(self, code: grpc.StatusCode, text: str) -> LiftbridgeError:
+        """Error for a status; that of a call whose writing broke may be grpcio's own."""
+        if self._is_broken and code is grpc.StatusCode.INTERNAL:
+            return error_of(grpc.StatusCode.UNAVAILABLE, "the connection broke")
+        return error_of(code, text)
 
     async def read(self) -> _Response | None:
         """The next response; `None` at the end of the call.
@@ -237,11 +260,11 @@ class Reading(Generic[_Response]):
         try:
             response = await self._call.read()
         except grpc.aio.AioRpcError as error:
-            raise translated(error) from error
+            raise self._error(error.code(), error.details() or "") from error
         if response is _END:
             code = await self._call.code()
             if code is not grpc.StatusCode.OK:
-                raise _status_error(code, await self._call.details() or "")
+                raise self._error(code, await self._call.details() or "")
             return None
         answer: _Response = response
         return answer
@@ -278,7 +301,9 @@ class Duplex(Reading[_Response], Generic[_Request, _Response]):
         try:
             await self._call.wait_for_connection()
         except grpc.aio.AioRpcError as error:
-            raise translated(error) from error
+            unsent = translated(error)
+            unsent.may_be_done = False
+            raise unsent from error
 
     async def write(self, request: _Request) -> None:
         """Send a request; waits while the server takes none.
@@ -289,7 +314,8 @@ class Duplex(Reading[_Response], Generic[_Request, _Response]):
         try:
             await self._call.write(request)
         except grpc.aio.AioRpcError as error:
-            raise translated(error) from error
+            self._is_broken = True  # the call had not ended before, and no status came yet
+            raise self._error(error.code(), error.details() or "") from error
         except asyncio.InvalidStateError as error:
             raise error_of(grpc.StatusCode.UNAVAILABLE, "the call has ended") from error
 

@@ -6,7 +6,7 @@ from grpc import StatusCode
 from liftbridge_client import errors
 from liftbridge_client.core.addresses import parse_addresses, written
 from liftbridge_client.core.partitioners import by_key, choose, round_robin
-from liftbridge_client.core.refusals import async_error, batch_error
+from liftbridge_client.core.refusals import ack_error, async_error, batch_error
 from liftbridge_proto import api_pb2
 from liftbridge_proto.ext.v1 import data_pb2
 
@@ -95,7 +95,7 @@ def test_every_status_has_an_error_that_keeps_the_servers_text(status):
         (StatusCode.DEADLINE_EXCEEDED, "", errors.CallTimeoutError),
         (StatusCode.RESOURCE_EXHAUSTED, "", errors.EndOfStreamError),
         (StatusCode.UNKNOWN, "incorrect expected offset", errors.IncorrectOffsetError),
-        (StatusCode.INTERNAL, "not appended: storage full", errors.RetriableError),
+        (StatusCode.INTERNAL, "no known metadata leader", errors.RetriableError),
         (StatusCode.DATA_LOSS, "", errors.ServerError),
         (StatusCode.FAILED_PRECONDITION, "partition is paused", errors.FailedPreconditionError),
         (StatusCode.FAILED_PRECONDITION, "Server not partition leader", errors.RetriableError),
@@ -125,21 +125,39 @@ def _subclasses(kind):
     return [kind, *(below for part in kind.__subclasses__() for below in _subclasses(part))]
 
 
+@pytest.mark.parametrize("text", ["", "failed to connect to all addresses", "not appended: full"])
 @pytest.mark.parametrize(
-    ("error", "kind"),
+    ("status", "kind"),
     [
-        (errors.CallTimeoutError("late"), errors.AckTimeoutError),
-        (errors.RetriableError("Socket closed"), errors.OutcomeUnknownError),
-        (errors.RetriableError("failed to connect to all addresses"), errors.RetriableError),
-        (errors.RetriableError("not appended: storage full"), errors.RetriableError),
-        (errors.RetriableError("Server not partition leader"), errors.RetriableError),
-        (errors.NotFoundError("x"), errors.NotFoundError),
+        (StatusCode.DEADLINE_EXCEEDED, errors.AckTimeoutError),
+        (StatusCode.UNAVAILABLE, errors.OutcomeUnknownError),
+        (StatusCode.INTERNAL, errors.OutcomeUnknownError),
+        (StatusCode.NOT_FOUND, errors.NotFoundError),
     ],
 )
-def test_lost_answer_to_a_publish_is_never_a_reason_to_repeat_it(error, kind):
-    found = errors.publish_error(error)
+def test_lost_answer_to_a_publish_is_never_a_reason_to_repeat_it(status, text, kind):
+    found = errors.publish_error(errors.error_of(status, text))
     assert type(found) is kind
-    assert found.retriable == (kind is errors.RetriableError)
+    assert not found.retriable
+    assert found.may_be_done == (kind is not errors.NotFoundError)
+
+
+def test_publish_that_was_not_sent_may_be_repeated():
+    error = errors.RetriableError("no broker is known")
+    assert errors.publish_error(error) is error
+    assert not error.may_be_done
+
+
+def test_wrong_offset_keeps_its_name():
+    error = errors.error_of(StatusCode.UNKNOWN, "incorrect expected offset")
+    assert errors.publish_error(error) is error
+
+
+@pytest.mark.parametrize("code", api_pb2.Ack.Error.values())
+def test_every_code_of_an_ack_has_an_error(code):
+    error = ack_error(api_pb2.Ack(ackError=code, refusal="why"))
+    assert (error is None) == (code == api_pb2.Ack.OK)
+    assert error is None or error.server_text == "why"
 
 
 @pytest.mark.parametrize("code", data_pb2.PublishBatchResponse.Error.values())

@@ -17,6 +17,7 @@ from liftbridge_client.core.deadlines import one_deadline, seconds_left
 from liftbridge_client.errors import (
     CallTimeoutError,
     ClosedError,
+    Doubt,
     FailedPreconditionError,
     LiftbridgeError,
     NotFoundError,
@@ -29,6 +30,9 @@ from liftbridge_proto.ext.v1 import admin_pb2
 _Response = TypeVar("_Response", bound=ProtoMessage)
 
 _ELSEWHERE: Final = "does not lead the metadata group"
+"""Words of a broker that was asked in the place of the leader; they decide only whether to wait
+for a leader that nobody finds."""
+
 _WAIT_FIRST_SECONDS: Final = 0.05
 _WAIT_MAX_SECONDS: Final = 1.0
 
@@ -188,19 +192,26 @@ class AdminClient:
             only_degraded: Only those without leader or with replicas out of sync.
             seen_by: Broker to ask, whose own ends of logs are told then; empty for any.
         """
+        request = admin_pb2.ListPartitionsRequest(
+            streams=streams, broker=broker, only_degraded=only_degraded
+        )
         find = partial(self._address_of, seen_by) if seen_by else None
-        token = 0
+        async for one in self._partitions(request, find):
+            yield one
+
+    async def _partitions(
+        self,
+        request: admin_pb2.ListPartitionsRequest,
+        find: Callable[[], Awaitable[str]] | None,
+    ) -> AsyncGenerator[model.PartitionStatus, None]:
         while True:
-            request = admin_pb2.ListPartitionsRequest(
-                streams=streams, broker=broker, only_degraded=only_degraded, page_token=token
-            )
             response = await self._call(
                 "ListPartitions", request, admin_pb2.ListPartitionsResponse, find=find
             )
             for one in response.partitions:
                 yield model.partition_of(one)
-            token = response.next_page_token
-            if not token:
+            request.page_token = response.next_page_token
+            if not request.page_token:
                 return
 
     async def reassignments(self) -> Sequence[model.Reassignment]:
@@ -270,7 +281,11 @@ class AdminClient:
     async def remove_broker(self, broker: str, *, broker_epoch: int = 0) -> None:
         """Forget a stopped broker without replicas, in this session of it or its present one."""
         request = admin_pb2.RemoveBrokerRequest(broker=broker, broker_epoch=broker_epoch)
-        await self._call("RemoveBroker", request, admin_pb2.RemoveBrokerResponse)
+        try:
+            await self._call("RemoveBroker", request, admin_pb2.RemoveBrokerResponse)
+        except NotFoundError as error:
+            if not error.may_be_done:  # otherwise an attempt of this call removed it
+                raise
 
     async def retire(self, broker: str, data_dir_id: str) -> None:
         """Mark a broker's data directory as one that never votes again, before it stops for good.
@@ -337,7 +352,14 @@ class AdminClient:
         request = admin_pb2.ElectUncleanRequest(
             partition=_ref(partition), broker=broker, partition_epoch=partition_epoch
         )
-        response = await self._call("ElectUnclean", request, admin_pb2.ElectUncleanResponse)
+        try:
+            response = await self._call("ElectUnclean", request, admin_pb2.ElectUncleanResponse)
+        except FailedPreconditionError as error:
+            found = await self._left_by(error, partition)
+            is_own = found is not None and found.unclean_epoch > partition_epoch
+            if found is None or not is_own or found.leader != broker:
+                raise
+            return model.Election(found.leader, found.leader_epoch, found.partition_epoch)
         return model.Election(response.leader, response.leader_epoch, response.partition_epoch)
 
     async def start_reassignment(
@@ -347,9 +369,17 @@ class AdminClient:
         request = admin_pb2.StartReassignmentRequest(
             partition=_ref(partition), target=target, partition_epoch=partition_epoch
         )
-        response = await self._call(
-            "StartReassignment", request, admin_pb2.StartReassignmentResponse
-        )
+        try:
+            response = await self._call(
+                "StartReassignment", request, admin_pb2.StartReassignmentResponse
+            )
+        except FailedPreconditionError as error:
+            found = await self._left_by(error, partition)
+            if found is None:
+                raise
+            if list(found.target or [one.broker for one in found.replicas]) != list(target):
+                raise
+            return found.partition_epoch
         return response.partition_epoch
 
     async def cancel_reassignment(
@@ -401,6 +431,18 @@ class AdminClient:
 
     # -- calls ----------------------------------------------------------------------------------
 
+    async def _left_by(
+        self, error: LiftbridgeError, partition: model.PartitionName
+    ) -> model.PartitionStatus | None:
+        """A partition as an attempt of a call may have left it that another one was refused for."""
+        if not error.may_be_done:
+            return None
+        request = admin_pb2.ListPartitionsRequest(streams=[partition.stream])
+        async for one in self._partitions(request, self._leader):
+            if one.partition == partition.partition:
+                return one
+        return None
+
     async def _identity(self, address: str) -> model.Identity:
         response = await self._once(
             address, "Identity", admin_pb2.IdentityRequest(), admin_pb2.IdentityResponse
@@ -432,32 +474,45 @@ class AdminClient:
         find: Callable[[], Awaitable[str]] | None = None,
     ) -> _Response:
         """Call the broker that `find` tells the address of, or any, again while that may help."""
+        doubt = Doubt()
+
+        async def ask(address: str) -> _Response:
+            try:
+                return await self._once(address, name, request, response)
+            except LiftbridgeError as error:
+                doubt.weigh(error)
+                raise
+
         wait = _WAIT_FIRST_SECONDS
         while True:
             try:
-                if find is not None:
-                    return await self._once(await find(), name, request, response)
-                return await self._anywhere(name, request, response)
-            except RetriableError:
-                if not self._retry or wait >= seconds_left():
+                return await (self._anywhere(ask) if find is None else ask(await find()))
+            except LiftbridgeError as error:
+                doubt.weigh(error)
+                is_last = not self._retry or wait >= seconds_left()
+                if is_last or not isinstance(error, RetriableError):
                     raise
             await asyncio.sleep(wait)
             wait = min(2 * wait, _WAIT_MAX_SECONDS)
 
-    async def _anywhere(
-        self, name: str, request: ProtoMessage, response: type[_Response]
-    ) -> _Response:
-        """Each address once, until one answers; the metadata leader when that one must."""
+    async def _anywhere(self, ask: Callable[[str], Awaitable[_Response]]) -> _Response:
+        """Each address once, until one answers; the metadata leader where another one refuses."""
         last: RetriableError | None = None
         for address in self._addresses:
             try:
-                return await self._once(address, name, request, response)
+                return await ask(address)
             except RetriableError as error:
                 last = error
             except FailedPreconditionError as error:
-                if _ELSEWHERE not in error.server_text:
+                try:
+                    leader = await self._leader()
+                except RetriableError:
+                    if _ELSEWHERE in error.server_text:
+                        raise
+                    raise error from None
+                if leader == address:
                     raise
-                return await self._once(await self._leader(), name, request, response)
+                return await ask(leader)
         assert last is not None
         raise last
 

@@ -5,6 +5,7 @@ from zlib import crc32
 
 from liftbridge_client import methods
 from liftbridge_proto import api_pb2
+from liftbridge_proto.ext.v1 import data_pb2
 
 if TYPE_CHECKING:
     from liftbridge_client.aio.session import Session
@@ -31,3 +32,13 @@ async def fetch_cursor(
     target = await cursor_partition(client, stream, partition, cursor_id)
     response = await client.call(methods.FETCH_CURSOR, request, leader_of=target)
     return None if response.offset < 0 else response.offset
+
+
+async def set_cursor(client: "Session", cursor: api_pb2.SetCursorRequest, stream_id: int) -> None:
+    """Store a position under a name, in a stream that has this id; 0 for any."""
+    target = await cursor_partition(client, cursor.stream, cursor.partition, cursor.cursorId)
+    if stream_id == 0:
+        await client.call(methods.SET_CURSOR, cursor, leader_of=target)
+        return
+    of_stream = data_pb2.SetCursorRequest(cursor=cursor, stream_id=stream_id)
+    await client.call(methods.DATA_SET_CURSOR, of_stream, leader_of=target)

@@ -557,6 +557,7 @@ class Lane:
 
     def _fail_all(self, error: LiftbridgeError) -> None:
         """Everything unanswered has an unknown outcome; what was never sent has not happened."""
+        error.may_be_done = False
         unanswered, self._unanswered = self._unanswered, {}
         waiting, self._waiting = self._waiting, deque()
         for item in (*unanswered.values(), *waiting):

@@ -29,6 +29,7 @@ from liftbridge_client.core.deadlines import one_deadline, seconds_left
 from liftbridge_client.errors import (
     CallTimeoutError,
     ClosedError,
+    Doubt,
     LiftbridgeError,
     NotFoundError,
     RetriableError,
@@ -311,22 +312,25 @@ class Session:
                 publishes must not, since the message may be stored.
 
         Raises:
-            LiftbridgeError: The last attempt's error.
+            LiftbridgeError: The last attempt's error; it tells whether any may have been done.
         """
         limit = self.timeout_seconds if timeout is None else timeout
         is_first = True
+        doubt = Doubt()
         async for attempt in self.attempts(method.path):
             with attempt:
                 was_first, is_first = is_first, False
-                address = await self._address(leader_of, is_first=was_first)
-                if read_replica and was_first and leader_of is not None:
-                    address = await self.replica_address(*leader_of)
                 try:
+                    address = await self._address(leader_of, is_first=was_first)
+                    if read_replica and was_first and leader_of is not None:
+                        address = await self.replica_address(*leader_of)
                     return await self._unary(address, method, request, limit)
                 except LiftbridgeError as error:
-                    if is_repeatable:
+                    doubt.weigh(error)
+                    told = error if is_repeatable else publish_error(error)
+                    if told is error:
                         raise
-                    raise publish_error(error) from error
+                    raise told from error
         raise AssertionError("the loop above returns or raises")
 
     def attempts(self, path: str) -> AsyncRetrying:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, overload
 from liftbridge_client import methods
 from liftbridge_client.aio.bounds import await_news, fetch_bounds
 from liftbridge_client.aio.bulk import BulkRange, BulkRead, ahead
-from liftbridge_client.aio.cursors import cursor_partition, fetch_cursor
+from liftbridge_client.aio.cursors import fetch_cursor, set_cursor
 from liftbridge_client.aio.publisher import IN_FLIGHT_DEFAULT, Publisher
 from liftbridge_client.aio.subscription import OnTruncation, Subscription
 from liftbridge_client.codecs import Codec
@@ -25,7 +25,7 @@ from liftbridge_client.core.codec import (
 from liftbridge_client.core.deadlines import one_deadline, within
 from liftbridge_client.core.message_parts import check_message
 from liftbridge_client.core.partitioners import Partitioner, by_key, choose
-from liftbridge_client.errors import UsageError
+from liftbridge_client.errors import NotFoundError, UsageError
 from liftbridge_client.model import (
     COLUMNS,
     Ack,
@@ -561,7 +561,12 @@ class Stream:
         Raises:
             NotFoundError: There is no such stream.
         """
-        await self._client.call(methods.DELETE_STREAM, api_pb2.DeleteStreamRequest(name=self.name))
+        request = api_pb2.DeleteStreamRequest(name=self.name)
+        try:
+            await self._client.call(methods.DELETE_STREAM, request)
+        except NotFoundError as error:
+            if not error.may_be_done:  # otherwise an attempt of this call deleted it
+                raise
         await self._client.refresh()
 
     # -- cursors ------------------------------------------------------------------------------
@@ -583,15 +588,10 @@ class Stream:
             ServerError: Cursors are off (`cursors.stream.partitions` is 0).
             UnimplementedError: The server compares no ids, and stores nothing with one.
         """
-        request = api_pb2.SetCursorRequest(
+        cursor = api_pb2.SetCursorRequest(
             stream=self.name, partition=partition, cursorId=cursor_id, offset=offset
         )
-        target = await cursor_partition(self._client, self.name, partition, cursor_id)
-        if stream_id == 0:
-            await self._client.call(methods.SET_CURSOR, request, leader_of=target)
-            return
-        of_stream = data_pb2.SetCursorRequest(cursor=request, stream_id=stream_id)
-        await self._client.call(methods.DATA_SET_CURSOR, of_stream, leader_of=target)
+        await set_cursor(self._client, cursor, stream_id)
 
     @_deadline
     async def fetch_cursor(self, cursor_id: str, *, partition: int = 0) -> int | None:

@@ -49,7 +49,7 @@ class Streams:
         settings: StreamSettings | None = None,
         if_not_exists: bool = False,
     ) -> "Stream":
-        """Create a stream.
+        """Create a stream; one that exists after a lost answer of this call is compared.
 
         Args:
             name: Its name.
@@ -78,8 +78,9 @@ class Streams:
         fill_settings(settings, request)
         try:
             await self._create(request, settings)
-        except AlreadyExistsError:
-            if not if_not_exists:
+        except AlreadyExistsError as error:
+            # After a lost answer it may be the one that this call made.
+            if not (if_not_exists or error.may_be_done):
                 raise
             await self._compare(request, settings)
         await self._client.refresh()
