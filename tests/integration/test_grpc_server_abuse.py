@@ -5,6 +5,7 @@ import gc
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 from grpc import aio
@@ -377,3 +378,47 @@ async def test_late_answers_to_a_gone_client_are_dropped() -> None:
         call.expect_request()
         assert call.peer_certificate is None
         assert echo.server.stats.requests == {(SERVICE + "Hang", 1): 1}
+
+
+def opened_and_reset(first: int, count: int) -> bytes:
+    """Calls that are reset at once."""
+    peer = Http2Peer()
+    ids = range(first, first + 2 * count, 2)
+    return b"".join(
+        peer.request(one, SERVICE + "Hang") + frames.rst_stream_frame(one, Http2Code.CANCEL)
+        for one in ids
+    )
+
+
+def has_cancelled(echo: EchoServer, calls: int) -> bool:
+    return len(echo.log.cancelled) == calls
+
+
+async def test_connections_that_each_keep_their_budget_of_resets_have_one_together() -> None:
+    """The one that reset most is ended and told why; the others go on."""
+    told: list[Mapping[str, object]] = []
+
+    class Told:
+        def transition(self, _kind: str, fields: Mapping[str, object]) -> None:
+            told.append(fields)
+
+    async with (
+        echo_server(resets_max=100, observer=Told()) as echo,
+        raw_client(echo) as small,
+        raw_client(echo) as large,
+        raw_client(echo) as last,
+    ):
+        reset = 0
+        for client, count in ((small, 20), (large, 60), (last, 21)):
+            client.writer.write(opened_and_reset(1, count))
+            reset += count
+            await eventually(partial(has_cancelled, echo, reset))
+        goaway = of_kind(await large.read_all(), frames.GOAWAY)[0]
+        assert goaway.error_code == Http2Code.ENHANCE_YOUR_CALM
+        assert "more than 100 streams" in goaway.debug_text
+        assert "60" in goaway.debug_text
+        for client in (small, last):
+            client.writer.write(frames.ping_frame(b"12345678"))
+            assert of_kind(await client.read_until(frames.PING), frames.GOAWAY) == []
+        assert echo.server.stats.floods == {"resets_of_all": 1}
+        assert [one["flood"] for one in told] == ["resets_of_all"]

@@ -7,10 +7,11 @@ a slice sends leaves as one write at its end; what is sent in between asks for a
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from liftbridge_broker.api.call import MAIN_LISTENER, Call, PeerCertificate
-from liftbridge_broker.api.turns import SLICE_NS, Turns
+from liftbridge_broker.api.owner import ConnectionOwner
+from liftbridge_broker.api.turns import SLICE_NS
 from liftbridge_broker.errors import GrpcStatus, LiftbridgeError
 from liftbridge_broker.http2.connection import Connection
 from liftbridge_broker.http2.deadlines import NEVER
@@ -26,7 +27,7 @@ from liftbridge_broker.http2.events import (
     StreamCancelled,
     StreamWritable,
 )
-from liftbridge_broker.http2.limits import SECOND_NS, Limits
+from liftbridge_broker.http2.limits import SECOND_NS
 from liftbridge_broker.http2.stream import Buffer
 
 LINGER_SECONDS: Final = 1.0
@@ -46,57 +47,12 @@ UNKNOWN_METHOD: Final = "unknown"
 _ROOT_TEXT: Final = b"liftbridge: gRPC over HTTP/2\n"
 
 
-class ConnectionOwner(Protocol):
-    """What a connection needs of its server."""
-
-    limits: Limits
-    turns: Turns
-
-    def on_open(self, connection: "GrpcConnection") -> bool:
-        """A connection was made; whether there is room for it."""
-        ...
-
-    def on_closed(self, connection: "GrpcConnection") -> None:
-        """A connection is gone."""
-        ...
-
-    def on_ended(self, peer: str, event: ConnectionEnded) -> None:
-        """A connection has ended for the reason in `event`."""
-        ...
-
-    def on_held(self, received: int, unsent: int) -> None:
-        """A connection holds more, or less, of requests and of answers than before."""
-        ...
-
-    def on_bytes(self, *, received: int = 0, sent: int = 0) -> None:
-        """Count bytes."""
-        ...
-
-    def on_call_opened(self) -> None:
-        """Count a call."""
-        ...
-
-    def on_call_ended(self, method: str, code: int) -> None:
-        """Count the end of a call."""
-        ...
-
-    def is_unary(self, path: str) -> bool:
-        """Whether a method answers one request and is done."""
-        ...
-
-    def method(self, path: str) -> Callable[[Call], None] | None:
-        """Handler of a path."""
-        ...
-
-    def unknown_method_text(self, path: str) -> str:
-        """Why a path has no handler."""
-        ...
-
-
 class GrpcConnection(asyncio.Protocol):
     """Protocol of one connection: sockets and timers in, calls of services out."""
 
-    def __init__(self, owner: ConnectionOwner, listener: str = MAIN_LISTENER) -> None:
+    def __init__(
+        self, owner: ConnectionOwner["GrpcConnection"], listener: str = MAIN_LISTENER
+    ) -> None:
         self._owner = owner
         self._listener = listener
         self._loop = asyncio.get_running_loop()
@@ -110,6 +66,7 @@ class GrpcConnection(asyncio.Protocol):
         self._unread_bytes = 0
         self._in_transport = 0
         self.received_bytes = self.unsent_bytes = 0
+        self._told_resets = 0
         self._events: deque[Event] = deque()
         self._steps: tuple[Call, Iterator[None]] | None = None
         self._is_in_turn = False
@@ -194,6 +151,7 @@ class GrpcConnection(asyncio.Protocol):
             self._handle()
             self._flush()
             self._count_held()
+            self._count_resets()
         except BaseException:
             # A bug: what the client is told after it could be wrong.
             if self._transport is not None:
@@ -251,6 +209,11 @@ class GrpcConnection(asyncio.Protocol):
         """End the connection for what it does not read."""
         self._core.shed_answers(text)
         self._count_held()
+        self._schedule()
+
+    def shed_resets(self, text: str) -> None:
+        """End the connection for the streams that it resets."""
+        self._core.shed_resets(text)
         self._schedule()
 
     def shed_requests(self, text: str) -> None:
@@ -372,6 +335,13 @@ class GrpcConnection(asyncio.Protocol):
             more_unsent = unsent - self.unsent_bytes
             self.received_bytes, self.unsent_bytes = received, unsent
             self._owner.on_held(more_received, more_unsent)
+
+    def _count_resets(self) -> None:
+        """Tell the server of the streams that were reset since the last time."""
+        resets = self._core.reset_count - self._told_resets
+        if resets and self._transport is not None:
+            self._told_resets += resets
+            self._owner.on_resets(self, resets, self._now())
 
     def _forget_work(self) -> None:
         """Do nothing more of what waits."""

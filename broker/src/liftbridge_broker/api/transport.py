@@ -12,6 +12,7 @@ from typing import Final
 
 from liftbridge_broker.api.call import MAIN_LISTENER, Call
 from liftbridge_broker.api.grpc_connection import GrpcConnection
+from liftbridge_broker.api.resets import RESETS_MAX, Resets
 from liftbridge_broker.api.turns import Turns
 from liftbridge_broker.errors import GrpcStatus
 from liftbridge_broker.http2.events import ConnectionEnded
@@ -112,6 +113,7 @@ class GrpcServer:
         connections_max: int = 10_000,
         receive_bytes_max: int = HELD_BYTES_MAX,
         send_bytes_max: int = HELD_BYTES_MAX,
+        resets_max: int = RESETS_MAX,
         observer: Observer | None = None,
     ) -> None:
         self.limits = limits or Limits()
@@ -120,6 +122,8 @@ class GrpcServer:
         self._connections_max = connections_max
         self._receive_bytes_max = receive_bytes_max
         self._send_bytes_max = send_bytes_max
+        self._resets_max = resets_max
+        self._resets: Resets[GrpcConnection] = Resets(resets_max)
         self._observer = observer
         self._methods: dict[str, StreamHandler] = {}
         self._unary_methods: set[str] = set()
@@ -250,6 +254,7 @@ class GrpcServer:
     def on_closed(self, connection: GrpcConnection) -> None:
         """Forget a connection."""
         del self._connections[connection]
+        self._resets.forget(connection)
         self.stats.connections_open -= 1
         if not self._connections:
             self._emptied.set()
@@ -295,6 +300,16 @@ class GrpcServer:
         if self._observer is not None:
             fields = {"peer": largest.peer, "kind": kind, "bytes": held, "limit": limit}
             self._observer.transition("grpc_largest_user_shed", fields)
+
+    def on_resets(self, connection: GrpcConnection, resets: int, now: int) -> None:
+        """Count resets; who made most of them is ended when all make too many."""
+        largest = self._resets.count(connection, resets, now)
+        if largest is not None:
+            one, most = largest
+            one.shed_resets(
+                f"all connections together reset more than {self._resets_max} streams in a second, "
+                f"this one most of them: {most}; let calls end or live longer"
+            )
 
     def on_bytes(self, *, received: int = 0, sent: int = 0) -> None:
         """Count bytes."""

@@ -113,6 +113,11 @@ class Connection:
         return self._sender.queued_bytes
 
     @property
+    def reset_count(self) -> int:
+        """Streams so far whose reset counts: those that cost the client less than the broker."""
+        return self._table.reset_count
+
+    @property
     def partial_bytes(self) -> int:
         """Bytes of incomplete requests, and of frames that were not read yet."""
         return self._table.partial_bytes + (self._held_bytes if self._held else 0)
@@ -320,6 +325,11 @@ class Connection:
     def shed_answers(self, text: str) -> None:
         """End for what waits to be sent."""
         self._fail(ConnectionFaultError(Http2Code.ENHANCE_YOUR_CALM, text, flood="unread"))
+
+    def shed_resets(self, text: str) -> None:
+        """End for the streams that were reset."""
+        code = Http2Code.ENHANCE_YOUR_CALM
+        self._fail(ConnectionFaultError(code, text, flood="resets_of_all"))
 
     def shed_requests(self, text: str) -> None:
         """Refuse the requests that are incomplete, or end if what is held belongs to none."""

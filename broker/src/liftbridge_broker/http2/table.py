@@ -39,6 +39,7 @@ class StreamTable:
         events: What happened since the owner last took it.
         now: Time of the call being handled, nanoseconds.
         partial_bytes: Bytes of incomplete messages and incomplete requests of all streams.
+        reset_count: Resets that counted against the budget.
     """
 
     __slots__ = (
@@ -52,6 +53,7 @@ class StreamTable:
         "now",
         "opened_count",
         "partial_bytes",
+        "reset_count",
         "streams",
     )
 
@@ -67,6 +69,7 @@ class StreamTable:
         self.events: list[Event] = []
         self.now = 0
         self.partial_bytes = 0
+        self.reset_count = 0
 
     def open(self, stream_id: int, flags: int, head: RequestHead | None) -> Stream | None:
         """Take a new stream; None when it was malformed or too many and has been reset."""
@@ -136,7 +139,7 @@ class StreamTable:
         """
         self._sender.control(rst_stream_frame(stream_id, code))
         self._remember(stream_id, may_send=True)
-        self._guard.spend("reset", self.now)
+        self._spend_reset()
 
     def reset(self, stream: Stream, code: Http2Code) -> None:
         """Reset an open stream and tell the owner.
@@ -147,7 +150,7 @@ class StreamTable:
         self._sender.control(rst_stream_frame(stream.id, code))
         self.events.append(StreamCancelled(stream.id, code))
         self.remove(stream, may_send=not stream.is_remote_closed)
-        self._guard.spend("reset", self.now)
+        self._spend_reset()
 
     def remove(self, stream: Stream, *, may_send: bool) -> None:
         """Forget an open stream; `may_send` when the peer may not know yet that it is closed."""
@@ -174,7 +177,7 @@ class StreamTable:
                 self._closed[stream_id] = False
                 return  # it crossed our own reset
         # What costs the peer 13 bytes must not cost us a request each time (rapid reset).
-        self._guard.spend("reset", self.now)
+        self._spend_reset()
 
     def on_stray_data(self, stream_id: int) -> None:
         """Handle DATA on a stream that is not open (RFC 9113 5.1).
@@ -211,6 +214,15 @@ class StreamTable:
         if stream_id > self.last_id or not stream_id & 1:
             text = f"frame on idle stream {stream_id}"
             raise ConnectionFaultError(Http2Code.PROTOCOL_ERROR, text)
+
+    def _spend_reset(self) -> None:
+        """Count a reset.
+
+        Raises:
+            ConnectionFaultError: There were too many.
+        """
+        self.reset_count += 1
+        self._guard.spend("reset", self.now)
 
     def _remember(self, stream_id: int, *, may_send: bool) -> None:
         """Keep how a stream was closed, of the last ones only."""

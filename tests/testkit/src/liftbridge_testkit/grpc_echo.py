@@ -31,6 +31,7 @@ from typing import Final, NamedTuple
 import uvloop
 
 from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.resets import RESETS_MAX
 from liftbridge_broker.api.tls import ServerTls, TlsFiles
 from liftbridge_broker.api.transport import HELD_BYTES_MAX, GrpcServer
 from liftbridge_broker.errors import InvalidRequestError
@@ -81,6 +82,7 @@ async def echo_server(
     tls: ssl.SSLContext | None = None,
     connections_max: int = 10_000,
     held_bytes_max: int = HELD_BYTES_MAX,
+    resets_max: int = RESETS_MAX,
     observer: Observer | None = None,
 ) -> AsyncIterator[EchoServer]:
     """Serve in this loop; at the end no connection and no call may be left in the counters."""
@@ -89,6 +91,7 @@ async def echo_server(
         connections_max=connections_max,
         receive_bytes_max=held_bytes_max,
         send_bytes_max=held_bytes_max,
+        resets_max=resets_max,
         observer=observer,
     )
     log = add_echo(server)

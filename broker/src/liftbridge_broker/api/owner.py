@@ -1,0 +1,62 @@
+"""What a connection of a client asks of its server, and tells it."""
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from liftbridge_broker.api.call import Call
+from liftbridge_broker.api.turns import Turns
+from liftbridge_broker.http2.events import ConnectionEnded
+from liftbridge_broker.http2.limits import Limits
+
+Connection_contra = TypeVar("Connection_contra", contravariant=True)
+
+
+class ConnectionOwner(Protocol[Connection_contra]):
+    """What a connection needs of its server."""
+
+    limits: Limits
+    turns: Turns
+
+    def on_open(self, connection: Connection_contra) -> bool:
+        """A connection was made; whether there is room for it."""
+        ...
+
+    def on_closed(self, connection: Connection_contra) -> None:
+        """A connection is gone."""
+        ...
+
+    def on_ended(self, peer: str, event: ConnectionEnded) -> None:
+        """A connection has ended for the reason in `event`."""
+        ...
+
+    def on_held(self, received: int, unsent: int) -> None:
+        """A connection holds more, or less, of requests and of answers than before."""
+        ...
+
+    def on_resets(self, connection: Connection_contra, resets: int, now: int) -> None:
+        """Count streams that a connection opened and reset, or made the broker reset."""
+        ...
+
+    def on_bytes(self, *, received: int = 0, sent: int = 0) -> None:
+        """Count bytes."""
+        ...
+
+    def on_call_opened(self) -> None:
+        """Count a call."""
+        ...
+
+    def on_call_ended(self, method: str, code: int) -> None:
+        """Count the end of a call."""
+        ...
+
+    def is_unary(self, path: str) -> bool:
+        """Whether a method answers one request and is done."""
+        ...
+
+    def method(self, path: str) -> Callable[[Call], None] | None:
+        """Handler of a path."""
+        ...
+
+    def unknown_method_text(self, path: str) -> str:
+        """Why a path has no handler."""
+        ...
