@@ -6,6 +6,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from liftbridge_broker.adapters.nats.headers import HEADERS_MAX
 from liftbridge_broker.adapters.nats.options import NatsOptions
 from liftbridge_broker.errors import UnavailableError
 from liftbridge_broker.ports.messaging import Arrival
@@ -84,6 +85,21 @@ async def test_arrival_tells_subject_reply_and_headers(nats):
             Arrival("in.c", "", block),
         ]
         assert sink.payloads(1) == [b"plain", b"headed"]
+
+
+async def test_message_with_too_many_headers_is_left_out_and_the_link_lives(nats):
+    wide = header_block([("a", "b")] * 30_000)
+    most = header_block([("a", "b")] * HEADERS_MAX)
+    async with linked(options(nats)) as (messaging, sink, _):
+        messaging.subscribe(1, "wide", "")
+        await messaging.flushed()
+        for block in (wide, most, wide):
+            messaging.publish_echo([publish_head(b"wide", 1, b"", block), b"x", b"\r\n"])
+        messaging.publish_echo([frame("wide", b"last")])
+        await sink.until(lambda: b"last" in sink.payloads(1))
+        assert [one.headers for one in sink.arrivals(1)] == [most, b""]
+        assert messaging.wide_count == 2
+        assert messaging.quiet.counts.connects + messaging.echo.counts.connects == 2
 
 
 async def test_messages_of_a_burst_come_in_order_and_in_few_deliveries(nats):

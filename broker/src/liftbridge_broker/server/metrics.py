@@ -129,6 +129,7 @@ class BrokerMetrics:
             "nats_dropped_messages_total": {
                 "paused": sum(p.dropped_count for p in partitions),
                 "reserved": sum(p.intake.reserved_count for p in partitions),
+                "headers": self.nats.wide_count,
                 "ack": self.node.lost_ack_count,
                 "copy": self.node.lost_copy_count,
             },

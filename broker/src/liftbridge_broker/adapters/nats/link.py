@@ -18,6 +18,7 @@ from liftbridge_broker.adapters.nats.credentials import (
     read_credentials,
     tls_context,
 )
+from liftbridge_broker.adapters.nats.headers import leave_out_wide
 from liftbridge_broker.adapters.nats.natspy import Handshake, HandshakeError, Session, shake_hands
 from liftbridge_broker.adapters.nats.options import NatsOptions
 from liftbridge_broker.errors import ConfigError, UnavailableError
@@ -39,8 +40,9 @@ class LinkCounts:
     """What happened on one link since the start; plain integers, added once per chunk or event.
 
     Attributes:
-        messages_in: Messages delivered.
+        messages_in: Messages of subscriptions that exist.
         messages_dropped: Messages of subscriptions that had ended.
+        messages_wide: Messages left out because they had too many headers.
         bytes_in: Bytes received on connections that have ended.
         bytes_out: Bytes sent on connections that have ended.
         publishes_refused: Calls of `publish` refused because the link was down or busy.
@@ -52,6 +54,7 @@ class LinkCounts:
 
     messages_in: int = 0
     messages_dropped: int = 0
+    messages_wide: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
     publishes_refused: int = 0
@@ -284,10 +287,14 @@ class Link:
     def on_messages(
         self, subscription: SubscriptionId, arrivals: list[Arrival], payloads: list[bytes]
     ) -> None:
-        """Deliver, unless the subscription has ended."""
+        """Deliver, unless the subscription has ended, what has not too many headers."""
         if subscription in self._subscriptions:
-            self.counts.messages_in += len(payloads)
-            self._deliver(subscription, arrivals, payloads)
+            heard = len(payloads)
+            arrivals, payloads = leave_out_wide(arrivals, payloads)
+            self.counts.messages_in += heard
+            self.counts.messages_wide += heard - len(payloads)
+            if payloads:
+                self._deliver(subscription, arrivals, payloads)
         else:
             self.counts.messages_dropped += len(payloads)
 

@@ -125,6 +125,11 @@ class NatsMessaging:
         return self.quiet.counts.messages_in + self.echo.counts.messages_in
 
     @property
+    def wide_count(self) -> int:
+        """Messages left out since the start because they had too many headers."""
+        return self.quiet.counts.messages_wide + self.echo.counts.messages_wide
+
+    @property
     def backlog_bytes_max(self) -> int:
         """Backlog above which publishing is refused."""
         return self._backlog_bytes_max
