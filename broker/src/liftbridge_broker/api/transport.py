@@ -12,6 +12,7 @@ from typing import Final
 
 from liftbridge_broker.api.call import MAIN_LISTENER, Call
 from liftbridge_broker.api.grpc_connection import GrpcConnection
+from liftbridge_broker.api.listener import Listener, bound_sockets
 from liftbridge_broker.api.resets import RESETS_MAX, Resets
 from liftbridge_broker.api.turns import Turns
 from liftbridge_broker.errors import GrpcStatus
@@ -24,11 +25,9 @@ UnaryHandler = Callable[[Call, bytes], Iterator[None] | None]
 
 StreamHandler = Callable[[Call], None]
 
-LISTEN_BACKLOG: Final = 1024
 HELD_BYTES_MAX: Final = 256 << 20
 """Bytes of requests, and of answers, that all connections may hold together."""
 
-TLS_HANDSHAKE_SECONDS: Final = 10.0
 CLOSE_SECONDS: Final = 2.0
 
 
@@ -128,7 +127,7 @@ class GrpcServer:
         self._methods: dict[str, StreamHandler] = {}
         self._unary_methods: set[str] = set()
         self._connections: dict[GrpcConnection, None] = {}
-        self._listeners: dict[str, asyncio.Server] = {}
+        self._listeners: dict[str, Listener] = {}
         self._emptied = asyncio.Event()
 
     def unary(self, path: str, handler: UnaryHandler) -> None:
@@ -160,7 +159,7 @@ class GrpcServer:
     async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> int:
         """Bind and listen; see there. May be called once."""
         port = await self.bind(host, port, ssl_context)
-        await self.listen()
+        self.listen()
         return port
 
     async def bind(
@@ -180,27 +179,23 @@ class GrpcServer:
             OSError: The address cannot be used.
         """
         assert listener not in self._listeners
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(
+        bound = Listener(
+            await bound_sockets(host, port),
             lambda: GrpcConnection(self, listener),
-            host,
-            port,
-            ssl=ssl_context,
-            backlog=LISTEN_BACKLOG,
-            ssl_handshake_timeout=TLS_HANDSHAKE_SECONDS if ssl_context else None,
-            start_serving=False,
+            ssl_context,
+            greetings_max=self._connections_max,
+            on_refused=self._on_none_accepted,
         )
-        self._listeners[listener] = server
-        bound: int = server.sockets[0].getsockname()[1]
-        return bound
+        self._listeners[listener] = bound
+        return bound.port
 
-    async def listen(self, listener: str = MAIN_LISTENER) -> None:
+    def listen(self, listener: str = MAIN_LISTENER) -> None:
         """Take connections at an address that was bound.
 
         Raises:
             OSError: Another process took it meanwhile.
         """
-        await self._listeners[listener].start_serving()
+        self._listeners[listener].listen()
 
     async def drain(self, grace: float) -> bool:
         """Take no new connection, let running calls end for `grace` seconds, then close all.
@@ -229,8 +224,13 @@ class GrpcServer:
 
     def _stop_listening(self) -> None:
         """Close the listening sockets."""
-        for server in self._listeners.values():
-            server.close()
+        for one in self._listeners.values():
+            one.close()
+
+    def _on_none_accepted(self, error: OSError) -> None:
+        """Tell that the system gave no connection, for want of files or memory."""
+        if self._observer is not None:
+            self._observer.transition("grpc_accept_failed", {"reason": error.strerror or ""})
 
     async def _wait_until_empty(self, seconds: float) -> None:
         """Wait until no connection is left, for so long."""

@@ -79,7 +79,7 @@ class ClientPorts:
                 raise _cannot_bind(f"listeners: {one.name}", one.host, one.port, error) from error
         self._told = self._read()
 
-    async def let_in(self, server: GrpcServer) -> None:
+    def let_in(self, server: GrpcServer) -> None:
         """Let clients in, by all ports.
 
         Raises:
@@ -87,12 +87,12 @@ class ClientPorts:
         """
         listen = self._options.listen
         try:
-            await server.listen()
+            server.listen()
         except OSError as error:
             raise _cannot_bind("listen", listen.host, listen.port, error) from error
         for one in self._listeners:
             try:
-                await server.listen(one.name)
+                server.listen(one.name)
             except OSError as error:
                 raise _cannot_bind(f"listeners: {one.name}", one.host, one.port, error) from error
 

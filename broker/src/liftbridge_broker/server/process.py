@@ -236,7 +236,7 @@ class Broker:
                 admin.begin()
             server = await self._bind()
             await register(self._core, self.port, self._ports.advertised)
-            await self._let_in(server)
+            self._let_in(server)
 
         loop = asyncio.get_running_loop()
         starting, stopping = loop.create_task(begin()), loop.create_task(stop.wait())
@@ -353,9 +353,9 @@ class Broker:
             self._observe.set_source(self._metrics(server))
         return server
 
-    async def _let_in(self, server: GrpcServer) -> None:
+    def _let_in(self, server: GrpcServer) -> None:
         """Let clients in."""
-        await self._ports.let_in(server)
+        self._ports.let_in(server)
         self._is_ready = True
         self._health.set_serving(is_serving=self._nats.is_connected)
         self.observer.transition(
