@@ -1,8 +1,9 @@
 """The line of connections: slices go round, and a turn of the loop ends."""
 
 import asyncio
+from functools import partial
 
-from liftbridge_broker.api.turns import TURN_NS, Turns
+from liftbridge_broker.api.turns import TURN_NS, Turns, Waker
 
 
 class Clock:
@@ -80,3 +81,23 @@ async def test_whoever_fails_keeps_nobody_from_the_next_turn() -> None:
     await turn(log)
     assert len(told) == 1
     assert "a" in log
+
+
+async def test_those_who_are_woken_together_act_once_in_order_and_in_several_turns() -> None:
+    clock, log = Clock(), list[str]()
+    turns = Turns(clock)
+
+    def act(name: str) -> None:
+        log.append(name)
+        clock.now_ns += TURN_NS // 2
+        turns.spend(TURN_NS // 2)
+
+    wakers = [Waker(turns, partial(act, name)) for name in "abcdef"]
+    for one in wakers:
+        one.wake()
+    for one in wakers[2:]:
+        one.wake()  # they wait already
+    for _ in range(3):
+        await turn(log)
+    wakers[0].wake()
+    assert "".join(log) == "abcd|ef||a"

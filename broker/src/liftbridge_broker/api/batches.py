@@ -12,6 +12,7 @@ from liftbridge_broker.api.batch_run import run_of
 from liftbridge_broker.api.brake import Brake
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
+from liftbridge_broker.api.turns import Turns, Waker
 from liftbridge_broker.errors import (
     FailedPreconditionError,
     FencedPublisherError,
@@ -179,9 +180,10 @@ class PublishBatchCall:
 class FetchBatchesCall:
     """One `FetchBatches` call: a range of committed records."""
 
-    def __init__(self, context: Context, call: Call) -> None:
+    def __init__(self, context: Context, call: Call, turns: Turns) -> None:
         self._context = context
         self._call = call
+        self._waker = Waker(turns, self._pump)
         self._read: BulkRead | None = None
         self._has_request = False
         self._is_pumping = False
@@ -237,7 +239,7 @@ class FetchBatchesCall:
     def _open(self, partition: Partition, wanted: BulkRange) -> None:
         self._context.take_subscription()
         try:
-            self._read = BulkRead(partition, self._context.node, self._pump, wanted)
+            self._read = BulkRead(partition, self._context.node, self._waker.wake, wanted)
         except LiftbridgeError:
             self._context.subscription_count -= 1
             raise

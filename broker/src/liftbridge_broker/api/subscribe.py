@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 
 from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
+from liftbridge_broker.api.turns import Turns, Waker
 from liftbridge_broker.errors import (
     GrpcStatus,
     InvalidRequestError,
@@ -36,9 +37,10 @@ EPOCH_HEADER: Final = b"liftbridge-leader-epoch"
 class SubscribeCall:
     """One subscription and the call it answers."""
 
-    def __init__(self, context: Context, call: Call) -> None:
+    def __init__(self, context: Context, call: Call, turns: Turns) -> None:
         self._context = context
         self._call = call
+        self._waker = Waker(turns, self._pump)
         self._subscription: Subscription | None = None
         self._has_request = False
         self._is_pumping = False
@@ -128,7 +130,7 @@ class SubscribeCall:
             self._subscription = Subscription.open(
                 partition,
                 self._context.node,
-                self._pump,
+                self._waker.wake,
                 start=start,
                 stop=stop,
                 is_reverse=request.reverse,

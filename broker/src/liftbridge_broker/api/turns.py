@@ -87,3 +87,32 @@ class Turns:
             self._has_overflow = bool(line) and clock() >= end
             if line:
                 self._call_soon()
+
+
+class Waker:
+    """Does something at once while nobody has to wait, and in line otherwise, once.
+
+    One append wakes all who wait for records of its partition, ten thousand perhaps.
+    """
+
+    __slots__ = ("_act", "_is_in_line", "_turns")
+
+    def __init__(self, turns: Turns, act: Callable[[], None]) -> None:
+        """Nothing is to be done."""
+        self._turns = turns
+        self._act = act
+        self._is_in_line = False
+
+    def wake(self) -> None:
+        """Act, now or soon; who acts counts what it took by `Turns.spend`."""
+        if self._turns.is_free:
+            self._act()
+        elif not self._is_in_line:
+            self._is_in_line = True
+            self._turns.join(self)
+
+    def work(self) -> bool:
+        """Act, since it is its turn."""
+        self._is_in_line = False
+        self._act()
+        return False

@@ -109,7 +109,9 @@ def _register_api(server: GrpcServer, context: Context, metadata: MetadataServic
     server.unary(API + "Publish", publish.publish)
     server.unary(API + "PublishToSubject", publish.publish_to_subject)
     server.streaming(API + "PublishAsync", lambda call: _take(PublishAsyncCall(context, call)))
-    server.streaming(API + "Subscribe", lambda call: _take(SubscribeCall(context, call)))
+    server.streaming(
+        API + "Subscribe", lambda call: _take(SubscribeCall(context, call, server.turns))
+    )
     cursors = CursorService(context)
     server.unary(API + "SetCursor", cursors.set)
     server.unary(API + "FetchCursor", cursors.fetch)
@@ -128,7 +130,9 @@ def _register_data(server: GrpcServer, context: Context) -> None:
     server.unary(DATA + "AwaitNews", bounds.await_news)
     server.unary(DATA + "SetCursor", CursorService(context).set_of_stream)
     server.streaming(DATA + "PublishBatch", lambda call: _take(PublishBatchCall(context, call)))
-    server.streaming(DATA + "FetchBatches", lambda call: _take(FetchBatchesCall(context, call)))
+    server.streaming(
+        DATA + "FetchBatches", lambda call: _take(FetchBatchesCall(context, call, server.turns))
+    )
 
 
 def _take(_owner: object) -> None:

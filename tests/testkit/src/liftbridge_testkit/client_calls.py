@@ -12,6 +12,7 @@ from liftbridge_broker.api.call import Call
 from liftbridge_broker.api.context import Context, refuse
 from liftbridge_broker.api.metadata import MetadataService
 from liftbridge_broker.api.subscribe import SubscribeCall
+from liftbridge_broker.api.turns import Turns
 from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.model.ids import Instant
 from liftbridge_proto import api_pb2
@@ -130,7 +131,7 @@ class ClientCalls:
             API + "FetchPartitionMetadata": metadata.fetch_partition,
             DATA + "PartitionBounds": bounds.bounds,
         }
-        self._streaming: Mapping[str, Callable[[Context, Call], object]] = {
+        self._streaming: Mapping[str, Callable[[Context, Call, Turns], object]] = {
             API + "Subscribe": SubscribeCall,
             DATA + "FetchBatches": FetchBatchesCall,
         }
@@ -147,7 +148,7 @@ class ClientCalls:
             if unary is not None:
                 unary(call, raw)
             else:
-                self._streaming[method](self.context, call)
+                self._streaming[method](self.context, call, Turns())
                 call.on_messages([raw])
         except LiftbridgeError as error:
             refuse(call, error)

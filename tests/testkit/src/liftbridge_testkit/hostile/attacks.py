@@ -168,6 +168,18 @@ def _subscribe() -> bytes:
     ).SerializeToString()
 
 
+def _woken(first: int) -> tuple[bytes, int]:
+    """Subscriptions to what comes, once; then a message that wakes all of them."""
+    waiting = api_pb2.SubscribeRequest(stream=LARGE_STREAM, startPosition=api_pb2.NEW_ONLY)
+    begun, count = b"", 0
+    if first == 1:
+        message = waiting.SerializeToString()
+        begun, count = calls("/proto.API/Subscribe", message, MANY - 1, first)
+    message = api_pb2.PublishRequest(stream=LARGE_STREAM, value=b"v").SerializeToString()
+    publish, _ = calls("/proto.API/Publish", message, 1, first + 2 * count)
+    return begun + publish, count + 1
+
+
 def attacks() -> Sequence[Attack]:
     """All of them."""
     publish, asynchronous = "/proto.API/Publish", "/proto.API/PublishAsync"
@@ -187,6 +199,7 @@ def attacks() -> Sequence[Attack]:
     return [
         *(Attack(name, 1, partial(_repeated, data, BURST)) for name, data in pairs),
         Attack("unread subscriptions", MANY, subscribe, _WIDE, is_reading=False, rounds_max=1),
+        Attack("waiting subscriptions", MANY, _woken, rounds_max=5),
         Attack("messages that do not end", 120, partial(_begun, publish, begun, 4), rounds_max=4),
         Attack("open and reset on 1", 1, partial(_resets, publish, BURST)),
         Attack("open and reset on 100", MANY, partial(_resets, publish, BURST // 2)),
