@@ -83,13 +83,16 @@ SITES: dict[tuple[str, str, str], frozenset[Kind]] = {
     ("acting/supply.py", "_of_kind", "list_all"): RENDERED | MONITORS,
     ("acting/supply.py", "_prune", "delete"): frozenset({SERVICES, NETWORK_POLICIES}) | MONITORS,
     ("acting/supply.py", "_unlabelled", "get"): RENDERED | MONITORS,
-    ("acting/whole.py", "keep_whole", "patch"): RENDERED | MONITORS | {BUDGETS, SETS},
+    ("acting/whole.py", "keep_whole", "patch"): RENDERED
+    | MONITORS
+    | OF_PIPELINES
+    | {BUDGETS, SETS},
     ("kube/events.py", "_write", "create"): frozenset({EVENTS}),
     ("observing/reads.py", "_one", "get"): frozenset({BUDGETS, CONFIG_MAPS, SETS}),
     ("pipelines/keeping.py", "_bring", "apply"): OF_PIPELINES,
     ("pipelines/keeping.py", "_take_away", "delete"): PRUNED,
     ("pipelines/keeping.py", "_unlabelled", "get"): OF_PIPELINES,
-    ("pipelines/keeping.py", "bring", "list_all"): OF_PIPELINES,
+    ("pipelines/keeping.py", "_present", "list_all"): OF_PIPELINES,
     ("pipelines/reconciler.py", "_say", "apply_status"): frozenset({PIPELINES}),
     ("reconciling/reconciler.py", "_write_status", "apply_status"): frozenset({CLUSTERS}),
     ("runtime/lease.py", "_create", "create"): frozenset({LEASES}),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from liftbridge_operator.acting.whole import Kept
 from liftbridge_operator.brokers.port import BrokerAdmin, Refusal
 from liftbridge_operator.kube.port import Kube
 from liftbridge_operator.observing.reads import Reads
@@ -25,24 +26,6 @@ class RefusedError(Exception):
 
 class MissingTemplateError(Exception):
     """The template of a revision is not kept any more, so that it cannot be written again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """An object as it was when it was last brought to what was rendered.
-
-    Attributes:
-        intent: Digest of what was rendered.
-        live: Digest of what the API server made of it.
-        repairs: How often in a row somebody else's changes were changed back, since `since_ms`.
-        rival: Who made the last of them.
-    """
-
-    intent: str
-    live: str
-    repairs: int = 0
-    since_ms: int = 0
-    rival: str = ""
 
 
 @dataclass(frozen=True, slots=True)

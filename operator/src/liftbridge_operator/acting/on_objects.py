@@ -275,7 +275,7 @@ async def set_budget(hands: Hands, action: act.SetBudget) -> Done:
     if live is None:
         await hands.kube.apply(body, force=True)
     else:
-        await keep_whole(hands, body, live)
+        await keep_whole(hands.kube, hands.kept, body, live, now_ms=hands.now_ms)
     return Done()
 
 

@@ -231,10 +231,10 @@ async def _bring(
         await hands.kube.apply(body, force=is_begun)
         done.writes += 1
     else:
-        found = await keep_whole(hands, body, live)
+        found = (await keep_whole(hands.kube, hands.kept, body, live, now_ms=hands.now_ms)).found
         done.writes += len(found)
         done.drift += [(name, one) for one in found]
-        rival = fought_for(hands, name) if found else None
+        rival = fought_for(hands.kept, name, hands.now_ms) if found else None
         if rival is not None:
             done.refusals[name] = rival
 

@@ -8,12 +8,12 @@ no write at all.
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
-from liftbridge_operator.acting.hands import Hands, Kept
 from liftbridge_operator.kube.intent import Difference, differences
-from liftbridge_operator.kube.kinds import SETS, kind_of
-from liftbridge_operator.kube.port import FIELD_MANAGER, Object, Preconditions
+from liftbridge_operator.kube.kinds import JOBS, SETS, Kind, kind_of
+from liftbridge_operator.kube.port import FIELD_MANAGER, Kube, Object, Preconditions
 from liftbridge_operator.observing.objects import metadata_of
 from liftbridge_operator.planning.refusals import Refusal
 from liftbridge_operator.rendering.revision import digest
@@ -32,15 +32,55 @@ _NOTED: Final = ("labels", "annotations")
 _OF_OTHERS: Final = ("secrets", "imagePullSecrets")
 """Fields of a ServiceAccount that controllers of some distributions write."""
 
-_SET_FIELDS: Final = (
-    "template",
-    "updateStrategy",
-    "persistentVolumeClaimRetentionPolicy",
-    "minReadySeconds",
-    "revisionHistoryLimit",
-    "ordinals",
-)
-"""Fields of a set that can change and are the operator's; replicas are the planner's."""
+_OPEN: Final[Mapping[Kind, tuple[str, ...]]] = {
+    SETS: (
+        "template",
+        "updateStrategy",
+        "persistentVolumeClaimRetentionPolicy",
+        "minReadySeconds",
+        "revisionHistoryLimit",
+        "ordinals",
+    ),
+    JOBS: (
+        "suspend",
+        "parallelism",
+        "backoffLimit",
+        "activeDeadlineSeconds",
+        "ttlSecondsAfterFinished",
+    ),
+}
+"""Of kinds whose specification is closed in part: what can change and is the operator's. Replicas
+of a set are the planner's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An object as it was when it was last brought to what was rendered.
+
+    Attributes:
+        intent: Digest of what was rendered.
+        live: Digest of what the API server made of it.
+        repairs: How often in a row somebody else's changes were changed back, since `since_ms`.
+        rival: Who made the last of them.
+    """
+
+    intent: str
+    live: str
+    repairs: int = 0
+    since_ms: int = 0
+    rival: str = ""
+
+
+class Whole(NamedTuple):
+    """An object that was brought to what was rendered.
+
+    Attributes:
+        live: As it is now.
+        found: What somebody else had changed.
+    """
+
+    live: Object
+    found: list[Difference]
 
 
 def shown(body: Object) -> str:
@@ -48,26 +88,32 @@ def shown(body: Object) -> str:
     return f"{body['kind']}/{metadata_of(body)['name']}"
 
 
-async def keep_whole(hands: Hands, body: Object, live: Object) -> list[Difference]:
+async def keep_whole(
+    kube: Kube, kept: dict[str, Kept], body: Object, live: Object, *, now_ms: int
+) -> Whole:
     """Bring an object that is there to what was rendered, and nothing beside.
 
-    Returns:
-        What somebody else had changed.
+    Args:
+        kube: The API server.
+        kept: Objects as they were last brought to what was rendered; written here.
+        body: As it was rendered.
+        live: As it was read.
+        now_ms: When the pass began.
 
     Raises:
         KubeError: The call failed.
     """
     name = shown(body)
     intent, before = digest(_content(body)), _content(live)
-    known = hands.kept.get(name)
+    known = kept.get(name)
     if known is not None and (known.intent, known.live) == (intent, digest(before)):
-        return []
+        return Whole(live, [])
     if known is None and _is_untouched(live, body):
-        hands.kept[name] = Kept(intent, digest(before))
-        return []
-    result = await hands.kube.patch(
+        kept[name] = Kept(intent, digest(before))
+        return Whole(live, [])
+    result = await kube.patch(
         kind_of(body),
-        hands.cluster.namespace,
+        str(metadata_of(body)["namespace"]),
         str(metadata_of(body)["name"]),
         list(replacement(live, body)),
         preconditions=Preconditions.of(live),
@@ -75,27 +121,28 @@ async def keep_whole(hands: Hands, body: Object, live: Object) -> list[Differenc
     after = _content(result)
     is_own = known is None or known.intent != intent
     found = [
-        Difference(path, _writer(live, path, is_own=is_own)) for path in _changes(before, after)
+        Difference(path, _writer(live, last, is_own=is_own))
+        for path, last in _changes(before, after)
     ]
     told = [one for one in found if one.manager]
-    hands.kept[name] = _counted(hands, known, Kept(intent, digest(after)), told)
-    return told
+    kept[name] = _counted(known, Kept(intent, digest(after)), told, now_ms)
+    return Whole(result, told)
 
 
-def fought_for(hands: Hands, name: str) -> Refusal | None:
+def fought_for(kept: Mapping[str, Kept], name: str, now_ms: int) -> Refusal | None:
     """That somebody else changes an object again and again, once it was changed back."""
-    known = hands.kept.get(name)
-    if known is None or known.repairs < REPAIRS_MAX:
+    known = kept.get(name)
+    if known is None or known.repairs < REPAIRS_MAX or now_ms - known.since_ms >= REPAIRS_MS:
         return None
     return Refusal("Contested", f"{known.rival} changes it again and again")
 
 
-def _counted(hands: Hands, known: Kept | None, made: Kept, told: list[Difference]) -> Kept:
+def _counted(known: Kept | None, made: Kept, told: list[Difference], now_ms: int) -> Kept:
     if not told:
         return made
-    is_soon = known is not None and hands.now_ms - known.since_ms < REPAIRS_MS
+    is_soon = known is not None and now_ms - known.since_ms < REPAIRS_MS
     repairs = known.repairs + 1 if known is not None and is_soon else 1
-    since_ms = known.since_ms if known is not None and is_soon else hands.now_ms
+    since_ms = known.since_ms if known is not None and is_soon else now_ms
     return Kept(made.intent, made.live, repairs, since_ms, told[0].manager)
 
 
@@ -109,8 +156,8 @@ def replacement(live: Object, body: Object) -> Iterator[dict[str, Any]]:
         if part in _NOTED:
             wanted = _noted_by_controllers(live, part) | dict(wanted or {})
         yield from _replaced("/metadata", part, metadata_of(live), {part: wanted} if wanted else {})
-    if kind_of(body) == SETS:
-        for name in _SET_FIELDS:
+    if kind_of(body) in _OPEN:
+        for name in _OPEN[kind_of(body)]:
             yield from _replaced("/spec", name, live["spec"], body["spec"])
         return
     for name in {**live, **body}:
@@ -128,21 +175,26 @@ def _replaced(
         yield {"op": "remove", "path": f"{at}/{name}"}
 
 
-def _entries(live: Object) -> list[tuple[str, str, Mapping[str, Any]]]:
-    """Who wrote which fields, but for those of the status."""
+def _entries(
+    live: Object, *, with_status: bool = False
+) -> list[tuple[str, str, Mapping[str, Any]]]:
+    """Who wrote which fields; with the status on request."""
     return [
         (str(one.get("manager")), str(one.get("operation")), one.get("fieldsV1") or {})
         for one in metadata_of(live).get("managedFields") or ()
-        if not one.get("subresource")
+        if with_status or not one.get("subresource")
     ]
 
 
 def _noted_by_controllers(live: Object, part: str) -> dict[str, str]:
-    """Labels or annotations that neither the operator nor a person wrote."""
+    """Labels or annotations that neither the operator nor a person wrote.
+
+    The controller of Deployments notes its own together with the status.
+    """
     present = metadata_of(live).get(part) or {}
     theirs = {
         segment[2:]
-        for manager, _, fields in _entries(live)
+        for manager, _, fields in _entries(live, with_status=True)
         if manager != FIELD_MANAGER and not manager.startswith(PEOPLE)
         for segment in (fields.get("f:metadata") or {}).get(f"f:{part}") or {}
     }
@@ -162,9 +214,9 @@ def _is_of_controllers(live: Object, name: str) -> bool:
 def _content(body: Object) -> dict[str, Any]:
     """An object without what the API server and controllers keep of it for themselves."""
     spec = {name: value for name, value in body.items() if name not in _UNCOMPARED}
-    if kind_of(body) == SETS:
+    if kind_of(body) in _OPEN:
         given = body.get("spec") or {}
-        spec["spec"] = {name: given[name] for name in _SET_FIELDS if name in given}
+        spec["spec"] = {name: given[name] for name in _OPEN[kind_of(body)] if name in given}
     metadata = metadata_of(body)
     return {"metadata": {part: metadata[part] for part in _METADATA if metadata.get(part)}} | spec
 
@@ -178,36 +230,40 @@ def _is_untouched(live: Object, body: Object) -> bool:
     is_own = bool(entries) and all(
         (manager, operation) == (FIELD_MANAGER, "Apply") for manager, operation, _ in entries
     )
-    return is_own and kind_of(live) != SETS and not differences(live, body)
+    if not is_own or kind_of(live) == SETS:
+        return False
+    if kind_of(live) in _OPEN:  # what is closed stays as it began, whatever is rendered by now
+        given = {name: body["spec"][name] for name in _OPEN[kind_of(live)] if name in body["spec"]}
+        body = body | {"spec": live["spec"] | given}
+    return not differences(live, body)
 
 
-def _changes(before: Any, after: Any, at: str = "") -> Iterator[str]:
-    """Paths at which two objects differ."""
+def _changes(before: Any, after: Any, at: str = "", last: str = "") -> Iterator[tuple[str, str]]:
+    """Paths at which two objects differ, each with the name of its last field."""
     if isinstance(before, dict) and isinstance(after, dict):
         for name in {**before, **after}:
-            yield from _changes(before.get(name), after.get(name), f"{at}.{name}")
+            yield from _changes(before.get(name), after.get(name), f"{at}.{name}", name)
     elif _are_named(before) and _are_named(after):
         old, new = ({one["name"]: one for one in items} for items in (before, after))
         for name in {**old, **new}:
-            yield from _changes(old.get(name), new.get(name), f"{at}[name={name}]")
+            yield from _changes(old.get(name), new.get(name), f"{at}[name={name}]", last)
     elif before != after:
-        yield at
+        yield at, last
 
 
 def _are_named(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, dict) and "name" in one for one in value)
 
 
-def _writer(live: Object, path: str, *, is_own: bool) -> str:
+def _writer(live: Object, name: str, *, is_own: bool) -> str:
     """Who wrote a field; empty where the operator itself means something else by now."""
     others = [
         (manager, json.dumps(fields))
         for manager, _, fields in _entries(live)
         if manager != FIELD_MANAGER
     ]
-    last = f'"f:{path.rpartition(".")[2].partition("[")[0]}"'
     for manager, fields in others:
-        if last in fields:
+        if f'"f:{name}"' in fields:
             return manager
     if is_own:
         return ""

@@ -5,12 +5,14 @@ status that is written comes back as an event, and records go on arriving.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
+from liftbridge_operator.acting.whole import Kept
 from liftbridge_operator.catalogue.claim import Claim
 from liftbridge_operator.catalogue.names import EventReason, PipelineConditionType, Reason
 from liftbridge_operator.kube.errors import ForbiddenError, KubeError, NotFoundError
@@ -22,7 +24,7 @@ from liftbridge_operator.observing.times import moment_ms
 from liftbridge_operator.pipelines import names
 from liftbridge_operator.pipelines.commands import interval_seconds
 from liftbridge_operator.pipelines.conditions import Progress, Seen, failure_of
-from liftbridge_operator.pipelines.keeping import Brought, bring, kinds_of, pods_of
+from liftbridge_operator.pipelines.keeping import Brought, Keeper, bring, kinds_of, pods_of
 from liftbridge_operator.pipelines.observation import (
     Run,
     Workload,
@@ -124,6 +126,7 @@ class PipelineReconciler:
         self._connections: dict[Key, _Connection] = {}
         self._marks: dict[Key, Mark] = {}
         self._asked: dict[Key, _Asked] = {}
+        self._kept = defaultdict[Key, dict[str, Kept]](dict)
 
     async def close(self) -> None:
         """Close the connections to all brokers."""
@@ -153,6 +156,7 @@ class PipelineReconciler:
     async def _forget(self, key: Key) -> None:
         self._marks.pop(key, None)
         self._asked.pop(key, None)
+        self._kept.pop(key, None)
         self._board.forget(key)
         await self._disconnect(key)
 
@@ -170,7 +174,7 @@ class PipelineReconciler:
             unknown = Progress(unknown=_unreachable(pipeline, "it is not there"))
             seen = Seen(pipeline.spec, found, None, await self._runs(pipeline), unknown)
             return seen, []
-        brought = await self._bring(pipeline, found)
+        brought = await self._bring(key, pipeline, found, body)
         runs = await self._runs(pipeline)
         workload = workload_of(brought.workload) if brought.workload is not None else None
         progress = await self._progress(key, pipeline, found, body, workload)
@@ -193,7 +197,7 @@ class PipelineReconciler:
             return Claim(Reason.NOT_ALLOWED, values)
         return body
 
-    async def _bring(self, pipeline: Pipeline, cluster: Object) -> Brought:
+    async def _bring(self, key: Key, pipeline: Pipeline, cluster: Object, body: Object) -> Brought:
         try:
             spec = ClusterSpec.model_validate(cluster.get("spec", {}))
             wanted = render(pipeline, reach_of(pipeline, spec), self._means)
@@ -202,7 +206,14 @@ class PipelineReconciler:
             return Brought(obstacle=_invalid(f"cluster {name} cannot be read"))
         except UnreachableError as error:
             return Brought(obstacle=_invalid(str(error)))
-        return await bring(self._kube, wanted, pipeline.uid, kinds_of(self._means))
+        keeper = Keeper(
+            self._kube,
+            kinds_of(self._means),
+            self._kept[key],
+            int(self._clock.wall().timestamp() * 1_000),
+            _former(body),
+        )
+        return await bring(keeper, wanted, pipeline.uid)
 
     async def _runs(self, pipeline: Pipeline) -> tuple[Run, ...]:
         pods = await pods_of(self._kube, pipeline.namespace, pipeline.name)
@@ -350,6 +361,15 @@ def _has_told_failure(body: Object) -> bool:
     told = (body.get("status") or {}).get("conditions") or ()
     ready = (PipelineConditionType.READY.value, "False", Reason.RUN_FAILED.value)
     return any((one["type"], one["status"], one["reason"]) == ready for one in told)
+
+
+def _former(body: Object) -> str | None:
+    """The workload that was told last; None when all of this specification was brought before."""
+    status: Mapping[str, Any] = body.get("status") or {}
+    is_same = status.get("observedGeneration") == body["metadata"].get("generation", 1)
+    blocked = (PipelineConditionType.PROGRESSING.value, Reason.BLOCKED.value)
+    is_blocked = blocked in {(one["type"], one["reason"]) for one in status.get("conditions") or ()}
+    return None if is_same and not is_blocked else str(status.get("workload") or "")
 
 
 def _is_recovered(runs: tuple[Run, ...], now_ms: int) -> bool:

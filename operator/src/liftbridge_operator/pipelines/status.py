@@ -41,6 +41,8 @@ def status_of(
     workload = seen.workload
     if workload is not None:
         status["workload"] = workload.name
+    elif "workload" in before:
+        status["workload"] = before["workload"]
     if seen.spec is not None and seen.spec.type is PipelineType.ARCHIVE:
         status["cursor"] = names.cursor(namespace, name)
         found = seen.progress.positions

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from liftbridge_operator.acting.hands import Done, Kept, Trouble
+from liftbridge_operator.acting.hands import Done, Trouble
 from liftbridge_operator.acting.on_objects import larger
 from liftbridge_operator.acting.refused import refusal_of
 from liftbridge_operator.acting.supply import Monitored
+from liftbridge_operator.acting.whole import Kept
 from liftbridge_operator.brokers.grpc_admin import TlsMaterial
 from liftbridge_operator.kube.errors import KubeError
 from liftbridge_operator.kube.kinds import CLAIMS

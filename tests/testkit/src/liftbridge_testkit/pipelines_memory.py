@@ -3,17 +3,35 @@
 brokers = MemoryArchives()
 brokers.put("orders", 0, high_watermark=10, archived=4)
 brokers.trouble = SilentError("nobody")     # the next questions are answered so
+
+world = PipelineWorld()                     # an operator over them
+world.put(mode="Once")
+await world.look()
+assert world.workloads() == [("Job", "p-pipeline-1a2b3c4d")]
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
-from liftbridge_operator.kube.kinds import PIPELINES
+from liftbridge_operator.kube.kinds import (
+    CLUSTERS,
+    CRON_JOBS,
+    DEPLOYMENTS,
+    JOBS,
+    PIPELINES,
+)
 from liftbridge_operator.kube.port import Object
-from liftbridge_operator.pipelines.port import UnknownStreamError
+from liftbridge_operator.pipelines import names
+from liftbridge_operator.pipelines.port import PipelineBrokers, UnknownStreamError
 from liftbridge_operator.pipelines.positions import Place, Position, Positions
+from liftbridge_operator.pipelines.reconciler import PipelineReconciler
+from liftbridge_operator.pipelines.subject import Means
+from liftbridge_operator.runtime.reconciler import Key, RequeueAfter
+from liftbridge_testkit.kube.memory import MemoryKube
+from liftbridge_testkit.streams_memory import HeardEvents, ManualClock, SeenBoard
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+KEY: Final = Key(PIPELINES, "shop", "p")
+MEANS: Final = Means("liftbridge-spark:1", "executors")
 
 CLUSTER: Final[dict[str, Any]] = {
     "version": "0.1.0",
@@ -80,3 +98,124 @@ class MemoryArchives:
     async def close(self) -> None:
         """See `PipelineBrokers`."""
         self.is_closed = True
+
+
+class PipelineWorld:
+    """An operator, an API server and brokers.
+
+    Attributes:
+        connections: Address that was to be asked first, of each connection that was made.
+    """
+
+    def __init__(self) -> None:
+        self.kube = MemoryKube()
+        self.brokers = MemoryArchives()
+        self.connections: list[str] = []
+        self.clock = ManualClock()
+        self.events = HeardEvents()
+        self.board = SeenBoard()
+        self.put_cluster()
+        self.brokers.put("orders", 0, high_watermark=10, archived=9)
+        self.reconciler = self.operator()
+
+    def operator(
+        self,
+        means: Means = MEANS,
+        connect: Callable[[Object, str], Awaitable[PipelineBrokers]] | None = None,
+        **given: Any,
+    ) -> PipelineReconciler:
+        """A process of the operator that remembers nothing yet."""
+        connect = connect or self.connect
+        return PipelineReconciler(
+            self.kube, connect, self.events, self.clock, board=self.board, means=means, **given
+        )
+
+    async def connect(self, _body: Object, first: str) -> MemoryArchives:
+        """Reach the brokers."""
+        self.connections.append(first)
+        return self.brokers
+
+    def put_cluster(self, namespace: str = "shop", **spec: Any) -> None:
+        """The cluster, as a person."""
+        metadata = {"name": "c", "namespace": namespace}
+        named = {"apiVersion": CLUSTERS.api_version, "kind": CLUSTERS.kind, "metadata": metadata}
+        self.kube.put({**named, "spec": CLUSTER | spec})
+
+    def put(self, **changes: Any) -> None:
+        """The pipeline with another specification, as a person."""
+        wanted = pipeline(**changes)
+        if self.kube.look(PIPELINES, "shop", "p") is None:
+            self.kube.put(wanted)
+        else:
+            self.kube.edit(*KEY, lambda live: live.update(spec=wanted["spec"]))
+
+    async def look(self, times: int = 1) -> RequeueAfter | None:
+        """Passes."""
+        again = None
+        for _ in range(times):
+            again = await self.reconciler.reconcile(KEY)
+        return again
+
+    def up(self) -> None:
+        """What the controllers do: the Deployment has a pod that runs."""
+
+        def ready(live: Object) -> None:
+            generation = live["metadata"]["generation"]
+            live["status"] = {
+                "observedGeneration": generation,
+                "updatedReplicas": 1,
+                "readyReplicas": 1,
+            }
+
+        self.kube.edit(DEPLOYMENTS, "shop", "p-pipeline", ready)
+
+    def put_pod(
+        self,
+        name: str = "p-pipeline-x",
+        *,
+        exit_code: int | None = None,
+        is_running: bool = False,
+        message: str = "",
+    ) -> None:
+        """A pod that runs, or that has ended."""
+        now = (self.clock.wall()).strftime("%Y-%m-%dT%H:%M:%SZ")
+        ended = {"exitCode": exit_code, "finishedAt": now, "message": message}
+        state = {"running": {"startedAt": now}} if is_running else {}
+        last = {"terminated": ended} if exit_code is not None else {}
+        status = {"name": "spark", "state": state, "lastState": last}
+        self.kube.put(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": name, "namespace": "shop", "labels": names.labels("p")},
+                "status": {"containerStatuses": [status]},
+            }
+        )
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """Of the pipeline."""
+        found = self.kube.look(*KEY)
+        assert found is not None
+        status: dict[str, Any] = found["status"]
+        return status
+
+    def reason(self, kind: str) -> str:
+        """Why a condition is what it is."""
+        return str(self._condition(kind)["reason"])
+
+    def message(self, kind: str) -> str:
+        """The text of a condition."""
+        return str(self._condition(kind)["message"])
+
+    def _condition(self, kind: str) -> Object:
+        found: Object = next(one for one in self.status["conditions"] if one["type"] == kind)
+        return found
+
+    def workloads(self) -> list[tuple[str, str]]:
+        """Kind and name of everything that runs the job."""
+        return [
+            (kind.kind, name)
+            for kind in (DEPLOYMENTS, JOBS, CRON_JOBS)
+            for name in self.kube.names_of(kind)
+        ]

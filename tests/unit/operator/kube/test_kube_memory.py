@@ -12,7 +12,8 @@ from liftbridge_operator.kube.errors import (
 )
 from liftbridge_operator.kube.kinds import CLUSTERS, CONFIG_MAPS, PODS, SETS
 from liftbridge_operator.kube.port import Preconditions, Propagation
-from liftbridge_testkit.kube.memory import Deletion, MemoryKube, Write, selects
+from liftbridge_testkit.kube.fields import selects
+from liftbridge_testkit.kube.memory import Deletion, MemoryKube, Write
 
 
 def config(**data):

@@ -14,129 +14,30 @@ from liftbridge_operator.kube.kinds import (
     CRON_JOBS,
     DEPLOYMENTS,
     JOBS,
-    PIPELINES,
     PODS,
     ROLE_BINDINGS,
     SERVICE_ACCOUNTS,
     SERVICES,
 )
-from liftbridge_operator.pipelines import names
 from liftbridge_operator.pipelines.port import CursorError, SilentError
 from liftbridge_operator.pipelines.reconciler import (
     ASK_SECONDS,
     CONNECTED_SECONDS,
     LOOK_SECONDS,
-    PipelineReconciler,
 )
 from liftbridge_operator.pipelines.subject import Means
 from liftbridge_operator.runtime.dispatcher import PASS_SECONDS_MAX
 from liftbridge_operator.runtime.queue import WorkQueue
-from liftbridge_operator.runtime.reconciler import Key
-from liftbridge_testkit.kube.memory import MemoryKube
-from liftbridge_testkit.pipelines_memory import CLUSTER, MemoryArchives, pipeline
-from liftbridge_testkit.streams_memory import HeardEvents, ManualClock, SeenBoard
+from liftbridge_testkit.pipelines_memory import KEY, PipelineWorld
 
-KEY = Key(PIPELINES, "shop", "p")
-MEANS = Means("liftbridge-spark:1", "executors")
 ONCE = {"mode": "Once"}
 HOURLY = {"mode": "Scheduled", "schedule": {"cron": "@hourly"}}
 EXECUTORS = {"runtime": "Executors", "executors": {"instances": 2}}
 
 
-class World:
-    """An operator, an API server and brokers."""
-
-    def __init__(self):
-        self.kube = MemoryKube()
-        self.brokers = MemoryArchives()
-        self.connections = []
-        self.clock = ManualClock()
-        self.events = HeardEvents()
-        self.board = SeenBoard()
-        self.put_cluster()
-        self.brokers.put("orders", 0, high_watermark=10, archived=9)
-        self.reconciler = self.operator()
-
-    def operator(self, means=MEANS, connect=None, **given):
-        """A process of the operator that remembers nothing yet."""
-        connect = connect or self.connect
-        return PipelineReconciler(
-            self.kube, connect, self.events, self.clock, board=self.board, means=means, **given
-        )
-
-    async def connect(self, _body, first):
-        self.connections.append(first)
-        return self.brokers
-
-    def put_cluster(self, namespace="shop", **spec):
-        metadata = {"name": "c", "namespace": namespace}
-        named = {"apiVersion": CLUSTERS.api_version, "kind": CLUSTERS.kind, "metadata": metadata}
-        self.kube.put({**named, "spec": CLUSTER | spec})
-
-    def put(self, **changes):
-        """The pipeline with another specification, as a person."""
-        wanted = pipeline(**changes)
-        if self.kube.look(PIPELINES, "shop", "p") is None:
-            self.kube.put(wanted)
-        else:
-            self.kube.edit(*KEY, lambda live: live.update(spec=wanted["spec"]))
-
-    async def look(self, times=1):
-        for _ in range(times):
-            again = await self.reconciler.reconcile(KEY)
-        return again
-
-    def up(self):
-        """What the controllers do: the Deployment has a pod that runs."""
-
-        def ready(live):
-            generation = live["metadata"]["generation"]
-            live["status"] = {
-                "observedGeneration": generation,
-                "updatedReplicas": 1,
-                "readyReplicas": 1,
-            }
-
-        self.kube.edit(DEPLOYMENTS, "shop", "p-pipeline", ready)
-
-    def put_pod(self, name="p-pipeline-x", *, exit_code=None, is_running=False, message=""):
-        now = (self.clock.wall()).strftime("%Y-%m-%dT%H:%M:%SZ")
-        ended = {"exitCode": exit_code, "finishedAt": now, "message": message}
-        state = {"running": {"startedAt": now}} if is_running else {}
-        last = {"terminated": ended} if exit_code is not None else {}
-        status = {"name": "spark", "state": state, "lastState": last}
-        self.kube.put(
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": name, "namespace": "shop", "labels": names.labels("p")},
-                "status": {"containerStatuses": [status]},
-            }
-        )
-
-    @property
-    def status(self):
-        return self.kube.look(*KEY)["status"]
-
-    def reason(self, kind):
-        found = next(one for one in self.status["conditions"] if one["type"] == kind)
-        return found["reason"]
-
-    def message(self, kind):
-        found = next(one for one in self.status["conditions"] if one["type"] == kind)
-        return found["message"]
-
-    def workloads(self):
-        return [
-            (kind.kind, name)
-            for kind in (DEPLOYMENTS, JOBS, CRON_JOBS)
-            for name in self.kube.names_of(kind)
-        ]
-
-
 @pytest.fixture
 def world():
-    return World()
+    return PipelineWorld()
 
 
 async def test_continuous_pipeline_becomes_a_deployment_and_tells_how_far_it_is(world):
@@ -392,17 +293,19 @@ async def test_what_somebody_else_changed_is_changed_back(world, kind, change):
 
 
 async def test_amounts_in_the_words_of_the_api_server_are_the_same(world):
+    def reworded(body):
+        if body["kind"] == DEPLOYMENTS.kind:
+            resources = body["spec"]["template"]["spec"]["containers"][0]["resources"]
+            resources["requests"] = {"cpu": "500m", "memory": "1Gi"}
+
+    world.kube.stores = reworded
     world.put(resources={"requests": {"cpu": "0.5", "memory": "1024Mi"}})
     await world.look()
-
-    def reworded(live):
-        resources = live["spec"]["template"]["spec"]["containers"][0]["resources"]
-        resources["requests"] = {"cpu": "500m", "memory": "1Gi"}
-
-    world.kube.edit(DEPLOYMENTS, "shop", "p-pipeline", reworded)
-    world.kube.writes.clear()
+    before = world.kube.changes
     await world.look()
-    assert world.kube.writes == []
+    world.kube.writes.clear()
+    await world.look(2)
+    assert (world.kube.changes, world.kube.writes, world.events.told) == (before, [], [])
 
 
 async def test_objects_of_somebody_else_are_never_touched(world):

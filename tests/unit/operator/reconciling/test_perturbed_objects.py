@@ -20,7 +20,7 @@ from liftbridge_operator.kube.kinds import (
     SETS,
 )
 from liftbridge_testkit.kube.fields import copied
-from liftbridge_testkit.operator_sim.perturbed import perturbations
+from liftbridge_testkit.operator_sim.perturbed import content, distinct, perturbations
 from liftbridge_testkit.operator_sim.reconciled import NAMESPACE, ReconciledWorld
 
 KINDS = (SERVICES, SERVICE_ACCOUNTS, NETWORK_POLICIES, BUDGETS, CONFIG_MAPS, SETS)
@@ -31,7 +31,6 @@ REST_PASSES = 8
 PARTS = 6
 """Tests that share the fields of the StatefulSet, which has the most."""
 
-KEPT_AS_THEY_ARE = ("name", "namespace", "labels", "annotations", "ownerReferences")
 NEEDED = (
     ("spec",),
     ("spec", "template"),
@@ -50,12 +49,6 @@ async def ready_world(spec=None):
     await world.go_on(REST_PASSES)
     assert world.is_ready
     return world
-
-
-def content(body):
-    """An object without what changes by itself."""
-    metadata = {name: body["metadata"].get(name) for name in KEPT_AS_THEY_ARE}
-    return {**{k: v for k, v in body.items() if k != "status"}, "metadata": metadata}
 
 
 def conditions(world):
@@ -95,15 +88,6 @@ async def fate_of(world, kind, name, rest):
     if conditions(world) & {("Stalled", "Conflict"), ("Stalled", "Contested")}:
         return "named"
     return json.dumps([content(live) if live else None, sorted(conditions(world))])[:2_000]
-
-
-def distinct(changes):
-    """One of those that differ by the number of an item alone."""
-    shapes = {}
-    for one in changes:
-        place = tuple("*" if isinstance(part, int) else part for part in one.place)
-        shapes.setdefault((one.what, place), one)
-    return list(shapes.values())
 
 
 async def perturb(world, kind, name, part=0):

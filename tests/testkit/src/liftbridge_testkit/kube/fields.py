@@ -179,6 +179,22 @@ def without(value: Any, path: Path) -> None:
         del value[name]
 
 
+def selects(selector: str, labels: Mapping[str, str]) -> bool:
+    """Whether labels are what a selector of `a=b`, `a!=b`, `a` and `!a` asks for."""
+    for part in filter(None, selector.split(",")):
+        name, unequal, value = part.partition("!=")
+        if unequal:
+            is_met = labels.get(name) != value
+        elif part.startswith("!"):
+            is_met = part[1:] not in labels
+        else:
+            name, equal, value = part.partition("=")
+            is_met = labels.get(name) == value.lstrip("=") if equal else name in labels
+        if not is_met:
+            return False
+    return True
+
+
 def _is_whole(at: Path) -> bool:
     """Whether what lies at a path has no parts that somebody can own."""
     if not at:

@@ -26,7 +26,8 @@ from liftbridge_operator.kube.errors import (
 )
 from liftbridge_operator.kube.kinds import ALL_KINDS, Kind
 from liftbridge_operator.kube.port import Object, Preconditions, Propagation
-from liftbridge_testkit.kube.memory import MemoryKube, selects
+from liftbridge_testkit.kube.fields import selects
+from liftbridge_testkit.kube.memory import MemoryKube
 
 TOKEN: Final = "a-token-of-the-tests"
 BOOKMARK_SECONDS: Final = 0.2

@@ -59,6 +59,7 @@ from liftbridge_testkit.kube.fields import (
     merged,
     nested,
     paths_of,
+    selects,
     value_at,
     without,
 )
@@ -116,6 +117,7 @@ class MemoryKube:
         manager: Who owns what is created and patched.
         collects: Whether the garbage collector is there, and done with everything at once.
         admit: Called with verb and object before each write through the port; it may refuse.
+        stores: Called with what each write through the port would store; it may change it.
     """
 
     def __init__(self, fence: Fence | None = None, *, collects: bool = True) -> None:
@@ -126,6 +128,7 @@ class MemoryKube:
         self.manager = FIELD_MANAGER
         self.collects = collects
         self.admit: Callable[[str, Object], None] | None = None
+        self.stores: Callable[[Object], None] | None = None
         self._fence = fence
         self._objects: dict[tuple[Kind, str, str], Object] = {}
         self._version = 0
@@ -134,8 +137,8 @@ class MemoryKube:
 
     # -- by the side of the port --------------------------------------------------------------
 
-    def put(self, body: Mapping[str, Any], manager: str = "kubectl") -> Object:
-        """Write a whole object, status included, as somebody else."""
+    def put(self, body: Mapping[str, Any], manager: str = "kubectl", part: str = "") -> Object:
+        """Write a whole object, status included, as somebody else; `part` is the subresource."""
         value = copied(dict(body))
         key = _key(value)
         before = self._objects.get(key)
@@ -144,7 +147,7 @@ class MemoryKube:
             leaf for leaf in leaves(value) if value_at(value, leaf) != value_at(before, leaf)
         }
         value["metadata"]["managedFields"] = (before or value)["metadata"].get("managedFields", [])
-        self._own(value, manager, "Update", changed)
+        self._own(value, manager, "Update", changed, part)
         return self._store(key, value, before)
 
     def edit(
@@ -389,6 +392,8 @@ class MemoryKube:
         self._meet(verb, kind)
 
     def _admit(self, verb: str, value: Object) -> None:
+        if self.stores is not None:
+            self.stores(value)
         if self.admit is not None:
             self.admit(verb, copied(value))
 
@@ -431,22 +436,6 @@ def patched(
         value.pop(kept, None)
         value |= {kept: before[kept]} if kept in before else {}
     return value
-
-
-def selects(selector: str, labels: Mapping[str, str]) -> bool:
-    """Whether labels are what a selector of `a=b`, `a!=b`, `a` and `!a` asks for."""
-    for part in filter(None, selector.split(",")):
-        name, unequal, value = part.partition("!=")
-        if unequal:
-            is_met = labels.get(name) != value
-        elif part.startswith("!"):
-            is_met = part[1:] not in labels
-        else:
-            name, equal, value = part.partition("=")
-            is_met = labels.get(name) == value.lstrip("=") if equal else name in labels
-        if not is_met:
-            return False
-    return True
 
 
 def _key(body: Mapping[str, Any]) -> tuple[Kind, str, str]:

@@ -7,7 +7,7 @@ Made from the object as it stands, so that a field that is rendered tomorrow is 
 What people cannot change (uid, status) is left out; that a change is refused is for the server.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from liftbridge_testkit.kube.fields import copied
 ADDED: Final = "perturbed"
 _METADATA: Final = ("labels", "annotations", "ownerReferences")
 _LEFT_OUT: Final = ("apiVersion", "kind", "metadata", "status")
+_KEPT_AS_THEY_ARE: Final = ("name", "namespace", *_METADATA)
 
 Place = tuple[str | int, ...]
 
@@ -60,6 +61,21 @@ def perturbations(body: Object) -> Iterator[Perturbation]:
     for name, value in body.items():
         if name not in _LEFT_OUT:
             yield from _of(value, (name,))
+
+
+def distinct(changes: Iterable[Perturbation]) -> list[Perturbation]:
+    """One of those that differ by the number of an item alone."""
+    shapes: dict[tuple[str, Place], Perturbation] = {}
+    for one in changes:
+        place = tuple("*" if isinstance(part, int) else part for part in one.place)
+        shapes.setdefault((one.what, place), one)
+    return list(shapes.values())
+
+
+def content(body: Object) -> Object:
+    """An object without what changes by itself."""
+    metadata = {name: body["metadata"].get(name) for name in _KEPT_AS_THEY_ARE}
+    return {**{k: v for k, v in body.items() if k != "status"}, "metadata": metadata}
 
 
 def _of(value: Any, place: Place) -> Iterator[Perturbation]:
