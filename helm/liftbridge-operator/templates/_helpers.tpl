@@ -48,7 +48,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   verbs: [patch]
 - apiGroups: [""]
   resources: [pods, persistentvolumeclaims]
-  verbs: [list, watch, patch, delete]
+  verbs: [get, list, watch, patch, delete]
 - apiGroups: [""]
   resources: [configmaps, services]
   verbs: [get, list, watch, create, patch, delete]

@@ -4,27 +4,26 @@ An object is compared first and written only when it differs, so that a cluster 
 write. Objects of somebody else are never touched, whatever their names.
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from liftbridge_operator.acting.hands import Hands
 from liftbridge_operator.acting.in_force import configs_in_force
 from liftbridge_operator.acting.keeping import kept_beside
 from liftbridge_operator.acting.ownership import foreign, whose
-from liftbridge_operator.acting.refused import refusal_of
+from liftbridge_operator.acting.parts import supply_parts
+from liftbridge_operator.acting.supplied import Supplied, told
 from liftbridge_operator.acting.whole import fought_for, keep_whole, shown
 from liftbridge_operator.kube.errors import (
     AlreadyExistsError,
     ForbiddenError,
     InvalidError,
-    KubeError,
     NotFoundError,
 )
 from liftbridge_operator.kube.intent import Difference
 from liftbridge_operator.kube.kinds import (
-    CLAIMS,
     CONFIG_MAPS,
     NETWORK_POLICIES,
     PROMETHEUS_RULES,
@@ -34,15 +33,11 @@ from liftbridge_operator.kube.kinds import (
     kind_of,
 )
 from liftbridge_operator.kube.port import Object, Preconditions
-from liftbridge_operator.model.cluster import API_VERSION, CLUSTER_KIND
-from liftbridge_operator.model.storage import VolumeFate
 from liftbridge_operator.observing.objects import (
     belongs_to,
-    claim_of,
     is_owned_by,
     metadata_of,
 )
-from liftbridge_operator.observing.reads import data_claims
 from liftbridge_operator.planning.refusals import Refusal
 from liftbridge_operator.rendering import names, workload
 from liftbridge_operator.rendering.volumes import named_configs
@@ -52,21 +47,6 @@ PRUNED: Final = (SERVICES, NETWORK_POLICIES)
 
 MONITORS: Final = (SERVICE_MONITORS, PROMETHEUS_RULES)
 """Kinds that need rights and definitions of their own; brokers do without them."""
-
-
-@dataclass(slots=True)
-class Supplied:
-    """What was found and mended.
-
-    Attributes:
-        refusals: Objects that are not as rendered, and what was said against it.
-        drift: Fields that somebody else had changed: object, field, manager.
-        writes: Objects written.
-    """
-
-    refusals: dict[str, Refusal] = field(default_factory=dict)
-    drift: list[tuple[str, Difference]] = field(default_factory=list)
-    writes: int = 0
 
 
 async def supply(hands: Hands) -> Supplied:
@@ -82,26 +62,13 @@ async def supply(hands: Hands) -> Supplied:
     for kind in kinds:
         if kind in MONITORS:
             continue
-        async with _told(done, kind.kind):
+        async with told(done, kind.kind):
             await _of_kind(hands, kind, _rendered(hands, kind), done)
     for body, live in kept_beside(hands):
-        async with _told(done, shown(body)):
+        async with told(done, shown(body)):
             await _bring(hands, kind_of(body), body, live, done)
-    await _owners_of_claims(hands, done)
-    await _classes_of_claims(hands, done)
+    await supply_parts(hands, done)
     return done
-
-
-@asynccontextmanager
-async def _told(done: Supplied, name: str) -> AsyncIterator[None]:
-    """What is refused within is told of one object, and keeps no other from being brought."""
-    try:
-        yield
-    except KubeError as error:
-        said = refusal_of(error)
-        if said is None:
-            raise
-        done.refusals[name] = said
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +153,7 @@ async def _configs(hands: Hands, wanted: Iterable[Object], done: Supplied) -> No
             done.refusals[shown(body)] = hands.held[shown(body)]
             continue
         with suppress(AlreadyExistsError):
-            async with _told(done, shown(body)):
+            async with told(done, shown(body)):
                 await hands.kube.create(body)
                 done.writes += 1
 
@@ -209,7 +176,7 @@ async def _of_kind(
     live = {metadata_of(one)["name"]: one for one in listed.items}
     for body in wanted:
         present = live.pop(metadata_of(body)["name"], None)
-        async with _told(done, shown(body)) if keeps_on else nullcontext():
+        async with told(done, shown(body)) if keeps_on else nullcontext():
             await _bring(hands, kind, body, present, done)
     if kind in PRUNED or kind in MONITORS:
         await _prune(hands, kind, live.values(), done)
@@ -282,104 +249,6 @@ async def _prune(hands: Hands, kind: Kind, left: Iterable[Object], done: Supplie
         uid = Preconditions(metadata_of(one)["uid"])
         await hands.kube.delete(kind, hands.cluster.namespace, name, preconditions=uid)
         done.writes += 1
-
-
-# -- claims -------------------------------------------------------------------------------------
-
-
-async def _owners_of_claims(hands: Hands, done: Supplied) -> None:
-    """Volumes that go with the resource name it as their owner; others name nobody."""
-    cluster = hands.cluster
-    is_deleted = cluster.spec.storage.retention.when_deleted is VolumeFate.DELETE
-    for claim in hands.reads.claims:
-        if is_owned_by(claim, cluster.uid) == is_deleted or _is_going(claim):
-            continue
-        others = [
-            one
-            for one in metadata_of(claim).get("ownerReferences") or ()
-            if one.get("kind") != CLUSTER_KIND
-        ]
-        owner: dict[str, Any] = {
-            "apiVersion": API_VERSION,
-            "kind": CLUSTER_KIND,
-            "name": cluster.name,
-            "uid": cluster.uid,
-        }
-        async with _told(done, f"{CLAIMS.kind}/{metadata_of(claim)['name']}"):
-            await hands.kube.patch(
-                CLAIMS,
-                cluster.namespace,
-                str(metadata_of(claim)["name"]),
-                {"metadata": {"ownerReferences": [*others, owner] if is_deleted else others}},
-                preconditions=Preconditions.of(claim),
-            )
-            done.writes += 1
-
-
-async def _classes_of_claims(hands: Hands, done: Supplied) -> None:
-    """Volumes have the VolumeAttributesClass that is asked for; without one they keep theirs."""
-    storage = hands.cluster.spec.storage
-    given = {names.DATA_VOLUME: storage.data, names.RAFT_VOLUME: storage.raft}
-    for claim in hands.reads.claims:
-        name = str(metadata_of(claim)["name"])
-        kind = next((one for one in given if name.startswith(f"{one}-{hands.cluster.name}-")), "")
-        volume = given.get(kind)
-        wanted = volume.volume_attributes_class_name if volume is not None else None
-        spec = claim.get("spec") or {}
-        if wanted is None or _is_going(claim) or spec.get("volumeAttributesClassName") == wanted:
-            continue
-        async with _told(done, f"{CLAIMS.kind}/{name}"):
-            await hands.kube.patch(
-                CLAIMS,
-                hands.cluster.namespace,
-                name,
-                {"spec": {"volumeAttributesClassName": wanted}},
-                preconditions=Preconditions(metadata_of(claim)["uid"]),
-            )
-            done.writes += 1
-
-
-def _is_going(body: Object) -> bool:
-    return bool(metadata_of(body).get("deletionTimestamp"))
-
-
-async def release_volumes(hands: Hands, replicas: int) -> int:
-    """Delete volumes of brokers that have left, where the specification says so.
-
-    Only while the cluster is ready: then nobody beyond the set is a broker of it any more.
-
-    Args:
-        hands: With what.
-        replicas: Pods of the set.
-
-    Returns:
-        How many claims were deleted.
-
-    Raises:
-        KubeError: A call failed.
-    """
-    cluster = hands.cluster
-    if cluster.spec.storage.retention.when_scaled is not VolumeFate.DELETE:
-        return 0
-    left = [
-        claim_of(one).ordinal
-        for one in data_claims(list(hands.reads.claims), cluster.name)
-        if claim_of(one).is_retired and claim_of(one).ordinal >= replicas
-    ]
-    gone = {
-        names.claim(cluster.name, ordinal, volume)
-        for ordinal in left
-        for volume in (names.DATA_VOLUME, names.RAFT_VOLUME)
-    }
-    count = 0
-    for claim in hands.reads.claims:
-        name = str(metadata_of(claim)["name"])
-        if name in gone and not _is_going(claim):
-            await hands.kube.delete(
-                CLAIMS, cluster.namespace, name, preconditions=Preconditions.of(claim)
-            )
-            count += 1
-    return count
 
 
 # -- former revisions -----------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from liftbridge_operator.kube.kinds import (
 )
 from liftbridge_operator.kube.port import Kube, Object
 from liftbridge_operator.observing.objects import Json, label_of, metadata_of
+from liftbridge_operator.planning.view import ordinal_of
 from liftbridge_operator.rendering import names
 
 TOKEN_ID_KEY: Final = "restart-id"  # noqa: S105 - name of a key
@@ -105,17 +106,17 @@ async def read(kube: Kube, resource: Object) -> Reads:
         _one(kube, CONFIG_MAPS, namespace, restart_name(name)) if has_restart else _none(),
     )
     claims, pods, nodes = await asyncio.gather(
-        kube.list_all(CLAIMS, namespace, selector=selector),
-        kube.list_all(PODS, namespace, selector=selector),
+        _parts(kube, CLAIMS, resource, claim_names(resource, brokers)),
+        _parts(kube, PODS, resource, pod_names(resource, brokers)),
         _allowed(kube.list_all(NODES, "")),
     )
-    volumes = await _volumes(kube, pods.items, claims.items) if nodes is not None else {}
+    volumes = await _volumes(kube, pods, claims) if nodes is not None else {}
     return Reads(
         resource=resource,
         identity=identity,
         set=brokers,
-        pods=pods.items,
-        claims=claims.items,
+        pods=pods,
+        claims=claims,
         budget=budget,
         nodes=nodes.items if nodes is not None else None,
         volumes=volumes,
@@ -125,6 +126,56 @@ async def read(kube: Kube, resource: Object) -> Reads:
         services=await _services(kube, resource, selector),
         automatic=await _automatic(kube, resource, brokers),
     )
+
+
+def pod_names(resource: Json, brokers: Json | None) -> list[str]:
+    """Names that pods of a cluster have, whatever is noted on them."""
+    name = str(metadata_of(resource)["name"])
+    return [names.broker(name, ordinal) for ordinal in range(_size(resource, brokers))]
+
+
+def claim_names(resource: Json, brokers: Json | None) -> list[str]:
+    """Names that claims of a cluster have: those of the set, and those that the status tells."""
+    name, status = str(metadata_of(resource)["name"]), resource.get("status") or {}
+    storage = (resource.get("spec") or {}).get("storage") or {}
+    kinds = {names.DATA_VOLUME: True, names.RAFT_VOLUME: bool(storage.get("raft"))}
+    volumes = [one for one, is_there in kinds.items() if is_there]
+    if brokers is not None:
+        templates = (brokers.get("spec") or {}).get("volumeClaimTemplates") or ()
+        volumes = [str(metadata_of(one).get("name")) for one in templates]
+    size = _size(resource, brokers)
+    found = [names.claim(name, ordinal, one) for ordinal in range(size) for one in volumes]
+    told = [one for broker in status.get("brokers") or () for one in broker.get("volumes") or ()]
+    told += status.get("retainedVolumes") or ()
+    return [*found, *(str(one["name"]) for one in told if one["name"] not in found)]
+
+
+def _size(resource: Json, brokers: Json | None) -> int:
+    """Pods of the set; without one, as many as there are to be again."""
+    if brokers is not None:
+        return int((brokers.get("spec") or {}).get("replicas") or 0)
+    sizes = (resource.get("status") or {}).get("size"), (resource.get("spec") or {}).get("replicas")
+    return max(int(one or 0) for one in sizes)
+
+
+async def _parts(
+    kube: Kube, kind: Kind, resource: Json, expected: Sequence[str]
+) -> tuple[Object, ...]:
+    """Objects with the label of a cluster, and by their names those that somebody took it from.
+
+    A pod of somebody else that has such a name stays unseen.
+    """
+    name, namespace = metadata_of(resource)["name"], str(metadata_of(resource)["namespace"])
+    listed = await kube.list_all(kind, namespace, selector=f"{names.CLUSTER}={name}")
+    known = {metadata_of(one)["name"] for one in listed.items}
+    left = [one for one in expected if one not in known]
+    found = await asyncio.gather(*(_allowed(kube.get(kind, namespace, one)) for one in left))
+    lost = [one for one in found if one is not None]
+    if kind == PODS:
+        lost = [
+            one for one in lost if names.REVISION in (metadata_of(one).get("annotations") or ())
+        ]
+    return (*listed.items, *lost)
 
 
 async def _none() -> None:
@@ -207,6 +258,23 @@ async def _automatic(kube: Kube, resource: Json, brokers: Json | None) -> tuple[
 def data_claims(claims: Sequence[Object], cluster: str) -> list[Object]:
     """Claims of the data of brokers, without those for metadata alone."""
     return _claims_of(claims, f"{names.DATA_VOLUME}-{cluster}-")
+
+
+def unmarked_claims(reads: Reads) -> dict[str, str]:
+    """Claims whose mark as kept somebody took away: by name, since when the status has them so.
+
+    A broker that comes back takes the mark away as well, and is asked for by then.
+    """
+    status, spec = reads.resource.get("status") or {}, reads.resource.get("spec") or {}
+    size = max(_size(reads.resource, reads.set), int(spec.get("replicas") or 0))
+    since = {one["uid"]: str(one["since"]) for one in status.get("retainedVolumes") or ()}
+    return {
+        str(metadata_of(one)["name"]): since[metadata_of(one)["uid"]]
+        for one in data_claims(reads.claims, reads.name)
+        if metadata_of(one)["uid"] in since
+        and names.RETIRED not in (metadata_of(one).get("annotations") or {})
+        and ordinal_of(str(metadata_of(one)["name"])) >= size
+    }
 
 
 def raft_claims(claims: Sequence[Object], cluster: str) -> list[Object]:

@@ -15,8 +15,8 @@ import structlog
 from liftbridge_operator.acting.hands import Done, Hands, Trouble
 from liftbridge_operator.acting.on_objects import keep_token
 from liftbridge_operator.acting.perform import perform
+from liftbridge_operator.acting.supplied import Supplied
 from liftbridge_operator.acting.supply import (
-    Supplied,
     supply,
     supply_configs,
     supply_monitors,

@@ -24,7 +24,7 @@ from liftbridge_operator.observing.objects import (
     set_of,
     uid_of,
 )
-from liftbridge_operator.observing.reads import Reads, data_claims
+from liftbridge_operator.observing.reads import Reads, data_claims, unmarked_claims
 from liftbridge_operator.observing.times import moment_ms, moment_text
 from liftbridge_operator.planning.observation import Wanted
 from liftbridge_operator.planning.plan import ASKED
@@ -229,12 +229,10 @@ def _phase(claim: Object) -> str:
 
 
 def _retained(reads: Reads) -> tuple[RetainedVolume, ...]:
+    unmarked = unmarked_claims(reads)
     return tuple(
-        RetainedVolume(
-            name=str(metadata_of(one)["name"]),
-            uid=uid_of(one),
-            since=moment_text(moment_ms(annotation_of(one, names.RETIRED))),
-        )
+        RetainedVolume(name=name, uid=uid_of(one), since=moment_text(moment_ms(since)))
         for one in data_claims(list(reads.claims), reads.name)
-        if annotation_of(one, names.RETIRED)
+        if (name := str(metadata_of(one)["name"]))
+        and (since := annotation_of(one, names.RETIRED) or unmarked.get(name, ""))
     )

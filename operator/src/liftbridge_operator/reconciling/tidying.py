@@ -4,8 +4,9 @@ import structlog
 
 from liftbridge_operator.acting.hands import Hands
 from liftbridge_operator.acting.keeping import note_asked
+from liftbridge_operator.acting.parts import release_volumes
 from liftbridge_operator.acting.refused import refusal_of
-from liftbridge_operator.acting.supply import forget_revisions, release_volumes
+from liftbridge_operator.acting.supply import forget_revisions
 from liftbridge_operator.kube.errors import KubeError
 from liftbridge_operator.reconciling.remembered import Pass
 

@@ -103,6 +103,7 @@ class Watches:
         self._notice = notice
         self._metrics = metrics
         self._settings = settings
+        self._owners = Owners()
         self._registry = kopf.OperatorRegistry()
         kopf.on.login(registry=self._registry)(log_in)
         for kind in (*RESOURCES, *OWNED):
@@ -135,16 +136,43 @@ class Watches:
         """Have every event of a kind noticed."""
 
         async def seen(
-            *, namespace: str | None, name: str, labels: Mapping[str, str], **_: Any
+            *, namespace: str | None, name: str, labels: Mapping[str, str], **event: Any
         ) -> None:
             self._metrics.count("watch_events_total", kind.qualified)
             key = key_of(kind, namespace or "", name, labels)
-            if key is not None:
-                self._notice(key)
+            place = (kind, namespace or "", name)
+            for one in self._owners.of(place, key, is_gone=event["type"] == "DELETED"):
+                self._notice(one)
 
         kopf.on.event(
             kind.group, kind.version, kind.plural, id=kind.qualified, registry=self._registry
         )(seen)
+
+
+class Owners:
+    """The resource that each object belonged to when it was seen last.
+
+    Who takes a label away from an object changes a part of the resource that the label named.
+    """
+
+    def __init__(self) -> None:
+        """Nothing was seen."""
+        self._known: dict[tuple[Kind, str, str], Key] = {}
+
+    def of(
+        self, place: tuple[Kind, str, str], key: Key | None, *, is_gone: bool = False
+    ) -> tuple[Key, ...]:
+        """Resources that should be looked at when an object changes.
+
+        Args:
+            place: Kind, namespace and name of the object.
+            key: The resource that it belongs to now; None for none.
+            is_gone: Whether it was deleted.
+        """
+        former = self._known.pop(place, None)
+        if key is not None and not is_gone:
+            self._known[place] = key
+        return tuple(dict.fromkeys(one for one in (key, former) if one is not None))
 
 
 def key_of(kind: Kind, namespace: str, name: str, labels: Mapping[str, str]) -> Key | None:

@@ -15,10 +15,12 @@ from liftbridge_operator.kube.kinds import (
     CLAIMS,
     CONFIG_MAPS,
     NETWORK_POLICIES,
+    PODS,
     SERVICE_ACCOUNTS,
     SERVICES,
     SETS,
 )
+from liftbridge_operator.rendering import names
 from liftbridge_testkit.kube.fields import copied
 from liftbridge_testkit.operator_sim.perturbed import content, distinct, perturbations
 from liftbridge_testkit.operator_sim.reconciled import NAMESPACE, ReconciledWorld
@@ -148,6 +150,91 @@ async def test_object_that_is_deleted_comes_back(kind):
         assert live is not None, name
         assert live["metadata"]["labels"] == rest["metadata"]["labels"]
         await world.until_ready()
+
+
+FOUND_BY = ("labels", "annotations", "ownerReferences")
+
+
+async def marks_of(world, kind, name):
+    return {part: world.kube.look(kind, NAMESPACE, name)["metadata"].get(part) for part in FOUND_BY}
+
+
+@pytest.mark.parametrize("kind", [CLAIMS, PODS], ids=lambda kind: kind.kind)
+async def test_what_was_made_of_the_set_is_found_whatever_it_loses(kind):
+    world = await ready_world(
+        {"storage": {"data": {"size": "1Gi"}, "retention": {"whenDeleted": "Delete"}}}
+    )
+    found, count = {}, 0
+    for name in world.kube.names_of(kind)[1:2]:
+        before = await marks_of(world, kind, name)
+        uid = world.kube.look(kind, NAMESPACE, name)["metadata"]["uid"]
+        marks = {"apiVersion": "v1", "kind": kind.kind}
+        marks["metadata"] = {part: copied(value) for part, value in before.items() if value}
+        for change in distinct(perturbations(marks)):
+            is_lost = change.what != "add" and change.place[1] == "labels"
+            if not is_lost and str(change) != "remove metadata.ownerReferences":
+                continue
+            count += 1
+            world.kube.edit(kind, NAMESPACE, name, change.apply)
+            await world.go_on(3)
+            live = world.kube.look(kind, NAMESPACE, name)
+            if ("Stalled", "Conflict") in conditions(world):  # the id of another cluster is named
+                assert change.place[-1] == names.CLUSTER_ID
+                live["metadata"]["labels"] = copied(before["labels"])
+                world.kube.put(live)
+                await world.go_on(3)
+                live = world.kube.look(kind, NAMESPACE, name)
+            is_same = live["metadata"]["uid"] == uid and world.is_ready
+            if not is_same or await marks_of(world, kind, name) != before:
+                found[f"{name}: {change}"] = await marks_of(world, kind, name)
+    assert count > 8, "something can be lost"
+    assert found == {}
+    assert len(world.stage.api.pods) == 3
+    await world.go_on(REST_PASSES)
+    before = world.kube.changes
+    await world.go_on(REST_PASSES)
+    assert world.kube.changes == before
+
+
+async def test_claim_that_lost_its_label_grows_with_the_others():
+    world = await ready_world()
+    world.restart()
+    name = names.claim("c", 1)
+    world.kube.edit(CLAIMS, NAMESPACE, name, lambda body: body["metadata"].pop("labels"))
+    world.edit(WISHES["size"])
+    await world.until_ready()
+    spec = world.kube.look(CLAIMS, NAMESPACE, name)["spec"]
+    assert spec["resources"]["requests"]["storage"] == str(2 << 30)
+
+
+async def test_claim_without_its_label_is_adopted_by_the_next_resource():
+    world = await ready_world()
+    ids = {one["metadata"]["labels"][names.CLUSTER_ID] for one in world.kube.all_of(CLAIMS)}
+    for name in world.kube.names_of(CLAIMS):
+        world.kube.edit(CLAIMS, NAMESPACE, name, lambda body: body["metadata"].pop("labels", None))
+    for name in world.kube.names_of(SETS):
+        world.kube.remove(SETS, NAMESPACE, name)
+    await world.go_on(3)
+    await world.until_ready()
+    labels = [one["metadata"]["labels"] for one in world.kube.all_of(CLAIMS)]
+    assert {one[names.CLUSTER_ID] for one in labels} == ids
+
+
+async def test_kept_volume_stays_marked_as_kept():
+    world = await ready_world({"replicas": 4})
+    world.edit(lambda spec: spec.update(replicas=3))
+    await world.until_ready()
+    await world.go_on(REST_PASSES)
+    name = names.claim("c", 3)
+    before = await marks_of(world, CLAIMS, name)
+    assert names.RETIRED in before["annotations"]
+    for part in ("labels", "annotations"):
+        world.kube.edit(CLAIMS, NAMESPACE, name, lambda body, part=part: body["metadata"].pop(part))
+        await world.go_on(3)
+        assert await marks_of(world, CLAIMS, name) == before
+    world.edit(lambda spec: spec.update(replicas=4))
+    await world.until_ready()
+    assert names.RETIRED not in (await marks_of(world, CLAIMS, name))["annotations"]
 
 
 WISHES = {

@@ -19,7 +19,7 @@ from liftbridge_operator.kube.kinds import (
 from liftbridge_operator.runtime.metrics import ConditionBoard, Metrics, load_metrics
 from liftbridge_operator.runtime.reconciler import Key
 from liftbridge_operator.runtime.resync import RETRY_S, SPREAD, Resync
-from liftbridge_operator.runtime.watches import key_of
+from liftbridge_operator.runtime.watches import Owners, key_of
 from liftbridge_testkit.kube.clock import ManualClock
 from liftbridge_testkit.kube.memory import MemoryKube
 
@@ -129,6 +129,19 @@ async def test_failed_list_is_tried_again_soon():
 )
 def test_changes_lead_to_the_resource_they_are_part_of(kind, labels, key):
     assert key_of(kind, "n", "x", labels) == key
+
+
+def test_who_takes_a_label_away_changes_what_the_label_named():
+    owners = Owners()
+    place = (CONFIG_MAPS, "n", "a-identity")
+    assert owners.of(place, A) == (A,)
+    assert owners.of(place, A) == (A,)
+    assert owners.of(place, None) == (A,)
+    assert owners.of(place, None) == ()
+    assert owners.of(place, A) == (A,)
+    assert owners.of(place, B) == (B, A)
+    assert owners.of(place, B, is_gone=True) == (B,)
+    assert owners.of(place, None) == ()
 
 
 def condition(kind, status, reason):

@@ -418,6 +418,7 @@ class ReconciledWorld:
                 **body["metadata"].get("annotations", {}),
                 **kept.get("annotations", {}),
             }
+            body["metadata"]["labels"] = kept.get("labels", {})
             for name in ("ownerReferences", "deletionTimestamp"):
                 if name in kept:
                     body["metadata"].setdefault(name, kept[name])

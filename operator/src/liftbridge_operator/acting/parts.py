@@ -1,0 +1,173 @@
+"""Claims and pods, which a controller makes of the set: their marks are kept, and their owners.
+
+By its labels an object is found, a pod by its set as well. One that lost them is found by its name
+(`observing.reads`), and gets them back. Nothing of it is changed that its set has no say in.
+"""
+
+from typing import Any
+
+from liftbridge_operator.acting.hands import Hands
+from liftbridge_operator.acting.supplied import Supplied, told
+from liftbridge_operator.acting.whole import SOMEBODY, shown
+from liftbridge_operator.kube.intent import Difference
+from liftbridge_operator.kube.kinds import CLAIMS, PODS
+from liftbridge_operator.kube.port import Object, Preconditions
+from liftbridge_operator.model.cluster import API_VERSION, CLUSTER_KIND
+from liftbridge_operator.model.storage import VolumeFate
+from liftbridge_operator.observing.objects import claim_of, is_owned_by, metadata_of
+from liftbridge_operator.observing.reads import (
+    claim_names,
+    data_claims,
+    pod_names,
+    unmarked_claims,
+)
+from liftbridge_operator.rendering import names
+from liftbridge_operator.rendering.subject import labels
+
+
+async def supply_parts(hands: Hands, done: Supplied) -> None:
+    """Bring marks, owners and classes to what they should be.
+
+    Args:
+        hands: With what.
+        done: Is told what was found and mended.
+
+    Raises:
+        KubeError: A call failed.
+    """
+    writes = done.writes
+    await _marks(hands, done)
+    if done.writes > writes:
+        return  # what is read is no longer what is there: the next pass looks again
+    await _owners_of_claims(hands, done)
+    await _classes_of_claims(hands, done)
+
+
+async def _marks(hands: Hands, done: Supplied) -> None:
+    """Labels by which claims and pods are found, and the mark of volumes that are only kept."""
+    reads, wanted = hands.reads, labels(hands.cluster, hands.inputs)
+    unmarked = unmarked_claims(reads)
+    for kind, found, expected in (
+        (CLAIMS, reads.claims, claim_names(reads.resource, reads.set)),
+        (PODS, reads.pods, pod_names(reads.resource, reads.set)),
+    ):
+        for one in found:
+            name = str(metadata_of(one)["name"])
+            if name not in expected or _is_going(one):
+                continue
+            present = metadata_of(one).get("labels") or {}
+            lost = {key: value for key, value in wanted.items() if present.get(key) != value}
+            since = unmarked.get(name) if kind == CLAIMS else None
+            changes = {"labels": lost} if lost else {}
+            changes |= {"annotations": {names.RETIRED: since}} if since else {}
+            if not changes:
+                continue
+            async with told(done, shown(one)):
+                await hands.kube.patch(
+                    kind,
+                    hands.cluster.namespace,
+                    name,
+                    {"metadata": changes},
+                    preconditions=Preconditions.of(one),
+                )
+                done.writes += 1
+                done.drift += [
+                    (shown(one), Difference(f".metadata.{part}.{key}", SOMEBODY))
+                    for part, values in changes.items()
+                    for key in values
+                ]
+
+
+async def _owners_of_claims(hands: Hands, done: Supplied) -> None:
+    """Volumes that go with the resource name it as their owner; others name nobody."""
+    cluster = hands.cluster
+    is_deleted = cluster.spec.storage.retention.when_deleted is VolumeFate.DELETE
+    for claim in hands.reads.claims:
+        if is_owned_by(claim, cluster.uid) == is_deleted or _is_going(claim):
+            continue
+        others = [
+            one
+            for one in metadata_of(claim).get("ownerReferences") or ()
+            if one.get("kind") != CLUSTER_KIND
+        ]
+        owner: dict[str, Any] = {
+            "apiVersion": API_VERSION,
+            "kind": CLUSTER_KIND,
+            "name": cluster.name,
+            "uid": cluster.uid,
+        }
+        async with told(done, f"{CLAIMS.kind}/{metadata_of(claim)['name']}"):
+            await hands.kube.patch(
+                CLAIMS,
+                cluster.namespace,
+                str(metadata_of(claim)["name"]),
+                {"metadata": {"ownerReferences": [*others, owner] if is_deleted else others}},
+                preconditions=Preconditions.of(claim),
+            )
+            done.writes += 1
+
+
+async def _classes_of_claims(hands: Hands, done: Supplied) -> None:
+    """Volumes have the VolumeAttributesClass that is asked for; without one they keep theirs."""
+    storage = hands.cluster.spec.storage
+    given = {names.DATA_VOLUME: storage.data, names.RAFT_VOLUME: storage.raft}
+    for claim in hands.reads.claims:
+        name = str(metadata_of(claim)["name"])
+        kind = next((one for one in given if name.startswith(f"{one}-{hands.cluster.name}-")), "")
+        volume = given.get(kind)
+        wanted = volume.volume_attributes_class_name if volume is not None else None
+        spec = claim.get("spec") or {}
+        if wanted is None or _is_going(claim) or spec.get("volumeAttributesClassName") == wanted:
+            continue
+        async with told(done, f"{CLAIMS.kind}/{name}"):
+            await hands.kube.patch(
+                CLAIMS,
+                hands.cluster.namespace,
+                name,
+                {"spec": {"volumeAttributesClassName": wanted}},
+                preconditions=Preconditions(metadata_of(claim)["uid"]),
+            )
+            done.writes += 1
+
+
+def _is_going(body: Object) -> bool:
+    return bool(metadata_of(body).get("deletionTimestamp"))
+
+
+async def release_volumes(hands: Hands, replicas: int) -> int:
+    """Delete volumes of brokers that have left, where the specification says so.
+
+    Only while the cluster is ready: then nobody beyond the set is a broker of it any more.
+
+    Args:
+        hands: With what.
+        replicas: Pods of the set.
+
+    Returns:
+        How many claims were deleted.
+
+    Raises:
+        KubeError: A call failed.
+    """
+    cluster = hands.cluster
+    if cluster.spec.storage.retention.when_scaled is not VolumeFate.DELETE:
+        return 0
+    left = [
+        claim_of(one).ordinal
+        for one in data_claims(list(hands.reads.claims), cluster.name)
+        if claim_of(one).is_retired and claim_of(one).ordinal >= replicas
+    ]
+    gone = {
+        names.claim(cluster.name, ordinal, volume)
+        for ordinal in left
+        for volume in (names.DATA_VOLUME, names.RAFT_VOLUME)
+    }
+    count = 0
+    for claim in hands.reads.claims:
+        name = str(metadata_of(claim)["name"])
+        if name in gone and not _is_going(claim):
+            await hands.kube.delete(
+                CLAIMS, cluster.namespace, name, preconditions=Preconditions.of(claim)
+            )
+            count += 1
+    return count
