@@ -9,12 +9,14 @@ from typing import Annotated, Final, NamedTuple
 import typer
 
 from liftbridge_client.aio.stream import Stream
+from liftbridge_client.cli import values
 from liftbridge_client.cli.command import Run, command
 from liftbridge_client.cli.output import Shape
-from liftbridge_client.errors import LiftbridgeError, RetriableError, UsageError
+from liftbridge_client.errors import LiftbridgeError, RetriableError
 from liftbridge_client.model import AckPolicy, Start, Stop
 
 CHUNK: Final = 1_000
+MESSAGES_MAX: Final = 1_000_000_000
 WINDOW: Final = 8
 """Calls to `publish_batch` under way at once."""
 
@@ -38,7 +40,14 @@ async def bench(
     *,
     messages: Annotated[
         int,
-        typer.Option("--messages", "-n", min=1000, metavar="COUNT", help="Messages to publish."),
+        typer.Option(
+            "--messages",
+            "-n",
+            min=1000,
+            max=MESSAGES_MAX,
+            metavar="COUNT",
+            help="Messages to publish.",
+        ),
     ] = 200_000,
     size: Annotated[
         int, typer.Option(min=1, max=1_000_000, metavar="BYTES", help="Bytes of a value.")
@@ -50,10 +59,18 @@ async def bench(
         ),
     ] = 1,
     replication: Annotated[
-        int, typer.Option(min=-1, metavar="COUNT", help="Replicas of each partition.")
+        int,
+        typer.Option(
+            min=-1, max=values.COUNT_MAX, metavar="COUNT", help="Replicas of each partition."
+        ),
     ] = 1,
     ack: Annotated[
-        str, typer.Option(metavar="leader|all", help="Who must have stored it.")
+        str,
+        typer.Option(
+            parser=values.one_of("leader", "all"),
+            metavar="leader|all",
+            help="Who must have stored it.",
+        ),
     ] = "leader",
     idempotent: Annotated[
         bool, typer.Option("--idempotent", help="Publish without duplicates.")
@@ -64,8 +81,6 @@ async def bench(
 
     The stream is deleted afterwards.
     """
-    if ack not in ("leader", "all"):
-        raise UsageError(f"--ack {ack!r}: must be leader or all")
     policy: AckPolicy = "all" if ack == "all" else "leader"
     name = f"bench-{secrets.token_hex(4)}"
     value = os.urandom(size)

@@ -69,7 +69,12 @@ Broker = Annotated[str, typer.Argument(metavar="BROKER", help="Id of the broker.
 Directory = Annotated[
     str, typer.Argument(metavar="DIRECTORY", help="Id of its data directory, as of identities.")
 ]
-Number = Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="Number of the partition.")]
+Number = Annotated[
+    int,
+    typer.Argument(
+        metavar="PARTITION", min=0, max=values.COUNT_MAX, help="Number of the partition."
+    ),
+]
 Listed = Annotated[
     list[str] | None,
     typer.Argument(metavar="STREAM/PARTITION", help="Partitions; see the options for all."),
@@ -77,7 +82,11 @@ Listed = Annotated[
 Epoch = Annotated[
     int,
     typer.Option(
-        "--epoch", min=0, metavar="EPOCH", help="Partition epoch that was seen; 0 for any."
+        "--epoch",
+        min=0,
+        max=values.OFFSET_MAX,
+        metavar="EPOCH",
+        help="Partition epoch that was seen; 0 for any.",
     ),
 ]
 
@@ -150,7 +159,12 @@ async def retire(
 
 async def feature_level(
     run: Run[LevelRow],
-    level: Annotated[int, typer.Argument(metavar="LEVEL", min=0, help="Rules to put into force.")],
+    level: Annotated[
+        int,
+        typer.Argument(
+            metavar="LEVEL", min=0, max=values.COUNT_MAX, help="Rules to put into force."
+        ),
+    ],
     *,
     yes: Yes = False,
 ) -> None:
@@ -164,14 +178,16 @@ async def feature_level(
 async def catch_up_rate(
     run: Run[RateRow],
     rate: Annotated[
-        str, typer.Argument(metavar="SIZE", help="Bytes a second, as 20MB; 0 is no limit.")
+        int,
+        typer.Argument(
+            parser=values.size, metavar="SIZE", help="Bytes a second, as 20MB; 0 is no limit."
+        ),
     ],
 ) -> None:
     """Bound what each leader spends on replicas that reassignments add."""
-    bytes_per_second = values.size(rate)
     async with run.admin() as admin:
-        await admin.set_catch_up_rate(bytes_per_second)
-    run.emit(RateRow(bytes_per_second))
+        await admin.set_catch_up_rate(rate)
+    run.emit(RateRow(rate))
 
 
 async def owner(
@@ -180,7 +196,14 @@ async def owner(
     mark: Annotated[str, typer.Argument(metavar="OWNER", help="Its new mark; '' for none.")],
     *,
     stream_id: Annotated[
-        int, typer.Option("--id", metavar="ID", min=1, help="Id of the stream that is meant.")
+        int,
+        typer.Option(
+            "--id",
+            metavar="ID",
+            min=1,
+            max=values.OFFSET_MAX,
+            help="Id of the stream that is meant.",
+        ),
     ],
     expected: Annotated[
         str, typer.Option("--expected", metavar="OWNER", help="The mark it has; none by default.")
@@ -242,7 +265,14 @@ async def elect_unclean(
     broker: Broker,
     *,
     epoch: Annotated[
-        int, typer.Option("--epoch", min=1, metavar="EPOCH", help="Partition epoch that was seen.")
+        int,
+        typer.Option(
+            "--epoch",
+            min=1,
+            max=values.OFFSET_MAX,
+            metavar="EPOCH",
+            help="Partition epoch that was seen.",
+        ),
     ],
     yes: Yes = False,
 ) -> None:

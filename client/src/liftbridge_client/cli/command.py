@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 
 from liftbridge_client.aio.admin import AdminClient, connect_admin
 from liftbridge_client.aio.client import Client, connect
-from liftbridge_client.cli import profiles
+from liftbridge_client.cli import profiles, values
 from liftbridge_client.cli.output import Form, Printer, Row, Shape, say
 from liftbridge_client.core.deadlines import within
 from liftbridge_client.errors import RetriableError, UsageError
@@ -35,6 +35,7 @@ Servers = Annotated[
     str | None,
     typer.Option(
         "--servers",
+        parser=values.given,
         envvar="LIFTBRIDGE_SERVERS",
         metavar="HOST:PORT,...",
         help="Brokers to connect to, instead of the profile's.",
@@ -45,6 +46,7 @@ Admin = Annotated[
     str | None,
     typer.Option(
         "--admin",
+        parser=values.given,
         envvar="LIFTBRIDGE_ADMIN",
         metavar="HOST:PORT,...",
         help="Ports for operators to connect to, instead of the profile's.",
@@ -55,6 +57,7 @@ ProfileName = Annotated[
     str | None,
     typer.Option(
         "--profile",
+        parser=values.given,
         envvar="LIFTBRIDGE_PROFILE",
         metavar="NAME",
         help="Connection to use, instead of the current one.",
@@ -229,24 +232,24 @@ def command(
         own = _parameters(body, expands or {})
         common = _common(shape, has_server=has_server, has_timeout=has_timeout, is_admin=is_admin)
 
-        def call(**values: Any) -> int:
-            form = values.pop("output")
+        def call(**given: Any) -> int:
+            form = given.pop("output")
             profile, origin = profiles.Profile(), ""
             timeout = timedelta(seconds=TIMEOUT_SECONDS)
             if has_server:
-                servers, admin = values.pop("servers", None), values.pop("admin", None)
-                named = values.pop("profile")
+                servers, admin = given.pop("servers", None), given.pop("admin", None)
+                named = given.pop("profile")
                 profile = profiles.choose(servers=servers, profile=named, admin=admin)
                 origin = profiles.origin(given=servers or admin, profile=named)
-                timeout = timedelta(seconds=values.pop("timeout", TIMEOUT_SECONDS))
+                timeout = timedelta(seconds=given.pop("timeout", TIMEOUT_SECONDS))
             for parameter, make in (expands or {}).items():
-                parts = {part: values.pop(part) for part in inspect.signature(make).parameters}
-                values[parameter] = make(**parts)
+                parts = {part: given.pop(part) for part in inspect.signature(make).parameters}
+                given[parameter] = make(**parts)
             run: Run[Any] = Run(shape, form, profile, timeout)
             run.origin = origin
             try:
                 try:
-                    asyncio.run(body(run, **values))
+                    asyncio.run(body(run, **given))
                 finally:
                     run.printer.flush()
                 run.printer.end()

@@ -4,6 +4,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from liftbridge_client.cli import values
 from liftbridge_client.cli.command import CommandGroup, Run, command
 from liftbridge_client.cli.output import Shape
 from liftbridge_client.cli.streams import Name
@@ -20,7 +21,15 @@ class CursorRow(NamedTuple):
 
 CursorId = Annotated[str, typer.Argument(metavar="CURSOR", help="Name of the cursor.")]
 Partition = Annotated[
-    int, typer.Option("--partition", "-p", min=0, metavar="NUMBER", help="Its partition.")
+    int,
+    typer.Option(
+        "--partition",
+        "-p",
+        min=0,
+        max=values.COUNT_MAX,
+        metavar="NUMBER",
+        help="Its partition.",
+    ),
 ]
 
 
@@ -38,7 +47,13 @@ async def set_(
     name: Name,
     cursor: CursorId,
     offset: Annotated[
-        int, typer.Argument(min=0, metavar="OFFSET", help="Offset of the last message processed.")
+        int,
+        typer.Argument(
+            min=0,
+            max=values.OFFSET_MAX,
+            metavar="OFFSET",
+            help="Offset of the last message processed.",
+        ),
     ],
     *,
     partition: Partition = 0,

@@ -27,6 +27,17 @@ TIMED_OUT: Final = 4
 INTERRUPTED: Final = 130
 
 USAGE_ADVICE: Final = "Look at --help."
+VALUE_LENGTH_MAX: Final = 60
+"""Characters of a wrong value that are shown."""
+
+_RULES: Final = {
+    "int_parsing": "must be a whole number",
+    "int_parsing_size": "must be a whole number of at most 4,300 digits",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+}
 
 _KINDS: Final[tuple[tuple[type[LiftbridgeError], int], ...]] = (
     (AckTimeoutError, TIMED_OUT),
@@ -51,6 +62,26 @@ def line_of(error: LiftbridgeError) -> str:
     return f"liftbridge: {text.rstrip('.')} ({error.code}). {advice}"
 
 
+def _name_value(error: typer.TyperException) -> None:
+    """Have the refusal of a value by its type name the value and a rule in plain words."""
+    # pydantic's; it comes with typer, which imports it only to read a value.
+    problems = getattr(error.__cause__, "errors", None)
+    if problems is None:
+        return
+    problem = problems()[0]
+    rule = _RULES.get(problem["type"])
+    if rule is not None:
+        rule = rule.format(**problem.get("ctx", {}))
+        error.message = f"{_shown(problem['input'])}: {rule}"
+    else:
+        error.message = error.message.removeprefix("Value error, ")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= VALUE_LENGTH_MAX else f"{text[:VALUE_LENGTH_MAX]}…"
+
+
 def line_and_code(error: Exception) -> tuple[str, int]:
     """The one line for any error, and its exit code."""
     while isinstance(error, ExceptionGroup):
@@ -58,6 +89,7 @@ def line_and_code(error: Exception) -> tuple[str, int]:
     if isinstance(error, LiftbridgeError):
         return line_of(error), code_of(error)
     if isinstance(error, typer.TyperException):
+        _name_value(error)
         text = " ".join(error.format_message().split()).rstrip(".")
         return f"liftbridge: {text} (USAGE). {USAGE_ADVICE}", USAGE
     if isinstance(error, OSError):

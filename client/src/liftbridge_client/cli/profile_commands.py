@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from liftbridge_client.cli import profiles
+from liftbridge_client.cli import profiles, values
 from liftbridge_client.cli.command import CommandGroup, Run, command
 from liftbridge_client.cli.output import Shape
 from liftbridge_client.core.addresses import ADMIN_PORT, parse_addresses
@@ -31,6 +31,7 @@ class ProfileRow(NamedTuple):
 Name = Annotated[
     str,
     typer.Argument(
+        parser=values.given,
         metavar="NAME",
         help="Name of the profile.",
         autocompletion=lambda: sorted(profiles.load().by_name),
@@ -45,7 +46,12 @@ def _pem(help_text: str) -> Any:
 
 
 ShownName = Annotated[
-    str, typer.Argument(metavar="NAME", help="Name of the profile; by default the current one.")
+    str | None,
+    typer.Argument(
+        parser=values.given,
+        metavar="NAME",
+        help="Name of the profile; by default the current one.",
+    ),
 ]
 
 
@@ -53,9 +59,9 @@ async def add(
     run: Run[ProfileRow],
     name: Name,
     *,
-    servers: Annotated[str, typer.Option(metavar="HOST:PORT,...", help="Brokers.")] = (
-        profiles.SERVERS_DEFAULT
-    ),
+    servers: Annotated[
+        str, typer.Option(parser=values.given, metavar="HOST:PORT,...", help="Brokers.")
+    ] = profiles.SERVERS_DEFAULT,
     tls: Annotated[bool, typer.Option("--tls", help="Encrypt, trusting the system's CAs.")] = False,
     ca: Annotated[Path | None, _pem("Authorities for the server's certificate (PEM).")] = None,
     cert: Annotated[Path | None, _pem("Certificate to show to the server (PEM).")] = None,
@@ -67,7 +73,7 @@ async def add(
         ),
     ] = "",
     admin: Annotated[
-        str, typer.Option(metavar="HOST:PORT,...", help="Ports for operators.")
+        str, typer.Option(parser=values.given, metavar="HOST:PORT,...", help="Ports for operators.")
     ] = profiles.ADMIN_DEFAULT,
     use: Annotated[bool, typer.Option("--use", help="Make it the current one.")] = False,
 ) -> None:
@@ -102,10 +108,10 @@ async def use(run: Run[ProfileRow], name: Name) -> None:
     run.emit(ProfileRow(name, True, *profile))  # noqa: FBT003 - a field of a row
 
 
-async def show(run: Run[ProfileRow], name: ShownName = "") -> None:
+async def show(run: Run[ProfileRow], name: ShownName = None) -> None:
     """Show a profile."""
     current = profiles.load().current
-    profile = profiles.choose(servers=None, profile=name or None)
+    profile = profiles.choose(servers=None, profile=name)
     shown = name or current
     run.emit(ProfileRow(shown, shown == current, *profile))
 

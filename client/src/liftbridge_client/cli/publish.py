@@ -22,7 +22,7 @@ from liftbridge_client.model import AckPolicy, PublishResult, from_ns
 
 CHUNK: Final = 1_000
 LINE_BYTES_MAX: Final = 16 * 1024 * 1024
-POLICIES: Final = ("leader", "all", "none")
+RATE_MAX: Final = 1e9
 READ_BYTES: Final = 256 * 1024
 
 
@@ -44,12 +44,6 @@ class How(NamedTuple):
     delimiter: bytes
     headers: dict[str, bytes]
     partition: int | None
-
-
-def _policy(text: str) -> str:
-    if text not in POLICIES:
-        raise typer.BadParameter(f"{text!r}: must be one of {', '.join(POLICIES)}")
-    return text
 
 
 File = Annotated[
@@ -79,17 +73,31 @@ Header = Annotated[
 ]
 Partition = Annotated[
     int | None,
-    typer.Option("--partition", "-p", min=0, metavar="NUMBER", help="By default the key decides."),
+    typer.Option(
+        "--partition",
+        "-p",
+        min=0,
+        max=values.COUNT_MAX,
+        metavar="NUMBER",
+        help="By default the key decides.",
+    ),
 ]
 AckOption = Annotated[
     str,
     typer.Option(
-        parser=_policy, metavar="leader|all|none", help="Who must have stored it for an ack."
+        parser=values.one_of("leader", "all", "none"),
+        metavar="leader|all|none",
+        help="Who must have stored it for an ack.",
     ),
 ]
 Rate = Annotated[
     float,
-    typer.Option(min=0.0, metavar="COUNT", help="At most so many messages a second; 0: no limit."),
+    typer.Option(
+        min=0.0,
+        max=RATE_MAX,
+        metavar="COUNT",
+        help="At most so many messages a second; 0: no limit.",
+    ),
 ]
 
 

@@ -115,18 +115,6 @@ class DoneRow(NamedTuple):
     done: str
 
 
-def _fsync(text: str) -> str:
-    if text not in FSYNC_POLICIES:
-        raise typer.BadParameter(f"{text!r}: must be one of {', '.join(FSYNC_POLICIES)}")
-    return text
-
-
-def _unclean(text: str) -> str:
-    if text not in UNCLEAN_MODES:
-        raise typer.BadParameter(f"{text!r}: must be one of {', '.join(UNCLEAN_MODES)}")
-    return text
-
-
 def _option(name: str, text: str, **more: Any) -> Any:
     return typer.Option(name, help=text, rich_help_panel="Settings", **more)
 
@@ -138,6 +126,7 @@ Partitions = Annotated[
         "--partition",
         "-p",
         min=0,
+        max=values.COUNT_MAX,
         metavar="NUMBER",
         help="A partition; may be repeated. All by default.",
     ),
@@ -149,7 +138,10 @@ MaxBytes = Annotated[
     int | None, _option("--max-bytes", "Keep at most this much, as 500MB or 2GiB.", **_SIZE)
 ]
 MaxMessages = Annotated[
-    int | None, _option("--max-messages", "Keep at most so many.", min=0, metavar="COUNT")
+    int | None,
+    _option(
+        "--max-messages", "Keep at most so many.", min=0, max=values.OFFSET_MAX, metavar="COUNT"
+    ),
 ]
 MaxAge = Annotated[
     timedelta | None,
@@ -169,7 +161,14 @@ AutoPause = Annotated[
     _option("--auto-pause", "Pause after being idle so long; 0 is never.", **_TIME),
 ]
 MinIsr = Annotated[
-    int | None, _option("--min-isr", "Replicas in sync that acks need.", min=1, metavar="COUNT")
+    int | None,
+    _option(
+        "--min-isr",
+        "Replicas in sync that acks need.",
+        min=1,
+        max=values.COUNT_MAX,
+        metavar="COUNT",
+    ),
 ]
 Concurrency = Annotated[
     bool | None,
@@ -180,12 +179,12 @@ Concurrency = Annotated[
 Fsync = Annotated[
     str | None,
     _option("--fsync", "When data is synced to disk: never, interval, commit or auto.",
-            parser=_fsync, metavar="POLICY"),
+            parser=values.one_of(*FSYNC_POLICIES), metavar="POLICY"),
 ]  # fmt: skip
 Unclean = Annotated[
     str | None,
     _option("--unclean", "Who elects a replica that may lack records: manual, balanced or "
-            "proactive.", parser=_unclean, metavar="MODE"),
+            "proactive.", parser=values.one_of(*UNCLEAN_MODES), metavar="MODE"),
 ]  # fmt: skip
 Tombstones = Annotated[
     timedelta | None,
@@ -262,12 +261,22 @@ async def create(
     ] = "",
     partitions: Annotated[
         int,
-        typer.Option("--partitions", "-p", min=1, metavar="COUNT", help="Number of partitions."),
+        typer.Option(
+            "--partitions",
+            "-p",
+            min=1,
+            max=values.COUNT_MAX,
+            metavar="COUNT",
+            help="Number of partitions.",
+        ),
     ] = 1,
     replication: Annotated[
         int,
         typer.Option(
-            min=-1, metavar="COUNT", help="Replicas of each partition; -1 is one on every broker."
+            min=-1,
+            max=values.COUNT_MAX,
+            metavar="COUNT",
+            help="Replicas of each partition; -1 is one on every broker.",
         ),
     ] = 1,
     group: Annotated[

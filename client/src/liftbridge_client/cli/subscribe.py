@@ -54,7 +54,7 @@ class Reading(NamedTuple):
 
 
 From = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--from",
         metavar="POSITION",
@@ -76,7 +76,12 @@ Follow = Annotated[
 Count = Annotated[
     int,
     typer.Option(
-        "--count", "-n", min=0, metavar="COUNT", help="End after so many messages; 0 is no limit."
+        "--count",
+        "-n",
+        min=0,
+        max=values.OFFSET_MAX,
+        metavar="COUNT",
+        help="End after so many messages; 0 is no limit.",
     ),
 ]
 Reverse = Annotated[bool, typer.Option("--reverse", help="Newest first, up to the oldest.")]
@@ -99,7 +104,7 @@ async def subscribe(
     name: Name,
     *,
     partition: Partitions = None,
-    from_: From = "",
+    from_: From = None,
     to: To = None,
     follow: Follow = False,
     count: Count = 0,
@@ -117,8 +122,9 @@ async def subscribe(
     if format_ is not None and run.form is not Form.TABLE:
         raise UsageError("--format says what is printed: it does not go with --output")
     now = datetime.now(UTC)
-    end = "never" if follow else to or ("never" if reverse else "end")
-    begin = values.start(from_ or ("latest" if reverse else "beginning"), now)
+    default_start, default_stop = ("latest", "never") if reverse else ("beginning", "end")
+    end = "never" if follow else default_stop if to is None else to
+    begin = values.start(default_start if from_ is None else from_, now)
     reading = Reading(begin, values.stop(end, now), reverse, resume, read_replica)
     write = _writer(run, format_)
     async with run.client() as lb:

@@ -1,6 +1,7 @@
 """Values of command lines: durations, sizes, times, positions, headers, keys."""
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -21,6 +22,34 @@ _DURATION: Final = re.compile(r"(\d+)(ms|[smhdw])", re.ASCII)
 _SIZE: Final = re.compile(r"(\d+)\s*([kmgt]?)(i?)b?", re.ASCII | re.IGNORECASE)
 _DURATION_MAX: Final = timedelta(days=36_500)
 OFFSET_MAX: Final = 2**63 - 1
+COUNT_MAX: Final = 2**31 - 1
+"""Of partitions, replicas and whatever else travels as a number of 32 bits."""
+
+
+def given(text: str) -> str:
+    """A word that says whom or what is meant; `--servers "$BROKERS"` without it means nobody.
+
+    Raises:
+        typer.BadParameter: It is empty.
+    """
+    if not text:
+        raise typer.BadParameter("'': must not be empty; leave it out to take the default")
+    return text
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """A function that takes one of these words.
+
+    Returns:
+        It raises `typer.BadParameter` for any other.
+    """
+
+    def chosen(text: str) -> str:
+        if text not in words:
+            raise typer.BadParameter(f"{text!r}: must be one of {', '.join(words)}")
+        return text
+
+    return chosen
 
 
 def duration(text: str) -> timedelta:
@@ -120,5 +149,5 @@ def header(text: str) -> tuple[str, bytes]:
     """
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise typer.BadParameter(f"{text!r}: must be NAME=VALUE")
+        raise typer.BadParameter(f"--header {text!r}: must be NAME=VALUE")
     return name, value.encode("utf-8", "surrogateescape")
