@@ -114,6 +114,7 @@ REGRESSION_SEEDS = {
         640_001_400,
         # An index that could not be read refused a batch that had been written already.
         34_892_687_077,
+        710_004_216,
     ),
 }
 """Seeds that found a fault when they were first run, in the product or in the simulator."""
