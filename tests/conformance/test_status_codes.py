@@ -13,6 +13,7 @@ import grpc
 import pytest
 from grpc import StatusCode
 
+from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.processes import Broker
 from liftbridge_testkit.world import DEADLINE_SECONDS, World
@@ -256,6 +257,16 @@ def test_refusal_has_code_and_text(world: World, case: Case) -> None:
         case.act(world)
     assert caught.value.code() is case.code, caught.value.details()
     assert_text(caught.value.details(), case.text.replace("{name}", world.name))
+    told = dict(caught.value.trailing_metadata()).get("liftbridge-error")
+    assert told in {kind.code for kind in kinds() if kind.status.name == case.code.name}
+
+
+def kinds() -> list[type[LiftbridgeError]]:
+    """Every refusal that the broker knows."""
+    found = [LiftbridgeError]
+    for kind in found:
+        found += kind.__subclasses__()
+    return found
 
 
 @pytest.mark.parametrize("rpc", list(GROUPS))

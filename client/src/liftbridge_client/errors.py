@@ -243,6 +243,23 @@ _BY_TEXT: Final[dict[StatusCode, tuple[tuple[str, type[LiftbridgeError]], ...]]]
 an error and whether to ask again; whether something was done is told by the status alone."""
 
 
+BY_SERVER_CODE: Final[dict[str, type[LiftbridgeError]]] = {
+    "INCORRECT_OFFSET": IncorrectOffsetError,
+    "LIMIT": RefusedError,
+    "NO_METADATA_LEADER": RetriableError,
+    "NOT_LEADER": RetriableError,
+    "OUTCOME_UNKNOWN": OutcomeUnknownError,
+    "TOO_LARGE": TooLargeError,
+}
+"""Codes of the broker that say more than their status."""
+
+UNDONE_CODES: Final = frozenset(
+    {"INCORRECT_OFFSET", "LIMIT", "NO_METADATA_LEADER", "NOT_APPENDED", "NOT_ENOUGH_REPLICAS"}
+)
+"""Codes of refusals with which nothing was done, whatever their status: the broker alone sends
+them, in a trailer, so that no call that broke looks alike."""
+
+
 def publish_error(error: LiftbridgeError) -> LiftbridgeError:
     """What an error means for a message: after a lost answer nobody knows whether it is stored."""
     is_late = isinstance(error, CallTimeoutError)
@@ -255,13 +272,14 @@ def publish_error(error: LiftbridgeError) -> LiftbridgeError:
     return told
 
 
-def error_of(status: StatusCode, text: str) -> LiftbridgeError:
-    """Error for a gRPC status and its message."""
+def error_of(status: StatusCode, text: str, server_code: str = "") -> LiftbridgeError:
+    """Error for a gRPC status, its message and the code of the refusal, empty where none came."""
     told = _BY_TEXT.get(status, ())
     by_status = _BY_STATUS.get(status, ServerError)
-    kind = next((kind for part, kind in told if part in text), by_status)
+    kind = BY_SERVER_CODE.get(server_code)
+    kind = kind or next((kind for part, kind in told if part in text), by_status)
     error = kind(text or status.name.lower(), server_text=text)
-    error.may_be_done = status not in _UNDONE
+    error.may_be_done = status not in _UNDONE and server_code not in UNDONE_CODES
     return error
 
 

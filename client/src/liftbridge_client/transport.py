@@ -37,6 +37,10 @@ _OPTIONS: Final = (
 )
 
 
+_ERROR_CODE: Final = "liftbridge-error"
+"""Trailer with the code of a refusal."""
+
+
 class Method(NamedTuple, Generic[_Request, _Response]):
     """A method by its path, with the types that travel."""
 
@@ -47,7 +51,9 @@ class Method(NamedTuple, Generic[_Request, _Response]):
 
 def translated(error: grpc.aio.AioRpcError) -> LiftbridgeError:
     """The client's error for a failed call."""
-    return error_of(error.code(), error.details() or "")
+    trailers = error.trailing_metadata() or ()
+    server_code = next((value for key, value in trailers if key == _ERROR_CODE), "")
+    return error_of(error.code(), error.details() or "", str(server_code))
 
 
 class Listener(Protocol):

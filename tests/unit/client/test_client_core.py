@@ -3,6 +3,7 @@
 import pytest
 from grpc import StatusCode
 
+from liftbridge_broker import errors as broker_errors
 from liftbridge_client import errors
 from liftbridge_client.core.addresses import parse_addresses, written
 from liftbridge_client.core.partitioners import by_key, choose, round_robin
@@ -140,6 +141,23 @@ def test_lost_answer_to_a_publish_is_never_a_reason_to_repeat_it(status, text, k
     assert type(found) is kind
     assert not found.retriable
     assert found.may_be_done == (kind is not errors.NotFoundError)
+
+
+@pytest.mark.parametrize("code", sorted(errors.BY_SERVER_CODE.keys() | errors.UNDONE_CODES))
+def test_code_of_a_refusal_tells_whatever_the_status_and_the_words(code):
+    statuses = [status for status in StatusCode if status is not StatusCode.OK]
+    found = [errors.error_of(status, text, code) for status in statuses for text in ("", "broken")]
+    assert code in {kind.code for kind in _subclasses(broker_errors.LiftbridgeError)}
+    if code in errors.BY_SERVER_CODE:
+        assert {type(error) for error in found} == {errors.BY_SERVER_CODE[code]}
+    if code in errors.UNDONE_CODES:
+        assert not any(error.may_be_done for error in found)
+
+
+def test_publish_that_was_not_appended_may_be_repeated():
+    error = errors.error_of(StatusCode.UNAVAILABLE, "", "NOT_APPENDED")
+    assert errors.publish_error(error) is error
+    assert error.retriable
 
 
 def test_publish_that_was_not_sent_may_be_repeated():

@@ -8,6 +8,7 @@ as one write with everything else of that turn.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
+from liftbridge_broker.errors import LiftbridgeError
 from liftbridge_broker.http2.events import Metadata
 from liftbridge_broker.http2.stream import Buffer
 
@@ -32,7 +33,7 @@ class CallPort(Protocol):
         """Queue framed bytes, the response headers before the first; whether to go on writing."""
         ...
 
-    def finish(self, call: "Call", code: int, text: str) -> None:
+    def finish(self, call: "Call", code: int, text: str, error_code: str) -> None:
         """Queue the trailers and forget the call, which has just ceased to be open."""
         ...
 
@@ -183,17 +184,22 @@ class Call:
         self.send_message(message)
         self.finish()
 
-    def finish(self, code: int = 0, text: str = "") -> None:
+    def refuse(self, error: LiftbridgeError) -> None:
+        """End the call with the status, the text and the code of a refusal."""
+        self.finish(error.status, error.text, error.code)
+
+    def finish(self, code: int = 0, text: str = "", error_code: str = "") -> None:
         """End the call: trailers after everything queued, trailers-only when nothing was sent.
 
         Args:
             code: gRPC status, 0 for OK.
             text: Becomes `grpc-message`, percent-encoded; any Unicode text.
+            error_code: Becomes `liftbridge-error`: what programs go by.
         """
         if self.is_open:
             self.is_open = False
             self.writable = False
-            self._port.finish(self, code, text)
+            self._port.finish(self, code, text, error_code)
 
     def expect_request(self) -> None:
         """Bound the time in which the whole request must arrive by `Limits.message_ns`.

@@ -85,5 +85,5 @@ class Context:
 
 
 def refuse(call: Call, error: LiftbridgeError) -> None:
-    """End a call with the status and text of a refusal."""
-    call.finish(error.status, error.text)
+    """End a call with what a refusal tells."""
+    call.refuse(error)

@@ -256,11 +256,11 @@ class GrpcConnection(asyncio.Protocol):
             return False
         return is_writable
 
-    def finish(self, call: Call, code: int, text: str) -> None:
+    def finish(self, call: Call, code: int, text: str, error_code: str) -> None:
         """Queue the trailers and forget the call."""
         del self._calls[call.stream_id]
         self._owner.on_call_ended(self._label(call.method), code)
-        self._core.finish(call.stream_id, code, text)
+        self._core.finish(call.stream_id, code, text, error_code)
         if not self._is_in_turn:
             self._schedule()
 
@@ -321,7 +321,7 @@ class GrpcConnection(asyncio.Protocol):
         except StopIteration:
             pass
         except LiftbridgeError as error:
-            call.finish(error.status, error.text)
+            call.refuse(error)
         self._steps = None
 
     def _count_held(self) -> None:
@@ -380,7 +380,7 @@ class GrpcConnection(asyncio.Protocol):
             try:
                 handler(call)
             except LiftbridgeError as error:
-                call.finish(error.status, error.text)
+                call.refuse(error)
 
     def _answer_plain(self, stream_id: int, head: RequestHead) -> None:
         """Answer HTTP that is not gRPC: the root with a short text, the rest with 405 or 415."""
@@ -410,7 +410,7 @@ class GrpcConnection(asyncio.Protocol):
             try:
                 call.on_messages(messages)
             except LiftbridgeError as error:
-                call.finish(error.status, error.text)
+                call.refuse(error)
 
     def _on_request_end(self, event: RequestEnded) -> None:
         """Tell that the client sends no more."""
@@ -419,7 +419,7 @@ class GrpcConnection(asyncio.Protocol):
             try:
                 steps = call.on_half_close()
             except LiftbridgeError as error:
-                call.finish(error.status, error.text)
+                call.refuse(error)
                 return
             if steps is not None:
                 self._steps = call, steps
@@ -455,7 +455,7 @@ class GrpcConnection(asyncio.Protocol):
                 try:
                     call.on_writable()
                 except LiftbridgeError as error:
-                    call.finish(error.status, error.text)
+                    call.refuse(error)
 
     def _on_ended(self, event: ConnectionEnded) -> None:
         """Send what is left, then close so that the peer can still read it."""

@@ -223,12 +223,12 @@ class Connection:
                 self._fail(ConnectionFaultError(Http2Code.ENHANCE_YOUR_CALM, text, flood="unread"))
         return not stream.is_throttled
 
-    def finish(self, stream_id: int, status: int, text: str) -> None:
+    def finish(self, stream_id: int, status: int, text: str, error_code: str = "") -> None:
         """End a call: trailers behind what is queued, one block with the headers if nothing was."""
         stream = self._table.streams.get(stream_id)
         if stream is None or stream.final is not None or self._has_ended:
             return
-        block = grpc.trailers_block(status, text)
+        block = grpc.trailers_block(status, text, error_code)
         if not stream.has_headers:
             stream.has_headers = True
             block = grpc.RESPONSE_BLOCK + block

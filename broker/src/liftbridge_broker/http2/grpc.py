@@ -89,18 +89,29 @@ def status_field(status: int) -> bytes:
 RESPONSE_BLOCK: Final = status_field(200) + literal(b"content-type", b"application/grpc")
 """Headers before the first message."""
 
+ERROR_CODE_FIELD: Final = b"liftbridge-error"
+"""Trailer with the code of a refusal; a status alone may as well come of a call that broke."""
+
 _OK_BLOCK: Final = literal(b"grpc-status", b"0")
 _ACCEPT_IDENTITY: Final = literal(b"grpc-accept-encoding", b"identity")
 _UNIMPLEMENTED: Final = 12
 
 
-def trailers_block(status: int, text: str) -> bytes:
-    """Trailers behind messages. With UNIMPLEMENTED goes the list of encodings that are taken."""
+def trailers_block(status: int, text: str, error_code: str = "") -> bytes:
+    """Trailers behind messages. With UNIMPLEMENTED goes the list of encodings that are taken.
+
+    Args:
+        status: gRPC status.
+        text: Becomes `grpc-message`; none when it is empty.
+        error_code: Becomes `ERROR_CODE_FIELD`, for programs; none when it is empty.
+    """
     if status == 0 and not text:
         return _OK_BLOCK
     block = literal(b"grpc-status", b"%d" % status)
     if text:
         block += literal(b"grpc-message", percent_encode(text))
+    if error_code:
+        block += literal(ERROR_CODE_FIELD, error_code.encode())
     return block + _ACCEPT_IDENTITY if status == _UNIMPLEMENTED else block
 
 

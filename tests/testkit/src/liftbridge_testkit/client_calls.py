@@ -85,9 +85,9 @@ class _Port:
         self._outcome.data += frames if isinstance(frames, bytes) else b"".join(frames)
         return True
 
-    def finish(self, call: Call, code: int, text: str) -> None:
+    def finish(self, call: Call, code: int, text: str, error_code: str) -> None:
         """Keep how it ended."""
-        del call
+        del call, error_code
         self._outcome.code, self._outcome.text = code, text
 
     def expect_request(self, stream_id: int) -> None:

@@ -59,7 +59,7 @@ class _Port:
         self._sent.append(frames if isinstance(frames, bytes) else b"".join(frames))
         return True
 
-    def finish(self, _call: Call, code: int, text: str) -> None:
+    def finish(self, _call: Call, code: int, text: str, _error_code: str) -> None:
         """Hand over the answer."""
         sent = b"".join(self._sent)[PREFIX_SIZE:]
         self._done(UnavailableError(f"status {code}: {text}") if code else sent)
