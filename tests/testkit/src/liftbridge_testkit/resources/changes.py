@@ -1,0 +1,110 @@
+"""Changes of a specification that admission accepts, of each field that its schema has.
+
+    for place, spec in changes(schema, before): ...
+
+Made from the schema, so that a field of tomorrow is changed as well: each field that is there gets
+another value or goes, each that is not there comes, with all that lies below it. What the schema or
+a rule of the resource refuses is left out; `is_admitted` asks both.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Final
+
+from liftbridge_testkit.kube.fields import copied
+from liftbridge_testkit.resources.rules import refusals
+from liftbridge_testkit.resources.schema import Schema, defaulted, errors
+
+WORDS: Final = (
+    *("other", "2Gi", "500m", "7m", "0 3 * * *", "Europe/Berlin", "s3://other/archive", "debug"),
+    *(
+        "0.2.0",
+        "a.example.com",
+        "/other",
+        "10.0.0.0/8",
+        "RWO",
+        "other:1",
+        "1",
+        "2026-01-01T00:00:00Z",
+    ),
+)
+"""Texts, of which the first that the schema of a field takes is its other value."""
+
+DEPTH_MAX: Final = 3
+
+
+def is_admitted(schema: Schema, spec: Any, before: Any) -> bool:
+    """Whether an API server takes one specification in the place of another."""
+    new, old = (defaulted(schema, copied(one)) for one in (spec, before))
+    return not errors(schema, new) and not list(refusals(schema, new, old))
+
+
+def changes(schema: Schema, spec: Any) -> Iterator[tuple[str, Any]]:
+    """Field and whole specification of each change that is admitted and differs."""
+    seen: set[str] = set()
+    for place, changed in _changes(schema, spec, "", DEPTH_MAX):
+        if place not in seen and changed != spec and is_admitted(schema, changed, spec):
+            seen.add(place)
+            yield place, changed
+
+
+def _changes(node: Schema, value: Any, at: str, depth: int) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and "properties" in node:
+        for name, inner in node["properties"].items():
+            rest = {key: one for key, one in value.items() if key != name}
+            for place, made in _of_field(inner, value, name, f"{at}.{name}", depth - 1):
+                yield place, {**rest, name: made}
+            if name in value:
+                yield f"{at}.{name} (gone)", rest
+        return
+    for one in _values(node, depth):
+        yield at, one
+    if isinstance(value, list) and value and depth > 0:
+        for place, made in _changes(node["items"], value[-1], f"{at}[]", depth - 1):
+            yield place, [*value[:-1], made]
+
+
+def _of_field(
+    node: Schema, value: Any, name: str, at: str, depth: int
+) -> Iterator[tuple[str, Any]]:
+    """Other values of a field that is there, or values of one that is not, and all below them."""
+    if name in value:
+        yield from _changes(node, value[name], at, depth)
+        return
+    for one in _values(node, depth):
+        yield at, one
+        if depth > 0 and isinstance(one, dict | list):
+            yield from _changes(node, one, at, depth)
+
+
+def _values(node: Schema, depth: int) -> Iterator[Any]:
+    """Values of a field, the least of each kind."""
+    if "enum" in node:
+        yield from node["enum"]
+    elif node.get("x-kubernetes-int-or-string"):
+        yield from ("500m", "2Gi")
+    elif node.get("type") == "boolean":
+        yield from (True, False)
+    elif node.get("type") in ("integer", "number"):
+        yield from dict.fromkeys(int(node.get(one, 2)) for one in ("minimum", "maximum"))
+    elif node.get("type") == "string":
+        yield from islice((one for one in WORDS if not errors(node, one)), 2)
+    elif node.get("type") == "array":
+        yield from ([one] for one in _values(node["items"], depth - 1))
+    elif depth > 0:
+        yield from _objects(node, depth)
+
+
+def _objects(node: Schema, depth: int) -> Iterator[Any]:
+    if "properties" not in node:
+        inner = node.get("additionalProperties")
+        if isinstance(inner, dict):
+            yield from ({"other": one} for one in _values(inner, depth - 1))
+        return
+    made = {}
+    for name in node.get("required", ()):
+        first = next(_values(node["properties"][name], depth - 1), None)
+        if first is None:
+            return
+        made[name] = first
+    yield made
