@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from liftbridge_client import ServerError
+from liftbridge_client import UsageError
 from liftbridge_client.cli import profiles
 from liftbridge_client.cli.app import run
 from liftbridge_client.cli.local import LocalBroker, free_port
@@ -114,8 +114,9 @@ def test_dev_keeps_data_for_the_next_time(liftbridge, tmp_path):
                     secret_file=tmp_path / "data" / "cluster.keys",
                     held_seconds=0.1,
                 )
-                with pytest.raises(ServerError, match="in use by process") as told:
+                with pytest.raises(UsageError, match="in use by process") as told:
                     asyncio.run(second.start())
+                assert "--data-dir" in str(told.value)
                 assert "\n" not in str(told.value)
             finally:
                 dev.send_signal(signal.SIGINT)

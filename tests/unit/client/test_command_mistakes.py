@@ -134,5 +134,6 @@ def test_numbers_have_both_bounds():
 @pytest.mark.parametrize("name", ["LIFTBRIDGE_SERVERS", "LIFTBRIDGE_ADMIN", "LIFTBRIDGE_PROFILE"])
 def test_variable_that_is_empty_is_one_that_is_not_set(name, monkeypatch):
     monkeypatch.setenv(name, "")
-    COMMANDS[("streams",)].make_context("liftbridge", [])
-    COMMANDS[("cluster", "brokers")].make_context("liftbridge", [])
+    for words in (("streams",), ("cluster", "brokers")):
+        context = COMMANDS[words].make_context("liftbridge", [])
+        assert context.params.get(name.removeprefix("LIFTBRIDGE_").lower()) is None

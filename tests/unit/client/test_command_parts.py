@@ -1,5 +1,6 @@
 """Parts of the command: values, formats, errors, profiles, examples, what is printed."""
 
+import asyncio
 import os
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ from liftbridge_client.cli import cluster, demo, exits, formats, profiles, value
 from liftbridge_client.cli.dev import Seen, View, table
 from liftbridge_client.cli.examples import EXAMPLES
 from liftbridge_client.cli.output import Form, Printer, Shape, schema
+from liftbridge_client.cli.patience import awaiting
 from liftbridge_client.cli.subscribe import MessageRow, line, row
 from liftbridge_client.model import PartitionBounds
 from liftbridge_proto.ext.v1 import admin_pb2
@@ -243,27 +245,45 @@ class Pictures:
 
 async def test_live_view_says_why_its_figures_are_old():
     async def describe():
-        yield SimpleNamespace(name="orders")
+        for name in names:
+            yield SimpleNamespace(name=name)
 
     async def bounds():
         if pictures.shown:
+            clock[0] += 3.0  # as long as the broker did not answer
             raise errors.RetriableError("partition orders/2 has no leader")
         return [PartitionBounds(0, 0, 7, 7, 1, 1, (), None, 0, 0)]
 
     async def metadata():
         return SimpleNamespace(brokers={})
 
+    clock, names = [100.0], ["__cursors", "orders"]
     pictures = Pictures()
     streams = SimpleNamespace(describe=describe, get=lambda _name: SimpleNamespace(bounds=bounds))
     client = SimpleNamespace(streams=streams, metadata=metadata)
-    view = View(client, pictures, SimpleNamespace(brokers=[None]))
+    view = View(client, pictures, SimpleNamespace(brokers=[None]), lambda: clock[0])
     await view.refresh()
     await view.refresh()
     first, second = pictures.shown
     assert "orders" in first
+    assert "__cursors" not in first
     assert "old" not in first
     assert "orders" in second
-    assert "figures are 0 s old: partition orders/2 has no leader." in second
+    assert "figures are 3 s old: partition orders/2 has no leader." in second
+
+
+async def test_wait_that_takes_long_is_told_until_it_ends():
+    told, twice = [], asyncio.Event()
+
+    def tell(text):
+        told.append(text)
+        if len(told) == 2:
+            twice.set()
+
+    async with asyncio.timeout(60), awaiting("acks", every=0.001, tell=tell):
+        await twice.wait()
+    assert told == ["liftbridge: waiting for acks, for 0 s now"] * 2
+    assert len(asyncio.all_tasks()) == 1
 
 
 def test_broker_is_shown_with_all_its_addresses_as_they_are_connected_to():

@@ -32,6 +32,7 @@ from liftbridge_client.cli.demo_faults import Faults, Pace, Stalls
 from liftbridge_client.cli.local import HOST, free_port
 from liftbridge_client.cli.local_cluster import LocalCluster, Ports
 from liftbridge_client.cli.output import Shape, stderr_console
+from liftbridge_client.cli.patience import awaiting
 from liftbridge_client.errors import AckTimeoutError, LiftbridgeError, RetriableError
 from liftbridge_client.model import Ack, Message, Start, Stop
 
@@ -156,9 +157,10 @@ class Demo:
         with self._progress(f"publish {len(lines):,} lines", len(lines)) as advance:
             async with stream.publisher(ack_policy="all", idempotent=True) as publisher:
                 started = perf_counter()
-                async for part in _publish(publisher, lines[:fast], CHUNK, Pace()):
-                    acks += part
-                    advance(len(part))
+                async with awaiting(f"acks of {fast:,} lines"):
+                    async for part in _publish(publisher, lines[:fast], CHUNK, Pace()):
+                        acks += part
+                        advance(len(part))
                 seconds = perf_counter() - started
                 self.tell(
                     f"published {len(acks):,} lines through gRPC, acknowledged by all replicas"
@@ -198,7 +200,8 @@ class Demo:
                 await lb.publish_to_subject("demo.subject", text, key=file, ack_policy="all")
 
         started = perf_counter()
-        async with asyncio.TaskGroup() as tasks:
+        what = f"acks of {len(lines):,} lines to a NATS subject"
+        async with awaiting(what), asyncio.TaskGroup() as tasks:
             for file, texts in _by_file(lines).items():
                 tasks.create_task(one_file(file, texts))
         seconds = perf_counter() - started
@@ -212,7 +215,8 @@ class Demo:
         await publish_plain(
             self._cluster.brokers[0].nats_port, "demo.nats", [line.text for line in lines]
         )
-        await _wait_until_stored(stream, len(lines))
+        async with awaiting(f"{len(lines):,} lines from plain NATS to be stored"):
+            await _wait_until_stored(stream, len(lines))
         seconds = perf_counter() - started
         self.tell(f"published {len(lines):,} lines through plain NATS, all of them stored")
         nameless = [Line(b"", line.text) for line in lines]

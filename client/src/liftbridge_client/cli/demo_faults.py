@@ -11,6 +11,7 @@ from rich.console import Console
 from liftbridge_client.aio.client import Client
 from liftbridge_client.cli.local import LocalBroker
 from liftbridge_client.cli.local_cluster import LocalCluster
+from liftbridge_client.cli.patience import awaiting
 from liftbridge_client.errors import RetriableError, ServerError
 from liftbridge_client.model import PartitionInfo
 
@@ -168,7 +169,7 @@ class Faults:
             ServerError: They were not for `WAIT_SECONDS_MAX`.
         """
         try:
-            async with asyncio.timeout(WAIT_SECONDS_MAX):
+            async with asyncio.timeout(WAIT_SECONDS_MAX), awaiting(f"partitions to be {what}"):
                 while True:
                     with contextlib.suppress(RetriableError):
                         if condition((await lb.metadata()).streams[stream].partitions):
@@ -181,7 +182,8 @@ class Faults:
 
     async def _stall(self) -> float:
         """Wait for the next acks; the longest wait for acks since the last look."""
-        await self._pace.next_end()
+        async with awaiting("acks"):
+            await self._pace.next_end()
         return self._pace.take()
 
     def _hurt(self, text: str) -> None:

@@ -6,7 +6,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -23,8 +23,9 @@ from liftbridge_client.cli.command import Run, command
 from liftbridge_client.cli.local import HOST, LocalBroker, free_port, is_free
 from liftbridge_client.cli.local_cluster import LocalCluster, Ports
 from liftbridge_client.cli.output import Form, Shape, say, stdout_console
+from liftbridge_client.cli.streams import INTERNAL
 from liftbridge_client.core.addresses import parse_addresses
-from liftbridge_client.errors import CallTimeoutError, LiftbridgeError, ServerError, UsageError
+from liftbridge_client.errors import LiftbridgeError, ServerError, UsageError
 from liftbridge_client.model import BrokerInfo, PartitionBounds
 
 PROFILE: Final = "dev"
@@ -212,7 +213,7 @@ async def _watch(run: Run[DevRow], cluster: LocalCluster, stopped: asyncio.Event
         if is_live:
             client = await stack.enter_async_context(run.client())
             live = stack.enter_context(Live(console=stdout_console(), auto_refresh=False))
-            view = View(client, live, cluster)
+            view = View(client, live, cluster, asyncio.get_running_loop().time)
         while not stopped.is_set():
             _note_ended(run, cluster, missed)
             if view is not None:
@@ -236,25 +237,29 @@ def _note_ended(run: Run[DevRow], cluster: LocalCluster, missed: set[LocalBroker
 class View:
     """Brokers and streams with their offsets and rates, asked for anew each time."""
 
-    def __init__(self, client: Client, live: Live, cluster: LocalCluster) -> None:
+    def __init__(
+        self, client: Client, live: Live, cluster: LocalCluster, clock: Callable[[], float]
+    ) -> None:
         self._client = client
+        self._clock = clock
         self._cluster = cluster
         self._live = live
         self._seen: Mapping[str, Seen] = {}
-        self._seen_at = asyncio.get_running_loop().time()
+        self._seen_at = clock()
         self._shown: RenderableType = Text()
 
     async def refresh(self) -> None:
         """Ask and show; when that fails, the last figures and why they are old."""
-        now = asyncio.get_running_loop().time()
+        now = self._clock()
         try:
             async with asyncio.timeout(ASK_SECONDS):
                 seen = await self._ask()
                 brokers = (await self._client.metadata()).brokers
         except (LiftbridgeError, TimeoutError) as failure:
-            silent = CallTimeoutError(f"no answer for {ASK_SECONDS:g} s")
+            silent = ServerError(f"no answer for {ASK_SECONDS:g} s")
             error = failure if isinstance(failure, LiftbridgeError) else silent
-            self._live.update(Group(self._shown, stale(error, now - self._seen_at)), refresh=True)
+            age = self._clock() - self._seen_at
+            self._live.update(Group(self._shown, stale(error, age)), refresh=True)
             return
         elapsed = now - self._seen_at if self._seen else 0.0
         shown = table(seen, self._seen, elapsed)
@@ -268,6 +273,8 @@ class View:
         async for stream in self._client.streams.describe():
             if len(found) == STREAMS_MAX:
                 break
+            if stream.name.startswith(INTERNAL):
+                continue
             bounds = await self._client.streams.get(stream.name).bounds()
             found[stream.name] = totals(bounds)
         return found

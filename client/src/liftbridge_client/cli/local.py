@@ -16,6 +16,7 @@ from typing import Final, Self
 
 from liftbridge_client.aio.client import connect
 from liftbridge_client.cli.output import say
+from liftbridge_client.cli.patience import awaiting
 from liftbridge_client.errors import LiftbridgeError, ServerError, UsageError
 
 HOST: Final = "127.0.0.1"
@@ -223,7 +224,7 @@ class LocalBroker:
         Raises:
             ServerError: It ended, or did not serve within `READY_SECONDS_MAX`; holds what it said.
                 It is not running then.
-            UsageError: It is not installed.
+            UsageError: It is not installed, or another broker keeps the data directory.
         """
         command = self._command()
         self.data_dir.mkdir(parents=True, exist_ok=True)
@@ -231,7 +232,8 @@ class LocalBroker:
         self._held_until = asyncio.get_running_loop().time() + self._held_seconds
         self._spawn(command)
         try:
-            async with asyncio.timeout(READY_SECONDS_MAX):
+            whom = self.name or "the broker"
+            async with asyncio.timeout(READY_SECONDS_MAX), awaiting(f"{whom} to serve"):
                 while not await self._serves():
                     if self.exit_code is not None:
                         await self._until_data_is_free()
@@ -248,16 +250,22 @@ class LocalBroker:
         """Wait for the end of the broker that holds the data directory, for a while.
 
         Raises:
-            ServerError: It held it for too long, or the start failed for another reason.
+            UsageError: It held it for too long.
+            ServerError: The start failed for another reason.
         """
         told = self._last_words()
         holder = _HELD.search(told)
         now = asyncio.get_running_loop().time()
-        if holder is None or now > self._held_until:
+        if holder is None:
             raise ServerError(f"the broker ended at its start: {told}")
+        if now > self._held_until:
+            raise UsageError(
+                f"{told}: end that one, or name another folder by --data-dir, or take --ephemeral"
+            )
         if not self._is_waiting:
             self._is_waiting = True
-            say(f"liftbridge: waiting for process {holder[1]}, which holds {self.data_dir}")
+            patience = f"for at most {self._held_seconds:g} s"
+            say(f"liftbridge: waiting {patience} for process {holder[1]}: it uses {self.data_dir}")
         # A process that ended may stay in the table, where nobody reaps it: look now and then.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HELD_LOOK_SECONDS):

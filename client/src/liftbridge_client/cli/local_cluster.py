@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, Self
 from liftbridge_client.aio.client import connect
 from liftbridge_client.cli.local import NATS_LOGIN, LocalBroker, free_port, is_free
 from liftbridge_client.cli.output import say
+from liftbridge_client.cli.patience import awaiting
 from liftbridge_client.errors import LiftbridgeError, ServerError
 from liftbridge_client.model import Metadata
 
@@ -150,7 +151,11 @@ class LocalCluster:
     async def _until_in_sync(self) -> None:
         """Wait until replicas of former starts have caught up, or ack policy `all` is refused."""
         with contextlib.suppress(TimeoutError, LiftbridgeError):
-            async with asyncio.timeout(IN_SYNC_SECONDS_MAX), connect(self.addresses) as client:
+            async with (
+                asyncio.timeout(IN_SYNC_SECONDS_MAX),
+                awaiting("replicas to be in sync"),
+                connect(self.addresses) as client,
+            ):
                 while _is_behind(await client.metadata()):  # noqa: ASYNC110 - asked, not told
                     await asyncio.sleep(POLL_SECONDS)
                 return

@@ -132,6 +132,9 @@ Partitions = Annotated[
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
+INTERNAL: Final = "__"
+"""What names of streams begin with that brokers keep for themselves."""
+
 _SIZE: Final = {"parser": values.size, "metavar": "SIZE"}
 _TIME: Final = {"parser": values.duration, "metavar": "DURATION"}
 MaxBytes = Annotated[
@@ -382,7 +385,7 @@ async def list_streams(
     """List streams."""
     async with run.asking() as lb:
         for stream in await lb.streams.list(prefix):
-            if all_ or prefix or not stream.name.startswith("__"):
+            if all_ or prefix or not stream.name.startswith(INTERNAL):
                 run.emit(stream_row(stream))
 
 
