@@ -1,4 +1,4 @@
-"""What pages about Spark show is run: each block by a test, or it says why not.
+"""What pages about Spark and for newcomers show is run: each block by a test, or it says why not.
 
 A test says by its mark `shows` what it runs; its fixture `shown` sees to it that it takes all that.
 """
@@ -13,6 +13,12 @@ from liftbridge_testkit.pages import Block, is_run, sections
 from liftbridge_testkit.repository import ROOT, python_files
 
 DOCS = ROOT / "docs"
+FOR_NEWCOMERS = (
+    "tutorials/first-stream.md",
+    "tutorials/survive-a-crash.md",
+    "how-to/use-the-command.md",
+    "how-to/check-a-data-directory.md",
+)
 SHOWN_OF_SPARK = ("liftbridge spark ", 'format("liftbridge")', "kind: StreamPipeline")
 
 
@@ -64,12 +70,12 @@ def is_of_spark(page: str) -> bool:
 
 
 def shown() -> list[tuple[str, str, Block]]:
-    """Blocks of pages about Spark, with their page and section; decisions are no instructions."""
+    """Blocks of these pages, with their page and section; decisions are no instructions."""
     pages = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
     return [
         (page, title, block)
         for page in pages
-        if not page.startswith("adr/") and is_of_spark(page)
+        if page in FOR_NEWCOMERS or (not page.startswith("adr/") and is_of_spark(page))
         for title, blocks in sections(DOCS / page).items()
         for block in blocks
     ]
@@ -84,7 +90,7 @@ def nobody_runs(blocks: list[tuple[str, str, Block]], known: list[Claim]) -> lis
     ]
 
 
-def test_every_block_of_pages_about_spark_is_run_or_says_why_not():
+def test_every_block_of_these_pages_is_run_or_says_why_not():
     assert nobody_runs(shown(), claims()) == []
 
 
@@ -98,7 +104,8 @@ def test_every_claim_is_of_a_block_that_is_there():
 def test_every_fence_of_these_pages_is_that_of_a_block():
     for page in sorted({page for page, *_ in shown()}):
         blocks = [block for one, _, block in shown() if one == page]
-        fences = (DOCS / page).read_text(encoding="utf-8").count("```")
+        text = (DOCS / page).read_text(encoding="utf-8")
+        fences = text.count("```") - 2 * text.count("```{literalinclude}")
         assert fences == 2 * len(blocks), page
 
 
