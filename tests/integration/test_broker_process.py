@@ -15,6 +15,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from liftbridge_client import LiftbridgeError, connect_admin_sync, connect_sync
 from liftbridge_proto import api_pb2
 from liftbridge_testkit.processes import Broker, NatsServer
 from liftbridge_testkit.world import World
@@ -140,6 +141,24 @@ def test_more_partitions_than_files_may_be_open_refuse_the_start(
     assert broker.wait(seconds_max=20) == 1
     (line,) = [one for one in plain(broker).splitlines() if one.startswith("liftbridge-broker: ")]
     assert "150 partitions need 214 open files, and the system allows 200" in line
+
+
+def test_partitions_that_the_next_start_would_refuse_are_not_created(
+    tmp_path: Path, nats: NatsServer
+) -> None:
+    limit, room = 200, (200 - 64) * 3 // 4
+    with Cramped(tmp_path, nats_url=nats.url) as broker, connect_sync(broker.address) as client:
+        with connect_admin_sync(broker.admin_address) as admin:
+            (described,) = admin.brokers()
+        assert described.replicas_max == room < limit
+        with pytest.raises(LiftbridgeError, match=f"has {room}, as many as the open files"):
+            client.streams.create("more", partitions=room + 1)
+        client.streams.create("most", partitions=room)
+        with pytest.raises(LiftbridgeError, match=f"has {room}, as many as the open files"):
+            client.streams.create("one-more")
+        broker.kill()
+        broker.start()
+        assert [one.name for one in client.streams.list()] == ["most"]
 
 
 def plain(broker: Broker) -> str:

@@ -112,7 +112,8 @@ class BrokerDescription(NamedTuple):
 
     `applied_index` is the metadata index it told last, `None` where that is not known; `restarts`
     are its last starts, the present one last; `listeners` are those beside the first, whose address
-    is `host` and `port`.
+    is `host` and `port`; `replicas_max` is how many replicas its open files and its memory allow, 0
+    where it did not tell.
     """
 
     broker: str
@@ -135,6 +136,7 @@ class BrokerDescription(NamedTuple):
     applied_index: int | None
     restarts: Sequence[Restart]
     listeners: Sequence[Listener] = ()
+    replicas_max: int = 0
 
 
 class BrokerStatus(NamedTuple):
@@ -323,6 +325,7 @@ def broker_of(one: admin_pb2.BrokerDescription) -> BrokerDescription:
             for start in one.restarts
         ),
         tuple(Listener(each.name, each.host, each.port) for each in one.listeners),
+        one.replicas_max,
     )
 
 

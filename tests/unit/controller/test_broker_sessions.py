@@ -7,6 +7,7 @@ import pytest
 from liftbridge_broker.controller.balance import may_stop
 from liftbridge_broker.controller.brokers import BROKERS_MAX
 from liftbridge_broker.controller.commands import (
+    FEATURE_LEVEL,
     AlterStream,
     Bootstrap,
     Command,
@@ -452,23 +453,24 @@ def test_a_cluster_has_one_name_for_ever() -> None:
     assert world.refused(Bootstrap(cluster_id="two")) == "FAILED_PRECONDITION"
     assert world.refused(Bootstrap(cluster_id="")) == "INVALID_REQUEST"
     assert world.apply(Bootstrap(cluster_id="one")) == ((), Done())
-    assert (world.state.cluster_id, world.state.feature_level) == ("one", 1)
+    assert (world.state.cluster_id, world.state.feature_level) == ("one", FEATURE_LEVEL)
 
 
 def test_the_feature_level_waits_for_every_broker(world: ControllerWorld) -> None:
-    world.register("a", feature_level=2)
+    later = FEATURE_LEVEL + 1
+    world.register("a", feature_level=later)
 
-    assert world.refused(SetFeatureLevel(feature_level=2)) == "FAILED_PRECONDITION"
+    assert world.refused(SetFeatureLevel(feature_level=later)) == "FAILED_PRECONDITION"
 
 
 def test_a_removed_broker_does_not_hold_the_feature_level_back(world: ControllerWorld) -> None:
     world.fence("c")
     world.ok(removal(world, "c"))
     for name in "ab":
-        world.register(name, feature_level=2)
+        world.register(name, feature_level=FEATURE_LEVEL + 1)
 
-    world.ok(SetFeatureLevel(feature_level=2))
-    assert world.state.feature_level == 2
+    world.ok(SetFeatureLevel(feature_level=FEATURE_LEVEL + 1))
+    assert world.state.feature_level == FEATURE_LEVEL + 1
 
 
 def test_the_feature_level_never_goes_back(world: ControllerWorld) -> None:

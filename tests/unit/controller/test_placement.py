@@ -33,40 +33,40 @@ def placed(placement: Placement, count: int, times: int) -> list[str]:
 
 
 def test_brokers_take_turns() -> None:
-    placement = Placement(brokers(dict.fromkeys("abc", "")), (), 0)
+    placement = Placement(brokers(dict.fromkeys("abc", "")), (), {}, 0)
 
     assert placed(placement, 2, 4) == ["ab", "bc", "ca", "ab"]
 
 
 def test_the_turn_goes_on_where_it_was() -> None:
-    placement = Placement(brokers(dict.fromkeys("abc", "")), (), 4)
+    placement = Placement(brokers(dict.fromkeys("abc", "")), (), {}, 4)
 
     assert placed(placement, 1, 2) == ["b", "c"]
 
 
 def test_who_carries_less_goes_first() -> None:
     load = (BrokerLoad(A, 5), BrokerLoad(B, 1), BrokerLoad(BrokerId("z"), 0))
-    placement = Placement(brokers(dict.fromkeys("abc", "")), load, 0)
+    placement = Placement(brokers(dict.fromkeys("abc", "")), load, {}, 0)
 
     assert placed(placement, 2, 3) == ["cb", "bc", "cb"]
 
 
 def test_replicas_stand_in_different_zones() -> None:
     zones = {"a": "x", "b": "x", "c": "y", "d": "y"}
-    placement = Placement(brokers(zones), (), 0)
+    placement = Placement(brokers(zones), (), {}, 0)
 
     assert placed(placement, 2, 4) == ["ac", "bd", "ca", "db"]
 
 
 def test_zones_are_shared_when_there_are_too_few() -> None:
-    placement = Placement(brokers({"a": "x", "b": "x", "c": "y"}), (), 0)
+    placement = Placement(brokers({"a": "x", "b": "x", "c": "y"}), (), {}, 0)
 
     assert placed(placement, 3, 1) == ["acb"]
 
 
 def test_replicas_are_added_where_none_is() -> None:
     zones = {"a": "x", "b": "x", "c": "y", "d": "z"}
-    placement = Placement(brokers(zones), (), 0)
+    placement = Placement(brokers(zones), (), {}, 0)
 
     assert placement.extend((A,), 3) == (A, C, D)
     assert placement.extend((A, B), 9) == (A, B, C, D)
@@ -75,7 +75,7 @@ def test_replicas_are_added_where_none_is() -> None:
 def test_without_a_broker_nothing_is_added() -> None:
     fenced = {name: replace(one, fenced=True) for name, one in brokers({"a": "", "b": ""}).items()}
 
-    assert Placement(fenced, (), 0).extend((A,), 3) == (A,)
+    assert Placement(fenced, (), {}, 0).extend((A,), 3) == (A,)
 
 
 def test_only_brokers_that_take_replicas_count() -> None:

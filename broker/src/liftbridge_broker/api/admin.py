@@ -318,6 +318,7 @@ def _describe_broker(broker: BrokerState, target: admin_pb2.BrokerDescription) -
     target.is_cordoned = broker.cordoned
     target.is_draining = broker.draining
     target.is_stopping = broker.in_controlled_shutdown
+    target.replicas_max = broker.replicas_max
     for restart in broker.restarts:
         target.restarts.add(
             start_id=restart.incarnation_id,

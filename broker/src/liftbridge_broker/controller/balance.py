@@ -45,7 +45,7 @@ def drain_moves(
     if not draining:
         return ()
     under_way = sum(partition.is_reassigning for _, partition in state.partitions())
-    placement = Placement(state.brokers, load, 0)
+    placement = Placement(state.brokers, load, state.replica_counts, 0)
     moves: list[StartReassignment] = []
     for _, partition in state.partitions():
         if under_way + len(moves) >= moves_max:

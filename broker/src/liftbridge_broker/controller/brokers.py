@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from liftbridge_broker.controller.commands import (
+    ROOM_LEVEL,
     AdvertiseListeners,
     Bootstrap,
     CordonBroker,
@@ -108,12 +109,18 @@ def register_broker(state: ClusterState, index: MetadataIndex, command: Register
         draining=keeps and known is not None and known.draining,
         restarts=_restarts(command, known),
         listeners=known.listeners if keeps and known is not None else (),
+        replicas_max=command.replicas_max if _knows_room(state) else 0,
     )
     draft.put_broker(broker, Cause.REGISTERED)
     _renew_replicas(draft, command, known)
     if command.feature_level == 0:
         _unfence(draft, broker)
     return draft.decision(BrokerEpochAnswer(index))
+
+
+def _knows_room(state: ClusterState) -> bool:
+    """Whether all brokers remember how many replicas one may have, and so decide alike."""
+    return state.feature_level >= ROOM_LEVEL  # guard Room.level
 
 
 def _restarts(command: RegisterBroker, known: BrokerState | None) -> tuple[Restart, ...]:

@@ -15,8 +15,11 @@ from liftbridge_broker.model.streams import FsyncPolicy, StreamOptions, StreamOv
 PARTITIONS_MAX_DEFAULT: Final = 10_000
 STREAMS_MAX_DEFAULT: Final = 100_000
 
-FEATURE_LEVEL: Final = 1
+FEATURE_LEVEL: Final = 2
 """Latest rules of decision that this version knows; 0 were those without clusters."""
+
+ROOM_LEVEL: Final = 2
+"""Feature level from which on a broker gets no more replicas than it told to have room for."""
 
 NOBODY: Final = BrokerId("")
 
@@ -97,6 +100,8 @@ class RegisterBroker:
         feature_level: Latest rules of decision it knows. At 0, a version without clusters, the
             broker is not fenced first, so that logs of that version mean what they meant.
         started: Wall clock of the broker, nanoseconds since 1970, for people.
+        replicas_max: Replicas that it may have at most, by the limits of its system; 0 when it
+            does not tell.
     """
 
     broker: BrokerId
@@ -112,6 +117,7 @@ class RegisterBroker:
     feature_level: int = 0
     started: int = 0
     known_index: int = 0
+    replicas_max: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ A decision about a broker concerns many partitions, and each of them depends on 
 about the broker. The draft lies over the state and leaves it as it is.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -37,11 +38,13 @@ class Draft:
         brokers: Brokers as they will be.
         policies: Policies of streams that will have another one.
         records: Changes of streams so far, which go before those of partitions.
+        replica_counts: Replicas by broker as they will be.
     """
 
     state: ClusterState
     index: MetadataIndex
     brokers: dict[BrokerId, BrokerState] = field(init=False)
+    replica_counts: Counter[BrokerId] = field(init=False)
     policies: dict[StreamId, StreamPolicy] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
     _broker_causes: dict[BrokerId, Cause] = field(default_factory=dict)
@@ -49,6 +52,7 @@ class Draft:
 
     def __post_init__(self) -> None:
         self.brokers = dict(self.state.brokers)
+        self.replica_counts = self.state.replica_counts.copy()
 
     def put_broker(self, broker: BrokerState, cause: Cause) -> None:
         """Give a broker another state."""
@@ -59,6 +63,10 @@ class Draft:
         """Give a partition another state; one equal to that before is no change."""
         assert partition.partition_epoch <= self.index
         if partition.partition_epoch == self.index:
+            before = self.partition(partition.partition_id)
+            if partition.replicas != before.replicas:
+                self.replica_counts.update(partition.replicas)
+                self.replica_counts.subtract(before.replicas)
             self._partitions[partition.partition_id] = PartitionChanged(partition, cause)
 
     def partition(self, partition_id: PartitionId) -> PartitionState:

@@ -4,16 +4,37 @@ How much a broker carries is told by the command, because it is nothing that the
 equal loads brokers take turns in the order of their registration.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from liftbridge_broker.controller.commands import BrokerLoad
 from liftbridge_broker.controller.state import BrokerState
+from liftbridge_broker.errors import LimitError
 from liftbridge_broker.model.ids import BrokerId
+
+NAMED_MAX: Final = 5
+"""Brokers without room that a refusal names."""
 
 
 def placeable(brokers: Mapping[BrokerId, BrokerState]) -> tuple[BrokerId, ...]:
     """Brokers that take new replicas, in order of their registration."""
     return tuple(one.broker for one in brokers.values() if one.takes_replicas)
+
+
+def no_room(
+    brokers: Mapping[BrokerId, BrokerState], replica_counts: Mapping[BrokerId, int], count: int
+) -> str:
+    """Say that fewer than `count` brokers have room for another replica, and which have none."""
+    takers = [brokers[one] for one in placeable(brokers)]
+    full = [one for one in takers if not one.has_room(replica_counts[one.broker])]
+    named = ", ".join(f"{one.broker} has {one.replicas_max}" for one in full[:NAMED_MAX])
+    more = ", ..." if len(full) > NAMED_MAX else ""
+    return (
+        f"{len(takers) - len(full)} of {count} brokers needed have room for another replica: "
+        f"{named}{more}, as many as the open files and the memory of its system allow; raise these "
+        "limits and restart it, add brokers, or delete streams"
+    )
 
 
 class Placement:
@@ -22,12 +43,19 @@ class Placement:
     Args:
         brokers: All brokers.
         load: What they carry already; 0 for those not named.
+        replica_counts: Replicas that each has, for those that may have only so many.
         turn: Number of the first choice, which says whose turn it is among equals.
     """
 
     def __init__(
-        self, brokers: Mapping[BrokerId, BrokerState], load: Iterable[BrokerLoad], turn: int
+        self,
+        brokers: Mapping[BrokerId, BrokerState],
+        load: Iterable[BrokerLoad],
+        replica_counts: Mapping[BrokerId, int],
+        turn: int,
     ) -> None:
+        self._brokers = brokers
+        self._replica_counts = Counter(replica_counts)
         self._zones = {one.broker: one.zone for one in brokers.values()}
         self._candidates = placeable(brokers)
         told = dict(load)
@@ -36,17 +64,25 @@ class Placement:
         self._turn = turn
 
     def place(self, count: int) -> tuple[BrokerId, ...]:
-        """Brokers of a new partition, the leader first; `count` is at most those that can."""
+        """Brokers of a new partition, the leader first; `count` is at most those that can.
+
+        Raises:
+            LimitError: Fewer have room for another replica.
+        """
+        self._drop_full()
+        if len(self._candidates) < count:
+            raise LimitError(no_room(self._brokers, self._replica_counts, count))
         order = self._in_turn(self._candidates, self._turn % len(self._candidates))
         leader = min(order, key=lambda one: self._leaders[one])
         self._leaders[leader] += 1
-        self._replicas[leader] += 1
+        self._take(leader)
         self._turn += 1
         after = self._in_turn(self._candidates, self._candidates.index(leader) + 1)
         return (leader, *self._chosen((leader,), after, count - 1))
 
     def extend(self, replicas: tuple[BrokerId, ...], count: int) -> tuple[BrokerId, ...]:
         """Replicas of a partition with others added until there are `count` or no more to add."""
+        self._drop_full()
         order = self._in_turn(self._candidates, self._turn % max(1, len(self._candidates)))
         self._turn += 1
         return (*replicas, *self._chosen(replicas, order, count - len(replicas)))
@@ -63,8 +99,20 @@ class Placement:
             left.remove(best)
             chosen.append(best)
             zones.append(self._zones[best])
-            self._replicas[best] += 1
+            self._take(best)
         return chosen
+
+    def _take(self, broker: BrokerId) -> None:
+        self._replicas[broker] += 1
+        self._replica_counts[broker] += 1
+
+    def _drop_full(self) -> None:
+        """Leave out those without room, whose turn passes."""
+        self._candidates = tuple(
+            one
+            for one in self._candidates
+            if self._brokers[one].has_room(self._replica_counts[one])
+        )
 
     @staticmethod
     def _in_turn(brokers: tuple[BrokerId, ...], first: int) -> tuple[BrokerId, ...]:

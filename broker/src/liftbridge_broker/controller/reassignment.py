@@ -15,7 +15,7 @@ from liftbridge_broker.controller.commands import (
 )
 from liftbridge_broker.controller.draft import Draft
 from liftbridge_broker.controller.elections import elect, led_uncleanly, maintain_eligible
-from liftbridge_broker.controller.placement import Placement, placeable
+from liftbridge_broker.controller.placement import Placement, no_room, placeable
 from liftbridge_broker.controller.records import (
     Cause,
     Decision,
@@ -32,6 +32,7 @@ from liftbridge_broker.errors import (
     FailedPreconditionError,
     InvalidPartitionEpochError,
     InvalidRequestError,
+    LimitError,
 )
 from liftbridge_broker.model.ids import BrokerId, LeaderEpoch, MetadataIndex
 from liftbridge_broker.model.partitions import PartitionState
@@ -81,6 +82,7 @@ def reassign(draft: Draft, partition: PartitionState, target: tuple[BrokerId, ..
     Raises:
         FailedPreconditionError: A reassignment is under way.
         InvalidRequestError: The target is no set of brokers that the partition can live on.
+        LimitError: A broker that would get a replica has as many as it may have.
     """
     if partition.is_reassigning:  # guard C6.running
         raise FailedPreconditionError(f"partition {partition.partition_id} is being reassigned")
@@ -113,8 +115,13 @@ def _check_target(draft: Draft, partition: PartitionState, target: tuple[BrokerI
         broker = draft.brokers.get(name)
         if broker is None or broker.removed:  # guard C6.brokers
             raise InvalidRequestError(f"Invalid replicas, broker {name} does not exist")
-        if broker.cordoned and name not in partition.replicas:  # guard C20.reassign
+        is_new = name not in partition.replicas
+        if broker.cordoned and is_new:  # guard C20.reassign
             raise InvalidRequestError(f"Invalid replicas, broker {name} takes no new ones")
+        if is_new and not broker.has_room(draft.replica_counts[name]):  # guard Room.target
+            raise LimitError(
+                f"Invalid replicas, broker {name} has {broker.replicas_max}, its limit"
+            )
 
 
 def complete_if_due(draft: Draft, partition: PartitionState) -> PartitionState:
@@ -222,10 +229,14 @@ def grow(draft: Draft, stream: StreamState) -> None:
     partitions = [draft.partition(one.partition_id) for one in stream.partitions]
     if wanted <= policy.replication_factor or any(one.is_reassigning for one in partitions):
         return
+    targets = _targets(draft, partitions, wanted, ())
+    if any(len(target) < wanted for target in targets):
+        return  # a broker without room; what grows by itself refuses nobody
     policy = with_factor(policy, stream.overrides, wanted, draft.index)
     draft.policies[stream.stream_id] = policy
     draft.records.append(StreamAltered(stream.stream_id, stream.name, stream.overrides, policy))
-    resize(draft, partitions, wanted, ())
+    for partition, target in zip(partitions, targets, strict=True):
+        reassign(draft, partition, target)
 
 
 def resize(
@@ -238,14 +249,29 @@ def resize(
 
     Raises:
         FailedPreconditionError: One of them is being reassigned.
+        LimitError: Too few brokers have room for another replica.
     """
-    placement = Placement(draft.brokers, load, draft.state.partition_count)
-    for partition in partitions:
-        if len(partition.replicas) < replication_factor:
-            target = placement.extend(partition.replicas, replication_factor)
-        else:
-            target = _kept(partition, replication_factor)
+    targets = _targets(draft, partitions, replication_factor, load)
+    if any(len(target) < replication_factor for target in targets):
+        raise LimitError(no_room(draft.brokers, draft.replica_counts, replication_factor))
+    for partition, target in zip(partitions, targets, strict=True):
         reassign(draft, partition, target)
+
+
+def _targets(
+    draft: Draft,
+    partitions: Sequence[PartitionState],
+    replication_factor: int,
+    load: tuple[BrokerLoad, ...],
+) -> list[tuple[BrokerId, ...]]:
+    """Where partitions go that get another number of replicas; fewer where there is no room."""
+    placement = Placement(draft.brokers, load, draft.replica_counts, draft.state.partition_count)
+    return [
+        placement.extend(partition.replicas, replication_factor)
+        if len(partition.replicas) < replication_factor
+        else _kept(partition, replication_factor)
+        for partition in partitions
+    ]
 
 
 def _kept(partition: PartitionState, count: int) -> tuple[BrokerId, ...]:

@@ -136,6 +136,9 @@ def _replay_partition(state: ClusterState, after: PartitionState) -> None:
     assert not set(after.isr) & set(after.elr)
     assert len(after.replica_epochs) == len(after.replicas)
     partitions[number] = after
+    if after.replicas != before.replicas:
+        state.replica_counts.update(after.replicas)
+        state.replica_counts.subtract(before.replicas)
 
 
 def _replay_creation(state: ClusterState, record: StreamCreated) -> None:

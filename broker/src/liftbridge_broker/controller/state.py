@@ -5,6 +5,7 @@ states and equal snapshot bytes. Only `replay` changes a state; everyone else re
 broker states are values: one that was read stays as it was.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -72,6 +73,7 @@ class BrokerState:
         removed: Whether it was taken out of the cluster for good, with its data directory.
         restarts: Its last `RESTARTS_MAX` starts, the present one last.
         listeners: Where clients reach it by listeners other than the first.
+        replicas_max: Replicas that it may have at most; 0 when it did not tell.
     """
 
     broker: BrokerId
@@ -91,6 +93,7 @@ class BrokerState:
     removed: bool = False
     restarts: tuple[Restart, ...] = ()
     listeners: tuple[ListenerAddress, ...] = ()
+    replicas_max: int = 0
 
     @property
     def registration_index(self) -> MetadataIndex:
@@ -106,6 +109,10 @@ class BrokerState:
     def takes_replicas(self) -> bool:
         """Whether new replicas may be placed on it."""
         return self.can_lead and not self.cordoned  # guard C20.placement
+
+    def has_room(self, replica_count: int) -> bool:
+        """Whether its system carries another replica beside those that it has."""
+        return not self.replicas_max or replica_count < self.replicas_max  # guard Room.limit
 
 
 class PublisherState(NamedTuple):
@@ -237,6 +244,7 @@ class ClusterState:
             same command.
         publisher_epochs: Epochs of all idempotent publishers by id; follows from `streams`.
         partition_count: Number of partitions of all streams; follows from `streams`.
+        replica_counts: Replicas by broker, those being added included; follows from `streams`.
     """
 
     applied_index: MetadataIndex = NOTHING_APPLIED
@@ -250,6 +258,7 @@ class ClusterState:
     chain: int = 0
     publisher_epochs: dict[PublisherId, int] = field(default_factory=dict)
     partition_count: int = 0
+    replica_counts: Counter[BrokerId] = field(default_factory=Counter)
 
     def stream(self, name: str) -> StreamState | None:
         """Stream of a name, `None` when there is none."""
@@ -274,6 +283,8 @@ class ClusterState:
         self.streams[stream.stream_id] = stream
         self.stream_ids[stream.name] = stream.stream_id
         self.partition_count += len(stream.partitions)
+        for partition in stream.partitions:
+            self.replica_counts.update(partition.replicas)
         for publisher in stream.publishers.values():
             self.publisher_epochs[publisher.publisher_id] = publisher.publisher_epoch
 
@@ -282,6 +293,8 @@ class ClusterState:
         stream = self.streams.pop(stream_id)
         del self.stream_ids[stream.name]
         self.partition_count -= len(stream.partitions)
+        for partition in stream.partitions:
+            self.replica_counts.subtract(partition.replicas)
         for publisher in stream.publishers.values():
             del self.publisher_epochs[publisher.publisher_id]
         return stream

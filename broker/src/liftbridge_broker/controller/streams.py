@@ -115,7 +115,7 @@ def create_stream(state: ClusterState, index: MetadataIndex, command: CreateStre
         overrides.unclean_mode or command.unclean_mode_default or UncleanMode.BALANCED,
         is_growing,
     )
-    placement = Placement(state.brokers, command.load, state.partition_count)
+    placement = Placement(state.brokers, command.load, state.replica_counts, state.partition_count)
     created = StreamCreated(
         stream_id,
         command.name,

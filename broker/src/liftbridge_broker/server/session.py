@@ -33,6 +33,7 @@ from liftbridge_broker.model.subjects import CURSORS_STREAM, internal_subject
 from liftbridge_broker.node.claims import quarantined_partitions, verified_partitions
 from liftbridge_broker.node.leader_wait import leader_wait_ns
 from liftbridge_broker.server.core import Core
+from liftbridge_broker.server.limits import replicas_max
 from liftbridge_broker.server.progress import Progress
 
 SECOND_NS: Final = 1_000_000_000
@@ -139,6 +140,7 @@ async def _begin(core: Core, port: int) -> BrokerState:
         version=packages.version("liftbridge-broker"),
         feature_level=FEATURE_LEVEL,
         started=core.clock.wall_ns(),
+        replicas_max=replicas_max(),
     )
     attempts = _Attempts(core, command, 2 * options.clustering.session_ns)
     progress = Progress(core.clock, core.observer)

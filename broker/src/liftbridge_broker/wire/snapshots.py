@@ -87,6 +87,7 @@ def _fill_broker(target: pb.Broker, broker: BrokerState) -> None:
             is_clean=restart.is_clean,
             version=restart.version,
         )
+    target.replicas_max = broker.replicas_max
     for name, host, port in broker.listeners:
         target.listeners.add(name=name, host=host, port=port)
 
@@ -232,6 +233,7 @@ def _broker(message: pb.Broker, applied_index: int) -> BrokerState:
             for one in message.restarts
         ),
         listeners=listeners,
+        replicas_max=message.replicas_max,
     )
 
 

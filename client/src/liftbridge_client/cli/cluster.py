@@ -69,6 +69,7 @@ class BrokerRow(NamedTuple):
     out_of_sync: int
     applied_index: int | None
     listeners: Sequence[str]
+    replicas_max: int
 
 
 class PartitionRow(NamedTuple):
@@ -187,6 +188,7 @@ def row_of(one: BrokerDescription) -> BrokerRow:
         one.out_of_sync,
         one.applied_index,
         [f"{each.name}={written(each.host, each.port)}" for each in one.listeners],
+        one.replicas_max,
     )
 
 

@@ -133,7 +133,8 @@ class CommandMaker:
             clean_partitions=tuple(self._partition_id() for _ in range(self._random.randrange(3))),
             quarantined_partitions=(self._partition_id(),) if self._flag(6) else (),
             zone=self._random.choice(("", "x", "y")),
-            feature_level=self._random.choice((0, 1, 1, 1, 1, 2)),
+            feature_level=self._random.choice((0, 1, 2, 2, 2, 2, 2, 3)),
+            replicas_max=self._random.choice((0, 0, 1, 3, 8)),
         )
 
     def unfence(self) -> UnfenceBroker:

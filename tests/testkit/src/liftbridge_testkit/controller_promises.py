@@ -4,6 +4,7 @@ The state alone tells whether it is valid; here is what must hold between the st
 after a command, and over the whole life of a partition.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -64,6 +65,7 @@ class Promises:
             command: The command, applied or refused.
         """
         broken = _broken_brokers(self.brokers, state.brokers, command)
+        broken += self._broken_room(state)
         if self.cluster_id not in ("", state.cluster_id):
             broken.append("the name of a cluster stays")
         members = [one for one in state.brokers.values() if not one.removed]
@@ -83,6 +85,16 @@ class Promises:
         self.partitions = partitions
         self.cluster_id, self.feature_level = state.cluster_id, level
         return broken
+
+    def _broken_room(self, state: ClusterState) -> list[str]:
+        """A broker never gets more replicas than it told to have room for."""
+        before = Counter(one for held in self.partitions.values() for one in held.replicas)
+        after = Counter(one for _, held in state.partitions() for one in held.replicas)
+        return [
+            f"{broker} gets a replica beyond its {state.brokers[broker].replicas_max}"
+            for broker, count in after.items()
+            if count > before[broker] and 0 < state.brokers[broker].replicas_max < count
+        ]
 
     def _remember(self, partition: PartitionState) -> None:
         number = partition.partition_id

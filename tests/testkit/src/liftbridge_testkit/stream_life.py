@@ -13,6 +13,7 @@ from typing import Final
 
 from liftbridge_broker.controller.commands import (
     AlterStream,
+    Bootstrap,
     Command,
     CordonBroker,
     CreateStream,
@@ -21,6 +22,7 @@ from liftbridge_broker.controller.commands import (
     PauseStream,
     ResumeStream,
     SetReadonly,
+    StartReassignment,
 )
 from liftbridge_broker.controller.state import StreamState
 from liftbridge_broker.errors import LiftbridgeError
@@ -56,7 +58,9 @@ class StreamLife:
         self.faults = True
         self.counts: Counter[str] = Counter()
         self.world = ControllerWorld()
-        self.world.start(BROKERS)
+        self.world.ok(Bootstrap(cluster_id="one"))
+        for name in BROKERS:
+            self.world.start(name, replicas_max=self.rng.choice((0, 0, 2, 4)))
         self._messages: list[Command] = []
         self._late: list[Command] = []
         self._by_hand: set[tuple[StreamId, int]] = set()
@@ -92,6 +96,7 @@ class StreamLife:
                 (self._step_late, 2),
                 (self._step_fence, 2),
                 (self._step_lag, 2),
+                (self._step_move, 2),
             ]
         (act,) = self.rng.choices([act for act, _ in steps], [weight for _, weight in steps])
         act()
@@ -164,6 +169,19 @@ class StreamLife:
             others = [one for one in partition.isr if one != partition.leader]
             left = [one for one in partition.isr if one != self.rng.choice(others)]
             self.world.apply(self.world.alteration(partition.partition_id, left))
+
+    def _step_move(self) -> None:
+        """An operator moves a partition by hand, also to a broker that is down."""
+        partition = self._led()
+        if partition is None:
+            return
+        target = self.rng.sample(BROKERS, len(partition.target or partition.replicas))
+        self.world.apply(
+            StartReassignment(
+                partition_id=partition.partition_id,
+                target=tuple(BrokerId(name) for name in target),
+            )
+        )
 
     # What is asked for.
 

@@ -124,7 +124,7 @@ class ListBrokersResponse(_message.Message):
     def __init__(self, brokers: _Optional[_Iterable[_Union[BrokerDescription, _Mapping]]] = ..., applied_index: _Optional[int] = ...) -> None: ...
 
 class BrokerDescription(_message.Message):
-    __slots__ = ("broker", "host", "port", "zone", "version", "feature_level", "start_id", "data_dir_id", "broker_epoch", "role", "is_fenced", "is_cordoned", "is_draining", "is_stopping", "replicas", "leaders", "out_of_sync", "applied_index", "restarts", "listeners")
+    __slots__ = ("broker", "host", "port", "zone", "version", "feature_level", "start_id", "data_dir_id", "broker_epoch", "role", "is_fenced", "is_cordoned", "is_draining", "is_stopping", "replicas", "leaders", "out_of_sync", "applied_index", "restarts", "listeners", "replicas_max")
     class Role(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         ROLE_UNSPECIFIED: _ClassVar[BrokerDescription.Role]
@@ -155,6 +155,7 @@ class BrokerDescription(_message.Message):
     APPLIED_INDEX_FIELD_NUMBER: _ClassVar[int]
     RESTARTS_FIELD_NUMBER: _ClassVar[int]
     LISTENERS_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_MAX_FIELD_NUMBER: _ClassVar[int]
     broker: str
     host: str
     port: int
@@ -175,7 +176,8 @@ class BrokerDescription(_message.Message):
     applied_index: int
     restarts: _containers.RepeatedCompositeFieldContainer[Restart]
     listeners: _containers.RepeatedCompositeFieldContainer[ListenerDescription]
-    def __init__(self, broker: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., zone: _Optional[str] = ..., version: _Optional[str] = ..., feature_level: _Optional[int] = ..., start_id: _Optional[str] = ..., data_dir_id: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., role: _Optional[_Union[BrokerDescription.Role, str]] = ..., is_fenced: _Optional[bool] = ..., is_cordoned: _Optional[bool] = ..., is_draining: _Optional[bool] = ..., is_stopping: _Optional[bool] = ..., replicas: _Optional[int] = ..., leaders: _Optional[int] = ..., out_of_sync: _Optional[int] = ..., applied_index: _Optional[int] = ..., restarts: _Optional[_Iterable[_Union[Restart, _Mapping]]] = ..., listeners: _Optional[_Iterable[_Union[ListenerDescription, _Mapping]]] = ...) -> None: ...
+    replicas_max: int
+    def __init__(self, broker: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., zone: _Optional[str] = ..., version: _Optional[str] = ..., feature_level: _Optional[int] = ..., start_id: _Optional[str] = ..., data_dir_id: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., role: _Optional[_Union[BrokerDescription.Role, str]] = ..., is_fenced: _Optional[bool] = ..., is_cordoned: _Optional[bool] = ..., is_draining: _Optional[bool] = ..., is_stopping: _Optional[bool] = ..., replicas: _Optional[int] = ..., leaders: _Optional[int] = ..., out_of_sync: _Optional[int] = ..., applied_index: _Optional[int] = ..., restarts: _Optional[_Iterable[_Union[Restart, _Mapping]]] = ..., listeners: _Optional[_Iterable[_Union[ListenerDescription, _Mapping]]] = ..., replicas_max: _Optional[int] = ...) -> None: ...
 
 class ListenerDescription(_message.Message):
     __slots__ = ("name", "host", "port")

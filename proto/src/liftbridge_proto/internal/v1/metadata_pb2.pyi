@@ -73,7 +73,7 @@ class StreamOverrides(_message.Message):
     def __init__(self, retention_bytes_max: _Optional[int] = ..., retention_messages_max: _Optional[int] = ..., retention_age_ms_max: _Optional[int] = ..., cleaner_interval_ms: _Optional[int] = ..., segment_bytes_max: _Optional[int] = ..., segment_age_ms_max: _Optional[int] = ..., compact_goroutines_max: _Optional[int] = ..., compact_enabled: _Optional[bool] = ..., auto_pause_ms: _Optional[int] = ..., auto_pause_disable_if_subscribers: _Optional[bool] = ..., min_isr: _Optional[int] = ..., optimistic_concurrency: _Optional[bool] = ..., encryption: _Optional[bool] = ..., fsync_policy: _Optional[_Union[FsyncPolicy, str]] = ..., tombstone_retention_ms: _Optional[int] = ..., unclean_mode: _Optional[_Union[UncleanMode, str]] = ..., retention_cursor: _Optional[str] = ..., retention_cursor_bytes_max: _Optional[int] = ...) -> None: ...
 
 class RegisterBroker(_message.Message):
-    __slots__ = ("broker", "incarnation_id", "data_dir_id", "host", "port", "previous_broker_epoch", "clean_partitions", "quarantined_partitions", "zone", "version", "feature_level", "started", "known_index")
+    __slots__ = ("broker", "incarnation_id", "data_dir_id", "host", "port", "previous_broker_epoch", "clean_partitions", "quarantined_partitions", "zone", "version", "feature_level", "started", "known_index", "replicas_max")
     BROKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
     DATA_DIR_ID_FIELD_NUMBER: _ClassVar[int]
@@ -87,6 +87,7 @@ class RegisterBroker(_message.Message):
     FEATURE_LEVEL_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     KNOWN_INDEX_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_MAX_FIELD_NUMBER: _ClassVar[int]
     broker: str
     incarnation_id: str
     data_dir_id: str
@@ -100,7 +101,8 @@ class RegisterBroker(_message.Message):
     feature_level: int
     started: int
     known_index: int
-    def __init__(self, broker: _Optional[str] = ..., incarnation_id: _Optional[str] = ..., data_dir_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., previous_broker_epoch: _Optional[int] = ..., clean_partitions: _Optional[_Iterable[int]] = ..., quarantined_partitions: _Optional[_Iterable[int]] = ..., zone: _Optional[str] = ..., version: _Optional[str] = ..., feature_level: _Optional[int] = ..., started: _Optional[int] = ..., known_index: _Optional[int] = ...) -> None: ...
+    replicas_max: int
+    def __init__(self, broker: _Optional[str] = ..., incarnation_id: _Optional[str] = ..., data_dir_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., previous_broker_epoch: _Optional[int] = ..., clean_partitions: _Optional[_Iterable[int]] = ..., quarantined_partitions: _Optional[_Iterable[int]] = ..., zone: _Optional[str] = ..., version: _Optional[str] = ..., feature_level: _Optional[int] = ..., started: _Optional[int] = ..., known_index: _Optional[int] = ..., replicas_max: _Optional[int] = ...) -> None: ...
 
 class CreateStream(_message.Message):
     __slots__ = ("name", "subject", "group", "replication_factor", "partitions", "overrides", "creation_timestamp", "is_internal", "partitions_max", "streams_max", "min_isr_default", "fsync_policy_default", "unclean_mode_default", "load")
@@ -509,7 +511,7 @@ class Restart(_message.Message):
     def __init__(self, incarnation_id: _Optional[str] = ..., started: _Optional[int] = ..., is_clean: _Optional[bool] = ..., version: _Optional[str] = ...) -> None: ...
 
 class Broker(_message.Message):
-    __slots__ = ("broker", "broker_epoch", "incarnation_id", "data_dir_id", "host", "port", "zone", "version", "feature_level", "fenced", "in_controlled_shutdown", "controlled_shutdown_index", "cordoned", "draining", "removed", "restarts", "listeners")
+    __slots__ = ("broker", "broker_epoch", "incarnation_id", "data_dir_id", "host", "port", "zone", "version", "feature_level", "fenced", "in_controlled_shutdown", "controlled_shutdown_index", "cordoned", "draining", "removed", "restarts", "listeners", "replicas_max")
     BROKER_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -527,6 +529,7 @@ class Broker(_message.Message):
     REMOVED_FIELD_NUMBER: _ClassVar[int]
     RESTARTS_FIELD_NUMBER: _ClassVar[int]
     LISTENERS_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_MAX_FIELD_NUMBER: _ClassVar[int]
     broker: str
     broker_epoch: int
     incarnation_id: str
@@ -544,7 +547,8 @@ class Broker(_message.Message):
     removed: bool
     restarts: _containers.RepeatedCompositeFieldContainer[Restart]
     listeners: _containers.RepeatedCompositeFieldContainer[ListenerAddress]
-    def __init__(self, broker: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., incarnation_id: _Optional[str] = ..., data_dir_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., zone: _Optional[str] = ..., version: _Optional[str] = ..., feature_level: _Optional[int] = ..., fenced: _Optional[bool] = ..., in_controlled_shutdown: _Optional[bool] = ..., controlled_shutdown_index: _Optional[int] = ..., cordoned: _Optional[bool] = ..., draining: _Optional[bool] = ..., removed: _Optional[bool] = ..., restarts: _Optional[_Iterable[_Union[Restart, _Mapping]]] = ..., listeners: _Optional[_Iterable[_Union[ListenerAddress, _Mapping]]] = ...) -> None: ...
+    replicas_max: int
+    def __init__(self, broker: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., incarnation_id: _Optional[str] = ..., data_dir_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., zone: _Optional[str] = ..., version: _Optional[str] = ..., feature_level: _Optional[int] = ..., fenced: _Optional[bool] = ..., in_controlled_shutdown: _Optional[bool] = ..., controlled_shutdown_index: _Optional[int] = ..., cordoned: _Optional[bool] = ..., draining: _Optional[bool] = ..., removed: _Optional[bool] = ..., restarts: _Optional[_Iterable[_Union[Restart, _Mapping]]] = ..., listeners: _Optional[_Iterable[_Union[ListenerAddress, _Mapping]]] = ..., replicas_max: _Optional[int] = ...) -> None: ...
 
 class Partition(_message.Message):
     __slots__ = ("replicas", "isr", "leader", "leader_epoch", "partition_epoch", "unclean_epoch", "paused", "auto_paused", "readonly", "elr", "last_known_elr", "target", "adding", "is_recovering", "replica_epochs")
