@@ -114,7 +114,7 @@ REGRESSION_SEEDS = {
         640_001_400,
         # An index that could not be read refused a batch that had been written already.
         34_892_687_077,
-        # A factor that grew late added a replica, which the last check held to the history: no fault.
+        # A factor that grew late added a replica that the last check held to the history: no fault.
         710_004_216,
     ),
 }

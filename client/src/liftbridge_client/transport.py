@@ -1,7 +1,7 @@
 """Channels to brokers: grpcio, one channel an address, raw methods by path."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from time import monotonic
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -51,7 +51,7 @@ class Method(NamedTuple, Generic[_Request, _Response]):
 
 def translated(error: grpc.aio.AioRpcError) -> LiftbridgeError:
     """The client's error for a failed call."""
-    trailers = error.trailing_metadata() or ()
+    trailers: Iterable[tuple[str, Any]] = error.trailing_metadata() or ()  # type: ignore[assignment]  # the stubs mean another class
     server_code = next((value for key, value in trailers if key == _ERROR_CODE), "")
     return error_of(error.code(), error.details() or "", str(server_code))
 

@@ -45,7 +45,7 @@ class Port:
         self.messages.append(bytes(frames[1]))
         return True
 
-    def finish(self, _call: Call, code: int, text: str) -> None:
+    def finish(self, _call: Call, code: int, text: str, _error_code: str) -> None:
         self.ends.append((code, text))
         self.ended.set()
 

@@ -55,7 +55,7 @@ class _Port:
         self.answers.append(bytes(frames[1]))
         return True
 
-    def finish(self, _call: Call, code: int, text: str) -> None:
+    def finish(self, _call: Call, code: int, text: str, _error_code: str) -> None:
         """Keep the end."""
         assert self.end is None, "a call ends once"
         self.end = (code, text)
