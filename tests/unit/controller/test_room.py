@@ -117,3 +117,5 @@ def test_room_counts_only_when_every_broker_knows_of_it() -> None:
     world = world_of({"a": 1}, level=ROOM_LEVEL - 1)
 
     world.ok(creation(5))
+
+    assert world.state.replica_counts == {BrokerId("a"): 5}

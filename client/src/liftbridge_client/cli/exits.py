@@ -8,6 +8,7 @@ from typing import Final
 
 import typer
 
+from liftbridge_client.cli.values import shown
 from liftbridge_client.errors import (
     AckTimeoutError,
     CallTimeoutError,
@@ -27,8 +28,6 @@ TIMED_OUT: Final = 4
 INTERRUPTED: Final = 130
 
 USAGE_ADVICE: Final = "Look at --help."
-VALUE_LENGTH_MAX: Final = 60
-"""Characters of a wrong value that are shown."""
 
 _RULES: Final = {
     "int_parsing": "must be a whole number",
@@ -72,14 +71,9 @@ def _name_value(error: typer.TyperException) -> None:
     rule = _RULES.get(problem["type"])
     if rule is not None:
         rule = rule.format(**problem.get("ctx", {}))
-        error.message = f"{_shown(problem['input'])}: {rule}"
+        error.message = f"{shown(problem['input'])}: {rule}"
     else:
         error.message = error.message.removeprefix("Value error, ")
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= VALUE_LENGTH_MAX else f"{text[:VALUE_LENGTH_MAX]}…"
 
 
 def line_and_code(error: Exception) -> tuple[str, int]:

@@ -23,6 +23,8 @@ _SIZE: Final = re.compile(r"(\d+)\s*([kmgt]?)(i?)b?", re.ASCII | re.IGNORECASE)
 _DURATION_MAX: Final = timedelta(days=36_500)
 OFFSET_MAX: Final = 2**63 - 1
 COUNT_MAX: Final = 2**31 - 1
+SHOWN_MAX: Final = 60
+"""Characters of a wrong value that are shown."""
 """Of partitions, replicas and whatever else travels as a number of 32 bits."""
 
 
@@ -151,3 +153,9 @@ def header(text: str) -> tuple[str, bytes]:
     if not equals or not name:
         raise typer.BadParameter(f"--header {text!r}: must be NAME=VALUE")
     return name, value.encode("utf-8", "surrogateescape")
+
+
+def shown(value: object) -> str:
+    """A wrong value for people, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"

@@ -45,7 +45,7 @@ def _number(version: str) -> str:
 
 
 def feature_rules() -> tuple[Rule, ...]:
-    """For each feature level, the rule that the version of the brokers knows it."""
+    """For each feature level that needs another version of the brokers, the rule that it does."""
     return tuple(
         Rule(
             f"feature-level-{level}",
@@ -55,6 +55,7 @@ def feature_rules() -> tuple[Rule, ...]:
             field=".version",
         )
         for level, version in FEATURE_LEVELS.items()
+        if version != FEATURE_LEVELS.get(level - 1)
     )
 
 
