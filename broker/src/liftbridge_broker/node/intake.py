@@ -38,6 +38,9 @@ from liftbridge_proto import api_pb2
 MESSAGE_HEADERS_MAX: Final = 1_000
 """Headers of a message: each costs every broker that stores it some 4 us, whatever its size."""
 
+REASON_LENGTH_MAX: Final = 500
+"""Characters of the reason of another broker that are passed on."""
+
 
 class InboxAcks:
     """Acks of one run that go to NATS inboxes.
@@ -160,21 +163,23 @@ def ack_error_of(error: LiftbridgeError) -> AckError:
     return AckError.UNKNOWN
 
 
-def error_of_ack(code: int) -> LiftbridgeError:
-    """Refusal that an error ack of another broker tells of; texts of the original (spec 1.6).
+def error_of_ack(ack: api_pb2.Ack) -> LiftbridgeError:
+    """Refusal that an error ack of another broker tells of, by its reason where it names one.
 
+    Without one, as from the original, the texts are those of the original (spec 1.6).
     An unknown one is never taken for a definite refusal: a leader that was replaced and does not
     know it yet may have sent it, while the one that follows stored the message.
     """
-    match code:
+    reason = ack.refusal[:REASON_LENGTH_MAX]
+    match ack.ackError:
         case AckError.INCORRECT_OFFSET:
-            return IncorrectOffsetError("incorrect expected offset")
+            return IncorrectOffsetError(reason or "incorrect expected offset")
         case AckError.TOO_LARGE:
-            return TooLargeError("message exceeds max replication size")
+            return TooLargeError(reason or "message exceeds max replication size")
         case AckError.ENCRYPTION:
-            return InternalError("encryption failed on partition")
+            return InternalError(reason or "encryption failed on partition")
         case _:
-            return OutcomeUnknownError("outcome unknown: unknown error")
+            return OutcomeUnknownError(f"outcome unknown: {reason or 'unknown error'}")
 
 
 class Intake:

@@ -109,7 +109,7 @@ def group_message(partition: Target, run: PublishRun) -> SubjectPublish:
 def forward_ack(run: PublishRun, ack: api_pb2.Ack) -> None:
     """Give the ack of whichever broker stored a run to those who wait for it."""
     if ack.ackError:
-        run.refuse(error_of_ack(ack.ackError))
+        run.refuse(error_of_ack(ack))
         return
     stored = Stored(
         Offset(ack.offset),
