@@ -468,6 +468,8 @@ def _stamp_of(headers: Mapping[str, bytes]) -> PublisherStamp | None:
 
 def _stamp_of_block(block: bytes) -> PublisherStamp | None:
     """As `_stamp_of`, from a NATS header block."""
+    if b"liftbridge-" not in block.lower():
+        return None  # a block of many lines is not read line by line for nothing
     fields: dict[str, bytes] = {}
     for line in block.split(b"\r\n")[1:]:
         name, colon, value = line.partition(b":")
