@@ -481,9 +481,11 @@ def test_only_the_ack_of_the_very_message_settles_a_wait() -> None:
 def test_error_acks_have_the_texts_of_the_original(
     code: AckError, kind: type[LiftbridgeError], text: str
 ) -> None:
-    error = error_of_ack(api_pb2.Ack(ackError=code))
+    error = error_of_ack(api_pb2.Ack(ackError=api_pb2.Ack.Error.Name(code)))
     assert (type(error), error.text) == (kind, text)
-    told = error_of_ack(api_pb2.Ack(ackError=code, refusal="the disk is full" * 1_000))
+    told = error_of_ack(
+        api_pb2.Ack(ackError=api_pb2.Ack.Error.Name(code), refusal="the disk is full" * 1_000)
+    )
     assert type(told) is kind
     assert "the disk is full" in told.text
     assert len(told.text) < 1_000

@@ -132,11 +132,12 @@ async def _present(keeper: Keeper, workload: Object) -> dict[tuple[Kind, str], O
         found |= {(kind, str(metadata_of(one)["name"])): one for one in listed.items}
     if keeper.former is None:
         return found
+    workload_kind, _, workload_name = keeper.former.partition("/")
     for kind in set(keeper.kinds).intersection(PRUNED):
         name = names.owned(pipeline)
-        if kind == JOBS:
-            name = keeper.former.removeprefix(f"{JOBS.kind}/")
-        if (kind, name) not in found:
+        if kind == JOBS:  # the name of a Job depends on what it ran
+            name = workload_name if workload_kind == JOBS.kind else ""
+        if name and (kind, name) not in found:
             live = await _unlabelled(keeper.kube, kind, namespace, name)
             found |= {(kind, name): live} if live is not None else {}
     return found
