@@ -86,7 +86,7 @@ class Reader:
                     self.type("liftbridge publish orders news")
                 return shell.stdout.readline()
             finally:
-                os.killpg(shell.pid, signal.SIGINT)
+                os.killpg(shell.pid, signal.SIGKILL)
 
 
 @pytest.fixture

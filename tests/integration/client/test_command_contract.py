@@ -56,7 +56,7 @@ CALLS = {
     "cluster cordon": ["broker"],
     "cluster drain": ["broker"],
     "cluster uncordon": ["broker"],
-    "cluster feature-level": ["1", "--yes"],
+    "cluster feature-level": ["2", "--yes"],
     "cluster elect": ["s/0"],
     "cluster reassign": ["s", "0", "broker"],
     "cluster transfer-metadata": ["--to", "broker"],

@@ -173,7 +173,7 @@ def test_killed_dev_leaves_no_orphan_and_the_next_one_takes_its_data(liftbridge,
         try:
             assert "port 9292 is taken" in following.stderr.readline()
             said = following.stderr.readline()
-            assert f"waiting for process {broker}" in said
+            assert f"for process {broker}" in said
             os.kill(broker, signal.SIGCONT)
             line = following.stdout.readline()
             assert line, following.stderr.read()
