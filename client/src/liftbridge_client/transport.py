@@ -51,9 +51,13 @@ class Method(NamedTuple, Generic[_Request, _Response]):
 
 def translated(error: grpc.aio.AioRpcError) -> LiftbridgeError:
     """The client's error for a failed call."""
-    trailers: Iterable[tuple[str, Any]] = error.trailing_metadata() or ()  # type: ignore[assignment]  # the stubs mean another class
-    server_code = next((value for key, value in trailers if key == _ERROR_CODE), "")
-    return error_of(error.code(), error.details() or "", str(server_code))
+    return error_of(error.code(), error.details() or "", _told_code(error.trailing_metadata()))
+
+
+def _told_code(trailers: Any) -> str:
+    """Code of the refusal in the trailers of a call, empty where the server sends none."""
+    fields: Iterable[tuple[str, Any]] = trailers or ()
+    return next((str(value) for key, value in fields if key == _ERROR_CODE), "")
 
 
 class Listener(Protocol):
@@ -251,11 +255,11 @@ class Reading(Generic[_Response]):
         self._call = call
         self._is_broken = False
 
-    def _error(self, code: grpc.StatusCode, text: str) -> LiftbridgeError:
+    def _error(self, code: grpc.StatusCode, text: str, trailers: Any) -> LiftbridgeError:
         """Error for a status; that of a call whose writing broke may be grpcio's own."""
         if self._is_broken and code is grpc.StatusCode.INTERNAL:
             return error_of(grpc.StatusCode.UNAVAILABLE, "the connection broke")
-        return error_of(code, text)
+        return error_of(code, text, _told_code(trailers))
 
     async def read(self) -> _Response | None:
         """The next response; `None` at the end of the call.
@@ -266,11 +270,14 @@ class Reading(Generic[_Response]):
         try:
             response = await self._call.read()
         except grpc.aio.AioRpcError as error:
-            raise self._error(error.code(), error.details() or "") from error
+            raise self._error(
+                error.code(), error.details() or "", error.trailing_metadata()
+            ) from error
         if response is _END:
             code = await self._call.code()
             if code is not grpc.StatusCode.OK:
-                raise self._error(code, await self._call.details() or "")
+                text = await self._call.details() or ""
+                raise self._error(code, text, await self._call.trailing_metadata())
             return None
         answer: _Response = response
         return answer
@@ -321,7 +328,9 @@ class Duplex(Reading[_Response], Generic[_Request, _Response]):
             await self._call.write(request)
         except grpc.aio.AioRpcError as error:
             self._is_broken = True  # the call had not ended before, and no status came yet
-            raise self._error(error.code(), error.details() or "") from error
+            raise self._error(
+                error.code(), error.details() or "", error.trailing_metadata()
+            ) from error
         except asyncio.InvalidStateError as error:
             raise error_of(grpc.StatusCode.UNAVAILABLE, "the call has ended") from error
 

@@ -489,3 +489,13 @@ def test_error_acks_have_the_texts_of_the_original(
     assert type(told) is kind
     assert "the disk is full" in told.text
     assert len(told.text) < 1_000
+
+
+def test_reason_of_a_lost_outcome_is_passed_on_as_it_is() -> None:
+    reason = "outcome unknown: leader changed"
+    assert (
+        error_of_ack(
+            api_pb2.Ack(ackError=api_pb2.Ack.Error.Name(AckError.UNKNOWN), refusal=reason)
+        ).text
+        == reason
+    )

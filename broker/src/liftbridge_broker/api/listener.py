@@ -134,9 +134,11 @@ class Listener:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._tls is None:
                 self._take(client)
-            elif len(self._greetings) >= self._greetings_max:
-                client.close()
             else:
+                if len(self._greetings) >= self._greetings_max:
+                    self._drop(
+                        next(iter(self._greetings))
+                    )  # silent for longest: no client waits so
                 timer = self._loop.call_later(HANDSHAKE_SECONDS, self._drop, client)
                 self._greetings[client] = _Greeting(timer)
                 self._loop.add_reader(client, self._on_greeting, client)

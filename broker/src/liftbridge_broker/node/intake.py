@@ -38,6 +38,9 @@ from liftbridge_proto import api_pb2
 MESSAGE_HEADERS_MAX: Final = 1_000
 """Headers of a message: each costs every broker that stores it some 4 us, whatever its size."""
 
+UNKNOWN_PREFIX: Final = "outcome unknown: "
+"""What the reason of a lost outcome begins with, at whichever broker it was lost."""
+
 REASON_LENGTH_MAX: Final = 500
 """Characters of the reason of another broker that are passed on."""
 
@@ -179,7 +182,8 @@ def error_of_ack(ack: api_pb2.Ack) -> LiftbridgeError:
         case AckError.ENCRYPTION:
             return InternalError(reason or "encryption failed on partition")
         case _:
-            return OutcomeUnknownError(f"outcome unknown: {reason or 'unknown error'}")
+            reason = reason.removeprefix(UNKNOWN_PREFIX) or "unknown error"
+            return OutcomeUnknownError(f"{UNKNOWN_PREFIX}{reason}")
 
 
 class Intake:

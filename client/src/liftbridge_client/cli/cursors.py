@@ -22,14 +22,7 @@ class CursorRow(NamedTuple):
 CursorId = Annotated[str, typer.Argument(metavar="CURSOR", help="Name of the cursor.")]
 Partition = Annotated[
     int,
-    typer.Option(
-        "--partition",
-        "-p",
-        min=0,
-        max=values.COUNT_MAX,
-        metavar="NUMBER",
-        help="Its partition.",
-    ),
+    values.partition_option("Its partition."),
 ]
 
 

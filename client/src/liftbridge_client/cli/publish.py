@@ -73,14 +73,7 @@ Header = Annotated[
 ]
 Partition = Annotated[
     int | None,
-    typer.Option(
-        "--partition",
-        "-p",
-        min=0,
-        max=values.COUNT_MAX,
-        metavar="NUMBER",
-        help="By default the key decides.",
-    ),
+    values.partition_option("By default the key decides."),
 ]
 AckOption = Annotated[
     str,

@@ -122,14 +122,7 @@ def _option(name: str, text: str, **more: Any) -> Any:
 Name = Annotated[str, typer.Argument(metavar="STREAM", help="Name of the stream.")]
 Partitions = Annotated[
     list[int] | None,
-    typer.Option(
-        "--partition",
-        "-p",
-        min=0,
-        max=values.COUNT_MAX,
-        metavar="NUMBER",
-        help="A partition; may be repeated. All by default.",
-    ),
+    values.partition_option("A partition; may be repeated. All by default."),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 INTERNAL: Final = "__"

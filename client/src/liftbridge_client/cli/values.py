@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import typer
 
@@ -23,9 +23,10 @@ _SIZE: Final = re.compile(r"(\d+)\s*([kmgt]?)(i?)b?", re.ASCII | re.IGNORECASE)
 _DURATION_MAX: Final = timedelta(days=36_500)
 OFFSET_MAX: Final = 2**63 - 1
 COUNT_MAX: Final = 2**31 - 1
+"""Of partitions, replicas and whatever else travels as a number of 32 bits."""
+
 SHOWN_MAX: Final = 60
 """Characters of a wrong value that are shown."""
-"""Of partitions, replicas and whatever else travels as a number of 32 bits."""
 
 
 def given(text: str) -> str:
@@ -159,3 +160,8 @@ def shown(value: object) -> str:
     """A wrong value for people, cut where it is long."""
     text = repr(value)
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
+
+
+def partition_option(text: str) -> Any:
+    """The option `--partition`, with its help."""
+    return typer.Option("--partition", "-p", min=0, max=COUNT_MAX, metavar="NUMBER", help=text)

@@ -138,8 +138,7 @@ def claim_names(resource: Json, brokers: Json | None) -> list[str]:
     """Names that claims of a cluster have: those of the set, and those that the status tells."""
     name, status = str(metadata_of(resource)["name"]), resource.get("status") or {}
     storage = (resource.get("spec") or {}).get("storage") or {}
-    kinds = {names.DATA_VOLUME: True, names.RAFT_VOLUME: bool(storage.get("raft"))}
-    volumes = [one for one, is_there in kinds.items() if is_there]
+    volumes = [names.DATA_VOLUME, *([names.RAFT_VOLUME] if storage.get("raft") else [])]
     if brokers is not None:
         templates = (brokers.get("spec") or {}).get("volumeClaimTemplates") or ()
         volumes = [str(metadata_of(one).get("name")) for one in templates]
