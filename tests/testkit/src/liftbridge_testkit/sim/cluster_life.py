@@ -74,6 +74,10 @@ ARCHIVED_EVERY, ARCHIVED = 8, 7
 """Of so many lives the one with this remainder has an archiver, whose cursor holds retention back:
 the one that has met the fewest faults before, because all else is another life then."""
 
+SAFE_EVERY, SAFE = 8, 7
+"""Of so many lives of shapes the one with this remainder keeps two replicas of every record, so
+that disks may be damaged and crashes may lose writes; no seed that once failed is one of them."""
+
 LEAPS_EVERY, LEAPING = 8, 3
 """Of so many lives the one with this remainder has clocks that leap now and then."""
 
@@ -154,21 +158,25 @@ def make_shapes_life(seed: int, trace: Trace) -> Life:
     # A chance of its own: what else happens is drawn as in other lives.
     random = Random(f"shapes {seed}")
     shapes = {}
-    is_commit = random.random() < 0.4
+    is_safe = seed % SAFE_EVERY == SAFE
+    is_commit = random.random() < 0.4 and not is_safe
     for name in STREAMS:
-        factor = random.choice((1, 2, 2, 3, 3, 4, 5))
+        factor = random.choice((3, 3, 4, 5) if is_safe else (1, 2, 2, 3, 3, 4, 5))
+        least = range(2, factor + 1) if is_safe else (None, *range(1, factor + 1))
         shapes[name] = Shape(
             factor,
-            random.choice((None, *range(1, factor + 1))),
+            random.choice(least),
             random.choice((1, 1, 2, 3)),
             has_policy=not is_commit and random.random() < 0.5,
         )
     policies = (FsyncPolicy.COMMIT,) if is_commit else tuple(FsyncPolicy)
     # By default a stream of two replicas needs one.
     needs_two = all((one.min_isr or 0) > 1 and one.factor > 2 for one in shapes.values())
-    least = (0, 2) if needs_two else (0, 0, 1, 2)
+    default_min_isr = (0, 2) if needs_two else (0, 0, 1, 2)
     defaults = {
-        name: StreamOptions(fsync_policy=random.choice(policies), min_isr=random.choice(least))
+        name: StreamOptions(
+            fsync_policy=random.choice(policies), min_isr=random.choice(default_min_isr)
+        )
         for name in NAMES
     }
     variety = Variety(
