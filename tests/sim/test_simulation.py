@@ -116,6 +116,9 @@ REGRESSION_SEEDS = {
         34_892_687_077,
         # A factor that grew late added a replica that the last check held to the history: no fault.
         710_004_216,
+        # Two spoiled disks waited for each other after the minimum was lowered: no fault.
+        730_000_375,
+        7_000_815,
     ),
 }
 """Seeds that found a fault when they were first run, in the product or in the simulator."""

@@ -112,6 +112,23 @@ class ClusterAtlas(Watcher):
             and self._may_count(machine, self._newest())
         )
 
+    def may_replace(self, machine: Machine) -> bool:
+        """Whether its spoiled disk may be replaced, with all others well.
+
+        More may be spoiled than the minimum allows where it was lowered after they were, and damage
+        cannot be called off: one goes then once others, in no danger, have in sync all it holds.
+        """
+        if self.may_damage(machine):
+            return True
+        state = self._newest()
+        if state is None or not self._is_group_well_without(machine):
+            return False
+        unsafe = {machine.name, *(one.name for one in self._in_danger())}
+        if not all(set(one.isr) - unsafe for _, one in state.partitions()):
+            return False
+        self.lossy[machine.name] = None
+        return True
+
     def leading(self) -> list[Machine]:
         """Machines that lead the metadata group or a partition, as they believe."""
         return [

@@ -91,7 +91,7 @@ class Faults(Watcher):
         del lost_bytes
         if reason == "failed" and machine.started_at == self.world.now:
             refused = self._refused.get(machine.name, 0) + 1
-            if refused >= REFUSED_MAX and self.atlas.may_damage(machine):
+            if refused >= REFUSED_MAX and self.atlas.may_replace(machine):
                 self.world.coverage.rare("damaged disk replaced")
                 machine.wipe()
                 refused = 0

@@ -261,7 +261,7 @@ class Life:
                 assert self.faults is not None
                 atlas = self.faults.atlas
                 # A partition may wait for what this disk does not give: no need to be whole.
-                self.expect("a group of others", partial(atlas.may_damage, machine))
+                self.expect("a group of others", partial(atlas.may_replace, machine))
                 self.world.coverage.rare("spoiled disk replaced")
                 machine.wipe()
                 self.expect("all brokers", self._are_all_serving)

@@ -66,6 +66,8 @@ class LoneAtlas:
         del machine
         return False
 
+    may_replace = may_damage
+
     def leading(self) -> list[Machine]:
         """Nobody among others."""
         return []

@@ -116,6 +116,8 @@ class GroupAtlas:
                 return False
         return leader.consensus.core.is_configuration_committed
 
+    may_replace = may_damage
+
     def leading(self) -> list[Machine]:
         """Whoever believes to lead the group."""
         return [

@@ -24,6 +24,10 @@ class Atlas(Protocol):
         """Whether durable bytes of this machine may be spoiled or wiped, now."""
         ...
 
+    def may_replace(self, machine: Machine) -> bool:
+        """Whether a disk that is spoiled already may be replaced by an empty one, now."""
+        ...
+
     def leading(self) -> list[Machine]:
         """Machines that lead something, the group or a partition, as they believe."""
         ...
