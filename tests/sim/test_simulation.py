@@ -119,6 +119,9 @@ REGRESSION_SEEDS = {
         # Two spoiled disks waited for each other after the minimum was lowered: no fault.
         730_000_375,
         7_000_815,
+        # A clock in the past was the date while the third broker was away: what it stamped was old
+        # once that was back.
+        750_001_065,
     ),
 }
 """Seeds that found a fault when they were first run, in the product or in the simulator."""

@@ -69,21 +69,24 @@ def broker():
         ([7], 2, NO_DATE),
         ([7, 8, 99], 3, Date(8, is_upper_bound=True)),
         ([1, 8, 9], 3, Date(8, is_upper_bound=True)),
-        ([8, 99], 3, Date(8)),
+        ([8, 10], 3, Date(8)),
+        ([8, 99], 3, Date(8, is_believed=False, latest_ns=99)),
         ([8], 3, NO_DATE),
         ([], 1, NO_DATE),
         ([6, 7, 8, 9], 4, Date(7)),
-        ([8, 98, 99], 5, Date(8)),
-        ([7, 8, 98, 99], 5, Date(8)),
+        ([6, 7, 98, 99], 4, Date(7, is_believed=False, latest_ns=99)),
+        ([8, 98, 99], 5, Date(8, is_believed=False, latest_ns=99)),
+        ([7, 8, 98, 99], 5, Date(8, is_believed=False, latest_ns=99)),
+        ([7, 8, 10, 99], 5, Date(8)),
         ([6, 7, 8, 98, 99], 5, Date(8, is_upper_bound=True)),
     ],
 )
 def test_date_is_the_latest_that_a_majority_has_reached(clocks, voters, date):
-    assert agreed(clocks, voters) == date
+    assert agreed(clocks, voters, 2) == date
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_minority_never_moves_the_date_beyond_the_clocks_that_are_right(seed):
+def test_minority_never_moves_the_date_away_from_the_clocks_that_are_right(seed):
     rng = random.Random(seed)
     for _ in range(500):
         voters = rng.randrange(1, 8)
@@ -91,8 +94,10 @@ def test_minority_never_moves_the_date_beyond_the_clocks_that_are_right(seed):
         right = [TODAY + rng.randrange(-5, 6) for _ in range(voters - wrong)]
         heard = rng.sample(right, rng.randrange(len(right) + 1))
         heard += [rng.choice((0, TODAY + rng.randrange(-DAY, DAY))) for _ in range(wrong)]
-        date = agreed(heard, voters)
+        date = agreed(heard, voters, 60)
         assert date.wall_ns <= max(right)
+        if date.is_believed and date != NO_DATE and voters >= 3:
+            assert min(right) - 60 <= date.wall_ns
         if date.is_upper_bound:
             assert min(right) <= date.wall_ns
 
@@ -214,6 +219,39 @@ def test_date_that_is_not_believed_yet_makes_records_no_older_than_it(is_believe
     broker.now += 60 * SECOND
     assert broker.stamped(-9 * DAY) == 0
     assert broker.stamped(9 * DAY) == 9 * DAY
+
+
+def split(broker, off):
+    """Let it hear for two minutes what two clocks come to, one of them right, the third away."""
+    for _ in range(120):
+        broker.now += SECOND
+        clocks = [broker.today, broker.today + off]
+        broker.clock.on_told(agreed(clocks, 3, LIMITS.tolerance_ns), broker.now)
+
+
+@pytest.mark.parametrize("off", [-9 * DAY, 9 * DAY, -61 * SECOND])
+def test_clock_behind_does_not_become_the_date_while_another_voter_is_away(broker, off):
+    for _ in range(10):
+        split(broker, off)
+        assert broker.age() is None
+        assert broker.stamped(min(off, 0)) == 0
+    broker.hear()
+    assert broker.age() == 0
+    assert broker.events == [("split", {"off_ms": abs(off) // 1_000_000})]
+
+
+def test_clock_behind_after_a_start_stamps_nothing_before_what_is_stored():
+    broker = Broker(newest=TODAY + 5_000 * SECOND - 30 * SECOND)
+    split(broker, -9 * DAY)
+    assert broker.age() is None
+    assert broker.stamped(-9 * DAY) == -31 * SECOND
+    assert broker.stamped(0) == 0
+
+
+def test_what_is_stored_with_the_future_stamps_nothing_that_no_clock_shows():
+    broker = Broker(newest=TODAY + 9 * DAY)
+    split(broker, -DAY)
+    assert broker.stamped(-DAY) == 0
 
 
 def test_clock_ahead_stamps_nothing_when_a_majority_says_that_it_is(broker):

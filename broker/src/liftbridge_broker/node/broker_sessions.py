@@ -118,7 +118,7 @@ class BrokerSessions:
             return []
         return [wanted]
 
-    def date_of(self, voters: Collection[BrokerId], now: Instant) -> Date:
+    def date_of(self, voters: Collection[BrokerId], tolerance_ns: int, now: Instant) -> Date:
         """The date that a majority of the voters has reached, by those that were heard of late."""
         found = (self._sessions.get(voter) for voter in voters)
         clocks = [
@@ -128,7 +128,7 @@ class BrokerSessions:
             and session.wall_ahead_ns is not None
             and now - session.heard_at < self._session_ns
         ]
-        return agreed(clocks, len(voters))
+        return agreed(clocks, len(voters), tolerance_ns)
 
     def reply(
         self, state: ClusterState, broker_id: BrokerId, term: int, date: Date

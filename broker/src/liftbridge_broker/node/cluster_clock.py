@@ -5,7 +5,8 @@ nine days ahead for six seconds must not cost a week of records. So brokers tell
 what their wall clocks show, in heartbeats. It answers with the date that a majority of the voters
 has reached, and each broker goes on from there by its own monotonic clock. A date that leaps
 against that is believed once it has stayed for `settle_ns`; until then there is no cluster time,
-and nothing is removed by age.
+and nothing is removed by age. Nor is there one where too few voters tell their clocks to say which
+of two that differ is right.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -52,11 +53,13 @@ class Date(NamedTuple):
         is_upper_bound: Whether a majority of three or more shows nothing later, so that a clock
             which does is wrong.
         is_believed: Whether who tells it believes it; else it only bounds stamps of records.
+        latest_ns: The latest that a voter shows, where voters agree on no date to believe.
     """
 
     wall_ns: int = 0
     is_upper_bound: bool = False
     is_believed: bool = True
+    latest_ns: int = 0
 
 
 NO_DATE: Final = Date()
@@ -73,19 +76,29 @@ class _Reading(NamedTuple):
         return self.wall_ns + now - self.at
 
 
-def agreed(clocks: Sequence[int], voters: int) -> Date:
+def agreed(clocks: Sequence[int], voters: int, tolerance_ns: int) -> Date:
     """The latest date that a majority of the voters has reached.
+
+    With one of three away a clock that is far behind would make that the date: records would be
+    stamped with it, and be old as soon as the third is back. So of three or more a majority has to
+    show nothing later, within the tolerance, for the date to be believed.
 
     Args:
         clocks: What the clocks of voters show now, of those that told it; the others may show
             anything, so they have reached nothing.
         voters: How many voters there are.
+        tolerance_ns: By how much clocks may differ that are right.
     """
     place = voters // 2
     if place >= len(clocks):  # guard Clock.majority
         return NO_DATE
-    are_behind = 2 * (len(clocks) - place) > voters
-    return Date(sorted(clocks, reverse=True)[place], are_behind and voters >= UPPER_BOUND_MIN)
+    date = sorted(clocks, reverse=True)[place]
+    if voters < UPPER_BOUND_MIN:
+        return Date(date)
+    are_near = 2 * sum(one <= date + tolerance_ns for one in clocks) > voters
+    if not are_near:  # guard Clock.split
+        return Date(date, is_believed=False, latest_ns=max(clocks))
+    return Date(date, is_upper_bound=2 * (len(clocks) - place) > voters)
 
 
 class ClusterClock:
@@ -96,6 +109,7 @@ class ClusterClock:
         "_confirmed_at",
         "_floor",
         "_is_mature",
+        "_is_split",
         "_is_upper_bound",
         "_leap",
         "_leap_heard_at",
@@ -116,8 +130,8 @@ class ClusterClock:
         Args:
             limits: When a clock counts as wrong.
             tell: Tells the observer of leaps.
-            newest: The latest timestamp of all that is stored here, asked once: after a start it is
-                all that is known of dates. Below 1 when nothing is.
+            newest: The latest timestamp of all that is stored here, asked only while no date has
+                been believed: after a start it is all that is known of dates. Below 1 for nothing.
         """
         self._limits = limits
         self._tell = tell
@@ -127,15 +141,23 @@ class ClusterClock:
         self._since = Instant(0)
         self._is_mature = False
         self._is_upper_bound = False
+        self._is_split = False
         self._floor: _Reading | None = None
         self._leap: _Reading | None = None
         self._leap_heard_at = Instant(0)
+
+    @property
+    def tolerance_ns(self) -> int:
+        """By how much a date may differ that has not leapt."""
+        return self._limits.tolerance_ns
 
     def on_told(self, told: Date, now: Instant) -> None:
         """Take the date of the metadata leader, or of the own clock where a broker is alone."""
         if not told.wall_ns:
             return
-        self._floor = _Reading(told.wall_ns, now)
+        self._tell_split(told)
+        if self._believed is None:
+            self._floor = _Reading(self._least(told, now), now)
         if not told.is_believed:
             return
         if self._believed is None:
@@ -186,6 +208,24 @@ class ClusterClock:
         if may_lower and wall_ns > before + most:  # guard Clock.ahead
             return before
         return wall_ns
+
+    def _least(self, told: Date, now: Instant) -> int:
+        """What records are stamped with at least while no date has been believed.
+
+        Where the clocks of voters differ, what is stored here shows how late it is at least, as
+        long as some clock confirms that.
+        """
+        if not told.latest_ns:
+            return told.wall_ns
+        known = max(self._newest(), self._floor.on(now) if self._floor is not None else 0)
+        return max(told.wall_ns, min(known, told.latest_ns))  # guard Clock.least
+
+    def _tell_split(self, told: Date) -> None:
+        is_split = bool(told.latest_ns)
+        if is_split and not self._is_split:
+            off_ms = (told.latest_ns - told.wall_ns) // MILLISECOND_NS
+            self._tell("cluster_clock_split", {"off_ms": off_ms})
+        self._is_split = is_split
 
     def _is_near(self, wall_ns: int) -> bool:
         """Whether the first date after a start is one that what is stored here makes likely.

@@ -308,7 +308,7 @@ class ControlPlane:
     def _date(self, now: Instant) -> Date:
         assert self._sessions is not None
         voters = {BrokerId(peer.broker) for peer in self._consensus.voters}
-        return self._sessions.date_of(voters, now)
+        return self._sessions.date_of(voters, self._host.clock.tolerance_ns, now)
 
     def _reply(self, broker: BrokerId, now: Instant) -> HeartbeatReply | None:
         assert self._sessions is not None
