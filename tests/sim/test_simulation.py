@@ -87,6 +87,9 @@ REGRESSION_SEEDS = {
         580000595,
         # As 50669333710, elected once more before it followed: no fault.
         630_000_626,
+        # The disk of a replica went while another, which could not be read, was copied anew: more
+        # than is promised.
+        760_004_344,
     ),
     "shapes": (
         # A leader that stood still longer than it waits for the metadata group took its request for

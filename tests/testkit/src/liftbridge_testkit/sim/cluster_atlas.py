@@ -61,6 +61,15 @@ class ClusterAtlas(Watcher):
     least: int = sys.maxsize
     _applied_index: int = 0
 
+    def on_turn(self, machine: Machine) -> None:
+        """Count a machine that gives up files it cannot read: its replica is copied anew."""
+        broker = broker_on(machine)
+        if broker is None or machine.name in self.lossy:
+            return
+        if any(one.offline_reason for one in broker.node.partitions.values()):
+            self.lossy[machine.name] = None
+            self._check_losses_to_come(broker.node.state)
+
     def on_applied(self, machine: Machine) -> None:
         """Keep the smallest minimum, and call off losses to come that it does not allow."""
         state = state_on(machine)
