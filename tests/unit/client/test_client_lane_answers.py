@@ -105,6 +105,8 @@ async def test_messages_behind_a_refused_one_take_its_sequences():
     lane = lane_of(*items)
     with pytest.raises(_RenumberedError):
         await lane._read_batches(Answers(REFUSED))
+    with pytest.raises(TooLargeError):
+        await items[0].futures[0]
     assert (items[1].sequence, items[1].send_count) == (0, 0)
 
 
@@ -123,6 +125,8 @@ async def test_messages_with_numbers_of_their_own_keep_them():
     large.size_bytes = 10
     lane = lane_of(large, small, has_own_numbers=True)
     lane._drop_largest(EndOfStreamError("too much"))
+    with pytest.raises(TooLargeError):
+        await large.futures[0]
     assert (small.sequence, lane._next_sequence) == (1, 0)
 
 

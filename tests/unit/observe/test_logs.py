@@ -1,5 +1,6 @@
 """The log: two forms, one look for everybody, one event a line, and no secret in it."""
 
+import gc
 import io
 import json
 import logging
@@ -37,6 +38,7 @@ def log_to(restored):
     """Configures the log and gives the stream it goes to and its redactor."""
 
     def configure(style="json", level="debug"):
+        gc.collect()  # asyncio logs what it finds in the garbage of other tests
         stream, redactor = io.StringIO(), Redactor()
         configure_logs(level=level, style=style, stream=stream, redactor=redactor)
         return stream, redactor

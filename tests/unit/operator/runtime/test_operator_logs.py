@@ -1,5 +1,6 @@
 """The log is one JSON object a line, for kopf's lines as well, and holds no secrets."""
 
+import gc
 import io
 import json
 import logging
@@ -15,6 +16,7 @@ def lines():
     """What is logged while the test runs, as objects."""
     root, kopf = logging.getLogger(), logging.getLogger("kopf")
     before = (list(root.handlers), root.level, kopf.level)
+    gc.collect()  # asyncio logs what it finds in the garbage of other tests
     stream = io.StringIO()
     configure_logs(level="info", style="json", stream=stream)
     yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
