@@ -136,9 +136,8 @@ class Listener:
                 self._take(client)
             else:
                 if len(self._greetings) >= self._greetings_max:
-                    self._drop(
-                        next(iter(self._greetings))
-                    )  # silent for longest: no client waits so
+                    longest_silent = next(iter(self._greetings))
+                    self._drop(longest_silent)
                 timer = self._loop.call_later(HANDSHAKE_SECONDS, self._drop, client)
                 self._greetings[client] = _Greeting(timer)
                 self._loop.add_reader(client, self._on_greeting, client)

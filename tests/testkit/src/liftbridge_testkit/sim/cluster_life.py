@@ -76,7 +76,8 @@ the one that has met the fewest faults before, because all else is another life 
 
 SAFE_EVERY, SAFE = 8, 7
 """Of so many lives of shapes the one with this remainder keeps two replicas of every record, so
-that disks may be damaged and crashes may lose writes; no seed that once failed is one of them."""
+that disks may be damaged and crashes may lose writes: the one that had met the fewest faults
+before, because it is another life then."""
 
 LEAPS_EVERY, LEAPING = 8, 3
 """Of so many lives the one with this remainder has clocks that leap now and then."""
