@@ -2,8 +2,11 @@
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import NamedTuple
 
@@ -79,6 +82,11 @@ REFUSED = {
     "cluster remove-member": ["broker", "", "--yes"],
 }
 LONG_RUNNING = {"dev", "demo"}  # have tests of their own; their schema is walked here
+ASKING = {
+    words: arguments
+    for words, arguments in {**CALLS, **REFUSED}.items()
+    if words != "examples" and not words.startswith("profile")
+}
 FORMS = ["table", "json", "jsonl"]
 
 
@@ -211,9 +219,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(liftbridge, words):
     assert_one_line(result.stderr, "USAGE")
 
 
-@pytest.mark.parametrize(
-    "words", sorted(set(CALLS) - {"examples"} - {w for w in CALLS if w.startswith("profile")})
-)
+@pytest.mark.parametrize("words", sorted(set(CALLS) & set(ASKING)))
 def test_absent_server_is_one_line_and_exit_code_3(liftbridge, words):
     arguments = [argument.format(form="x") for argument in CALLS[words]]
     option = "--admin" if words.startswith("cluster") else "--servers"
@@ -223,6 +229,29 @@ def test_absent_server_is_one_line_and_exit_code_3(liftbridge, words):
     assert "start a broker with `liftbridge dev`" in result.stderr
     assert f"name another one with {option} or --profile" in result.stderr
     assert_one_line(result.stderr, "UNAVAILABLE")
+
+
+def interrupt(silent, ended):
+    """Send this process Ctrl-C as soon as somebody connects, who gets no answer."""
+    held, _ = silent.accept()
+    with held:
+        os.kill(os.getpid(), signal.SIGINT)
+        ended.wait()
+
+
+@pytest.mark.parametrize("words", sorted(ASKING))
+def test_command_that_waits_for_an_answer_is_ended_by_ctrl_c(liftbridge, words):
+    arguments = [argument.format(form="x") for argument in ASKING[words]]
+    option = "--admin" if words.startswith("cluster") else "--servers"
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        peer = threading.Thread(target=interrupt, args=(silent, ended))
+        peer.start()
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        result = liftbridge(*words.split(), *arguments, option, address, "--timeout", "60")
+        ended.set()
+        peer.join()
+    assert result == (130, "", "")
 
 
 def test_absent_server_is_told_with_the_profile_that_names_it(liftbridge, monkeypatch):

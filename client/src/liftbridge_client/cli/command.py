@@ -5,7 +5,6 @@ adds the options that all have (`--output`, and for those that talk to a server 
 or `--admin`, `--profile`, `--timeout`), so that none can lack or spell them differently.
 """
 
-import asyncio
 import inspect
 import json
 import os
@@ -20,7 +19,7 @@ from typer.core import TyperGroup
 
 from liftbridge_client.aio.admin import AdminClient, connect_admin
 from liftbridge_client.aio.client import Client, connect
-from liftbridge_client.cli import profiles, values
+from liftbridge_client.cli import interrupts, profiles, values
 from liftbridge_client.cli.output import Form, Printer, Row, Shape, say
 from liftbridge_client.core.deadlines import within
 from liftbridge_client.errors import RetriableError, UsageError
@@ -175,7 +174,9 @@ class Run(Generic[Row]):
             return
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise UsageError(f"{question} There is no terminal to ask at: say --yes")
-        if not typer.confirm(question, err=True):
+        with interrupts.raised():
+            is_confirmed = typer.confirm(question, err=True)
+        if not is_confirmed:
             say("liftbridge: nothing was done")
             raise typer.Exit(1)
 
@@ -248,10 +249,8 @@ def command(
             run: Run[Any] = Run(shape, form, profile, timeout)
             run.origin = origin
             try:
-                try:
-                    asyncio.run(body(run, **given))
-                finally:
-                    run.printer.flush()
+                if interrupted := interrupts.run(_flushed(run, body(run, **given))):
+                    return interrupted
                 run.printer.end()
             except BrokenPipeError:
                 # The reader has had enough, as in `liftbridge subscribe s | head`.
@@ -266,6 +265,14 @@ def command(
         return body
 
     return add
+
+
+async def _flushed(run: Run[Any], body: Coroutine[Any, Any, None]) -> None:
+    """Run a command and let everybody see what it printed, however it ends."""
+    try:
+        await body
+    finally:
+        run.printer.flush()
 
 
 def _common(

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -104,16 +103,13 @@ async def dev(
         say(f"liftbridge: port {PORT} is taken by {_holder(PORT)}; this one serves on {ports.grpc}")
     cluster = LocalCluster(place, brokers, ports)
     is_kept = False
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
     try:
         async with cluster:
             run.profile = profiles.Profile(servers=cluster.addresses, admin=cluster.admin_addresses)
             with contextlib.nullcontext() if _is_served(PROFILE) else borrowed(run.profile):
                 _announce(run, cluster)
-                await _watch(run, cluster, stopped)
+                with contextlib.suppress(asyncio.CancelledError):  # Ctrl-C is how it is to end
+                    await _watch(run, cluster)
             say("liftbridge: stopping")
     except ServerError:
         is_kept = True  # with the log that the error points to
@@ -198,8 +194,8 @@ def _announce(run: Run[DevRow], cluster: LocalCluster) -> None:
     say("liftbridge: ready; Ctrl-C ends it")
 
 
-async def _watch(run: Run[DevRow], cluster: LocalCluster, stopped: asyncio.Event) -> None:
-    """Show what happens until a broker ends or all are to be ended.
+async def _watch(run: Run[DevRow], cluster: LocalCluster) -> None:
+    """Show what happens until a broker ends.
 
     A cluster goes on without some of its brokers, so that they can be killed to see what happens.
 
@@ -214,13 +210,11 @@ async def _watch(run: Run[DevRow], cluster: LocalCluster, stopped: asyncio.Event
             client = await stack.enter_async_context(run.client())
             live = stack.enter_context(Live(console=stdout_console(), auto_refresh=False))
             view = View(client, live, cluster, asyncio.get_running_loop().time)
-        while not stopped.is_set():
+        while True:
             _note_ended(run, cluster, missed)
             if view is not None:
                 await view.refresh()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(REFRESH_SECONDS):
-                    await stopped.wait()
+            await asyncio.sleep(REFRESH_SECONDS)
 
 
 def _note_ended(run: Run[DevRow], cluster: LocalCluster, missed: set[LocalBroker]) -> None:

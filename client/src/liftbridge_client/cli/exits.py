@@ -1,7 +1,8 @@
 """Exit codes of every command, and the one line that tells of an error.
 
 0 done; 1 the server refused, or the data is not as claimed; 2 the command line or a file named on
-it is wrong; 3 the server is away or unhealthy; 4 no answer in time. Ctrl-C ends with 130.
+it is wrong; 3 the server is away or unhealthy; 4 no answer in time. Ctrl-C ends with 130, and
+SIGTERM with 143.
 """
 
 from typing import Final

@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import os
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import typer
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
@@ -19,6 +21,8 @@ from liftbridge_client.cli.output import Form, Shape, say, stderr_console
 from liftbridge_client.cli.streams import Name
 from liftbridge_client.errors import LiftbridgeError, UsageError
 from liftbridge_client.model import AckPolicy, PublishResult, from_ns
+
+_Result = TypeVar("_Result")
 
 CHUNK: Final = 1_000
 LINE_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -197,10 +201,13 @@ async def _chunks(
 
 async def _lines(path: Path | None) -> AsyncIterator[Sequence[bytes]]:
     """Lines of a file, of standard input for `None`, as they can be read."""
-    descriptor = os.open(path, os.O_RDONLY) if path is not None else sys.stdin.fileno()
+    if path is None:
+        descriptor = sys.stdin.fileno()
+    else:
+        descriptor = await _apart(os.open, path, os.O_RDONLY)
     rest = b""
     try:
-        while data := await asyncio.to_thread(os.read, descriptor, READ_BYTES):
+        while data := await _apart(os.read, descriptor, READ_BYTES):
             *lines, rest = (rest + data).split(b"\n")
             if len(rest) > LINE_BYTES_MAX:
                 raise UsageError(f"a line is longer than {LINE_BYTES_MAX} bytes")
@@ -210,6 +217,26 @@ async def _lines(path: Path | None) -> AsyncIterator[Sequence[bytes]]:
             os.close(descriptor)
     if rest:
         yield [rest]
+
+
+async def _apart(call: Callable[..., _Result], *arguments: Any) -> _Result:
+    """Call in a thread that nobody waits for at the end, as what a pipe gives may never come.
+
+    asyncio's own threads are waited for, so that Ctrl-C would not end the command.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[_Result] = loop.create_future()
+
+    def work() -> None:
+        try:
+            settle = partial(done.set_result, call(*arguments))
+        except OSError as error:
+            settle = partial(done.set_exception, error)
+        with contextlib.suppress(RuntimeError):  # the command has ended meanwhile
+            loop.call_soon_threadsafe(lambda: None if done.done() else settle())
+
+    threading.Thread(target=work, daemon=True).start()
+    return await done
 
 
 async def _paced(

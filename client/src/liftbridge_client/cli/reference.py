@@ -30,7 +30,11 @@ needs `--yes` then. An error is one line that says what happened, its code, and 
 | 4 | no answer in time |
 | 5 | `spark`: records are missing |
 | 6 | `spark`: other runs won every attempt |
-| 130 | interrupted |
+| 130 | ended by Ctrl-C (SIGINT) |
+| 143 | ended by SIGTERM |
+
+At the first of these signals a command cleans up behind itself; the second one ends it at once.
+A `dev` that was ready ends with 0.
 
 Every command takes `-o table` (for people), `json` (one document), `jsonl` (one object a line) and
 `schema` (the JSON Schema of the document; nothing else is done). Commands that talk to a server

@@ -17,7 +17,7 @@ from liftbridge_client.errors import UsageError
 from liftbridge_client.model import Message, Start, Stop
 
 QUEUE_MAX: Final = 8
-"""Batches read ahead, over all partitions."""
+"""Batches read ahead over all partitions, or one of each if there are more partitions."""
 
 
 class MessageRow(NamedTuple):
@@ -152,7 +152,9 @@ async def _merged(
     stream: Stream, partitions: Sequence[int], reading: Reading
 ) -> AsyncIterator[Sequence[Message]]:
     """Batches of several partitions as they come; in order within each."""
-    queue: asyncio.Queue[Sequence[Message] | None] = asyncio.Queue(QUEUE_MAX)
+    # Room for the end of each: those of readings that are cancelled are taken by nobody.
+    room = max(QUEUE_MAX, len(partitions))
+    queue: asyncio.Queue[Sequence[Message] | None] = asyncio.Queue(room)
 
     async def read(partition: int) -> None:
         subscription = stream.subscribe(
