@@ -19,6 +19,27 @@ FOR_NEWCOMERS = (
     "how-to/use-the-command.md",
     "how-to/check-a-data-directory.md",
 )
+ELSEWHERE = {
+    "tutorials/kubernetes.md": "typed on a cluster of Kubernetes by tests/e2e/test_tutorial.py",
+    "how-to/build-images.md": "builds images, which takes longer than all tests of this kind",
+    "how-to/give-a-cluster-a-secret.md": "run by tests/integration/cluster/test_cluster_keys.py",
+    "how-to/install-the-operator.md": "needs a cluster of Kubernetes",
+    "how-to/keep-streams-on-kubernetes.md": "needs a cluster of Kubernetes",
+    "how-to/kubernetes-without-docker.md": "makes a cluster of Kubernetes",
+    "how-to/measure.md": "measures for minutes to hours",
+    "how-to/operate-a-cluster.md": "names brokers, directories and tokens of the reader",
+    "how-to/run-a-broker.md": "names machines of the reader",
+    "how-to/run-a-cluster.md": "names machines of the reader",
+    "how-to/secure-connections.md": "tried by tests/integration/nats/test_subject_rights.py",
+    "how-to/serve-clients-outside-kubernetes.md": "needs a cluster of Kubernetes",
+    "how-to/test-your-application.md": "run by tests/integration/memory/test_pytest_fixture.py",
+    "how-to/upgrade-the-operator.md": "needs a cluster of Kubernetes",
+    "how-to/use-existing-clients.md": "run by tests/integration/test_examples.py",
+    "how-to/use-the-client.md": "shows parts of programs of the reader",
+}
+"""Tutorials and how-to pages that no mark covers, and why. What their commands and files say is
+known to the programs all the same: see `test_examples_in_docs`."""
+
 SHOWN_OF_SPARK = ("liftbridge spark ", 'format("liftbridge")', "kind: StreamPipeline")
 
 
@@ -92,6 +113,17 @@ def nobody_runs(blocks: list[tuple[str, str, Block]], known: list[Claim]) -> lis
 
 def test_every_block_of_these_pages_is_run_or_says_why_not():
     assert nobody_runs(shown(), claims()) == []
+
+
+def test_every_page_that_tells_what_to_type_is_covered_or_says_why_not():
+    pages = [
+        path.relative_to(DOCS).as_posix()
+        for folder in ("tutorials", "how-to")
+        for path in (DOCS / folder).glob("*.md")
+        if any(sections(path).values())
+    ]
+    covered = {page for page, *_ in shown()}
+    assert sorted(ELSEWHERE) == sorted(page for page in pages if page not in covered)
 
 
 def test_every_claim_is_of_a_block_that_is_there():
