@@ -208,7 +208,8 @@ _BY_STATUS: Final[dict[StatusCode, type[LiftbridgeError]]] = {
     StatusCode.DEADLINE_EXCEEDED: CallTimeoutError,
     StatusCode.NOT_FOUND: NotFoundError,
     StatusCode.ALREADY_EXISTS: AlreadyExistsError,
-    StatusCode.RESOURCE_EXHAUSTED: EndOfStreamError,
+    # A limit, or a call that a broker shed under load; no statement about the stream.
+    StatusCode.RESOURCE_EXHAUSTED: RetriableError,
     StatusCode.FAILED_PRECONDITION: FailedPreconditionError,
     StatusCode.OUT_OF_RANGE: OutOfRangeError,
     StatusCode.UNIMPLEMENTED: UnimplementedError,
@@ -233,6 +234,12 @@ _BY_TEXT: Final[dict[StatusCode, tuple[tuple[str, type[LiftbridgeError]], ...]]]
     StatusCode.UNKNOWN: (("incorrect expected offset", IncorrectOffsetError),),
     StatusCode.INVALID_ARGUMENT: (("message exceeds max replication size", TooLargeError),),
     StatusCode.INTERNAL: (("no known metadata leader", RetriableError),),
+    StatusCode.RESOURCE_EXHAUSTED: (
+        ("Stop offset reached", EndOfStreamError),
+        ("Stream is empty", EndOfStreamError),
+        ("End of readonly partition", EndOfStreamError),
+        ("message larger than max", TooLargeError),  # of gRPC, which every server has
+    ),
     StatusCode.FAILED_PRECONDITION: (
         ("Server not partition leader", RetriableError),
         ("The request should be sent to partition leader", RetriableError),
@@ -240,10 +247,12 @@ _BY_TEXT: Final[dict[StatusCode, tuple[tuple[str, type[LiftbridgeError]], ...]]]
     ),
 }
 """What servers tell apart by nothing but their words, as the original does. They choose the name of
-an error and whether to ask again; whether something was done is told by the status alone."""
+an error and whether to ask again; whether something was done is told by the status alone, but of a
+message that is too large for gRPC, which never gets in."""
 
 
 BY_SERVER_CODE: Final[dict[str, type[LiftbridgeError]]] = {
+    "END_OF_STREAM": EndOfStreamError,
     "INCORRECT_OFFSET": IncorrectOffsetError,
     "LIMIT": RefusedError,
     "NO_METADATA_LEADER": RetriableError,

@@ -4,6 +4,7 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
+from grpc import StatusCode
 
 from liftbridge_client import (
     OutcomeUnknownError,
@@ -12,7 +13,7 @@ from liftbridge_client import (
     TooLargeError,
 )
 from liftbridge_client.aio.lane import Item, Lane, _RenumberedError
-from liftbridge_client.errors import EndOfStreamError
+from liftbridge_client.errors import error_of
 from liftbridge_proto.ext.v1 import data_pb2
 
 Answer = data_pb2.PublishBatchResponse
@@ -124,10 +125,26 @@ async def test_messages_with_numbers_of_their_own_keep_them():
     large, small = item_of(0), item_of(1)
     large.size_bytes = 10
     lane = lane_of(large, small, has_own_numbers=True)
-    lane._drop_largest(EndOfStreamError("too much"))
+    lane._drop_largest(TooLargeError("too much"))
     with pytest.raises(TooLargeError):
         await large.futures[0]
     assert (small.sequence, lane._next_sequence) == (1, 0)
+
+
+@pytest.mark.parametrize("status", list(StatusCode)[1:])
+async def test_a_call_that_ends_drops_no_message_but_one_that_is_too_large(status):
+    """What follows takes the sequence of the dropped one, and is lost if that one is stored."""
+    for text in ("", "too many bytes in incomplete messages on this connection"):
+        items = [item_of(0), item_of(1)]
+        items[0].size_bytes = 10
+        lane = lane_of(*items)
+        lane._owner.client.retry_seconds = lane._owner.client.call_seconds = 10.0
+        is_kept = lane._keep_after(error_of(status, text), now=lane._progress_at)
+        assert [one.sequence for one in lane._waiting] == ([0, 1] if is_kept else [])
+        if not is_kept:
+            for item in items:
+                with pytest.raises(OutcomeUnknownError):
+                    await item.futures[0]
 
 
 async def test_only_the_first_message_with_a_number_of_its_own_may_skip_others():

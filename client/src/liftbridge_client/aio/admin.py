@@ -382,6 +382,7 @@ class AdminClient:
             return found.partition_epoch
         return response.partition_epoch
 
+    @_deadline
     async def cancel_reassignment(
         self, partition: model.PartitionName, *, partition_epoch: int = 0, is_unclean: bool = False
     ) -> int:
@@ -389,9 +390,19 @@ class AdminClient:
         request = admin_pb2.CancelReassignmentRequest(
             partition=_ref(partition), partition_epoch=partition_epoch, is_unclean=is_unclean
         )
-        response = await self._call(
-            "CancelReassignment", request, admin_pb2.CancelReassignmentResponse
-        )
+        # Afterwards nothing tells a reassignment that was given up from one that was complete.
+        before = await self._status_of(partition)
+        try:
+            response = await self._call(
+                "CancelReassignment", request, admin_pb2.CancelReassignmentResponse
+            )
+        except FailedPreconditionError as error:
+            found = await self._left_by(error, partition)
+            if before is None or found is None or not before.target or found.target:
+                raise
+            if [one.broker for one in found.replicas] == list(before.target):
+                raise
+            return found.partition_epoch
         return response.partition_epoch
 
     # -- the metadata group ---------------------------------------------------------------------
@@ -435,8 +446,9 @@ class AdminClient:
         self, error: LiftbridgeError, partition: model.PartitionName
     ) -> model.PartitionStatus | None:
         """A partition as an attempt of a call may have left it that another one was refused for."""
-        if not error.may_be_done:
-            return None
+        return await self._status_of(partition) if error.may_be_done else None
+
+    async def _status_of(self, partition: model.PartitionName) -> model.PartitionStatus | None:
         request = admin_pb2.ListPartitionsRequest(streams=[partition.stream])
         async for one in self._partitions(request, self._leader):
             if one.partition == partition.partition:

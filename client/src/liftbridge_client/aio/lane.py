@@ -24,7 +24,6 @@ from liftbridge_client.core.refusals import async_error, batch_error
 from liftbridge_client.errors import (
     CallTimeoutError,
     ClosedError,
-    EndOfStreamError,
     FailedPreconditionError,
     LiftbridgeError,
     OutcomeUnknownError,
@@ -257,7 +256,7 @@ class Lane:
         elapsed = now - self._progress_at
         if not self._waiting and not self._unanswered:
             return False
-        if isinstance(error, EndOfStreamError) and self._unanswered:
+        if isinstance(error, TooLargeError) and self._unanswered:
             self._drop_largest(error)
         elif not error.retriable and not isinstance(error, FailedPreconditionError):
             self._fail_all(error)
@@ -421,8 +420,8 @@ class Lane:
                 sequence += len(other.values)
         self._next_sequence = sequence
 
-    def _drop_largest(self, error: EndOfStreamError) -> None:
-        """The server's HTTP/2 limit ended the call: the largest batch never got in."""
+    def _drop_largest(self, error: TooLargeError) -> None:
+        """A message was too large for gRPC, which ended the call: so the largest never got in."""
         number, item = max(self._unanswered.items(), key=lambda entry: entry[1].size_bytes)
         del self._unanswered[number]
         self._close_gap(item)

@@ -356,6 +356,7 @@ class Subscription(Generic[Value]):
                 yield MessageBatch(
                     self._stream, self._partition, self.next_offset, (message,), self._codec
                 )
+            raise RetriableError("the broker ended the call")
         except LiftbridgeError as error:
             if self._reverse and error.server_text == "EOF":
                 return  # how the original ends a reverse subscription
