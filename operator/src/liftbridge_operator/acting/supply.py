@@ -255,7 +255,7 @@ async def _prune(hands: Hands, kind: Kind, left: Iterable[Object], done: Supplie
 
 
 async def forget_revisions(hands: Hands, kept: Iterable[str]) -> int:
-    """Delete templates and configurations that no pod and no kept revision names.
+    """Delete templates, configurations and listeners that no pod and no kept revision names.
 
     Args:
         hands: With what.
@@ -278,13 +278,17 @@ async def forget_revisions(hands: Hands, kept: Iterable[str]) -> int:
     ]
     if hands.reads.set is not None:
         templates.append(hands.reads.set["spec"]["template"]["spec"])
-    wanted |= {metadata_of(one)["name"] for one in hands.rendered.configs}
+    rendered = (*hands.rendered.configs, *hands.rendered.objects)
+    wanted |= {metadata_of(one)["name"] for one in rendered if kind_of(one) == CONFIG_MAPS}
     wanted = wanted.union(*(named_configs(template) for template in templates))
     stems = (names.revision(cluster.name, ""), names.config(cluster.name, ""))
+    listeners = names.listeners(cluster.name)
     gone = [
         one
         for name, one in live.items()
-        if name.startswith(stems) and name not in wanted and is_owned_by(one, cluster.uid)
+        if (name.startswith(stems) or name == listeners)
+        and name not in wanted
+        and is_owned_by(one, cluster.uid)
     ]
     for one in gone:
         uid = Preconditions(metadata_of(one)["uid"])

@@ -295,6 +295,11 @@ class StreamStatus(Model):
         description=f"Each partition, of streams with at most {PARTITIONS_SHOWN_MAX}.",
     )
     config_hash: Short | None = option("Hash of the settings that were put into force.")
+    asked_settings: Annotated[tuple[Short, ...], ListOf(64, is_set=True)] = Field(
+        default=(),
+        description="Settings that were asked for since the stream was created; it keeps those "
+        "that are not any more.",
+    )
     observed_config: ObservedConfig | None = option("Settings in force that matter most.")
     readonly: bool = Field(default=False, description="Whether publishes are refused.")
     last_sync_time: Timestamp | None = option("When the stream was last changed by the operator.")

@@ -239,6 +239,7 @@ def claim_of(body: Json) -> Claim:
         is_terminating=is_terminating(body),
         class_name=str((body.get("spec") or {}).get("storageClassName") or ""),
         is_bound=is_bound,
+        attributes_class=str((body.get("spec") or {}).get("volumeAttributesClassName") or ""),
     )
 
 

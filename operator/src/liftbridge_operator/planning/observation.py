@@ -86,6 +86,7 @@ class Claim:
         is_retired: Whether its broker was removed and the volume only kept.
         class_name: Storage class that it asks for; empty for the default one, before that is known.
         is_bound: Whether it has a volume; one without holds nothing.
+        attributes_class: VolumeAttributesClass that it asks for; empty for none.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Claim:
     is_terminating: bool = False
     class_name: str = ""
     is_bound: bool = True
+    attributes_class: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -301,9 +301,11 @@ def _of_sizes(account: Account) -> Found:
 def _of_kinds(account: Account) -> Found:
     """Volumes that are well, though other ones than are asked for now."""
     wanted, data = account.seen.wanted, account.view.claims.values()
-    for claims, kind, size in (
-        (data, wanted.claim_class, wanted.claim_bytes),
-        (account.seen.raft_claims, wanted.raft_class, wanted.raft_bytes),
+    storage = account.spec.storage if account.spec else None
+    volume_of_data, volume_of_raft = (storage.data, storage.raft) if storage else (None, None)
+    for claims, kind, size, volume in (
+        (data, wanted.claim_class, wanted.claim_bytes, volume_of_data),
+        (account.seen.raft_claims, wanted.raft_class, wanted.raft_bytes, volume_of_raft),
     ):
         for one in (one for one in claims if not one.is_retired):
             values = {"claim": one.name, "class": one.class_name, "wanted": kind}
@@ -311,6 +313,8 @@ def _of_kinds(account: Account) -> Found:
                 return "OtherClass", values
             if size and one.requested_bytes > size:
                 return "Larger", values | {"from": one.requested_bytes, "to": size}
+            if one.attributes_class and volume and not volume.volume_attributes_class_name:
+                return "OtherAttributes", values | {"class": one.attributes_class}
     return "Bound", {}
 
 

@@ -276,11 +276,22 @@ def _keep(resource: Resource, spec: StreamSpec, seen: Seen, stream: ObservedStre
     elif fields:
         action = SetReadonly(spec.readonly, is_drift)
     if action is None:
-        return Decision(_said(resource, seen, Claim(Reason.RECONCILED, {"stream": stream.name})))
+        said = _said(resource, seen, Claim(Reason.RECONCILED, {"stream": stream.name}))
+        left = [
+            one for one in _asked_before(resource, stream) if one not in settings_.asked_of(spec)
+        ]
+        if left:
+            said[Type.SYNCED] = Claim(Reason.SETTINGS_KEPT, {"fields": ", ".join(left)})
+        return Decision(said)
     names_ = ", ".join(fields)
     said = _said(resource, seen, Claim(Reason.ALTERING, {"stream": stream.name, "fields": names_}))
     said[Type.SYNCED] = Claim(Reason.ALTERING, {"fields": names_})
     return _asked(seen, action, said)
+
+
+def _asked_before(resource: Resource, stream: ObservedStream) -> tuple[str, ...]:
+    """What was asked for of this stream, and not of a former one of its name."""
+    return resource.asked if resource.creation_id == str(stream.stream_id) else ()
 
 
 def _fixed(spec: StreamSpec, stream: ObservedStream) -> tuple[str, ...]:

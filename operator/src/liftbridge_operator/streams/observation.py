@@ -96,6 +96,7 @@ class Resource:
         spec: None when it cannot be read.
         unread: Why it cannot.
         creation_id: Id of the stream that the status names; empty for none.
+        asked: Settings that the status names as asked for of that stream, now or before.
         told: Conditions of the status, by type.
     """
 
@@ -111,6 +112,7 @@ class Resource:
     confirmed: str = ""
     creation_id: str = ""
     is_adopted: bool = False
+    asked: tuple[str, ...] = ()
     observed_generation: int = -1
     told: dict[str, Told] = field(default_factory=dict)
 

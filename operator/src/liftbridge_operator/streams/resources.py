@@ -28,6 +28,7 @@ def resource_of(body: Object) -> Resource:
         has_finalizer=FINALIZER in metadata.get("finalizers", ()),
         confirmed=metadata.get("annotations", {}).get(CONFIRM_DELETE, ""),
         creation_id=status.get("creationId", ""),
+        asked=tuple(status.get("askedSettings", ())),
         observed_generation=status.get("observedGeneration", -1),
         told=told_of(status),
         is_adopted=status.get("adopted", False),

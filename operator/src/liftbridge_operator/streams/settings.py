@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from liftbridge_operator.model.base import camel
-from liftbridge_operator.model.stream import StreamConfig
+from liftbridge_operator.model.stream import StreamConfig, StreamSpec
 from liftbridge_operator.model.values import duration_ns, size_bytes
 
 Value: TypeAlias = int | bool | str
@@ -82,6 +82,12 @@ def settings_of(config: StreamConfig, factor: int) -> dict[str, Value]:
 def differences(wanted: dict[str, Value], present: Settings) -> dict[str, Value]:
     """What is wanted and is not so."""
     return {name: value for name, value in wanted.items() if getattr(present, name) != value}
+
+
+def asked_of(spec: StreamSpec) -> tuple[str, ...]:
+    """Paths of what a specification gives a value of its own, and does not leave to the brokers."""
+    given = [path_of(name) for name in Settings._fields if getattr(spec.config, name) is not None]
+    return (*given, "replicationFactor") if spec.replication_factor > 0 else tuple(given)
 
 
 def path_of(name: str) -> str:

@@ -9,11 +9,16 @@ from pydantic import ValidationError
 from liftbridge_operator.catalogue.claim import Claim
 from liftbridge_operator.catalogue.load import ReasonSpec, load_catalogue
 from liftbridge_operator.catalogue.names import Reason, StreamConditionType, WaitFor
-from liftbridge_operator.model.stream import PARTITIONS_SHOWN_MAX, STREAM_KIND, StreamStatus
+from liftbridge_operator.model.stream import (
+    PARTITIONS_SHOWN_MAX,
+    STREAM_KIND,
+    ManagementPolicy,
+    StreamStatus,
+)
 from liftbridge_operator.observing.times import moment_ms, moment_text
 from liftbridge_operator.streams.decide import Decision
 from liftbridge_operator.streams.observation import ObservedStream, Resource, Told
-from liftbridge_operator.streams.settings import settings_of
+from liftbridge_operator.streams.settings import asked_of, settings_of
 
 WAIT_TOLD_MS: Final = 30_000
 """Time after which a wait is told."""
@@ -55,7 +60,10 @@ def status_of(
     conditions = [
         _condition(kind, claim, resource, now_ms) for kind, claim in decision.claims.items()
     ]
-    kept = ("creationId", "adopted", "partitions", "replicas", "configHash", "observedConfig")
+    kept = (
+        *("creationId", "adopted", "partitions", "replicas", "configHash", "observedConfig"),
+        "askedSettings",
+    )
     status: dict[str, Any] = {name: before[name] for name in kept if name in before}
     status["observedGeneration"] = resource.generation
     status["streamName"] = resource.stream_name
@@ -132,6 +140,10 @@ def _of_stream(resource: Resource, stream: ObservedStream) -> dict[str, Any]:
         },
     }
     if resource.spec is not None:
+        is_same_stream = resource.creation_id == str(stream.stream_id)
+        former = resource.asked if is_same_stream else ()
+        if resource.spec.management_policy is ManagementPolicy.MANAGE:
+            found["askedSettings"] = sorted({*former, *asked_of(resource.spec)})
         wanted = settings_of(resource.spec.config, resource.spec.replication_factor)
         text = repr(sorted(wanted.items()))
         found["configHash"] = sha256(text.encode()).hexdigest()[:12]

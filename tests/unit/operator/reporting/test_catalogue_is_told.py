@@ -139,6 +139,10 @@ OBSERVED = {
         with_claim(healthy(), "c-1", requested_bytes=20, capacity_bytes=20),
         Memory(),
     ),
+    "of other attributes": (
+        with_claim(healthy(), "c-1", attributes_class="gold"),
+        Memory(),
+    ),
     "of another class": (with_wanted(healthy(), claim_class="fast"), Memory()),
 }
 

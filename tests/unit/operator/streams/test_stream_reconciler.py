@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from liftbridge_operator.catalogue.names import EventReason
+from liftbridge_operator.crds.definitions import RESOURCES, definition
 from liftbridge_operator.kube.errors import (
     FencedError,
     ForbiddenError,
@@ -24,7 +25,10 @@ from liftbridge_operator.streams.feed import (
 )
 from liftbridge_operator.streams.marks import FINALIZER, mark_of
 from liftbridge_operator.streams.reconciler import StreamReconciler
+from liftbridge_testkit.kube.fields import copied
 from liftbridge_testkit.kube.memory import MemoryKube
+from liftbridge_testkit.resources.changes import changes, is_admitted
+from liftbridge_testkit.resources.schema import defaulted
 from liftbridge_testkit.streams_memory import (
     AskedPasses,
     HeardEvents,
@@ -528,3 +532,52 @@ async def test_brokers_are_not_asked_for_changes_by_an_operator_that_may_not_lea
         with pytest.raises(FencedError):
             await world.settle()
         assert world.brokers.calls == []
+
+
+(DEFINITION,) = (definition(one) for one in RESOURCES if one.kind == "Stream")
+SCHEMA = DEFINITION["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+SHAPES = {
+    "least": {},
+    "all brokers": {"replicationFactor": -1, "readonly": True, "config": {"minISR": 2}},
+}
+HISTORY = ("observedGeneration", "lastSyncTime", "askedSettings", "conditions")
+"""Of the status: how often the resource was changed, when the stream was, and to what."""
+
+
+async def standing(world):
+    """The stream and what is told of it, but for `HISTORY`."""
+    status = (await world.body())["status"]
+    told = {one["type"]: (one["reason"], one["message"]) for one in status["conditions"]}
+    return world.brokers.held["orders"], {
+        **{name: one for name, one in status.items() if name not in HISTORY},
+        **told,
+    }
+
+
+async def change_to(world, spec):
+    world.kube.edit(STREAMS, "shop", "orders", lambda body: body.update(spec=copied(spec)))
+    await world.settle(3)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_every_accepted_change_has_a_way_back_or_is_named(shape):
+    async with running() as world:
+        world.cluster()
+        world.stream(**SHAPES[shape])
+        await world.settle(3)
+        spec = (await world.body())["spec"]
+        before, stuck, count = await standing(world), {}, 0
+        for place, changed in changes(SCHEMA, spec):
+            assert is_admitted(SCHEMA, spec, changed), "no way back is refused"
+            count += 1
+            for one in (changed, spec):
+                await change_to(world, defaulted(SCHEMA, one))
+            now = await standing(world)
+            synced, ready = now[1]["Synced"], now[1]["Ready"]
+            field = place.removeprefix(".").split(" (")[0]
+            is_named = synced[0] == "SettingsKept" and field in synced[1]
+            if now != before and not (is_named and ready == before[1]["Ready"]):
+                stuck[place] = [one for one in now[1].items() if one not in before[1].items()]
+            before = now
+        assert count > 20
+        assert stuck == {}

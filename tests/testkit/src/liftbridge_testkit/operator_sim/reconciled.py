@@ -12,6 +12,7 @@ before each what the operator wrote is read back.
 
 from collections.abc import Awaitable, Callable, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ from liftbridge_operator.kube.kinds import (
 )
 from liftbridge_operator.kube.port import Kube, Object
 from liftbridge_operator.model.cluster import API_VERSION, CLUSTER_KIND, ClusterSpec
+from liftbridge_operator.model.values import size_bytes
 from liftbridge_operator.observing.objects import (
     HOST_LABEL,
     ZONE_LABEL,
@@ -338,7 +340,7 @@ class ReconciledWorld:
         for body in self.kube.all_of(CLAIMS):
             seen = claim_of(body)
             claim = api.claims.get(names.broker(NAME, seen.ordinal))
-            if claim is None:
+            if claim is None or seen.name != names.claim(NAME, seen.ordinal):
                 continue
             changes = {
                 "requested_bytes": seen.requested_bytes,
@@ -358,13 +360,37 @@ class ReconciledWorld:
         for name in self.kube.names_of(NODES):
             if name not in api.nodes:
                 self.kube.remove(NODES, "", name)
-        for claim in api.claims.values():
+        for data in api.claims.values():
+            claim = replace(data, name=names.claim(NAME, data.ordinal))
             if self._is_new("claim", claim.name, claim):
-                self._put(_claim_body(claim, api.identity.cluster_id if api.identity else ""))
+                self._put(self._claim_as_made(claim))
+            self._push_raft_claim(claim)
         for pod in api.pods.values():
             if self._is_new("pod", pod.name, pod):
                 self._push_pod(pod)
         self._remove_gone()
+
+    def _push_raft_claim(self, data: Claim) -> None:
+        """The claim for metadata beside one for data, which grows at once."""
+        storage = self.resource["spec"]["storage"]
+        if "raft" not in storage:
+            return
+        name = names.claim(NAME, data.ordinal, names.RAFT_VOLUME)
+        live = self._live(CLAIMS, name)
+        size = claim_of(live).requested_bytes if live else size_bytes(storage["raft"]["size"])
+        claim = replace(data, name=name, requested_bytes=size, capacity_bytes=size)
+        if self._is_new("claim", name, claim):
+            self._put(self._claim_as_made(claim))
+
+    def _claim_as_made(self, claim: Claim) -> Object:
+        """A claim as its set's template has it, or as it is; and with its size."""
+        live, identity = self._live(CLAIMS, claim.name), self.stage.api.identity
+        made = _claim_body(claim, identity.cluster_id if identity else "")
+        sets = self.kube.all_of(SETS)
+        templates = sets[0]["spec"].get("volumeClaimTemplates", ()) if sets else ()
+        specs = (one["spec"] for one in templates if claim.name.startswith(one["metadata"]["name"]))
+        made["spec"] = (live["spec"] if live else next(specs, {})) | made["spec"]
+        return made
 
     def _remove_gone(self) -> None:
         api = self.stage.api
@@ -442,7 +468,7 @@ def _claim_body(claim: Claim, cluster_id: str) -> Object:
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {
-            "name": names.claim(NAME, claim.ordinal),
+            "name": claim.name,
             "namespace": NAMESPACE,
             "labels": labels(cluster, Inputs(cluster_id, "")),
             "finalizers": [FINALIZER],

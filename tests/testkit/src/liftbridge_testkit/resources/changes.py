@@ -7,8 +7,7 @@ another value or goes, each that is not there comes, with all that lies below it
 a rule of the resource refuses is left out; `is_admitted` asks both.
 """
 
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from liftbridge_testkit.kube.fields import copied
@@ -27,10 +26,12 @@ WORDS: Final = (
         "1",
         "2026-01-01T00:00:00Z",
     ),
+    *("20s", "2h", "1000h", "02:30", "nats://other:4222", "ReadWriteOncePod"),
 )
-"""Texts, of which the first that the schema of a field takes is its other value."""
+"""Texts, of which the first that is admitted is the other value of a field."""
 
 DEPTH_MAX: Final = 3
+_GONE: Final = object()
 
 
 def is_admitted(schema: Schema, spec: Any, before: Any) -> bool:
@@ -39,13 +40,53 @@ def is_admitted(schema: Schema, spec: Any, before: Any) -> bool:
     return not errors(schema, new) and not list(refusals(schema, new, old))
 
 
-def changes(schema: Schema, spec: Any) -> Iterator[tuple[str, Any]]:
-    """Field and whole specification of each change that is admitted and differs."""
-    seen: set[str] = set()
+def changes(schema: Schema, spec: Any, seen: set[str] | None = None) -> Iterator[tuple[str, Any]]:
+    """Field and whole specification of each change that is admitted and differs.
+
+    Args:
+        schema: Of the specification.
+        spec: What is changed.
+        seen: Fields that are left out; each that was changed is added.
+    """
+    seen = set() if seen is None else seen
     for place, changed in _changes(schema, spec, "", DEPTH_MAX):
         if place not in seen and changed != spec and is_admitted(schema, changed, spec):
             seen.add(place)
             yield place, changed
+
+
+def together(
+    schema: Schema, spec: Any, changed: Iterable[tuple[str, Any]]
+) -> list[tuple[list[str], Any]]:
+    """Changes of different fields of one specification, made in as few as are admitted."""
+    made: list[tuple[list[str], Any]] = []
+    for place, one in changed:
+        for number, (places, so_far) in enumerate(made):
+            both = _both(spec, so_far, one)
+            if both is not None and is_admitted(schema, both, spec):
+                made[number] = ([*places, place], both)
+                break
+        else:
+            made.append(([place], one))
+    return made
+
+
+def _both(base: Any, one: Any, other: Any) -> Any:
+    """What two changes make of a value; None where they meet."""
+    if base in (one, other):
+        return one if other == base else other
+    if base is _GONE:
+        base = {}
+    if not all(isinstance(value, dict) for value in (base, one, other)):
+        return None
+    found = {}
+    for name in {**base, **one, **other}:
+        made = _both(*(value.get(name, _GONE) for value in (base, one, other)))
+        if made is None:
+            return None
+        if made is not _GONE:
+            found[name] = made
+    return found
 
 
 def _changes(node: Schema, value: Any, at: str, depth: int) -> Iterator[tuple[str, Any]]:
@@ -60,6 +101,9 @@ def _changes(node: Schema, value: Any, at: str, depth: int) -> Iterator[tuple[st
     for one in _values(node, depth):
         yield at, one
     if isinstance(value, list) and value and depth > 0:
+        yield f"{at} (one gone)", value[:-1]
+        for one in _values(node["items"], depth - 1):
+            yield f"{at} (one more)", [*value, one]
         for place, made in _changes(node["items"], value[-1], f"{at}[]", depth - 1):
             yield place, [*value[:-1], made]
 
@@ -86,9 +130,10 @@ def _values(node: Schema, depth: int) -> Iterator[Any]:
     elif node.get("type") == "boolean":
         yield from (True, False)
     elif node.get("type") in ("integer", "number"):
-        yield from dict.fromkeys(int(node.get(one, 2)) for one in ("minimum", "maximum"))
+        least = int(node.get("minimum", 1))
+        yield from (least, least + 1)
     elif node.get("type") == "string":
-        yield from islice((one for one in WORDS if not errors(node, one)), 2)
+        yield from (one for one in WORDS if not errors(node, one))
     elif node.get("type") == "array":
         yield from ([one] for one in _values(node["items"], depth - 1))
     elif depth > 0:

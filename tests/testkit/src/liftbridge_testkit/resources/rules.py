@@ -3,8 +3,9 @@
 The functions that Kubernetes adds to CEL are those that the rules of this repository use.
 """
 
+import json
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple, cast
 
 import celpy
@@ -24,6 +25,8 @@ class Refusal(NamedTuple):
 
 
 _ABSENT: Final = object()
+EVALUATED_MAX: Final = 20_000
+"""Values of expressions that are kept: a change of one field leaves most of an object as it was."""
 
 
 def refusals(schema: Schema, value: Any, old: Any = _ABSENT, path: str = "") -> Iterator[Refusal]:
@@ -63,9 +66,18 @@ def _message(entry: dict[str, str], variables: dict[str, Any]) -> str:
 
 def evaluate(expression: str, variables: dict[str, Any]) -> Any:
     """The value of an expression; errors in it are raised, since the API server refuses then."""
-    program = _program(expression)
-    given = {name: json_to_cel(value) for name, value in variables.items()}
-    return program.evaluate(cast("Any", given))
+    return _evaluated(expression, json.dumps(variables))
+
+
+@lru_cache(maxsize=EVALUATED_MAX)
+def _evaluated(expression: str, variables: str) -> Any:
+    return _program(expression).evaluate(cast("Any", _given(variables)))
+
+
+@lru_cache(maxsize=1)
+def _given(variables: str) -> dict[str, Any]:
+    """Variables of the rules of one place, which are asked one after the other."""
+    return {name: json_to_cel(value) for name, value in json.loads(variables).items()}
 
 
 @cache
