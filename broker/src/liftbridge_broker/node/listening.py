@@ -50,9 +50,11 @@ class Listening:
             )
 
     def is_listening(self, partition_id: PartitionId) -> bool:
-        """Whether the messages of a partition are taken, and not dropped during a pause."""
+        """Whether the messages of a partition are taken: not dropped in a pause, nor refused."""
         partition = self._taken.get(partition_id)
-        return self._has_begun and partition is not None and not partition.is_paused
+        if not self._has_begun or partition is None or partition.is_paused:
+            return False
+        return partition.replication is None or not partition.replication.is_recovering
 
     def stop(self, partition: Partition) -> None:
         """Take its messages no longer."""

@@ -39,13 +39,13 @@ from liftbridge_broker.node.opening import cut_publishers, newest_timestamp, ope
 from liftbridge_broker.node.openings import Openings
 from liftbridge_broker.node.options import NodeOptions
 from liftbridge_broker.node.partition import BEGINNING, Partition
+from liftbridge_broker.node.passing import RemotePublisher
 from liftbridge_broker.node.refusals import stopped
 from liftbridge_broker.node.remote import RemotePartition, remote_partition
 from liftbridge_broker.node.retention_cursors import RetentionCursors
 from liftbridge_broker.node.roles import Role
 from liftbridge_broker.node.runs import POLICY_ALL, POLICY_LEADER, PublishRun
 from liftbridge_broker.node.subjects import SubjectPublish, SubjectPublisher, Waiter
-from liftbridge_broker.node.waking import RemotePublisher
 from liftbridge_broker.ports.files import FileEvent, Files, Token
 from liftbridge_broker.ports.messaging import Arrival, Messaging, SubscriptionId
 from liftbridge_broker.ports.metadata import LeaderChanged
@@ -180,17 +180,12 @@ class Node:
         self, partition: Partition | RemotePartition, run: PublishRun, now: Instant, wall_ns: int
     ) -> None:
         """Store a run from a client: directly, or over NATS when another broker may have to."""
-        if isinstance(partition, RemotePartition):
-            self.now = now
+        self.now, self.wall_ns = now, wall_ns
+        is_shared = partition.group and run.publisher is None and run.offsets is None
+        if isinstance(partition, RemotePartition) or is_shared:
             self._remotes.publish(partition, run, now)
             self._arm()
-        elif partition.group and run.publisher is None and run.offsets is None:
-            self._to_subjects.publish_for_group(
-                partition, run, now, lambda ack: self._is_in_group(ack.stream, partition.group)
-            )
-            self._arm()
         else:
-            self.now, self.wall_ns = now, wall_ns
             partition.publish(run, now, wall_ns)
 
     def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
@@ -244,10 +239,6 @@ class Node:
         forget = self._to_subjects.publish(publish, now, waiter)
         self._arm()
         return forget
-
-    def _is_in_group(self, name: str, group: str) -> bool:
-        stream = self.state.stream(name)
-        return stream is not None and stream.group == group
 
     def send_acks(self, frames: list[bytes]) -> None:
         """Publish acks; while the link is down they are lost, as acks over NATS may be."""
@@ -407,6 +398,7 @@ class Node:
         applied.take_records(self, records, self.now, self.wall_ns)
         if self.cluster is not None:
             self.cluster.on_applied(records, self.now)
+        self._remotes.on_change(self.now)
 
     def on_restored(self) -> None:
         """The metadata are a leader's snapshot now; what led there is not known."""
@@ -415,6 +407,7 @@ class Node:
         applied.take_state(self, self.now, self.wall_ns)
         if self.cluster is not None:
             self.cluster.on_brokers(self.now)
+        self._remotes.on_change(self.now)
 
     def on_leader(self, event: LeaderChanged) -> None:
         """Another broker leads the metadata group."""
@@ -431,6 +424,7 @@ class Node:
         self.metadata.on_timer(now)
         if self.cluster is not None:
             self.cluster.on_timer(now)
+        self._remotes.on_timer(now)
         self._to_subjects.inbox.expire(now)
         applied.open_waiting(self, now)
         for command in self._idle.take_due(self.partitions, now):
@@ -450,6 +444,7 @@ class Node:
         return earliest(
             self.store.next_deadline(),
             self.metadata.next_deadline(),
+            self._remotes.next_deadline(),
             self._to_subjects.inbox.next_deadline(),
             self._idle.next_deadline(),
             None if self.cluster is None else self.cluster.next_deadline(),
@@ -577,6 +572,7 @@ class Node:
         for partition in self.partitions.values():
             partition.refuse_appends(stopped())
         self._settled = settled
+        self._remotes.end()
         if self.cluster is not None:
             self.cluster.end_waits()
         self._tell_settled()

@@ -1,7 +1,7 @@
 """A partition that another broker leads, as far as publishing to it needs to know.
 
 Its messages go out over NATS with this broker's ack inbox; the leader's ack is the answer. That is
-what happens to the messages of a queue group as well (`node.subjects`).
+what happens to the messages of a queue group as well (`node.passing`).
 """
 
 from collections.abc import Callable, Mapping

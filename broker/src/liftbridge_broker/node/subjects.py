@@ -1,8 +1,7 @@
-"""Messages that go out over NATS and come back as acks: `PublishToSubject`, and queue groups.
+"""Messages that go out over NATS and come back as acks: `PublishToSubject`, and what is passed on.
 
-A message for a stream with a queue group is appended by whichever member NATS picks, so its broker
-is not known beforehand. Such messages carry an inbox of this broker and a token as correlation id;
-the first ack with the token answers the caller (spec 1.8).
+Who appends them is not known beforehand. They carry an inbox of this broker and a token as
+correlation id; the first ack with the token answers the caller (spec 1.8).
 """
 
 from collections.abc import Callable, Mapping
@@ -13,10 +12,10 @@ from typing import Final, NamedTuple, Protocol
 from google.protobuf.message import DecodeError
 
 from liftbridge_broker.errors import LiftbridgeError, LimitError, OutcomeUnknownError
-from liftbridge_broker.model.ids import Instant, LeaderEpoch, Offset, PartitionNumber
+from liftbridge_broker.model.ids import Instant, LeaderEpoch, Offset, PartitionId, PartitionNumber
 from liftbridge_broker.node.intake import error_of_ack
 from liftbridge_broker.node.options import NodeOptions
-from liftbridge_broker.node.runs import POLICY_NONE, PublishRun, Stored
+from liftbridge_broker.node.runs import PublishRun, Stored
 from liftbridge_broker.ports.messaging import Messaging
 from liftbridge_broker.replication.publishers import STAMP_HEADERS
 from liftbridge_broker.wire.acks import AckEncoder
@@ -83,6 +82,11 @@ class Target(Protocol):
     @property
     def number(self) -> PartitionNumber:
         """Number within the stream."""
+        ...
+
+    @property
+    def partition_id(self) -> PartitionId:
+        """Its id."""
         ...
 
     @property
@@ -296,31 +300,3 @@ class SubjectPublisher:
             self.inbox.forget(token)
             raise
         return lambda: self.inbox.forget(token)
-
-    def publish_for_group(
-        self,
-        partition: Target,
-        run: PublishRun,
-        now: Instant,
-        takes: Callable[[api_pb2.Ack], bool],
-    ) -> None:
-        """Send one message to a queue group or another broker; whoever stores it acks it.
-
-        Args:
-            partition: The partition, or one of the group.
-            run: The message and who waits for its ack.
-            now: Time now.
-            takes: Whether an ack is of the partition or group; others on the subject ack too.
-        """
-        message = group_message(partition, run)
-        try:
-            if run.policy == POLICY_NONE:
-                self.publish(message, now, None)
-                settle_unacked(run)
-            else:
-                waiter = Waiter(
-                    lambda ack: forward_ack(run, ack), lambda: run.refuse(no_ack()), takes
-                )
-                self.publish(message, now, waiter)
-        except LiftbridgeError as error:
-            run.refuse(error)

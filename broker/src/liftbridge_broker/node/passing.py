@@ -1,0 +1,381 @@
+"""Publishing to partitions that others may have to store: passed on over NATS, until somebody acks.
+
+A message for a queue group goes to whichever member NATS picks. Any other is bound to the leader
+that it was passed on to. When the metadata tell of another one, no ack may ever come: what the next
+leader knows from its stamp is sent again (`node.repeating`), and of everything else nobody knows
+whether it is stored, which its publisher is told as soon as no ack can be under way any more.
+
+What waits to be sent - for a resume, because a leader drops what comes while its partition is
+paused by hand, or for a leader that listens - stands in one line for each partition.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from liftbridge_broker.controller.commands import Command, ResumeStream
+from liftbridge_broker.controller.state import ClusterState
+from liftbridge_broker.errors import (
+    LiftbridgeError,
+    LimitError,
+    NotAppendedError,
+    NotFoundError,
+    OutcomeUnknownError,
+)
+from liftbridge_broker.model.ids import Instant, PartitionId, StreamName, earliest
+from liftbridge_broker.model.partitions import PartitionState
+from liftbridge_broker.model.streams import MILLISECOND_NS
+from liftbridge_broker.node.hearing import Hearing
+from liftbridge_broker.node.intake import UNKNOWN_PREFIX
+from liftbridge_broker.node.partition import PARKED_BYTES_MAX, Partition
+from liftbridge_broker.node.refusals import stopped
+from liftbridge_broker.node.remote import RemotePartition
+from liftbridge_broker.node.repeating import SENDS_MAX, Recognised, recognised_by, repeated
+from liftbridge_broker.node.runs import POLICY_NONE, PublishRun
+from liftbridge_broker.node.subjects import (
+    ACK_WAIT_NS,
+    WAITING_COUNT_MAX,
+    SubjectPublisher,
+    Waiter,
+    forward_ack,
+    group_message,
+    no_ack,
+    nothing,
+    settle_unacked,
+)
+from liftbridge_proto import api_pb2
+
+SETTLE_NS: Final = 500 * MILLISECOND_NS
+"""How long an ack may still be under way once another broker leads."""
+
+
+class PassingHost(Protocol):
+    """What is asked of the node."""
+
+    @property
+    def now(self) -> Instant:
+        """Time of this turn."""
+        ...
+
+    @property
+    def wall_ns(self) -> int:
+        """What the wall clock shows in this turn, Unix nanoseconds."""
+        ...
+
+    @property
+    def state(self) -> ClusterState:
+        """Applied metadata."""
+        ...
+
+    def find_for_publish(self, stream: str, number: int) -> Partition | RemotePartition:
+        """A partition to publish to, wherever it is led."""
+        ...
+
+    def propose(self, command: Command, now: Instant, reply: Callable[[object], None]) -> None:
+        """Give a command to the metadata."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Passed:
+    """A run of one message.
+
+    Attributes:
+        deadline: When it is given up.
+        sent_count: How often it was sent.
+        bound: The partition when it was sent the last time.
+        forget: Stops waiting for its ack.
+    """
+
+    partition: Partition | RemotePartition
+    run: PublishRun
+    deadline: Instant
+    sent_count: int = 0
+    bound: PartitionState | None = None
+    forget: Callable[[], None] = nothing
+
+
+class _Doubt(NamedTuple):
+    """What a run is refused with, and when: another broker leads."""
+
+    settle_at: Instant
+    refusal: LiftbridgeError
+
+
+@dataclass(slots=True)
+class _Line:
+    """Runs that wait for one partition, in order, and their bytes.
+
+    Attributes:
+        is_waiting: Whether a resume or a leader is waited for, so that nothing is to be begun.
+    """
+
+    runs: dict[_Passed, None] = field(default_factory=dict)
+    size_bytes: int = 0
+    is_waiting: bool = False
+
+
+class RemotePublisher:
+    """See the module.
+
+    Invariant: every run of `_all` is in exactly one of `_sent`, `_doubtful` and a line, or belongs
+    to a queue group, of which any member may ack.
+    """
+
+    def __init__(
+        self, host: PassingHost, subjects: SubjectPublisher, hearing: Hearing | None
+    ) -> None:
+        """Begin with nothing that waits; a broker alone has no `hearing`."""
+        self._host = host
+        self._subjects = subjects
+        self._hearing = hearing
+        self._all: dict[_Passed, None] = {}  # by deadline
+        self._sent: dict[PartitionId, dict[_Passed, None]] = {}  # all bound to one leader epoch
+        self._doubtful: dict[_Passed, _Doubt] = {}  # by `settle_at`
+        self._lines: dict[PartitionId, _Line] = {}
+
+    def publish(
+        self, partition: Partition | RemotePartition, run: PublishRun, now: Instant
+    ) -> None:
+        """Send a run of one message to whoever leads the partition, or to its group."""
+        if len(self._all) >= WAITING_COUNT_MAX:
+            run.refuse(LimitError(f"more than {WAITING_COUNT_MAX} acks are waited for"))
+            return
+        passed = _Passed(partition, run, Instant(now + ACK_WAIT_NS))
+        partition_id = partition.partition_id
+        state = self._host.state.partition(partition_id)
+        is_led = partition.group or (state is not None and state.leader is not None)
+        self._all[passed] = None
+        if partition_id not in self._lines and not partition.is_paused and is_led:
+            self._send(passed, now)
+            return
+        line = self._lines.setdefault(partition_id, _Line())
+        awaited = "the resume" if partition.is_paused else "a leader"
+        text = f"not appended: more than {PARKED_BYTES_MAX} bytes wait for {awaited}"
+        self._join(line, passed, NotAppendedError(text))
+        self._move(partition_id)
+
+    # -- sending ------------------------------------------------------------------------------
+
+    def _send(self, passed: _Passed, now: Instant) -> None:
+        """Send a run over NATS, bound to who leads now."""
+        partition, run = passed.partition, passed.run
+        passed.bound = self._host.state.partition(partition.partition_id)
+        passed.sent_count += 1
+        message = group_message(partition, run)
+        try:
+            if run.policy == POLICY_NONE:
+                self._drop(passed)
+                self._subjects.publish(message, now, None)
+                settle_unacked(run)
+                return
+
+            def acked(ack: api_pb2.Ack) -> None:
+                self._drop(passed)
+                forward_ack(run, ack)
+
+            waiter = Waiter(acked, takes=lambda ack: self._is_meant(partition, ack.stream))
+            passed.forget = self._subjects.publish(message, now, waiter)
+        except LiftbridgeError as error:
+            self._refuse(passed, error)
+            return
+        if not partition.group:
+            assert passed.bound is not None
+            self._sent.setdefault(partition.partition_id, {})[passed] = None
+
+    def _is_meant(self, partition: Partition | RemotePartition, stream: str) -> bool:
+        """Whether an ack in the name of a stream is one; others on the subject ack too."""
+        if stream == partition.stream or not partition.group:
+            return stream == partition.stream
+        other = self._host.state.stream(stream)
+        return other is not None and other.group == partition.group
+
+    def _drop(self, passed: _Passed) -> None:
+        """A run is answered, or about to be."""
+        partition_id = passed.partition.partition_id
+        self._all.pop(passed, None)
+        self._doubtful.pop(passed, None)
+        sent = self._sent.get(partition_id)
+        if sent is not None:
+            sent.pop(passed, None)
+            if not sent:
+                del self._sent[partition_id]
+        line = self._lines.get(partition_id)
+        if line is not None and passed in line.runs:
+            del line.runs[passed]
+            line.size_bytes -= passed.run.size_bytes
+        passed.forget()
+
+    def _refuse(self, passed: _Passed, error: LiftbridgeError) -> None:
+        self._drop(passed)
+        passed.run.refuse(error)
+
+    # -- lines --------------------------------------------------------------------------------
+
+    def _join(self, line: _Line, passed: _Passed, refusal: LiftbridgeError) -> None:
+        """Wait behind the others, where the bound allows."""
+        size = passed.run.size_bytes
+        if line.size_bytes + size > PARKED_BYTES_MAX:
+            self._refuse(passed, refusal)
+        else:
+            line.size_bytes += size
+            line.runs[passed] = None
+
+    def _move(self, partition_id: PartitionId) -> None:
+        """Begin what a line waits for; without a leader the next change of the metadata does."""
+        line = self._lines[partition_id]
+        state = self._host.state.partition(partition_id)
+        if not line.runs:
+            del self._lines[partition_id]
+        elif state is None:
+            self._end_line(partition_id, NotFoundError("commit log was deleted"))
+        elif line.is_waiting:
+            return
+        elif state.paused:
+            line.is_waiting = True
+            self._resume(partition_id, line)
+        elif state.leader is not None:
+            own = self._own(line)
+            if own is not None:
+                self._take_here(partition_id, own)
+            else:
+                line.is_waiting = True
+                self._await_leader(partition_id)
+
+    def _own(self, line: _Line) -> Partition | None:
+        """The partition of a line where this broker leads it by now, and nobody else may store."""
+        partition = next(iter(line.runs)).partition
+        found = self._host.find_for_publish(partition.stream, partition.number)
+        return found if isinstance(found, Partition) and not found.group else None
+
+    def _take_here(self, partition_id: PartitionId, partition: Partition) -> None:
+        """This broker leads by now; what comes next from clients stands behind the line."""
+        for passed in self._lines.pop(partition_id).runs:
+            self._drop(passed)
+            partition.publish(passed.run, self._host.now, self._host.wall_ns)
+
+    def _resume(self, partition_id: PartitionId, line: _Line) -> None:
+        partition = next(iter(line.runs)).partition
+
+        def answered(outcome: object) -> None:
+            if isinstance(outcome, LiftbridgeError):
+                self._end_line(partition_id, outcome)
+            else:
+                self._await_leader(partition_id)
+
+        command = ResumeStream(name=StreamName(partition.stream), partitions=(partition.number,))
+        self._host.propose(command, self._host.now, answered)
+
+    def _await_leader(self, partition_id: PartitionId) -> None:
+        """Send a line as soon as the leader listens, or is silent for too long."""
+        if self._hearing is None:
+            self._let_go(partition_id)
+        else:
+            self._hearing.wait((partition_id,), partial(self._let_go, partition_id), self._host.now)
+
+    def _let_go(self, partition_id: PartitionId) -> None:
+        line = self._lines.get(partition_id)
+        if line is None:
+            return
+        line.is_waiting = False
+        state = self._host.state.partition(partition_id)
+        if not line.runs or state is None or state.leader is None or state.paused:
+            self._move(partition_id)
+            return
+        own = self._own(line)
+        if own is not None:
+            self._take_here(partition_id, own)
+            return
+        del self._lines[partition_id]
+        for passed in line.runs:
+            self._send(passed, self._host.now)
+
+    def _end_line(self, partition_id: PartitionId, error: LiftbridgeError) -> None:
+        line = self._lines.pop(partition_id, None)
+        for passed in line.runs if line is not None else ():
+            self._refuse(passed, error)
+
+    # -- changes of leaders -------------------------------------------------------------------
+
+    def on_change(self, now: Instant) -> None:
+        """Metadata were applied: perhaps another broker leads what was passed on."""
+        state = self._host.state
+        changed: list[tuple[PartitionId, PartitionState | None]] = []
+        for partition_id, sent in self._sent.items():
+            found = state.partition(partition_id)
+            bound = next(iter(sent)).bound
+            assert bound is not None
+            if found is None or found.leader_epoch != bound.leader_epoch:
+                changed.append((partition_id, found))
+        if changed:
+            recognised = recognised_by(state)
+            for partition_id, found in changed:
+                if found is None:
+                    for passed in list(self._sent[partition_id]):
+                        self._refuse(passed, NotFoundError("commit log was deleted"))
+                else:
+                    self._lose_leader(partition_id, found, recognised, now)
+        for partition_id in list(self._lines):
+            self._move(partition_id)
+
+    def _lose_leader(
+        self, partition_id: PartitionId, found: PartitionState, recognised: Recognised, now: Instant
+    ) -> None:
+        """Another broker leads, or the same one anew, or nobody."""
+        line = self._lines.setdefault(partition_id, _Line())
+        behind, line.runs = line.runs, {}
+        sent = self._sent.pop(partition_id)
+        publishers = recognised(next(iter(sent)).partition)
+        for passed in sent:
+            error, stamp = _leader_changed(passed, found), passed.run.publisher
+            is_safe = stamp is not None and stamp.publisher_id in publishers  # guard Forward.stamp
+            if is_safe and passed.sent_count < SENDS_MAX:  # guard Forward.bound
+                passed.forget()
+                passed.forget = nothing
+                passed.run = repeated(passed.run)
+                self._join(line, passed, error)
+            else:
+                self._doubtful[passed] = _Doubt(Instant(now + SETTLE_NS), error)
+        line.runs.update(behind)
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def on_timer(self, now: Instant) -> None:
+        """Refuse what nobody acked in time."""
+        for passed, doubt in list(self._doubtful.items()):
+            if doubt.settle_at > now:
+                break
+            self._refuse(passed, doubt.refusal)
+        while (first := next(iter(self._all), None)) is not None and first.deadline <= now:
+            self._refuse(first, no_ack() if first.sent_count else _never_sent(first.partition))
+
+    def next_deadline(self) -> Instant | None:
+        """When `on_timer` wants to be called, `None` for never."""
+        doubt, first = next(iter(self._doubtful.values()), None), next(iter(self._all), None)
+        return earliest(
+            None if doubt is None else doubt.settle_at,
+            None if first is None else first.deadline,
+        )
+
+    def end(self) -> None:
+        """The broker stops: what waits to be sent is refused."""
+        for partition_id in list(self._lines):
+            self._end_line(partition_id, stopped())
+
+
+def _never_sent(partition: Partition | RemotePartition) -> LiftbridgeError:
+    return NotAppendedError(
+        f"not appended: nobody took messages for {partition.stream}/{partition.number} "
+        f"within {ACK_WAIT_NS // 10**9} s"
+    )
+
+
+def _leader_changed(passed: _Passed, found: PartitionState) -> LiftbridgeError:
+    where, bound = f"{passed.partition.stream}/{passed.partition.number}", passed.bound
+    assert bound is not None
+    leader = "nobody" if found.leader is None else f"broker {found.leader}"
+    return OutcomeUnknownError(
+        f"{UNKNOWN_PREFIX}broker {bound.leader} led {where} in leader epoch {bound.leader_epoch} "
+        f"when the message was passed on to it, and {leader} leads in epoch {found.leader_epoch}"
+    )
