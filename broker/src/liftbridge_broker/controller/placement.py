@@ -32,8 +32,8 @@ def no_room(
     more = ", ..." if len(full) > NAMED_MAX else ""
     return (
         f"{len(takers) - len(full)} of {count} brokers needed have room for another replica: "
-        f"{named}{more}, as many as the open files and the memory of its system allow; raise these "
-        "limits and restart it, add brokers, or delete streams"
+        f"{named}{more}, as many as the open files, the memory and the disk of its system allow; "
+        "raise these limits and restart it, add brokers, or delete streams"
     )
 
 

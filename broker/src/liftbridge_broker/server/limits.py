@@ -13,6 +13,12 @@ SPARE_FILES: Final = 64
 REPLICA_BYTES: Final = 64 * 1024
 """Memory of a replica, generously: 18 KiB were measured for one that is written seldom."""
 
+REPLICA_DISK_BYTES: Final = 64 * 1024
+"""Disk of an empty replica, generously: a directory and some small files, each a block or two."""
+
+REPLICA_INODES: Final = 8
+"""Directory entries of a replica with one segment, generously."""
+
 CGROUP_LIMITS: Final = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
@@ -45,17 +51,32 @@ def raise_open_files() -> OpenFiles:
     return OpenFiles(soft, hard)
 
 
-def replicas_max() -> int:
+def replicas_max(directory: str) -> int:
     """How many replicas the system carries, so that a start with all of them does not fail.
 
-    A quarter of the open files stays for clients, and half of the memory for records on their way
-    and the page cache.
+    A quarter of the open files stays for clients, half of the memory for records on their way and
+    the page cache, and half of the disk for records.
+
+    Args:
+        directory: The data directory.
     """
-    bounds = [_memory_bytes() // 2 // REPLICA_BYTES]
+    bounds = [_memory_bytes() // 2 // REPLICA_BYTES, *_disk_bounds(directory)]
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY:
         bounds.append((limit - SPARE_FILES) * 3 // 4)
     return max(1, min(bounds))
+
+
+def _disk_bounds(directory: str) -> list[int]:
+    """Replicas by the size of the disk, and by its inodes where they are counted."""
+    try:
+        disk = os.statvfs(directory)
+    except OSError:
+        return []  # data in memory
+    bounds = [disk.f_blocks * disk.f_frsize // 2 // REPLICA_DISK_BYTES]
+    if disk.f_files:
+        bounds.append(disk.f_files // 2 // REPLICA_INODES)
+    return bounds
 
 
 def _memory_bytes() -> int:

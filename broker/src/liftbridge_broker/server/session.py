@@ -140,7 +140,7 @@ async def _begin(core: Core, port: int) -> BrokerState:
         version=packages.version("liftbridge-broker"),
         feature_level=FEATURE_LEVEL,
         started=core.clock.wall_ns(),
-        replicas_max=replicas_max(),
+        replicas_max=replicas_max(core.options.data.directory),
     )
     attempts = _Attempts(core, command, 2 * options.clustering.session_ns)
     progress = Progress(core.clock, core.observer)
